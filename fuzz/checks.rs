@@ -83,8 +83,8 @@ fn rounds(spec: &Spec, tensor: &Tensor, bytes: &[u8]) {
             let more = encoder.contribute(tensor, (step, round), gradient, &so_far, &mut addend);
             // Hostile means may leave a residual that makes the corrected gradient infinite.
             match more {
-                Ok(true) => so_far.extend(addend.iter().map(|own| means.next().unwrap_or(*own))),
-                Ok(false) => break,
+                Ok(Some(_)) => so_far.extend(addend.iter().map(|own| means.next().unwrap_or(*own))),
+                Ok(None) => break,
                 Err(_) => return,
             }
         }

@@ -63,7 +63,7 @@ pub use floats::{Dtype, Floats};
 pub use gradwire_bits::DecodeError;
 pub use input::Input;
 pub use memories::Memory;
-pub use multi_round::MultiRound;
+pub use multi_round::{MultiRound, ReduceOp};
 pub use rng::Rng;
 pub use source::{BLOCK, NonFinite, Residual, SCRATCH, Source};
 pub use spec::{Spec, SpecError};

@@ -2,7 +2,7 @@
 //!
 //! Low-rank factors and sketches can be summed, but not in a single all-reduce: the second round depends on the mean of
 //! the first. Such a method implements [`MultiRound`]: it computes this rank's addend in each round, and decodes the means
-//! of all rounds, the *transcript*. The caller does the exchange; the method calls no collective. Under exchanges
+//! of all rounds, the *transcript*. A round may also ask for the largest values, or for sums of integers ([`ReduceOp`]). The caller does the exchange; the method calls no collective. Under exchanges
 //! without all-reduce every sender runs all rounds alone ([`SingleRank`](crate::SingleRank)), and the transcript is its
 //! message.
 
@@ -11,6 +11,34 @@ use std::fmt::Debug;
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::{Context, Sent, Workspace};
+
+/// How a round combines the addends of all ranks, element by element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReduceOp {
+    /// The mean of `f32` values.
+    Mean,
+    /// The largest of `f32` values.
+    Max,
+    /// The mean of integers from this table, whose length is a power of two from 2 to 256. Addends are indices into the
+    /// table, and travel in as few bits; integers are added as they are, and their sum travels in as many bits as the
+    /// largest possible sum has.
+    TableMean(&'static [u8]),
+}
+
+impl ReduceOp {
+    /// Bits of an element of an addend.
+    pub fn bits(self) -> u32 {
+        match self {
+            ReduceOp::Mean | ReduceOp::Max => 32,
+            ReduceOp::TableMean(table) => table.len().ilog2(),
+        }
+    }
+
+    /// Bytes of an addend of `len` elements.
+    pub fn bytes(self, len: usize) -> usize {
+        (len as u128 * u128::from(self.bits())).div_ceil(8).min(usize::MAX as u128 / 2) as usize
+    }
+}
 
 /// A multi-round method. A transcript contains the means of its rounds, one after the other.
 ///
@@ -28,6 +56,16 @@ pub trait MultiRound: Debug + Send + Sync {
 
     /// The length of each rank's addend of a round; `None` after the last round. It must be equal on all ranks.
     fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize>;
+
+    /// How the addends of a round are combined.
+    fn op(&self, _round: usize) -> ReduceOp {
+        ReduceOp::Mean
+    }
+
+    /// Whether all ranks must weigh the same, as where integers are added.
+    fn needs_equal_weights(&self) -> bool {
+        false
+    }
 
     /// Appends this rank's addend of a round.
     fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>);
@@ -50,6 +88,12 @@ pub trait MultiRound: Debug + Send + Sync {
     /// As [`Compressor::is_contractive`](crate::Compressor::is_contractive), for a single rank.
     fn is_contractive(&self) -> bool {
         false
+    }
+
+    /// As [`Compressor::max_len`](crate::Compressor::max_len), for the transcript of a single rank.
+    fn max_len(&self, elements: usize) -> usize {
+        // A tensor that a method would not shrink is sent uncompressed.
+        elements.saturating_mul(4)
     }
 
     /// As [`Compressor::max_elements`](crate::Compressor::max_elements), for the transcript of a single rank.

@@ -47,6 +47,7 @@ pub static REGISTRY: &[&Entry] = &[
     &quantization::three_lc::ENTRY,
     &quantization::entropy_bits::ENTRY,
     &quantization::eden::ENTRY,
+    &quantization::thc::ENTRY,
     &quantization::codebook8::ENTRY,
     &sparsification::topk::ENTRY,
     &sparsification::randomk::ENTRY,

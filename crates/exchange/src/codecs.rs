@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use gradwire::{Decoder, Element, Encoder, Error, Input, Sent, Spec, State, Tensor};
+use gradwire::{Decoder, Element, Encoder, Error, Input, ReduceOp, Sent, Spec, State, Tensor};
 
 use crate::state_keys::{self, REDUCE};
 use crate::{GroupConfig, Result, Schedule};
@@ -257,7 +257,7 @@ impl Codecs {
         self.encoder.has_rounds(tensor.name())
     }
 
-    /// Replaces `addend` by this rank's addend in a round of a tensor; false after the last round. See
+    /// Replaces `addend` by this rank's addend in a round of a tensor; `None` after the last round. See
     /// [`Encoder::contribute`].
     pub(crate) fn contribute(
         &mut self,
@@ -266,21 +266,21 @@ impl Codecs {
         input: Input<'_>,
         means: &[f32],
         addend: &mut Vec<f32>,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<ReduceOp>, Error> {
         self.encoder.contribute(tensor, at, input, means, addend)
     }
 
-    /// Decodes the means of all rounds and adds the result to `out`.
+    /// Decodes the means of all rounds and adds the result to `out`. This rank's addends took `bytes`.
     pub(crate) fn conclude(
         &mut self,
-        index: usize,
+        (index, bytes): (usize, usize),
         tensor: &Tensor,
         step: u64,
         means: &[f32],
         out: &mut [f32],
     ) -> Result<(), Error> {
         let sent = self.encoder.conclude(tensor, step, means, out)?;
-        self.note((index, 0), sent, 4 * means.len());
+        self.note((index, 0), sent, bytes);
         Ok(())
     }
 

@@ -168,6 +168,17 @@ impl GroupConfig<'_> {
                  all-gather, scatter-reduce or server",
             );
         }
+        let integers = |spec: &&Spec| {
+            spec.compressor().rounds().is_some_and(|rounds| rounds.needs_equal_weights())
+        };
+        if let (false, Some(spec)) =
+            (self.participation.plain(), self.policy.pushes().find(integers))
+        {
+            return refuse(format!(
+                "with '{spec}' all-reduce adds integers, and the workers' shards have different sizes, so that they weigh \
+                 differently; give shards of equal size, or use all-gather"
+            ));
+        }
         let Some(spec) = self.policy.pushes().find(|spec| !adds(spec)) else {
             return Ok(());
         };

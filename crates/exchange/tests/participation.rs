@@ -118,3 +118,14 @@ fn what_needs_everyone_refuses_partial_rounds() {
     assert!(refused("server:backup=1", some).contains("backup=0"));
     assert!(refused("server", Participation::equal(2)).contains("3 workers and shares for 2"));
 }
+
+#[test]
+fn integers_are_added_only_with_equal_weights() {
+    let weights = Participation::weighted(vec![1.0, 4.0, 3.0]);
+    match run("all-reduce", "thc", weights.clone()).setup().validate() {
+        Err(ExchangeError::Config(reason)) => assert!(reason.contains("adds integers"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    run("all-gather", "thc", weights).setup().validate().unwrap();
+    run("all-reduce", "thc", Participation::equal(3)).setup().validate().unwrap();
+}

@@ -88,3 +88,19 @@ fn squares_reach_the_compressor_whole_or_in_slices() {
         });
     }
 }
+
+#[test]
+fn integers_take_the_bits_of_their_largest_sum() {
+    const ELEMENTS: u64 = 1 << 16;
+    for (ranks, bits_of_sums) in [(2, 6), (4, 7), (8, 8)] {
+        let mut run = Run::of("all-reduce", ranks, "thc", &[ELEMENTS as usize]);
+        run.policy.raw_vectors = false;
+        let parts = ranks as u64;
+        let expected = (parts - 1) * ELEMENTS / parts * (4 + bits_of_sums) / 8;
+        for end in run.steps(1) {
+            let sent = end.reports[0].traffic.bytes_up;
+            // Norms of 16 pieces, and the headers of four messages to each rank.
+            assert!((expected..expected + 160 + 200 * parts).contains(&sent), "{ranks}: {sent}");
+        }
+    }
+}

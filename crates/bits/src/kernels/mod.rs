@@ -30,6 +30,7 @@ mod reduce;
 #[cfg(test)]
 mod samples;
 mod sign;
+mod table;
 mod ternary;
 mod truncate;
 mod uniform;
@@ -54,6 +55,7 @@ pub use philox::philox4x32;
 pub use product::{Columns, product};
 pub use reduce::{SignSums, abs_max_bits, inner_product, max_byte, sum_of_squares, sums_by_sign};
 pub use sign::{sign_add, sign_residual};
+pub use table::{Table, stochastic_entries};
 pub use ternary::{stochastic_ternary, ternary_add, ternary_residual};
 pub use truncate::{Cuts, truncate_residual, truncated_add, truncated_valid};
 pub use uniform::{Bins, bin_of, extremes, middle_add, middle_off};

@@ -2,9 +2,10 @@
 
 use gradwire_bits::{DecodeError, try_resize};
 
-use crate::multi_round::{MultiRound, RankState, RoundContext};
+use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
 use crate::parameters::{Param, Parameters, Value};
 use crate::wire::fields;
+use crate::wire::symbols::Alphabet;
 use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Sent};
 
 /// Buffers of a single rank that runs all rounds.
@@ -14,10 +15,50 @@ struct Transcript {
     corrected: Vec<f32>,
     means: Vec<f32>,
     addend: Vec<f32>,
+    indices: Vec<u16>,
 }
 
-/// A multi-round method as a compressor: its message is the transcript of a single rank,
-/// little-endian `f32`.
+impl Transcript {
+    /// Appends the addend of a round to the message, and its values to the means.
+    fn put(&mut self, op: ReduceOp, message: &mut Vec<u8>) {
+        let Self { means, addend, indices, .. } = self;
+        match op {
+            ReduceOp::Mean | ReduceOp::Max => {
+                fields::put_f32s(addend, message);
+                means.extend_from_slice(addend);
+            }
+            ReduceOp::TableMean(table) => {
+                indices.clear();
+                indices.extend(addend.iter().map(|&index| index as u16));
+                Alphabet::new(table.len(), false).put_fixed(indices, message);
+                means.extend(indices.iter().map(|&index| f32::from(table[usize::from(index)])));
+            }
+        }
+    }
+
+    /// Reads the addend of a round, of `len` elements, off the front of a message, and appends its values to the means.
+    fn take(&mut self, op: ReduceOp, len: usize, message: &mut &[u8]) -> Result<(), DecodeError> {
+        let Self { means, indices, .. } = self;
+        match op {
+            ReduceOp::Mean | ReduceOp::Max => {
+                let (before, bytes) = (means.len(), fields::take(message, op.bytes(len))?);
+                try_resize(means, before + len, 0.0)?;
+                fields::read_f32s(bytes, &mut means[before..]);
+                if means[before..].iter().any(|x| !x.is_finite()) {
+                    return Err(DecodeError::Corrupt("a number is not finite"));
+                }
+            }
+            ReduceOp::TableMean(table) => {
+                Alphabet::new(table.len(), false).take_fixed(message, len, indices)?;
+                means.extend(indices.iter().map(|&index| f32::from(table[usize::from(index)])));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A multi-round method as a compressor: its message is the transcript of a single rank, little-endian `f32`, and packed
+/// indices where a round [adds integers](ReduceOp::TableMean).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SingleRank<R>(pub R);
 
@@ -33,42 +74,43 @@ impl<R: MultiRound> Compressor for SingleRank<R> {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
         let mut transcript = std::mem::take(workspace.own::<Transcript>());
-        let Transcript { corrected, means, addend } = &mut transcript;
-        let (corrected, kept) = source.take_all(corrected);
-        means.clear();
+        let mut own = std::mem::take(&mut transcript.corrected);
+        let (corrected, kept) = source.take_all(&mut own);
+        transcript.means.clear();
         let mut round = 0;
         let sent = loop {
             let (corrected, kept, workspace) = (&mut *corrected, &mut *kept, &mut *workspace);
+            let means = &transcript.means;
             let mut state =
                 RankState { corrected, kept, means, context, single_rank: true, workspace };
             let Some(len) = self.0.addend_len(&state.round_context(), round) else {
                 break self.0.settle(&mut state);
             };
-            addend.clear();
-            self.0.contribute(round, &mut state, addend);
-            debug_assert_eq!(addend.len(), len);
-            means.extend_from_slice(addend);
+            transcript.addend.clear();
+            self.0.contribute(round, &mut state, &mut transcript.addend);
+            debug_assert_eq!(transcript.addend.len(), len);
+            transcript.put(self.0.op(round), message);
             round += 1;
         };
-        fields::put_f32s(means, message);
+        transcript.corrected = own;
         *workspace.own() = transcript;
         sent
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { message, context, weight, workspace, out } = args;
+        let DecodeArgs { mut message, context, weight, workspace, out } = args;
         let context = RoundContext { context, kept: &[], single_rank: true };
         let lens = (0..).map_while(|round| self.0.addend_len(&context, round));
-        let len: usize = lens.sum();
-        fields::expect_len(message, 4 * len)?;
-        let mut means = std::mem::take(&mut workspace.own::<Transcript>().means);
-        try_resize(&mut means, len, 0.0)?;
-        fields::read_f32s(message, &mut means);
-        let decoded = match means.iter().all(|x| x.is_finite()) {
-            true => self.0.decode_add(&means, &context, weight, workspace, out),
-            false => Err(DecodeError::Corrupt("a number is not finite")),
-        };
-        workspace.own::<Transcript>().means = means;
+        let bytes = lens.clone().enumerate().map(|(round, len)| self.0.op(round).bytes(len));
+        fields::expect_len(message, bytes.sum())?;
+        let mut transcript = std::mem::take(workspace.own::<Transcript>());
+        transcript.means.clear();
+        let taken = lens
+            .enumerate()
+            .try_for_each(|(round, len)| transcript.take(self.0.op(round), len, &mut message));
+        let decoded = taken
+            .and_then(|()| self.0.decode_add(&transcript.means, &context, weight, workspace, out));
+        *workspace.own() = transcript;
         decoded
     }
 
@@ -77,8 +119,7 @@ impl<R: MultiRound> Compressor for SingleRank<R> {
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        // A tensor that a method would not shrink is sent uncompressed.
-        elements.saturating_mul(4)
+        self.0.max_len(elements)
     }
 
     fn max_elements(&self, message_len: usize) -> usize {

@@ -4,7 +4,7 @@ use gradwire_bits::DecodeError;
 
 use super::kept::Arrays;
 use super::{Encoder, Entry, entry_of};
-use crate::multi_round::{MultiRound, RankState, RoundContext};
+use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
 use crate::specs::check_length;
 use crate::{Context, Error, Input, Residual, Sent, Source, Tensor};
 
@@ -16,12 +16,12 @@ impl Encoder {
         spec.compressor().rounds().is_some() && spec.own_memory(self.plain).is_none()
     }
 
-    /// Replaces `addend` by this rank's addend of a [round](crate::MultiRound), as little-endian `f32`; returns false after
-    /// the last round. Rounds of a step are numbered from 0; only round 0 reads the input. `means` are the means of the
+    /// Replaces `addend` by this rank's addend of a [round](crate::MultiRound), and returns how it is combined with those of
+    /// the other ranks; `None` after the last round. Rounds of a step are numbered from 0; only round 0 reads the input. `means` are the means of the
     /// previous rounds.
     ///
-    /// Between rounds other tensors may be encoded. A step that is not
-    /// [concluded](Self::conclude) leaves its gradient in the residual.
+    /// Between rounds other tensors may be encoded. What the addends of a step have not taken stays in the residual, also
+    /// if the step is not [concluded](Self::conclude).
     ///
     /// # Errors
     /// Those of [`encode`](Self::encode).
@@ -35,7 +35,7 @@ impl Encoder {
         input: impl Into<Input<'a>>,
         means: &[f32],
         addend: &mut Vec<f32>,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<ReduceOp>, Error> {
         assert!(self.has_rounds(tensor.name()), "tensor '{}' has no rounds", tensor.name());
         addend.clear();
         if round == 0 {
@@ -45,11 +45,11 @@ impl Encoder {
         }
         let context = self.context(tensor, step);
         let (rounds, mut state) = self.rank_state(tensor, &context, means)?;
-        let more = rounds.addend_len(&state.round_context(), round).is_some();
-        if more {
-            rounds.contribute(round, &mut state, addend);
+        if rounds.addend_len(&state.round_context(), round).is_none() {
+            return Ok(None);
         }
-        Ok(more)
+        rounds.contribute(round, &mut state, addend);
+        Ok(Some(rounds.op(round)))
     }
 
     /// Decodes the means of all rounds, adds the result to `out`, and keeps the part of the gradient that this rank's

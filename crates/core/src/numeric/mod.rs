@@ -4,6 +4,7 @@ pub(crate) mod cosine;
 pub mod lloyd_max;
 pub mod matrix;
 pub mod moments;
+pub mod rotation;
 pub mod selection;
 pub mod sketch;
 pub mod svd;

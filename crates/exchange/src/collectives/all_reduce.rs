@@ -7,14 +7,19 @@
 //! phases; with messages of `b` bytes in all, a rank sends and receives about `2·b·(n − 1)/n` bytes. The owner, too,
 //! continues with the rounded bytes.
 //!
-//! A method in rounds takes two phases per round. The addends of its first round travel with the messages of the other
+//! A method in rounds takes two phases per round. A round may ask for the largest values in place of the mean, or for sums of
+//! integers, which travel [packed](super::table_sums). The addends of its first round travel with the messages of the other
 //! tensors; the addends of later rounds follow when all means of the previous round are known.
 
-use gradwire::{Element, Error};
+use std::ops::Range;
 
-use super::{Collective, Reduction, expect_length};
+use gradwire::{Element, Error, ReduceOp};
+use gradwire_bits::{DecodeError, expect_len};
+
+use super::table_sums::{Integers, Way};
+use super::{Collective, Reduction};
 use crate::report::{timed, worked};
-use crate::{Operation, Phase, Result, StepReport, Transport, elements};
+use crate::{ExchangeError, Operation, Phase, Result, StepReport, Transport, elements};
 
 /// Averages by all-reduce; see the [module](self).
 pub(crate) struct AllReduce {
@@ -26,6 +31,8 @@ pub(crate) struct AllReduce {
     /// Each rank's version of the part that this rank owns.
     parts: Vec<Vec<u8>>,
     message: Vec<u8>,
+    /// A part as it is sent, where that is not as it is in the buffer.
+    packed: Vec<u8>,
     addend: Vec<f32>,
     /// The means of one tensor's rounds so far.
     means: Vec<f32>,
@@ -40,6 +47,7 @@ struct Segment {
     start: usize,
     end: usize,
     element: Element,
+    op: ReduceOp,
 }
 
 /// Working memory of the mean.
@@ -91,7 +99,7 @@ pub(crate) fn exact_mean(
     let mut all = AllReduce::new(transport.size());
     values.iter().for_each(|values| elements::narrow_onto(values, &mut all.buffer));
     let (end, element) = (all.buffer.len(), Element::F32);
-    all.segments.push(Segment { tensor: 0, start: 0, end, element });
+    all.segments.push(Segment { tensor: 0, start: 0, end, element, op: ReduceOp::Mean });
     all.average(transport, step, 0, &[], &mut StepReport::default())?;
     all.collect(0);
     let mut rest = all.means.as_slice();
@@ -111,6 +119,7 @@ impl AllReduce {
             cuts: Vec::new(),
             parts: vec![Vec::new(); ranks],
             message: Vec::new(),
+            packed: Vec::new(),
             addend: Vec::new(),
             means: Vec::new(),
             arithmetic: Arithmetic::default(),
@@ -129,7 +138,8 @@ impl AllReduce {
             let element = step.codecs.linear(tensor).expect("the setup refuses other compressors");
             let start = self.buffer.len();
             self.buffer.extend_from_slice(&self.message);
-            self.segments.push(Segment { tensor: at, start, end: self.buffer.len(), element });
+            let (end, op) = (self.buffer.len(), ReduceOp::Mean);
+            self.segments.push(Segment { tensor: at, start, end, element, op });
         }
         self.contribute(step, 0, values)
     }
@@ -143,26 +153,39 @@ impl AllReduce {
             self.collect(at);
             let gradient = gradwire::Floats::F32(&values[step.group.ranges[at].clone()]);
             let (Self { means, addend, .. }, when) = (&mut *self, (step.step, round));
-            if step.codecs.contribute(tensor, when, gradient.into(), means, addend)? {
+            if let Some(op) =
+                step.codecs.contribute(tensor, when, gradient.into(), means, addend)?
+            {
                 let start = self.buffer.len();
                 elements::narrow_onto(&self.addend, &mut self.buffer);
                 let (end, element) = (self.buffer.len(), Element::F32);
-                self.segments.push(Segment { tensor: at, start, end, element });
+                self.segments.push(Segment { tensor: at, start, end, element, op });
             }
         }
         Ok(())
+    }
+
+    /// Bytes of this rank's addends of a tensor.
+    fn addend_bytes(&self, tensor: usize) -> usize {
+        let own = self.segments.iter().filter(|segment| segment.tensor == tensor);
+        own.map(|segment| segment.op.bytes((segment.end - segment.start) / 4)).sum()
     }
 
     /// Leaves the means of a tensor's rounds so far in `self.means`.
     fn collect(&mut self, tensor: usize) {
         self.means.clear();
         for segment in self.segments.iter().filter(|segment| segment.tensor == tensor) {
+            let before = self.means.len();
             elements::widen_onto(&self.buffer[segment.start..segment.end], &mut self.means);
+            if let ReduceOp::TableMean(_) = segment.op {
+                let ranks = self.parts.len() as f32;
+                self.means[before..].iter_mut().for_each(|sum| *sum /= ranks);
+            }
         }
     }
 
-    /// Replaces the segments from `first` on by their means over all ranks; without `weights`, all ranks weigh the
-    /// same.
+    /// Replaces the segments from `first` on by their means over all ranks, or sums of integers; without `weights`, all
+    /// ranks weigh the same.
     fn average(
         &mut self,
         transport: &mut dyn Transport,
@@ -172,56 +195,65 @@ impl AllReduce {
         report: &mut StepReport,
     ) -> Result<()> {
         cut(&self.segments[first..], self.parts.len(), &mut self.cuts);
-        timed(&mut report.wire, || self.scatter(transport, step))?;
+        timed(&mut report.wire, || self.scatter(transport, step, first))?;
         worked(&mut report.decompress, || self.reduce_own(transport.rank(), first, weights));
-        timed(&mut report.wire, || self.gather(transport, step))
+        timed(&mut report.wire, || self.gather(transport, step, first))
+    }
+
+    /// The bytes of the part of `owner` in the buffer.
+    fn part(&self, owner: usize) -> Range<usize> {
+        self.cuts[owner]..self.cuts[owner + 1]
     }
 
     /// Sends every part to its owner, and receives all ranks' versions of this rank's own.
-    fn scatter(&mut self, transport: &mut dyn Transport, step: u64) -> Result<()> {
+    fn scatter(&mut self, transport: &mut dyn Transport, step: u64, first: usize) -> Result<()> {
         let operation = Operation::whole(Phase::Scatter, step);
         let rank = transport.rank();
         for to in transport.endpoint().others() {
-            let part = &self.buffer[self.cuts[to]..self.cuts[to + 1]];
-            transport.send(to, operation, part)?;
+            let part = self.part(to);
+            let sent = Sent { segments: &self.segments[first..], way: Way::ToOwner };
+            transport.send(to, operation, sent.of(&self.buffer, part, &mut self.packed))?;
         }
-        let own = &self.buffer[self.cuts[rank]..self.cuts[rank + 1]];
+        let own = self.part(rank);
+        let sent = Sent { segments: &self.segments[first..], way: Way::ToOwner };
         for (from, part) in self.parts.iter_mut().enumerate() {
             if from == rank {
                 part.clear();
-                part.extend_from_slice(own);
+                part.extend_from_slice(sent.of(&self.buffer, own.clone(), &mut self.packed));
             } else {
                 transport.recv(from, operation, part)?;
-                expect_length(from, operation, part, own.len())?;
             }
+            sent.read(own.clone(), part, &mut self.packed)
+                .map_err(|error| ExchangeError::protocol(from, operation, error.to_string()))?;
         }
         Ok(())
     }
 
     /// Writes the mean of this rank's own part to the buffer, for the segments from `first` on.
     fn reduce_own(&mut self, rank: usize, first: usize, weights: &[f32]) {
-        let (from, to) = (self.cuts[rank], self.cuts[rank + 1]);
-        for segment in &self.segments[first..] {
-            let (start, end) = (segment.start.max(from), segment.end.min(to));
-            if start < end {
-                let terms = self.parts.iter().map(|part| &part[start - from..end - from]);
-                let out = &mut self.buffer[start..end];
-                self.arithmetic.mean(terms, weights, segment.element, out);
-            }
+        let part = self.part(rank);
+        for (segment, bytes) in within(&self.segments[first..], part.clone()) {
+            let terms =
+                self.parts.iter().map(|own| &own[bytes.start - part.start..bytes.end - part.start]);
+            self.arithmetic.combine(segment, terms, weights, &mut self.buffer[bytes.clone()]);
         }
     }
 
     /// Sends the mean of this rank's part to all, and receives the means of the other parts.
-    fn gather(&mut self, transport: &mut dyn Transport, step: u64) -> Result<()> {
+    fn gather(&mut self, transport: &mut dyn Transport, step: u64, first: usize) -> Result<()> {
         let operation = Operation::whole(Phase::Gather, step);
         let rank = transport.rank();
+        let own = self.part(rank);
+        let way = Way::FromOwner { ranks: self.parts.len() };
+        let sent = Sent { segments: &self.segments[first..], way };
         self.parts[rank].clear();
-        self.parts[rank].extend_from_slice(&self.buffer[self.cuts[rank]..self.cuts[rank + 1]]);
+        self.parts[rank].extend_from_slice(sent.of(&self.buffer, own, &mut self.packed));
         transport.all_gather_v(operation, &mut self.parts)?;
-        for (from, part) in self.parts.iter().enumerate() {
-            let out = &mut self.buffer[self.cuts[from]..self.cuts[from + 1]];
-            expect_length(from, operation, part, out.len())?;
-            out.copy_from_slice(part);
+        for (from, part) in self.parts.iter_mut().enumerate() {
+            let bytes = self.cuts[from]..self.cuts[from + 1];
+            sent.read(bytes.clone(), part, &mut self.packed)
+                .map_err(|error| ExchangeError::protocol(from, operation, error.to_string()))?;
+            self.buffer[bytes].copy_from_slice(part);
         }
         Ok(())
     }
@@ -231,7 +263,9 @@ impl AllReduce {
         let (tensor, index) = (&step.group.tensors[at], step.group.indices[at]);
         if step.codecs.has_rounds(tensor) {
             self.collect(at);
-            return Ok(step.codecs.conclude(index, tensor, step.step, &self.means, mean)?);
+            let bytes = self.addend_bytes(at);
+            let mean = step.codecs.conclude((index, bytes), tensor, step.step, &self.means, mean);
+            return Ok(mean?);
         }
         let segment = self.segments.iter().find(|segment| segment.tensor == at);
         let segment = segment.expect("every tensor was encoded");
@@ -241,29 +275,99 @@ impl AllReduce {
     }
 }
 
+/// What is sent of a part.
+#[derive(Clone, Copy)]
+struct Sent<'a> {
+    /// The segments of the round.
+    segments: &'a [Segment],
+    way: Way,
+}
+
+impl Sent<'_> {
+    /// Whether it differs from the bytes in the buffer.
+    fn is_packed(self) -> bool {
+        self.segments.iter().any(|segment| Integers::of(segment.op, self.way).is_some())
+    }
+
+    /// The message of a part of the buffer; `packed` is working memory.
+    fn of<'b>(self, buffer: &'b [u8], part: Range<usize>, packed: &'b mut Vec<u8>) -> &'b [u8] {
+        if !self.is_packed() {
+            return &buffer[part];
+        }
+        packed.clear();
+        for (segment, bytes) in within(self.segments, part) {
+            match Integers::of(segment.op, self.way) {
+                Some(integers) => integers.pack(&buffer[bytes], packed),
+                None => packed.extend_from_slice(&buffer[bytes]),
+            }
+        }
+        packed
+    }
+
+    /// Replaces a message by the part's bytes in the buffer; `bytes` is working memory.
+    fn read(
+        self,
+        part: Range<usize>,
+        message: &mut Vec<u8>,
+        bytes: &mut Vec<u8>,
+    ) -> std::result::Result<(), DecodeError> {
+        if !self.is_packed() {
+            return expect_len(message, part.len());
+        }
+        bytes.clear();
+        let mut rest = message.as_slice();
+        for (segment, range) in within(self.segments, part) {
+            if let Some(integers) = Integers::of(segment.op, self.way) {
+                integers.unpack(&mut rest, range.len() / 4, bytes)?;
+                continue;
+            }
+            let (own, others) = rest.split_at_checked(range.len()).ok_or(DecodeError::Truncated)?;
+            bytes.extend_from_slice(own);
+            rest = others;
+        }
+        expect_len(rest, 0)?;
+        std::mem::swap(message, bytes);
+        Ok(())
+    }
+}
+
+/// The segments of which a part has something, and which bytes these are.
+fn within(
+    segments: &[Segment],
+    part: Range<usize>,
+) -> impl Iterator<Item = (Segment, Range<usize>)> {
+    let cut = move |segment: &Segment| {
+        (*segment, segment.start.max(part.start)..segment.end.min(part.end))
+    };
+    segments.iter().map(cut).filter(|(_, bytes)| bytes.start < bytes.end)
+}
+
 impl Arithmetic {
-    /// The mean of `terms`, added in their order; without `weights`, all weigh the same.
-    fn mean<'a>(
+    /// Combines the terms of a segment, in their order; without `weights`, all weigh the same.
+    fn combine<'a>(
         &mut self,
+        segment: Segment,
         terms: impl ExactSizeIterator<Item = &'a [u8]>,
         weights: &[f32],
-        element: Element,
         out: &mut [u8],
     ) {
+        let Segment { element, op, .. } = segment;
         let count = terms.len() as f32;
         for (at, term) in terms.enumerate() {
             let into = if at == 0 { &mut self.sum } else { &mut self.term };
             elements::widen(term, element, &mut self.bits, into);
-            if let Some(weight) = weights.get(at) {
+            if let (ReduceOp::Mean, Some(weight)) = (op, weights.get(at)) {
                 into.iter_mut().for_each(|term| *term *= weight);
             }
             if at > 0 {
-                for (sum, term) in self.sum.iter_mut().zip(&self.term) {
-                    *sum += term;
+                let pairs = self.sum.iter_mut().zip(&self.term);
+                match op {
+                    ReduceOp::Max => pairs.for_each(|(sum, term)| *sum = sum.max(*term)),
+                    _ => pairs.for_each(|(sum, term)| *sum += term),
                 }
             }
         }
-        if weights.is_empty() {
+        if op == ReduceOp::Mean && weights.is_empty() {
             self.sum.iter_mut().for_each(|sum| *sum /= count);
         }
         elements::narrow(&self.sum, element, &mut self.bits, out);
@@ -295,7 +399,8 @@ mod tests {
 
     #[test]
     fn parts_end_between_elements() {
-        let segment = |start, end, element| Segment { tensor: 0, start, end, element };
+        let segment =
+            |start, end, element| Segment { tensor: 0, start, end, element, op: ReduceOp::Mean };
         let segments = [
             segment(0, 6, Element::F16),
             segment(6, 6, Element::F32),
@@ -320,7 +425,9 @@ mod tests {
         // 65504 twice; 1 and 1 + 2^-10, whose mean ties to the even 1.
         let terms = [bytes(&[0x7bff, 0x3c00]), bytes(&[0x7bff, 0x3c01])];
         let mut out = [0; 4];
-        Arithmetic::default().mean(terms.iter().map(Vec::as_slice), &[], Element::F16, &mut out);
+        let (element, op) = (Element::F16, ReduceOp::Mean);
+        let segment = Segment { tensor: 0, start: 0, end: 4, element, op };
+        Arithmetic::default().combine(segment, terms.iter().map(Vec::as_slice), &[], &mut out);
         assert_eq!(out, *bytes(&[0x7bff, 0x3c00]));
     }
 }

@@ -13,6 +13,7 @@ mod scatter;
 pub mod scatter_reduce;
 mod slices;
 pub mod sparse;
+mod table_sums;
 
 use std::ops::Range;
 use std::time::Duration;

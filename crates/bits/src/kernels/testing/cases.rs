@@ -150,6 +150,11 @@ pub const KERNELS: &[(&str, Case)] = &[
         stochastic_levels(&mut values, levels, &input.draws(), &mut symbols);
         output.symbols((&input.floats(), input.x), &values, &symbols);
     }),
+    ("stochastic_entries", |input, output| {
+        let (table, mut indices) = (Table::new(&[0, 1, 5, 9, 30]), input.zeros());
+        stochastic_entries(&input.floats(), input.x, 15.0, &table, &input.draws(), &mut indices);
+        output.bits(indices.iter().copied());
+    }),
     ("natural_add", |input, output| {
         let exponents = input.elements(input.len, |at| input.word(at) as u16 % 255);
         let mut out = input.more();

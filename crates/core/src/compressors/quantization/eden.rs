@@ -12,15 +12,12 @@
 //!   others ⌊b⌋. `drive` is the preset of one bit. With b < 1 bits, k = max(1, round(b·d)) elements at random positions
 //!   are sent as a tensor of their own with one bit each, without error feedback times d / k. Its squared error is
 //!   π / (2·b) − 1 of ‖x‖², and 1 − 0.637·b with error feedback.
-//! - **Blocks**: what is left behind the last whole block is padded to the next power of two if it has fewer than 64
-//!   elements, or if at most an eighth of the padded block is padding. Otherwise as many elements as the largest power of
-//!   two below its length are a block, and the rest is divided again in this way.
+//! - **Blocks**: [pieces](crate::numeric::rotation) of up to 4096 elements.
 //! - **Message**: a of each block as f32, then the levels of ⌈b⌉ bits of all blocks, then those of ⌊b⌋ bits. With
 //!   `code=huffman` each of the two lists begins with a byte, which says whether [Huffman code](gradwire_bits::huffman)
 //!   follows because it is shorter: 1.99, 2.88 and 3.81 bits for 2, 3 and 4. An empty tensor has an empty message.
-//! - **Draws**: the sign of element i of the tensor is bit i mod 32 of word i / 32 of the sender's stream for tensor and
-//!   step. Padding uses the bits behind those of its block. Below one bit the positions are those of `randomk`, drawn on
-//!   each rank separately, from stream 1; they are not sent.
+//! - **Draws**: signs are those of the [rotation](crate::numeric::rotation), from the sender's stream for tensor and step.
+//!   Below one bit the positions are those of `randomk`, drawn on each rank separately, from stream 1; they are not sent.
 //! - **Expectation**: close to the gradient for blocks without dominant elements. A block of few elements, or with few
 //!   that are not 0, has a bias that stays over many steps: with 1 bit, two elements 1 and 0.5 among zeros decode to 1.25
 //!   and 0. Errors of elements of one message depend on each other; those of different ranks or steps do not.
@@ -42,11 +39,12 @@ use std::ops::Bound::Included;
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
 
+use crate::numeric::rotation::{Piece, Signs, pieces};
 use crate::numeric::{lloyd_max, matrix};
 use crate::parameters::{either, real};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "eden",
@@ -75,31 +73,6 @@ crate::parameters! {
         /// levels of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
     }
-}
-
-/// A part of the tensor that is rotated at once, and padded to `size`, a power of two.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Piece {
-    start: usize,
-    len: usize,
-    size: usize,
-}
-
-/// The pieces of a tensor.
-fn pieces(elements: usize) -> impl Iterator<Item = Piece> {
-    let mut start = 0;
-    std::iter::from_fn(move || {
-        let left = elements - start;
-        let size = left.next_power_of_two();
-        let (len, size) = match () {
-            () if left == 0 => return None,
-            () if left >= BLOCK => (BLOCK, BLOCK),
-            () if left < 64 || 8 * (size - left) <= size => (left, size),
-            () => (size / 2, size / 2),
-        };
-        start += len;
-        Some(Piece { start: start - len, len, size })
-    })
 }
 
 /// The quantizer of a number of bits.
@@ -177,21 +150,6 @@ impl Eden {
     }
 }
 
-/// The random signs of a piece, 32 in a word.
-type Signs = [u32; BLOCK / 32];
-
-fn draw_signs(context: &Context<'_>, piece: Piece) -> Signs {
-    let mut signs = [0; BLOCK / 32];
-    context.rng(0).fill_from(piece.start / 32, &mut signs[..piece.size.div_ceil(32)]);
-    signs
-}
-
-/// Replaces levels by what they decode to, without the scale.
-fn rotate_back(levels: &mut [f32], signs: &Signs) {
-    kernels::hadamard(levels);
-    kernels::flip_signs(levels, signs);
-}
-
 /// The scale of a piece whose elements were divided by `largest`; 0 where all are 0 and there is none.
 fn enlarged(scale: f64, largest: f32) -> f32 {
     let scale = if scale.is_finite() { scale * f64::from(largest) } else { 0.0 };
@@ -220,9 +178,8 @@ impl Eden {
             let square = kernels::sum_of_squares(rotated);
             let (norm, over_norm) = levels::invertible(square.sqrt() as f32);
             let largest = if norm == 0.0 { 0.0 } else { largest };
-            let signs = draw_signs(context, piece);
-            kernels::flip_signs(rotated, &signs);
-            kernels::hadamard(rotated);
+            let signs = Signs::draw(&context.rng(0), piece);
+            signs.rotate(rotated);
 
             decoded.clear();
             decoded.resize(size, 0.0);
@@ -242,7 +199,7 @@ impl Eden {
                 continue;
             }
             let least = along / (size as f64 * kernels::sum_of_squares(decoded));
-            rotate_back(decoded, &signs);
+            signs.rotate_back(decoded);
             // What is left of an element is finite, too.
             let room = (f32::MAX - source.abs_max()) / matrix::abs_max(decoded);
             let scale = enlarged(least, largest).min(room);
@@ -290,7 +247,7 @@ impl Eden {
                 }
                 first += count;
             }
-            rotate_back(decoded, &draw_signs(context, piece));
+            Signs::draw(&context.rng(0), piece).rotate_back(decoded);
             let scale = f32::from_le_bytes(*scale);
             decoded.iter_mut().for_each(|x| *x = scaled(*x, scale));
             let out = &mut out[piece.start..piece.start + piece.len];
@@ -355,17 +312,17 @@ impl Compressor for Eden {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     /// A few large values among many small ones.
-    pub(super) fn skewed(elements: usize) -> Vec<f32> {
+    pub(crate) fn skewed(elements: usize) -> Vec<f32> {
         let mut rng = crate::Rng::new(1, 2, 3, 4, 5);
         (0..elements).map(|_| (rng.uniform() - 0.5) / rng.uniform().max(0.01).powi(2)).collect()
     }
 
-    pub(super) fn square(values: impl IntoIterator<Item = f32>) -> f64 {
+    pub(crate) fn square(values: impl IntoIterator<Item = f32>) -> f64 {
         values.into_iter().map(|x| f64::from(x) * f64::from(x)).sum()
     }
 
@@ -437,25 +394,6 @@ pub(super) mod tests {
                 let decoded = round_trip(spec, &gradient);
                 assert!(decoded.iter().all(|x| x.abs() < 2.5), "{spec}, {distance}: {decoded:?}");
             }
-        }
-    }
-
-    #[test]
-    fn pieces_are_powers_of_two_with_little_padding() {
-        let sizes = |elements| -> Vec<[usize; 2]> {
-            pieces(elements).map(|piece| [piece.len, piece.size]).collect()
-        };
-        assert!(sizes(0).is_empty());
-        assert_eq!(sizes(1), [[1, 1]]);
-        assert_eq!(sizes(33), [[33, 64]]);
-        assert_eq!(sizes(1000), [[1000, 1024]]);
-        assert_eq!(sizes(2 * BLOCK + 800), [[4096; 2], [4096; 2], [512; 2], [256; 2], [32; 2]]);
-        for elements in [63, 64, 65, 100, 895, 896, 4095, 9000] {
-            let end = |piece: Piece| {
-                assert!(piece.len <= piece.size && piece.start.is_multiple_of(32), "{piece:?}");
-                piece.start + piece.len
-            };
-            assert_eq!(pieces(elements).map(end).last(), Some(elements));
         }
     }
 

@@ -17,5 +17,6 @@ pub mod signsgd;
 pub mod signum;
 mod ternary;
 pub mod terngrad;
+pub mod thc;
 pub mod three_lc;
 mod two_levels;

@@ -1,0 +1,411 @@
+//! `thc`: the tensor rotated at random, rounded to integers that all ranks can add.
+//!
+//! A piece x of n elements becomes y = H·D·x / ℓ by a [rotation](crate::numeric::rotation) that all ranks share, where ℓ is
+//! the largest norm ‖x‖ of any rank. The elements of y are close to normally distributed with a deviation of at most 1.
+//! They are clipped to [−T, T], which is divided into g = 30 equal parts, and rounded at random to one of 2^b of the 31
+//! borders, so that the expectation is the clipped value. The borders are integers 0 to 30 in a table, and an element's
+//! message is its index in this table. Sums of the integers are all that is needed to decode the mean: with m the mean of
+//! the integers, an element of y is m·2T / g − T, and the piece ℓ·D·H·y / n.
+//!
+//! - **Message**: two rounds of all-reduce. In the first the norms of pieces, as f32, of which the largest counts; in the
+//!   second the indices of b bits, and the sums of integers on the way back, of ⌈log2(30·ranks + 1)⌉ bits, 8 with up to
+//!   eight ranks. No rank decodes before the last step.
+//! - **Aggregation**: rounds of all-reduce; ranks must have equal weights. Under other exchanges each rank's message has its
+//!   own norms and its indices, and is decoded alone.
+//! - **Range**: 2 to 4 bits. T leaves out a share p of a normal distribution: 1/32 with 4 bits, 1/16 with 3, 1/4 with 2.
+//! - **Error**: of one rank 0.0203, 0.0592 and 0.181 of ‖x‖² with 4, 3 and 2 bits. Most of it is noise, of which the mean
+//!   over n ranks has an n-th.
+//! - **Error feedback**: on. It returns what was clipped.
+//! - **Draws**: signs from the shared generator, stream 0; rounding from the rank's own generator, stream 1.
+//! - **Limits**: a piece whose largest norm is below about 3·10⁻³⁹ or above 8·10³⁷ is not sent; it stays in the residual.
+//! - **Deviations**: the paper rotates the whole tensor and shares one norm. It has 4 bits, g = 30 and p = 1/32; the p of 2
+//!   and 3 bits are those of the least error here. Tables have the least error of normally distributed elements, as in
+//!   the paper; where a table and its mirror image are equal, the one with more entries below 15 was taken.
+//! - **Cost**: 8 bytes per element for the sum, 8 for the norm and the rotation, 8 for the residual; two rotations to encode,
+//!   one to decode.
+//!
+//! Reference: Li et al.: "THC: Accelerating Distributed Deep Learning Using Tensor Homomorphic Compression", NSDI 2024,
+//! sections 4 and 5.
+
+use gradwire_bits::kernels::{self, Table};
+use gradwire_bits::{DecodeError, try_resize};
+
+use crate::compressors::single_rank::SingleRank;
+use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
+use crate::numeric::rotation::{Piece, Signs, pieces};
+use crate::parameters::whole;
+use crate::wire::levels;
+use crate::{BLOCK, Context, Entry, Family, Sent, Workspace};
+
+pub(crate) static ENTRY: Entry = Entry {
+    id: "thc",
+    summary: "a random rotation, rounded to integers that are added without decoding",
+    formula: "x̂ = ℓ·D·H·(m·2T/30 − T)/n, m the mean of integers that H·D·c/ℓ is rounded to, ℓ = max‖c‖ over ranks",
+    family: Family::Quantization,
+    error_feedback: true,
+    examples: &["bits=2", "bits=3", "ef=off"],
+    reference: "Li et al., NSDI 2024",
+    payload: "norms f32, d × b bits; sums of 30·ranks back",
+    ..Entry::of::<SingleRank<Thc>>()
+};
+
+crate::parameters! {
+    /// Quantization to integers that can be added.
+    pub struct Thc {
+        /// bits of an element
+        bits: usize = whole(4, 2..=4),
+    }
+}
+
+/// The number of equal parts of the range.
+const PARTS: f32 = 30.0;
+
+/// The largest norm of a piece that is sent. No element, decoded element or difference of these overflows.
+const LARGEST: f32 = f32::MAX / 4.0;
+
+/// The integers of a number of bits, and the end T of the range.
+#[derive(Debug)]
+struct Scale {
+    entries: &'static [u8],
+    table: Table,
+    most: f32,
+}
+
+impl Scale {
+    const fn new(entries: &'static [u8], most: f32) -> Self {
+        Self { entries, table: Table::new(entries), most }
+    }
+
+    /// What an integer, or a mean of integers, decodes to.
+    fn decode(&self, integer: f32) -> f32 {
+        integer * (2.0 * self.most / PARTS) - self.most
+    }
+}
+
+static SCALES: [Scale; 3] = [
+    Scale::new(&[0, 10, 20, 30], 1.150_349_4),
+    Scale::new(&[0, 5, 9, 13, 17, 21, 25, 30], 1.862_731_9),
+    Scale::new(&[0, 3, 5, 7, 9, 11, 13, 14, 15, 17, 19, 21, 23, 25, 27, 30], 2.153_874_7),
+];
+
+/// What only this method uses.
+#[derive(Debug, Default)]
+struct Buffers {
+    indices: Vec<u16>,
+}
+
+/// The rounds by their numbers.
+const NORMS: usize = 0;
+const INTEGERS: usize = 1;
+
+impl Thc {
+    fn scale(&self) -> &'static Scale {
+        &SCALES[self.bits - 2]
+    }
+
+    /// Appends the norm of each piece.
+    fn norms(corrected: &[f32], norms: &mut Vec<f32>) {
+        norms.extend(pieces(corrected.len()).map(|Piece { start, len, .. }| {
+            let square = kernels::sum_of_squares(&corrected[start..start + len]);
+            square.sqrt().min(f32::MAX.into()) as f32
+        }));
+    }
+
+    /// Appends the indices of a piece, and subtracts what they decode to.
+    fn quantize(&self, piece: Piece, norm: f32, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
+        let (scale, context) = (self.scale(), state.context);
+        let corrected = &mut state.corrected[piece.start..piece.start + piece.len];
+        let Workspace { block, random, own, .. } = &mut *state.workspace;
+        let Buffers { indices } = own.get();
+        let (norm, inverse) = usable(norm);
+        block.clear();
+        block.extend(corrected.iter().map(|x| x * inverse));
+        block.resize(piece.size, 0.0);
+        let signs = Signs::draw(&context.shared_rng(0), piece);
+        signs.rotate(block);
+
+        random.resize(piece.size, 0);
+        context.rng(1).fill_from(piece.start, random);
+        indices.resize(piece.size, 0);
+        let (factor, middle) = (PARTS / (2.0 * scale.most), PARTS / 2.0);
+        kernels::stochastic_entries(block, factor, middle, &scale.table, random, indices);
+        addend.extend(indices.iter().map(|&index| f32::from(index)));
+
+        for (value, &index) in block.iter_mut().zip(&*indices) {
+            *value = scale.decode(f32::from(scale.entries[usize::from(index)]));
+        }
+        rotate_back(block, &signs, norm);
+        for (x, decoded) in corrected.iter_mut().zip(&*block) {
+            *x -= decoded;
+        }
+    }
+}
+
+/// Replaces decoded elements of y by those of x.
+fn rotate_back(piece: &mut [f32], signs: &Signs, norm: f32) {
+    signs.rotate_back(piece);
+    let size = piece.len() as f32;
+    piece.iter_mut().for_each(|x| *x = *x / size * norm);
+}
+
+/// A norm and its inverse; both 0 if nothing is sent of the piece.
+fn usable(norm: f32) -> (f32, f32) {
+    levels::invertible(if (0.0..=LARGEST).contains(&norm) { norm } else { 0.0 })
+}
+
+/// The number of a tensor's elements.
+fn elements(context: &Context<'_>) -> usize {
+    context.shape.iter().product()
+}
+
+/// The number of pieces of a tensor, and of their elements with padding.
+fn totals(elements: usize) -> [usize; 2] {
+    let whole = elements / BLOCK;
+    pieces(elements % BLOCK)
+        .fold([whole, whole * BLOCK], |[count, sizes], piece| [count + 1, sizes + piece.size])
+}
+
+impl MultiRound for Thc {
+    fn kept_len(&self, _: &[usize]) -> usize {
+        0
+    }
+
+    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
+        totals(elements(context.context)).get(round).copied()
+    }
+
+    fn op(&self, round: usize) -> ReduceOp {
+        match round {
+            NORMS => ReduceOp::Max,
+            _ => ReduceOp::TableMean(self.scale().entries),
+        }
+    }
+
+    fn needs_equal_weights(&self) -> bool {
+        true
+    }
+
+    fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
+        if round == NORMS {
+            return Self::norms(state.corrected, addend);
+        }
+        debug_assert_eq!(round, INTEGERS);
+        let norms = state.means;
+        for (piece, &norm) in pieces(state.corrected.len()).zip(norms) {
+            self.quantize(piece, norm, state, addend);
+        }
+    }
+
+    fn settle(&self, _: &mut RankState<'_>) -> Sent {
+        Sent::All
+    }
+
+    fn decode_add(
+        &self,
+        means: &[f32],
+        context: &RoundContext<'_>,
+        weight: f32,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        let [count, _] = totals(out.len());
+        let (norms, mut integers) = means.split_at(count);
+        if norms.iter().any(|&norm| norm < 0.0) {
+            return Err(DecodeError::Corrupt("a norm is negative"));
+        }
+        let (scale, block) = (self.scale(), &mut workspace.block);
+        // No piece is larger.
+        try_resize(block, BLOCK, 0.0)?;
+        for (piece, &norm) in pieces(out.len()).zip(norms) {
+            let (own, rest) = integers.split_at(piece.size);
+            integers = rest;
+            block.clear();
+            block.extend(own.iter().map(|&integer| scale.decode(integer)));
+            let signs = Signs::draw(&context.context.shared_rng(0), piece);
+            rotate_back(block, &signs, usable(norm).0);
+            let out = &mut out[piece.start..piece.start + piece.len];
+            kernels::add_scaled(out, &block[..piece.len], weight);
+        }
+        Ok(())
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        let [count, sizes] = totals(elements);
+        count.saturating_mul(4).saturating_add(self.op(INTEGERS).bytes(sizes))
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        message_len.saturating_mul(8) / self.bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::eden::tests::{skewed, square};
+    use super::*;
+    use crate::compressors::testing::{encode, refused, residual, round_trip};
+    use crate::{Encoder, Floats, Spec, Tensor};
+
+    /// The density of the normal distribution.
+    fn density(x: f64) -> f64 {
+        (-x * x / 2.0).exp() / std::f64::consts::TAU.sqrt()
+    }
+
+    /// The integral of `f` by Simpson's rule.
+    fn integral(from: f64, to: f64, f: impl Fn(f64) -> f64) -> f64 {
+        let (parts, width) = (200, (to - from) / 200.0);
+        let weight = |at| match at {
+            _ if at == 0 || at == parts => 1.0,
+            _ if at % 2 == 1 => 4.0,
+            _ => 2.0,
+        };
+        (0..=parts).map(|at| weight(at) * f(from + width * f64::from(at))).sum::<f64>() * width
+            / 3.0
+    }
+
+    /// The expected squared error of rounding a normally distributed value between two integers at random.
+    fn between(most: f64, lower: usize, upper: usize) -> f64 {
+        let place = |integer: usize| most * (integer as f64 / 15.0 - 1.0);
+        let (lower, upper) = (place(lower), place(upper));
+        integral(lower, upper, |x| (upper - x) * (x - lower) * density(x))
+    }
+
+    #[test]
+    fn tables_and_ranges_are_those_of_the_definition() {
+        for (bits, p) in [(2, 1.0 / 4.0), (3, 1.0 / 16.0), (4, 1.0 / 32.0)] {
+            let Scale { entries, most, .. } = &SCALES[bits - 2];
+            let most = f64::from(*most);
+            assert_eq!(entries.len(), 1 << bits);
+            assert!((integral(-most, most, density) - (1.0 - p)).abs() < 1e-6, "{bits} bits");
+            // The least error of `count` entries that end with an integer, by what the entry before may be.
+            let mut least = [f64::INFINITY; 31];
+            least[0] = 0.0;
+            for _ in 1..entries.len() {
+                least = std::array::from_fn(|end| {
+                    let ways = (0..end).map(|before| least[before] + between(most, before, end));
+                    ways.fold(f64::INFINITY, f64::min)
+                });
+            }
+            let here: f64 =
+                entries.windows(2).map(|pair| between(most, pair[0].into(), pair[1].into())).sum();
+            assert!((here / least[30] - 1.0).abs() < 1e-9, "{bits} bits: {here}, {}", least[30]);
+        }
+    }
+
+    fn normal(elements: usize) -> Vec<f32> {
+        let mut rng = crate::Rng::new(1, 2, 3, 4, 5);
+        (0..elements).map(|_| rng.normal()).collect()
+    }
+
+    #[test]
+    fn errors_are_those_of_a_normal_distribution() {
+        let gradient = normal(40 * BLOCK);
+        let whole = square(gradient.iter().copied());
+        for (bits, expected) in [(2, 0.1812), (3, 0.0592), (4, 0.0203)] {
+            let decoded = round_trip(&format!("thc:bits={bits}"), &gradient);
+            let found = square(gradient.iter().zip(decoded).map(|(x, y)| x - y)) / whole;
+            assert!((found / expected - 1.0).abs() < 0.03, "{bits} bits: {found}, not {expected}");
+        }
+    }
+
+    /// Runs both rounds of these gradients' ranks, and returns the decoded mean and all residuals.
+    fn all_reduce(spec: &str, gradients: &[Vec<f32>]) -> (Vec<f32>, Vec<Vec<f32>>) {
+        let (spec, elements): (Spec, _) = (spec.parse().unwrap(), gradients[0].len());
+        let tensor = Tensor::new("t", &[elements]);
+        let ranks = gradients.len() as f32;
+        let mut encoders: Vec<_> =
+            (0..gradients.len()).map(|rank| Encoder::new(&spec, 1, rank as u32)).collect();
+        let mut means = Vec::new();
+        for round in 0.. {
+            let mut addends = Vec::new();
+            let mut op = None;
+            for (encoder, gradient) in encoders.iter_mut().zip(gradients) {
+                let (input, mut addend) = (Floats::F32(gradient), Vec::new());
+                op = encoder.contribute(&tensor, (7, round), input, &means, &mut addend).unwrap();
+                addends.push(addend);
+            }
+            let Some(op) = op else { break };
+            let column = |at: usize| addends.iter().map(move |addend| addend[at]);
+            for at in 0..addends[0].len() {
+                means.push(match op {
+                    ReduceOp::Mean => unreachable!("no round of this method has means"),
+                    ReduceOp::Max => column(at).fold(0.0, f32::max),
+                    ReduceOp::TableMean(table) => {
+                        let sum: u32 = column(at).map(|x| u32::from(table[x as usize])).sum();
+                        sum as f32 / ranks
+                    }
+                });
+            }
+        }
+        let mut decoded = Vec::new();
+        let conclude = |encoder: &mut Encoder| {
+            decoded = vec![0.0; elements];
+            encoder.conclude(&tensor, 7, &means, &mut decoded).unwrap();
+            encoder.residual("t").unwrap().to_vec()
+        };
+        let residuals = encoders.iter_mut().map(conclude).collect();
+        (decoded, residuals)
+    }
+
+    #[test]
+    fn the_mean_and_the_residuals_are_the_gradients() {
+        for elements in [0, 1, 33, 1000, BLOCK, 2 * BLOCK + 800] {
+            let gradients: Vec<Vec<f32>> = [1.0, -0.5, 0.01]
+                .map(|factor| skewed(elements).into_iter().map(|x| factor * x).collect())
+                .to_vec();
+            let (decoded, residuals) = all_reduce("thc", &gradients);
+            for at in 0..elements {
+                let given: f32 = gradients.iter().map(|gradient| gradient[at]).sum();
+                let left: f32 = residuals.iter().map(|residual| residual[at]).sum();
+                let sent = 3.0 * decoded[at];
+                let size = gradients[0][at].abs() + left.abs() + sent.abs() + 100.0;
+                assert!((given - left - sent).abs() < 1e-5 * size, "{elements}, {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_noise_of_the_mean_falls_with_the_ranks() {
+        let gradient = normal(40 * BLOCK);
+        let error = |ranks: usize| {
+            let (decoded, _) = all_reduce("thc", &vec![gradient.clone(); ranks]);
+            square(gradient.iter().zip(decoded).map(|(x, y)| x - y))
+                / square(gradient.iter().copied())
+        };
+        // Clipping, 0.0073, stays; rounding at random, 0.0131, is divided by the ranks.
+        for (ranks, expected) in [(1, 0.0203), (4, 0.0105), (16, 0.0081)] {
+            let found = error(ranks);
+            assert!((found / expected - 1.0).abs() < 0.05, "{ranks}: {found}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn messages_by_hand() {
+        // One element is its own norm: y is 1 or −1, and the integers nearest to 15 ± 15 / 2.1538747 have 21 and 23, or 7
+        // and 9.
+        let message = encode("thc", &[3.0]);
+        assert_eq!((message.len(), &message[..4]), (5, &3f32.to_le_bytes()[..]));
+        let decoded = round_trip("thc", &[3.0])[0];
+        let near =
+            |integer: f32| (3.0 * (integer / 15.0 - 1.0) * 2.153_874_7 - decoded).abs() < 1e-5;
+        assert!(near(21.0) || near(23.0), "{decoded}");
+        assert_eq!(residual("thc", &[3.0]), [3.0 - decoded]);
+        assert!(encode("thc", &[]).is_empty());
+        assert_eq!(encode("thc", &skewed(BLOCK)).len(), 4 + BLOCK / 2);
+        assert_eq!(encode("thc:bits=2", &skewed(100)).len(), 8 + 128 / 4);
+        assert_eq!(round_trip("thc", &[0.0; 70]), [0.0; 70]);
+    }
+
+    #[test]
+    fn malformed_messages_are_refused() {
+        let good = encode("thc", &[1.0, -2.0, 3.0]);
+        assert_eq!(good.len(), 6);
+        assert_eq!(refused("thc", 3, &good[..5]), DecodeError::Truncated);
+        let long = [&good[..], &[0]].concat();
+        assert_eq!(refused("thc", 3, &long), DecodeError::Trailing { extra: 1 });
+        for norm in [-1.0, f32::NAN, f32::INFINITY] {
+            let bad = [&f32::to_le_bytes(norm)[..], &good[4..]].concat();
+            assert!(matches!(refused("thc", 3, &bad), DecodeError::Corrupt(_)));
+        }
+    }
+}
