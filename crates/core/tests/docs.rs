@@ -54,6 +54,17 @@ fn every_row_that_was_measured_is_shown() {
 }
 
 #[test]
+fn the_format_has_the_bytes_of_every_compressor() {
+    let page = fs::read_to_string(root().join("docs/format.md")).unwrap();
+    let rows: Vec<_> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    for entry in REGISTRY {
+        let name = format!("`{}`", entry.id);
+        let named = |row: &&str| row.split('|').nth(1).is_some_and(|first| first.contains(&name));
+        assert!(rows.iter().any(|row| named(&row)), "docs/format.md has no row for {name}");
+    }
+}
+
+#[test]
 fn every_compressor_has_its_formula_in_a_line() {
     for entry in REGISTRY {
         let formula = entry.formula;
