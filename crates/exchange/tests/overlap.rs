@@ -83,8 +83,11 @@ fn ranks_end_as_if_nothing_had_begun_early() {
             }
             let mut run = Run::new(exchange(name), 3, &spec, &SIZES);
             run.momentum = true;
-            // Changes need equal weights.
-            let weights = if spec.sends_changes() { [1.0; 3] } else { [1.0, 3.0, 2.0] };
+            // Changes and integers need equal weights.
+            let rounds = spec.compressor().rounds();
+            let equal =
+                spec.sends_changes() || rounds.is_some_and(|rounds| rounds.needs_equal_weights());
+            let weights = if equal { [1.0; 3] } else { [1.0, 3.0, 2.0] };
             run.participation = Participation::weighted(weights.to_vec());
             let plain = ends(&run, HANDS[0]);
             run.groups = Some(groups());
