@@ -8,7 +8,7 @@
 //! continues with the rounded bytes.
 //!
 //! A method in rounds takes two phases per round. A round may ask for the largest values in place of the mean, or for sums of
-//! integers, which travel [packed](super::table_sums). The addends of its first round travel with the messages of the other
+//! integers, which travel packed. The addends of its first round travel with the messages of the other
 //! tensors; the addends of later rounds follow when all means of the previous round are known.
 
 use std::ops::Range;
