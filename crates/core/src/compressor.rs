@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use gradwire_bits::DecodeError;
 
 use crate::accumulator::Accumulator;
+use crate::device::DeviceForm;
 use crate::memories::Memory;
 use crate::multi_round::MultiRound;
 use crate::{Context, Element, Sent, Source, Workspace};
@@ -69,6 +70,11 @@ pub trait Compressor: Debug + Send + Sync {
     /// How the messages of several ranks become one gradient.
     fn aggregation(&self) -> Aggregation<'_> {
         Aggregation::Gather
+    }
+
+    /// The form of messages that an accelerator writes and reads; `None` for a method that works on the host only.
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        None
     }
 }
 

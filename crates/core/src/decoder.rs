@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use gradwire_bits::try_resize;
 
+use crate::device::DeviceArgs;
 use crate::specs::{Specs, check_length, check_size};
 use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Workspace};
 
@@ -74,6 +75,26 @@ impl Decoder {
             DecodeArgs { message, context: &context, weight, workspace: &mut self.workspace, out };
         let decoded = spec.compressor().decode_add(args);
         decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))
+    }
+
+    /// Checks a message of `rank`, and appends its [device form](crate::device) to `form`.
+    ///
+    /// # Errors
+    /// As for [`decode_add`](Self::decode_add), and [`Error::NoDeviceForm`] for a method that works on the host only.
+    pub fn unpack(
+        &mut self,
+        tensor: &Tensor,
+        (step, rank): (u64, u32),
+        message: &[u8],
+        form: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let spec = &self.specs.0[self.index_of(tensor.name())];
+        check_size(spec, tensor)?;
+        let device = spec.compressor().device_form().ok_or_else(|| Error::no_device_form(spec))?;
+        let context = &Context::new(self.seed, tensor, step, rank);
+        let (elements, workspace) = (tensor.elements(), &mut self.workspace);
+        let unpacked = device.unpack(message, DeviceArgs { context, elements, workspace }, form);
+        unpacked.map_err(|source| Error::decoding(tensor.name(), rank, source))
     }
 
     /// As [`decode_add`](Self::decode_add) for one of several messages, which are added up in `sums`, an empty vector

@@ -6,7 +6,9 @@ mod state;
 
 use std::collections::HashMap;
 
+pub use self::kept::Kept;
 use self::kept::{Arrays, KeptArrays};
+use crate::device::DeviceArgs;
 use crate::memories::{Encoding, Step};
 use crate::source::NonFinite;
 use crate::specs::{Specs, check_length, check_size};
@@ -104,6 +106,16 @@ impl Encoder {
         self.tensors.get(name)?.kept.residual()
     }
 
+    /// The array of a kind that is kept for a tensor; `None` if there is none yet.
+    pub fn array(&self, name: &str, kind: Kept) -> Option<&[f32]> {
+        self.tensors.get(name)?.kept.0[kind as usize].as_deref()
+    }
+
+    /// Replaces the array of a kind that is kept for a tensor.
+    pub fn set_array(&mut self, name: &str, kind: Kept, values: Option<Vec<f32>>) {
+        entry_of(&mut self.tensors, name).kept.0[kind as usize] = values;
+    }
+
     /// Appends the message for `input` to `message` and updates the tensor's state.
     ///
     /// The same (seed, tensor, rank, step, state, input) gives the same bytes. An error leaves state and message
@@ -152,6 +164,28 @@ impl Encoder {
             message.truncate(start);
         }
         encoded
+    }
+
+    /// Appends the message that a [device form](crate::device) stands for. The device keeps the tensor's state.
+    ///
+    /// # Errors
+    /// [`Error::Message`] for a form that is not of this tensor; [`Error::NoDeviceForm`] for a method that works on the
+    /// host only; [`Error::OutOfMemory`].
+    pub fn pack(
+        &mut self,
+        tensor: &Tensor,
+        step: u64,
+        form: &[u8],
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, Error> {
+        let context = &self.context(tensor, step);
+        let Self { specs, tensors, workspace, rank, .. } = self;
+        let spec = &specs.0[entry_of(tensors, tensor.name()).spec];
+        check_size(spec, tensor)?;
+        let device = spec.compressor().device_form().ok_or_else(|| Error::no_device_form(spec))?;
+        let elements = tensor.elements();
+        let packed = device.pack(form, DeviceArgs { context, elements, workspace }, message);
+        packed.map_err(|source| Error::decoding(tensor.name(), *rank, source))
     }
 
     fn check(&self, tensor: &Tensor, input: Input<'_>) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use gradwire_bits::DecodeError;
 
-use crate::{NonFinite, SpecError};
+use crate::{NonFinite, Spec, SpecError};
 
 /// Why saved state cannot be restored.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +124,12 @@ pub enum Error {
         /// The sender.
         rank: u32,
     },
+    /// A device form is asked of a method that works on the host only.
+    #[error("'{spec}' has no device form; compress on the host")]
+    NoDeviceForm {
+        /// The compressor.
+        spec: String,
+    },
     /// Saved state cannot be restored.
     #[error(transparent)]
     State(#[from] StateError),
@@ -137,6 +143,10 @@ impl Error {
             DecodeError::OutOfMemory => Error::OutOfMemory { tensor, rank },
             source => Error::Message { tensor, rank, source },
         }
+    }
+
+    pub(crate) fn no_device_form(spec: &Spec) -> Self {
+        Error::NoDeviceForm { spec: spec.to_string() }
     }
 
     pub(crate) fn non_finite(tensor: &str, at: NonFinite) -> Self {

@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 
-use gradwire::{Decoder, Element, Encoder, Error, Input, ReduceOp, Sent, Spec, State, Tensor};
+use gradwire::{
+    Decoder, Element, Encoder, Error, Input, Kept, ReduceOp, Sent, Spec, State, Tensor,
+};
 
 use crate::state_keys::{self, REDUCE};
 use crate::{GroupConfig, Result, Schedule};
@@ -148,6 +150,42 @@ impl Codecs {
         let sent = self.encoder.encode(tensor, step, input, message)?;
         self.note((index, offset), sent, message.len());
         Ok(())
+    }
+
+    /// Replaces `message` by the message of a tensor's device form, and records the elements that it carries.
+    pub(crate) fn pack(
+        &mut self,
+        index: usize,
+        tensor: &Tensor,
+        step: u64,
+        form: &[u8],
+        message: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        message.clear();
+        let sent = self.encoder.pack(tensor, step, form, message)?;
+        self.note((index, 0), sent, message.len());
+        Ok(())
+    }
+
+    /// Appends the device form of a rank's message to `form`.
+    pub(crate) fn unpack(
+        &mut self,
+        tensor: &Tensor,
+        (step, rank): (u64, usize),
+        message: &[u8],
+        form: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        self.decoder.unpack(tensor, (step, rank as u32), message, form)
+    }
+
+    /// The array of a kind that is kept for a tensor.
+    pub(crate) fn array(&self, name: &str, kind: Kept) -> Option<&[f32]> {
+        self.encoder.array(name, kind)
+    }
+
+    /// Replaces the array of a kind that is kept for a tensor.
+    pub(crate) fn set_array(&mut self, name: &str, kind: Kept, values: Option<Vec<f32>>) {
+        self.encoder.set_array(name, kind, values);
     }
 
     /// Records a message of `bytes` bytes with the elements that the encoder sent last.

@@ -120,7 +120,8 @@ pub use optimizer::{AddUpdate, Optimizer, ReplaceParameters};
 pub use participation::Participation;
 pub use policy::Policy;
 pub use reducer::{
-    GradientSink, OnNonFinite, Outcome, Reducer, ReducerConfig, ReducerThread, fuse,
+    DeviceForms, DeviceGroup, GradientSink, NonFiniteElement, OnNonFinite, Outcome, Reducer,
+    ReducerConfig, ReducerThread, fuse,
 };
 pub use replicated::ReplicatedOptimizer;
 pub use report::StepReport;

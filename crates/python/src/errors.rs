@@ -90,7 +90,8 @@ fn of_codec(error: &gradwire::Error) -> fn(String) -> PyErr {
         gradwire::Error::OutOfMemory { .. } => GradwireError::new_err,
         gradwire::Error::Spec(_)
         | gradwire::Error::WrongLength { .. }
-        | gradwire::Error::TooLarge { .. } => ConfigError::new_err,
+        | gradwire::Error::TooLarge { .. }
+        | gradwire::Error::NoDeviceForm { .. } => ConfigError::new_err,
     }
 }
 

@@ -6,7 +6,9 @@
 mod advice;
 mod buffer;
 mod channel;
+mod codec;
 mod command_line;
+mod device;
 mod errors;
 mod frames;
 mod listing;
@@ -21,6 +23,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<reducer::Reducer>()?;
     module.add_class::<frames::Frame>()?;
+    module.add_class::<codec::Codec>()?;
     module.add_function(wrap_pyfunction!(advice::advice, module)?)?;
     module.add_function(wrap_pyfunction!(advice::buckets, module)?)?;
     module.add_function(wrap_pyfunction!(command_line::main, module)?)?;

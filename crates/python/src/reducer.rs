@@ -13,6 +13,8 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::buffer::Buffer;
 use crate::channel::Channel;
+use crate::codec;
+use crate::device::Device;
 use crate::errors::Failure;
 use crate::policy;
 
@@ -233,6 +235,72 @@ impl Reducer {
             }
         });
         if submitted { Ok(()) } else { Err(gone().into()) }
+    }
+
+    /// Averages a group that a device compresses, in the background thread, which calls the methods of `device`, and `done()`
+    /// at the end.
+    fn average_device(
+        &self,
+        group: usize,
+        step: u64,
+        elements: usize,
+        device: Py<PyAny>,
+        done: Py<PyAny>,
+    ) -> PyResult<()> {
+        let names = self.groups.get(group).cloned();
+        let names = names.ok_or_else(|| Failure::config(format!("there is no group {group}")))?;
+        let pending = Pending::new(&self.shared);
+        let submitted = self.background.submit(move |averages| {
+            let shared = &pending.0;
+            let average = |averages: &mut Averages| {
+                let group = averages.group_of(&names)?;
+                averages.average_device(group, step, &mut Device::new(device))
+            };
+            let result = average(averages).map_err(Failure::from);
+            shared.done(step, elements, averages, result);
+            if let Err(failure) = call(Some(done)) {
+                shared.lock().failure.get_or_insert(failure);
+            }
+        });
+        if submitted { Ok(()) } else { Err(gone().into()) }
+    }
+
+    /// The compressor of each tensor at a step, in the order of the model.
+    fn specs(&self, py: Python<'_>, step: u64) -> PyResult<Vec<String>> {
+        self.ask(py, move |averages| {
+            let places = 0..averages.tensors().len();
+            Ok(places.map(|at| averages.spec_at(at, step).to_string()).collect())
+        })
+    }
+
+    /// The bytes of an array that is kept for a tensor, `residual` or `velocity`; `None` if there is none.
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        name: String,
+        kind: &str,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let kind = codec::kept(kind)?;
+        let array =
+            self.ask(py, move |averages| Ok(averages.array(&name, kind).map(<[f32]>::to_vec)))?;
+        Ok(array.map(|values| codec::bytes_of(py, &values)))
+    }
+
+    /// Replaces an array that is kept for a tensor by a copy of `values`, or by nothing.
+    fn set_array(
+        &self,
+        py: Python<'_>,
+        name: String,
+        kind: &str,
+        values: Option<Buffer>,
+    ) -> PyResult<()> {
+        let kind = codec::kept(kind)?;
+        let values = values.map(|buffer| {
+            let mut wide = Vec::new();
+            buffer.read(&mut wide);
+            wide
+        });
+        self.ask(py, move |averages| averages.set_array(&name, kind, values))
     }
 
     /// Waits until all averages are done, and the other ranks have received all messages of this one.

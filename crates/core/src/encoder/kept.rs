@@ -6,6 +6,15 @@ use crate::{Compressor, Residual, StateError, Tensor};
 /// array.
 pub(super) const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
 
+/// A kind of array that is kept for a tensor from step to step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// What messages have not carried yet.
+    Residual = 0,
+    /// A running sum or mean of gradients.
+    Velocity = 1,
+}
+
 /// The arrays of one tensor, in the order of [`KINDS`]; `None` until they are first needed.
 #[derive(Debug, Default)]
 pub(super) struct KeptArrays(pub(super) [Option<Vec<f32>>; 3]);

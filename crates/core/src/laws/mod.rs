@@ -8,6 +8,7 @@
 //! ```
 
 mod decoding;
+mod device;
 mod encoding;
 mod means;
 mod memories;
@@ -37,6 +38,8 @@ pub const LAWS: &[(&str, Law)] = &[
         means::contractive_messages_help,
     ),
     ("accumulated messages decode like a single one", means::accumulated_messages_decode),
+    ("packing the device form gives the message", device::packing_the_form_gives_the_message),
+    ("unpacking accepts what decoding accepts", device::unpacking_accepts_what_decoding_accepts),
     ("the mean of linear messages is the message of the mean", means::linear_messages_add),
 ];
 

@@ -36,6 +36,39 @@ impl Alphabet {
         (!self.huffman).then(|| self.width())
     }
 
+    /// The alphabet in which a device writes and reads symbols: of the same width if that divides whole bytes or is one or
+    /// two bytes, else of eight bits, or of sixteen.
+    fn of_device(self) -> Self {
+        let symbols = match self.width() {
+            1 | 2 | 4 | 8 | 16 => self.symbols,
+            3 | 5..8 => 1 << 8,
+            _ => 1 << 16,
+        };
+        Self { symbols, huffman: false }
+    }
+
+    /// Reads `elements` symbols off the front of a [device form](crate::device) into the workspace.
+    pub(crate) fn take_form(
+        self,
+        form: &mut &[u8],
+        elements: usize,
+        workspace: &mut Workspace,
+    ) -> Result<(), DecodeError> {
+        self.of_device().take_fixed(form, elements, &mut workspace.symbols)?;
+        self.check(&workspace.symbols)
+    }
+
+    /// Appends the symbols in the workspace to a device form.
+    pub(crate) fn put_form(
+        self,
+        workspace: &Workspace,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        form.try_reserve(self.of_device().max_len(workspace.symbols.len()))?;
+        self.of_device().put_fixed(&workspace.symbols, form);
+        Ok(())
+    }
+
     /// Appends the symbols in the workspace.
     pub(crate) fn write(self, workspace: &mut Workspace, message: &mut Vec<u8>) {
         let Workspace { symbols, coder, .. } = workspace;
@@ -158,6 +191,11 @@ impl Alphabet {
                 }
             }
         }
+        self.check(symbols)
+    }
+
+    /// Refuses symbols that are not of the alphabet.
+    fn check(self, symbols: &[u16]) -> Result<(), DecodeError> {
         let largest = symbols.iter().fold(0, |largest, &symbol| symbol.max(largest));
         if usize::from(largest) < self.symbols {
             Ok(())

@@ -22,6 +22,7 @@ use gradwire::{Floats, Input, Tensor};
 
 use crate::codecs::Codecs;
 use crate::error::refuse;
+use crate::reducer::DeviceGroup;
 use crate::report::{timed, worked};
 use crate::{
     Exchange, ExchangeError, GroupConfig, Operation, Phase, Result, StepReport, Transport,
@@ -39,6 +40,15 @@ pub(crate) trait Collective: Send {
     /// In: `values` holds this rank's gradients of the group's tensors, concatenated. Out: `values` holds their mean
     /// over all ranks, with the same bits on every rank. After an error the content is unspecified.
     fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()>;
+
+    /// Averages one group of tensors that a device compresses.
+    fn reduce_device(
+        &mut self,
+        _step: &mut Reduction<'_>,
+        _device: &mut dyn DeviceGroup,
+    ) -> Result<()> {
+        refuse("a device compresses for all-gather only; use all-gather, or compress on the host")
+    }
 }
 
 /// The collective of an exchange without servers. Those that cut tensors give the codecs their slices.
@@ -170,18 +180,32 @@ impl Reduction<'_> {
         packed: &[u8],
         means: &mut [f32],
     ) -> Result<()> {
-        let Self { codecs, group, step, .. } = self;
+        self.each_message((rank, weight), packed, |own, at, message| {
+            let Self { codecs, group, step, .. } = own;
+            let mean = &mut means[group.ranges[at].clone()];
+            Ok(codecs.add_message(&group.tensors[at], (*step, rank), message, weight, mean)?)
+        })
+    }
+
+    /// Calls `take` with the place of each tensor in the group and its message from a rank. A rank of weight 0 sent
+    /// nothing.
+    fn each_message(
+        &mut self,
+        (rank, weight): (usize, f32),
+        packed: &[u8],
+        mut take: impl FnMut(&mut Self, usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (group, step) = (self.group, self.step);
         let mut read = 0;
         if weight != 0.0 {
             for (at, tensor) in group.tensors.iter().enumerate() {
-                let operation =
-                    Operation::tensor(Phase::Gather, group.indices[at], tensor.name(), *step);
+                let index = group.indices[at];
+                let operation = Operation::tensor(Phase::Gather, index, tensor.name(), step);
                 let message = packed::next(rank, packed, &mut read, operation)?;
-                let mean = &mut means[group.ranges[at].clone()];
-                codecs.add_message(tensor, (*step, rank), message, weight, mean)?;
+                take(self, at, message)?;
             }
         }
-        packed::finish(rank, packed, read, Operation::whole(Phase::Gather, *step))
+        packed::finish(rank, packed, read, Operation::whole(Phase::Gather, step))
     }
 
     /// Turns the means of all tensors into the input of the optimizer: the mean itself, or the result of a vote.

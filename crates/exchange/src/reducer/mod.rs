@@ -8,6 +8,7 @@
 //! they become ready.
 
 mod config;
+mod device;
 mod group;
 mod pipeline;
 mod queue;
@@ -17,10 +18,11 @@ mod thread;
 
 use std::collections::HashMap;
 
-use gradwire::{Spec, Tensor};
+use gradwire::{Kept, Spec, Tensor};
 
 pub(crate) use config::check_by_groups;
 pub use config::{OnNonFinite, Outcome, ReducerConfig};
+pub use device::{DeviceForms, DeviceGroup, NonFiniteElement};
 pub(crate) use group::check as check_groups;
 pub use group::fuse;
 pub(crate) use pipeline::{Bucket, Pipeline};
@@ -223,12 +225,21 @@ impl Reducer {
         values: &mut [f32],
         squares: Option<&[Vec<f32>]>,
     ) -> Result<Outcome> {
+        self.within(step, |reducer| reducer.try_average(group, step, values, squares))
+    }
+
+    /// Runs an average, and counts its bytes.
+    fn within(
+        &mut self,
+        step: u64,
+        average: impl FnOnce(&mut Self) -> Result<Outcome>,
+    ) -> Result<Outcome> {
         self.alive()?;
         if self.step != Some(step) {
             self.begin(step);
         }
         let before = self.transport.traffic();
-        let averaged = self.try_average(group, step, values, squares);
+        let averaged = average(self);
         self.report.traffic += self.transport.traffic() - before;
         self.settle(averaged)
     }
@@ -260,10 +271,30 @@ impl Reducer {
                 values.len()
             ));
         }
-        if self.config.on_non_finite == OnNonFinite::Skip && self.skips(step, values)? {
+        let skips = self.config.on_non_finite == OnNonFinite::Skip;
+        if skips && self.skips(step, all_finite(values))? {
             values.fill(f32::NAN);
             return Ok(Outcome::Skipped);
         }
+        self.reduce(at, step, squares, |collective, reduction| {
+            collective.reduce(reduction, values)
+        })?;
+        let Self { codecs, groups, .. } = self;
+        let group = &groups[at];
+        for (&index, range) in group.indices.iter().zip(&group.ranges) {
+            codecs.accumulate(index, &mut values[range.clone()]);
+        }
+        Ok(Outcome::Averaged)
+    }
+
+    /// Runs the collective for a group, and counts the bytes of its messages.
+    fn reduce(
+        &mut self,
+        at: usize,
+        step: u64,
+        squares: Option<&[Vec<f32>]>,
+        reduce: impl FnOnce(&mut dyn Collective, &mut Reduction<'_>) -> Result<()>,
+    ) -> Result<()> {
         let Self { transport, codecs, collective, groups, weights, report, .. } = self;
         let group = &groups[at];
         group.indices.iter().for_each(|&index| codecs.begin(index, step));
@@ -277,22 +308,19 @@ impl Reducer {
             squares,
             report,
         };
-        collective.reduce(&mut reduction, values)?;
-        for (&index, range) in group.indices.iter().zip(&group.ranges) {
-            codecs.accumulate(index, &mut values[range.clone()]);
-        }
+        reduce(&mut **collective, &mut reduction)?;
         let bytes = group.indices.iter().map(|&index| codecs.carried(index).bytes);
         self.message_bytes += bytes.sum::<usize>();
-        Ok(Outcome::Averaged)
+        Ok(())
     }
 
-    /// Whether the step is skipped, because of these values or of earlier ones. If so, the averages of this step are
+    /// Whether the step is skipped, because a rank's values or earlier ones are not finite. If so, the averages of this step are
     /// rolled back.
-    fn skips(&mut self, step: u64, values: &[f32]) -> Result<bool> {
+    fn skips(&mut self, step: u64, finite: bool) -> Result<bool> {
         if self.skipping {
             return Ok(true);
         }
-        self.skipping = some_non_finite(&mut *self.transport, step, values)?;
+        self.skipping = some_non_finite(&mut *self.transport, step, finite)?;
         match (self.skipping, self.copied) {
             (true, true) => self.codecs.rollback(),
             (false, false) => self.codecs.checkpoint(),
@@ -342,6 +370,29 @@ impl Reducer {
     /// Swaps the elements that this rank's last messages carried with `carried`.
     pub(crate) fn swap_carried(&mut self, index: usize, carried: &mut Carried) {
         self.codecs.swap_carried(index, carried);
+    }
+
+    /// The array of a kind that is kept for a tensor of the model; `None` if there is none yet.
+    pub fn array(&self, name: &str, kind: Kept) -> Option<&[f32]> {
+        self.codecs.array(name, kind)
+    }
+
+    /// Replaces the array of a kind that is kept for a tensor, for one that a device keeps.
+    ///
+    /// # Errors
+    /// `Config` for a tensor that the model does not have, or an array of another length.
+    pub fn set_array(&mut self, name: &str, kind: Kept, values: Option<Vec<f32>>) -> Result<()> {
+        let Some(&at) = self.by_name.get(name) else {
+            return refuse(format!("there is no tensor '{name}' in this model"));
+        };
+        let elements = self.config.tensors[at].elements();
+        if values.as_ref().is_some_and(|values| values.len() != elements) {
+            return refuse(format!(
+                "'{name}' has {elements} elements, the array has another length"
+            ));
+        }
+        self.codecs.set_array(name, kind, values);
+        Ok(())
     }
 
     /// Calls `show` with this rank's residual of a tensor, slice by slice.
@@ -407,9 +458,12 @@ impl TransportOwner for Reducer {
     }
 }
 
+fn all_finite(values: &[f32]) -> bool {
+    values.iter().fold(true, |finite, value| finite & value.is_finite())
+}
+
 /// Whether some rank has a value that is not finite.
-fn some_non_finite(transport: &mut dyn Transport, step: u64, values: &[f32]) -> Result<bool> {
-    let finite = values.iter().fold(true, |finite, value| finite & value.is_finite());
+fn some_non_finite(transport: &mut dyn Transport, step: u64, finite: bool) -> Result<bool> {
     let mut flags = vec![Vec::new(); transport.size()];
     flags[transport.rank()].push(u8::from(!finite));
     transport.all_gather_v(Operation::whole(Phase::Check, step), &mut flags)?;

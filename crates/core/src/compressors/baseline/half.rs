@@ -2,6 +2,7 @@
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
 
+use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::fields;
 use crate::{Aggregation, BLOCK, Compressor, DecodeArgs, Element, EncodeArgs, Sent};
 
@@ -67,5 +68,33 @@ impl Compressor for Half {
 
     fn aggregation(&self) -> Aggregation<'_> {
         Aggregation::Linear(self.element)
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// The message itself.
+impl DeviceForm for Half {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        fields::expect_len(form, args.elements.saturating_mul(2))?;
+        device::copy(form, message)?;
+        Ok(Sent::All)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        fields::expect_len(message, args.elements.saturating_mul(2))?;
+        device::copy(message, form)
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use gradwire_bits::DecodeError;
 
+use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::fields;
 use crate::{Aggregation, Compressor, DecodeArgs, Element, EncodeArgs, Entry, Family, Sent};
 
@@ -63,6 +64,34 @@ impl Compressor for Uncompressed {
 
     fn aggregation(&self) -> Aggregation<'_> {
         Aggregation::Linear(Element::F32)
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// The message itself.
+impl DeviceForm for Uncompressed {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        fields::expect_len(form, args.elements.saturating_mul(4))?;
+        device::copy(form, message)?;
+        Ok(Sent::All)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        fields::expect_len(message, args.elements.saturating_mul(4))?;
+        device::copy(message, form)
     }
 }
 

@@ -4,6 +4,7 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Near};
 
 use super::signs;
+use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::parameters::{Kind, either, whole};
 use crate::tools::{desparsify, give_back};
 use crate::wire::fields;
@@ -49,6 +50,19 @@ impl Bins {
     }
 }
 
+impl Bins {
+    /// Appends the message of the elements in the workspace of a tensor that has some.
+    fn write(&self, scale: f32, shape: &[usize], workspace: &Workspace, message: &mut Vec<u8>) {
+        let Workspace { positions, values, .. } = workspace;
+        let elements = shape.iter().product();
+        if self.records {
+            write_records(scale, self.bin(shape), elements, positions, values, message);
+        } else {
+            signs::write(&[scale], elements, positions, values, message);
+        }
+    }
+}
+
 impl Compressor for Bins {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
@@ -58,12 +72,8 @@ impl Compressor for Bins {
             return Sent::Positions;
         }
         let scale = select(self.pick, bin, source, workspace);
+        self.write(scale, context.shape, workspace, message);
         let Workspace { positions, values, .. } = workspace;
-        if self.records {
-            write_records(scale, bin, elements, positions, values, message);
-        } else {
-            signs::write(&[scale], elements, positions, values, message);
-        }
         values.iter_mut().for_each(|x| *x -= scale.copysign(*x));
         give_back(source, positions, values);
         Sent::Positions
@@ -76,7 +86,10 @@ impl Compressor for Bins {
         }
         if self.records {
             let bin = self.bin(context.shape);
-            return read_records_add(message, bin, weight, workspace, out);
+            let Workspace { positions, values, .. } = workspace;
+            read_records(message, bin, out.len(), (&mut *positions, &mut *values))?;
+            desparsify(positions, values, weight, out);
+            return Ok(());
         }
         signs::read_add::<1>(message, out.len(), weight, workspace, out)
     }
@@ -99,6 +112,50 @@ impl Compressor for Bins {
             return if message_len == 0 { 0 } else { MOST_ELEMENTS };
         }
         message_len.saturating_mul(self.conv.max(self.fc)).min(MOST_ELEMENTS)
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// The scale, and [pairs](Pairs) of the elements sent, of which the sign counts.
+impl DeviceForm for Bins {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        let DeviceArgs { context, elements, workspace } = args;
+        let pairs = Pairs::<1>::read(form, elements, elements)?;
+        let Workspace { positions, values, .. } = workspace;
+        pairs.copy_to(positions, values)?;
+        if elements > 0 {
+            self.write(pairs.levels[0], context.shape, workspace, message);
+        }
+        Ok(Sent::Positions)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let DeviceArgs { context, elements, workspace } = args;
+        let Workspace { positions, values, .. } = workspace;
+        if elements == 0 {
+            fields::expect_len(message, 0)?;
+            return pairs::write(&[0.0], &[], std::iter::empty(), form);
+        }
+        if self.records {
+            let bin = self.bin(context.shape);
+            let scale = read_records(message, bin, elements, (&mut *positions, &mut *values))?;
+            return pairs::write(&[scale], positions, values.iter().copied(), form);
+        }
+        let ([scale], signs) = signs::read::<1>(message, elements, elements, positions)?;
+        pairs::write(&[scale], positions, signs::levels(signs, [scale; 2]), form)
     }
 }
 
@@ -237,21 +294,20 @@ fn write_records(
     }
 }
 
-fn read_records_add(
+/// Checks a message of records, replaces two lists by its positions and values, and returns its scale.
+fn read_records(
     mut message: &[u8],
     bin: usize,
-    weight: f32,
-    workspace: &mut Workspace,
-    out: &mut [f32],
-) -> Result<(), DecodeError> {
-    let value = weight * fields::take_scale(&mut message)?;
+    elements: usize,
+    (positions, values): (&mut Vec<u32>, &mut Vec<f32>),
+) -> Result<f32, DecodeError> {
+    let scale = fields::take_scale(&mut message)?;
     let record = Record::of(bin);
-    let Workspace { positions, values, .. } = workspace;
     let most = message.len() / record.width;
-    make_room(most, out.len(), positions)?;
-    make_room(most, out.len(), values)?;
-    for start in (0..out.len()).step_by(bin) {
-        let len = bin.min(out.len() - start) as u32;
+    make_room(most, elements, positions)?;
+    make_room(most, elements, values)?;
+    for start in (0..elements).step_by(bin) {
+        let len = bin.min(elements - start) as u32;
         let mut least = 0;
         loop {
             let (index, last, below) = record.read(&mut message)?;
@@ -262,7 +318,7 @@ fn read_records_add(
                 return Err(DecodeError::Corrupt("the indices of a bin do not increase within it"));
             }
             positions.push(start as u32 + index);
-            values.push(if below { -value } else { value });
+            values.push(if below { -scale } else { scale });
             least = index + 1;
             if last {
                 break;
@@ -270,8 +326,7 @@ fn read_records_add(
         }
     }
     fields::expect_len(message, 0)?;
-    desparsify(positions, values, 1.0, out);
-    Ok(())
+    Ok(scale)
 }
 
 #[cfg(test)]

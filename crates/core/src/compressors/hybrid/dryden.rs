@@ -22,6 +22,7 @@ use gradwire_bits::kernels::{self, Side};
 
 use super::signs;
 use crate::compressors::sparsification::fraction;
+use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::tails::sampled_sides;
 use crate::parameters::real;
 use crate::tools::give_back;
@@ -66,7 +67,7 @@ impl Compressor for Dryden {
         }
         let limits = sampled_sides(source, self.ratio, workspace.own());
         take(source, limits, workspace);
-        bound_sides(source, self.most(elements), workspace);
+        bound_sides(Some(source), self.most(elements), workspace);
         let Workspace { positions, values, .. } = workspace;
         let [above, below] = means(values);
         signs::write(&[above, below], elements, positions, values, message);
@@ -94,6 +95,47 @@ impl Compressor for Dryden {
 
     fn max_len(&self, elements: usize) -> usize {
         signs::max_len::<2>(self.most(elements).saturating_mul(2).min(elements), elements)
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// [Pairs] of the elements beyond the thresholds of both signs; of a message, each with the mean of its sign.
+impl DeviceForm for Dryden {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let pairs = Pairs::<0>::read(form, elements, elements)?;
+        pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
+        if elements > 0 {
+            bound_sides(None, self.most(elements), workspace);
+            let Workspace { positions, values, .. } = workspace;
+            signs::write(&means(values), elements, positions, values, message);
+        }
+        Ok(Sent::Positions)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let positions = &mut workspace.positions;
+        if elements == 0 {
+            fields::expect_len(message, 0)?;
+            return pairs::write(&[], &[], std::iter::empty(), form);
+        }
+        let most = 2 * self.most(elements);
+        let (levels, signs) = signs::read::<2>(message, most, elements, positions)?;
+        pairs::write(&[], positions, signs::levels(signs, levels), form)
     }
 }
 
@@ -126,7 +168,7 @@ fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
 struct Patterns(Vec<u32>);
 
 /// Puts all but the `most` largest of each sign back into the tensor; of equal ones, the last go back first.
-fn bound_sides(source: &mut Source<'_>, most: usize, workspace: &mut Workspace) {
+fn bound_sides(mut source: Option<&mut Source<'_>>, most: usize, workspace: &mut Workspace) {
     let Workspace { positions, values, own, .. } = workspace;
     let Patterns(patterns) = own.get();
     for negative in [false, true] {
@@ -144,7 +186,7 @@ fn bound_sides(source: &mut Source<'_>, most: usize, workspace: &mut Workspace) 
             let pattern = value.abs().to_bits();
             let tie = pattern == least && ties > 0;
             if value.is_sign_negative() == negative && !tie && pattern <= least {
-                if let Some(left) = source.left() {
+                if let Some(left) = source.as_mut().and_then(|source| source.left()) {
                     left[position as usize] = value;
                 }
                 continue;

@@ -30,12 +30,15 @@ use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, rice, varint};
 
 use crate::compressors::sparsification::fraction;
+use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::tails::{Tail, sampled_tails, tails};
 use crate::numeric::take::{clear, give_back};
 use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::positions::{PositionCode, make_room};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
+use crate::{
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Floats, SCRATCH, Sent, Source, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "sbc",
@@ -90,9 +93,8 @@ impl Sbc {
         if self.sampled { kept.saturating_mul(2).min(elements) } else { kept }
     }
 
-    /// The tail to send.
-    fn winner(&self, source: &mut Source<'_>, workspace: &mut Workspace) -> Tail {
-        let kept = self.kept(source.len());
+    /// The tail to send, of up to `kept` elements.
+    fn winner(&self, source: &mut Source<'_>, kept: usize, workspace: &mut Workspace) -> Tail {
         let larger = |[above, below]: [Tail; 2]| {
             if above.mean > below.mean { above } else { below }
         };
@@ -120,6 +122,97 @@ impl Sbc {
         let near = derived.saturating_sub(2)..=(derived + 2).min(rice::MAX_PARAMETER);
         let cost = |&b: &u32| (rice::len_bits(positions, b), b.abs_diff(derived));
         near.min_by_key(cost).unwrap_or(derived)
+    }
+
+    /// Moves the elements of the tail to send to the workspace, and returns the tail. `source` has a tensor of `elements`
+    /// elements, or those of them that may be sent.
+    fn send_winner(
+        &self,
+        source: &mut Source<'_>,
+        elements: usize,
+        workspace: &mut Workspace,
+    ) -> Tail {
+        let tail = self.winner(source, self.kept(elements), workspace);
+        let (level, most) = (self.level(tail.mean), self.most(elements));
+        let signed = if tail.side == Side::Below { -level } else { level };
+        clear(most, workspace);
+        let Workspace { positions, values, .. } = workspace;
+        let most = if tail.count == 0 { 0 } else { most };
+        take(source, &tail, signed, most, positions, values);
+        tail
+    }
+
+    /// Appends the message of the elements of a tail at positions of a tensor.
+    fn write(&self, tail: &Tail, positions: &[u32], elements: usize, message: &mut Vec<u8>) {
+        let (kept, level) = (self.kept(elements), self.level(tail.mean));
+        let counted = positions.len() != kept;
+        let b = self.parameter(positions, elements);
+        let flag = |flag: u8, set: bool| if set { flag } else { 0 };
+        message.push(
+            b as u8
+                | flag(NEGATIVE, tail.side == Side::Below)
+                | flag(COUNTED, counted)
+                | flag(SHORT, self.short_mean),
+        );
+        if counted {
+            varint::write(positions.len() as u64, message);
+        }
+        if !positions.is_empty() {
+            let bytes = level.to_le_bytes();
+            message.extend_from_slice(if self.short_mean { &bytes[2..] } else { &bytes });
+            rice::encode(positions, b, message);
+        }
+    }
+
+    /// Checks a message, replaces `positions` by its positions, and returns the value of its elements.
+    fn read(
+        &self,
+        mut message: &[u8],
+        elements: usize,
+        positions: &mut Vec<u32>,
+    ) -> Result<f32, DecodeError> {
+        positions.clear();
+        if elements == 0 {
+            fields::expect_len(message, 0)?;
+            return Ok(0.0);
+        }
+        let head = fields::take(&mut message, 1)?[0];
+        let b = u32::from(head & PARAMETER);
+        if b > rice::MAX_PARAMETER {
+            return Err(DecodeError::Corrupt("the Golomb parameter is above 30"));
+        }
+        if (head & SHORT != 0) != self.short_mean {
+            return Err(DecodeError::Corrupt("the mean is in another format than agreed"));
+        }
+        let kept = self.kept(elements);
+        let count = if head & COUNTED == 0 { kept as u64 } else { varint::read(&mut message)? };
+        if count > self.most(elements) as u64 {
+            return Err(DecodeError::Corrupt("there are more elements than p allows"));
+        }
+        if head & COUNTED != 0 && count == kept as u64 {
+            return Err(DecodeError::Corrupt(
+                "the count is given although it is the one that p implies",
+            ));
+        }
+        let count = count as usize;
+        if count == 0 {
+            fields::expect_len(message, 0)?;
+            return Ok(0.0);
+        }
+        let level = if self.short_mean {
+            let bytes = fields::take(&mut message, 2)?;
+            f32::from_le_bytes([0, 0, bytes[0], bytes[1]])
+        } else {
+            let bytes = fields::take(&mut message, 4)?;
+            f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        };
+        if !level.is_finite() || level.is_sign_negative() {
+            return Err(DecodeError::Corrupt("the mean is negative or not finite"));
+        }
+        make_room(count, elements, positions)?;
+        let used = rice::for_each(message, count, elements, b, |at| positions.push(at))?;
+        fields::expect_len(message, used)?;
+        Ok(if head & NEGATIVE == 0 { level } else { -level })
     }
 }
 
@@ -164,77 +257,15 @@ impl Compressor for Sbc {
         if elements == 0 {
             return Sent::Positions;
         }
-        let tail = self.winner(source, workspace);
-        let (level, most) = (self.level(tail.mean), self.most(elements));
-        let signed = if tail.side == Side::Below { -level } else { level };
-        clear(most, workspace);
-        let Workspace { positions, values, .. } = workspace;
-        let most = if tail.count == 0 { 0 } else { most };
-        take(source, &tail, signed, most, positions, values);
-
-        let counted = positions.len() != self.kept(elements);
-        let b = self.parameter(positions, elements);
-        let flag = |flag: u8, set: bool| if set { flag } else { 0 };
-        message.push(
-            b as u8
-                | flag(NEGATIVE, tail.side == Side::Below)
-                | flag(COUNTED, counted)
-                | flag(SHORT, self.short_mean),
-        );
-        if counted {
-            varint::write(positions.len() as u64, message);
-        }
-        if !positions.is_empty() {
-            let bytes = level.to_le_bytes();
-            message.extend_from_slice(if self.short_mean { &bytes[2..] } else { &bytes });
-            rice::encode(positions, b, message);
-        }
+        let tail = self.send_winner(source, elements, workspace);
+        self.write(&tail, &workspace.positions, elements, message);
         Sent::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
-        if out.is_empty() {
-            return fields::expect_len(message, 0);
-        }
-        let head = fields::take(&mut message, 1)?[0];
-        let b = u32::from(head & PARAMETER);
-        if b > rice::MAX_PARAMETER {
-            return Err(DecodeError::Corrupt("the Golomb parameter is above 30"));
-        }
-        if (head & SHORT != 0) != self.short_mean {
-            return Err(DecodeError::Corrupt("the mean is in another format than agreed"));
-        }
-        let kept = self.kept(out.len());
-        let count = if head & COUNTED == 0 { kept as u64 } else { varint::read(&mut message)? };
-        if count > self.most(out.len()) as u64 {
-            return Err(DecodeError::Corrupt("there are more elements than p allows"));
-        }
-        if head & COUNTED != 0 && count == kept as u64 {
-            return Err(DecodeError::Corrupt(
-                "the count is given although it is the one that p implies",
-            ));
-        }
-        let count = count as usize;
-        if count == 0 {
-            return fields::expect_len(message, 0);
-        }
-        let level = if self.short_mean {
-            let bytes = fields::take(&mut message, 2)?;
-            f32::from_le_bytes([0, 0, bytes[0], bytes[1]])
-        } else {
-            let bytes = fields::take(&mut message, 4)?;
-            f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
-        };
-        if !level.is_finite() || level.is_sign_negative() {
-            return Err(DecodeError::Corrupt("the mean is negative or not finite"));
-        }
-        let positions = &mut workspace.positions;
-        make_room(count, out.len(), positions)?;
-        let used = rice::for_each(message, count, out.len(), b, |at| positions.push(at))?;
-        fields::expect_len(message, used)?;
-        let value = weight * if head & NEGATIVE == 0 { level } else { -level };
-        for &position in positions.iter() {
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
+        let value = weight * self.read(message, out.len(), &mut workspace.positions)?;
+        for &position in &workspace.positions {
             out[position as usize] += value;
         }
         Ok(())
@@ -252,6 +283,59 @@ impl Compressor for Sbc {
         let most = self.most(elements);
         // The cheapest parameter costs no more than the derived one.
         1 + varint::len(most as u64) + 4 + PositionCode::Rice.max_len(most, elements)
+    }
+
+    /// Without a form if thresholds and means are estimated from a sample, or a mean may be rounded to 0.
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        (!self.sampled && !self.short_mean).then_some(self as &dyn DeviceForm)
+    }
+}
+
+/// The elements of a device form.
+#[derive(Debug, Default)]
+struct Candidates {
+    positions: Vec<u32>,
+    values: Vec<f32>,
+    scratch: Vec<f32>,
+}
+
+/// [Pairs] of elements that have both tails among them; of a message, of its tail.
+impl DeviceForm for Sbc {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        workspace.positions.clear();
+        if elements == 0 {
+            fields::expect_len(form, 4)?;
+            return Ok(Sent::Positions);
+        }
+        let mut candidates = std::mem::take(workspace.own::<Candidates>());
+        let Candidates { positions, values, scratch } = &mut candidates;
+        Pairs::<0>::read(form, elements, elements)?.copy_to(positions, values)?;
+        scratch.resize(SCRATCH, 0.0);
+        let source = Source::new(Floats::F32(values), None, scratch);
+        let mut source = source.map_err(|_| DecodeError::Corrupt("a value is not finite"))?;
+        let tail = self.send_winner(&mut source, elements, workspace);
+        workspace.positions.iter_mut().for_each(|at| *at = positions[*at as usize]);
+        self.write(&tail, &workspace.positions, elements, message);
+        *workspace.own() = candidates;
+        Ok(Sent::Positions)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let positions = &mut workspace.positions;
+        let value = self.read(message, elements, positions)?;
+        pairs::write(&[], positions, std::iter::repeat(value), form)
     }
 }
 

@@ -88,6 +88,11 @@ pub(in crate::compressors) fn read<'a, const LEVELS: usize>(
     Ok((levels, signs))
 }
 
+/// The first level where the sign bit is 0, and minus the second where it is 1; more than there are signs.
+pub(super) fn levels(signs: &[u8], [above, below]: [f32; 2]) -> impl Iterator<Item = f32> {
+    (0..8 * signs.len()).map(move |at| if is_negative(signs, at) { -below } else { above })
+}
+
 /// Adds the first number at positions with sign bit 0, and the second at those with sign bit 1.
 pub(in crate::compressors) fn add(
     signs: &[u8],

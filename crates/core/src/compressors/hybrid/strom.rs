@@ -21,6 +21,7 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
 
 use super::signs;
+use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::take::clear;
 use crate::parameters::real;
 use crate::wire::fields;
@@ -88,6 +89,45 @@ impl Compressor for Strom {
 
     fn max_len(&self, elements: usize) -> usize {
         signs::max_len::<0>(elements, elements)
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// [Pairs] of the elements beyond the threshold, of which the sign counts.
+impl DeviceForm for Strom {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let pairs = Pairs::<0>::read(form, elements, elements)?;
+        let Workspace { positions, values, .. } = workspace;
+        pairs.copy_to(positions, values)?;
+        if elements > 0 {
+            signs::write(&[], elements, positions, values, message);
+        }
+        Ok(Sent::Positions)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let positions = &mut workspace.positions;
+        if elements == 0 {
+            fields::expect_len(message, 0)?;
+            return pairs::write(&[], &[], std::iter::empty(), form);
+        }
+        let ([], signs) = signs::read(message, elements, elements, positions)?;
+        pairs::write(&[], positions, signs::levels(signs, [self.tau, self.tau]), form)
     }
 }
 

@@ -24,6 +24,7 @@
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Codebook};
 
+use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::either;
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
@@ -142,6 +143,42 @@ impl Compressor for DynamicTree {
 
     fn max_elements(&self, message_len: usize) -> usize {
         self.bytes().max_elements(message_len.saturating_sub(HEADER))
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// Scale and bytes, as in the message without Huffman code.
+impl DeviceForm for DynamicTree {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        let mut rest = form;
+        fields::take_scale(&mut rest)?;
+        device::copy(&form[..HEADER], message)?;
+        self.bytes().take_form(&mut rest, args.elements, args.workspace)?;
+        fields::expect_len(rest, 0)?;
+        self.bytes().write(args.workspace, message);
+        Ok(Sent::All)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let mut rest = message;
+        fields::take_scale(&mut rest)?;
+        device::copy(&message[..HEADER], form)?;
+        self.bytes().read(&mut rest, args.elements, args.workspace)?;
+        fields::expect_len(rest, 0)?;
+        self.bytes().put_form(args.workspace, form)
     }
 }
 

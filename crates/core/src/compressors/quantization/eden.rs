@@ -39,6 +39,7 @@ use std::ops::Bound::Included;
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
 
+use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::numeric::rotation::{Piece, Signs, pieces};
 use crate::numeric::{lloyd_max, matrix};
 use crate::parameters::{either, real};
@@ -308,6 +309,54 @@ impl Compressor for Eden {
     fn max_elements(&self, message_len: usize) -> usize {
         let most = (message_len / 4).saturating_mul(BLOCK);
         self.sample().map_or(most, |sample| sample.most_elements(most))
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        self.sample().is_none().then_some(self as &dyn DeviceForm)
+    }
+}
+
+/// The scale of each piece, then the levels of ⌈b⌉ bits of all pieces, then those of ⌊b⌋ bits. Below one bit there is no form.
+impl DeviceForm for Eden {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let (number, totals) = self.totals(elements);
+        let mut rest = form;
+        levels::take_steps(&mut rest, number, 1.0)?;
+        device::copy(&form[..4 * number], message)?;
+        for (alphabet, total) in self.alphabets().into_iter().zip(totals) {
+            if total > 0 {
+                alphabet.take_form(&mut rest, total, workspace)?;
+                alphabet.write(workspace, message);
+            }
+        }
+        fields::expect_len(rest, 0)?;
+        Ok(Sent::All)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let (number, totals) = self.totals(elements);
+        let mut rest = message;
+        levels::take_steps(&mut rest, number, 1.0)?;
+        device::copy(&message[..4 * number], form)?;
+        for (alphabet, total) in self.alphabets().into_iter().zip(totals) {
+            if total > 0 {
+                alphabet.read(&mut rest, total, workspace)?;
+                alphabet.put_form(workspace, form)?;
+            }
+        }
+        fields::expect_len(rest, 0)
     }
 }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use gradwire_bits::{DecodeError, kernels};
 
 use super::two_levels;
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::fields;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source};
 
@@ -78,6 +79,31 @@ impl Compressor for EfSignSgd {
 
     fn max_elements(&self, message_len: usize) -> usize {
         message_len.saturating_sub(HEADER).saturating_mul(8)
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// The message itself.
+impl DeviceForm for EfSignSgd {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        two_levels::copy(form, (1, fields::take_scale), args.elements, message)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        two_levels::copy(message, (1, fields::take_scale), args.elements, form).map(drop)
     }
 }
 

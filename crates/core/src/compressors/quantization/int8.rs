@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
+use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::{fields, levels};
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
@@ -37,6 +38,16 @@ const HEADER: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Int8;
 
+/// Checks a message; returns its step and its levels.
+fn read(mut message: &[u8], elements: usize) -> Result<(f32, &[u8]), DecodeError> {
+    let step = levels::take_step(&mut message, LEVELS)?;
+    fields::expect_len(message, elements)?;
+    if message.contains(&0x80) {
+        return Err(DecodeError::Corrupt("a level is -128"));
+    }
+    Ok((step, message))
+}
+
 impl Compressor for Int8 {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, message, .. } = args;
@@ -52,12 +63,8 @@ impl Compressor for Int8 {
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { mut message, weight, out, .. } = args;
-        let step = levels::take_step(&mut message, LEVELS)?;
-        fields::expect_len(message, out.len())?;
-        if message.contains(&0x80) {
-            return Err(DecodeError::Corrupt("a level is -128"));
-        }
+        let DecodeArgs { message, weight, out, .. } = args;
+        let (step, message) = read(message, out.len())?;
         let mut levels = [0; BLOCK];
         for (out, bytes) in out.chunks_mut(BLOCK).zip(message.chunks(BLOCK)) {
             let levels = &mut levels[..out.len()];
@@ -83,6 +90,34 @@ impl Compressor for Int8 {
 
     fn max_elements(&self, message_len: usize) -> usize {
         message_len.saturating_sub(HEADER)
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// The message itself.
+impl DeviceForm for Int8 {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        read(form, args.elements)?;
+        device::copy(form, message)?;
+        Ok(Sent::All)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        read(message, args.elements)?;
+        device::copy(message, form)
     }
 }
 

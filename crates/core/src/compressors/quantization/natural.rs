@@ -24,6 +24,7 @@
 
 use gradwire_bits::{DecodeError, kernels};
 
+use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::either;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
@@ -102,6 +103,44 @@ impl Compressor for Natural {
 
     fn max_elements(&self, message_len: usize) -> usize {
         message_len.saturating_mul(8).min(self.exponents().max_elements(message_len))
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// Signs and exponents, as in the message without Huffman code.
+impl DeviceForm for Natural {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        let mut rest = form;
+        let signs = fields::take(&mut rest, args.elements.div_ceil(8))?;
+        device::copy(signs, message)?;
+        self.exponents().take_form(&mut rest, args.elements, args.workspace)?;
+        check_signs(signs, &args.workspace.symbols)?;
+        fields::expect_len(rest, 0)?;
+        self.exponents().write(args.workspace, message);
+        Ok(Sent::All)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let mut rest = message;
+        let signs = fields::take(&mut rest, args.elements.div_ceil(8))?;
+        device::copy(signs, form)?;
+        self.exponents().read(&mut rest, args.elements, args.workspace)?;
+        check_signs(signs, &args.workspace.symbols)?;
+        fields::expect_len(rest, 0)?;
+        self.exponents().put_form(args.workspace, form)
     }
 }
 

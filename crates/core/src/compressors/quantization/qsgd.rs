@@ -37,6 +37,7 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
 
 use super::elias_levels;
+use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::{Choice, Kind, choice, whole};
 use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
@@ -97,10 +98,41 @@ crate::parameters! {
 }
 
 impl Qsgd {
+    fn alphabet(&self) -> Alphabet {
+        Alphabet::new(2 * usize::from(self.s) + 1, self.code == Code::Huffman)
+    }
+
     /// The alphabet of the levels; `None` with Elias code.
     fn symbols(&self) -> Option<Alphabet> {
-        let symbols = 2 * usize::from(self.s) + 1;
-        (self.code != Code::Elias).then(|| Alphabet::new(symbols, self.code == Code::Huffman))
+        (self.code != Code::Elias).then(|| self.alphabet())
+    }
+
+    /// Appends the levels in the workspace.
+    fn write(&self, workspace: &mut Workspace, message: &mut Vec<u8>) {
+        match self.symbols() {
+            None => elias_levels::write(&workspace.symbols, self.s, message),
+            Some(alphabet) => alphabet.write(workspace, message),
+        }
+    }
+
+    /// Checks a message, reads its levels into the workspace, and returns its steps.
+    fn read<'a>(
+        &self,
+        mut message: &'a [u8],
+        elements: usize,
+        workspace: &mut Workspace,
+    ) -> Result<&'a [[u8; 4]], DecodeError> {
+        let steps = levels::take_steps(&mut message, self.count(elements), f32::from(self.s))?;
+        match self.symbols() {
+            None => {
+                elias_levels::read(message, elements, self.s, &mut workspace.symbols)?;
+            }
+            Some(alphabet) => {
+                alphabet.read(&mut message, elements, workspace)?;
+                fields::expect_len(message, 0)?;
+            }
+        }
+        Ok(steps)
     }
 
     /// The buckets of a tensor of `elements` elements.
@@ -144,26 +176,14 @@ impl Compressor for Qsgd {
                 });
             }
         }
-        match self.symbols() {
-            None => elias_levels::write(symbols, self.s, message),
-            Some(alphabet) => alphabet.write(workspace, message),
-        }
+        self.write(workspace, message);
         Sent::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
         let s = f32::from(self.s);
-        let steps = levels::take_steps(&mut message, self.count(out.len()), s)?;
-        match self.symbols() {
-            None => {
-                elias_levels::read(message, out.len(), self.s, &mut workspace.symbols)?;
-            }
-            Some(alphabet) => {
-                alphabet.read(&mut message, out.len(), workspace)?;
-                fields::expect_len(message, 0)?;
-            }
-        }
+        let steps = self.read(message, out.len(), workspace)?;
         for (bucket, step) in self.buckets(out.len()).zip(steps) {
             let step = weight * f32::from_le_bytes(*step);
             let symbols = &workspace.symbols[bucket.clone()];
@@ -198,6 +218,42 @@ impl Compressor for Qsgd {
             None => u32::MAX as usize,
             Some(alphabet) => alphabet.max_elements(message_len),
         })
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// The step of each bucket, then level + s of each element.
+impl DeviceForm for Qsgd {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let (mut rest, count) = (form, self.count(elements));
+        levels::take_steps(&mut rest, count, f32::from(self.s))?;
+        self.alphabet().take_form(&mut rest, elements, workspace)?;
+        fields::expect_len(rest, 0)?;
+        device::copy(&form[..4 * count], message)?;
+        self.write(workspace, message);
+        Ok(Sent::All)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let count = self.count(elements);
+        self.read(message, elements, workspace)?;
+        device::copy(&message[..4 * count], form)?;
+        self.alphabet().put_form(workspace, form)
     }
 }
 

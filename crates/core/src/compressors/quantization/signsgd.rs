@@ -21,7 +21,9 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 
 use super::two_levels;
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::memories::{Average, Memory};
+use crate::wire::fields;
 use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -84,6 +86,31 @@ impl Compressor for SignSgd {
 
     fn value_bits(&self) -> Option<u32> {
         Some(1)
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// The message itself.
+impl DeviceForm for SignSgd {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        two_levels::copy(form, (0, fields::take_finite), args.elements, message)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        two_levels::copy(message, (0, fields::take_finite), args.elements, form).map(drop)
     }
 }
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use gradwire_bits::{DecodeError, kernels, zero_run};
 
 use crate::wire::fields;
-use crate::{BLOCK, Source};
+use crate::{BLOCK, Source, device};
 
 /// The quartic byte of five trits 0.
 const ZEROS: u8 = 121;
@@ -77,7 +77,7 @@ impl Fifths {
         scale: f32,
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
-        if coded_runs { self.check_runs(bytes) } else { self.check_plain(bytes) }?;
+        self.check(bytes, coded_runs)?;
         if scale == 0.0 {
             return Ok(());
         }
@@ -95,6 +95,46 @@ impl Fifths {
             }
         }
         Ok(())
+    }
+
+    /// Appends quartic bytes, with or without zero-run code.
+    pub(super) fn pack(
+        &self,
+        bytes: &[u8],
+        code_runs: bool,
+        message: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        self.check_plain(bytes)?;
+        if !code_runs {
+            return device::copy(bytes, message);
+        }
+        let mut runs = zero_run::Encoder::default();
+        runs.push(bytes, message);
+        runs.finish(message);
+        Ok(())
+    }
+
+    /// Checks bytes with or without zero-run code, and appends them without.
+    pub(super) fn unpack(
+        &self,
+        bytes: &[u8],
+        coded_runs: bool,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        self.check(bytes, coded_runs)?;
+        if !coded_runs {
+            return device::copy(bytes, form);
+        }
+        let start = form.len();
+        form.try_reserve(self.len)?;
+        form.resize(start + self.len, 0);
+        zero_run::Decoder::new(bytes).fill(&mut form[start..]);
+        Ok(())
+    }
+
+    /// Checks bytes with or without zero-run code.
+    fn check(&self, bytes: &[u8], coded_runs: bool) -> Result<(), DecodeError> {
+        if coded_runs { self.check_runs(bytes) } else { self.check_plain(bytes) }
     }
 
     /// Checks bytes without coded runs.

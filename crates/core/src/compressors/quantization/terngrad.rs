@@ -38,6 +38,7 @@ use std::ops::Bound::Included;
 use gradwire_bits::{DecodeError, kernels, varint};
 
 use super::ternary::Fifths;
+use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::numeric::moments::Moments;
 use crate::parameters::{either, real};
 use crate::wire::fields;
@@ -75,6 +76,19 @@ impl TernGrad {
     /// The alphabet of bytes with coded runs; `None` for uncoded bytes.
     fn coded(&self) -> Option<Alphabet> {
         self.huffman.then(|| Alphabet::new(BYTES, true))
+    }
+
+    /// The bytes of a message behind its scale, without Huffman code.
+    fn bytes<'a>(
+        &self,
+        message: &'a [u8],
+        fifths: Fifths,
+        workspace: &'a mut Workspace,
+    ) -> Result<&'a [u8], DecodeError> {
+        match self.coded() {
+            Some(alphabet) => take_coded(alphabet, message, fifths.len, workspace),
+            None => Ok(message),
+        }
     }
 
     fn scale(&self, source: &mut Source<'_>) -> f32 {
@@ -161,10 +175,7 @@ impl Compressor for TernGrad {
         let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let scale = weight * fields::take_scale(&mut message)?;
         let fifths = Fifths::new(out.len());
-        let bytes = match self.coded() {
-            Some(alphabet) => take_coded(alphabet, message, fifths.len, workspace)?,
-            None => message,
-        };
+        let bytes = self.bytes(message, fifths, workspace)?;
         fifths.decode_add(bytes, self.huffman, scale, out)
     }
 
@@ -181,6 +192,46 @@ impl Compressor for TernGrad {
             // The code follows the number of bytes.
             Some(alphabet) => alphabet.max_elements(len.saturating_sub(1)),
         }
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// M, then the quartic bytes of all elements.
+impl DeviceForm for TernGrad {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let mut bytes = form;
+        fields::take_scale(&mut bytes)?;
+        device::copy(&form[..HEADER], message)?;
+        let (start, fifths) = (message.len(), Fifths::new(elements));
+        fifths.pack(bytes, self.huffman, message)?;
+        if let Some(alphabet) = self.coded() {
+            put_coded(alphabet, start, fifths.len, workspace, message);
+        }
+        Ok(Sent::All)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let mut rest = message;
+        fields::take_scale(&mut rest)?;
+        device::copy(&message[..HEADER], form)?;
+        let fifths = Fifths::new(elements);
+        let bytes = self.bytes(rest, fifths, workspace)?;
+        fifths.unpack(bytes, self.huffman, form)
     }
 }
 

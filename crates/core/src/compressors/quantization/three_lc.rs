@@ -29,6 +29,7 @@ use std::ops::Bound::{Excluded, Included};
 use gradwire_bits::{DecodeError, kernels};
 
 use super::ternary::Fifths;
+use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
@@ -88,6 +89,38 @@ impl Compressor for ThreeLc {
     fn max_elements(&self, message_len: usize) -> usize {
         let run = if self.zero_runs { LONGEST_RUN } else { 1 };
         message_len.saturating_sub(HEADER).saturating_mul(5 * run)
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// M, then the quartic bytes of all elements.
+impl DeviceForm for ThreeLc {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        let mut bytes = form;
+        fields::take_scale(&mut bytes)?;
+        device::copy(&form[..HEADER], message)?;
+        Fifths::new(args.elements).pack(bytes, self.zero_runs, message)?;
+        Ok(Sent::All)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let mut bytes = message;
+        fields::take_scale(&mut bytes)?;
+        device::copy(&message[..HEADER], form)?;
+        Fifths::new(args.elements).unpack(bytes, self.zero_runs, form)
     }
 }
 

@@ -25,6 +25,7 @@ use gradwire_bits::{DecodeError, kernels};
 
 use super::fraction;
 use super::topk::TopK;
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::memories::{Memory, Momentum};
 use crate::numeric::selection::{self, among, sampled_threshold};
 use crate::parameters::{Kind, Parameters, real, whole};
@@ -157,6 +158,31 @@ impl<M: Memory> Compressor for Dgc<M> {
 
     fn max_elements(&self, message_len: usize) -> usize {
         self.widest().max_elements(message_len)
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// That of the `topk` of the step.
+impl<M: Memory> DeviceForm for Dgc<M> {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        self.at(args.context.step).pack(form, args, message)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        self.widest().unpack(message, args, form)
     }
 }
 

@@ -23,6 +23,7 @@ use std::ops::Bound::{Excluded, Included};
 use gradwire_bits::DecodeError;
 
 use super::fraction;
+use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
@@ -206,6 +207,40 @@ impl Compressor for RandomK {
             true => Aggregation::Gather,
             false => Aggregation::Linear(Element::F32),
         }
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// [Pairs] of the elements drawn.
+impl DeviceForm for RandomK {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let pairs = Pairs::<0>::read(form, fraction::kept(self.ratio, elements), elements)?;
+        pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
+        fields::put_f32s(&workspace.values, message);
+        Ok(Sent::Positions)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let DeviceArgs { context, elements, workspace } = args;
+        fields::expect_len(message, self.max_len(elements))?;
+        self.make_room(elements, workspace)?;
+        self.draw(0, context, elements, workspace);
+        let values = message.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        pairs::write(&[], &workspace.positions, values, form)
     }
 }
 

@@ -17,6 +17,7 @@ use std::ops::Bound::Included;
 
 use gradwire_bits::DecodeError;
 
+use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::parameters::real;
 use crate::tools::{Selection, sparsify};
 use crate::wire::fields;
@@ -51,29 +52,19 @@ impl Compressor for Threshold {
         let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         sparsify(source, Selection::Above(self.v), workspace);
-        let (Workspace { positions, values, .. }, start) = (workspace, message.len());
-        if values.len() < elements || elements == 0 {
-            let code = PositionCode::shortest(positions, elements);
-            positions::put_with_values(code, positions, values, elements, message);
-        }
-        if elements > 0 && (values.len() == elements || message.len() - start > 1 + 4 * elements) {
-            message.truncate(start);
-            put_dense(positions, values, elements, message);
-        }
+        write(elements, workspace, message);
         Sent::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
         if let Some((&DENSE, all)) = message.split_first() {
             fields::expect_len(all, 4 * out.len())?;
             fields::add_f32s(all, weight, out);
             return Ok(());
         }
-        let (code, count) = positions::take_header(&mut message, out.len())?;
-        let values = fields::take(&mut message, 4 * count)?;
-        code.decode(message, count, out.len(), &mut workspace.positions)?;
-        fields::add_f32s_at(&workspace.positions, values, weight, out);
+        let values = read(message, out.len(), workspace)?;
+        fields::add_f32s_at(&workspace.positions, values.as_flattened(), weight, out);
         Ok(())
     }
 
@@ -90,6 +81,75 @@ impl Compressor for Threshold {
         let positions = PositionCode::Bitmap.max_len(elements, elements);
         elements.saturating_mul(4).saturating_add(positions + 16)
     }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// [Pairs] of the elements sent; of a message of all elements, those that are not 0.
+impl DeviceForm for Threshold {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let pairs = Pairs::<0>::read(form, elements, elements)?;
+        pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
+        write(elements, workspace, message);
+        Ok(Sent::Positions)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        if let Some((&DENSE, all)) = message.split_first() {
+            fields::expect_len(all, 4 * elements)?;
+            let (positions, values) = (&mut workspace.positions, &mut workspace.values);
+            positions::make_room(elements, elements, positions)?;
+            positions::make_room(elements, elements, values)?;
+            let all = all.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+            for (at, value) in (0..).zip(all).filter(|(_, value)| *value != 0.0) {
+                positions.push(at);
+                values.push(value);
+            }
+            return pairs::write(&[], positions, values.iter().copied(), form);
+        }
+        let values = read(message, elements, workspace)?;
+        let values = values.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        pairs::write(&[], &workspace.positions, values, form)
+    }
+}
+
+/// Appends the message of the elements in the workspace.
+fn write(elements: usize, workspace: &Workspace, message: &mut Vec<u8>) {
+    let (Workspace { positions, values, .. }, start) = (workspace, message.len());
+    if values.len() < elements || elements == 0 {
+        let code = PositionCode::shortest(positions, elements);
+        positions::put_with_values(code, positions, values, elements, message);
+    }
+    if elements > 0 && (values.len() == elements || message.len() - start > 1 + 4 * elements) {
+        message.truncate(start);
+        put_dense(positions, values, elements, message);
+    }
+}
+
+/// Checks a message of positions, reads them into the workspace, and returns the values.
+fn read<'a>(
+    mut message: &'a [u8],
+    elements: usize,
+    workspace: &mut Workspace,
+) -> Result<&'a [[u8; 4]], DecodeError> {
+    let (code, count) = positions::take_header(&mut message, elements)?;
+    let values = fields::take(&mut message, 4 * count)?;
+    code.decode(message, count, elements, &mut workspace.positions)?;
+    Ok(values.as_chunks().0)
 }
 
 /// Appends every element, with 0 for those not sent.

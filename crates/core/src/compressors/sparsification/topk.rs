@@ -19,6 +19,7 @@ use std::ops::Bound::{Excluded, Included};
 use gradwire_bits::{DecodeError, varint};
 
 use super::fraction;
+use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::selection::{self, sampled_threshold};
 use crate::numeric::take::{clear, take_largest, take_reaching};
 use crate::parameters::{Choice, choice, either, real};
@@ -91,6 +92,26 @@ impl TopK {
         Sent::Positions
     }
 
+    /// Checks a message, reads its positions into the workspace, and returns its values.
+    fn read<'a>(
+        &self,
+        mut message: &'a [u8],
+        elements: usize,
+        workspace: &mut Workspace,
+    ) -> Result<&'a [[u8; 4]], DecodeError> {
+        let most = self.most(elements);
+        let (code, count) = positions::take_header(&mut message, most)?;
+        if !self.sampled && count < most {
+            return Err(DecodeError::Corrupt("there are fewer positions than the ratio asks for"));
+        }
+        if self.code.is_some_and(|expected| expected != code) {
+            return Err(DecodeError::Corrupt("positions are in another code than agreed"));
+        }
+        let values = fields::take(&mut message, 4 * count)?;
+        code.decode(message, count, elements, &mut workspace.positions)?;
+        Ok(values.as_chunks().0)
+    }
+
     /// The most elements that a message carries.
     pub(super) fn most(&self, elements: usize) -> usize {
         let kept = fraction::kept(self.ratio, elements);
@@ -114,18 +135,9 @@ impl Compressor for TopK {
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
-        let most = self.most(out.len());
-        let (code, count) = positions::take_header(&mut message, most)?;
-        if !self.sampled && count < most {
-            return Err(DecodeError::Corrupt("there are fewer positions than the ratio asks for"));
-        }
-        if self.code.is_some_and(|expected| expected != code) {
-            return Err(DecodeError::Corrupt("positions are in another code than agreed"));
-        }
-        let values = fields::take(&mut message, 4 * count)?;
-        code.decode(message, count, out.len(), &mut workspace.positions)?;
-        fields::add_f32s_at(&workspace.positions, values, weight, out);
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
+        let values = self.read(message, out.len(), workspace)?;
+        fields::add_f32s_at(&workspace.positions, values.as_flattened(), weight, out);
         Ok(())
     }
 
@@ -152,6 +164,36 @@ impl Compressor for TopK {
             return MOST_ELEMENTS;
         }
         fraction::largest(self.ratio, message_len / 4).min(MOST_ELEMENTS)
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// [Pairs] of the elements sent.
+impl DeviceForm for TopK {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        let DeviceArgs { elements, workspace, .. } = args;
+        let pairs = Pairs::<0>::read(form, self.most(elements), elements)?;
+        pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
+        Ok(self.write(elements, workspace, message))
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let values = self.read(message, args.elements, args.workspace)?;
+        let values = values.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        pairs::write(&[], &args.workspace.positions, values, form)
     }
 }
 

@@ -1,0 +1,60 @@
+//! All-gather of the messages of tensors that a device compresses.
+
+use std::ops::Range;
+
+use super::Side;
+use crate::Result;
+use crate::collectives::{Reduction, packed};
+use crate::reducer::DeviceGroup;
+
+/// Compression by a device.
+pub(super) struct Device<'a> {
+    pub(super) device: &'a mut dyn DeviceGroup,
+    pub(super) message: &'a mut Vec<u8>,
+    pub(super) buffers: &'a mut Buffers,
+}
+
+/// The device forms of a rank's messages.
+#[derive(Default)]
+pub(super) struct Buffers {
+    forms: Vec<u8>,
+    ranges: Vec<Range<usize>>,
+}
+
+impl Side for Device<'_> {
+    fn encode(&mut self, step: &mut Reduction<'_>, packed: &mut Vec<u8>) -> Result<()> {
+        let forms = self.device.forms()?;
+        packed.clear();
+        for (at, range) in forms.ranges.iter().enumerate() {
+            let form = &forms.bytes[range.clone()];
+            let (index, tensor) = (step.group.indices[at], &step.group.tensors[at]);
+            step.codecs.pack(index, tensor, step.step, form, self.message)?;
+            packed::take(self.message, packed);
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        step: &mut Reduction<'_>,
+        (rank, weight): (usize, f32),
+        packed: &[u8],
+    ) -> Result<()> {
+        let Buffers { forms, ranges } = &mut *self.buffers;
+        forms.clear();
+        ranges.clear();
+        step.each_message((rank, weight), packed, |step, at, message| {
+            // Forms begin where numbers of four bytes may.
+            forms.resize(forms.len().next_multiple_of(4), 0);
+            let (start, tensor) = (forms.len(), &step.group.tensors[at]);
+            step.codecs.unpack(tensor, (step.step, rank), message, forms)?;
+            ranges.push(start..forms.len());
+            Ok(())
+        })?;
+        self.device.add(rank, weight, forms, ranges)
+    }
+
+    fn finish(&mut self, _: &mut Reduction<'_>) -> Result<()> {
+        Ok(())
+    }
+}

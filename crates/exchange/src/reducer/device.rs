@@ -1,0 +1,102 @@
+//! Averages of tensors that a device compresses.
+
+use std::ops::Range;
+
+use super::{OnNonFinite, Outcome, Reducer};
+use crate::error::refuse;
+use crate::{ExchangeError, Result};
+
+/// A group of tensors on a device, such as a GPU, which computes and adds [device forms](gradwire::device) of messages.
+///
+/// The device keeps the residuals. Every rank calls the methods in the order in which they are listed.
+pub trait DeviceGroup {
+    /// This rank's device form of each tensor, in the order of the group, once the device has computed them.
+    ///
+    /// # Errors
+    /// Any; the exchange ends.
+    fn forms(&mut self) -> Result<DeviceForms<'_>>;
+
+    /// Rolls the residuals back to the beginning of the step, and makes all values NaN. Nothing follows in this step.
+    ///
+    /// # Errors
+    /// Any; the exchange ends.
+    fn skip(&mut self) -> Result<()>;
+
+    /// Adds `weight` times the messages of a rank to the means, which are zeros before rank 0. `ranges` has the bytes of
+    /// each tensor's form. Called once for each rank, in order; this rank's own messages are among them.
+    ///
+    /// # Errors
+    /// Any; the exchange ends.
+    fn add(
+        &mut self,
+        rank: usize,
+        weight: f32,
+        forms: &[u8],
+        ranges: &[Range<usize>],
+    ) -> Result<()>;
+}
+
+/// What a device computed of a group's tensors.
+#[derive(Debug)]
+pub struct DeviceForms<'a> {
+    /// All forms.
+    pub bytes: &'a [u8],
+    /// The bytes of each tensor's form.
+    pub ranges: &'a [Range<usize>],
+    /// An element that is not finite, if there is one; the forms are of no use then.
+    pub non_finite: Option<NonFiniteElement>,
+}
+
+/// An element of a group that is not finite.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NonFiniteElement {
+    /// The tensor's place in the group.
+    pub tensor: usize,
+    /// The element's flat index.
+    pub index: usize,
+    /// Its value.
+    pub value: f32,
+}
+
+impl Reducer {
+    /// Averages a group that a device compresses, as [`average`](Self::average) does. Messages have the same layout as those
+    /// of the host, so some ranks may use devices and others not. Only for all-gather, and compressors with a
+    /// [device form](gradwire::Compressor::device_form).
+    ///
+    /// # Errors
+    /// As for [`average`](Self::average).
+    pub fn average_device(
+        &mut self,
+        group: usize,
+        step: u64,
+        device: &mut dyn DeviceGroup,
+    ) -> Result<Outcome> {
+        self.within(step, |reducer| reducer.try_average_device(group, step, device))
+    }
+
+    fn try_average_device(
+        &mut self,
+        at: usize,
+        step: u64,
+        device: &mut dyn DeviceGroup,
+    ) -> Result<Outcome> {
+        if at >= self.groups.len() {
+            return refuse(format!("there is no group {at}; form it first"));
+        }
+        if self.config.on_non_finite == OnNonFinite::Skip {
+            let finite = device.forms()?.non_finite.is_none();
+            if self.skips(step, finite)? {
+                device.skip()?;
+                return Ok(Outcome::Skipped);
+            }
+        } else if let Some(bad) = device.forms()?.non_finite {
+            let tensor = self.groups[at].tensors[bad.tensor].name().to_owned();
+            let error = gradwire::Error::NonFinite { tensor, index: bad.index, value: bad.value };
+            return Err(ExchangeError::from(error));
+        }
+        self.reduce(at, step, None, |collective, reduction| {
+            collective.reduce_device(reduction, device)
+        })?;
+        Ok(Outcome::Averaged)
+    }
+}
