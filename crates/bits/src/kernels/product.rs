@@ -24,21 +24,37 @@ impl<'a> Columns<'a> {
 /// Replaces `out`, rows of `width` elements, by the same number of rows of `P·Qᵀ`. Products are summed in order of the
 /// columns, without fusing.
 ///
-/// With AVX-512, sums of 4 × 64 elements stay in registers, and eight vector loads serve sixteen products.
+/// With AVX-512, sums of 4 × 64 elements stay in registers, and eight vector loads serve sixteen products; with AVX2, sums of
+/// 4 × 16 elements, and six loads serve eight.
 ///
 /// # Panics
 /// If a column of P has fewer elements than `out` has rows, or a column of Q fewer than `width`.
 pub fn product(out: &mut [f32], width: usize, p: Columns<'_>, q: Columns<'_>) {
     let rows = out.len().checked_div(width).unwrap_or(0);
+    let (high, wide) = whole_tiles(out, width, p, q);
+    product_plain(out, width, (high..rows, 0..width), p, q);
+    product_plain(out, width, (0..high, wide..width), p, q);
+}
+
+/// Computes what the processor's vector instructions do in whole tiles; returns how many rows and columns that is.
+#[allow(unused_variables, reason = "only x86-64 has such instructions")]
+fn whole_tiles(out: &mut [f32], width: usize, p: Columns<'_>, q: Columns<'_>) -> (usize, usize) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
-        let (high, wide) = (rows / 4 * 4, width / 64 * 64);
-        // SAFETY: the processor has the features the function is compiled for.
-        unsafe { avx512::tiles(out, width, p, q) };
-        product_plain(out, width, (high..rows, 0..width), p, q);
-        return product_plain(out, width, (0..high, wide..width), p, q);
+    {
+        use super::level::Level;
+        let high = out.len().checked_div(width).unwrap_or(0) / 4 * 4;
+        if Level::Avx512.is_used() {
+            // SAFETY: the processor has the features the function is compiled for.
+            unsafe { avx512::tiles(out, width, p, q) };
+            return (high, width / 64 * 64);
+        }
+        if Level::Avx2.is_used() {
+            // SAFETY: as above.
+            unsafe { avx2::tiles(out, width, p, q) };
+            return (high, width / 16 * 16);
+        }
     }
-    product_plain(out, width, (0..rows, 0..width), p, q);
+    (0, 0)
 }
 
 /// Computes a block of the product.
@@ -98,6 +114,48 @@ mod avx512 {
             for (lanes, sum) in lanes.iter_mut().zip(sums) {
                 // SAFETY: the chunk holds the sixteen floats that are written.
                 unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), sum) };
+            }
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx2 {
+    use super::Columns;
+    use core::arch::x86_64::*;
+
+    /// Computes the part of the product that consists of whole tiles.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn tiles(out: &mut [f32], width: usize, p: Columns<'_>, q: Columns<'_>) {
+        for start in (0..width / 16 * 16).step_by(16) {
+            for (at, rows) in out.chunks_exact_mut((4 * width).max(1)).enumerate() {
+                let p = Columns { first: p.first + 4 * at, ..p };
+                tile(rows, width, start, p, Columns { first: q.first + start, ..q });
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn tile(rows: &mut [f32], width: usize, start: usize, p: Columns<'_>, q: Columns<'_>) {
+        let mut sums = [[_mm256_setzero_ps(); 2]; 4];
+        for (p, q) in p.each().zip(q.each()) {
+            let (p, (q, _)) = (&p[..4], q[..16].as_chunks::<8>());
+            // SAFETY: each chunk holds the eight floats that are read.
+            let q: [__m256; 2] =
+                core::array::from_fn(|i| unsafe { _mm256_loadu_ps(q[i].as_ptr()) });
+            for i in 0..4 {
+                let p = _mm256_set1_ps(p[i]);
+                for j in 0..2 {
+                    sums[i][j] = _mm256_add_ps(sums[i][j], _mm256_mul_ps(p, q[j]));
+                }
+            }
+        }
+        for (row, sums) in rows.chunks_exact_mut(width).zip(sums) {
+            let (lanes, _) = row[start..start + 16].as_chunks_mut::<8>();
+            for (lanes, sum) in lanes.iter_mut().zip(sums) {
+                // SAFETY: the chunk holds the eight floats that are written.
+                unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sum) };
             }
         }
     }

@@ -122,9 +122,21 @@ fn product(p: &[f32], rows: usize, q: &[f32], columns: usize, out: &mut [f32]) {
     kernels::product(out, columns, p, q);
 }
 
+/// The transposed matrix, copied in blocks of 16 × 16, whose rows stay in the cache.
 fn transposed(x: &[f32], columns: usize) -> Vec<f32> {
+    const SIDE: usize = 16;
     let rows = x.len() / columns;
-    (0..x.len()).map(|at| x[at % rows * columns + at / rows]).collect()
+    let mut out = vec![0.0; x.len()];
+    for top in (0..rows).step_by(SIDE) {
+        for left in (0..columns).step_by(SIDE) {
+            for row in top..(top + SIDE).min(rows) {
+                for column in left..(left + SIDE).min(columns) {
+                    out[column * rows + row] = x[row * columns + column];
+                }
+            }
+        }
+    }
+    out
 }
 
 #[cfg(test)]
