@@ -20,7 +20,7 @@ pub use run::{Part, run_parts};
 pub use study::{Report, Results, Study};
 
 /// All studies, in the order in which they are listed.
-pub static STUDIES: [Study; 20] = [
+pub static STUDIES: [Study; 21] = [
     three_lc::TABLE_1,
     three_lc::TABLE_2,
     sbc::TABLE_2,
@@ -40,6 +40,7 @@ pub static STUDIES: [Study; 20] = [
     three_lc::LINKS,
     exchange_scaling::EXCHANGE_SCALING,
     transformer::FRONTIER,
+    transformer::SET_UPS,
     all_methods::ALL_METHODS,
 ];
 
