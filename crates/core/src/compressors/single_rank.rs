@@ -50,6 +50,7 @@ impl Transcript {
             }
             ReduceOp::TableMean(table) => {
                 Alphabet::new(table.len(), false).take_fixed(message, len, indices)?;
+                means.try_reserve(len)?;
                 means.extend(indices.iter().map(|&index| f32::from(table[usize::from(index)])));
             }
         }
