@@ -3,6 +3,8 @@ import os
 # One thread for each rank; must be set before torch starts its threads.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+# Kernels for GPUs run on the CPU. Must be set before they are imported.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import torch  # noqa: E402
 

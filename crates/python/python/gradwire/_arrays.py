@@ -24,7 +24,10 @@ def buffer(array: Any, what: str = "the tensor") -> Tuple[int, int, str]:
     if is_torch(array):
         dtype = str(array.dtype).replace("torch.", "")
         if array.device.type != "cpu":
-            raise _core.ConfigError(f"{what} is on {array.device}; call .cpu() first")
+            raise _core.ConfigError(
+                f"{what} is on {array.device}, and gradwire takes tensors in main memory, or gradients of CUDA devices; copy it "
+                "with .cpu(), or leave it to PyTorch's own communication"
+            )
         if array.layout.__str__() != "torch.strided":
             raise _core.ConfigError(f"{what} is {array.layout}, not dense; call .to_dense() first")
         if array.is_neg():

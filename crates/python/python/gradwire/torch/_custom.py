@@ -19,6 +19,7 @@ from . import _setup
 _FOREIGN: Dict[str, Any] = {
     "scaler": None,
     "optimizer": None,
+    "device": "auto",
     **{name: signature(_setup.reducer).parameters[name].default for name in _setup.OPTIONS if name != "deadline"},
 }
 

@@ -6,6 +6,7 @@ import time
 import weakref
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
+import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 from torch.profiler import record_function
@@ -15,6 +16,7 @@ from . import _setup
 from ._channel import Groups, release
 from ._description import Description, TensorPlan
 from ._setup import State
+from ._staging import Scale
 
 
 class Handle:
@@ -29,7 +31,7 @@ class Handle:
         self._release.atexit = False
         self._scaler = scaler
         self._step = 0
-        self._scale = 1.0
+        self._scale: Scale = 1.0
         self._wait_seconds = 0.0
 
     @property
@@ -68,8 +70,17 @@ class Handle:
     def _begin(self) -> None:
         """Begins a step."""
         self._step += 1
-        self._scale = float(self._scaler.get_scale()) if self._scaler is not None else 1.0
+        self._scale = self._present_scale()
         self._wait_seconds = 0.0
+
+    def _present_scale(self) -> Scale:
+        """The factor of the ``GradScaler``. On a GPU it stays there: reading it would wait for the GPU."""
+        if self._scaler is None:
+            return 1.0
+        scale = getattr(self._scaler, "_scale", None)
+        if isinstance(scale, torch.Tensor) and scale.device.type == "cuda":
+            return scale.detach().clone()
+        return float(self._scaler.get_scale())
 
     def _wait_at_end(self) -> None:
         """Has the end of the backward pass wait for all averages of the step.

@@ -12,7 +12,7 @@ from torch.profiler import record_function
 
 from .. import _core
 from .._arrays import buffer
-from . import _setup
+from . import _device, _setup
 from ._channel import connect
 from ._custom import Custom
 from ._handle import Handle
@@ -35,6 +35,7 @@ def register(
     raw_names: Sequence[str] = (),
     total_steps: Optional[int] = None,
     optimizer: Optional[OneBitAdam] = None,
+    device: str = "auto",
 ) -> Hook:
     """Makes a DistributedDataParallel model average its gradients through gradwire.
 
@@ -52,6 +53,10 @@ def register(
     its scale. ``total_steps`` is needed for schedules with fractions of the run.
 
     With ``optimizer``, a ``OneBitAdam``, ranks exchange its momentum in place of gradients after its freeze.
+
+    ``device`` says where gradients of a GPU are compressed: by Triton kernels on the GPU where all compressors have one, else
+    on the host (``auto``); always on the host (``host``); or on the GPU, and it is an error where that is impossible
+    (``gpu``). Messages are the same, so ranks may differ in it.
 
     A compressor object receives the gradients of all tensors, including vectors, and its messages travel by all-gather. Of
     the other arguments it supports only ``deadline``; any other raises ``ConfigError``.
@@ -72,6 +77,7 @@ def register(
         raw_names=raw_names,
         total_steps=total_steps,
         optimizer=optimizer,
+        device=device,
     )
     model.register_comm_hook(state, hook)
     return state
@@ -122,6 +128,7 @@ class Hook(Handle):
         process_group: Optional[Any] = None,
         scaler: Optional[Any] = None,
         optimizer: Optional[OneBitAdam] = None,
+        device: str = "auto",
         **options: Any,
     ) -> None:
         if optimizer is not None and not isinstance(optimizer, OneBitAdam):
@@ -135,7 +142,7 @@ class Hook(Handle):
         spec = compressor if isinstance(compressor, str) else "none"
         _setup.check_replicated(options)
         if not isinstance(compressor, str):
-            Custom.check(compressor, {"scaler": scaler, "optimizer": optimizer, **options})
+            Custom.check(compressor, {"scaler": scaler, "optimizer": optimizer, "device": device, **options})
             options["exchange"] = "all-gather"
         make = partial(_setup.every_step, named, spec, **options)
         super().__init__(*connect(process_group, make), scaler)
@@ -143,12 +150,19 @@ class Hook(Handle):
         self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer)
         if self._custom is not None:
             self._compare("the compressor", self._custom.spec)
+        self._device: Optional[Any] = None
+        if self._custom is None:
+            try:
+                self._device = _device.of(device, self._reducer, named, options)
+            except BaseException:
+                self.close()
+                raise
         self._groups: Dict[Tuple[int, ...], int] = {}
         self._staging: Dict[torch.device, Staging] = {}
 
     @property
     def _states(self) -> Any:
-        return self._custom if self._custom is not None else self._reducer
+        return self._custom or self._device or self._reducer
 
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
         plan = super()._plan()
@@ -163,23 +177,28 @@ class Hook(Handle):
         if bucket.index() == 0:
             self._begin()
         if self._optimizer is not None:
-            self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), self._scale)
+            self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), float(self._scale))
         tensor = bucket.buffer()
         group = self._group(bucket, tensor)
         if self._custom is not None:
             names = [self._names[id(parameter)] for parameter in bucket.parameters()]
             return self._custom.average(self._step - 1, names, bucket.gradients(), tensor)
+        if self._device is not None:
+            names = [self._names[id(parameter)] for parameter in bucket.parameters()]
+            future = self._device.average(group, self._step - 1, names, tensor, self._scale)
+            if bucket.is_last():
+                self._wait_at_end()
+            return future
         if tensor.device.type == "cuda":
             staging = self._staging.get(tensor.device)
             if staging is None:
                 staging = self._staging[tensor.device] = Staging(tensor.device)
-            future, values, done, ready = staging.stage(group, tensor)
+            future, values, done, ready = staging.stage(bucket.index(), tensor, self._scale)
+            scale = 1.0
         else:
-            future, values, ready = Future(), tensor, None
+            future, values, ready, scale = Future(), tensor, None, float(self._scale)
             done = partial(future.set_result, tensor)
-        self._reducer.average(
-            group, self._step - 1, buffer(values, "a bucket"), done, scale=self._scale, ready=ready
-        )
+        self._reducer.average(group, self._step - 1, buffer(values, "a bucket"), done, scale=scale, ready=ready)
         if bucket.is_last():
             self._wait_at_end()
         return future

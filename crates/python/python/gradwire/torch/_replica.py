@@ -15,6 +15,7 @@ from .. import _core
 from .._arrays import buffer, keeping
 from ._channel import Channel
 from ._fragments import Named
+from ._staging import to_host
 
 _MOMENTA = ("momentum_buffer", "exp_avg")
 
@@ -151,11 +152,25 @@ class Replica:
                 one.grad = mean.neg().view(one.shape)
             self.outer.step()
             self.outer.zero_grad(set_to_none=True)
-        for parameter, one in zip(parameters, common):
-            own = parameter.detach().to("cpu", torch.float32) if alpha else one
-            parameter.copy_(torch.lerp(one, own, alpha) if alpha else one)
+        self._continue(places, alpha)
         if self._mask:
             self._mask_momentum(places)
+
+    def _continue(self, places: slice, alpha: float) -> None:
+        """Replaces parameters by the common ones, mixed with ``alpha`` of their own."""
+        parameters = self._parameters[places]
+        devices = {parameter.device for parameter in parameters}
+        if len(devices) == 1 and self.common.is_pinned():
+            # They lie one after the other: one copy to the GPU.
+            start = sum(parameter.numel() for parameter in self._parameters[: places.start])
+            elements = sum(parameter.numel() for parameter in parameters)
+            moved = self.common[start : start + elements].to(devices.pop(), non_blocking=True)
+            common = [part.view(one.shape) for part, one in zip(_parts(moved, parameters), parameters)]
+        else:
+            common = [one.detach() for one in self._common[places]]
+        for parameter, one in zip(parameters, common):
+            own = parameter.detach().to(one.device, torch.float32) if alpha else one
+            parameter.copy_(torch.lerp(one, own, alpha) if alpha else one)
 
     def pack(self) -> Dict[str, Any]:
         """What another replica needs to continue as this one."""
@@ -212,7 +227,8 @@ class Replica:
 
 
 def _flat(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    return torch.cat([one.detach().to("cpu", torch.float32).reshape(-1) for one in parameters])
+    """The elements of all parameters in main memory. Those of a GPU are put together there, and copied at once."""
+    return to_host(torch.cat([one.detach().float().reshape(-1) for one in parameters]))
 
 
 def _parts(flat: torch.Tensor, parameters: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:

@@ -16,6 +16,7 @@ from .._arrays import buffer, keeping
 from . import _setup
 from ._channel import connect, release
 from ._handle import Handle
+from ._staging import Pinned, to_host
 from ._units import Named, Unit
 
 
@@ -24,10 +25,15 @@ class _Groups:
 
     def __init__(self, reducer: _core.Reducer) -> None:
         self.reducer = reducer
+        self._pinned: Dict[torch.device, Pinned] = {}
+
+    def _memory(self, device: torch.device) -> Pinned:
+        # One exchange ends before the next begins.
+        return self._pinned.setdefault(device, Pinned(device))
 
     def exchange(self, step: int, names: List[str], values: torch.Tensor, scale: float = 1.0) -> None:
         """Exchanges values, and waits: FSDP2 uses what its communication leaves as soon as it returns."""
-        host = values if values.device.type == "cpu" else values.cpu()
+        host = values if values.device.type == "cpu" else to_host(values, self._memory(values.device))
         group = self.reducer.group(names)
         self.reducer.average(group, step, buffer(host, "a group of shards"), keeping(host), scale=scale)
         self.reducer.wait()
@@ -93,7 +99,7 @@ class Sharded(Handle):
             self._wait_at_end()
         start = time.perf_counter()
         with record_function("gradwire::exchange"):
-            self._gradients.exchange(self._step - 1, names, values, self._scale)
+            self._gradients.exchange(self._step - 1, names, values, float(self._scale))
         self._wait_seconds += time.perf_counter() - start
 
     def fill(self, names: List[str], values: torch.Tensor) -> None:

@@ -1,49 +1,120 @@
-"""Copies of CUDA buckets through pinned memory, on a separate stream.
-
-A kernel that compresses on the device would replace ``stage``: it would write the message instead of the values to
-pinned memory.
-"""
+"""Copies between a GPU and main memory: streams, pinned memory, and buckets that are compressed on the host."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Tuple
+from threading import RLock
+from typing import Any, Callable, ContextManager, Dict, Optional, Tuple, Union
 
 import torch
 from torch.futures import Future
 
+# The factor by which a GradScaler multiplied gradients: a number, or a tensor that is on the GPU and is not read back.
+Scale = Union[float, torch.Tensor]
+
+# Triton's interpreter, which runs kernels on a CPU, has one state for all threads.
+_INTERPRETER = RLock()
+
+
+def is_one(scale: Scale) -> bool:
+    """Whether nothing has to be multiplied."""
+    return isinstance(scale, float) and scale == 1.0
+
+
+class Lane:
+    """A stream of a device; a CPU has none, and works at once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._device = device
+
+    def entered(self) -> ContextManager[Any]:
+        """Launches kernels and copies in this stream."""
+        return _INTERPRETER if self._stream is None else torch.cuda.stream(self._stream)
+
+    def follow(self, tensor: torch.Tensor) -> None:
+        """Waits, on the device, for what the current stream does, and keeps the tensor's memory for this stream."""
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+            tensor.record_stream(self._stream)
+
+    def mark(self) -> Callable[[], None]:
+        """A function that waits on the host for what the stream does now, without keeping a core busy."""
+        if self._stream is None:
+            return _nothing
+        done = torch.cuda.Event(blocking=True)
+        done.record(self._stream)
+        wait: Callable[[], None] = done.synchronize
+        return wait
+
+
+def _nothing() -> None:
+    pass
+
+
+def future_of(device: torch.device) -> Future:
+    """A future of tensors on a device, which makes streams wait that use its value."""
+    return Future(devices=[device]) if device.type == "cuda" else Future()
+
+
+class Pinned:
+    """Host memory for copies. It grows when a longer one is asked for, which frees the shorter one."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._pin = device.type == "cuda"
+        self._bytes = torch.empty(0, dtype=torch.uint8)
+
+    def of(self, length: int) -> torch.Tensor:
+        """The first ``length`` bytes; their content is what it was unless the memory grew."""
+        if self._bytes.numel() < length:
+            self._bytes = torch.empty(0, dtype=torch.uint8)
+            self._bytes = torch.empty(length, dtype=torch.uint8, pin_memory=self._pin)
+        return self._bytes[:length]
+
 
 class Staging:
-    """Copies buckets from a device to main memory and back."""
+    """Copies buckets from a device to main memory and back, each direction on a stream of its own, so that a mean does not
+    wait for the gradients of the next bucket."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream: Any = torch.cuda.Stream(device)
-        self._pinned: Dict[int, torch.Tensor] = {}
+        self._up, self._down = Lane(device), Lane(device)
+        # By the index of the bucket. Buckets that DistributedDataParallel forms anew take the memory of the old ones.
+        self._pinned: Dict[int, Pinned] = {}
 
     def stage(
-        self, group: int, tensor: torch.Tensor
+        self, index: int, tensor: torch.Tensor, scale: Scale
     ) -> Tuple[Future, torch.Tensor, Callable[[], None], Callable[[], None]]:
-        """Starts to copy a bucket to main memory.
+        """Starts to copy a bucket, divided by ``scale``, to main memory.
 
-        Returns the bucket's future, its pinned values, a function to call when they have been averaged, and a function
-        to call before they are read.
+        Returns the bucket's future, its values in main memory, a function to call when they have been averaged, and a
+        function to call before they are read.
         """
-        pinned = self._pinned.get(group)
-        if pinned is None or pinned.numel() != tensor.numel():
-            pinned = torch.empty(tensor.numel(), dtype=tensor.dtype, pin_memory=True)
-            self._pinned[group] = pinned
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        tensor.record_stream(self._stream)
-        with torch.cuda.stream(self._stream):
-            pinned.copy_(tensor, non_blocking=True)
-            copied = torch.cuda.Event()
-            copied.record(self._stream)
-        future: Future = Future(devices=[self._device])
+        self._up.follow(tensor)
+        self._down.follow(tensor)
+        with self._up.entered():
+            divided = tensor if is_one(scale) else tensor.float() / scale
+            pinned = self._pinned.setdefault(index, Pinned(self._device))
+            host = pinned.of(divided.numel() * divided.element_size()).view(divided.dtype)
+            host.copy_(divided, non_blocking=True)
+        copied = self._up.mark()
+        future = future_of(self._device)
 
         def done() -> None:
             # The future records the current stream, so that waiting for it also waits for this copy.
-            with torch.cuda.stream(self._stream):
-                tensor.copy_(pinned, non_blocking=True)
+            with self._down.entered():
+                if is_one(scale):
+                    tensor.copy_(host, non_blocking=True)
+                else:
+                    tensor.copy_(host.to(self._device, non_blocking=True) * scale)
                 future.set_result(tensor)
 
-        return future, pinned, done, copied.synchronize
+        return future, host, done, copied
+
+
+def to_host(values: torch.Tensor, memory: Optional[Pinned] = None) -> torch.Tensor:
+    """A copy in main memory, which is pinned if the values are on a GPU."""
+    if values.device.type == "cpu":
+        return values.clone()
+    memory = memory or Pinned(values.device)
+    host = memory.of(values.numel() * values.element_size()).view(values.dtype)
+    return host.copy_(values.reshape(-1)).view(values.shape)

@@ -1,0 +1,72 @@
+"""Tensors of one bucket that a kernel processes together, in one launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+import triton
+import triton.language as tl
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where the elements of a tensor are."""
+
+    name: str
+    shape: Tuple[int, ...]
+    # The index of its first element in the bucket.
+    start: int
+    # The index of its first element in the arrays that are kept from step to step.
+    kept: int
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+class Batch:
+    """The tensors of a bucket that have the same compressor.
+
+    ``starts``, ``kept`` and ``lengths`` are vectors of int64 on the device, one number for each tensor: ``Slot.start``,
+    ``Slot.kept`` and the number of elements.
+    """
+
+    def __init__(self, slots: Sequence[Slot], device: torch.device) -> None:
+        self.slots = list(slots)
+        self.device = device
+        self.starts = self.vector([slot.start for slot in slots])
+        self.kept = self.vector([slot.kept for slot in slots])
+        self.lengths = self.vector([slot.elements for slot in slots])
+        self._tables: Dict[Tuple[int, Tuple[int, ...]], torch.Tensor] = {}
+
+    def vector(self, values: Sequence[int], dtype: torch.dtype = torch.int64) -> torch.Tensor:
+        """Numbers on the device, one for each tensor."""
+        return torch.tensor(list(values), dtype=dtype, device=self.device)
+
+    def table(self, block: int, units: Optional[Callable[[int], int]] = None) -> torch.Tensor:
+        """The grid of a kernel whose programs each process ``block`` units of a tensor; a unit is an element, or ``units``
+        says how many a number of elements has.
+
+        Row p has the tensor of program p and the number of its block. Without any unit there are no rows.
+        """
+        counts = tuple((units or int)(slot.elements) for slot in self.slots)
+        table = self._tables.get((block, counts))
+        if table is None:
+            rows: List[Tuple[int, int]] = []
+            for tensor, count in enumerate(counts):
+                rows.extend((tensor, at) for at in range(triton.cdiv(count, block)))
+            table = torch.tensor(rows, dtype=torch.int32).reshape(-1, 2).to(self.device)
+            self._tables[block, counts] = table
+        return table
+
+
+@triton.jit
+def place(table, BLOCK: tl.constexpr):
+    """The tensor of this program, and the indices of its block's units in the tensor."""
+    program = tl.program_id(0).to(tl.int64)
+    tensor = tl.load(table + 2 * program)
+    block = tl.load(table + 2 * program + 1).to(tl.int64)
+    return tensor, block * BLOCK + tl.arange(0, BLOCK)

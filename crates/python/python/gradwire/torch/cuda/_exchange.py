@@ -1,0 +1,276 @@
+"""Averages of buckets that a device compresses: streams, pinned memory, and the arrays that are kept from step to step."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from torch.futures import Future
+
+from ... import _core
+from ..._arrays import buffer
+from .._staging import Lane, Pinned, Scale, future_of, is_one
+from . import _source
+from ._batch import Batch, Slot
+from ._config import Config
+from ._kernel import Forms, Kernel
+from ._source import Source
+from .kernels import kernel
+
+Ranges = List[Tuple[int, int]]
+
+
+def reason_against(reducer: _core.Reducer) -> Optional[str]:
+    """Why the compressors of a reducer cannot run on a device; ``None`` if they can."""
+    if reducer.exchange != "all-gather":
+        return f"ranks exchange by {reducer.exchange}, and kernels work with all-gather only"
+    for step, _ in reducer.stages:
+        for spec in sorted(set(reducer.specs(step))):
+            if kernel(Config.of(spec)) is None:
+                return f"there is no kernel for '{spec}'"
+    return None
+
+
+class Device:
+    """Averages the buckets of a model on a device."""
+
+    def __init__(
+        self, reducer: _core.Reducer, tensors: Sequence[Tuple[str, Tuple[int, ...]]], device: torch.device, seed: int, skip: bool
+    ) -> None:
+        self.reducer = reducer
+        self.device = device
+        self.up, self.down = Lane(device), Lane(device)
+        self._seed, self._skip = seed, skip
+        self._tensors = dict(tensors)
+        self._places: Dict[str, int] = {}
+        elements = 0
+        for name, shape in tensors:
+            self._places[name] = elements
+            elements += prod(shape)
+        self._elements = elements
+        # Created when a compressor first needs it. float32, with the tensors in the order of the model.
+        self.residual: Optional[torch.Tensor] = None
+        # The residual before the step in progress, if the step may be skipped.
+        self._before: Optional[Tuple[int, torch.Tensor]] = None
+        self._buckets: Dict[Tuple[int, int], Bucket] = {}
+        self._order = {name: at for at, (name, _) in enumerate(tensors)}
+        self._specs: Dict[int, List[str]] = {}
+
+    def average(self, group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> Future:
+        """Averages a bucket over ranks, in place and in the background."""
+        bucket = self._bucket(group, step, names)
+        future = future_of(self.device)
+        bucket.start(tensor, step, scale)
+        self.reducer.average_device(group, step, tensor.numel(), bucket, lambda: bucket.done(future))
+        return future
+
+    def _bucket(self, group: int, step: int, names: Sequence[str]) -> Bucket:
+        """The bucket of a group at the stage of a step."""
+        stage = max(first for first, _ in self.reducer.stages if first <= step)
+        found = self._buckets.get((group, stage))
+        if found is None:
+            if stage not in self._specs:
+                self._specs[stage] = self.reducer.specs(stage)
+            slots, start = [], 0
+            for name in names:
+                slots.append(Slot(name, self._tensors[name], start, self._places[name]))
+                start += slots[-1].elements
+            specs = [self._specs[stage][self._order[name]] for name in names]
+            found = self._buckets[group, stage] = Bucket(self, slots, specs)
+        return found
+
+    def config(self, spec: str) -> Config:
+        """A compressor in this run."""
+        return Config.of(spec, self._seed, self.reducer.rank, self.reducer.size)
+
+    def kept(self) -> torch.Tensor:
+        """The residual."""
+        if self.residual is None:
+            self.residual = torch.zeros(self._elements, dtype=torch.float32, device=self.device)
+        return self.residual
+
+    def begin(self, step: int) -> None:
+        """Copies the residual before the first bucket of a step that may be skipped."""
+        if self._skip and (self._before is None or self._before[0] != step):
+            self._before = (step, self.kept().clone())
+
+    def roll_back(self) -> None:
+        """Restores the residual from before the step in progress."""
+        if self._before is not None:
+            self.kept().copy_(self._before[1])
+
+    def save(self) -> bytes:
+        """This rank's state, as ``Reducer.save`` returns it."""
+        self._store()
+        return self.reducer.save()
+
+    def save_all(self) -> List[bytes]:
+        """The states of all ranks, which all must call at the same time."""
+        self._store()
+        return self.reducer.save_all()
+
+    def load(self, states: Sequence[bytes]) -> None:
+        """Restores this rank's state, as ``Reducer.load`` does."""
+        self.reducer.load(list(states))
+        for name, start in self._places.items():
+            values = self.reducer.array(name, "residual")
+            if values is not None:
+                loaded = torch.frombuffer(bytearray(values), dtype=torch.float32)
+                self.kept()[start : start + loaded.numel()] = loaded.to(self.device)
+                self.reducer.set_array(name, "residual", None)
+            elif self.residual is not None:
+                self.residual[start : start + prod(self._tensors[name])] = 0
+
+    def _store(self) -> None:
+        """Gives the reducer a copy of the residual, which it saves."""
+        if self.residual is None:
+            return
+        residual = self.residual.cpu()
+        for name, start in self._places.items():
+            own = residual[start : start + prod(self._tensors[name])].contiguous()
+            self.reducer.set_array(name, "residual", buffer(own, "a residual") if own.numel() else None)
+
+
+class Part:
+    """The tensors of a bucket that have the same compressor."""
+
+    def __init__(self, kernel: Kernel, batch: Batch, places: List[int]) -> None:
+        self.kernel, self.batch, self.places = kernel, batch, places
+        self.source: Optional[Source] = None
+        self.maxima = torch.empty(0)
+        self.finish: Optional[Callable[[], Forms]] = None
+
+
+class Bucket:
+    """One bucket: what ``gradwire_exchange::DeviceGroup`` asks of a device. ``start`` is called by the hook; the reducer's
+    thread calls ``forms``, ``skip``, ``inbox``, ``add`` and ``done``."""
+
+    def __init__(self, owner: Device, slots: List[Slot], specs: List[str]) -> None:
+        self._owner = owner
+        self._slots = slots
+        self._parts: List[Part] = []
+        for spec in dict.fromkeys(specs):
+            places = [at for at, own in enumerate(specs) if own == spec]
+            made = kernel(owner.config(spec))
+            assert made is not None, spec
+            self._parts.append(Part(made, Batch([slots[at] for at in places], owner.device), places))
+        self._out = Pinned(owner.device)
+        self._in: Dict[int, Pinned] = {}
+        self._tensor = torch.empty(0)
+        self._values = torch.empty(0)
+        # The sums so far; ``None`` before the first message.
+        self._means: Optional[torch.Tensor] = None
+        self._received = torch.empty(0)
+        self._step = 0
+        self._scale: Scale = 1.0
+
+    def start(self, tensor: torch.Tensor, step: int, scale: Scale) -> None:
+        """Launches the compression of a bucket's values."""
+        owner = self._owner
+        self._tensor, self._step, self._scale = tensor, step, scale
+        self._means = None
+        owner.up.follow(tensor)
+        owner.down.follow(tensor)
+        with owner.up.entered():
+            owner.begin(step)
+            self._values = tensor if is_one(scale) else tensor.float() / scale
+            for part in self._parts:
+                weights = part.kernel.config.weights
+                residual = owner.kept() if weights is not None else None
+                part.source = Source(self._values, part.batch.starts, residual, weights or (1.0, 1.0))
+                part.maxima = _source.maxima(part.batch, part.source)
+                part.finish = part.kernel.start(part.batch, part.source, part.maxima, step)
+
+    def forms(self) -> Tuple[int, Ranges, Optional[Tuple[int, int, float]]]:
+        """Waits for the forms; returns their address in main memory, the bytes of each, and an element that is not finite."""
+        owner = self._owner
+        with owner.up.entered():
+            ready = [part.finish() for part in self._parts if part.finish is not None]
+            lengths = [forms.bytes.numel() + -forms.bytes.numel() % 4 for forms in ready]
+            host = self._out.of(sum(lengths))
+            ranges: Ranges = [(0, 0)] * len(self._slots)
+            start = 0
+            for part, forms, length in zip(self._parts, ready, lengths):
+                host[start : start + forms.bytes.numel()].copy_(forms.bytes, non_blocking=True)
+                for place, (first, end) in zip(part.places, forms.ranges):
+                    ranges[place] = (start + first, start + end)
+                start += length
+            maxima = torch.cat([part.maxima for part in self._parts]).to("cpu", non_blocking=True)
+        owner.up.mark()()
+        bad = self._not_finite() if int(maxima.max()) > _source.FINITE else None
+        return host.data_ptr(), ranges, bad
+
+    def _not_finite(self) -> Tuple[int, int, float]:
+        """The first tensor with an element that is not finite, the element's index and its value."""
+        found = []
+        for part in self._parts:
+            for at, place in enumerate(part.places):
+                if int(part.maxima[at]) > _source.FINITE:
+                    found.append((place, part))
+        place, part = min(found, key=lambda one: one[0])
+        slot = self._slots[place]
+        values = self._values[slot.start : slot.start + slot.elements].float()
+        if part.source is not None and part.source.residual is not None:
+            beta, gamma = part.source.weights
+            corrected = part.source.residual[slot.kept : slot.kept + slot.elements] * beta + values * gamma
+        else:
+            corrected = values
+        index = int((~torch.isfinite(corrected)).nonzero()[0])
+        value = values[index] if not torch.isfinite(values[index]) else corrected[index]
+        return place, index, float(value)
+
+    def skip(self) -> None:
+        """Undoes the step, and makes the bucket NaN."""
+        with self._owner.up.entered():
+            self._owner.roll_back()
+            self._tensor.fill_(float("nan"))
+        self._owner.up.mark()()
+
+    def inbox(self, rank: int, length: int) -> int:
+        """The address of host memory for the forms of a rank's messages."""
+        pinned = self._in.setdefault(rank, Pinned(self._owner.device))
+        self._received = pinned.of(length + -length % 4)
+        return self._received.data_ptr()
+
+    def add(self, rank: int, weight: float, ranges: Ranges) -> None:
+        """Adds a rank's messages, whose forms are in the inbox."""
+        owner = self._owner
+        with owner.down.entered():
+            if self._means is None:
+                self._means = self._zeros()
+            if not ranges:
+                return
+            forms = self._received.to(owner.device, non_blocking=True)
+            for part in self._parts:
+                own = [ranges[place] for place in part.places]
+                at = part.batch.vector([start for start, _ in own])
+                if rank == owner.reducer.rank and part.source is not None:
+                    part.kernel.settle(part.batch, Forms(forms, own), at, part.source)
+                part.kernel.add(part.batch, forms, at, self._means, weight, self._step, rank)
+
+    def _zeros(self) -> torch.Tensor:
+        """The means before the first message. The values are not needed any more, and means of float32 take their place."""
+        if self._tensor.dtype == torch.float32:
+            return self._tensor.zero_()
+        return torch.zeros_like(self._tensor, dtype=torch.float32)
+
+    def done(self, future: Future) -> None:
+        """Writes the means to the bucket, if there are any, and completes its future."""
+        with self._owner.down.entered():
+            if self._means is not None:
+                self._write(self._means)
+            # A future of CUDA tensors records the current stream, so that whoever waits for it waits for these kernels.
+            future.set_result(self._tensor)
+        for part in self._parts:
+            part.source, part.finish = None, None
+
+    def _write(self, means: torch.Tensor) -> None:
+        for part in self._parts:
+            part.kernel.aggregate(part.batch, means)
+        if not is_one(self._scale):
+            means.mul_(self._scale)
+        if means is not self._tensor:
+            # As on the host, a mean that is too large becomes the largest number.
+            limit = torch.finfo(self._tensor.dtype).max
+            self._tensor.copy_(means.clamp_(-limit, limit))

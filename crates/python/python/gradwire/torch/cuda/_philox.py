@@ -1,0 +1,68 @@
+"""The host's counter-based random numbers: Philox 4x32-10, keyed by (seed, tensor, rank, step).
+
+Word i of a tensor's stream is word i mod 4 of block i // 4, as in ``gradwire::Rng``.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from ._batch import Batch
+
+# The rank of draws that all ranks share.
+SHARED = -1
+
+_64 = (1 << 64) - 1
+
+
+def keys(batch: Batch, seed: int, step: int, stream: int) -> torch.Tensor:
+    """The key of each tensor, as int64 on the device."""
+    return batch.vector([_signed(_key(seed, slot.name, step, stream)) for slot in batch.slots])
+
+
+def _key(seed: int, name: str, step: int, stream: int) -> int:
+    return _mix(seed ^ _mix(_fnv1a(name.encode()) ^ _mix((step >> 32) ^ (stream << 32))))
+
+
+def _mix(x: int) -> int:
+    """The finaliser of SplitMix64."""
+    x = (x + 0x9E3779B97F4A7C15) & _64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _64
+    return x ^ (x >> 31)
+
+
+def _fnv1a(text: bytes) -> int:
+    value = 0xCBF29CE484222325
+    for byte in text:
+        value = ((value ^ byte) * 0x100000001B3) & _64
+    return value
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word
+
+
+@triton.jit
+def draw(key, stream, rank, step, block):
+    """The four words of blocks of a stream; ``block`` is below 2³²."""
+    first = block.to(tl.uint32)
+    zero = first * 0
+    return tl.philox(key.to(tl.uint64), first, zero + stream.to(tl.uint32), zero + rank.to(tl.uint32), zero + step.to(tl.uint32))
+
+
+@triton.jit
+def word(key, stream, rank, step, at):
+    """Word ``at`` of a stream, whatever its place in a block. A kernel whose elements lie in order calls ``draw`` for a
+    quarter of the cost."""
+    a, b, c, d = draw(key, stream, rank, step, at // 4)
+    lane = at % 4
+    return tl.where(lane == 0, a, tl.where(lane == 1, b, tl.where(lane == 2, c, d)))
+
+
+@triton.jit
+def interleave(a, b, c, d):
+    """a[0], b[0], c[0], d[0], a[1], …"""
+    return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), [4 * a.shape[0]])

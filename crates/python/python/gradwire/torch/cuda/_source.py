@@ -1,0 +1,104 @@
+"""The input of a compressor: the gradient corrected by the residual.
+
+Products and sums are rounded one by one, as on the host: kernels are launched with ``EXACT``, which forbids the compiler
+to fuse a product and a sum into one instruction. Divisions are ``tl.div_rn`` and roots ``tl.sqrt_rn``, the others are
+approximate. Subnormal numbers are kept.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+import triton
+import triton.language as tl
+
+from ._batch import Batch, place
+
+BLOCK = 4096
+
+# The options of every launch. Triton's interpreter never fuses, and takes no options of the compiler.
+EXACT: Dict[str, Any] = {} if os.environ.get("TRITON_INTERPRET") == "1" else {"enable_fp_fusion": False}
+
+# The bits of the largest finite number.
+FINITE = 0x7F7FFFFF
+
+
+@dataclass
+class Source:
+    """The values that are compressed: β·residual + γ·values, or the values alone without error feedback."""
+
+    # Of any float type, with the tensors at ``starts``.
+    values: torch.Tensor
+    starts: torch.Tensor
+    # float32, with the tensors at ``Batch.kept``; ``None`` without error feedback.
+    residual: Optional[torch.Tensor]
+    # β and γ.
+    weights: Tuple[float, float] = (1.0, 1.0)
+
+    @property
+    def arguments(self) -> Tuple[Any, ...]:
+        """What ``corrected`` takes, as the arguments of a launch."""
+        feedback = self.residual is not None
+        # Without error feedback kernels do not use the second pointer.
+        residual = self.residual if feedback else self.values
+        return self.values, self.starts, residual, *self.weights
+
+    @property
+    def feedback(self) -> bool:
+        return self.residual is not None
+
+
+@triton.jit
+def corrected(values, starts, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK: tl.constexpr):
+    """The corrected elements ``at`` of a tensor, 0 where not ``mask``."""
+    value = tl.load(values + tl.load(starts + tensor) + at, mask=mask, other=0.0).to(tl.float32)
+    if FEEDBACK:
+        left = tl.load(residual + tl.load(kept + tensor) + at, mask=mask, other=0.0)
+        value = left * beta + value * gamma
+    return value
+
+
+@triton.jit
+def keep(residual, kept, tensor, at, mask, left, FEEDBACK: tl.constexpr):
+    """Stores what a message leaves out of the elements ``at`` of a tensor."""
+    if FEEDBACK:
+        tl.store(residual + tl.load(kept + tensor) + at, left, mask=mask)
+
+
+@triton.jit
+def _maxima(
+    table, values, starts, residual, beta, gamma, kept, lengths, maxima, FEEDBACK: tl.constexpr, BLOCK: tl.constexpr
+):
+    tensor, at = place(table, BLOCK)
+    mask = at < tl.load(lengths + tensor)
+    value = corrected(values, starts, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK)
+    # Bits of absolute values have the order of the values; those of infinity and NaN are the largest.
+    bits = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    tl.atomic_max(maxima + tensor, tl.max(bits, 0))
+
+
+def maxima(batch: Batch, source: Source) -> torch.Tensor:
+    """The bits of the largest absolute value of each tensor, as int32. Above ``FINITE`` some element is not finite."""
+    found = torch.zeros(len(batch.slots), dtype=torch.int32, device=batch.device)
+    table = batch.table(BLOCK)
+    if len(table):
+        _maxima[(len(table),)](
+            table, *source.arguments, batch.kept, batch.lengths, found, FEEDBACK=source.feedback, BLOCK=BLOCK, **EXACT
+        )
+    return found
+
+
+@triton.jit
+def replaceable(maxima, tensor, elements):
+    """How many elements of a tensor's residual may be replaced: all, or none where some element is not finite."""
+    return tl.where(tl.load(maxima + tensor) <= 0x7F7FFFFF, elements, 0)
+
+
+@triton.jit
+def largest(maxima, tensor):
+    """The largest absolute value of a tensor, 0 if some element is not finite."""
+    bits = tl.load(maxima + tensor)
+    return tl.where(bits <= 0x7F7FFFFF, bits, 0).to(tl.float32, bitcast=True)

@@ -1,0 +1,243 @@
+"""``adacomp`` and ``local-selection``: the elements near the largest of their bin, or that one alone.
+
+A form has the scale, the mean of the bins' largest absolute values, and pairs of the elements sent; see ``gradwire::device``.
+Positions and signs are the host's. The scale is summed in float64, but in another order than on the host, so in rare cases
+its last bit differs: then the message decodes to the same as its form, but is not the host's byte for byte.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Tuple
+
+import torch
+import triton
+import triton.language as tl
+
+from ._batch import Batch, place
+from ._config import Config
+from ._source import BLOCK, EXACT, Source
+from .selection import Marks, Values, patterns, put_marks
+from .sparse import Known, Sparse, rounded
+
+
+class Grid:
+    """The bins of a batch, and the grids of kernels that work on bins of one length.
+
+    A row of a program's block is a part of a bin: the whole bin, or 4096 elements of a longer one.
+    """
+
+    def __init__(self, batch: Batch, conv: int, fc: int) -> None:
+        lengths = [conv if len(slot.shape) > 2 else fc for slot in batch.slots]
+        counts = [triton.cdiv(slot.elements, length) for slot, length in zip(batch.slots, lengths)]
+        self.lengths = batch.vector(lengths)
+        # The number of bins, and the index of the first, of each tensor.
+        self.counts = batch.vector(counts)
+        self.starts = batch.vector([sum(counts[:at]) for at in range(len(counts))])
+        self.all = sum(counts)
+        # By the length of bins.
+        self.tables: Dict[int, torch.Tensor] = {}
+        for length in sorted(set(lengths)):
+            width, parts = _parts(length)
+            rows: List[Tuple[int, int]] = []
+            for tensor, count in enumerate(counts):
+                if lengths[tensor] == length:
+                    rows.extend((tensor, block) for block in range(triton.cdiv(count * parts, BLOCK // width)))
+            if rows:
+                self.tables[length] = torch.tensor(rows, dtype=torch.int32, device=batch.device)
+
+
+def _parts(length: int) -> Tuple[int, int]:
+    """The width of a row, and the number of rows for a bin."""
+    width = min(triton.next_power_of_2(length), BLOCK)
+    return width, triton.cdiv(length, width)
+
+
+class Bins(Sparse):
+    """A compressor that selects elements by bin."""
+
+    levels = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        conv, fc = config.whole("conv"), config.whole("fc")
+        self._grids: Known[Grid] = Known(lambda batch: Grid(batch, conv, fc))
+
+    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+        grid = self._grids(batch)
+        largest = torch.zeros(grid.all, dtype=torch.int32, device=batch.device)
+        for length, table in grid.tables.items():
+            width, parts = _parts(length)
+            _largest[(len(table),)](
+                table,
+                values.values,
+                values.starts,
+                values.lengths,
+                grid.starts,
+                largest,
+                length,
+                parts,
+                WIDTH=width,
+                ROWS=BLOCK // width,
+                **EXACT,
+            )
+        scales = torch.empty(len(batch.slots), dtype=torch.float32, device=batch.device)
+        _means[(len(batch.slots),)](largest, grid.starts, grid.counts, scales, BLOCK=BLOCK, **EXACT)
+        marks = Marks(batch)
+        if len(marks.table):
+            self.choose(source, values, grid, largest, marks)
+        return marks, scales
+
+    def choose(self, source: Source, values: Values, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
+        """Marks elements by the patterns of the largest of their bins."""
+        raise NotImplementedError
+
+
+class AdaComp(Bins):
+    """Sends the elements whose absolute value, with a multiple of the gradient added, reaches the largest of the bin."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._factor = torch.tensor(config.real("factor"), dtype=torch.float32)
+
+    def choose(self, source: Source, values: Values, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
+        gamma = source.weights[1] if source.feedback else 1.0
+        _mark_near[(len(marks.table),)](
+            marks.table,
+            source.values,
+            source.starts,
+            float((self._factor - 1) * rounded(gamma)),
+            values.values,
+            values.starts,
+            values.lengths,
+            grid.starts,
+            grid.lengths,
+            largest,
+            marks.marks,
+            marks.counts,
+            BLOCK=BLOCK,
+            **EXACT,
+        )
+
+
+class LocalSelection(Bins):
+    """Sends the first of the largest elements of each bin."""
+
+    def choose(self, source: Source, values: Values, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
+        firsts = torch.full_like(largest, 0x7FFFFFFF)
+        for length, table in grid.tables.items():
+            width, parts = _parts(length)
+            _firsts[(len(table),)](
+                table,
+                values.values,
+                values.starts,
+                values.lengths,
+                grid.starts,
+                largest,
+                firsts,
+                length,
+                parts,
+                WIDTH=width,
+                ROWS=BLOCK // width,
+                **EXACT,
+            )
+        _mark_firsts[(len(marks.table),)](
+            marks.table,
+            values.lengths,
+            grid.starts,
+            grid.lengths,
+            firsts,
+            marks.marks,
+            marks.counts,
+            BLOCK=BLOCK,
+            **EXACT,
+        )
+
+
+@triton.jit
+def _rows(table, values, starts, lengths, length, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """The tensor of this program; the bin of each row and whether there is one; and for each element its index in the bin,
+    whether there is one, and the pattern of its absolute value."""
+    tensor, row = place(table, ROWS)
+    own_bin = row // parts
+    index = ((row % parts) * WIDTH)[:, None] + tl.arange(0, WIDTH)[None, :]
+    element = (own_bin * length)[:, None] + index
+    elements = tl.load(lengths + tensor)
+    mask = (index < length) & (element < elements)
+    _, pattern = patterns(values, starts, tensor, element, mask)
+    return tensor, own_bin, own_bin * length < elements, index, mask, pattern
+
+
+@triton.jit
+def _largest(
+    table, values, starts, lengths, bin_starts, largest, length, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr
+):
+    tensor, own_bin, exists, _, _, pattern = _rows(table, values, starts, lengths, length, parts, WIDTH, ROWS)
+    tl.atomic_max(largest + tl.load(bin_starts + tensor) + own_bin, tl.max(pattern, 1), mask=exists)
+
+
+@triton.jit
+def _firsts(
+    table, values, starts, lengths, bin_starts, largest, firsts, length, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr
+):
+    tensor, own_bin, exists, index, mask, pattern = _rows(table, values, starts, lengths, length, parts, WIDTH, ROWS)
+    at = tl.load(bin_starts + tensor) + own_bin
+    limit = tl.load(largest + at, mask=exists, other=0)[:, None]
+    reaching = mask & (pattern > 0) & (pattern == limit)
+    first = tl.min(tl.where(reaching, index, 0x7FFFFFFF), 1).to(tl.int32)
+    tl.atomic_min(firsts + at, first, mask=exists)
+
+
+@triton.jit
+def _means(largest, starts, counts, scales, BLOCK: tl.constexpr):
+    tensor = tl.program_id(0)
+    start, count = tl.load(starts + tensor), tl.load(counts + tensor)
+    # The order is fixed, so that a step can be repeated.
+    sums = tl.zeros([BLOCK], dtype=tl.float64)
+    at = start * 0
+    while at < count:
+        lane = at + tl.arange(0, BLOCK)
+        bits = tl.load(largest + start + lane, mask=lane < count, other=0)
+        sums += bits.to(tl.float32, bitcast=True).to(tl.float64)
+        at += BLOCK
+    tl.store(scales + tensor, (tl.sum(sums, 0) / tl.maximum(count, 1).to(tl.float64)).to(tl.float32))
+
+
+@triton.jit
+def _bin_of(tensor, at, mask, bin_starts, bin_lengths):
+    """The bin of each element, and the index of the element in it."""
+    length = tl.load(bin_lengths + tensor)
+    return tl.load(bin_starts + tensor) + tl.where(mask, at // length, 0), at % length
+
+
+@triton.jit
+def _mark_near(
+    table,
+    gradient,
+    gradient_starts,
+    weight,
+    values,
+    starts,
+    lengths,
+    bin_starts,
+    bin_lengths,
+    largest,
+    marks,
+    counts,
+    BLOCK: tl.constexpr,
+):
+    tensor, at = place(table, BLOCK)
+    mask = at < tl.load(lengths + tensor)
+    own_bin, _ = _bin_of(tensor, at, mask, bin_starts, bin_lengths)
+    limit = tl.load(largest + own_bin, mask=mask, other=0).to(tl.float32, bitcast=True)
+    value = tl.load(values + tl.load(starts + tensor) + at, mask=mask, other=0.0)
+    latest = tl.load(gradient + tl.load(gradient_starts + tensor) + at, mask=mask, other=0.0).to(tl.float32)
+    near = (value != 0.0) & (tl.abs(value + latest * weight) >= limit)
+    put_marks(marks, counts, (mask & near).to(tl.int32), BLOCK)
+
+
+@triton.jit
+def _mark_firsts(table, lengths, bin_starts, bin_lengths, firsts, marks, counts, BLOCK: tl.constexpr):
+    tensor, at = place(table, BLOCK)
+    mask = at < tl.load(lengths + tensor)
+    own_bin, index = _bin_of(tensor, at, mask, bin_starts, bin_lengths)
+    put_marks(marks, counts, (mask & (tl.load(firsts + own_bin, mask=mask, other=-1) == index)).to(tl.int32), BLOCK)

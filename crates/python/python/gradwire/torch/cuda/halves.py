@@ -1,0 +1,161 @@
+"""``none``, ``fp16`` and ``bf16``: each element as a float of 32 or 16 bits.
+
+A form is the message. Messages are the host's, byte for byte: elements are rounded to the nearest, ties to even, and those
+beyond the largest finite number become that number.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from ._batch import Batch, place
+from ._kernel import Dense
+from ._source import BLOCK, EXACT, Source, corrected, keep, replaceable
+
+
+class Uncompressed(Dense):
+    """Every element as it is."""
+
+    FORMAT = "f32"
+
+    def form_bytes(self, elements: int) -> int:
+        return (4 if self.FORMAT == "f32" else 2) * elements
+
+    def encode(
+        self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
+    ) -> None:
+        table = batch.table(BLOCK)
+        if len(table):
+            _encode[(len(table),)](
+                table,
+                *source.arguments,
+                batch.kept,
+                batch.lengths,
+                maxima,
+                forms,
+                at,
+                FORMAT=self.FORMAT,
+                FEEDBACK=source.feedback,
+                BLOCK=BLOCK,
+                **EXACT,
+            )
+
+    def add(
+        self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
+    ) -> None:
+        table = batch.table(BLOCK)
+        if len(table):
+            _add[(len(table),)](
+                table, forms, at, batch.starts, batch.lengths, out, weight, FORMAT=self.FORMAT, BLOCK=BLOCK, **EXACT
+            )
+
+
+class Fp16(Uncompressed):
+    """IEEE binary16."""
+
+    FORMAT = "f16"
+
+
+class Bf16(Uncompressed):
+    """bfloat16."""
+
+    FORMAT = "bf16"
+
+
+@triton.jit
+def _to_f16(value):
+    """The pattern of binary16, in integers and sums of binary32, which round alike on every device."""
+    bits = value.to(tl.int32, bitcast=True)
+    magnitude = tl.minimum(tl.abs(value), 65504.0)
+    wide = magnitude.to(tl.int32, bitcast=True)
+    # Below the normal range, adding 0.5 rounds to units of 2⁻²⁴, binary32's spacing there.
+    subnormal = (magnitude + 0.5).to(tl.int32, bitcast=True) - 0x3F000000
+    normal = (wide + 0x0FFF + ((wide >> 13) & 1) - (112 << 23)) >> 13
+    narrow = tl.where(wide < 0x38800000, subnormal, normal)
+    return ((bits >> 16) & 0x8000) | narrow
+
+
+@triton.jit
+def _from_f16(pattern):
+    exponent, mantissa = pattern & 0x7C00, pattern & 0x3FF
+    # Subnormal: the mantissa counts units of 2⁻²⁴.
+    subnormal = (mantissa.to(tl.float32) * 5.9604644775390625e-08).to(tl.int32, bitcast=True)
+    normal = ((pattern & 0x7FFF) << 13) + (112 << 23)
+    special = 0x7F800000 | (mantissa << 13)
+    magnitude = tl.where(exponent == 0, subnormal, tl.where(exponent == 0x7C00, special, normal))
+    return (((pattern & 0x8000) << 16) | magnitude).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _to_bf16(value):
+    bits = value.to(tl.int32, bitcast=True)
+    magnitude = bits & 0x7FFFFFFF
+    # The sum of the largest pattern and the half would be a negative integer, but no finite number has that pattern.
+    rounded = (magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16
+    return ((bits >> 16) & 0x8000) | tl.minimum(rounded, 0x7F7F)
+
+
+@triton.jit
+def _narrow(value, FORMAT: tl.constexpr):
+    if FORMAT == "f16":
+        pattern = _to_f16(value)
+    else:
+        pattern = _to_bf16(value)
+    return pattern
+
+
+@triton.jit
+def _widen(pattern, FORMAT: tl.constexpr):
+    if FORMAT == "f16":
+        value = _from_f16(pattern)
+    else:
+        value = (pattern << 16).to(tl.float32, bitcast=True)
+    return value
+
+
+@triton.jit
+def _encode(
+    table,
+    values,
+    starts,
+    residual,
+    beta,
+    gamma,
+    kept,
+    lengths,
+    maxima,
+    forms,
+    at,
+    FORMAT: tl.constexpr,
+    FEEDBACK: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    tensor, element = place(table, BLOCK)
+    elements = tl.load(lengths + tensor)
+    mask = element < elements
+    form = forms + tl.load(at + tensor)
+    value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
+    if FORMAT == "f32":
+        tl.store(form.to(tl.pointer_type(tl.float32)) + element, value, mask=mask)
+        left = tl.zeros_like(value)
+    else:
+        pattern = _narrow(value, FORMAT)
+        tl.store(form.to(tl.pointer_type(tl.uint16)) + element, pattern.to(tl.uint16), mask=mask)
+        left = value - _widen(pattern, FORMAT)
+    keep(residual, kept, tensor, element, mask & (element < replaceable(maxima, tensor, elements)), left, FEEDBACK)
+
+
+@triton.jit
+def _add(table, forms, at, starts, lengths, out, weight, FORMAT: tl.constexpr, BLOCK: tl.constexpr):
+    tensor, element = place(table, BLOCK)
+    mask = element < tl.load(lengths + tensor)
+    form = forms + tl.load(at + tensor)
+    if FORMAT == "f32":
+        value = tl.load(form.to(tl.pointer_type(tl.float32)) + element, mask=mask, other=0.0)
+    else:
+        pattern = tl.load(form.to(tl.pointer_type(tl.uint16)) + element, mask=mask, other=0).to(tl.int32)
+        value = _widen(pattern, FORMAT)
+    place_of = out + tl.load(starts + tensor) + element
+    tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + value * weight, mask=mask)

@@ -1,0 +1,48 @@
+"""The compressors that have kernels."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, Optional
+
+from ._config import Config
+from ._kernel import Kernel
+from .bins import AdaComp, LocalSelection
+from .eden import eden
+from .halves import Bf16, Fp16, Uncompressed
+from .levels import Int8, qsgd
+from .powers import Natural
+from .signs import EfSignSgd, OneBit, SignSgd
+from .sparse import Dryden, RandomK, sbc, strom, threshold, topk
+from .ternary import TernGrad, ThreeLc
+from .tree import DynamicTree
+
+KERNELS: Dict[str, Callable[[Config], Optional[Kernel]]] = {
+    "3lc": ThreeLc,
+    "terngrad": TernGrad,
+    "none": Uncompressed,
+    "fp16": Fp16,
+    "bf16": Bf16,
+    "int8": Int8,
+    "8bit": DynamicTree,
+    "qsgd": qsgd,
+    "natural": Natural,
+    "signsgd": SignSgd,
+    "efsignsgd": EfSignSgd,
+    "onebit": OneBit,
+    "eden": eden,
+    "topk": topk,
+    "gradient-dropping": topk,
+    "threshold": threshold,
+    "sbc": sbc,
+    "adacomp": AdaComp,
+    "local-selection": LocalSelection,
+    "dryden": Dryden,
+    "randomk": RandomK,
+    "strom": strom,
+}
+
+
+def kernel(config: Config) -> Optional[Kernel]:
+    """The kernel of a compressor with these parameters; ``None`` if it works on the host only."""
+    make = KERNELS.get(config.id)
+    return make(config) if make is not None else None

@@ -1,0 +1,113 @@
+"""Samples of tensors, from which thresholds are estimated: runs of neighbours, the host's own."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import torch
+import triton
+import triton.language as tl
+
+from ._batch import Batch, place
+from ._philox import draw
+from ._source import BLOCK, EXACT
+from .selection import Values
+
+RUN = tl.constexpr(16)
+# A sample has one in this number of elements, or the least number that its user asks for.
+_SAMPLED = 256
+
+
+def size(elements: int, least: int) -> int:
+    """The number of elements of a sample; all if the tensor has no more than that."""
+    wanted = max(elements // _SAMPLED, least)
+    return elements if elements <= wanted else triton.cdiv(wanted, RUN.value) * RUN.value
+
+
+class Sampler:
+    """Takes samples of at least ``least`` elements."""
+
+    def __init__(self, batch: Batch, least: int) -> None:
+        sizes = [size(slot.elements, least) for slot in batch.slots]
+        self.table = batch.table(BLOCK, lambda elements: size(elements, least))
+        self.sizes = batch.vector(sizes)
+        self._starts = batch.vector([sum(sizes[:at]) for at in range(len(sizes))])
+        self._whole = batch.vector([slot.elements == size for slot, size in zip(batch.slots, sizes)])
+        self._all = sum(sizes)
+
+    def take(self, values: Values, keys: Optional[torch.Tensor] = None, rank: int = 0, step: int = 0) -> Values:
+        """A sample of each tensor; nothing of a tensor with an element that is not finite. With ``keys``, runs are at random
+        positions; otherwise they are evenly spaced."""
+        lengths = torch.where(values.lengths > 0, self.sizes, 0)
+        found = Values(torch.empty(self._all, dtype=torch.float32, device=lengths.device), self._starts, lengths)
+        if len(self.table):
+            _take[(len(self.table),)](
+                self.table,
+                values.values,
+                values.starts,
+                values.lengths,
+                found.values,
+                found.starts,
+                found.lengths,
+                self._whole,
+                lengths if keys is None else keys,
+                0,
+                rank,
+                step,
+                DRAWN=keys is not None,
+                BLOCK=BLOCK,
+                **EXACT,
+            )
+        return found
+
+
+@triton.jit(do_not_specialize=["stream", "rank", "step"])
+def _take(
+    table,
+    values,
+    starts,
+    lengths,
+    to,
+    to_starts,
+    sizes,
+    whole,
+    keys,
+    stream,
+    rank,
+    step,
+    DRAWN: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    tensor, at = place(table, BLOCK)
+    taken = tl.load(sizes + tensor)
+    # The tensor has so many places for a run.
+    places = tl.load(lengths + tensor) // RUN
+    run = at // RUN
+    if DRAWN:
+        low, high, _, _ = draw(tl.load(keys + tensor), stream, rank, step, run)
+        # The upper half of a product of 64 by 64 bits; there are less than 2³² places.
+        bound = places.to(tl.uint64)
+        first = ((high.to(tl.uint64) * bound + ((low.to(tl.uint64) * bound) >> 32)) >> 32).to(tl.int64)
+    else:
+        first = run * places // tl.maximum(taken // RUN, 1)
+    element = tl.where(tl.load(whole + tensor) != 0, at, first * RUN + at % RUN)
+    value = tl.load(values + tl.load(starts + tensor) + element, mask=at < taken, other=0.0)
+    tl.store(to + tl.load(to_starts + tensor) + at, value, mask=at < taken)
+
+
+def count_signs(table: torch.Tensor, values: Values) -> torch.Tensor:
+    """How many elements are at or above 0, below 0, and above 0, as int64 of the shape (tensors, 3)."""
+    counts = torch.zeros((len(values.lengths), 3), dtype=torch.int64, device=values.lengths.device)
+    if len(table):
+        _count_signs[(len(table),)](table, values.values, values.starts, values.lengths, counts, BLOCK=BLOCK, **EXACT)
+    return counts
+
+
+@triton.jit
+def _count_signs(table, values, starts, lengths, counts, BLOCK: tl.constexpr):
+    tensor, at = place(table, BLOCK)
+    mask = at < tl.load(lengths + tensor)
+    value = tl.load(values + tl.load(starts + tensor) + at, mask=mask, other=0.0)
+    tl.atomic_add(counts + 3 * tensor, tl.sum((mask & (value >= 0)).to(tl.int64), 0))
+    tl.atomic_add(counts + 3 * tensor + 1, tl.sum((mask & (value < 0)).to(tl.int64), 0))
+    tl.atomic_add(counts + 3 * tensor + 2, tl.sum((mask & (value > 0)).to(tl.int64), 0))

@@ -1,0 +1,213 @@
+"""Sparse messages: the elements that are sent, as pairs of positions and values.
+
+A form has levels as float32, the number n of elements as uint32, n increasing positions as uint32 and n values as float32;
+see ``gradwire::device``. The host codes positions, and replaces values by means and signs where a method does that. So the
+residual is first the whole corrected tensor, and the message, unpacked again, is subtracted from it.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Generic, Optional, Tuple, TypeVar
+from weakref import WeakKeyDictionary
+
+import torch
+
+from ... import _core
+from ._batch import Batch, Slot
+from ._config import Config
+from ._kernel import Forms, Kernel
+from ._philox import keys
+from ._source import BLOCK, Source
+from .pairs import add_pairs, fill_pairs
+from .samples import Sampler, count_signs, size
+from .selection import Marks, Values, correct, kept, kth_largest, mark_above, mark_largest, mark_reaching
+
+_T = TypeVar("_T")
+
+
+class Known(Generic[_T]):
+    """What depends on a batch alone: made once for each, because a copy to the device waits for it."""
+
+    def __init__(self, make: Callable[[Batch], _T]) -> None:
+        self._make = make
+        self._known: WeakKeyDictionary[Batch, _T] = WeakKeyDictionary()
+
+    def __call__(self, batch: Batch) -> _T:
+        found = self._known.get(batch)
+        if found is None:
+            found = self._known[batch] = self._make(batch)
+        return found
+
+
+class Sparse(Kernel):
+    """A compressor that sends some elements."""
+
+    # How many levels a form begins with.
+    levels = 0
+
+    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+        """Marks the elements to send, and returns the level of each tensor, if forms have one."""
+        raise NotImplementedError
+
+    def start(self, batch: Batch, source: Source, maxima: torch.Tensor, step: int) -> Callable[[], Forms]:
+        values = correct(batch, source, maxima)
+        marks, levels = self.mark(batch, source, values, step)
+        plan = marks.plan()
+        return lambda: plan.forms(values, levels)
+
+    def settle(self, batch: Batch, forms: Forms, at: torch.Tensor, source: Source) -> None:
+        if source.residual is not None:
+            add_pairs(batch, forms.bytes, at, self.levels, source.residual, batch.kept, -1.0)
+
+    def add(
+        self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
+    ) -> None:
+        add_pairs(batch, forms, at, self.levels, out, batch.starts, weight)
+
+
+class Above(Sparse):
+    """``threshold`` and ``strom``: the elements above a fixed absolute value. The message is the host's."""
+
+    def __init__(self, config: Config, parameter: str) -> None:
+        super().__init__(config)
+        self._limit = rounded(config.real(parameter))
+
+    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+        return mark_above(batch, values, self._limit), None
+
+
+class TopK(Sparse):
+    """``topk`` and ``gradient-dropping`` with exact selection. The message is the host's: both send the k largest elements,
+    of equal ones the first."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._ratio = config.real("ratio")
+        self._ranks: Known[torch.Tensor] = Known(lambda batch: _kept(batch, self._ratio)[:, None])
+
+    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+        return mark_largest(batch, values, kth_largest(batch.table(BLOCK), values, self._ranks(batch))), None
+
+
+class Sbc(Sparse):
+    """``sbc`` with exact selection and a mean in float32. A form has both tails, of which the host sends one. The message is
+    the host's, because the host computes the means from the same elements in the same order."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        ratio = config.real("p")
+        self._ranks: Known[torch.Tensor] = Known(lambda batch: _kept(batch, ratio)[:, None].repeat(1, 2))
+
+    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+        return mark_largest(batch, values, kth_largest(batch.table(BLOCK), values, self._ranks(batch))), None
+
+
+class SampledTopK(Sparse):
+    """``topk`` and ``gradient-dropping`` with a threshold from a random sample. The message is the host's: the sample is, and
+    both send the first elements that reach the threshold, 2k at most."""
+
+    # The least number of elements of a sample.
+    _LEAST = 4096
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._ratio = config.real("ratio")
+        self._samplers: Known[Sampler] = Known(lambda batch: Sampler(batch, self._LEAST))
+        self._ranks: Known[torch.Tensor] = Known(lambda batch: batch.vector([self._rank(one.elements) for one in batch.slots]))
+        self._quotas: Known[torch.Tensor] = Known(
+            lambda batch: torch.minimum(2 * _kept(batch, self._ratio), batch.lengths)[:, None]
+        )
+
+    def _rank(self, elements: int) -> int:
+        """The rank of the threshold in the sample."""
+        taken = size(elements, self._LEAST)
+        return max(1, min(kept(self._ratio, elements) * taken // max(elements, 1), taken))
+
+    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+        sampler = self._samplers(batch)
+        sample = sampler.take(values, keys(batch, self.config.seed, step, 0), self.config.rank, step)
+        limits = kth_largest(sampler.table, sample, self._ranks(batch)[:, None]).patterns
+        return mark_reaching(batch, values, limits.repeat(1, 2), self._quotas(batch)), None
+
+
+class Dryden(Sparse):
+    """``dryden``. A form has the elements that reach the threshold of their sign; should these be too many, the host sends
+    the largest. The message is the host's, which computes the means."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._ratio = config.real("ratio")
+        least = max(int(64 / self._ratio), 1024)
+        self._samplers: Known[Sampler] = Known(lambda batch: Sampler(batch, least))
+
+    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+        sampler = self._samplers(batch)
+        sample = sampler.take(values)
+        counts = count_signs(sampler.table, sample)
+        # Zeros count as elements above 0, but are not sent.
+        sides, sent = counts[:, :2], torch.stack((counts[:, 2], counts[:, 1]), 1)
+        ranks = (sides.double() * self._ratio + 0.5).floor().long().clamp(min=1).minimum(sides.clamp(min=1))
+        limits = kth_largest(sampler.table, sample, ranks).patterns
+        limits = torch.where(ranks > sent, 0, limits)
+        # A sign that the sample lacks sends nothing.
+        limits = torch.where(sent > 0, limits, 0x7FFFFFFF).to(torch.int32)
+        return mark_reaching(batch, values, limits), None
+
+
+class RandomK(Sparse):
+    """``randomk``. The host draws the positions, one after the other until k are different, and the device takes the values.
+    The message is the host's."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._ratio = config.real("ratio")
+        own = ",".join(f"{key}={config.parameters[key]}" for key in ("ratio", "unbiased", "indices"))
+        self._codec = _core.Codec(f"{config.id}:{own}", config.seed, config.rank, config.ranks)
+
+    def start(self, batch: Batch, source: Source, maxima: torch.Tensor, step: int) -> Callable[[], Forms]:
+        values = correct(batch, source, maxima)
+        return lambda: self._forms(batch, values, step)
+
+    def _forms(self, batch: Batch, values: Values, step: int) -> Forms:
+        """Pairs at the positions of a step."""
+        drawn = [self._positions(slot, step) for slot in batch.slots]
+        forms = Forms.empty([len(form) for form in drawn], batch.device)
+        forms.bytes.copy_(torch.frombuffer(bytearray(b"".join(drawn)), dtype=torch.uint8))
+        at = batch.vector([start for start, _ in forms.ranges])
+        fill_pairs(forms, at, values, batch.vector([self._factor(slot.elements) for slot in batch.slots], torch.float32))
+        return forms
+
+    def _positions(self, slot: Slot, step: int) -> bytes:
+        """The form of a message of zeros."""
+        zeros = bytes(4 * kept(self._ratio, slot.elements))
+        return self._codec.unpack(slot.name, slot.shape, step, self.config.rank, zeros)
+
+    def _factor(self, elements: int) -> float:
+        """What values are multiplied by."""
+        return elements / max(kept(self._ratio, elements), 1) if self.config.word("unbiased") == "on" else 1.0
+
+
+def _kept(batch: Batch, ratio: float) -> torch.Tensor:
+    """How many elements a ratio keeps of each tensor."""
+    return batch.vector([kept(ratio, slot.elements) for slot in batch.slots])
+
+
+def rounded(value: float) -> float:
+    """A parameter in float32, as the host has it."""
+    return float(torch.tensor(value, dtype=torch.float32))
+
+
+def threshold(config: Config) -> Kernel:
+    return Above(config, "v")
+
+
+def strom(config: Config) -> Kernel:
+    return Above(config, "tau")
+
+
+def topk(config: Config) -> Kernel:
+    return TopK(config) if config.word("select") == "exact" else SampledTopK(config)
+
+
+def sbc(config: Config) -> Optional[Kernel]:
+    return Sbc(config) if config.word("select") == "exact" and config.word("mean") == "f32" else None

@@ -1,0 +1,236 @@
+"""``3lc`` and ``terngrad``: three values, five to a byte.
+
+A form is M as float32 and a byte for five elements; see ``gradwire::device``. Messages are the host's, byte for byte, unless
+``terngrad`` clips: M then depends on sums in float64, which the host adds in another order, so it may differ in its last bit,
+and a trit where an element is as far from zero as its draw. Messages decode to the same bits as on the host.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from ._batch import Batch, place
+from ._config import Config
+from ._kernel import Dense
+from ._philox import keys, word
+from ._source import BLOCK, EXACT, Source, corrected, keep, largest, replaceable
+from ._sums import partial, totals
+
+
+def bytes_of(elements: int) -> int:
+    """The number of bytes for five elements each; element i of each fifth of a tensor is in byte i."""
+    return triton.cdiv(elements, 5)
+
+
+class _Ternary(Dense):
+    """M, and five trits to a byte."""
+
+    def form_bytes(self, elements: int) -> int:
+        return 4 + bytes_of(elements)
+
+    def add(
+        self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
+    ) -> None:
+        table = batch.table(BLOCK, bytes_of)
+        if len(table):
+            _add[(len(table),)](table, forms, at, batch.starts, batch.lengths, out, weight, BLOCK=BLOCK, **EXACT)
+
+
+class ThreeLc(_Ternary):
+    """3LC without its zero-run code, which is the host's."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._sparsity = config.real("s")
+
+    def encode(
+        self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
+    ) -> None:
+        table = batch.table(BLOCK, bytes_of)
+        _scale[(len(batch.slots),)](maxima, self._sparsity, forms.view(torch.float32), at, **EXACT)
+        if len(table):
+            _three_lc[(len(table),)](
+                table,
+                *source.arguments,
+                batch.kept,
+                batch.lengths,
+                maxima,
+                forms,
+                at,
+                FEEDBACK=source.feedback,
+                BLOCK=BLOCK,
+                **EXACT,
+            )
+
+
+class TernGrad(_Ternary):
+    """TernGrad without its zero-run and Huffman codes, which are the host's."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._clip = config.real("clip")
+
+    def encode(
+        self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
+    ) -> None:
+        table, grid = batch.table(BLOCK, bytes_of), (len(batch.slots),)
+        if self._clip == 0.0:
+            _scale[grid](maxima, 1.0, forms.view(torch.float32), at, **EXACT)
+        else:
+            _clipped_scale[grid](maxima, self._limits(batch, source), forms.view(torch.float32), at, **EXACT)
+        if len(table):
+            _terngrad[(len(table),)](
+                table,
+                keys(batch, self.config.seed, step, 0),
+                0,
+                self.config.rank,
+                step,
+                *source.arguments,
+                batch.kept,
+                batch.lengths,
+                maxima,
+                forms,
+                at,
+                FEEDBACK=source.feedback,
+                BLOCK=BLOCK,
+                **EXACT,
+            )
+
+    def _limits(self, batch: Batch, source: Source) -> torch.Tensor:
+        """Where each tensor is clipped; 0 where the deviation cannot be distinguished from rounding errors."""
+        sums, table = partial(batch, 2), batch.table(BLOCK)
+        if len(table):
+            _moments[(len(table),)](
+                table, *source.arguments, batch.kept, batch.lengths, sums, FEEDBACK=source.feedback, BLOCK=BLOCK, **EXACT
+            )
+        count = batch.lengths.clamp(min=1).double()
+        mean, square = (totals(batch, sums) / count[:, None]).unbind(1)
+        variance = square - mean * mean
+        return (self._clip * torch.where(variance > 1e-12 * square, variance, 0.0).sqrt()).float()
+
+
+@triton.jit
+def _scale(maxima, sparsity, forms, at):
+    tensor = tl.program_id(0)
+    scale = tl.minimum(largest(maxima, tensor) * sparsity, 3.4028234663852886e38)
+    tl.store(forms + tl.load(at + tensor) // 4, scale)
+
+
+@triton.jit
+def _clipped_scale(maxima, limits, forms, at):
+    tensor = tl.program_id(0)
+    limit, most = tl.load(limits + tensor), largest(maxima, tensor)
+    # The deviation of a constant tensor is 0, but its elements are sent all the same.
+    tl.store(forms + tl.load(at + tensor) // 4, tl.where(limit > 0.0, tl.minimum(limit, most), most))
+
+
+@triton.jit
+def _moments(
+    table, values, starts, residual, beta, gamma, kept, lengths, sums, FEEDBACK: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The sum of the elements, and that of their squares."""
+    tensor, at = place(table, BLOCK)
+    mask = at < tl.load(lengths + tensor)
+    value = corrected(values, starts, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK).to(tl.float64)
+    row = sums + 2 * tl.program_id(0).to(tl.int64)
+    tl.store(row, tl.sum(value, 0))
+    tl.store(row + 1, tl.sum(value * value, 0))
+
+
+@triton.jit
+def _three_lc(
+    table,
+    values,
+    starts,
+    residual,
+    beta,
+    gamma,
+    kept,
+    lengths,
+    maxima,
+    forms,
+    at,
+    FEEDBACK: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    tensor, byte = place(table, BLOCK)
+    elements = tl.load(lengths + tensor)
+    part_len = (elements + 4) // 5
+    start = tl.load(at + tensor)
+    scale = tl.load((forms + start).to(tl.pointer_type(tl.float32)))
+    half = scale * 0.5
+    good = replaceable(maxima, tensor, elements)
+    digits = tl.zeros([BLOCK], dtype=tl.int32)
+    for part in tl.static_range(5):
+        element = part * part_len + byte
+        # The fifths behind the end of the tensor are zeros.
+        mask = (byte < part_len) & (element < elements)
+        value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
+        above, below = value > half, value < -half
+        left = tl.where(above, value - scale, tl.where(below, value + scale, value))
+        keep(residual, kept, tensor, element, mask & (element < good), left, FEEDBACK)
+        digits = 3 * digits + 1 + above.to(tl.int32) - below.to(tl.int32)
+    tl.store(forms + start + 4 + byte, digits.to(tl.uint8), mask=byte < part_len)
+
+
+@triton.jit(do_not_specialize=["stream", "rank", "step"])
+def _terngrad(
+    table,
+    keys,
+    stream,
+    rank,
+    step,
+    values,
+    starts,
+    residual,
+    beta,
+    gamma,
+    kept,
+    lengths,
+    maxima,
+    forms,
+    at,
+    FEEDBACK: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    tensor, byte = place(table, BLOCK)
+    elements = tl.load(lengths + tensor)
+    part_len = (elements + 4) // 5
+    start = tl.load(at + tensor)
+    scale = tl.load((forms + start).to(tl.pointer_type(tl.float32)))
+    good = replaceable(maxima, tensor, elements)
+    key = tl.load(keys + tensor)
+    digits = tl.zeros([BLOCK], dtype=tl.int32)
+    for part in tl.static_range(5):
+        element = part * part_len + byte
+        mask = (byte < part_len) & (element < elements)
+        value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
+        # Fifths begin anywhere in a block of four words.
+        chance = (word(key, stream, rank, step, element) >> 8).to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
+        threshold = chance * scale
+        above, below = value > threshold, value < -threshold
+        trit = above.to(tl.int32) - below.to(tl.int32)
+        left = value - scale * trit.to(tl.float32)
+        keep(residual, kept, tensor, element, mask & (element < good), left, FEEDBACK)
+        digits = 3 * digits + 1 + trit
+    tl.store(forms + start + 4 + byte, digits.to(tl.uint8), mask=byte < part_len)
+
+
+@triton.jit
+def _add(table, forms, at, starts, lengths, out, weight, BLOCK: tl.constexpr):
+    tensor, byte = place(table, BLOCK)
+    elements = tl.load(lengths + tensor)
+    part_len = (elements + 4) // 5
+    start = tl.load(at + tensor)
+    scale = tl.load((forms + start).to(tl.pointer_type(tl.float32))) * weight
+    digits = tl.load(forms + start + 4 + byte, mask=byte < part_len, other=121).to(tl.int32)
+    power = 81
+    for part in tl.static_range(5):
+        element = part * part_len + byte
+        mask = (byte < part_len) & (element < elements)
+        place_of = out + tl.load(starts + tensor) + element
+        trit = (digits // power) % 3 - 1
+        tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + trit.to(tl.float32) * scale, mask=mask)
+        power = power // 3

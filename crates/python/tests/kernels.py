@@ -1,0 +1,189 @@
+"""Runs the kernels for GPUs beside the host's codec."""
+
+import torch
+
+from gradwire import _core
+from gradwire._arrays import buffer
+from gradwire.torch.cuda import _source
+from gradwire.torch.cuda._batch import Batch, Slot
+from gradwire.torch.cuda._config import Config
+from gradwire.torch.cuda._source import Source
+from gradwire.torch.cuda.kernels import kernel
+
+SEED, RANK, RANKS = 11, 2, 4
+
+
+def tensors(elements, seed=0):
+    """Tensors with edge cases, by name, as in the laws of the Rust crate."""
+    noise = torch.randn(elements, generator=torch.Generator().manual_seed(seed))
+    at = torch.arange(elements)
+    one_hot = torch.where(at == elements // 2, -3.0, 0.0)
+    return {
+        "gaussian": noise,
+        "zeros": torch.zeros(elements),
+        "negative zeros": torch.where(at % 2 == 0, -0.0, 0.0),
+        "constant": torch.full((elements,), 0.1),
+        "one hot": one_hot,
+        "subnormal": (noise.abs() * 100).int().view(torch.float32).copysign(noise),
+        "huge": torch.where(at % 3 == 0, torch.tensor(3.4e38).copysign(noise), noise * 1e37),
+        "sparse": torch.where(noise.abs() > 2, noise * 1e-3, 0.0),
+    }
+
+
+class Device:
+    """A compressor on the device, with the residuals of some tensors."""
+
+    def __init__(self, spec, shapes, seed=SEED, rank=RANK, ranks=RANKS, gap=3):
+        self.config = Config.of(spec, seed, rank, ranks)
+        self.kernel = kernel(self.config)
+        slots, start, kept = [], gap, 0
+        for name, shape in shapes.items():
+            slot = Slot(name, tuple(shape), start, kept)
+            slots.append(slot)
+            # Elements of other compressors may lie between.
+            start, kept = start + slot.elements + gap, kept + slot.elements
+        self.slots, self.size = slots, start
+        self.batch = Batch(slots, torch.device("cpu"))
+        self.residual = torch.zeros(kept) if self.config.weights else None
+
+    def bucket(self, values, dtype=torch.float32):
+        bucket = torch.zeros(self.size, dtype=dtype)
+        for slot in self.slots:
+            bucket[slot.start : slot.start + slot.elements] = values[slot.name].reshape(-1).to(dtype)
+        return bucket
+
+    def encode(self, step, bucket):
+        """The form of each tensor, as bytes."""
+        source = Source(bucket, self.batch.starts, self.residual, self.config.weights or (1.0, 1.0))
+        maxima = _source.maxima(self.batch, source)
+        forms = self.kernel.start(self.batch, source, maxima, step)()
+        at = self.batch.vector([start for start, _ in forms.ranges])
+        self.kernel.settle(self.batch, forms, at, source)
+        return [forms.bytes[a:b].numpy().tobytes() for a, b in forms.ranges]
+
+    def residual_of(self, slot):
+        return self.residual[slot.kept : slot.kept + slot.elements]
+
+    def add(self, step, rank, forms, weight, out):
+        """Adds messages, given as forms."""
+        padded = [form + bytes(-len(form) % 4) for form in forms]
+        starts = [sum(map(len, padded[:at])) for at in range(len(padded))]
+        joined = torch.frombuffer(bytearray(b"".join(padded) or b"\0" * 4), dtype=torch.uint8)
+        self.kernel.add(self.batch, joined, self.batch.vector(starts), out, weight, step, rank)
+
+    def aggregate(self, out):
+        self.kernel.aggregate(self.batch, out)
+
+
+class Host:
+    """The same compressor on the host."""
+
+    def __init__(self, spec, seed=SEED, rank=RANK, ranks=RANKS):
+        self.codec = _core.Codec(spec, seed, rank, ranks)
+
+    def encode(self, slot, step, values):
+        return self.codec.encode(slot.name, slot.shape, step, buffer(values, "values"))
+
+    def pack(self, slot, step, form):
+        return self.codec.pack(slot.name, slot.shape, step, form)
+
+    def unpack(self, slot, step, rank, message):
+        return self.codec.unpack(slot.name, slot.shape, step, rank, message)
+
+    def residual(self, slot):
+        array = self.codec.array(slot.name, "residual")
+        return torch.frombuffer(bytearray(array), dtype=torch.float32) if array else torch.zeros(0)
+
+    def add(self, slot, step, rank, message, weight, out):
+        self.codec.decode_add(slot.name, slot.shape, step, rank, message, weight, buffer(out, "out"))
+
+    def aggregate(self, slot, out):
+        self.codec.aggregate(slot.name, buffer(out, "out"))
+
+
+def bits(values):
+    """Numbers as bit patterns, to tell 0 from −0."""
+    return values.view(torch.int32)
+
+
+def check_encoding(spec, elements, dtype=torch.float32, steps=2, kinds=None, shape=None, exact=True):
+    """Compares messages and residuals with the host's, bit for bit, over some steps.
+
+    Where the host adds up numbers in another order, ``exact`` is False: then the host's decoder must find what the device's
+    residual leaves out.
+    """
+    all_values = [tensors(elements, seed) for seed in range(steps)]
+    names = kinds or list(all_values[0])
+    device = Device(spec, {name: shape or (elements,) for name in names})
+    host = Host(spec)
+    for step, values in enumerate(all_values):
+        if dtype != torch.float32:
+            values = {name: value.clamp(-6e4, 6e4) for name, value in values.items()}
+        elif step > 0 and "huge" in names:
+            # Their sum would not be finite.
+            values["huge"] = torch.zeros(elements)
+        before = device.residual.clone() if device.residual is not None else None
+        bucket = device.bucket(values, dtype)
+        forms = device.encode(step, bucket)
+        for slot, form in zip(device.slots, forms):
+            own = values[slot.name].to(dtype)
+            packed = Host(spec).pack(slot, step, form)
+            if exact:
+                assert packed == host.encode(slot, step, own), (slot.name, step)
+                if device.residual is not None:
+                    same = bits(device.residual_of(slot)) == bits(host.residual(slot))
+                    assert same.all(), (slot.name, step, int((~same).nonzero()[0]))
+            elif device.residual is not None:
+                check_conservation(device, slot, own, before, packed, step)
+
+
+def check_conservation(device, slot, own, before, packed, step):
+    """What was to be sent is what the host decodes plus what is left."""
+    beta, gamma = device.config.weights
+    decoded = torch.zeros(slot.elements)
+    Host(device.config_spec if hasattr(device, "config_spec") else spec_of(device)).add(slot, step, RANK, packed, 1.0, decoded)
+    whole = before[slot.kept : slot.kept + slot.elements] * beta + own.float() * gamma
+    left = device.residual_of(slot)
+    scale = torch.linalg.vector_norm(whole.double(), float("inf")).clamp(min=1e-30) if slot.elements else torch.ones(1)
+    assert ((decoded.double() + left.double() - whole.double()).abs() <= 2e-6 * scale.double()).all(), (slot.name, step)
+
+
+def check_nearness(spec, elements, kinds=("gaussian", "constant", "one hot", "sparse")):
+    """Compares what messages decode to with what those of the host do, of the same tensors and the same draws."""
+    values, host = tensors(elements), Host(spec)
+    device = Device(spec, {name: (elements,) for name in kinds})
+    for slot, form in zip(device.slots, device.encode(0, device.bucket(values))):
+        found, expected = torch.zeros(elements), torch.zeros(elements)
+        host.add(slot, 0, RANK, host.pack(slot, 0, form), 1.0, found)
+        host.add(slot, 0, RANK, host.encode(slot, 0, values[slot.name]), 1.0, expected)
+        assert ((found - expected).abs() <= 1e-6 * expected.abs().max()).all(), slot.name
+
+
+def spec_of(device):
+    parameters = ",".join(f"{key}={value}" for key, value in device.config.parameters.items() if key not in _COMMON)
+    return device.config.id + (f":{parameters}" if parameters else "")
+
+
+_COMMON = {"ef", "beta", "gamma", "every", "momentum"}
+
+
+def check_adding(spec, elements, shape=None, ranks=3, kinds=("gaussian", "one hot", "zeros", "subnormal")):
+    """Adds the messages of several ranks on both sides, and compares the sums bit for bit."""
+    device = Device(spec, {name: shape or (elements,) for name in kinds})
+    out = torch.zeros(device.size)
+    expected = {slot.name: torch.zeros(slot.elements) for slot in device.slots}
+    host = Host(spec)
+    for rank in range(ranks):
+        values, sender = tensors(elements, 10 + rank), Host(spec, rank=rank)
+        messages = [sender.encode(slot, 5, values[slot.name]) for slot in device.slots]
+        forms = [host.unpack(slot, 5, rank, message) for slot, message in zip(device.slots, messages)]
+        device.add(5, rank, forms, 1 / ranks, out)
+        for slot, message in zip(device.slots, messages):
+            host.add(slot, 5, rank, message, 1 / ranks, expected[slot.name])
+    device.aggregate(out)
+    for slot in device.slots:
+        host.aggregate(slot, expected[slot.name])
+        found = out[slot.start : slot.start + slot.elements]
+        assert (bits(found) == bits(expected[slot.name])).all(), slot.name
+        out[slot.start : slot.start + slot.elements] = 0
+    assert (out == 0).all(), "elements of other tensors were changed"
