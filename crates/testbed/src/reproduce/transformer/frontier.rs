@@ -89,7 +89,8 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     all.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
     let table = table(&all);
     let text = format!(
-        "{text}\n\n{}\n## Learning rates\n\nChosen [among those tried](rates) on `none`, for gradients and for ten local steps.\n\n{}",
+        "{text}\n\n{}\n## Learning rates\n\nChosen [among those tried](rates) on `none`, for gradients and for ten local steps; \
+         that of SGD was not searched.\n\n{}",
         table.markdown(),
         rates().markdown(),
     );
