@@ -7,17 +7,25 @@ pytest.importorskip("triton", reason="PyTorch came without Triton")
 
 import gradwire.torch
 from gradwire import _core
-from models import build, flat, train
+from models import build, data, flat, train
 from world import ranks
 
-# A compressor with a residual, one without, and both in one model.
-SETTINGS = [("3lc:s=1.75", {}), ("3lc", {"raw_vectors": False, "raw_below": 0}), ("3lc:ef=off", {})]
+# Of each family of kernels one whose messages are the host's; with and without uncompressed vectors, and a schedule.
+SETTINGS = [
+    ("3lc:s=1.75", {}),
+    ("3lc:ef=off", {"raw_vectors": False, "raw_below": 0}),
+    ("int8", {"rules": {">=2000": "signsgd"}}),
+    ("topk:ratio=0.05", {}),
+    ("sbc:p=0.05", {}),
+    ("terngrad:clip=0 until 1 then dryden:ratio=0.05", {}),
+    ("qsgd:s=7,norm=max,code=huffman", {"seed": 5}),
+]
 
 
-def run(rank, size, compressor, steps, options, mixed=False, dtype=None):
+def run(rank, size, compressor, steps, options, mixed=False):
     if mixed:
         options = {**options, "device": ["host", "gpu"][rank % 2]}
-    model, handle = build(compressor, dtype=dtype, **options)
+    model, handle = build(compressor, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = train(model, optimizer, rank, range(steps))
     return flat(model), losses, handle.stats()["total_bytes_up"]
@@ -29,6 +37,59 @@ def test_a_run_on_the_device_has_the_bits_of_one_on_the_host(compressor, options
     device = ranks(2, run, compressor, 3, {**options, "device": "gpu"})
     for (expected, losses, sent), (found, others, also) in zip(host, device):
         assert (found == expected).all() and others == losses and also == sent
+
+
+@pytest.mark.parametrize("compressor", ["eden", "onebit", "adacomp"])
+def test_replicas_are_equal_and_learn_where_the_host_adds_in_another_order(compressor):
+    found = ranks(2, run, compressor, 12, {"device": "gpu"})
+    assert (found[0][0] == found[1][0]).all()
+    for _, losses, _ in found:
+        assert sum(losses[-3:]) < sum(losses[:3])
+
+
+def halves(rank, size, device):
+    """The means of gradients of 16 bits."""
+    model, _ = build("3lc", dtype=torch.bfloat16, device=device)
+    found = []
+    for step in range(3):
+        inputs, labels = data(rank, step)
+        torch.nn.functional.cross_entropy(model(inputs.bfloat16()), labels).backward()
+        found += [parameter.grad.float().flatten() for parameter in model.parameters()]
+    return torch.cat(found).numpy()
+
+
+def test_gradients_of_16_bits_get_the_hosts_means():
+    host, device = (ranks(2, halves, where) for where in ("host", "gpu"))
+    assert all((found == expected).all() for expected, found in zip(host, device))
+
+
+class Scaler:
+    """A gradient scaler of a constant factor, not a power of two."""
+
+    def get_scale(self):
+        return 3.0
+
+
+def scaled(rank, size, device):
+    model, handle = build("3lc", scaler=Scaler(), device=device)
+    for step in range(3):
+        train_scaled(model, rank, step)
+    return flat(model)
+
+
+def train_scaled(model, rank, step):
+    inputs, labels = data(rank, step)
+    loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+    (3.0 * loss).backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad / 3.0
+            parameter.grad = None
+
+
+def test_the_factor_of_a_scaler_is_taken_out_before_compression():
+    host, device = (ranks(2, scaled, where) for where in ("host", "gpu"))
+    assert all((found == expected).all() for expected, found in zip(host, device))
 
 
 def test_ranks_may_differ_in_where_they_compress():

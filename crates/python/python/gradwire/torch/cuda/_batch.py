@@ -11,6 +11,10 @@ import triton
 import triton.language as tl
 
 
+# The most vectors that a batch keeps for the next step.
+MOST_VECTORS = 64
+
+
 @dataclass(frozen=True)
 class Slot:
     """Where the elements of a tensor are."""
@@ -37,14 +41,24 @@ class Batch:
     def __init__(self, slots: Sequence[Slot], device: torch.device) -> None:
         self.slots = list(slots)
         self.device = device
+        self._vectors: Dict[Tuple[Tuple[int, ...], torch.dtype], torch.Tensor] = {}
         self.starts = self.vector([slot.start for slot in slots])
         self.kept = self.vector([slot.kept for slot in slots])
         self.lengths = self.vector([slot.elements for slot in slots])
         self._tables: Dict[Tuple[int, Tuple[int, ...]], torch.Tensor] = {}
 
     def vector(self, values: Sequence[int], dtype: torch.dtype = torch.int64) -> torch.Tensor:
-        """Numbers on the device, one for each tensor."""
-        return torch.tensor(list(values), dtype=dtype, device=self.device)
+        """Numbers on the device, one for each tensor. The copy does not wait for the device."""
+        key = (tuple(values), dtype)
+        found = self._vectors.get(key)
+        if found is None:
+            host = torch.tensor(key[0], dtype=dtype)
+            pinned = host.pin_memory() if self.device.type == "cuda" else host
+            found = pinned.to(self.device, non_blocking=True)
+            # Those of sparse messages differ from step to step.
+            if len(self._vectors) < MOST_VECTORS:
+                self._vectors[key] = found
+        return found
 
     def table(self, block: int, units: Optional[Callable[[int], int]] = None) -> torch.Tensor:
         """The grid of a kernel whose programs each process ``block`` units of a tensor; a unit is an element, or ``units``
