@@ -28,7 +28,9 @@ def of(
         skip = options.get("on_nonfinite") == "skip"
         return Device(reducer, tensors, named[0][1].device, options.get("seed", 0), skip)
     if device == "gpu":
-        raise _core.ConfigError(f"gradients cannot be compressed on the GPU: {reason}; use device='auto' to compress on the host")
+        raise _core.ConfigError(
+            f"gradients cannot be compressed on the GPU: {reason}; use device='auto' to compress on the host"
+        )
     return None
 
 
@@ -41,7 +43,7 @@ def _reason_against(device: str, reducer: _core.Reducer, named: Iterable[Tuple[s
     if next(iter(devices)).type != "cuda" and not interpreted:
         return "the parameters are not on a CUDA device"
     try:
-        from .cuda._exchange import reason_against
+        from .cuda._exchange import reason_against, reason_against_device
     except ImportError as error:
         return f"Triton is missing ({error}); PyTorch's CUDA wheels for Linux contain it"
-    return reason_against(reducer)
+    return reason_against(reducer) or reason_against_device(next(iter(devices)))

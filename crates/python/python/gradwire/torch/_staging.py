@@ -32,10 +32,33 @@ class Lane:
         return _INTERPRETER if self._stream is None else torch.cuda.stream(self._stream)
 
     def follow(self, tensor: torch.Tensor) -> None:
-        """Waits, on the device, for what the current stream does, and keeps the tensor's memory for this stream."""
+        """Waits, on the device, for what the current stream does, and holds the tensor."""
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        self.hold(tensor)
+
+    def hold(self, tensor: torch.Tensor) -> None:
+        """Keeps the memory of a tensor of another stream until this stream has used it."""
+        if self._stream is not None:
             tensor.record_stream(self._stream)
+
+    def after(self, other: Lane) -> None:
+        """Waits, on the device, for what another lane has been given so far."""
+        if self._stream is not None:
+            self._stream.wait_stream(other._stream)
+
+    def point(self) -> Any:
+        """A point that another lane can wait for with ``after_point``: what this one has been given so far."""
+        if self._stream is None:
+            return None
+        event = torch.cuda.Event()
+        event.record(self._stream)
+        return event
+
+    def after_point(self, point: Any) -> None:
+        """Waits, on the device, for a point of another lane."""
+        if self._stream is not None and point is not None:
+            self._stream.wait_event(point)
 
     def mark(self) -> Callable[[], None]:
         """A function that waits on the host for what the stream does now, without keeping a core busy."""
@@ -90,7 +113,11 @@ class Staging:
         function to call before they are read.
         """
         self._up.follow(tensor)
-        self._down.follow(tensor)
+        # It is not used there before the averaging thread has waited for the copy.
+        self._down.hold(tensor)
+        if isinstance(scale, torch.Tensor):
+            self._up.hold(scale)
+            self._down.hold(scale)
         with self._up.entered():
             divided = tensor if is_one(scale) else tensor.float() / scale
             pinned = self._pinned.setdefault(index, Pinned(self._device))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Optional, Sequence, Tuple
 
 import torch
 import triton
@@ -52,13 +52,15 @@ class Batch:
         key = (tuple(values), dtype)
         found = self._vectors.get(key)
         if found is None:
-            host = torch.tensor(key[0], dtype=dtype)
-            pinned = host.pin_memory() if self.device.type == "cuda" else host
-            found = pinned.to(self.device, non_blocking=True)
+            found = self._moved(torch.tensor(key[0], dtype=dtype))
             # Those of sparse messages differ from step to step.
             if len(self._vectors) < MOST_VECTORS:
                 self._vectors[key] = found
         return found
+
+    def _moved(self, host: torch.Tensor) -> torch.Tensor:
+        pinned = host.pin_memory() if self.device.type == "cuda" else host
+        return pinned.to(self.device, non_blocking=True)
 
     def table(self, block: int, units: Optional[Callable[[int], int]] = None) -> torch.Tensor:
         """The grid of a kernel whose programs each process ``block`` units of a tensor; a unit is an element, or ``units``
@@ -69,10 +71,11 @@ class Batch:
         counts = tuple((units or int)(slot.elements) for slot in self.slots)
         table = self._tables.get((block, counts))
         if table is None:
-            rows: List[Tuple[int, int]] = []
-            for tensor, count in enumerate(counts):
-                rows.extend((tensor, at) for at in range(triton.cdiv(count, block)))
-            table = torch.tensor(rows, dtype=torch.int32).reshape(-1, 2).to(self.device)
+            blocks = torch.tensor([triton.cdiv(count, block) for count in counts], dtype=torch.int64)
+            tensors = torch.repeat_interleave(torch.arange(len(counts)), blocks)
+            first = torch.cumsum(blocks, 0) - blocks
+            rows = torch.stack([tensors, torch.arange(len(tensors)) - first[tensors]], 1).to(torch.int32)
+            table = self._moved(rows)
             self._tables[block, counts] = table
         return table
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch.futures import Future
@@ -32,15 +32,33 @@ def reason_against(reducer: _core.Reducer) -> Optional[str]:
     return None
 
 
+def reason_against_device(device: torch.device) -> Optional[str]:
+    """Why Triton cannot run kernels on a device, such as a missing C compiler; ``None`` if it can."""
+    try:
+        batch = Batch([Slot("probe", (1,), 0, 0)], device)
+        source = Source(torch.ones(1, device=device), batch.starts, None)
+        found = int(_source.maxima(batch, source)[0])
+    except Exception as error:
+        return f"Triton cannot run a kernel there: {type(error).__name__}: {error}"
+    return None if found == 0x3F800000 else "a kernel of Triton returns wrong numbers there"
+
+
 class Device:
     """Averages the buckets of a model on a device."""
 
     def __init__(
-        self, reducer: _core.Reducer, tensors: Sequence[Tuple[str, Tuple[int, ...]]], device: torch.device, seed: int, skip: bool
+        self,
+        reducer: _core.Reducer,
+        tensors: Sequence[Tuple[str, Tuple[int, ...]]],
+        device: torch.device,
+        seed: int,
+        skip: bool,
     ) -> None:
         self.reducer = reducer
         self.device = device
-        self.up, self.down = Lane(device), Lane(device)
+        # Kernels that compress; copies of forms to main memory, which must not wait for the next bucket's kernels; and
+        # copies back with the kernels that add.
+        self.compress, self.up, self.down = Lane(device), Lane(device), Lane(device)
         self._seed, self._skip = seed, skip
         self._tensors = dict(tensors)
         self._places: Dict[str, int] = {}
@@ -55,11 +73,23 @@ class Device:
         self._before: Optional[Tuple[int, torch.Tensor]] = None
         self._buckets: Dict[Tuple[int, int], Bucket] = {}
         self._order = {name: at for at, (name, _) in enumerate(tensors)}
-        self._specs: Dict[int, List[str]] = {}
+        self._specs = {first: reducer.specs(first) for first, _ in reducer.stages}
+        stages = zip(*self._specs.values())
+        # The tensors that have a residual at some stage.
+        self._corrected = [
+            name
+            for (name, _), specs in zip(tensors, stages)
+            if any(Config.of(spec).weights is not None for spec in specs)
+        ]
+        self._step = -1
 
     def average(self, group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> Future:
         """Averages a bucket over ranks, in place and in the background."""
         bucket = self._bucket(group, step, names)
+        if step != self._step:
+            self._step = step
+            # Those of the step before have read and changed what is kept.
+            self.compress.after(self.down)
         future = future_of(self.device)
         bucket.start(tensor, step, scale)
         self.reducer.average_device(group, step, tensor.numel(), bucket, lambda: bucket.done(future))
@@ -70,8 +100,8 @@ class Device:
         stage = max(first for first, _ in self.reducer.stages if first <= step)
         found = self._buckets.get((group, stage))
         if found is None:
-            if stage not in self._specs:
-                self._specs[stage] = self.reducer.specs(stage)
+            # DistributedDataParallel forms its buckets anew after the first step, and the old ones hold memory.
+            self._buckets = {key: one for key, one in self._buckets.items() if one.step >= step - 1}
             slots, start = [], 0
             for name in names:
                 slots.append(Slot(name, self._tensors[name], start, self._places[name]))
@@ -92,11 +122,12 @@ class Device:
 
     def begin(self, step: int) -> None:
         """Copies the residual before the first bucket of a step that may be skipped."""
-        if self._skip and (self._before is None or self._before[0] != step):
+        if self._skip and self._corrected and (self._before is None or self._before[0] != step):
             self._before = (step, self.kept().clone())
 
     def roll_back(self) -> None:
         """Restores the residual from before the step in progress."""
+        self.compress.after(self.down)
         if self._before is not None:
             self.kept().copy_(self._before[1])
 
@@ -127,7 +158,8 @@ class Device:
         if self.residual is None:
             return
         residual = self.residual.cpu()
-        for name, start in self._places.items():
+        for name in self._corrected:
+            start = self._places[name]
             own = residual[start : start + prod(self._tensors[name])].contiguous()
             self.reducer.set_array(name, "residual", buffer(own, "a residual") if own.numel() else None)
 
@@ -162,17 +194,22 @@ class Bucket:
         # The sums so far; ``None`` before the first message.
         self._means: Optional[torch.Tensor] = None
         self._received = torch.empty(0)
-        self._step = 0
+        self._computed: Any = None
+        self.step = 0
         self._scale: Scale = 1.0
 
     def start(self, tensor: torch.Tensor, step: int, scale: Scale) -> None:
         """Launches the compression of a bucket's values."""
         owner = self._owner
-        self._tensor, self._step, self._scale = tensor, step, scale
+        self._tensor, self.step, self._scale = tensor, step, scale
         self._means = None
-        owner.up.follow(tensor)
-        owner.down.follow(tensor)
-        with owner.up.entered():
+        owner.compress.follow(tensor)
+        # It is not used there before the host has waited for the forms.
+        owner.down.hold(tensor)
+        if isinstance(scale, torch.Tensor):
+            owner.compress.hold(scale)
+            owner.down.hold(scale)
+        with owner.compress.entered():
             owner.begin(step)
             self._values = tensor if is_one(scale) else tensor.float() / scale
             for part in self._parts:
@@ -181,11 +218,14 @@ class Bucket:
                 part.source = Source(self._values, part.batch.starts, residual, weights or (1.0, 1.0))
                 part.maxima = _source.maxima(part.batch, part.source)
                 part.finish = part.kernel.start(part.batch, part.source, part.maxima, step)
+            self._computed = owner.compress.point()
 
     def forms(self) -> Tuple[int, Ranges, Optional[Tuple[int, int, float]]]:
         """Waits for the forms; returns their address in main memory, the bytes of each, and an element that is not finite."""
         owner = self._owner
+        owner.up.after_point(self._computed)
         with owner.up.entered():
+            # What is allocated in one lane and used in another is kept until ``done``, and the host waits before.
             ready = [part.finish() for part in self._parts if part.finish is not None]
             lengths = [forms.bytes.numel() + -forms.bytes.numel() % 4 for forms in ready]
             host = self._out.of(sum(lengths))
@@ -198,7 +238,10 @@ class Bucket:
                 start += length
             maxima = torch.cat([part.maxima for part in self._parts]).to("cpu", non_blocking=True)
         owner.up.mark()()
-        bad = self._not_finite() if int(maxima.max()) > _source.FINITE else None
+        bad = None
+        if int(maxima.max()) > _source.FINITE:
+            with owner.up.entered():
+                bad = self._not_finite()
         return host.data_ptr(), ranges, bad
 
     def _not_finite(self) -> Tuple[int, int, float]:
@@ -222,10 +265,10 @@ class Bucket:
 
     def skip(self) -> None:
         """Undoes the step, and makes the bucket NaN."""
-        with self._owner.up.entered():
+        with self._owner.compress.entered():
             self._owner.roll_back()
             self._tensor.fill_(float("nan"))
-        self._owner.up.mark()()
+        self._owner.compress.mark()()
 
     def inbox(self, rank: int, length: int) -> int:
         """The address of host memory for the forms of a rank's messages."""
@@ -247,7 +290,7 @@ class Bucket:
                 at = part.batch.vector([start for start, _ in own])
                 if rank == owner.reducer.rank and part.source is not None:
                     part.kernel.settle(part.batch, Forms(forms, own), at, part.source)
-                part.kernel.add(part.batch, forms, at, self._means, weight, self._step, rank)
+                part.kernel.add(part.batch, forms, at, self._means, weight, self.step, rank)
 
     def _zeros(self) -> torch.Tensor:
         """The means before the first message. The values are not needed any more, and means of float32 take their place."""
@@ -257,13 +300,25 @@ class Bucket:
 
     def done(self, future: Future) -> None:
         """Writes the means to the bucket, if there are any, and completes its future."""
-        with self._owner.down.entered():
-            if self._means is not None:
-                self._write(self._means)
-            # A future of CUDA tensors records the current stream, so that whoever waits for it waits for these kernels.
-            future.set_result(self._tensor)
+        try:
+            with self._owner.down.entered():
+                if self._means is not None:
+                    self._write(self._means)
+                # A future of CUDA tensors records the current stream, so that who waits for it waits for these kernels.
+                future.set_result(self._tensor)
+        except BaseException as error:
+            future.set_exception(error)
+            raise
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        """Drops what belongs to this step, so that its memory is free until the next."""
+        empty = torch.empty(0)
+        self._tensor = self._values = self._received = empty
+        self._means = self._computed = None
         for part in self._parts:
-            part.source, part.finish = None, None
+            part.source, part.finish, part.maxima = None, None, empty
 
     def _write(self, means: torch.Tensor) -> None:
         for part in self._parts:

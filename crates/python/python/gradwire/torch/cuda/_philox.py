@@ -50,7 +50,8 @@ def draw(key, stream, rank, step, block):
     """The four words of blocks of a stream; ``block`` is below 2³²."""
     first = block.to(tl.uint32)
     zero = first * 0
-    return tl.philox(key.to(tl.uint64), first, zero + stream.to(tl.uint32), zero + rank.to(tl.uint32), zero + step.to(tl.uint32))
+    stream, rank, step = zero + stream.to(tl.uint32), zero + rank.to(tl.uint32), zero + step.to(tl.uint32)
+    return tl.philox(key.to(tl.uint64), first, stream, rank, step)
 
 
 @triton.jit

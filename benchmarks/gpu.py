@@ -1,0 +1,240 @@
+"""Measures gradwire on a GPU, in this order: whether kernels write the host's messages, how fast they are beside a copy, and
+whole training steps of two processes on the GPU. Writes one JSON file, and ends within eight minutes.
+
+    python benchmarks/gpu.py --out results/gpu/NAME.json
+
+With TRITON_INTERPRET=1 and --small it runs on a CPU, to try the script; such times mean nothing.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+
+from gradwire import _core
+from gradwire._arrays import buffer
+
+SPECS = [
+    "none", "fp16", "bf16", "int8", "8bit", "qsgd:s=7", "natural", "terngrad", "signsgd", "efsignsgd", "onebit", "3lc", "eden",
+    "eden:bits=4", "topk", "topk:select=sampled", "threshold:v=2.5", "strom:tau=2.5", "sbc", "dryden", "adacomp", "randomk",
+]
+HOOKS = ["eden", "3lc", "int8", "topk"]
+# Bytes a second that a process sends in whole steps: 1 Gbit/s.
+LINK = 125e6
+SECONDS = 460
+
+
+class Clock:
+    """The time that is left."""
+
+    def __init__(self, seconds):
+        self.end = time.monotonic() + seconds
+
+    def left(self):
+        return self.end - time.monotonic()
+
+
+class One:
+    """A compressor of one tensor on the device."""
+
+    def __init__(self, spec, elements, device, rank=0):
+        from gradwire.torch.cuda._batch import Batch, Slot
+        from gradwire.torch.cuda._config import Config
+        from gradwire.torch.cuda.kernels import kernel
+
+        self.config = Config.of(spec, 7, rank, 2)
+        self.kernel = kernel(self.config)
+        self.slot = Slot("w", (elements,), 0, 0)
+        self.batch = Batch([self.slot], device)
+        self.residual = torch.zeros(elements, device=device) if self.config.weights else None
+
+    def encode(self, values, step):
+        from gradwire.torch.cuda import _source
+
+        source = _source.Source(values, self.batch.starts, self.residual, self.config.weights or (1.0, 1.0))
+        found = _source.maxima(self.batch, source)
+        forms = self.kernel.start(self.batch, source, found, step)()
+        return source, forms
+
+    def settle(self, source, forms):
+        self.kernel.settle(self.batch, forms, self.batch.vector([0]), source)
+
+    def add(self, form, out, step, rank=0):
+        self.kernel.add(self.batch, form, self.batch.vector([0]), out, 0.5, step, rank)
+
+
+def on_device(form, device):
+    return torch.frombuffer(bytearray(form + bytes(4)), dtype=torch.uint8).to(device)
+
+
+def compare(spec, elements, dtype, device):
+    """Two steps on device and host: whether messages are equal, and whether the device adds a message as the host does."""
+    from gradwire.torch.cuda._kernel import Forms
+
+    one, host, packer = One(spec, elements, device), _core.Codec(spec, 7, 0, 2), _core.Codec(spec, 7, 0, 2)
+    same, adds = True, True
+    for step in range(2):
+        values = torch.randn(elements, generator=torch.Generator().manual_seed(step)).to(dtype)
+        source, forms = one.encode(values.to(device), step)
+        start, end = forms.ranges[0]
+        message = packer.pack("w", (elements,), step, forms.bytes[start:end].cpu().numpy().tobytes())
+        form = packer.unpack("w", (elements,), step, 0, message)
+        one.settle(source, Forms(on_device(form, device), [(0, len(form))]))
+        same &= message == host.encode("w", (elements,), step, buffer(values, "values"))
+        found, expected = torch.zeros(elements, device=device), torch.zeros(elements)
+        one.add(on_device(form, device), found, step)
+        host.decode_add("w", (elements,), step, 0, message, 0.5, buffer(expected, "sum"))
+        adds &= bool((found.cpu().view(torch.int32) == expected.view(torch.int32)).all())
+    return {"spec": spec, "elements": elements, "dtype": str(dtype)[6:], "same_message": same, "same_sum": adds}
+
+
+def seconds_of(work, device, repeat):
+    """The median time of some work on the device."""
+    times = []
+    for _ in range(repeat + 2):
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[2:])
+
+
+def speed(spec, elements, device, repeat):
+    """GB/s of float32 elements of compression and of adding a message, beside a copy in the same minute."""
+    one, values = One(spec, elements, device), torch.randn(elements, device=device)
+    out = torch.zeros(elements, device=device)
+    copy = seconds_of(lambda: values.clone(), device, repeat)
+    step = iter(range(1 << 30))
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    encode = seconds_of(lambda: one.encode(values, next(step)), device, repeat)
+    _, forms = one.encode(values, 0)
+    add = seconds_of(lambda: one.add(forms.bytes, out, 0), device, repeat)
+    rates = {name: 4e-9 * elements / seconds for name, seconds in [("copy", copy), ("encode", encode), ("add", add)]}
+    peak = torch.cuda.max_memory_allocated() - before if device.type == "cuda" else None
+    named = {f"{name}_gb_per_s": rate for name, rate in rates.items()}
+    return {"spec": spec, "elements": elements, **named, "peak_bytes": peak}
+
+
+def gpt(small):
+    """A GPT of bytes with the layers of GPT-2, 86 million parameters, and its context."""
+    from gpt import SYMBOLS, Gpt
+
+    context = 16 if small else 1024
+    model = Gpt(1, 2, 32, context) if small else Gpt(12, 12, 768, context)
+    return model, lambda device: torch.randint(SYMBOLS, (4, context + 1), device=device)
+
+
+def throttle():
+    """Lets a process send ``LINK`` bytes a second."""
+    from gradwire.torch._channel import Channel
+
+    send = Channel.send
+
+    def throttled(self, peer):
+        time.sleep(sum(part.numel() for part in self._posting.parts) / LINK)
+        send(self, peer)
+
+    Channel.send = throttled
+
+
+def steps(rank, port, small, spec, where, results):
+    """One process of a run of some training steps."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    device = torch.device("cpu" if small else "cuda")
+    import gradwire.torch
+
+    torch.manual_seed(0)
+    throttle()
+    module, windows = gpt(small)
+    model = torch.nn.parallel.DistributedDataParallel(module.to(device))
+    handle = gradwire.torch.register(model, spec, device=where) if spec else None
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    times = []
+    for _ in range(3 if small else 8):
+        batch = windows(device)
+        start = time.perf_counter()
+        model(batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    if rank == 0:
+        peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
+        stats = handle.stats() if handle else {}
+        results.put({
+            "spec": spec or "no hook",
+            "device": where,
+            "step_s": statistics.median(times[len(times) // 2:]),
+            "peak_bytes": peak,
+            **{name: stats[name] for name in ("bytes_up", "wait_seconds", "compress_seconds", "wire_seconds") if name in stats},
+        })
+    dist.destroy_process_group()
+
+
+def whole_step(small, spec, where):
+    context = multiprocessing.get_context("spawn")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    results = context.SimpleQueue()
+    processes = [context.Process(target=steps, args=(rank, port, small, spec, where, results)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    if any(process.exitcode != 0 for process in processes):
+        for process in processes:
+            process.kill()
+        return {"spec": spec, "device": where, "error": [process.exitcode for process in processes]}
+    return results.get()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--small", action="store_true", help="few elements, and a CPU where there is no GPU")
+    options = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu" and not (options.small and os.environ.get("TRITON_INTERPRET") == "1"):
+        raise SystemExit("there is no GPU; try the script with TRITON_INTERPRET=1 and --small")
+    small, clock = options.small, Clock(SECONDS)
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "interpreter"
+    report = {"device": name, "torch": torch.__version__, "messages": [], "speed": [], "steps": [], "left_out": []}
+    sizes = [1000, 5000] if small else [1000, 1 << 20, 25_000_000]
+    plan = [("messages", lambda c=c, d=d: compare(*c, d, device)) for c in [(s, n) for n in sizes for s in SPECS]
+            for d in ([torch.float32, torch.bfloat16] if c[1] < 10_000_000 else [torch.float32])]
+    lengths = [5000] if small else [1 << 20, 25_000_000, 250_000_000]
+    plan += [("speed", lambda s=s, n=n: speed(s, n, device, 1 if small else 7)) for n in lengths for s in SPECS]
+    runs = [("", "host")] + [(spec, where) for spec in HOOKS for where in ("gpu", "host")]
+    plan += [("steps", lambda s=s, w=w: whole_step(small, s, w)) for s, w in (runs[:2] if small else runs)]
+    for part, work in plan:
+        # Whole steps get the last three minutes, whatever the parts before them take.
+        if clock.left() < (180 if part != "steps" else 45):
+            report["left_out"].append(part)
+            continue
+        try:
+            report[part].append(work())
+        except Exception as error:
+            report[part].append({"error": f"{type(error).__name__}: {error}"})
+        Path(options.out).parent.mkdir(parents=True, exist_ok=True)
+        Path(options.out).write_text(json.dumps(report, indent=1))
+    wrong = [one for one in report["messages"] if not one.get("same_sum")]
+    print(f"{name}: {len(report['messages'])} comparisons, {len(wrong)} sums differ; {options.out}")
+
+
+if __name__ == "__main__":
+    main()
