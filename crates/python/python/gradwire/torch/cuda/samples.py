@@ -80,7 +80,7 @@ def _take(
 ):
     tensor, at = place(table, BLOCK)
     taken = tl.load(sizes + tensor)
-    # The tensor has so many places for a run.
+    # The number of places in the tensor where a run may begin.
     places = tl.load(lengths + tensor) // RUN
     run = at // RUN
     if DRAWN:
