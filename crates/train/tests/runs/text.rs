@@ -63,8 +63,9 @@ fn perplexity_begins_with_the_vocabulary_and_falls() {
     }));
     let last = record.evaluations.last().unwrap();
     assert!((last.quality - last.loss.exp()).abs() < 1e-9);
-    // Seven of eight symbols can be known: an entropy of 0.73, a perplexity of 2.
-    assert!((1.7..3.0).contains(&record.quality), "{}", record.quality);
+    // The likeliest symbol has a probability of 7/8 + 1/48, the other five 1/48 each: an entropy of 0.502, a perplexity of
+    // 1.65. Of 199 test symbols the mean has a deviation of 0.08, so three deviations less are 1.3.
+    assert!((1.3..3.0).contains(&record.quality), "{}", record.quality);
     assert_eq!(record.clip, Some(5.0));
 }
 
