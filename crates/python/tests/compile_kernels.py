@@ -1,5 +1,5 @@
-"""Compiles every kernel for GPUs, without having one, and checks the instructions. A script, as the interpreter that the other
-tests run kernels with must be off.
+"""Compiles every kernel for NVIDIA's GPUs, and those of the first compressor for AMD's, without having one, and checks the
+instructions. A script, as the interpreter that the other tests run kernels with must be off.
 
 What could differ between the interpreter and a GPU is looked for in the code: fused multiplication and addition, approximate
 division and roots, and subnormal numbers flushed to zero.

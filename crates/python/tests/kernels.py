@@ -141,7 +141,7 @@ def check_conservation(device, slot, own, before, packed, step):
     """What was to be sent is what the host decodes plus what is left."""
     beta, gamma = device.config.weights
     decoded = torch.zeros(slot.elements)
-    Host(device.config_spec if hasattr(device, "config_spec") else spec_of(device)).add(slot, step, RANK, packed, 1.0, decoded)
+    Host(spec_of(device)).add(slot, step, RANK, packed, 1.0, decoded)
     whole = before[slot.kept : slot.kept + slot.elements] * beta + own.float() * gamma
     left = device.residual_of(slot)
     scale = torch.linalg.vector_norm(whole.double(), float("inf")).clamp(min=1e-30) if slot.elements else torch.ones(1)
