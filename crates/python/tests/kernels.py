@@ -4,11 +4,10 @@ import torch
 
 from gradwire import _core
 from gradwire._arrays import buffer
-from gradwire.torch.cuda import _source
 from gradwire.torch.cuda._batch import Batch, Slot
 from gradwire.torch.cuda._config import Config
-from gradwire.torch.cuda._source import Source
 from gradwire.torch.cuda.kernels import kernel
+from gradwire.torch.cuda.memories import memory
 
 SEED, RANK, RANKS = 11, 2, 4
 
@@ -31,7 +30,7 @@ def tensors(elements, seed=0):
 
 
 class Device:
-    """A compressor on the device, with the residuals of some tensors."""
+    """A compressor on the device, with what is kept for some tensors."""
 
     def __init__(self, spec, shapes, seed=SEED, rank=RANK, ranks=RANKS, gap=3):
         self.config = Config.of(spec, seed, rank, ranks)
@@ -44,7 +43,12 @@ class Device:
             start, kept = start + slot.elements + gap, kept + slot.elements
         self.slots, self.size = slots, start
         self.batch = Batch(slots, torch.device("cpu"))
-        self.residual = torch.zeros(kept) if self.config.weights else None
+        self.memory = memory(self.config)
+        self.arrays = {kind: torch.zeros(kept) for kind in self.memory.kept}
+
+    @property
+    def residual(self):
+        return self.arrays.get("residual")
 
     def bucket(self, values, dtype=torch.float32):
         bucket = torch.zeros(self.size, dtype=dtype)
@@ -54,15 +58,26 @@ class Device:
 
     def encode(self, step, bucket):
         """The form of each tensor, as bytes."""
-        source = Source(bucket, self.batch.starts, self.residual, self.config.weights or (1.0, 1.0))
-        maxima = _source.maxima(self.batch, source)
-        forms = self.kernel.start(self.batch, source, maxima, step)()
-        at = self.batch.vector([start for start, _ in forms.ranges])
-        self.kernel.settle(self.batch, forms, at, source)
+        source, forms = self.start(step, bucket)
+        self.settle(forms, source)
         return [forms.bytes[a:b].numpy().tobytes() for a, b in forms.ranges]
 
+    def start(self, step, bucket):
+        """What the memory makes of a bucket, and the forms of that."""
+        source, maxima = self.memory.source(self.batch, bucket, self.arrays)
+        return source, self.kernel.start(self.batch, source, maxima, step)()
+
+    def settle(self, forms, source):
+        """Corrects what is kept by this rank's messages."""
+        at = self.batch.vector([start for start, _ in forms.ranges])
+        self.kernel.settle(self.batch, forms, at, source)
+        self.memory.settle(self.batch, forms, at, self.arrays)
+
     def residual_of(self, slot):
-        return self.residual[slot.kept : slot.kept + slot.elements]
+        return self.array_of(slot, "residual")
+
+    def array_of(self, slot, kind):
+        return self.arrays[kind][slot.kept : slot.kept + slot.elements]
 
     def add(self, step, rank, forms, weight, out):
         """Adds messages, given as forms."""
@@ -90,8 +105,8 @@ class Host:
     def unpack(self, slot, step, rank, message):
         return self.codec.unpack(slot.name, slot.shape, step, rank, message)
 
-    def residual(self, slot):
-        array = self.codec.array(slot.name, "residual")
+    def array(self, slot, kind):
+        array = self.codec.array(slot.name, kind)
         return torch.frombuffer(bytearray(array), dtype=torch.float32) if array else torch.zeros(0)
 
     def add(self, slot, step, rank, message, weight, out):
@@ -106,8 +121,16 @@ def bits(values):
     return values.view(torch.int32)
 
 
+def check_arrays(device, host, step):
+    """Compares what both keep, bit for bit."""
+    for kind in device.arrays:
+        for slot in device.slots:
+            same = bits(device.array_of(slot, kind)) == bits(host.array(slot, kind))
+            assert same.all(), (slot.name, kind, step, int((~same).nonzero()[0]))
+
+
 def check_encoding(spec, elements, dtype=torch.float32, steps=2, kinds=None, shape=None, exact=True):
-    """Compares messages and residuals with the host's, bit for bit, over some steps.
+    """Compares messages and what is kept with the host's, bit for bit, over some steps.
 
     Where the host adds up numbers in another order, ``exact`` is False: then the host's decoder must find what the device's
     residual leaves out.
@@ -130,11 +153,10 @@ def check_encoding(spec, elements, dtype=torch.float32, steps=2, kinds=None, sha
             packed = Host(spec).pack(slot, step, form)
             if exact:
                 assert packed == host.encode(slot, step, own), (slot.name, step)
-                if device.residual is not None:
-                    same = bits(device.residual_of(slot)) == bits(host.residual(slot))
-                    assert same.all(), (slot.name, step, int((~same).nonzero()[0]))
             elif device.residual is not None:
                 check_conservation(device, slot, own, before, packed, step)
+        if exact:
+            check_arrays(device, host, step)
 
 
 def check_conservation(device, slot, own, before, packed, step):

@@ -10,13 +10,15 @@ from gradwire import _core
 from models import build, data, flat, train
 from world import ranks
 
-# Of each family of kernels one whose messages are the host's; with and without uncompressed vectors, and a schedule.
+# Of each family of kernels and each memory one whose messages are the host's; with and without uncompressed vectors, and a
+# schedule.
 SETTINGS = [
     ("3lc:s=1.75", {}),
     ("3lc:ef=off", {"raw_vectors": False, "raw_below": 0}),
     ("int8", {"rules": {">=2000": "signsgd"}}),
     ("topk:ratio=0.05", {}),
     ("sbc:p=0.05", {}),
+    ("dgc:ratio=0.05", {"rules": {">=2000": "signum"}}),
     ("terngrad:clip=0 until 1 then dryden:ratio=0.05", {}),
     ("qsgd:s=7,norm=max,code=huffman", {"seed": 5}),
 ]
@@ -98,13 +100,17 @@ def test_ranks_may_differ_in_where_they_compress():
     assert all((found == expected).all() for (expected, _, _), (found, _, _) in zip(host, mixed))
 
 
+# A compressor that keeps a residual and a velocity, and one that keeps a residual.
+KEPT = ("dgc:ratio=0.05", {"rules": {">=2000": "3lc:s=1.75"}})
+
+
 def saved(rank, size, before, after, where):
     """The parameters after some steps, a saved and loaded state, and more steps."""
-    model, handle = build("3lc:s=1.75", device=where[0])
+    model, handle = build(KEPT[0], device=where[0], **KEPT[1])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, optimizer, rank, range(before))
     state, parameters = handle.state_dict(), model.state_dict()
-    model, handle = build("3lc:s=1.75", device=where[1])
+    model, handle = build(KEPT[0], device=where[1], **KEPT[1])
     model.load_state_dict(parameters)
     handle.load_state_dict(state)
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(before, before + after))
@@ -119,10 +125,11 @@ def test_states_of_device_and_host_are_the_same():
 
 
 def poisoned(rank, size, on_nonfinite):
-    model, handle = build("3lc", device="gpu", on_nonfinite=on_nonfinite)
+    model, handle = build(KEPT[0], device="gpu", on_nonfinite=on_nonfinite, **KEPT[1])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, optimizer, rank, [0])
-    before = handle._device.residual.clone()
+    before = {kind: array.clone() for kind, array in handle._device.arrays.items()}
+    assert set(before) == {"residual", "velocity"}
     for parameter in model.parameters():
         if rank == 1:
             parameter.register_hook(lambda gradient: torch.full_like(gradient, float("inf")))
@@ -133,7 +140,7 @@ def poisoned(rank, size, on_nonfinite):
     except _core.GradwireError as error:
         return type(error).__name__, str(error)
     skipped = all(torch.isnan(parameter.grad).all() for parameter in model.parameters())
-    return skipped, bool((handle._device.residual == before).all())
+    return skipped, all(bool((array == before[kind]).all()) for kind, array in handle._device.arrays.items())
 
 
 def test_values_that_are_not_finite_are_named_or_skip_the_step():

@@ -33,6 +33,8 @@ EXACT = [
     "int8",
     "8bit:code=huffman",
     "signsgd:ef=on",
+    "signum",
+    "signum:momentum=0.7,ef=on",
     "natural",
     "terngrad:clip=0,code=huffman,ef=on",
     "qsgd:norm=max,ef=on",
@@ -56,7 +58,7 @@ COMPILED = [
     "bf16:ef=on",
     "int8",
     "8bit",
-    "signsgd",
+    "signum",
     "efsignsgd",
     "onebit",
     "natural",
@@ -73,6 +75,8 @@ COMPILED = [
     "dryden:ratio=0.05",
     "adacomp",
     "randomk:ratio=0.1",
+    "dgc:ratio=0.05,clip=1",
+    "sgc:ratio=0.05",
 ]
 
 
@@ -137,7 +141,7 @@ def test_a_tensor_that_is_not_finite_keeps_its_residual(spec, bad):
 
 
 def test_parameters_without_kernels_are_left_to_the_host():
-    for spec in ["eden:bits=0.5", "eden:bits=1.5", "qsgd:bucket=0"]:
+    for spec in ["eden:bits=0.5", "eden:bits=1.5", "qsgd:bucket=0", "topk:ef=ef21"]:
         assert kernel(Config.of(spec)) is None
 
 

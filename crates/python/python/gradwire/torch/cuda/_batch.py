@@ -52,13 +52,14 @@ class Batch:
         key = (tuple(values), dtype)
         found = self._vectors.get(key)
         if found is None:
-            found = self._moved(torch.tensor(key[0], dtype=dtype))
+            found = self.moved(torch.tensor(key[0], dtype=dtype))
             # Those of sparse messages differ from step to step.
             if len(self._vectors) < MOST_VECTORS:
                 self._vectors[key] = found
         return found
 
-    def _moved(self, host: torch.Tensor) -> torch.Tensor:
+    def moved(self, host: torch.Tensor) -> torch.Tensor:
+        """A copy on the device of numbers in main memory. Nothing waits for the device."""
         pinned = host.pin_memory() if self.device.type == "cuda" else host
         return pinned.to(self.device, non_blocking=True)
 
@@ -75,7 +76,7 @@ class Batch:
             tensors = torch.repeat_interleave(torch.arange(len(counts)), blocks)
             first = torch.cumsum(blocks, 0) - blocks
             rows = torch.stack([tensors, torch.arange(len(tensors)) - first[tensors]], 1).to(torch.int32)
-            table = self._moved(rows)
+            table = self.moved(rows)
             self._tables[block, counts] = table
         return table
 

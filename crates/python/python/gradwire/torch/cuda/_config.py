@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Dict, Optional, Tuple
 
+import torch
+
 from ... import _core
 
 
@@ -40,6 +42,11 @@ class Config:
     def weights(self) -> Optional[Tuple[float, float]]:
         """The weights of residual and gradient; ``None`` without error feedback."""
         return (self.real("beta"), self.real("gamma")) if self.word("ef") == "on" else None
+
+
+def rounded(value: float) -> float:
+    """A parameter in float32, as the host has it."""
+    return float(torch.tensor(value, dtype=torch.float32))
 
 
 @lru_cache

@@ -15,8 +15,10 @@ from . import _source
 from ._batch import Batch, Slot
 from ._config import Config
 from ._kernel import Forms, Kernel
+from ._memory import Arrays, Memory
 from ._source import Source
 from .kernels import kernel
+from .memories import memory
 
 Ranges = List[Tuple[int, int]]
 
@@ -67,20 +69,19 @@ class Device:
             self._places[name] = elements
             elements += prod(shape)
         self._elements = elements
-        # Created when a compressor first needs it. float32, with the tensors in the order of the model.
-        self.residual: Optional[torch.Tensor] = None
-        # The residual before the step in progress, if the step may be skipped.
-        self._before: Optional[Tuple[int, torch.Tensor]] = None
+        # By their names in a saved state; created when a memory first needs them. float32, with the tensors in the order of
+        # the model.
+        self.arrays: Dict[str, torch.Tensor] = {}
+        # The arrays before the step in progress, if the step may be skipped.
+        self._before: Optional[Tuple[int, Dict[str, torch.Tensor]]] = None
         self._buckets: Dict[Tuple[int, int], Bucket] = {}
         self._order = {name: at for at, (name, _) in enumerate(tensors)}
         self._specs = {first: reducer.specs(first) for first, _ in reducer.stages}
-        stages = zip(*self._specs.values())
-        # The tensors that have a residual at some stage.
-        self._corrected = [
-            name
-            for (name, _), specs in zip(tensors, stages)
-            if any(Config.of(spec).weights is not None for spec in specs)
-        ]
+        # By array, the tensors that have it at some stage.
+        self._keepers: Dict[str, List[str]] = {}
+        for (name, _), specs in zip(tensors, zip(*self._specs.values())):
+            for kind in dict.fromkeys(kind for spec in specs for kind in _memory(Config.of(spec)).kept):
+                self._keepers.setdefault(kind, []).append(name)
         self._step = -1
 
     def average(self, group: int, step: int, names: Sequence[str], tensor: torch.Tensor, scale: Scale) -> Future:
@@ -114,22 +115,24 @@ class Device:
         """A compressor in this run."""
         return Config.of(spec, self._seed, self.reducer.rank, self.reducer.size)
 
-    def kept(self) -> torch.Tensor:
-        """The residual."""
-        if self.residual is None:
-            self.residual = torch.zeros(self._elements, dtype=torch.float32, device=self.device)
-        return self.residual
+    def array(self, kind: str) -> torch.Tensor:
+        """An array that is kept, such as ``residual``."""
+        found = self.arrays.get(kind)
+        if found is None:
+            found = self.arrays[kind] = torch.zeros(self._elements, dtype=torch.float32, device=self.device)
+        return found
 
     def begin(self, step: int) -> None:
-        """Copies the residual before the first bucket of a step that may be skipped."""
-        if self._skip and self._corrected and (self._before is None or self._before[0] != step):
-            self._before = (step, self.kept().clone())
+        """Copies the arrays before the first bucket of a step that may be skipped."""
+        if self._skip and (self._before is None or self._before[0] != step):
+            self._before = (step, {kind: self.array(kind).clone() for kind in self._keepers})
 
     def roll_back(self) -> None:
-        """Restores the residual from before the step in progress."""
+        """Restores the arrays from before the step in progress."""
         self.compress.after(self.down)
         if self._before is not None:
-            self.kept().copy_(self._before[1])
+            for kind, values in self._before[1].items():
+                self.array(kind).copy_(values)
 
     def save(self) -> bytes:
         """This rank's state, as ``Reducer.save`` returns it."""
@@ -144,31 +147,47 @@ class Device:
     def load(self, states: Sequence[bytes]) -> None:
         """Restores this rank's state, as ``Reducer.load`` does."""
         self.reducer.load(list(states))
-        for name, start in self._places.items():
-            values = self.reducer.array(name, "residual")
-            if values is not None:
-                loaded = torch.frombuffer(bytearray(values), dtype=torch.float32)
-                self.kept()[start : start + loaded.numel()] = loaded.to(self.device)
-                self.reducer.set_array(name, "residual", None)
-            elif self.residual is not None:
-                self.residual[start : start + prod(self._tensors[name])] = 0
+        self._before = None
+        for kind, names in self._keepers.items():
+            for name in names:
+                self._take(kind, name)
+
+    def _take(self, kind: str, name: str) -> None:
+        """Moves a tensor's array from the reducer to the device."""
+        values, place = self.reducer.array(name, kind), self._place(name)
+        if values:
+            self.array(kind)[place] = torch.frombuffer(bytearray(values), dtype=torch.float32).to(self.device)
+            self.reducer.set_array(name, kind, None)
+        elif kind in self.arrays:
+            self.arrays[kind][place] = 0
 
     def _store(self) -> None:
-        """Gives the reducer a copy of the residual, which it saves."""
-        if self.residual is None:
-            return
-        residual = self.residual.cpu()
-        for name in self._corrected:
-            start = self._places[name]
-            own = residual[start : start + prod(self._tensors[name])].contiguous()
-            self.reducer.set_array(name, "residual", buffer(own, "a residual") if own.numel() else None)
+        """Gives the reducer a copy of the arrays, which it saves."""
+        for kind, values in self.arrays.items():
+            host = values.cpu()
+            for name in self._keepers[kind]:
+                own = host[self._place(name)].contiguous()
+                self.reducer.set_array(name, kind, buffer(own, kind) if own.numel() else None)
+
+    def _place(self, name: str) -> slice:
+        """The elements of a tensor in the arrays."""
+        start = self._places[name]
+        return slice(start, start + prod(self._tensors[name]))
+
+
+def _memory(config: Config) -> Memory:
+    """The memory of a compressor that has a kernel."""
+    found = memory(config)
+    assert found is not None, config
+    return found
 
 
 class Part:
     """The tensors of a bucket that have the same compressor."""
 
-    def __init__(self, kernel: Kernel, batch: Batch, places: List[int]) -> None:
-        self.kernel, self.batch, self.places = kernel, batch, places
+    def __init__(self, kernel: Kernel, memory: Memory, batch: Batch, places: List[int]) -> None:
+        self.kernel, self.memory, self.batch, self.places = kernel, memory, batch, places
+        self.arrays: Arrays = {}
         self.source: Optional[Source] = None
         self.maxima = torch.empty(0)
         self.finish: Optional[Callable[[], Forms]] = None
@@ -184,9 +203,10 @@ class Bucket:
         self._parts: List[Part] = []
         for spec in dict.fromkeys(specs):
             places = [at for at, own in enumerate(specs) if own == spec]
-            made = kernel(owner.config(spec))
+            config = owner.config(spec)
+            made = kernel(config)
             assert made is not None, spec
-            self._parts.append(Part(made, Batch([slots[at] for at in places], owner.device), places))
+            self._parts.append(Part(made, _memory(config), Batch([slots[at] for at in places], owner.device), places))
         self._out = Pinned(owner.device)
         self._in: Dict[int, Pinned] = {}
         self._tensor = torch.empty(0)
@@ -213,10 +233,8 @@ class Bucket:
             owner.begin(step)
             self._values = tensor if is_one(scale) else tensor.float() / scale
             for part in self._parts:
-                weights = part.kernel.config.weights
-                residual = owner.kept() if weights is not None else None
-                part.source = Source(self._values, part.batch.starts, residual, weights or (1.0, 1.0))
-                part.maxima = _source.maxima(part.batch, part.source)
+                part.arrays = {kind: owner.array(kind) for kind in part.memory.kept}
+                part.source, part.maxima = part.memory.source(part.batch, self._values, part.arrays)
                 part.finish = part.kernel.start(part.batch, part.source, part.maxima, step)
             self._computed = owner.compress.point()
 
@@ -250,15 +268,11 @@ class Bucket:
         for part in self._parts:
             for at, place in enumerate(part.places):
                 if int(part.maxima[at]) > _source.FINITE:
-                    found.append((place, part))
-        place, part = min(found, key=lambda one: one[0])
+                    found.append((place, at, part))
+        place, at, part = min(found, key=lambda one: one[0])
         slot = self._slots[place]
         values = self._values[slot.start : slot.start + slot.elements].float()
-        if part.source is not None and part.source.residual is not None:
-            beta, gamma = part.source.weights
-            corrected = part.source.residual[slot.kept : slot.kept + slot.elements] * beta + values * gamma
-        else:
-            corrected = values
+        corrected = part.memory.corrected(part.batch, at, self._values, part.arrays)
         index = int((~torch.isfinite(corrected)).nonzero()[0])
         value = values[index] if not torch.isfinite(values[index]) else corrected[index]
         return place, index, float(value)
@@ -290,6 +304,7 @@ class Bucket:
                 at = part.batch.vector([start for start, _ in own])
                 if rank == owner.reducer.rank and part.source is not None:
                     part.kernel.settle(part.batch, Forms(forms, own), at, part.source)
+                    part.memory.settle(part.batch, Forms(forms, own), at, part.arrays)
                 part.kernel.add(part.batch, forms, at, self._means, weight, self.step, rank)
 
     def _zeros(self) -> torch.Tensor:

@@ -41,8 +41,8 @@ class Kernel:
         """Launches the compression of a batch, without waiting. What it returns is called once, in another thread, where it
         may wait for the device.
 
-        ``maxima`` is the result of ``_source.maxima``. A tensor with an element that is not finite leaves its residual as it
-        was.
+        ``maxima`` has the bits of the largest absolute values, as ``_source.maxima`` finds them. A tensor with an element that
+        is not finite leaves its residual as it was.
         """
         raise NotImplementedError
 

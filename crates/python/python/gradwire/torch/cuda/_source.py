@@ -1,4 +1,4 @@
-"""The input of a compressor: the gradient corrected by the residual.
+"""The input of a compressor: the gradient, or what a memory makes of it, corrected by the residual.
 
 Products and sums are rounded one by one, as on the host: kernels are launched with ``EXACT``, which forbids the compiler
 to fuse a product and a sum into one instruction. Divisions are ``tl.div_rn`` and roots ``tl.sqrt_rn``, the others are
@@ -55,6 +55,12 @@ class Source:
 def corrected(values, starts, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK: tl.constexpr):
     """The corrected elements ``at`` of a tensor, 0 where not ``mask``."""
     value = tl.load(values + tl.load(starts + tensor) + at, mask=mask, other=0.0).to(tl.float32)
+    return feed_back(value, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK)
+
+
+@triton.jit
+def feed_back(value, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK: tl.constexpr):
+    """Adds the residual to values for the elements ``at`` of a tensor."""
     if FEEDBACK:
         left = tl.load(residual + tl.load(kept + tensor) + at, mask=mask, other=0.0)
         value = left * beta + value * gamma
@@ -75,6 +81,12 @@ def _maxima(
     tensor, at = place(table, BLOCK)
     mask = at < tl.load(lengths + tensor)
     value = corrected(values, starts, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK)
+    put_maximum(maxima, tensor, value)
+
+
+@triton.jit
+def put_maximum(maxima, tensor, value):
+    """Raises the maximum of a tensor to the largest absolute value of this program's block."""
     # Bits of absolute values have the order of the values; those of infinity and NaN are the largest.
     bits = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     tl.atomic_max(maxima + tensor, tl.max(bits, 0))

@@ -14,10 +14,10 @@ import triton
 import triton.language as tl
 
 from ._batch import Batch, place
-from ._config import Config
+from ._config import Config, rounded
 from ._source import BLOCK, EXACT, Source
 from .selection import Marks, Values, patterns, put_marks
-from .sparse import Known, Sparse, rounded
+from .sparse import Known, Sparse
 
 
 class Grid:
@@ -43,7 +43,7 @@ class Grid:
                 if lengths[tensor] == length:
                     rows.extend((tensor, block) for block in range(triton.cdiv(count * parts, BLOCK // width)))
             if rows:
-                self.tables[length] = torch.tensor(rows, dtype=torch.int32, device=batch.device)
+                self.tables[length] = batch.moved(torch.tensor(rows, dtype=torch.int32))
 
 
 def _parts(length: int) -> Tuple[int, int]:

@@ -139,7 +139,7 @@ class Eden(Dense):
             doubles = levels.double()
             # One number, so that the table of one bit is not empty.
             limits = torch.cat([((doubles[:-1] + doubles[1:]) / 2).float(), torch.zeros(1)])
-            tables = _rows(batch), limits.to(batch.device), torch.cat([levels, -levels]).to(batch.device)
+            tables = _rows(batch), batch.moved(limits), batch.moved(torch.cat([levels, -levels]))
             self._tables[batch] = tables
         return tables
 
@@ -149,7 +149,7 @@ def _rows(batch: Batch) -> torch.Tensor:
     for tensor, slot in enumerate(batch.slots):
         found = pieces(slot.elements)
         rows.extend((tensor, *piece, number, len(found)) for number, piece in enumerate(found))
-    return torch.tensor(rows, dtype=torch.int64).reshape(-1, _FIELDS).to(batch.device)
+    return batch.moved(torch.tensor(rows, dtype=torch.int64).reshape(-1, _FIELDS))
 
 
 @triton.jit(do_not_specialize=["stream", "rank", "step"])

@@ -7,9 +7,11 @@ from typing import Callable, Dict, Optional
 from ._config import Config
 from ._kernel import Kernel
 from .bins import AdaComp, LocalSelection
+from .dgc import Dgc
 from .eden import eden
 from .halves import Bf16, Fp16, Uncompressed
 from .levels import Int8, qsgd
+from .memories import memory
 from .powers import Natural
 from .signs import EfSignSgd, OneBit, SignSgd
 from .sparse import Dryden, RandomK, sbc, strom, threshold, topk
@@ -27,6 +29,7 @@ KERNELS: Dict[str, Callable[[Config], Optional[Kernel]]] = {
     "qsgd": qsgd,
     "natural": Natural,
     "signsgd": SignSgd,
+    "signum": SignSgd,
     "efsignsgd": EfSignSgd,
     "onebit": OneBit,
     "eden": eden,
@@ -39,10 +42,12 @@ KERNELS: Dict[str, Callable[[Config], Optional[Kernel]]] = {
     "dryden": Dryden,
     "randomk": RandomK,
     "strom": strom,
+    "dgc": Dgc,
+    "sgc": Dgc,
 }
 
 
 def kernel(config: Config) -> Optional[Kernel]:
     """The kernel of a compressor with these parameters; ``None`` if it works on the host only."""
     make = KERNELS.get(config.id)
-    return make(config) if make is not None else None
+    return make(config) if make is not None and memory(config) is not None else None

@@ -26,6 +26,29 @@ def add_pairs(
         )
 
 
+def clear_pairs(batch: Batch, forms: Forms, at: torch.Tensor, kept: torch.Tensor) -> None:
+    """Sets the elements at the positions of pairs to 0 in an array that is kept. Forms have no levels."""
+    programs = min(triton.cdiv(forms.bytes.numel(), 8 * _PAIRS), _PROGRAMS)
+    if programs:
+        _clear_pairs[(len(batch.slots), programs)](
+            forms.bytes.view(torch.int32), at, kept, batch.kept, BLOCK=_PAIRS, **EXACT
+        )
+
+
+@triton.jit
+def _clear_pairs(words, at, to, starts, BLOCK: tl.constexpr):
+    tensor = tl.program_id(0)
+    form = words + tl.load(at + tensor) // 4
+    total = tl.load(form).to(tl.int64) & 0xFFFFFFFF
+    start = to + tl.load(starts + tensor)
+    first, step = tl.program_id(1).to(tl.int64) * BLOCK, tl.num_programs(1).to(tl.int64) * BLOCK
+    while first < total:
+        pair = first + tl.arange(0, BLOCK)
+        position = tl.load(form + 1 + pair, mask=pair < total, other=0).to(tl.int64) & 0xFFFFFFFF
+        tl.store(start + position, 0.0, mask=pair < total)
+        first += step
+
+
 @triton.jit
 def _add_pairs(words, at, to, starts, weight, LEVELS: tl.constexpr, BLOCK: tl.constexpr):
     tensor = tl.program_id(0)

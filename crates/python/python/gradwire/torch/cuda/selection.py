@@ -37,8 +37,10 @@ class Values:
 
 def correct(batch: Batch, source: Source, maxima: torch.Tensor) -> Values:
     """Adds the gradient to the residual; the result takes the residual's place, if there is one. A residual stays as it is
-    where some element of the tensor is not finite."""
+    where some element of the tensor is not finite. Without a residual, values in float32 are not copied."""
     lengths = torch.where(maxima <= FINITE, batch.lengths, 0)
+    if source.residual is None and source.values.dtype == torch.float32:
+        return Values(source.values, source.starts, lengths)
     if source.residual is not None:
         found = Values(source.residual, batch.kept, lengths)
     else:

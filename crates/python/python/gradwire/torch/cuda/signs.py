@@ -1,9 +1,9 @@
-"""``signsgd``, ``efsignsgd`` and ``onebit``: the sign of each element.
+"""``signsgd``, ``signum``, ``efsignsgd`` and ``onebit``: the sign of each element.
 
-A form is the message: no number for ``signsgd``, the mean for ``efsignsgd``, the means of both signs for ``onebit``, each as
-float32; then a bit for each element, 1 at or above zero. Messages of ``signsgd`` are the host's, byte for byte. Means are
-sums in float64, which the host adds in another order; so they may differ from the host's in their last bit. Messages decode
-to the same bits as on the host.
+A form is the message: no number for ``signsgd`` and ``signum``, the mean for ``efsignsgd``, the means of both signs for
+``onebit``, each as float32; then a bit for each element, 1 at or above zero. Messages of the first two are the host's, byte for
+byte. Means are sums in float64, which the host adds in another order; so they may differ from the host's in their last bit.
+Messages decode to the same bits as on the host.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import torch
 
 from ... import _core
 from ._batch import Batch, Slot
-from ._config import Config
+from ._config import Config, rounded
 from ._kernel import Forms, Kernel
 from ._philox import keys
 from ._source import BLOCK, Source
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 class Known(Generic[_T]):
-    """What depends on a batch alone: made once for each, because a copy to the device waits for it."""
+    """What depends on a batch alone: made and copied to the device once for each."""
 
     def __init__(self, make: Callable[[Batch], _T]) -> None:
         self._make = make
@@ -111,23 +111,32 @@ class SampledTopK(Sparse):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self._ratio = config.real("ratio")
         self._samplers: Known[Sampler] = Known(lambda batch: Sampler(batch, self._LEAST))
+        self.use(config.real("ratio"))
+
+    def use(self, ratio: float) -> None:
+        """Sets the ratio that is sent."""
+        self.ratio = ratio
         self._ranks: Known[torch.Tensor] = Known(lambda batch: batch.vector([self._rank(one.elements) for one in batch.slots]))
-        self._quotas: Known[torch.Tensor] = Known(
-            lambda batch: torch.minimum(2 * _kept(batch, self._ratio), batch.lengths)[:, None]
+        # The most elements that are sent.
+        self.quotas: Known[torch.Tensor] = Known(
+            lambda batch: torch.minimum(2 * _kept(batch, ratio), batch.lengths)[:, None]
         )
 
     def _rank(self, elements: int) -> int:
         """The rank of the threshold in the sample."""
         taken = size(elements, self._LEAST)
-        return max(1, min(kept(self._ratio, elements) * taken // max(elements, 1), taken))
+        return max(1, min(kept(self.ratio, elements) * taken // max(elements, 1), taken))
 
-    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def estimate(self, batch: Batch, values: Values, step: int) -> torch.Tensor:
+        """The patterns of the estimated thresholds, of the shape (tensors, 1)."""
         sampler = self._samplers(batch)
         sample = sampler.take(values, keys(batch, self.config.seed, step, 0), self.config.rank, step)
-        limits = kth_largest(sampler.table, sample, self._ranks(batch)[:, None]).patterns
-        return mark_reaching(batch, values, limits.repeat(1, 2), self._quotas(batch)), None
+        return kth_largest(sampler.table, sample, self._ranks(batch)[:, None]).patterns
+
+    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+        limits = self.estimate(batch, values, step)
+        return mark_reaching(batch, values, limits.repeat(1, 2), self.quotas(batch)), None
 
 
 class Dryden(Sparse):
@@ -190,11 +199,6 @@ class RandomK(Sparse):
 def _kept(batch: Batch, ratio: float) -> torch.Tensor:
     """How many elements a ratio keeps of each tensor."""
     return batch.vector([kept(ratio, slot.elements) for slot in batch.slots])
-
-
-def rounded(value: float) -> float:
-    """A parameter in float32, as the host has it."""
-    return float(torch.tensor(value, dtype=torch.float32))
 
 
 def threshold(config: Config) -> Kernel:

@@ -46,7 +46,7 @@ class DynamicTree(Dense):
     def encode(
         self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
     ) -> None:
-        numbers, limits = self._tables(batch.device)
+        numbers, limits = self._tables(batch)
         table = batch.table(BLOCK)
         _scale[(len(batch.slots),)](maxima, forms.view(torch.float32), at, **EXACT)
         if len(table):
@@ -68,17 +68,18 @@ class DynamicTree(Dense):
     def add(
         self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
     ) -> None:
-        numbers, _ = self._tables(batch.device)
+        numbers, _ = self._tables(batch)
         table = batch.table(BLOCK)
         if len(table):
             _add[(len(table),)](
                 table, forms, at, batch.starts, batch.lengths, numbers, out, weight, BLOCK=BLOCK, **EXACT
             )
 
-    def _tables(self, device: torch.device) -> Tuple[torch.Tensor, torch.Tensor]:
+    def _tables(self, batch: Batch) -> Tuple[torch.Tensor, torch.Tensor]:
         """The numbers and the limits, on the device."""
-        if self._device != device:
-            self._numbers, self._limits, self._device = self._numbers.to(device), self._limits.to(device), device
+        if self._device != batch.device:
+            self._numbers, self._limits = batch.moved(self._numbers), batch.moved(self._limits)
+            self._device = batch.device
         return self._numbers, self._limits
 
 

@@ -1,0 +1,99 @@
+"""``dgc`` and ``sgc``: the elements that reach a threshold from a random sample, which is adjusted until about k do.
+
+A form has pairs of the elements sent; see ``gradwire::device``. The message is the host's: both count the elements that reach
+the threshold and what it can be lowered to, and take the exact threshold where more than 5/4·k do.
+"""
+
+from __future__ import annotations
+
+from math import ceil, floor
+from typing import Optional, Tuple
+
+import torch
+import triton
+import triton.language as tl
+
+from ._batch import Batch, place
+from ._config import Config
+from ._source import BLOCK, EXACT, Source
+from .selection import Marks, Values, kept, kth_largest, mark_reaching, patterns
+from .sparse import Known, SampledTopK
+
+# The ratio that a warm-up begins with.
+_FIRST = 0.25
+# The estimated threshold, and those of three times a fifth less.
+_THRESHOLDS = tl.constexpr(4)
+
+
+class Dgc(SampledTopK):
+    """Adjusted thresholds, and a ratio that falls during a warm-up."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._warmup = config.whole("warmup")
+        self._last = config.real("ratio")
+
+    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+        ratio = self._ratio_at(step)
+        if ratio != self.ratio:
+            self.use(ratio)
+        limits = self._adjusted(batch, values, self.estimate(batch, values, step))
+        return mark_reaching(batch, values, limits.repeat(1, 2), self.quotas(batch)), None
+
+    def use(self, ratio: float) -> None:
+        super().use(ratio)
+        self._bounds: Known[torch.Tensor] = Known(lambda batch: _bounds(batch, ratio))
+
+    def _ratio_at(self, step: int) -> float:
+        if step < self._warmup and self._last < _FIRST:
+            return _FIRST * (self._last / _FIRST) ** (step / self._warmup)
+        return self._last
+
+    def _adjusted(self, batch: Batch, values: Values, limits: torch.Tensor) -> torch.Tensor:
+        """Patterns of thresholds that about k elements reach, from the patterns of estimates, of the shape (tensors, 1)."""
+        table, bounds = batch.table(BLOCK), self._bounds(batch)
+        counts = torch.zeros((len(batch.slots), _THRESHOLDS.value), dtype=torch.int64, device=batch.device)
+        if len(table):
+            _count_reaching[(len(table),)](
+                table, values.values, values.starts, values.lengths, limits, counts, BLOCK=BLOCK, **EXACT
+            )
+        # The elements of the tensors whose thresholds are to be exact; 0 of the others, over which programs do nothing.
+        lengths = torch.empty_like(values.lengths)
+        _choose[(len(batch.slots),)](counts, bounds, values.lengths, limits, lengths, **EXACT)
+        exact = kth_largest(table, Values(values.values, values.starts, lengths), bounds[:, :1].contiguous()).patterns
+        return torch.where(lengths[:, None] > 0, exact, limits)
+
+
+def _bounds(batch: Batch, ratio: float) -> torch.Tensor:
+    """For each tensor k, the fewest elements that may reach a threshold, and the most."""
+    wanted = [kept(ratio, slot.elements) for slot in batch.slots]
+    return batch.moved(torch.tensor([(k, ceil(0.8 * k), floor(1.25 * k)) for k in wanted], dtype=torch.int64))
+
+
+@triton.jit
+def _count_reaching(table, values, starts, lengths, limits, counts, BLOCK: tl.constexpr):
+    """Counts the elements that reach each threshold, without zeros."""
+    tensor, at = place(table, BLOCK)
+    mask = at < tl.load(lengths + tensor)
+    _, pattern = patterns(values, starts, tensor, at, mask)
+    threshold = tl.load(limits + tensor).to(tl.float32, bitcast=True)
+    for lowered in tl.static_range(_THRESHOLDS):
+        least = tl.maximum(threshold.to(tl.int32, bitcast=True), 1)
+        tl.atomic_add(counts + _THRESHOLDS * tensor + lowered, tl.sum((pattern >= least).to(tl.int64), 0))
+        threshold = threshold * 0.8
+
+
+@triton.jit
+def _choose(counts, bounds, lengths, limits, exact):
+    """Takes the first threshold that enough elements reach, or the lowest, and tells whether too many reach it."""
+    tensor = tl.program_id(0).to(tl.int64)
+    few, many = tl.load(bounds + 3 * tensor + 1), tl.load(bounds + 3 * tensor + 2)
+    threshold = tl.load(limits + tensor).to(tl.float32, bitcast=True)
+    chosen, count = threshold, tl.load(counts + _THRESHOLDS * tensor)
+    for lowered in tl.static_range(1, _THRESHOLDS):
+        threshold = threshold * 0.8
+        enough = count >= few
+        chosen = tl.where(enough, chosen, threshold)
+        count = tl.where(enough, count, tl.load(counts + _THRESHOLDS * tensor + lowered))
+    tl.store(limits + tensor, chosen.to(tl.int32, bitcast=True))
+    tl.store(exact + tensor, tl.where(count > many, tl.load(lengths + tensor), 0))
