@@ -63,7 +63,9 @@ pub(crate) fn test(environment: Environment, counts: &mut Counts) -> bool {
         return false;
     }
     let mut tests = Command::new(&python);
-    tests.args(["-m", "pytest", "-rfEs", "--color=no", "crates/python/tests"]);
+    // Most tests wait for processes that they start.
+    let options = ["-m", "pytest", "-n", "auto", "--dist", "worksteal", "-rfEs", "--color=no"];
+    tests.args(options).arg("crates/python/tests");
     reads(&mut tests, |line| counts.read_pytest(line))
 }
 
