@@ -56,6 +56,13 @@ pub trait Compressor: Debug + Send + Sync {
         None
     }
 
+    /// Whether encoding without a residual [peeks at](crate::Source::peek) or [takes](crate::Source::take) every element,
+    /// does not ask for the [largest](crate::Source::abs_max), and does not mind elements that are not finite: they are
+    /// found in the same pass, and the message is dropped. False by default, where a pass before looks for them.
+    fn one_pass(&self) -> bool {
+        false
+    }
+
     /// Whether, with error feedback and for every tensor, the expected squared error of the decoded one is at most the
     /// squared norm: zeros would not be nearer. `ef=ef21` needs it. False by default.
     fn is_contractive(&self) -> bool {

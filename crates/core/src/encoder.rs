@@ -155,7 +155,12 @@ impl Encoder {
             let mut encode = |source: &mut Source<'_>, workspace: &mut Workspace| {
                 compressor.encode(EncodeArgs { source, context: &context, workspace, message })
             };
-            let mut encoding = Encoding { encode: &mut encode, context: &context, workspace };
+            let mut encoding = Encoding {
+                encode: &mut encode,
+                context: &context,
+                workspace,
+                one_pass: compressor.one_pass(),
+            };
             let encoded = memory.encode(step, &mut encoding);
             encoded.map_err(|at| Error::non_finite(tensor.name(), at))
         });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::parameters::{Param, Parameters, Value};
-use crate::{Compressor, Spec};
+use crate::{Compressor, Passes, Spec};
 
 /// How a method saves bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +56,8 @@ pub struct Entry {
     /// Whether both ends draw the positions of the elements sent, so that messages do not contain them; false by
     /// default.
     pub drawn_positions: bool,
+    /// Passes over the tensor, which bound its speed; [`Passes::ONE`] by default.
+    pub passes: Passes,
     /// Makes the compressor from values of [`parameters`](Self::parameters), in their order and inside their ranges.
     pub build: fn(&[Value]) -> Arc<dyn Compressor>,
 }
@@ -86,6 +88,7 @@ impl Entry {
             unbiased: false,
             lossless: false,
             drawn_positions: false,
+            passes: Passes::ONE,
             build,
         }
     }

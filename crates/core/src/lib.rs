@@ -49,6 +49,7 @@ mod state;
 mod suggestion;
 mod tensor;
 pub mod tools;
+mod traffic;
 mod wire;
 mod workspace;
 
@@ -71,6 +72,7 @@ pub use spec::{Spec, SpecError};
 pub use state::State;
 pub use suggestion::suggestion;
 pub use tensor::Tensor;
+pub use traffic::{Passes, Traffic};
 pub use workspace::Workspace;
 
 /// Compiles and runs the guide's examples.

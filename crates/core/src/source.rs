@@ -45,8 +45,11 @@ pub struct Source<'a> {
     feedback: Option<(Residual, &'a mut [f32])>,
     kept: &'a mut [f32],
     scratch: &'a mut [f32],
-    abs_max: f32,
+    /// The bits of the largest absolute value: of all elements, or of those shown where `new` has not looked.
+    largest: u32,
     plain: bool,
+    /// Whether `new` has looked at all elements.
+    checked: bool,
 }
 
 impl<'a> Source<'a> {
@@ -66,12 +69,37 @@ impl<'a> Source<'a> {
         if let Some((_, residual)) = &feedback {
             assert_eq!(residual.len(), gradient.len());
         }
-        let mut source =
-            Self { gradient, feedback, kept: &mut [], scratch, abs_max: 0.0, plain: false };
+        let mut source = Self {
+            gradient,
+            feedback,
+            kept: &mut [],
+            scratch,
+            largest: 0,
+            plain: false,
+            checked: true,
+        };
         let mut largest = 0;
         source.peek_blocks(|_, block| largest = largest.max(kernels::abs_max_bits(block)));
-        source.abs_max = f32::from_bits(largest);
-        if source.abs_max.is_finite() { Ok(source) } else { Err(source.first_non_finite()) }
+        source.largest = largest;
+        source.finish()?;
+        Ok(source)
+    }
+
+    /// A gradient without residual, whose elements are checked as they are peeked at or taken: for a compressor of
+    /// [one pass](crate::Compressor::one_pass). Call [`finish`](Self::finish) afterwards.
+    ///
+    /// # Panics
+    /// If the scratch is shorter than [`SCRATCH`].
+    pub(crate) fn unchecked(gradient: Floats<'a>, scratch: &'a mut [f32]) -> Self {
+        assert!(scratch.len() >= SCRATCH);
+        let (feedback, kept) = (None, &mut [][..]);
+        Self { gradient, feedback, kept, scratch, largest: 0, plain: false, checked: false }
+    }
+
+    /// Checks the elements that were shown.
+    pub(crate) fn finish(&mut self) -> Result<(), NonFinite> {
+        let finite = f32::from_bits(self.largest).is_finite();
+        if finite { Ok(()) } else { Err(self.first_non_finite()) }
     }
 
     /// The same source with the values that the method keeps for the tensor in addition to the residual.
@@ -101,15 +129,25 @@ impl<'a> Source<'a> {
     }
 
     /// The largest absolute value of the corrected tensor; 0 for an empty one.
+    ///
+    /// # Panics
+    /// If the compressor says that it needs [one pass](crate::Compressor::one_pass).
     pub fn abs_max(&self) -> f32 {
-        self.abs_max
+        assert!(self.checked, "a compressor of one pass does not know the largest value");
+        f32::from_bits(self.largest)
     }
 
     /// Shows the corrected elements `start .. start + len` (at most [`BLOCK`]) and changes nothing.
     pub fn peek<R>(&mut self, start: usize, len: usize, look: impl FnOnce(&[f32]) -> R) -> R {
         let scratch = &mut self.scratch[..len];
         match &self.feedback {
-            None => look(self.gradient.block(start, scratch)),
+            None => {
+                let block = self.gradient.block(start, scratch);
+                if !self.checked {
+                    self.largest = self.largest.max(kernels::abs_max_bits(block));
+                }
+                look(block)
+            }
             Some((Residual { beta, gamma }, residual)) => {
                 let memory = &residual[start..start + len];
                 if let Floats::F32(gradient) = self.gradient {
@@ -134,6 +172,9 @@ impl<'a> Source<'a> {
                     scratch.copy_from_slice(&gradient[start..start + len]);
                 } else {
                     self.gradient.block(start, scratch);
+                }
+                if !self.checked {
+                    self.largest = self.largest.max(kernels::abs_max_bits(scratch));
                 }
                 take(scratch)
             }
@@ -339,6 +380,19 @@ mod tests {
         let floats = Floats::F32(&gradient);
         let bad = Source::new(floats, None, &mut scratch).map(|_| ()).unwrap_err();
         assert_eq!(bad, NonFinite { index: BLOCK + 7, value: f32::NEG_INFINITY });
+    }
+
+    #[test]
+    fn elements_are_checked_as_they_are_shown() {
+        let gradient = [1.0, f32::INFINITY, 2.0, f32::NAN];
+        let mut scratch = [0.0; SCRATCH];
+        let mut source = Source::unchecked(Floats::F32(&gradient), &mut scratch);
+        source.take(0, 1, |block| assert_eq!(block, [1.0]));
+        source.peek(2, 1, |block| assert_eq!(block, [2.0]));
+        assert_eq!(source.finish(), Ok(()));
+        source.take(3, 1, |block| assert!(block[0].is_nan()));
+        // The first is named, in whatever order they were shown.
+        assert_eq!(source.finish(), Err(NonFinite { index: 1, value: f32::INFINITY }));
     }
 
     #[test]

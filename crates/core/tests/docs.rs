@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use gradwire::registry::REGISTRY;
-use page::Row;
+use page::{Row, Speed};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -34,8 +34,8 @@ fn every_row_that_was_measured_is_shown() {
     let row = |spec: &str, elements, gbps| Row {
         compressor: spec.to_owned(),
         elements,
-        compress_gbps: gbps,
-        decompress_gbps: 2.0 * gbps,
+        compress: Speed { gbps, bound: None },
+        decompress: Speed { gbps: 2.0 * gbps, bound: Some(50.0) },
         bits_per_element: 1.6,
     };
     let page = page::page(&[
@@ -45,9 +45,17 @@ fn every_row_that_was_measured_is_shown() {
         row("sketchml", 2000, 0.126),
         row("none", 2000, 30.0),
     ]);
-    assert!(page.contains("| `3lc` | 1.600 | 20.0 | 10.0 | 40.0 | 20.1 |\n"), "{page}");
-    assert!(page.contains("| `3lc:s=1.75` | 1.600 | – | 12.6 | – | 25.2 |\n"), "{page}");
-    assert!(page.contains("| `sketchml` | 1.600 | – | 0.13 | – | 0.25 |\n"), "{page}");
+    assert!(
+        page.contains(
+            "| `3lc` | 1.600 | 20.0 | 10.0 | 40.0 of 50.0, 80 % | 20.1 of 50.0, 40 % |\n"
+        ),
+        "{page}"
+    );
+    assert!(
+        page.contains("| `3lc:s=1.75` | 1.600 | – | 12.6 | – | 25.2 of 50.0, 50 % |\n"),
+        "{page}"
+    );
+    assert!(page.contains("| `sketchml` | 1.600 | – | 0.13 | – | 0.25 of 50.0, 1 % |\n"), "{page}");
     assert!(page.contains("`sketchml` takes in less than 1 GB/s: every element"), "{page}");
     assert!(!page.contains("`atomo` takes in"), "{page}");
     assert!(page.contains("| `topk` | – | – | – | – | – |\n"), "{page}");

@@ -7,6 +7,8 @@
 
 use core::array::from_fn;
 
+use super::vectorised;
+
 const ROUNDS: usize = 10;
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
@@ -22,21 +24,25 @@ pub fn philox4x32(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
         unsafe { avx512::fill(key, counter, groups) };
         return philox4x32_scalar(key, advance(counter, groups.len()), rest);
     }
-    philox4x32_scalar(key, counter, out);
+    groups_of_blocks(key, counter, out);
 }
 
-fn philox4x32_scalar(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
-    for (group, words) in out.chunks_mut(4 * LANES).enumerate() {
-        let state = rounds(key, counters(advance(counter, group)));
-        for (block, words) in words.chunks_mut(4).enumerate() {
-            for (word, out) in words.iter_mut().enumerate() {
-                *out = state[word][lane(block)];
+vectorised! {
+    /// Fills `out` as [`philox4x32`] does, group by group.
+    fn groups_of_blocks / philox4x32_scalar(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
+        for (group, words) in out.chunks_mut(4 * LANES).enumerate() {
+            let state = rounds(key, counters(advance(counter, group)));
+            for (block, words) in words.chunks_mut(4).enumerate() {
+                for (word, out) in words.iter_mut().enumerate() {
+                    *out = state[word][lane(block)];
+                }
             }
         }
     }
 }
 
 /// The counter after `groups` groups of blocks.
+#[inline(always)]
 fn advance(counter: [u32; 4], groups: usize) -> [u32; 4] {
     let count = u64::from(counter[0]) | u64::from(counter[1]) << 32;
     let count = count.wrapping_add((groups * LANES) as u64);

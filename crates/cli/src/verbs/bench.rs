@@ -7,10 +7,11 @@ use gradwire_testbed::bench::{self, ELEMENTS, Effort, Measurement};
 use crate::failure::Failure;
 use crate::{interrupt, output};
 
-/// Measure compress and decompress-add speed beside copy bandwidth, on one core.
+/// Measure compress and decompress-add speed beside what memory allows, on one core.
 ///
-/// GB/s are 10⁹ bytes of float32 input a second; "of copy" is the part of the copy bandwidth
-/// reached, measured in the same moments. Build with --release, or the figures mean nothing.
+/// GB/s are 10⁹ bytes of float32 input a second. The bound is the speed at which the bytes that a
+/// method must move pass at the bandwidth of a copy, measured in the same moments. Build with
+/// --release, or the figures mean nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// A compressor; repeat it for several [default: every registered one]

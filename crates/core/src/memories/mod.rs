@@ -100,6 +100,8 @@ pub struct Encoding<'a> {
     pub(crate) encode: &'a mut dyn FnMut(&mut Source<'_>, &mut Workspace) -> Sent,
     pub(crate) context: &'a Context<'a>,
     pub(crate) workspace: &'a mut Workspace,
+    /// [`Compressor::one_pass`](crate::Compressor::one_pass).
+    pub(crate) one_pass: bool,
 }
 
 impl Encoding<'_> {

@@ -5,9 +5,16 @@ use crate::{NonFinite, Residual, Sent, Source};
 
 impl Memory for Residual {
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
-        let source = Source::new(step.input.gradient, step.feedback, step.scratch)?;
-        let mut source = source.with_kept(step.kept).with_plain_memory(step.plain);
-        Ok(encoding.encode(&mut source))
+        let Step { input, feedback, kept, scratch, plain, .. } = step;
+        let source = if feedback.is_none() && encoding.one_pass {
+            Source::unchecked(input.gradient, scratch)
+        } else {
+            Source::new(input.gradient, feedback, scratch)?
+        };
+        let mut source = source.with_kept(kept).with_plain_memory(plain);
+        let sent = encoding.encode(&mut source);
+        source.finish()?;
+        Ok(sent)
     }
 
     fn scope(&self) -> Scope {

@@ -15,9 +15,16 @@ pub(crate) const MEASURED: &str = "results/bench/zen5-one-core.json";
 pub(crate) struct Row {
     pub(crate) compressor: String,
     pub(crate) elements: u64,
-    pub(crate) compress_gbps: f64,
-    pub(crate) decompress_gbps: f64,
+    pub(crate) compress: Speed,
+    pub(crate) decompress: Speed,
     pub(crate) bits_per_element: f64,
+}
+
+/// A measured speed, and the one that memory allows if that is known, in GB/s.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Speed {
+    pub(crate) gbps: f64,
+    pub(crate) bound: Option<f64>,
 }
 
 /// The rows of a file that it wrote.
@@ -25,11 +32,15 @@ pub(crate) fn rows(file: &[u8]) -> Vec<Row> {
     let file: Value = serde_json::from_slice(file).expect("measured rows are JSON");
     let number = |row: &Value, key: &str| row[key].as_f64().expect("a row has its numbers");
     let rows = file.as_array().expect("measured rows are an array").iter();
+    let speed = |row: &Value, what: &str| Speed {
+        gbps: number(row, &format!("{what}_gbps")),
+        bound: row[format!("{what}_bound_gbps")].as_f64(),
+    };
     rows.map(|row| Row {
         compressor: row["compressor"].as_str().expect("a row has a compressor").to_owned(),
         elements: row["elements"].as_u64().expect("a row has a number of elements"),
-        compress_gbps: number(row, "compress_gbps"),
-        decompress_gbps: number(row, "decompress_gbps"),
+        compress: speed(row, "compress"),
+        decompress: speed(row, "decompress"),
         bits_per_element: number(row, "bits_per_element"),
     })
     .collect()
@@ -75,7 +86,9 @@ majority decides.
 gradient.
 
 **Measured** with `gradwire bench` on one core of a Zen 5: gigabytes of gradient per second, for compression and decompression, by
-number of elements; bits per element at the largest size measured. A dash means not measured.
+number of elements, of the speed that memory allows, and the part of it that is reached; bits per element at the largest size
+measured. A dash means not measured. The bound counts the bytes that a method must move (`gradwire::Traffic`) at the bandwidth
+of a copy measured in the same moments. Where a tensor stays in the cache, arithmetic is the limit of most methods.
 ";
 
 /// The page, from the registry and the measured rows.
@@ -174,7 +187,7 @@ fn measured(entries: &[&Entry], rows: &[Row], page: &mut String) {
 fn slow(entries: &[&Entry], rows: &[Row], page: &mut String) {
     for entry in entries {
         let is_of = |row: &&Row| row.compressor.split(':').next() == Some(entry.id);
-        if rows.iter().filter(is_of).all(|row| row.compress_gbps >= 1.0) {
+        if rows.iter().filter(is_of).all(|row| row.compress.gbps >= 1.0) {
             continue;
         }
         let reason = SLOW.iter().find(|(id, _)| *id == entry.id).map(|(_, reason)| reason);
@@ -189,14 +202,20 @@ fn measured_row(spec: &str, rows: &[Row], sizes: &[u64], page: &mut String) {
     let of = |size: &u64| rows.iter().find(|row| row.compressor == spec && row.elements == *size);
     let largest = sizes.iter().rev().find_map(of);
     let bits = largest.map_or("–".to_owned(), |row| format!("{:.3}", row.bits_per_element));
-    let speed = |gbps: Option<f64>| match gbps {
-        None => "–".to_owned(),
-        Some(gbps) if gbps < 1.0 => format!("{gbps:.2}"),
-        Some(gbps) => format!("{gbps:.1}"),
-    };
-    let compress = sizes.iter().map(|size| speed(of(size).map(|row| row.compress_gbps)));
-    let decompress = sizes.iter().map(|size| speed(of(size).map(|row| row.decompress_gbps)));
+    let compress = sizes.iter().map(|size| speed(of(size).map(|row| row.compress)));
+    let decompress = sizes.iter().map(|size| speed(of(size).map(|row| row.decompress)));
     row(page, [code(spec), bits].into_iter().chain(compress).chain(decompress));
+}
+
+fn speed(measured: Option<Speed>) -> String {
+    let gbps = |x: f64| if x < 1.0 { format!("{x:.2}") } else { format!("{x:.1}") };
+    match measured {
+        None => "–".to_owned(),
+        Some(Speed { gbps: reached, bound: None }) => gbps(reached),
+        Some(Speed { gbps: reached, bound: Some(bound) }) => {
+            format!("{} of {}, {:.0} %", gbps(reached), gbps(bound), 100.0 * reached / bound)
+        }
+    }
 }
 
 fn closing(page: &mut String) {

@@ -20,18 +20,23 @@ pub(super) struct Half {
 impl Compressor for Half {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, workspace, message, .. } = args;
-        workspace.block.resize(BLOCK, 0.0);
-        let keeps_residual = source.keeps_residual();
         let mut patterns = [0; BLOCK];
+        if !source.keeps_residual() {
+            source.peek_blocks(|_, block| {
+                let patterns = &mut patterns[..block.len()];
+                (self.narrow)(block, patterns);
+                fields::put_u16s(patterns, message);
+            });
+            return Sent::All;
+        }
+        workspace.block.resize(BLOCK, 0.0);
         source.take_blocks(|_, block| {
             let patterns = &mut patterns[..block.len()];
             (self.narrow)(block, patterns);
             fields::put_u16s(patterns, message);
-            if keeps_residual {
-                let decoded = &mut workspace.block[..block.len()];
-                (self.widen)(patterns, decoded);
-                kernels::add_scaled(block, decoded, -1.0);
-            }
+            let decoded = &mut workspace.block[..block.len()];
+            (self.widen)(patterns, decoded);
+            kernels::add_scaled(block, decoded, -1.0);
         });
         Sent::All
     }
@@ -50,6 +55,10 @@ impl Compressor for Half {
         }
         Ok(())
     }
+    fn one_pass(&self) -> bool {
+        true
+    }
+
     fn value_bits(&self) -> Option<u32> {
         Some(16)
     }

@@ -32,10 +32,14 @@ pub struct Uncompressed;
 impl Compressor for Uncompressed {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, message, .. } = args;
-        source.take_blocks(|_, block| {
-            fields::put_f32s(block, message);
-            block.fill(0.0);
-        });
+        if source.keeps_residual() {
+            source.take_blocks(|_, block| {
+                fields::put_f32s(block, message);
+                block.fill(0.0);
+            });
+        } else {
+            source.peek_blocks(|_, block| fields::put_f32s(block, message));
+        }
         Sent::All
     }
 
@@ -44,6 +48,10 @@ impl Compressor for Uncompressed {
         fields::expect_len(message, self.max_len(out.len()))?;
         fields::add_f32s(message, weight, out);
         Ok(())
+    }
+
+    fn one_pass(&self) -> bool {
+        true
     }
 
     fn value_bits(&self) -> Option<u32> {

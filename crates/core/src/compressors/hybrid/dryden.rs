@@ -27,7 +27,9 @@ use crate::numeric::tails::sampled_sides;
 use crate::parameters::real;
 use crate::tools::give_back;
 use crate::wire::fields;
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
+use crate::{
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "dryden",
@@ -39,6 +41,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["ratio=0.05"],
     reference: "Dryden et al., MLHPC 2016",
     payload: "code u8, count varint, two means f32, signs, positions",
+    passes: Passes::TWO,
     ..Entry::of::<Dryden>()
 };
 

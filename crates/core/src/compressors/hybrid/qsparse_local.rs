@@ -42,7 +42,9 @@ use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::positions::{MOST_ELEMENTS, PositionCode};
 use crate::wire::symbols::Alphabet;
-use crate::{BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+use crate::{
+    BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "qsparse-local",
@@ -63,6 +65,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     reference: "Basu et al., NeurIPS 2019",
     payload: "[code u8,] steps f32, levels [, positions]",
+    passes: Passes::TWO,
     ..Entry::of::<QsparseLocal>()
 };
 

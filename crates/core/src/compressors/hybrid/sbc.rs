@@ -37,7 +37,8 @@ use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::positions::{PositionCode, make_room};
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Floats, SCRATCH, Sent, Source, Workspace,
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Floats, Passes, SCRATCH, Sent, Source,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -59,6 +60,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     reference: "Sattler et al. 2018",
     payload: "b, sign and flags u8, [count varint], mean f32 or bf16, gaps Golomb",
+    passes: Passes::TWO,
     ..Entry::of::<Sbc>()
 };
 

@@ -30,7 +30,7 @@ use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::matrix::{MAX_RANK, orthonormalise, times, transposed_times};
 use crate::parameters::whole;
-use crate::{Context, Entry, Family, Sent, Workspace};
+use crate::{Context, Entry, Family, Passes, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "acp-sgd",
@@ -41,6 +41,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["rank=2", "rank=12", "rank=1"],
     reference: "Zhang et al., ICDCS 2023",
     payload: "rank × (rows or columns) f32; gathered rank × (rows + columns)",
+    passes: Passes { after: 1, ..Passes::ONE },
     ..Entry::of::<SingleRank<AcpSgd>>()
 };
 

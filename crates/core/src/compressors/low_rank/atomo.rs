@@ -34,7 +34,8 @@ use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
 use crate::wire::levels::Norm;
 use crate::{
-    BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace,
+    BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -53,6 +54,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Wang et al., NeurIPS 2018",
     payload: "tag u8, count varint, count × (m + n) f32; or tag u8, d × f32; entries as adaptive",
     unbiased: true,
+    passes: Passes { after: 1, ..Passes::ONE },
     ..Entry::of::<Atomo>()
 };
 

@@ -33,7 +33,7 @@ use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::matrix::{orthonormalise, times};
 use crate::parameters::whole;
-use crate::{Entry, Family, Sent, Workspace};
+use crate::{Entry, Family, Passes, Sent, Workspace};
 
 /// The largest count that `f32` holds exactly.
 const COUNTED: u64 = 1 << 24;
@@ -47,6 +47,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["slice=16,keep=3", "slice=8,keep=2,refresh=2"],
     reference: "Yu et al., NeurIPS 2018",
     payload: "keep × f32 a slice",
+    passes: Passes { after: 1, ..Passes::ONE },
     ..Entry::of::<SingleRank<GradiVeq>>()
 };
 

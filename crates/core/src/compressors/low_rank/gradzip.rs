@@ -28,7 +28,7 @@ use super::factors::Alternation;
 use crate::compressors::single_rank::SingleRank;
 use crate::numeric::matrix::{MAX_RANK, normalise, regularised_inverse};
 use crate::parameters::{real, whole};
-use crate::{Entry, Family};
+use crate::{Entry, Family, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "gradzip",
@@ -39,6 +39,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["rank=3,lambda=0.01"],
     reference: "Cho et al., NeurIPS workshop 2019",
     payload: "rank × (rows + columns) f32",
+    passes: Passes { after: 1, ..Passes::TWO },
     ..Entry::of::<SingleRank<GradZip>>()
 };
 

@@ -26,7 +26,7 @@ use super::factors::Alternation;
 use crate::compressors::single_rank::SingleRank;
 use crate::numeric::matrix::{MAX_RANK, normalise, orthonormalise};
 use crate::parameters::whole;
-use crate::{Entry, Family};
+use crate::{Entry, Family, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "powersgd",
@@ -37,6 +37,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["rank=2", "rank=12", "rank=1"],
     reference: "Vogels et al., NeurIPS 2019",
     payload: "rank × (rows + columns) f32",
+    passes: Passes { after: 1, ..Passes::TWO },
     ..Entry::of::<SingleRank<PowerSgd>>()
 };
 

@@ -24,7 +24,7 @@ use crate::numeric::moments::Moments;
 use crate::parameters::either;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "codebook8",
@@ -34,6 +34,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["ef=on", "code=huffman"],
     reference: "Jaghouar et al., arXiv:2412.01152",
     payload: "used buckets 256 bits, means f32, d × u8",
+    passes: Passes { before: 2, ..Passes::ONE },
     ..Entry::of::<Codebook8>()
 };
 

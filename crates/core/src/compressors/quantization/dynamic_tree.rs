@@ -28,7 +28,7 @@ use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::either;
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "8bit",
@@ -39,6 +39,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["code=huffman,ef=off", "code=huffman"],
     reference: "Dettmers, ICLR 2016",
     payload: "largest f32, d × u8",
+    passes: Passes::TWO,
     ..Entry::of::<DynamicTree>()
 };
 

@@ -20,7 +20,7 @@ use gradwire_bits::{DecodeError, kernels};
 use super::two_levels;
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "efsignsgd",
@@ -30,6 +30,7 @@ pub(crate) static ENTRY: Entry = Entry {
     error_feedback: true,
     reference: "Karimireddy et al., ICML 2019",
     payload: "mean f32, d bits",
+    passes: Passes::TWO,
     ..Entry::new(&[], |_| Arc::new(EfSignSgd))
 };
 

@@ -32,7 +32,9 @@ use crate::parameters::{either, real, whole};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::workspace::SymbolCoder;
-use crate::{Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
+use crate::{
+    Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "entropy-bits",
@@ -42,6 +44,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["bits=7,code=fixed,ef=on", "c=1"],
     reference: "Øland, Raj, ICASSP 2015",
     payload: "N and code u8, least f32, greatest f32, [lengths], bins",
+    passes: Passes::TWO,
     ..Entry::of::<EntropyBits>()
 };
 

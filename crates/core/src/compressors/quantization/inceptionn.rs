@@ -219,6 +219,10 @@ impl Compressor for Inceptionn {
         Ok(())
     }
 
+    fn one_pass(&self) -> bool {
+        !self.huffman
+    }
+
     fn is_contractive(&self) -> bool {
         true
     }

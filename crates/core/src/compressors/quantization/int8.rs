@@ -18,7 +18,7 @@ use gradwire_bits::{DecodeError, kernels};
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "int8",
@@ -28,6 +28,7 @@ pub(crate) static ENTRY: Entry = Entry {
     error_feedback: true,
     reference: "Lim et al., MLSys 2019, §5.1 (\"8-bit int\")",
     payload: "step f32, d × i8",
+    passes: Passes::TWO,
     ..Entry::new(&[], |_| Arc::new(Int8))
 };
 

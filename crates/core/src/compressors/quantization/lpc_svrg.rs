@@ -31,7 +31,7 @@ use gradwire_bits::kernels::{self, Levels};
 use crate::parameters::{either, real, whole};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "lpc-svrg",
@@ -47,6 +47,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Yu, Wu, Huang, AISTATS 2019",
     payload: "δ f32, code-words of w bits",
     unbiased: true,
+    passes: Passes::TWO,
     ..Entry::of::<LpcSvrg>()
 };
 

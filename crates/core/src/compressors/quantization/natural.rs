@@ -93,6 +93,10 @@ impl Compressor for Natural {
         Ok(())
     }
 
+    fn one_pass(&self) -> bool {
+        true
+    }
+
     fn value_bits(&self) -> Option<u32> {
         self.exponents().value_bits().map(|bits| bits + 1)
     }

@@ -20,7 +20,7 @@ use gradwire_bits::{DecodeError, kernels};
 use super::two_levels;
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "onebit",
@@ -30,6 +30,7 @@ pub(crate) static ENTRY: Entry = Entry {
     error_feedback: true,
     reference: "Seide et al., Interspeech 2014 (3LC's \"MQE 1-bit int\")",
     payload: "two means f32, d bits",
+    passes: Passes::TWO,
     ..Entry::new(&[], |_| Arc::new(OneBit))
 };
 

@@ -192,6 +192,10 @@ impl Compressor for Qsgd {
         Ok(())
     }
 
+    fn one_pass(&self) -> bool {
+        true
+    }
+
     fn value_bits(&self) -> Option<u32> {
         match self.symbols() {
             None => None,

@@ -84,6 +84,10 @@ impl Compressor for SignSgd {
         self.memory.as_ref().map(|memory| memory as &dyn Memory)
     }
 
+    fn one_pass(&self) -> bool {
+        true
+    }
+
     fn value_bits(&self) -> Option<u32> {
         Some(1)
     }

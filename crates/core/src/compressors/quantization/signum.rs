@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::signsgd::SignSgd;
 use crate::memories::Average;
 use crate::parameters::{Parameters, real};
-use crate::{Entry, Family};
+use crate::{Entry, Family, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "signum",
@@ -26,6 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
     family: Family::Quantization,
     reference: "Bernstein et al., ICLR 2019",
     payload: "d bits",
+    passes: Passes { memory: 8, ..Passes::ONE },
     ..Entry::new(Signum::PARAMETERS, |values| {
         let Signum { momentum: decay } = Signum::new(values);
         Arc::new(SignSgd { memory: Some(Average { decay }) })

@@ -43,7 +43,9 @@ use crate::numeric::moments::Moments;
 use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
+use crate::{
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "terngrad",
@@ -53,6 +55,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["clip=0", "clip=0,code=huffman", "code=huffman", "clip=0,code=huffman,ef=on"],
     reference: "Wen et al., NIPS 2017",
     payload: "M f32, trits five to a byte",
+    passes: Passes::TWO,
     ..Entry::of::<TernGrad>()
 };
 

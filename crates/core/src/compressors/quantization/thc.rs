@@ -35,7 +35,7 @@ use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
 use crate::numeric::rotation::{Piece, Signs, pieces};
 use crate::parameters::whole;
 use crate::wire::levels;
-use crate::{BLOCK, Context, Entry, Family, Sent, Workspace};
+use crate::{BLOCK, Context, Entry, Family, Passes, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "thc",
@@ -46,6 +46,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["bits=2", "bits=3", "ef=off"],
     reference: "Li et al., NSDI 2024",
     payload: "norms f32, d × b bits; sums of 30·ranks back",
+    passes: Passes::TWO,
     ..Entry::of::<SingleRank<Thc>>()
 };
 

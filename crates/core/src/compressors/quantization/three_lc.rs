@@ -32,7 +32,7 @@ use super::ternary::Fifths;
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::{either, real};
 use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "3lc",
@@ -43,6 +43,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["zre=off", "s=1.75", "beta=0.5,gamma=0.25"],
     reference: "Lim et al., MLSys 2019",
     payload: "M f32, trits five to a byte with runs of zeros coded",
+    passes: Passes::TWO,
     ..Entry::of::<ThreeLc>()
 };
 

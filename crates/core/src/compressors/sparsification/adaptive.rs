@@ -27,7 +27,7 @@ use gradwire_bits::DecodeError;
 use super::{drawn, fraction};
 use crate::parameters::real;
 use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "adaptive",
@@ -39,6 +39,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Wangni et al., NeurIPS 2018",
     payload: "large ones as topk; code u8, count varint, M f32, signs, positions",
     unbiased: true,
+    passes: Passes::TWO,
     ..Entry::of::<Adaptive>()
 };
 

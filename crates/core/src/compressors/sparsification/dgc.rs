@@ -29,7 +29,7 @@ use crate::device::{DeviceArgs, DeviceForm};
 use crate::memories::{Memory, Momentum};
 use crate::numeric::selection::{self, among, sampled_threshold};
 use crate::parameters::{Kind, Parameters, real, whole};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "dgc",
@@ -41,6 +41,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["ratio=0.02", "ratio=0.02,clip=1,warmup=10", "ratio=0.05,clip=1,warmup=3"],
     reference: "Lin et al., ICLR 2018",
     payload: "code u8, count varint, values f32, positions",
+    passes: Passes { memory: 8, ..Passes::TWO },
     ..Entry::new(Params::PARAMETERS, |values| {
         let Params { ratio, momentum, clip, warmup } = Params::new(values);
         Arc::new(Dgc { ratio, warmup, memory: Momentum { momentum, clip } })

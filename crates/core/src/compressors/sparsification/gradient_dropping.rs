@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::topk::TopK;
 use crate::parameters::{Parameters, either, real};
-use crate::{Entry, Family};
+use crate::{Entry, Family, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "gradient-dropping",
@@ -25,6 +25,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["select=sampled"],
     reference: "Aji, Heafield, EMNLP 2017",
     payload: "code u8, count varint, values f32, positions",
+    passes: Passes::TWO,
     ..Entry::new(GradientDropping::PARAMETERS, |values| {
         let GradientDropping { ratio, sampled } = GradientDropping::new(values);
         Arc::new(TopK { ratio, sampled, code: None })

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::dgc::{Dgc, RATIO, WARMUP};
 use crate::memories::LongTerm;
 use crate::parameters::{Parameters, real};
-use crate::{Entry, Family};
+use crate::{Entry, Family, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "sgc",
@@ -32,6 +32,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["ratio=0.02", "ratio=0.3"],
     reference: "Sun et al., DASFAA 2019",
     payload: "code u8, count varint, values f32, positions",
+    passes: Passes::TWO,
     ..Entry::new(Params::PARAMETERS, |values| {
         let Params { ratio, epsilon, alpha, warmup } = Params::new(values);
         Arc::new(Dgc { ratio, warmup, memory: LongTerm { epsilon, alpha } })

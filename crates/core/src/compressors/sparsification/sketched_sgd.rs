@@ -32,7 +32,7 @@ use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::sketch::{CountSketch, MAX_ROWS};
 use crate::parameters::{real, whole};
-use crate::{BLOCK, Context, Entry, Family, Sent, Workspace};
+use crate::{BLOCK, Context, Entry, Family, Passes, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "sketched-sgd",
@@ -44,6 +44,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["ratio=0.01,rows=3", "ratio=0.03,rows=2,width=3"],
     reference: "Ivkin et al., NeurIPS 2019",
     payload: "table of f32, candidates f32",
+    passes: Passes { after: 1, ..Passes::ONE },
     ..Entry::of::<SingleRank<SketchedSgd>>()
 };
 

@@ -25,7 +25,7 @@ use crate::numeric::take::{clear, take_largest, take_reaching};
 use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
 use crate::wire::positions::{self, MOST_ELEMENTS, PositionCode};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "topk",
@@ -47,6 +47,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     reference: "Aji, Heafield, EMNLP 2017",
     payload: "code u8, count varint, values f32, positions",
+    passes: Passes::TWO,
     ..Entry::of::<TopK>()
 };
 

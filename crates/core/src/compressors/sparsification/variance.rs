@@ -35,7 +35,7 @@ use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "variance",
@@ -47,6 +47,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["alpha=0.5", "alpha=0.5,code=huffman"],
     reference: "Tsuzuku et al., ICLR workshop 2018",
     payload: "code u8, count varint, [exponent i16, count × 4 bits, positions]",
+    passes: Passes { memory: 12, ..Passes::TWO },
     ..Entry::of::<Variance>()
 };
 

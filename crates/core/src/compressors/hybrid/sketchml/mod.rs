@@ -44,7 +44,7 @@ use crate::parameters::{either, whole};
 use crate::tools::{Selection, desparsify, pack_positions, sparsify, unpack_positions};
 use crate::wire::fields;
 use crate::wire::positions;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace};
 use buckets::{Buckets, MOST};
 use minmax::{MOST_ROWS, MinMax};
 
@@ -66,6 +66,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     reference: "Jiang et al., SIGMOD 2018",
     payload: "a side: count varint, means f32, groups of positions and bins",
+    passes: Passes::TWO,
     ..Entry::of::<SketchMl>()
 };
 

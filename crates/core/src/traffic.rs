@@ -1,0 +1,85 @@
+//! The bytes that compression must move between memory and processor, which bound its speed.
+//!
+//! Arithmetic aside, a tensor larger than the caches cannot be compressed faster than memory delivers it. The bound counts
+//! what the method needs, not what the code happens to do:
+//!
+//! - A pass over the tensor reads 4 bytes per element, and 4 more of the residual with error feedback.
+//! - A message whose content depends on the whole tensor, by its maximum or a threshold, needs a pass before the one that
+//!   writes it. Blocks of a few thousand elements stay in the cache, so what depends on a block alone needs none.
+//! - A residual must not change before every element is known to be finite, so with error feedback there is always a pass
+//!   before.
+//! - Stores are counted once: a residual was read in the same pass, and a message can be written past the cache.
+//! - Decompression reads the message, and reads and writes the elements it adds to, in lines of 64 bytes.
+
+use crate::Spec;
+
+/// Passes of a compressor over its tensor beside the one that writes the message; without error feedback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Passes {
+    /// Passes before, for a maximum, a mean or a threshold.
+    pub before: u8,
+    /// Passes after, with error feedback: the residual is known only once the message is.
+    pub after: u8,
+    /// Bytes per element read and written for what a memory keeps beside the residual, such as a velocity.
+    pub memory: u8,
+}
+
+impl Passes {
+    /// The message is written in the only pass.
+    pub const ONE: Self = Self { before: 0, after: 0, memory: 0 };
+    /// The message depends on the whole tensor.
+    pub const TWO: Self = Self { before: 1, after: 0, memory: 0 };
+}
+
+/// Bytes per element that compression and decompression move between memory and processor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Traffic {
+    /// Of compression, with the error feedback of the spec.
+    pub compress: f64,
+    /// Of decompression and addition.
+    pub decompress: f64,
+}
+
+impl Traffic {
+    /// The traffic of a spec whose messages have this many bits per element, and are added to this part of the lines of
+    /// the tensor: 1 if dense.
+    pub fn of(spec: &Spec, bits: f64, touched: f64) -> Self {
+        let Passes { before, after, memory } = spec.entry().passes;
+        let (read, written, passes) = match spec.memory() {
+            None => (4.0, 0.0, 1 + before),
+            Some(_) => (8.0, 4.0, 1 + before.max(1) + after),
+        };
+        let message = bits / 8.0;
+        Self {
+            compress: f64::from(passes) * read + written + f64::from(memory) + message,
+            decompress: message + 8.0 * touched,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_by_hand() {
+        for (spec, bits, touched, compress, decompress) in [
+            // Reads 4, writes 4; decoding reads the message and the sum, and writes the sum.
+            ("none", 32.0, 1.0, 8.0, 12.0),
+            ("fp16", 16.0, 1.0, 6.0, 10.0),
+            ("int8:ef=off", 8.0, 1.0, 9.0, 9.0),
+            // Gradient and residual twice, the residual written, a byte of message.
+            ("int8:ef=on", 8.0, 1.0, 21.0, 9.0),
+            // One pass without error feedback, and one more to check the elements with it.
+            ("threshold:ef=off", 0.0, 0.25, 4.0, 2.0),
+            ("threshold:ef=on", 0.0, 0.25, 20.0, 2.0),
+            // A velocity is read and written, too.
+            ("dgc", 0.8, 0.0, 28.1, 0.1),
+            // A pass for each factor and one for the residual.
+            ("powersgd", 0.0, 1.0, 28.0, 8.0),
+        ] {
+            let traffic = Traffic::of(&spec.parse().unwrap(), bits, touched);
+            assert_eq!(traffic, Traffic { compress, decompress }, "{spec}");
+        }
+    }
+}
