@@ -22,8 +22,9 @@ from gradwire import _core
 from gradwire._arrays import buffer
 
 SPECS = [
-    "none", "fp16", "bf16", "int8", "8bit", "qsgd:s=7", "natural", "terngrad", "signsgd", "efsignsgd", "onebit", "3lc", "eden",
-    "eden:bits=4", "topk", "topk:select=sampled", "threshold:v=2.5", "strom:tau=2.5", "sbc", "dryden", "adacomp", "randomk",
+    "none", "fp16", "bf16", "int8", "8bit", "qsgd:s=7", "natural", "terngrad", "signsgd", "signum", "efsignsgd", "onebit", "3lc",
+    "eden", "eden:bits=4", "topk", "topk:select=sampled", "dgc", "sgc", "threshold:v=2.5", "strom:tau=2.5", "sbc", "dryden",
+    "adacomp", "randomk",
 ]
 HOOKS = ["eden", "3lc", "int8", "topk"]
 # Bytes a second that a process sends in whole steps: 1 Gbit/s.
@@ -48,23 +49,24 @@ class One:
         from gradwire.torch.cuda._batch import Batch, Slot
         from gradwire.torch.cuda._config import Config
         from gradwire.torch.cuda.kernels import kernel
+        from gradwire.torch.cuda.memories import memory
 
         self.config = Config.of(spec, 7, rank, 2)
         self.kernel = kernel(self.config)
         self.slot = Slot("w", (elements,), 0, 0)
         self.batch = Batch([self.slot], device)
-        self.residual = torch.zeros(elements, device=device) if self.config.weights else None
+        self.memory = memory(self.config)
+        self.arrays = {name: torch.zeros(elements, device=device) for name in self.memory.kept}
 
     def encode(self, values, step):
-        from gradwire.torch.cuda import _source
-
-        source = _source.Source(values, self.batch.starts, self.residual, self.config.weights or (1.0, 1.0))
-        found = _source.maxima(self.batch, source)
+        source, found = self.memory.source(self.batch, values, self.arrays)
         forms = self.kernel.start(self.batch, source, found, step)()
         return source, forms
 
     def settle(self, source, forms):
-        self.kernel.settle(self.batch, forms, self.batch.vector([0]), source)
+        at = self.batch.vector([0])
+        self.kernel.settle(self.batch, forms, at, source)
+        self.memory.settle(self.batch, forms, at, self.arrays)
 
     def add(self, form, out, step, rank=0):
         self.kernel.add(self.batch, form, self.batch.vector([0]), out, 0.5, step, rank)

@@ -48,7 +48,7 @@ def compile_only(self, *arguments, grid=None, warmup=False, **named):
     key = (self.fn.__module__, self.fn.__name__, tuple(signature.items()), tuple(sorted(map(repr, constants.items()))))
     if key in compiled:
         return
-    assert options.get("enable_fp_fusion") is False, f"{key[:2]} may fuse products and sums; launch it with **EXACT"
+    assert options.get("enable_fp_fusion") is False, f"{key[:2]} may fuse products and sums; launch it with _launch.run"
     for target in [NVIDIA, AMD] if both else [NVIDIA]:
         source = ASTSource(self, signature=signature, constexprs=constants)
         code = triton.compile(source, target=target, options=options).asm

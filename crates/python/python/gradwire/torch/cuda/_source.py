@@ -1,26 +1,20 @@
 """The input of a compressor: the gradient, or what a memory makes of it, corrected by the residual.
 
-Products and sums are rounded one by one, as on the host: kernels are launched with ``EXACT``, which forbids the compiler
-to fuse a product and a sum into one instruction. Divisions are ``tl.div_rn`` and roots ``tl.sqrt_rn``, the others are
+Products and sums are rounded one by one, as on the host; see ``_launch``. Divisions are ``tl.div_rn`` and roots ``tl.sqrt_rn``, the others are
 approximate. Subnormal numbers are kept.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 import triton
 import triton.language as tl
 
 from ._batch import Batch, place
-
-BLOCK = 4096
-
-# The options of every launch. Triton's interpreter never fuses, and takes no options of the compiler.
-EXACT: Dict[str, Any] = {} if os.environ.get("TRITON_INTERPRET") == "1" else {"enable_fp_fusion": False}
+from ._launch import over
 
 # The bits of the largest finite number.
 FINITE = 0x7F7FFFFF
@@ -41,10 +35,13 @@ class Source:
     @property
     def arguments(self) -> Tuple[Any, ...]:
         """What ``corrected`` takes, as the arguments of a launch."""
-        feedback = self.residual is not None
         # Without error feedback kernels do not use the second pointer.
-        residual = self.residual if feedback else self.values
+        residual = self.residual if self.residual is not None else self.values
         return self.values, self.starts, residual, *self.weights
+
+    def of(self, batch: Batch) -> Tuple[Any, ...]:
+        """The same, with the places of a batch in what is kept, and its lengths."""
+        return *self.arguments, batch.kept, batch.lengths
 
     @property
     def feedback(self) -> bool:
@@ -75,9 +72,7 @@ def keep(residual, kept, tensor, at, mask, left, FEEDBACK: tl.constexpr):
 
 
 @triton.jit
-def _maxima(
-    table, values, starts, residual, beta, gamma, kept, lengths, maxima, FEEDBACK: tl.constexpr, BLOCK: tl.constexpr
-):
+def _maxima(table, values, starts, residual, beta, gamma, kept, lengths, maxima, FEEDBACK: tl.constexpr, BLOCK: tl.constexpr):
     tensor, at = place(table, BLOCK)
     mask = at < tl.load(lengths + tensor)
     value = corrected(values, starts, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK)
@@ -95,11 +90,7 @@ def put_maximum(maxima, tensor, value):
 def maxima(batch: Batch, source: Source) -> torch.Tensor:
     """The bits of the largest absolute value of each tensor, as int32. Above ``FINITE`` some element is not finite."""
     found = torch.zeros(len(batch.slots), dtype=torch.int32, device=batch.device)
-    table = batch.table(BLOCK)
-    if len(table):
-        _maxima[(len(table),)](
-            table, *source.arguments, batch.kept, batch.lengths, found, FEEDBACK=source.feedback, BLOCK=BLOCK, **EXACT
-        )
+    over(batch, _maxima, *source.of(batch), found, FEEDBACK=source.feedback)
     return found
 
 

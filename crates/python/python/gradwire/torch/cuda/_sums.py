@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from ._batch import Batch
-from ._source import BLOCK, EXACT
+from ._launch import BLOCK, run
 
 
 def partial(batch: Batch, columns: int) -> torch.Tensor:
@@ -24,7 +24,7 @@ def totals(batch: Batch, sums: torch.Tensor) -> torch.Tensor:
     columns = sums.shape[1]
     found = torch.empty(len(batch.slots), columns, dtype=torch.float64, device=batch.device)
     blocks = (batch.lengths + BLOCK - 1) // BLOCK
-    _totals[(len(batch.slots), columns)](sums, blocks.cumsum(0), blocks, found, COLUMNS=columns, CHUNK=1024, **EXACT)
+    run(_totals, (len(batch.slots), columns), sums, blocks.cumsum(0), blocks, found, COLUMNS=columns, CHUNK=1024)
     return found
 
 

@@ -15,7 +15,8 @@ import triton.language as tl
 
 from ._batch import Batch, place
 from ._config import Config, rounded
-from ._source import BLOCK, EXACT, Source
+from ._launch import BLOCK, for_tensors, launch
+from ._source import Source
 from .selection import Marks, Values, patterns, put_marks
 from .sparse import Known, Sparse
 
@@ -67,7 +68,8 @@ class Bins(Sparse):
         largest = torch.zeros(grid.all, dtype=torch.int32, device=batch.device)
         for length, table in grid.tables.items():
             width, parts = _parts(length)
-            _largest[(len(table),)](
+            launch(
+                _largest,
                 table,
                 values.values,
                 values.starts,
@@ -78,10 +80,9 @@ class Bins(Sparse):
                 parts,
                 WIDTH=width,
                 ROWS=BLOCK // width,
-                **EXACT,
             )
         scales = torch.empty(len(batch.slots), dtype=torch.float32, device=batch.device)
-        _means[(len(batch.slots),)](largest, grid.starts, grid.counts, scales, BLOCK=BLOCK, **EXACT)
+        for_tensors(batch, _means, largest, grid.starts, grid.counts, scales, BLOCK=BLOCK)
         marks = Marks(batch)
         if len(marks.table):
             self.choose(source, values, grid, largest, marks)
@@ -101,7 +102,8 @@ class AdaComp(Bins):
 
     def choose(self, source: Source, values: Values, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
         gamma = source.weights[1] if source.feedback else 1.0
-        _mark_near[(len(marks.table),)](
+        launch(
+            _mark_near,
             marks.table,
             source.values,
             source.starts,
@@ -115,7 +117,6 @@ class AdaComp(Bins):
             marks.marks,
             marks.counts,
             BLOCK=BLOCK,
-            **EXACT,
         )
 
 
@@ -126,7 +127,8 @@ class LocalSelection(Bins):
         firsts = torch.full_like(largest, 0x7FFFFFFF)
         for length, table in grid.tables.items():
             width, parts = _parts(length)
-            _firsts[(len(table),)](
+            launch(
+                _firsts,
                 table,
                 values.values,
                 values.starts,
@@ -138,9 +140,9 @@ class LocalSelection(Bins):
                 parts,
                 WIDTH=width,
                 ROWS=BLOCK // width,
-                **EXACT,
             )
-        _mark_firsts[(len(marks.table),)](
+        launch(
+            _mark_firsts,
             marks.table,
             values.lengths,
             grid.starts,
@@ -149,7 +151,6 @@ class LocalSelection(Bins):
             marks.marks,
             marks.counts,
             BLOCK=BLOCK,
-            **EXACT,
         )
 
 
@@ -168,9 +169,7 @@ def _rows(table, values, starts, lengths, length, parts, WIDTH: tl.constexpr, RO
 
 
 @triton.jit
-def _largest(
-    table, values, starts, lengths, bin_starts, largest, length, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr
-):
+def _largest(table, values, starts, lengths, bin_starts, largest, length, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr):
     tensor, own_bin, exists, _, _, pattern = _rows(table, values, starts, lengths, length, parts, WIDTH, ROWS)
     tl.atomic_max(largest + tl.load(bin_starts + tensor) + own_bin, tl.max(pattern, 1), mask=exists)
 

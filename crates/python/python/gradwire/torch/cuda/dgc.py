@@ -15,7 +15,8 @@ import triton.language as tl
 
 from ._batch import Batch, place
 from ._config import Config
-from ._source import BLOCK, EXACT, Source
+from ._launch import BLOCK, for_tensors, launch, over
+from ._source import Source
 from .selection import Marks, Values, kept, kth_largest, mark_reaching, patterns
 from .sparse import Known, SampledTopK
 
@@ -53,13 +54,10 @@ class Dgc(SampledTopK):
         """Patterns of thresholds that about k elements reach, from the patterns of estimates, of the shape (tensors, 1)."""
         table, bounds = batch.table(BLOCK), self._bounds(batch)
         counts = torch.zeros((len(batch.slots), _THRESHOLDS.value), dtype=torch.int64, device=batch.device)
-        if len(table):
-            _count_reaching[(len(table),)](
-                table, values.values, values.starts, values.lengths, limits, counts, BLOCK=BLOCK, **EXACT
-            )
+        launch(_count_reaching, table, values.values, values.starts, values.lengths, limits, counts, BLOCK=BLOCK)
         # The elements of the tensors whose thresholds are to be exact; 0 of the others, over which programs do nothing.
         lengths = torch.empty_like(values.lengths)
-        _choose[(len(batch.slots),)](counts, bounds, values.lengths, limits, lengths, **EXACT)
+        for_tensors(batch, _choose, counts, bounds, values.lengths, limits, lengths)
         exact = kth_largest(table, Values(values.values, values.starts, lengths), bounds[:, :1].contiguous()).patterns
         return torch.where(lengths[:, None] > 0, exact, limits)
 

@@ -25,7 +25,8 @@ from ._batch import Batch
 from ._config import Config
 from ._kernel import Dense
 from ._philox import keys, word
-from ._source import EXACT, Source, corrected, keep, largest, replaceable
+from ._launch import launch
+from ._source import Source, corrected, keep, largest, replaceable
 from ._symbols import bytes_of, put, take, width_of
 from .levels import invertible
 
@@ -85,51 +86,47 @@ class Eden(Dense):
         self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
     ) -> None:
         rows, limits, numbers = self._tables_of(batch)
-        if len(rows):
-            _encode[(len(rows),)](
-                rows,
-                keys(batch, self.config.seed, step, 0),
-                0,
-                self.config.rank,
-                step,
-                *source.arguments,
-                batch.kept,
-                batch.lengths,
-                maxima,
-                limits,
-                numbers,
-                forms,
-                at,
-                FEEDBACK=source.feedback,
-                BITS=self._bits,
-                WIDTH=self._width,
-                FIELDS=_FIELDS,
-                PIECE=PIECE,
-                **EXACT,
-            )
+        launch(
+            _encode,
+            rows,
+            keys(batch, self.config.seed, step, 0),
+            0,
+            self.config.rank,
+            step,
+            *source.of(batch),
+            maxima,
+            limits,
+            numbers,
+            forms,
+            at,
+            FEEDBACK=source.feedback,
+            BITS=self._bits,
+            WIDTH=self._width,
+            FIELDS=_FIELDS,
+            PIECE=PIECE,
+        )
 
     def add(
         self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
     ) -> None:
         rows, _, numbers = self._tables_of(batch)
-        if len(rows):
-            _add[(len(rows),)](
-                rows,
-                keys(batch, self.config.seed, step, 0),
-                0,
-                rank,
-                step,
-                batch.starts,
-                numbers,
-                forms,
-                at,
-                out,
-                weight,
-                WIDTH=self._width,
-                FIELDS=_FIELDS,
-                PIECE=PIECE,
-                **EXACT,
-            )
+        launch(
+            _add,
+            rows,
+            keys(batch, self.config.seed, step, 0),
+            0,
+            rank,
+            step,
+            batch.starts,
+            numbers,
+            forms,
+            at,
+            out,
+            weight,
+            WIDTH=self._width,
+            FIELDS=_FIELDS,
+            PIECE=PIECE,
+        )
 
     def _tables_of(self, batch: Batch) -> Tuple[torch.Tensor, ...]:
         """The pieces of all tensors, the limits between levels, and what each symbol stands for."""

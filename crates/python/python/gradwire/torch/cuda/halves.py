@@ -12,7 +12,8 @@ import triton.language as tl
 
 from ._batch import Batch, place
 from ._kernel import Dense
-from ._source import BLOCK, EXACT, Source, corrected, keep, replaceable
+from ._launch import BLOCK, over
+from ._source import Source, corrected, keep, replaceable
 
 
 class Uncompressed(Dense):
@@ -26,30 +27,12 @@ class Uncompressed(Dense):
     def encode(
         self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
     ) -> None:
-        table = batch.table(BLOCK)
-        if len(table):
-            _encode[(len(table),)](
-                table,
-                *source.arguments,
-                batch.kept,
-                batch.lengths,
-                maxima,
-                forms,
-                at,
-                FORMAT=self.FORMAT,
-                FEEDBACK=source.feedback,
-                BLOCK=BLOCK,
-                **EXACT,
-            )
+        over(batch, _encode, *source.of(batch), maxima, forms, at, FORMAT=self.FORMAT, FEEDBACK=source.feedback)
 
     def add(
         self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
     ) -> None:
-        table = batch.table(BLOCK)
-        if len(table):
-            _add[(len(table),)](
-                table, forms, at, batch.starts, batch.lengths, out, weight, FORMAT=self.FORMAT, BLOCK=BLOCK, **EXACT
-            )
+        over(batch, _add, forms, at, batch.starts, batch.lengths, out, weight, FORMAT=self.FORMAT)
 
 
 class Fp16(Uncompressed):

@@ -20,7 +20,8 @@ from ._batch import Batch, place
 from ._config import Config
 from ._kernel import Dense
 from ._philox import draw, interleave, keys
-from ._source import BLOCK, EXACT, Source, corrected, keep, largest, replaceable
+from ._launch import BLOCK, for_tensors, launch, over
+from ._source import Source, corrected, keep, largest, replaceable
 from ._symbols import bytes_of, put_block, take, width_of
 
 # The longest bucket whose norm one program computes.
@@ -36,28 +37,13 @@ class Int8(Dense):
     def encode(
         self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
     ) -> None:
-        table = batch.table(BLOCK)
-        _int8_step[(len(batch.slots),)](maxima, forms.view(torch.float32), at, **EXACT)
-        if len(table):
-            _int8[(len(table),)](
-                table,
-                *source.arguments,
-                batch.kept,
-                batch.lengths,
-                maxima,
-                forms,
-                at,
-                FEEDBACK=source.feedback,
-                BLOCK=BLOCK,
-                **EXACT,
-            )
+        for_tensors(batch, _int8_step, maxima, forms.view(torch.float32), at)
+        over(batch, _int8, *source.of(batch), maxima, forms, at, FEEDBACK=source.feedback)
 
     def add(
         self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
     ) -> None:
-        table = batch.table(BLOCK)
-        if len(table):
-            _int8_add[(len(table),)](table, forms, at, batch.starts, batch.lengths, out, weight, BLOCK=BLOCK, **EXACT)
+        over(batch, _int8_add, forms, at, batch.starts, batch.lengths, out, weight)
 
 
 def qsgd(config: Config) -> Optional[Qsgd]:
@@ -82,14 +68,11 @@ class Qsgd(Dense):
     ) -> None:
         columns = min(triton.next_power_of_2(self._bucket), BLOCK)
         rows = BLOCK // columns
-        buckets, table = batch.table(rows, self._buckets_of), batch.table(BLOCK)
-        if not len(table):
-            return
-        _qsgd_steps[(len(buckets),)](
+        buckets = batch.table(rows, self._buckets_of)
+        launch(
+            _qsgd_steps,
             buckets,
-            *source.arguments,
-            batch.kept,
-            batch.lengths,
+            *source.of(batch),
             maxima,
             self._s,
             forms.view(torch.float32),
@@ -99,17 +82,15 @@ class Qsgd(Dense):
             FEEDBACK=source.feedback,
             ROWS=rows,
             COLUMNS=columns,
-            **EXACT,
         )
-        _qsgd[(len(table),)](
-            table,
+        over(
+            batch,
+            _qsgd,
             keys(batch, self.config.seed, step, 0),
             0,
             self.config.rank,
             step,
-            *source.arguments,
-            batch.kept,
-            batch.lengths,
+            *source.of(batch),
             maxima,
             self._s,
             forms,
@@ -117,29 +98,24 @@ class Qsgd(Dense):
             BUCKET=self._bucket,
             WIDTH=self._width,
             FEEDBACK=source.feedback,
-            BLOCK=BLOCK,
-            **EXACT,
         )
 
     def add(
         self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
     ) -> None:
-        table = batch.table(BLOCK)
-        if len(table):
-            _qsgd_add[(len(table),)](
-                table,
-                forms,
-                at,
-                batch.starts,
-                batch.lengths,
-                out,
-                weight,
-                self._s,
-                BUCKET=self._bucket,
-                WIDTH=self._width,
-                BLOCK=BLOCK,
-                **EXACT,
-            )
+        over(
+            batch,
+            _qsgd_add,
+            forms,
+            at,
+            batch.starts,
+            batch.lengths,
+            out,
+            weight,
+            self._s,
+            BUCKET=self._bucket,
+            WIDTH=self._width,
+        )
 
     def _buckets_of(self, elements: int) -> int:
         return triton.cdiv(elements, self._bucket)

@@ -12,7 +12,8 @@ from ._batch import Batch, place
 from ._config import Config, rounded
 from ._kernel import Forms
 from ._memory import Arrays, Memory
-from ._source import BLOCK, EXACT, Source, corrected, maxima, replaceable
+from ._launch import BLOCK, over
+from ._source import Source, corrected, maxima, replaceable
 from .pairs import clear_pairs
 
 
@@ -31,20 +32,7 @@ class LongTerm(Memory):
         elements = sum(slot.elements for slot in batch.slots)
         scratch = torch.empty(elements, dtype=torch.float32, device=batch.device)
         source = Source(scratch, batch.lengths.cumsum(0) - batch.lengths, None)
-        table = batch.table(BLOCK)
-        if len(table):
-            _add_to_sum[(len(table),)](
-                table,
-                *whole.arguments,
-                batch.kept,
-                batch.lengths,
-                found,
-                self._alpha,
-                source.values,
-                source.starts,
-                BLOCK=BLOCK,
-                **EXACT,
-            )
+        over(batch, _add_to_sum, *whole.of(batch), found, self._alpha, source.values, source.starts)
         return source, found
 
     def settle(self, batch: Batch, forms: Forms, at: torch.Tensor, arrays: Arrays) -> None:
@@ -52,9 +40,7 @@ class LongTerm(Memory):
 
 
 @triton.jit
-def _add_to_sum(
-    table, values, starts, sums, beta, gamma, kept, lengths, maxima, alpha, to, to_starts, BLOCK: tl.constexpr
-):
+def _add_to_sum(table, values, starts, sums, beta, gamma, kept, lengths, maxima, alpha, to, to_starts, BLOCK: tl.constexpr):
     """Stores the values to compress, and what they are without α·u_before as the new u."""
     tensor, at = place(table, BLOCK)
     elements = tl.load(lengths + tensor)

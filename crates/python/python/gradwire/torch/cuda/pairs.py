@@ -8,7 +8,7 @@ import triton.language as tl
 
 from ._batch import Batch
 from ._kernel import Forms
-from ._source import EXACT
+from ._launch import run
 from .selection import Values
 
 # Pairs that a program processes at once, and the most programs for a tensor: the host does not know the numbers of pairs.
@@ -20,19 +20,13 @@ def add_pairs(
 ) -> None:
     """Adds ``weight`` times the values of pairs to float32 tensors. Positions of a form differ, so no sum is atomic."""
     programs = min(triton.cdiv(forms.numel(), 8 * _PAIRS), _PROGRAMS)
-    if programs:
-        _add_pairs[(len(batch.slots), programs)](
-            forms.view(torch.int32), at, to, starts, weight, LEVELS=levels, BLOCK=_PAIRS, **EXACT
-        )
+    run(_add_pairs, (len(batch.slots), programs), forms.view(torch.int32), at, to, starts, weight, LEVELS=levels, BLOCK=_PAIRS)
 
 
 def clear_pairs(batch: Batch, forms: Forms, at: torch.Tensor, kept: torch.Tensor) -> None:
     """Sets the elements at the positions of pairs to 0 in an array that is kept. Forms have no levels."""
     programs = min(triton.cdiv(forms.bytes.numel(), 8 * _PAIRS), _PROGRAMS)
-    if programs:
-        _clear_pairs[(len(batch.slots), programs)](
-            forms.bytes.view(torch.int32), at, kept, batch.kept, BLOCK=_PAIRS, **EXACT
-        )
+    run(_clear_pairs, (len(batch.slots), programs), forms.bytes.view(torch.int32), at, kept, batch.kept, BLOCK=_PAIRS)
 
 
 @triton.jit
@@ -71,10 +65,17 @@ def fill_pairs(forms: Forms, at: torch.Tensor, values: Values, factors: torch.Te
     Those of a tensor with an element that is not finite become 0."""
     most = max((end - start for start, end in forms.ranges), default=0) // 8
     programs = min(triton.cdiv(most, _PAIRS), _PROGRAMS)
-    if programs:
-        _fill_pairs[(len(forms.ranges), programs)](
-            forms.bytes.view(torch.int32), at, values.values, values.starts, values.lengths, factors, BLOCK=_PAIRS, **EXACT
-        )
+    run(
+        _fill_pairs,
+        (len(forms.ranges), programs),
+        forms.bytes.view(torch.int32),
+        at,
+        values.values,
+        values.starts,
+        values.lengths,
+        factors,
+        BLOCK=_PAIRS,
+    )
 
 
 @triton.jit

@@ -13,7 +13,8 @@ import triton.language as tl
 from ._batch import Batch, place
 from ._kernel import Dense
 from ._philox import draw, interleave, keys
-from ._source import BLOCK, EXACT, Source, corrected, keep, replaceable
+from ._launch import BLOCK, over
+from ._source import Source, corrected, keep, replaceable
 from ._symbols import bytes_of, put_block, take
 
 
@@ -26,31 +27,24 @@ class Natural(Dense):
     def encode(
         self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
     ) -> None:
-        table = batch.table(BLOCK)
-        if len(table):
-            _encode[(len(table),)](
-                table,
-                keys(batch, self.config.seed, step, 0),
-                0,
-                self.config.rank,
-                step,
-                *source.arguments,
-                batch.kept,
-                batch.lengths,
-                maxima,
-                forms,
-                at,
-                FEEDBACK=source.feedback,
-                BLOCK=BLOCK,
-                **EXACT,
-            )
+        over(
+            batch,
+            _encode,
+            keys(batch, self.config.seed, step, 0),
+            0,
+            self.config.rank,
+            step,
+            *source.of(batch),
+            maxima,
+            forms,
+            at,
+            FEEDBACK=source.feedback,
+        )
 
     def add(
         self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
     ) -> None:
-        table = batch.table(BLOCK)
-        if len(table):
-            _add[(len(table),)](table, forms, at, batch.starts, batch.lengths, out, weight, BLOCK=BLOCK, **EXACT)
+        over(batch, _add, forms, at, batch.starts, batch.lengths, out, weight)
 
 
 @triton.jit(do_not_specialize=["stream", "rank", "step"])

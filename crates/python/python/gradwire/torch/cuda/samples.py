@@ -10,7 +10,7 @@ import triton.language as tl
 
 from ._batch import Batch, place
 from ._philox import draw
-from ._source import BLOCK, EXACT
+from ._launch import BLOCK, launch
 from .selection import Values
 
 RUN = tl.constexpr(16)
@@ -40,24 +40,23 @@ class Sampler:
         positions; otherwise they are evenly spaced."""
         lengths = torch.where(values.lengths > 0, self.sizes, 0)
         found = Values(torch.empty(self._all, dtype=torch.float32, device=lengths.device), self._starts, lengths)
-        if len(self.table):
-            _take[(len(self.table),)](
-                self.table,
-                values.values,
-                values.starts,
-                values.lengths,
-                found.values,
-                found.starts,
-                found.lengths,
-                self._whole,
-                lengths if keys is None else keys,
-                0,
-                rank,
-                step,
-                DRAWN=keys is not None,
-                BLOCK=BLOCK,
-                **EXACT,
-            )
+        launch(
+            _take,
+            self.table,
+            values.values,
+            values.starts,
+            values.lengths,
+            found.values,
+            found.starts,
+            found.lengths,
+            self._whole,
+            lengths if keys is None else keys,
+            0,
+            rank,
+            step,
+            DRAWN=keys is not None,
+            BLOCK=BLOCK,
+        )
         return found
 
 
@@ -98,8 +97,7 @@ def _take(
 def count_signs(table: torch.Tensor, values: Values) -> torch.Tensor:
     """How many elements are at or above 0, below 0, and above 0, as int64 of the shape (tensors, 3)."""
     counts = torch.zeros((len(values.lengths), 3), dtype=torch.int64, device=values.lengths.device)
-    if len(table):
-        _count_signs[(len(table),)](table, values.values, values.starts, values.lengths, counts, BLOCK=BLOCK, **EXACT)
+    launch(_count_signs, table, values.values, values.starts, values.lengths, counts, BLOCK=BLOCK)
     return counts
 
 

@@ -16,7 +16,8 @@ import triton.language as tl
 
 from ._batch import Batch, place
 from ._kernel import Forms
-from ._source import BLOCK, EXACT, FINITE, Source, corrected
+from ._launch import BLOCK, run, launch, over
+from ._source import FINITE, Source, corrected
 
 # The shift and the highest value of each digit of a pattern: 11, 10 and 10 bits.
 _DIGITS = ((20, 2047), (10, 1023), (0, 1023))
@@ -47,19 +48,7 @@ def correct(batch: Batch, source: Source, maxima: torch.Tensor) -> Values:
         elements = sum(slot.elements for slot in batch.slots)
         scratch = torch.empty(elements, dtype=torch.float32, device=batch.device)
         found = Values(scratch, batch.lengths.cumsum(0) - batch.lengths, lengths)
-    table = batch.table(BLOCK)
-    if len(table):
-        _correct[(len(table),)](
-            table,
-            *source.arguments,
-            batch.kept,
-            lengths,
-            found.values,
-            found.starts,
-            FEEDBACK=source.feedback,
-            BLOCK=BLOCK,
-            **EXACT,
-        )
+    over(batch, _correct, *source.arguments, batch.kept, lengths, found.values, found.starts, FEEDBACK=source.feedback)
     return found
 
 
@@ -109,21 +98,20 @@ def kth_largest(table: torch.Tensor, values: Values, ranks: torch.Tensor) -> Ran
     found = Ranked(torch.zeros((tensors, sides), dtype=torch.int32, device=device), ranks.clone(), sides)
     for shift, highest in _DIGITS:
         counts = torch.zeros((tensors, sides, _COUNTERS.value), dtype=torch.int64, device=device)
-        if len(table):
-            _count_digits[(len(table),)](
-                table,
-                values.values,
-                values.starts,
-                values.lengths,
-                found.patterns,
-                counts,
-                SHIFT=shift,
-                HIGHEST=highest,
-                SIDES=sides,
-                BLOCK=BLOCK,
-                **EXACT,
-            )
-        _refine[(tensors * sides,)](counts, found.patterns, found.ties, SHIFT=shift, **EXACT)
+        launch(
+            _count_digits,
+            table,
+            values.values,
+            values.starts,
+            values.lengths,
+            found.patterns,
+            counts,
+            SHIFT=shift,
+            HIGHEST=highest,
+            SIDES=sides,
+            BLOCK=BLOCK,
+        )
+        run(_refine, (tensors * sides,), counts, found.patterns, found.ties, SHIFT=shift)
     return found
 
 
@@ -219,21 +207,20 @@ class Plan:
         if levels is not None:
             words[at // 4] = levels.view(torch.int32)
         words[at // 4 + (head - 1)] = self.totals.to(torch.int32)
-        if len(table):
-            _compact[(len(table),)](
-                table,
-                self.marks.marks,
-                self.rooms,
-                self.places,
-                self.totals,
-                values.values,
-                values.starts,
-                words,
-                at,
-                HEAD=head,
-                BLOCK=BLOCK,
-                **EXACT,
-            )
+        launch(
+            _compact,
+            table,
+            self.marks.marks,
+            self.rooms,
+            self.places,
+            self.totals,
+            values.values,
+            values.starts,
+            words,
+            at,
+            HEAD=head,
+            BLOCK=BLOCK,
+        )
         return forms
 
 
@@ -264,19 +251,18 @@ def _compact(table, marks, rooms, places, totals, values, starts, words, at, HEA
 def mark_largest(batch: Batch, values: Values, ranked: Ranked) -> Marks:
     """Marks the elements that a rank selects; of equal ones those with the lowest positions."""
     marks = Marks(batch, ranked.ties)
-    if len(marks.table):
-        _mark_largest[(len(marks.table),)](
-            marks.table,
-            values.values,
-            values.starts,
-            values.lengths,
-            ranked.patterns,
-            marks.marks,
-            marks.counts,
-            SIDES=ranked.sides,
-            BLOCK=BLOCK,
-            **EXACT,
-        )
+    launch(
+        _mark_largest,
+        marks.table,
+        values.values,
+        values.starts,
+        values.lengths,
+        ranked.patterns,
+        marks.marks,
+        marks.counts,
+        SIDES=ranked.sides,
+        BLOCK=BLOCK,
+    )
     return marks
 
 
@@ -300,19 +286,18 @@ def mark_reaching(batch: Batch, values: Values, limits: torch.Tensor, quotas: Op
     """Marks the elements whose patterns reach the limit of their tensor and sign, but no zeros; of each tensor no more than
     its quota, if there are quotas. ``limits`` has the shape (tensors, 2): above 0 and below 0."""
     marks = Marks(batch, quotas)
-    if len(marks.table):
-        _mark_reaching[(len(marks.table),)](
-            marks.table,
-            values.values,
-            values.starts,
-            values.lengths,
-            limits,
-            marks.marks,
-            marks.counts,
-            MARK=1 if quotas is None else 2,
-            BLOCK=BLOCK,
-            **EXACT,
-        )
+    launch(
+        _mark_reaching,
+        marks.table,
+        values.values,
+        values.starts,
+        values.lengths,
+        limits,
+        marks.marks,
+        marks.counts,
+        MARK=1 if quotas is None else 2,
+        BLOCK=BLOCK,
+    )
     return marks
 
 
@@ -328,18 +313,9 @@ def _mark_reaching(table, values, starts, lengths, limits, marks, counts, MARK: 
 def mark_above(batch: Batch, values: Values, limit: float) -> Marks:
     """Marks the elements whose absolute values are above a limit."""
     marks = Marks(batch)
-    if len(marks.table):
-        _mark_above[(len(marks.table),)](
-            marks.table,
-            values.values,
-            values.starts,
-            values.lengths,
-            limit,
-            marks.marks,
-            marks.counts,
-            BLOCK=BLOCK,
-            **EXACT,
-        )
+    launch(
+        _mark_above, marks.table, values.values, values.starts, values.lengths, limit, marks.marks, marks.counts, BLOCK=BLOCK
+    )
     return marks
 
 

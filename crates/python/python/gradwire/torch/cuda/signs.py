@@ -14,7 +14,8 @@ import triton.language as tl
 
 from ._batch import Batch, place
 from ._kernel import Dense
-from ._source import BLOCK, EXACT, Source, corrected, keep, largest, replaceable
+from ._launch import BLOCK, for_tensors, over
+from ._source import Source, corrected, keep, largest, replaceable
 from ._sums import partial, totals
 from ._symbols import bytes_of, put_block, take
 
@@ -32,34 +33,14 @@ class _Signs(Dense):
         self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
     ) -> None:
         self._put_means(batch, source, maxima, forms, at)
-        table = batch.table(BLOCK)
-        if len(table):
-            _encode[(len(table),)](
-                table,
-                *source.arguments,
-                batch.kept,
-                batch.lengths,
-                maxima,
-                forms,
-                at,
-                MEANS=self.MEANS,
-                FEEDBACK=source.feedback,
-                BLOCK=BLOCK,
-                **EXACT,
-            )
+        over(batch, _encode, *source.of(batch), maxima, forms, at, MEANS=self.MEANS, FEEDBACK=source.feedback)
 
     def add(
         self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
     ) -> None:
-        table = batch.table(BLOCK)
-        if len(table):
-            _add[(len(table),)](
-                table, forms, at, batch.starts, batch.lengths, out, weight, MEANS=self.MEANS, BLOCK=BLOCK, **EXACT
-            )
+        over(batch, _add, forms, at, batch.starts, batch.lengths, out, weight, MEANS=self.MEANS)
 
-    def _put_means(
-        self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor
-    ) -> None:
+    def _put_means(self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor) -> None:
         """Writes the means of each tensor to its form."""
 
 
@@ -67,9 +48,7 @@ class SignSgd(_Signs):
     """Signs that stand for 1 and −1, with majority vote."""
 
     def aggregate(self, batch: Batch, out: torch.Tensor) -> None:
-        table = batch.table(BLOCK)
-        if len(table):
-            _majority[(len(table),)](table, batch.starts, batch.lengths, out, BLOCK=BLOCK, **EXACT)
+        over(batch, _majority, batch.starts, batch.lengths, out)
 
 
 class EfSignSgd(_Signs):
@@ -77,17 +56,10 @@ class EfSignSgd(_Signs):
 
     MEANS = 1
 
-    def _put_means(
-        self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor
-    ) -> None:
-        sums, table = partial(batch, 3), batch.table(BLOCK)
-        if len(table):
-            _sums_by_sign[(len(table),)](
-                table, *source.arguments, batch.kept, batch.lengths, sums, FEEDBACK=source.feedback, BLOCK=BLOCK, **EXACT
-            )
-        _means[(len(batch.slots),)](
-            totals(batch, sums), batch.lengths, maxima, forms.view(torch.float32), at, MEANS=self.MEANS, **EXACT
-        )
+    def _put_means(self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor) -> None:
+        sums = partial(batch, 3)
+        over(batch, _sums_by_sign, *source.of(batch), sums, FEEDBACK=source.feedback)
+        for_tensors(batch, _means, totals(batch, sums), batch.lengths, maxima, forms.view(torch.float32), at, MEANS=self.MEANS)
 
 
 class OneBit(EfSignSgd):

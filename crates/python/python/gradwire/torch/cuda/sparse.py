@@ -17,7 +17,8 @@ from ._batch import Batch, Slot
 from ._config import Config, rounded
 from ._kernel import Forms, Kernel
 from ._philox import keys
-from ._source import BLOCK, Source
+from ._launch import BLOCK
+from ._source import Source
 from .pairs import add_pairs, fill_pairs
 from .samples import Sampler, count_signs, size
 from .selection import Marks, Values, correct, kept, kth_largest, mark_above, mark_largest, mark_reaching

@@ -15,7 +15,8 @@ from ._batch import Batch, place
 from ._config import Config
 from ._kernel import Dense
 from ._philox import keys, word
-from ._source import BLOCK, EXACT, Source, corrected, keep, largest, replaceable
+from ._launch import for_tensors, over
+from ._source import Source, corrected, keep, largest, replaceable
 from ._sums import partial, totals
 
 
@@ -33,9 +34,7 @@ class _Ternary(Dense):
     def add(
         self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
     ) -> None:
-        table = batch.table(BLOCK, bytes_of)
-        if len(table):
-            _add[(len(table),)](table, forms, at, batch.starts, batch.lengths, out, weight, BLOCK=BLOCK, **EXACT)
+        over(batch, _add, forms, at, batch.starts, batch.lengths, out, weight, units=bytes_of)
 
 
 class ThreeLc(_Ternary):
@@ -48,21 +47,8 @@ class ThreeLc(_Ternary):
     def encode(
         self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
     ) -> None:
-        table = batch.table(BLOCK, bytes_of)
-        _scale[(len(batch.slots),)](maxima, self._sparsity, forms.view(torch.float32), at, **EXACT)
-        if len(table):
-            _three_lc[(len(table),)](
-                table,
-                *source.arguments,
-                batch.kept,
-                batch.lengths,
-                maxima,
-                forms,
-                at,
-                FEEDBACK=source.feedback,
-                BLOCK=BLOCK,
-                **EXACT,
-            )
+        for_tensors(batch, _scale, maxima, self._sparsity, forms.view(torch.float32), at)
+        over(batch, _three_lc, *source.of(batch), maxima, forms, at, units=bytes_of, FEEDBACK=source.feedback)
 
 
 class TernGrad(_Ternary):
@@ -75,36 +61,29 @@ class TernGrad(_Ternary):
     def encode(
         self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
     ) -> None:
-        table, grid = batch.table(BLOCK, bytes_of), (len(batch.slots),)
         if self._clip == 0.0:
-            _scale[grid](maxima, 1.0, forms.view(torch.float32), at, **EXACT)
+            for_tensors(batch, _scale, maxima, 1.0, forms.view(torch.float32), at)
         else:
-            _clipped_scale[grid](maxima, self._limits(batch, source), forms.view(torch.float32), at, **EXACT)
-        if len(table):
-            _terngrad[(len(table),)](
-                table,
-                keys(batch, self.config.seed, step, 0),
-                0,
-                self.config.rank,
-                step,
-                *source.arguments,
-                batch.kept,
-                batch.lengths,
-                maxima,
-                forms,
-                at,
-                FEEDBACK=source.feedback,
-                BLOCK=BLOCK,
-                **EXACT,
-            )
+            for_tensors(batch, _clipped_scale, maxima, self._limits(batch, source), forms.view(torch.float32), at)
+        over(
+            batch,
+            _terngrad,
+            keys(batch, self.config.seed, step, 0),
+            0,
+            self.config.rank,
+            step,
+            *source.of(batch),
+            maxima,
+            forms,
+            at,
+            units=bytes_of,
+            FEEDBACK=source.feedback,
+        )
 
     def _limits(self, batch: Batch, source: Source) -> torch.Tensor:
         """Where each tensor is clipped; 0 where the deviation cannot be distinguished from rounding errors."""
-        sums, table = partial(batch, 2), batch.table(BLOCK)
-        if len(table):
-            _moments[(len(table),)](
-                table, *source.arguments, batch.kept, batch.lengths, sums, FEEDBACK=source.feedback, BLOCK=BLOCK, **EXACT
-            )
+        sums = partial(batch, 2)
+        over(batch, _moments, *source.of(batch), sums, FEEDBACK=source.feedback)
         count = batch.lengths.clamp(min=1).double()
         mean, square = (totals(batch, sums) / count[:, None]).unbind(1)
         variance = square - mean * mean
@@ -127,9 +106,7 @@ def _clipped_scale(maxima, limits, forms, at):
 
 
 @triton.jit
-def _moments(
-    table, values, starts, residual, beta, gamma, kept, lengths, sums, FEEDBACK: tl.constexpr, BLOCK: tl.constexpr
-):
+def _moments(table, values, starts, residual, beta, gamma, kept, lengths, sums, FEEDBACK: tl.constexpr, BLOCK: tl.constexpr):
     """The sum of the elements, and that of their squares."""
     tensor, at = place(table, BLOCK)
     mask = at < tl.load(lengths + tensor)

@@ -17,7 +17,8 @@ from ..._arrays import buffer
 from ._batch import Batch, place
 from ._config import Config
 from ._kernel import Dense
-from ._source import BLOCK, EXACT, Source, corrected, keep, largest, replaceable
+from ._launch import BLOCK, for_tensors, over
+from ._source import Source, corrected, keep, largest, replaceable
 from .levels import invertible
 
 
@@ -47,33 +48,14 @@ class DynamicTree(Dense):
         self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
     ) -> None:
         numbers, limits = self._tables(batch)
-        table = batch.table(BLOCK)
-        _scale[(len(batch.slots),)](maxima, forms.view(torch.float32), at, **EXACT)
-        if len(table):
-            _encode[(len(table),)](
-                table,
-                *source.arguments,
-                batch.kept,
-                batch.lengths,
-                maxima,
-                numbers,
-                limits,
-                forms,
-                at,
-                FEEDBACK=source.feedback,
-                BLOCK=BLOCK,
-                **EXACT,
-            )
+        for_tensors(batch, _scale, maxima, forms.view(torch.float32), at)
+        over(batch, _encode, *source.of(batch), maxima, numbers, limits, forms, at, FEEDBACK=source.feedback)
 
     def add(
         self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
     ) -> None:
         numbers, _ = self._tables(batch)
-        table = batch.table(BLOCK)
-        if len(table):
-            _add[(len(table),)](
-                table, forms, at, batch.starts, batch.lengths, numbers, out, weight, BLOCK=BLOCK, **EXACT
-            )
+        over(batch, _add, forms, at, batch.starts, batch.lengths, numbers, out, weight)
 
     def _tables(self, batch: Batch) -> Tuple[torch.Tensor, torch.Tensor]:
         """The numbers and the limits, on the device."""

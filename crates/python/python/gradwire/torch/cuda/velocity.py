@@ -17,7 +17,8 @@ from ._batch import Batch, place
 from ._config import Config, rounded
 from ._kernel import Forms
 from ._memory import Arrays, Memory
-from ._source import BLOCK, EXACT, Source, feed_back, put_maximum, replaceable
+from ._launch import over
+from ._source import Source, feed_back, put_maximum, replaceable
 from ._sums import partial, totals
 from .pairs import clear_pairs
 
@@ -40,14 +41,9 @@ class Velocity(Memory):
     def source(self, batch: Batch, values: torch.Tensor, arrays: Arrays) -> Tuple[Source, torch.Tensor]:
         source = self._with_residual(arrays["velocity"], batch.kept, arrays)
         found = torch.zeros(len(batch.slots), dtype=torch.int32, device=batch.device)
-        table, gradient = batch.table(BLOCK), (values, batch.starts, self.momentum, self.factors(batch, values))
-        if len(table):
-            _maxima[(len(table),)](
-                table, *gradient, *source.arguments, batch.lengths, found, FEEDBACK=source.feedback, BLOCK=BLOCK, **EXACT
-            )
-            _accelerate[(len(table),)](
-                table, *gradient, arrays["velocity"], batch.kept, batch.lengths, found, BLOCK=BLOCK, **EXACT
-            )
+        gradient = (values, batch.starts, self.momentum, self.factors(batch, values))
+        over(batch, _maxima, *gradient, *source.arguments, batch.lengths, found, FEEDBACK=source.feedback)
+        over(batch, _accelerate, *gradient, arrays["velocity"], batch.kept, batch.lengths, found)
         return source, found
 
     def _value(self, batch: Batch, tensor: int, values: torch.Tensor, arrays: Arrays) -> torch.Tensor:
@@ -87,9 +83,8 @@ class Momentum(Velocity):
 
 def _norms(batch: Batch, values: torch.Tensor) -> torch.Tensor:
     """The norm of each tensor, as float64."""
-    sums, table = partial(batch, 1), batch.table(BLOCK)
-    if len(table):
-        _squares[(len(table),)](table, values, batch.starts, batch.lengths, sums, BLOCK=BLOCK, **EXACT)
+    sums = partial(batch, 1)
+    over(batch, _squares, values, batch.starts, batch.lengths, sums)
     return totals(batch, sums)[:, 0].sqrt()
 
 
