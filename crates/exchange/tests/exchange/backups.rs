@@ -1,10 +1,8 @@
 //! Backup workers: a step does not wait for the last pushes, and late workers catch up.
 
-mod common;
-
 use std::sync::Barrier;
 
-use common::{RATE, Run, bits, gradients};
+use crate::common::{RATE, Run, bits, gradients};
 use gradwire::State;
 
 const STEPS: u64 = 6;

@@ -1,9 +1,7 @@
 //! Compressors outside the registry, with their own memories.
 
-mod common;
-
-use common::custom::{momenta, plain};
-use common::{RATE, Run, exchange, gradients};
+use crate::common::custom::{momenta, plain};
+use crate::common::{RATE, Run, exchange, gradients};
 use gradwire::{Decoder, Encoder, Floats, Spec};
 use gradwire_exchange::{Exchange, Policy, ReducerConfig};
 

@@ -1,8 +1,6 @@
 //! The message lengths, sent positions and residuals that an exchange reports after a step.
 
-mod common;
-
-use common::{RATE, Run, gradients};
+use crate::common::{RATE, Run, gradients};
 use gradwire::{Encoder, Floats};
 use gradwire_exchange::StepInput;
 

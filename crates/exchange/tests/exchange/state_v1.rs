@@ -1,8 +1,6 @@
 //! States that version 1 wrote, with compressors by rule, are restored by tensor name.
 
-mod common;
-
-use common::{Run, bits, saved};
+use crate::common::{Run, bits, saved};
 use gradwire::{State, Tensor};
 use gradwire_exchange::upgrade;
 
@@ -16,7 +14,7 @@ fn run(name: &str) -> Run {
         Tensor::new("t3.weight", &[30]),
         Tensor::new("t4.bias", &[3]),
     ];
-    run.initial = common::initial(&run.tensors);
+    run.initial = crate::common::initial(&run.tensors);
     run.policy.push.later = vec![(1, "topk:ratio=0.1".parse().unwrap())];
     let rules = ["t0.* -> dgc:ratio=0.3", "t1.* -> signum:ef=on", "t2.* -> powersgd:rank=1"];
     run.policy.rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();

@@ -1,8 +1,6 @@
 //! What cannot work is refused at the start, with the reason and the remedy.
 
-mod common;
-
-use common::{Run, Sgd, connected};
+use crate::common::{Run, Sgd, connected};
 use gradwire::Tensor;
 use gradwire_exchange::{
     Operation, Participation, Phase, ReplicatedOptimizer, Role, StepInput, Transport, in_process,

@@ -1,8 +1,6 @@
 //! The ledger counts what the formulas of docs/exchanges.md say.
 
-mod common;
-
-use common::{Run, exchange, zeros};
+use crate::common::{Run, exchange, zeros};
 use gradwire_exchange::{StepInput, Traffic};
 
 /// Bytes before every message.
@@ -21,7 +19,7 @@ fn total(ranks: Vec<Traffic>) -> Traffic {
 
 #[test]
 fn the_worked_example_of_the_documentation_is_measured() {
-    let document = include_str!("../../../docs/exchanges.md");
+    let document = include_str!("../../../../docs/exchanges.md");
     for name in ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=2"] {
         // Two servers need two tensors.
         let sizes: &[usize] = if name == "server:servers=2" { &[12_000, 0] } else { &[12_000] };

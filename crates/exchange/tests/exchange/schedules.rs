@@ -1,9 +1,7 @@
 //! Compressors that change during a run: all ranks change at the same step, residuals are carried over, and a state can be
 //! restored into any stage.
 
-mod common;
-
-use common::{Run, SIZES, bits};
+use crate::common::{Run, SIZES, bits};
 
 const STRATEGIES: [&str; 5] =
     ["all-gather", "scatter-reduce", "sparse-all-reduce", "server", "server:servers=2"];

@@ -1,13 +1,11 @@
 //! An exchange with overlap ends with the same bits as one without, and sends groups before the other gradients are known.
 
-mod common;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use common::{RATE, Run, Sgd, bits, connected, exchange, gradients, specs, suits};
+use crate::common::{RATE, Run, Sgd, bits, connected, exchange, gradients, specs, suits};
 use gradwire::State;
 use gradwire_exchange::{
     DistributedOptimizer, Endpoint, ExchangeError, Header, Operation, Participation, Phase,

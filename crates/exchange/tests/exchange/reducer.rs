@@ -1,8 +1,6 @@
 //! Groups of tensors: averages do not depend on the grouping, and no residual is lost.
 
-mod common;
-
-use common::{adds, connected, exchange, gradients, tensors};
+use crate::common::{adds, connected, exchange, gradients, tensors};
 use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
     ExchangeError, OnNonFinite, Outcome, Policy, Reducer, ReducerConfig, ReducerThread, reshard,

@@ -1,10 +1,8 @@
 //! Averages of tensors that a device compresses. The device of these tests is a host codec behind device forms.
 
-mod common;
-
 use std::ops::Range;
 
-use common::{connected, exchange, gradients, tensors};
+use crate::common::{connected, exchange, gradients, tensors};
 use gradwire::{Decoder, Encoder, Error, Floats, Spec, Tensor};
 use gradwire_exchange::{
     DeviceForms, DeviceGroup, ExchangeError, NonFiniteElement, OnNonFinite, Outcome, Policy,

@@ -1,9 +1,7 @@
 //! Rounds in which workers have different weights, or only some take part.
 
-mod common;
-
-use common::checks::naive;
-use common::{Run, SIZES, bits, exchange, gradients, suits};
+use crate::common::checks::naive;
+use crate::common::{Run, SIZES, bits, exchange, gradients, suits};
 use gradwire::Spec;
 use gradwire_exchange::{ExchangeError, Participation};
 

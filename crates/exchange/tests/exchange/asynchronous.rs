@@ -1,13 +1,11 @@
 //! Asynchronous servers, without a bound on the staleness of workers or with one.
 
-mod common;
-
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
-use common::{RATE, Run, bits, gradients, saved};
+use crate::common::{RATE, Run, bits, gradients, saved};
 use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepInput};
 
 const SIZES: [usize; 4] = [100, 0, 3, 900];

@@ -1,9 +1,7 @@
 //! The law of a parameter server: its parameters are those that a worker holds plus the residual of that worker's pulls;
 //! where no residual is kept, they are the worker's, bit for bit.
 
-mod common;
-
-use common::{Run, bits, saved, specs};
+use crate::common::{Run, bits, saved, specs};
 use gradwire::{Spec, State};
 
 const SIZES: [usize; 4] = [1023, 0, 6, 3000];
@@ -17,7 +15,7 @@ fn saved_floats<'a>(state: &'a State, key: &str) -> Option<&'a [f32]> {
 
 /// Checks the law after every step, where workers pull messages of `spec`.
 fn obeys(name: &str, spec: &Spec) {
-    let mut run = Run::new(common::exchange(name), WORKERS, spec, &SIZES);
+    let mut run = Run::new(crate::common::exchange(name), WORKERS, spec, &SIZES);
     run.momentum = true;
     let steps = run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();

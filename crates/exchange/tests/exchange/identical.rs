@@ -1,9 +1,7 @@
 //! All ranks end with the same bits: every strategy, compressor, world size and tensor size.
 
-mod common;
-
-use common::checks::ends_identical;
-use common::engine::Threads;
+use crate::common::checks::ends_identical;
+use crate::common::engine::Threads;
 
 #[test]
 fn collectives() {

@@ -1,11 +1,9 @@
 //! Without compression every strategy computes the mean, to the bit where its order of operations
 //! is known; with error feedback nothing is lost.
 
-mod common;
-
-use common::checks::{mean_is_naive, mean_of, uncompressed_means_are_naive};
-use common::engine::Threads;
-use common::{RATE, Run, SIZES, bits, gradients, suits, zeros};
+use crate::common::checks::{mean_is_naive, mean_of, uncompressed_means_are_naive};
+use crate::common::engine::Threads;
+use crate::common::{RATE, Run, SIZES, bits, gradients, suits, zeros};
 use gradwire::State;
 use gradwire_exchange::StepInput;
 

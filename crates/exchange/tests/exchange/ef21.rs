@@ -1,10 +1,8 @@
 //! EF21: in every exchange the result is the mean of the estimates that the ranks keep.
 
-mod common;
-
 use std::slice::from_ref;
 
-use common::{Run, bits, connected, exchange, gradients, saved, suits, tensors};
+use crate::common::{Run, bits, connected, exchange, gradients, saved, suits, tensors};
 use gradwire::{Spec, State};
 use gradwire_exchange::{OnNonFinite, Policy, Reducer, ReducerConfig, reshard};
 

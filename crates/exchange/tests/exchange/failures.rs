@@ -1,11 +1,9 @@
 //! When one rank fails, the others stop and name it.
 
-mod common;
-
 use std::sync::Barrier;
 use std::time::Duration;
 
-use common::{RATE, Run, Sgd, exchange, gradients, lossless, threads};
+use crate::common::{RATE, Run, Sgd, exchange, gradients, lossless, threads};
 use gradwire::Error;
 use gradwire_exchange::{DistributedOptimizer, ExchangeError, Optimizer, Role, StepInput, launch};
 

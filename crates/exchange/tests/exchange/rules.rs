@@ -1,8 +1,6 @@
 //! Rules that give some tensors another compressor.
 
-mod common;
-
-use common::{Run, bits, gradients, saved};
+use crate::common::{Run, bits, gradients, saved};
 use gradwire::{Encoder, Floats, Spec, State};
 
 const SIZES: [usize; 4] = [1023, 5000, 900, 3];

@@ -1,8 +1,6 @@
 //! A majority vote: a tie does not depend on the order in which votes are added.
 
-mod common;
-
-use common::{RATE, Run};
+use crate::common::{RATE, Run};
 use gradwire::Spec;
 use gradwire_exchange::StepInput;
 
@@ -15,7 +13,7 @@ fn tied(rank: usize, ranks: usize) -> Vec<f32> {
 /// How far a step with these gradients moves each element, in every worker.
 fn moved(exchange: &str, ranks: usize, gradient: impl Fn(usize) -> Vec<f32> + Sync) -> Vec<f32> {
     let spec: Spec = "signsgd".parse().unwrap();
-    let mut run = Run::new(common::exchange(exchange), ranks, &spec, &[64]);
+    let mut run = Run::new(crate::common::exchange(exchange), ranks, &spec, &[64]);
     run.initial = vec![vec![0.0; 64]];
     let mut results = run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();

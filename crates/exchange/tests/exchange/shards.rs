@@ -1,8 +1,6 @@
 //! Shards: their means, bytes and residuals, and their gathering, beside references that know whole tensors only.
 
-mod common;
-
-use common::{connected, exchange, gradients, specs};
+use crate::common::{connected, exchange, gradients, specs};
 use gradwire::{Decoder, Encoder, Floats, Spec, State, Tensor};
 use gradwire_exchange::{
     ExchangeError, HEADER_BYTES, OnNonFinite, Policy, Reducer, ReducerConfig, reshard,
@@ -233,7 +231,7 @@ fn no_gradient_is_lost_when_the_number_of_ranks_changes() {
             let means: Vec<_> = steps.clone().map(|at| step(reducer, rank, ranks, at)).collect();
             (means, reducer.save_all().unwrap())
         });
-        let mut arrived = common::zeros(&tensors());
+        let mut arrived = crate::common::zeros(&tensors());
         for (rank, (means, _)) in ends.iter().enumerate() {
             for (at, tensor) in tensors().iter().enumerate() {
                 for means in means {

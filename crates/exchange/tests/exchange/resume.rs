@@ -1,8 +1,6 @@
 //! A run that was saved and resumed ends with the same bits as one without interruption.
 
-mod common;
-
-use common::{RATE, Run, bits, custom, exchange, gradients, saved, suits};
+use crate::common::{RATE, Run, bits, custom, exchange, gradients, saved, suits};
 use gradwire::State;
 use gradwire_exchange::{ExchangeError, StepInput};
 

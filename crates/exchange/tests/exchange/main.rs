@@ -1,0 +1,27 @@
+//! The tests of the exchanges. They are one program, because linking takes longer than most of them.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod asynchronous;
+mod backups;
+mod custom;
+mod device;
+mod ef21;
+mod failures;
+mod global_model;
+mod identical;
+mod ledger;
+mod mean;
+mod overlap;
+mod participation;
+mod reducer;
+mod reports;
+mod resume;
+mod rules;
+mod schedules;
+mod setup;
+mod shards;
+mod state_v1;
+mod throttle;
+mod votes;
