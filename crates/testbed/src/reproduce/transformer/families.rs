@@ -152,6 +152,7 @@ pub(super) static FAMILIES: [Family; 11] = [
             "none:every=10",
             "terngrad:code=huffman,every=10",
             "eden:bits=0.5,every=10",
+            "eden:bits=0.25,every=25",
             "eden:every=25",
             "eden:every=50",
             "terngrad:code=huffman,every=100",
@@ -159,7 +160,6 @@ pub(super) static FAMILIES: [Family; 11] = [
         first_seed: &[
             "none:every=30",
             "none:every=50",
-            "eden:bits=0.25,every=25",
             "eden:bits=0.1,every=50",
             "codebook8:every=100",
             "terngrad:every=10",

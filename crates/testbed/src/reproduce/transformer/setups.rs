@@ -41,7 +41,7 @@ pub(crate) const SET_UPS: Study = Study {
             e.steps = 2000;
             e.evaluations = 4;
             e.learning_rate = known(RATE);
-            e.seeds = vec![0];
+            e.seeds = vec![0, 1, 2];
             e.compressors = each_once(SETUPS.iter().flat_map(SetUp::specs));
         })
     }),
@@ -54,8 +54,8 @@ pub(crate) const SET_UPS: Study = Study {
 struct SetUp {
     name: &'static str,
     change: fn(&mut Experiment),
-    /// Names of families, with their compressors.
-    settings: &'static [(&'static str, &'static [&'static str])],
+    /// Names of families, their compressors, and how many of the study's seeds these run with.
+    settings: &'static [(&'static str, &'static [&'static str], usize)],
 }
 
 /// The set-ups; `none` sent as gradients is the first setting of each.
@@ -63,17 +63,21 @@ static SETUPS: [SetUp; 3] = [
     SetUp {
         name: "2 ranks, Muon in place of AdamW",
         change: |e| e.optimizer = known("muon:beta2=0.99"),
-        settings: &[("gradients", &["none"]), (OUTER, &["eden:every=50"])],
+        settings: &[
+            ("gradients", &["none"], MUON_SEEDS),
+            (OUTER, &["eden:every=50"], MUON_SEEDS),
+            (OUTER, &["eden:bits=0.5,every=50"], 1),
+        ],
     },
     SetUp {
         name: "2 ranks, half of the text each",
         change: |e| e.split = known("shards"),
-        settings: &[("gradients", &["none"]), (OUTER, &["eden:every=50"])],
+        settings: &[("gradients", &["none"], 1), (OUTER, &["eden:every=50"], 1)],
     },
     SetUp {
         name: "8 ranks, 3 windows each",
         change: |e| (e.workers, e.batch) = (8, 3),
-        settings: &[("gradients", &["none"]), (OUTER, &["eden:every=50"])],
+        settings: &[("gradients", &["none"], 1), (OUTER, &["eden:every=50"], 1)],
     },
 ];
 
@@ -85,15 +89,16 @@ const OUTER: &str = "local steps, outer Nesterov (0.7, momentum 0.5)";
 
 impl SetUp {
     fn specs(&self) -> impl Iterator<Item = &'static &'static str> {
-        self.settings.iter().flat_map(|(_, specs)| specs.iter())
+        self.settings.iter().flat_map(|(_, specs, _)| specs.iter())
     }
 
     /// Its experiments, by exchange, each with its family.
     fn experiments(&self, base: &Experiment) -> Vec<(&'static Family, Experiment)> {
         let base = base.clone().with(self.change);
-        let of_family = |(name, specs): &(&str, &[&str])| {
+        let of_family = |(name, specs, seeds): &(&str, &[&str], usize)| {
             let family = FAMILIES.iter().find(|family| family.name == *name);
             let family = family.expect("a set-up names families that there are");
+            let base = base.clone().with(|e| e.seeds.truncate(*seeds));
             let experiments = family.experiments(&base, specs).into_iter();
             experiments.map(move |one| (family, one)).collect::<Vec<_>>()
         };
@@ -137,7 +142,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
          each, the text is cut into consecutive parts: ranks read different plays.\n\n\
          Loss: mean cross-entropy of a token of the test text after the last step. Against none: the difference from the \
          run of `none` in the same set-up with the same seed. Bytes: what a worker sent in the run, counted at the \
-         transport.\n\n{}",
+         transport. ±: standard deviation over seeds.\n\n{}",
         run.model,
         run.parameters,
         run.data,
