@@ -8,6 +8,7 @@ from ._config import Config
 from ._kernel import Kernel
 from .bins import AdaComp, LocalSelection
 from .eden import eden
+from .factors import Factored
 from .halves import Bf16, Fp16, Uncompressed
 from .levels import Int8, qsgd
 from .powers import Natural
@@ -41,8 +42,11 @@ KERNELS: Dict[str, Callable[[Config], Optional[Kernel]]] = {
     "strom": strom,
 }
 
+# Methods in rounds of all-reduce.
+ROUNDS: Dict[str, Callable[[Config], Optional[Kernel]]] = {"powersgd": Factored, "gradzip": Factored}
+
 
 def kernel(config: Config) -> Optional[Kernel]:
     """The kernel of a compressor with these parameters; ``None`` if it works on the host only."""
-    make = KERNELS.get(config.id)
+    make = KERNELS.get(config.id) or ROUNDS.get(config.id)
     return make(config) if make is not None else None
