@@ -10,13 +10,18 @@
 //!   and symbols of 1, 2, 4, 8 or 16 bits, from the lowest bit up. Symbols of another width have a byte each.
 //! - **[Pairs]**: positions and values of the elements of a sparse message.
 //!
+//! A method in [rounds](crate::MultiRound) has other forms, [`DeviceRounds`]: the host tells the device what to multiply by, and
+//! all-reduce averages what the device returns.
+//!
 //! The doc comment of each implementation lists the fields.
 
 pub(crate) mod pairs;
+mod rounds;
 
 use gradwire_bits::DecodeError;
 
 pub(crate) use pairs::Pairs;
+pub use rounds::DeviceRounds;
 
 use crate::{Context, Sent, Workspace};
 

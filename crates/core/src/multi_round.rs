@@ -10,6 +10,7 @@ use std::fmt::Debug;
 
 use gradwire_bits::{DecodeError, kernels};
 
+use crate::device::DeviceRounds;
 use crate::{Context, Sent, Workspace};
 
 /// How a round combines the addends of all ranks, element by element.
@@ -98,6 +99,11 @@ pub trait MultiRound: Debug + Send + Sync {
 
     /// As [`Compressor::max_elements`](crate::Compressor::max_elements), for the transcript of a single rank.
     fn max_elements(&self, message_len: usize) -> usize;
+
+    /// The host's part where a device has the gradient; `None` for a method that works on the host only.
+    fn device_rounds(&self) -> Option<&dyn DeviceRounds> {
+        None
+    }
 }
 
 /// The data about a tensor's rounds that all ranks have.
@@ -114,7 +120,7 @@ pub struct RoundContext<'a> {
 /// The state of one rank in a tensor's rounds.
 #[derive(Debug)]
 pub struct RankState<'a> {
-    /// The corrected gradient; in the end, the residual.
+    /// The corrected gradient; in the end, the residual. Empty where a [device](crate::device) has it.
     pub corrected: &'a mut [f32],
     /// The [kept](MultiRound::kept_len) values.
     pub kept: &'a mut [f32],

@@ -322,6 +322,31 @@ impl Codecs {
         Ok(())
     }
 
+    /// Appends what a device needs for its addend in a round of a tensor. See [`Encoder::device_round`].
+    pub(crate) fn device_round(
+        &mut self,
+        tensor: &Tensor,
+        at: (u64, usize),
+        means: &[f32],
+        form: &mut Vec<u8>,
+    ) -> Result<Option<(usize, ReduceOp)>, Error> {
+        self.encoder.device_round(tensor, at, means, form)
+    }
+
+    /// As [`conclude`](Self::conclude), and appends what the device adds.
+    pub(crate) fn device_conclude(
+        &mut self,
+        (index, bytes): (usize, usize),
+        tensor: &Tensor,
+        step: u64,
+        means: &[f32],
+        form: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let sent = self.encoder.device_conclude(tensor, step, means, form)?;
+        self.note((index, 0), sent, bytes);
+        Ok(())
+    }
+
     /// The compressor of a tensor at a step.
     pub(crate) fn spec_at(&self, index: usize, step: u64) -> &Spec {
         let schedule = &self.tensors[index].schedule;

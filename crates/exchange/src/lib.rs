@@ -121,7 +121,7 @@ pub use participation::Participation;
 pub use policy::Policy;
 pub use reducer::{
     DeviceForms, DeviceGroup, GradientSink, NonFiniteElement, OnNonFinite, Outcome, Reducer,
-    ReducerConfig, ReducerThread, fuse,
+    ReducerConfig, ReducerThread, RoundForm, fuse,
 };
 pub use replicated::ReplicatedOptimizer;
 pub use report::StepReport;

@@ -2,15 +2,19 @@
 
 use std::ops::Range;
 
-use gradwire_exchange::{DeviceForms, DeviceGroup, ExchangeError, NonFiniteElement, Result};
+use gradwire_exchange::{
+    DeviceForms, DeviceGroup, ExchangeError, NonFiniteElement, Result, RoundForm,
+};
 use pyo3::prelude::*;
 
 use crate::buffer::Bytes;
 
-/// The methods of the package's object: `forms`, `skip`, `inbox` and `add`.
+/// The methods of the package's object: `forms`, `skip`, `inbox`, `add`, `addends` and `add_means`.
 pub(crate) struct Device {
     object: Py<PyAny>,
     forms: Option<Forms>,
+    /// What `addends` returned.
+    addends: Bytes,
 }
 
 /// What `forms` returned.
@@ -22,7 +26,7 @@ struct Forms {
 
 impl Device {
     pub(crate) fn new(object: Py<PyAny>) -> Self {
-        Self { object, forms: None }
+        Self { object, forms: None, addends: Bytes::new(0, 0) }
     }
 
     fn call<R>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>) -> Result<R> {
@@ -32,6 +36,20 @@ impl Device {
         });
         called.unwrap_or_else(|| Err(ExchangeError::config("the interpreter is ending")))
     }
+
+    /// `inbox(rank, length)` returns the address of free main memory, to which forms are copied.
+    fn give(&self, rank: usize, forms: &[u8]) -> Result<()> {
+        let len = forms.len();
+        let address =
+            self.call(|device| device.call_method1("inbox", (rank, len))?.extract::<usize>())?;
+        Bytes::new(address, len).get_mut().copy_from_slice(forms);
+        Ok(())
+    }
+}
+
+/// The first and the last byte of each form.
+fn pairs(ranges: &[Range<usize>]) -> Vec<(usize, usize)> {
+    ranges.iter().map(|range| (range.start, range.end)).collect()
 }
 
 impl DeviceGroup for Device {
@@ -57,7 +75,7 @@ impl DeviceGroup for Device {
         self.call(|device| device.call_method0("skip").map(drop))
     }
 
-    /// `inbox(rank, length)` returns the address of free main memory; `add(rank, weight, ranges)` adds the forms there.
+    /// `add(rank, weight, ranges)` adds the forms in the inbox.
     fn add(
         &mut self,
         rank: usize,
@@ -65,12 +83,36 @@ impl DeviceGroup for Device {
         forms: &[u8],
         ranges: &[Range<usize>],
     ) -> Result<()> {
-        let len = forms.len();
-        let address =
-            self.call(|device| device.call_method1("inbox", (rank, len))?.extract::<usize>())?;
-        Bytes::new(address, len).get_mut().copy_from_slice(forms);
-        let ranges: Vec<(usize, usize)> =
-            ranges.iter().map(|range| (range.start, range.end)).collect();
-        self.call(|device| device.call_method1("add", (rank, weight, ranges)).map(drop))
+        self.give(rank, forms)?;
+        self.call(|device| device.call_method1("add", (rank, weight, pairs(ranges))).map(drop))
+    }
+
+    /// `addends(round, tensors)` waits for the device, and returns the address of all addends in main memory. `tensors` has,
+    /// for each tensor, `None` or the first and last byte of its form in the inbox and of its addend.
+    fn addends(
+        &mut self,
+        round: usize,
+        forms: &[u8],
+        tensors: &[Option<RoundForm>],
+    ) -> Result<&[u8]> {
+        self.give(0, forms)?;
+        let len = tensors.iter().flatten().last().map_or(0, |last| last.addend.end);
+        let tensors: Vec<_> = tensors
+            .iter()
+            .map(|tensor| {
+                let RoundForm { form, addend } = tensor.as_ref()?;
+                Some((form.start, form.end, addend.start, addend.end))
+            })
+            .collect();
+        let address = self
+            .call(|device| device.call_method1("addends", (round, tensors))?.extract::<usize>())?;
+        self.addends = Bytes::new(address, len);
+        Ok(self.addends.get())
+    }
+
+    /// `add_means(ranges)` adds the forms in the inbox.
+    fn add_means(&mut self, forms: &[u8], ranges: &[Range<usize>]) -> Result<()> {
+        self.give(0, forms)?;
+        self.call(|device| device.call_method1("add_means", (pairs(ranges),)).map(drop))
     }
 }

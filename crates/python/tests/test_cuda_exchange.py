@@ -164,5 +164,5 @@ def refused(rank, size):
 def test_what_has_no_kernel_is_refused_with_the_reason():
     for messages in ranks(2, refused):
         assert "no kernel for 'atomo'" in messages[0]
-        assert "all-gather only" in messages[1]
+        assert "ranks exchange by scatter-reduce" in messages[1]
         assert "'auto', 'host' or 'gpu'" in messages[2]

@@ -55,6 +55,7 @@ COMPILED = [
     "3lc:ef=off",
     "none",
     "fp16:ef=on",
+    "powersgd:rank=2",
     "bf16:ef=on",
     "int8",
     "8bit",

@@ -4,8 +4,9 @@ use gradwire_bits::DecodeError;
 
 use super::kept::Arrays;
 use super::{Encoder, Entry, entry_of};
+use crate::device::DeviceRounds;
 use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
-use crate::specs::check_length;
+use crate::specs::{check_length, check_size};
 use crate::{Context, Error, Input, Residual, Sent, Source, Tensor};
 
 impl Encoder {
@@ -69,12 +70,52 @@ impl Encoder {
         let (rounds, mut state) = self.rank_state(tensor, &context, means)?;
         let round_context =
             RoundContext { context: &context, kept: state.kept, single_rank: false };
-        let expected: usize = (0..).map_while(|at| rounds.addend_len(&round_context, at)).sum();
-        let decoded = match means.len() == expected && means.iter().all(|x| x.is_finite()) {
-            true => rounds.decode_add(means, &round_context, 1.0, state.workspace, out),
-            false => Err(DecodeError::Corrupt("a mean is not finite, or not all are there")),
-        };
-        decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))?;
+        check_means(rounds, means, &round_context)
+            .and_then(|()| rounds.decode_add(means, &round_context, 1.0, state.workspace, out))
+            .map_err(|source| Error::decoding(tensor.name(), rank, source))?;
+        Ok(rounds.settle(&mut state))
+    }
+
+    /// Appends what a device needs to compute this rank's addend of a [round](crate::MultiRound), and returns the addend's
+    /// length and how it is combined with those of the other ranks; `None` after the last round. The device keeps the
+    /// residual. `means` are as for [`contribute`](Self::contribute).
+    ///
+    /// # Errors
+    /// [`Error::NoDeviceForm`] for a method that works on the host only; [`Error::TooLarge`] for a tensor that the
+    /// compressor does not accept; [`Error::State`] if a restored array has another size.
+    pub fn device_round(
+        &mut self,
+        tensor: &Tensor,
+        (step, round): (u64, usize),
+        means: &[f32],
+        form: &mut Vec<u8>,
+    ) -> Result<Option<(usize, ReduceOp)>, Error> {
+        check_size(self.spec_of(tensor.name()), tensor)?;
+        let context = self.context(tensor, step);
+        let (rounds, device, mut state) = self.device_state(tensor, &context, means)?;
+        let Some(len) = rounds.addend_len(&state.round_context(), round) else { return Ok(None) };
+        device.round(round, &mut state, form);
+        Ok(Some((len, rounds.op(round))))
+    }
+
+    /// As [`conclude`](Self::conclude), where a device has the gradient: appends what the device adds to the mean.
+    ///
+    /// # Errors
+    /// Those of `conclude`, and [`Error::NoDeviceForm`]; then `form` is unspecified behind its former end.
+    pub fn device_conclude(
+        &mut self,
+        tensor: &Tensor,
+        step: u64,
+        means: &[f32],
+        form: &mut Vec<u8>,
+    ) -> Result<Sent, Error> {
+        let (context, rank) = (self.context(tensor, step), self.rank);
+        let (rounds, device, mut state) = self.device_state(tensor, &context, means)?;
+        let round_context =
+            RoundContext { context: &context, kept: state.kept, single_rank: false };
+        check_means(rounds, means, &round_context)
+            .and_then(|()| device.transcript(means, &round_context, state.workspace, form))
+            .map_err(|source| Error::decoding(tensor.name(), rank, source))?;
         Ok(rounds.settle(&mut state))
     }
 
@@ -122,4 +163,35 @@ impl Encoder {
         let state = RankState { corrected, kept, means, context, single_rank: false, workspace };
         Ok((rounds, state))
     }
+    /// The method's rounds, its device forms, and this rank's state without the gradient.
+    fn device_state<'a>(
+        &'a mut self,
+        tensor: &Tensor,
+        context: &'a Context<'a>,
+        means: &'a [f32],
+    ) -> Result<(&'a dyn MultiRound, &'a dyn DeviceRounds, RankState<'a>), Error> {
+        let Self { specs, tensors, workspace, .. } = self;
+        let Entry { spec, kept, .. } = entry_of(tensors, tensor.name());
+        let spec = &specs.0[*spec];
+        let compressor = spec.compressor();
+        let (rounds, device) = compressor
+            .rounds()
+            .and_then(|rounds| Some((rounds, rounds.device_rounds()?)))
+            .ok_or_else(|| Error::no_device_form(spec))?;
+        let Arrays { kept, .. } = kept.arrays_of(tensor, None, false, compressor)?;
+        let corrected = &mut [];
+        let state = RankState { corrected, kept, means, context, single_rank: false, workspace };
+        Ok((rounds, device, state))
+    }
+}
+
+/// Refuses a transcript that is not complete or not finite.
+fn check_means(
+    rounds: &dyn MultiRound,
+    means: &[f32],
+    context: &RoundContext<'_>,
+) -> Result<(), DecodeError> {
+    let expected: usize = (0..).map_while(|at| rounds.addend_len(context, at)).sum();
+    let complete = means.len() == expected && means.iter().all(|x| x.is_finite());
+    complete.then_some(()).ok_or(DecodeError::Corrupt("a mean is not finite, or not all are there"))
 }

@@ -10,30 +10,43 @@
 //! A method in rounds takes two phases per round. A round may ask for the largest values in place of the mean, or for sums of
 //! integers, which travel packed. The addends of its first round travel with the messages of the other
 //! tensors; the addends of later rounds follow when all means of the previous round are known.
+//!
+//! Messages and addends come from this process or from a [device](DeviceGroup).
+
+mod device;
+mod host;
 
 use std::ops::Range;
 
 use gradwire::{Element, Error, ReduceOp};
 use gradwire_bits::{DecodeError, expect_len};
 
+use self::device::Device;
+use self::host::Host;
 use super::table_sums::{Integers, Way};
 use super::{Collective, Reduction};
+use crate::reducer::DeviceGroup;
 use crate::report::{timed, worked};
 use crate::{ExchangeError, Operation, Phase, Result, StepReport, Transport, elements};
 
 /// Averages by all-reduce; see the [module](self).
 pub(crate) struct AllReduce {
-    /// All messages and addends of a step, round by round: first this rank's, then their means.
+    rounds: Rounds,
+    host: host::Buffers,
+    device: device::Buffers,
+}
+
+/// The messages and addends of a step, and their means.
+struct Rounds {
+    /// All messages and addends, round by round: first this rank's, then their means.
     buffer: Vec<u8>,
     segments: Vec<Segment>,
     /// The start of each owner's part in the buffer, and the end of the last part, in the round in progress.
     cuts: Vec<usize>,
     /// Each rank's version of the part that this rank owns.
     parts: Vec<Vec<u8>>,
-    message: Vec<u8>,
     /// A part as it is sent, where that is not as it is in the buffer.
     packed: Vec<u8>,
-    addend: Vec<f32>,
     /// The means of one tensor's rounds so far.
     means: Vec<f32>,
     arithmetic: Arithmetic,
@@ -58,25 +71,67 @@ struct Arithmetic {
     bits: Vec<u16>,
 }
 
+impl AllReduce {
+    pub(crate) fn new(ranks: usize) -> Self {
+        Self {
+            rounds: Rounds::new(ranks),
+            host: host::Buffers::default(),
+            device: device::Buffers::default(),
+        }
+    }
+}
+
 impl Collective for AllReduce {
     fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
-        let weights = if step.equal { &[][..] } else { step.weights };
-        step.compress(|step| self.encode(step, values))?;
-        let mut first = 0;
-        for round in 1.. {
-            self.average(step.transport, step.step, first, weights, step.report)?;
-            first = self.segments.len();
-            step.compress(|step| self.contribute(step, round, values))?;
-            if self.segments.len() == first {
-                break;
-            }
-        }
-        values.fill(0.0);
-        for (at, range) in step.group.ranges.iter().enumerate() {
-            step.decompress(|step| self.decode(step, at, &mut values[range.clone()]))?;
-        }
-        Ok(())
+        let Self { rounds, host: buffers, .. } = self;
+        average(step, rounds, &mut Host { values, buffers })
     }
+
+    fn reduce_device(
+        &mut self,
+        step: &mut Reduction<'_>,
+        device: &mut dyn DeviceGroup,
+    ) -> Result<()> {
+        let Self { rounds, device: buffers, .. } = self;
+        average(step, rounds, &mut Device { device, buffers })
+    }
+}
+
+/// Where a group is compressed and its mean is decoded.
+trait Side {
+    /// Adds the messages of all tensors that are not averaged in rounds.
+    fn encode(&mut self, step: &mut Reduction<'_>, rounds: &mut Rounds) -> Result<()>;
+
+    /// Adds the addends of a round, for the tensors that have this round.
+    fn contribute(
+        &mut self,
+        step: &mut Reduction<'_>,
+        round: usize,
+        rounds: &mut Rounds,
+    ) -> Result<()>;
+
+    /// Decodes the means of all tensors.
+    fn decode(&mut self, step: &mut Reduction<'_>, rounds: &mut Rounds) -> Result<()>;
+}
+
+fn average(step: &mut Reduction<'_>, rounds: &mut Rounds, side: &mut dyn Side) -> Result<()> {
+    let weights = if step.equal { &[][..] } else { step.weights };
+    rounds.buffer.clear();
+    rounds.segments.clear();
+    step.compress(|step| {
+        side.encode(step, rounds)?;
+        side.contribute(step, 0, rounds)
+    })?;
+    let mut first = 0;
+    for round in 1.. {
+        rounds.average(step.transport, step.step, first, weights, step.report)?;
+        first = rounds.segments.len();
+        step.compress(|step| side.contribute(step, round, rounds))?;
+        if rounds.segments.len() == first {
+            break;
+        }
+    }
+    step.decompress(|step| side.decode(step, rounds))
 }
 
 /// Replaces `values`, one flat buffer per tensor, by their exact mean over all ranks: the same bits on every rank.
@@ -96,7 +151,7 @@ pub(crate) fn exact_mean(
             return Err(Error::NonFinite { tensor, index, value }.into());
         }
     }
-    let mut all = AllReduce::new(transport.size());
+    let mut all = Rounds::new(transport.size());
     values.iter().for_each(|values| elements::narrow_onto(values, &mut all.buffer));
     let (end, element) = (all.buffer.len(), Element::F32);
     all.segments.push(Segment { tensor: 0, start: 0, end, element, op: ReduceOp::Mean });
@@ -111,58 +166,32 @@ pub(crate) fn exact_mean(
     Ok(())
 }
 
-impl AllReduce {
-    pub(crate) fn new(ranks: usize) -> Self {
+impl Rounds {
+    fn new(ranks: usize) -> Self {
         Self {
             buffer: Vec::new(),
             segments: Vec::new(),
             cuts: Vec::new(),
             parts: vec![Vec::new(); ranks],
-            message: Vec::new(),
             packed: Vec::new(),
-            addend: Vec::new(),
             means: Vec::new(),
             arithmetic: Arithmetic::default(),
         }
     }
 
-    /// Fills the buffer with the messages of all tensors, or their first addends.
-    fn encode(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<()> {
-        self.buffer.clear();
-        self.segments.clear();
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
-            if step.codecs.has_rounds(tensor) {
-                continue;
-            }
-            step.encode(at, values, &mut self.message)?;
-            let element = step.codecs.linear(tensor).expect("the setup refuses other compressors");
-            let start = self.buffer.len();
-            self.buffer.extend_from_slice(&self.message);
-            let (end, op) = (self.buffer.len(), ReduceOp::Mean);
-            self.segments.push(Segment { tensor: at, start, end, element, op });
-        }
-        self.contribute(step, 0, values)
+    /// Adds a tensor's message, or its addend of a round.
+    fn push(&mut self, tensor: usize, element: Element, op: ReduceOp, bytes: &[u8]) {
+        let start = self.buffer.len();
+        self.buffer.extend_from_slice(bytes);
+        let end = self.buffer.len();
+        self.segments.push(Segment { tensor, start, end, element, op });
     }
 
-    /// Appends the addends of a round to the buffer, for the tensors that have this round.
-    fn contribute(&mut self, step: &mut Reduction<'_>, round: usize, values: &[f32]) -> Result<()> {
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
-            if !step.codecs.has_rounds(tensor) {
-                continue;
-            }
-            self.collect(at);
-            let gradient = gradwire::Floats::F32(&values[step.group.ranges[at].clone()]);
-            let (Self { means, addend, .. }, when) = (&mut *self, (step.step, round));
-            if let Some(op) =
-                step.codecs.contribute(tensor, when, gradient.into(), means, addend)?
-            {
-                let start = self.buffer.len();
-                elements::narrow_onto(&self.addend, &mut self.buffer);
-                let (end, element) = (self.buffer.len(), Element::F32);
-                self.segments.push(Segment { tensor: at, start, end, element, op });
-            }
-        }
-        Ok(())
+    /// The mean of a tensor's messages.
+    fn message(&self, tensor: usize) -> &[u8] {
+        let segment = self.segments.iter().find(|segment| segment.tensor == tensor);
+        let segment = segment.expect("every tensor was encoded");
+        &self.buffer[segment.start..segment.end]
     }
 
     /// Bytes of this rank's addends of a tensor.
@@ -256,22 +285,6 @@ impl AllReduce {
             self.buffer[bytes].copy_from_slice(part);
         }
         Ok(())
-    }
-
-    /// Adds the mean of one tensor to `mean`.
-    fn decode(&mut self, step: &mut Reduction<'_>, at: usize, mean: &mut [f32]) -> Result<()> {
-        let (tensor, index) = (&step.group.tensors[at], step.group.indices[at]);
-        if step.codecs.has_rounds(tensor) {
-            self.collect(at);
-            let bytes = self.addend_bytes(at);
-            let mean = step.codecs.conclude((index, bytes), tensor, step.step, &self.means, mean);
-            return Ok(mean?);
-        }
-        let segment = self.segments.iter().find(|segment| segment.tensor == at);
-        let segment = segment.expect("every tensor was encoded");
-        let message = &self.buffer[segment.start..segment.end];
-        // A mean has no single sender; a linear message does not depend on its sender.
-        Ok(step.codecs.decode_add(tensor, (step.step, 0), message, 1.0, mean)?)
     }
 }
 

@@ -47,7 +47,9 @@ pub(crate) trait Collective: Send {
         _step: &mut Reduction<'_>,
         _device: &mut dyn DeviceGroup,
     ) -> Result<()> {
-        refuse("a device compresses for all-gather only; use all-gather, or compress on the host")
+        refuse(
+            "a device compresses for all-gather and all-reduce; use one of them, or compress on the host",
+        )
     }
 }
 

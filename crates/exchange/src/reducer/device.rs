@@ -8,9 +8,12 @@ use crate::{ExchangeError, Result};
 
 /// A group of tensors on a device, such as a GPU, which computes and adds [device forms](gradwire::device) of messages.
 ///
-/// The device keeps the residuals. Every rank calls the methods in the order in which they are listed.
+/// The device keeps the residuals, and the reducer what is [kept](gradwire::MultiRound::kept_len) by methods in rounds. In a
+/// step it is asked for its forms first. With all-gather [`add`](Self::add) follows for each rank; with all-reduce
+/// [`addends`](Self::addends) for each round, and then [`add_means`](Self::add_means).
 pub trait DeviceGroup {
-    /// This rank's device form of each tensor, in the order of the group, once the device has computed them.
+    /// This rank's device form of each tensor, in the order of the group, once the device has computed them. A tensor that
+    /// all-reduce averages in [rounds](gradwire::MultiRound) has no bytes here.
     ///
     /// # Errors
     /// Any; the exchange ends.
@@ -34,6 +37,35 @@ pub trait DeviceGroup {
         forms: &[u8],
         ranges: &[Range<usize>],
     ) -> Result<()>;
+
+    /// This rank's addends of a round, as little-endian `f32`, once the device has computed them. `forms` has what the host
+    /// computed for them, and `tensors`, for each tensor that has this round, where both are. Called once for each round, in
+    /// order, if any tensor has it.
+    ///
+    /// # Errors
+    /// Any; the exchange ends.
+    fn addends(
+        &mut self,
+        round: usize,
+        forms: &[u8],
+        tensors: &[Option<RoundForm>],
+    ) -> Result<&[u8]>;
+
+    /// Adds means of messages and of rounds to the means, which are zeros before. `ranges` has the bytes of each tensor's
+    /// form. Called once, last.
+    ///
+    /// # Errors
+    /// Any; the exchange ends.
+    fn add_means(&mut self, forms: &[u8], ranges: &[Range<usize>]) -> Result<()>;
+}
+
+/// Where a tensor's part of a round is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoundForm {
+    /// The bytes of what the host computed, in the forms. They start at a multiple of four.
+    pub form: Range<usize>,
+    /// The bytes of the addend, in what the device returns. Addends follow each other without gaps.
+    pub addend: Range<usize>,
 }
 
 /// What a device computed of a group's tensors.
@@ -60,8 +92,10 @@ pub struct NonFiniteElement {
 
 impl Reducer {
     /// Averages a group that a device compresses, as [`average`](Self::average) does. Messages have the same layout as those
-    /// of the host, so some ranks may use devices and others not. Only for all-gather, and compressors with a
-    /// [device form](gradwire::Compressor::device_form).
+    /// of the host, so some ranks may use devices and others not. For all-gather with compressors that have a
+    /// [device form](gradwire::Compressor::device_form), and for all-reduce with methods in rounds that have
+    /// [theirs](gradwire::MultiRound::device_rounds), and linear compressors whose residual does not depend on the message
+    /// that comes back.
     ///
     /// # Errors
     /// As for [`average`](Self::average).

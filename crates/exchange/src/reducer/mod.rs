@@ -22,7 +22,7 @@ use gradwire::{Kept, Spec, Tensor};
 
 pub(crate) use config::check_by_groups;
 pub use config::{OnNonFinite, Outcome, ReducerConfig};
-pub use device::{DeviceForms, DeviceGroup, NonFiniteElement};
+pub use device::{DeviceForms, DeviceGroup, NonFiniteElement, RoundForm};
 pub(crate) use group::check as check_groups;
 pub use group::fuse;
 pub(crate) use pipeline::{Bucket, Pipeline};

@@ -1,12 +1,14 @@
 //! Averages of tensors that a device compresses. The device of these tests is a host codec behind device forms.
 
+mod rounds;
+
 use std::ops::Range;
 
 use crate::common::{connected, exchange, gradients, tensors};
 use gradwire::{Decoder, Encoder, Error, Floats, Spec, Tensor};
 use gradwire_exchange::{
     DeviceForms, DeviceGroup, ExchangeError, NonFiniteElement, OnNonFinite, Outcome, Policy,
-    Reducer, ReducerConfig, Result,
+    Reducer, ReducerConfig, Result, RoundForm,
 };
 
 const SIZES: [usize; 3] = [300, 7, 9000];
@@ -88,6 +90,14 @@ impl DeviceGroup for Device<'_> {
         }
         Ok(())
     }
+
+    fn addends(&mut self, _: usize, _: &[u8], _: &[Option<RoundForm>]) -> Result<&[u8]> {
+        unreachable!("no compressor here has rounds")
+    }
+
+    fn add_means(&mut self, forms: &[u8], ranges: &[Range<usize>]) -> Result<()> {
+        self.add(0, 1.0, forms, ranges)
+    }
 }
 
 /// The means of some steps, on a device or on the host, and the bytes of this rank's messages.
@@ -138,10 +148,12 @@ fn device_of<'a>(
 
 #[test]
 fn a_device_gets_the_means_and_sends_the_bytes_of_the_host() {
-    for text in ["3lc", "topk:ratio=0.05", "eden", "sbc", "adacomp", "qsgd:s=7,code=huffman"] {
+    let gathered = ["3lc", "topk:ratio=0.05", "eden", "sbc", "adacomp", "qsgd:s=7,code=huffman"];
+    let gathered = gathered.map(|text| (text, "all-gather"));
+    for (text, exchange) in gathered.into_iter().chain([("fp16", "all-reduce")]) {
         let of = |on_device: [bool; 3]| {
             connected(3, |rank, transport| {
-                let model = model(text, "all-gather", OnNonFinite::Refuse);
+                let model = model(text, exchange, OnNonFinite::Refuse);
                 let mut reducer = Reducer::new(Box::new(transport), model).unwrap();
                 run(&mut reducer, rank, 3, on_device[rank])
             })
@@ -196,5 +208,5 @@ fn other_exchanges_are_refused_with_the_remedy() {
         reducer.average_device(group, 0, &mut device).unwrap_err().to_string()
     });
     // The first rank's error ends the exchange, and the other may notice that.
-    assert!(errors.iter().any(|error| error.contains("all-gather only")), "{errors:?}");
+    assert!(errors.iter().any(|error| error.contains("all-gather and all-reduce")), "{errors:?}");
 }

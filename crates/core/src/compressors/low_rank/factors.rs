@@ -10,6 +10,7 @@ use std::fmt::Debug;
 
 use gradwire_bits::{DecodeError, kernels};
 
+use crate::device::DeviceRounds;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::matrix::{abs_max, dimensions, tiles_of_product, times, transposed_times};
 use crate::{Context, Sent, Workspace};
@@ -51,7 +52,7 @@ impl Factors {
     }
 
     /// The largest absolute value in a second factor for which no sum of its products with `p` overflows.
-    fn largest_second(&self, p: &[f32]) -> f32 {
+    pub(super) fn largest_second(&self, p: &[f32]) -> f32 {
         f32::MAX / 2.0 / self.rank as f32 / abs_max(p).max(1.0)
     }
 
@@ -113,13 +114,57 @@ pub(super) trait Alternation: Debug + Send + Sync {
 
     /// Scales `Q` for the next step.
     fn normalise(&self, q: &mut [f32], columns: usize);
+
+    /// Leaves the factor that multiplies `C` in the buffers.
+    fn prepare_first(
+        &self,
+        factors: &Factors,
+        kept: &mut [f32],
+        context: &Context<'_>,
+        Buffers { operand, .. }: &mut Buffers,
+    ) {
+        let columns = factors.dimensions[1];
+        revive(kept, columns, context);
+        copy(kept, operand);
+        self.before_first(operand, columns);
+    }
+
+    /// Leaves `P` and the factor that multiplies `Cᵀ` in the buffers.
+    fn prepare_second(
+        &self,
+        factors: &Factors,
+        means: &[f32],
+        Buffers { p, operand }: &mut Buffers,
+    ) {
+        let rows = factors.dimensions[0];
+        copy(&means[..factors.first()], p);
+        self.after_first(p, rows);
+        copy(p, operand);
+        self.before_second(operand, rows);
+    }
+
+    /// `P` and `Q` of a transcript, whose product does not overflow.
+    fn checked<'a>(
+        &self,
+        factors: &Factors,
+        means: &'a [f32],
+        Buffers { p, .. }: &'a mut Buffers,
+    ) -> Result<(&'a [f32], &'a [f32]), DecodeError> {
+        let (first, q) = factors.split(means);
+        p.clear();
+        p.try_reserve(first.len())?;
+        p.extend_from_slice(first);
+        self.after_first(p, factors.dimensions[0]);
+        factors.check(p, q)?;
+        Ok((p, q))
+    }
 }
 
 /// `P`, and a factor to multiply by.
 #[derive(Debug, Default)]
-struct Buffers {
-    p: Vec<f32>,
-    operand: Vec<f32>,
+pub(super) struct Buffers {
+    pub(super) p: Vec<f32>,
+    pub(super) operand: Vec<f32>,
 }
 
 fn copy(from: &[f32], to: &mut Vec<f32>) {
@@ -150,23 +195,18 @@ impl<M: Alternation> MultiRound for M {
             return multi_round::contribute_raw(state, addend);
         };
         let (Factors { dimensions, rank }, start) = (factors, addend.len());
-        let [rows, columns] = dimensions;
-        let Buffers { p, operand } = state.workspace.own();
+        let buffers: &mut Buffers = state.workspace.own();
         if round == 0 {
-            revive(state.kept, columns, state.context);
-            copy(state.kept, operand);
-            self.before_first(operand, columns);
-            times(state.corrected, dimensions, operand, rank, addend);
-            return multi_round::zero_beyond(f32::MAX, &mut addend[start..]);
+            self.prepare_first(&factors, state.kept, state.context, buffers);
+            times(state.corrected, dimensions, &buffers.operand, rank, addend);
+            multi_round::zero_beyond(f32::MAX, &mut addend[start..]);
+        } else {
+            self.prepare_second(&factors, state.means, buffers);
+            transposed_times(state.corrected, dimensions, &buffers.operand, rank, addend);
+            let q = &mut addend[start..];
+            factors.keep_in_range(&buffers.p, q);
+            factors.subtract(&buffers.p, q, state.corrected);
         }
-        copy(&state.means[..factors.first()], p);
-        self.after_first(p, rows);
-        copy(p, operand);
-        self.before_second(operand, rows);
-        transposed_times(state.corrected, dimensions, operand, rank, addend);
-        let q = &mut addend[start..];
-        factors.keep_in_range(p, q);
-        factors.subtract(p, q, state.corrected);
     }
 
     fn settle(&self, state: &mut RankState<'_>) -> Sent {
@@ -188,18 +228,16 @@ impl<M: Alternation> MultiRound for M {
         let Some(factors) = Factors::of(context.context.shape, self.rank()) else {
             return multi_round::add_raw(means, weight, out);
         };
-        let (first, q) = factors.split(means);
-        let Buffers { p, .. } = workspace.own();
-        p.clear();
-        p.try_reserve(first.len())?;
-        p.extend_from_slice(first);
-        self.after_first(p, factors.dimensions[0]);
-        factors.check(p, q)?;
+        let (p, q) = self.checked(&factors, means, workspace.own())?;
         factors.add(p, q, weight, out);
         Ok(())
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
         max_elements(self.rank(), message_len)
+    }
+
+    fn device_rounds(&self) -> Option<&dyn DeviceRounds> {
+        Some(self)
     }
 }

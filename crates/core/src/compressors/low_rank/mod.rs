@@ -5,6 +5,7 @@
 
 pub mod acp_sgd;
 pub mod atomo;
+mod device;
 mod factors;
 pub mod gradiveq;
 pub mod gradzip;

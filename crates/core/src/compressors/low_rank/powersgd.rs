@@ -65,8 +65,8 @@ impl Alternation for PowerSgd {
 
 #[cfg(test)]
 mod tests {
-    use crate::Floats;
     use crate::compressors::testing::{Sender, f32s};
+    use crate::{Floats, ReduceOp};
 
     /// Message, decoded message and residual of a matrix.
     fn play(spec: &str, shape: &[usize], gradient: &[f32]) -> (usize, Vec<f32>, Vec<f32>) {
@@ -198,5 +198,34 @@ mod tests {
             assert_eq!(out, decoded);
             assert_eq!(encoder.residual("t").unwrap(), left[rank]);
         }
+    }
+    #[test]
+    fn a_device_is_given_the_factors() {
+        let start = [1.0, 0.0, 0.0];
+        let sender = Sender::starting_from("powersgd:rank=1", &[2, 3], &start);
+        let Sender { mut encoder, tensor } = sender;
+        // As of the two ranks above. No number of P is beyond 1.
+        let means = [3.0, 4.0, 5.0, 10.0, 2.5];
+        let first = vec![f32::MAX, 1.0, 0.0, 0.0];
+        let second = vec![f32::MAX / 2.0, 0.6, 0.8];
+        for (round, known, len, expected) in [(0, 0, 2, first), (1, 2, 3, second)] {
+            let mut form = Vec::new();
+            let asked = encoder.device_round(&tensor, (7, round), &means[..known], &mut form);
+            assert_eq!(asked.unwrap(), Some((len, ReduceOp::Mean)));
+            assert_eq!(f32s(&form), expected);
+        }
+        let mut form = Vec::new();
+        assert_eq!(encoder.device_round(&tensor, (7, 2), &means, &mut form).unwrap(), None);
+        let mut infinite = means;
+        infinite[4] = f32::INFINITY;
+        for wrong in [&means[..4], &infinite] {
+            assert!(encoder.device_conclude(&tensor, 7, wrong, &mut Vec::new()).is_err());
+        }
+        encoder.device_conclude(&tensor, 7, &means, &mut form).unwrap();
+        assert_eq!(f32s(&form), [0.6, 0.8, 5.0, 10.0, 2.5]);
+        assert!(encoder.residual("t").is_none(), "the device has the residual");
+        // The next step starts from Q of norm 1.
+        let kept = Sender { encoder, tensor }.kept();
+        close(&kept, &[10.0 / 525f32.sqrt(), 20.0 / 525f32.sqrt(), 5.0 / 525f32.sqrt()], 1e-6);
     }
 }

@@ -16,7 +16,9 @@ from ._batch import Batch, Slot
 from ._config import Config
 from ._kernel import Forms, Kernel
 from ._memory import Arrays, Memory
+from ._rounds import Round, Rounds
 from ._source import Source
+from .halves import Uncompressed
 from .kernels import kernel
 from .memories import memory
 
@@ -25,13 +27,28 @@ Ranges = List[Tuple[int, int]]
 
 def reason_against(reducer: _core.Reducer) -> Optional[str]:
     """Why the compressors of a reducer cannot run on a device; ``None`` if they can."""
-    if reducer.exchange != "all-gather":
-        return f"ranks exchange by {reducer.exchange}, and kernels work with all-gather only"
+    exchange, rounds = reducer.exchange, False
+    if exchange not in ("all-gather", "all-reduce"):
+        return f"ranks exchange by {exchange}, and kernels work with all-gather, or for methods in rounds all-reduce"
     for step, _ in reducer.stages:
         for spec in sorted(set(reducer.specs(step))):
-            if kernel(Config.of(spec)) is None:
+            made = kernel(Config.of(spec))
+            if made is None:
                 return f"there is no kernel for '{spec}'"
+            rounds |= isinstance(made, Rounds)
+            if not _works(made, exchange):
+                return f"the kernel for '{spec}' does not work with {exchange}"
+    if exchange == "all-reduce" and not rounds:
+        return "ranks exchange by all-reduce, and no compressor is a method in rounds"
     return None
+
+
+def _works(made: Kernel, exchange: str) -> bool:
+    """Whether an exchange can use a kernel. Messages that all-reduce averages do not come back, so what they leave out must
+    be known without them."""
+    if exchange == "all-gather":
+        return not isinstance(made, Rounds)
+    return isinstance(made, (Rounds, Uncompressed))
 
 
 def reason_against_device(device: torch.device) -> Optional[str]:
@@ -195,7 +212,7 @@ class Part:
 
 class Bucket:
     """One bucket: what ``gradwire_exchange::DeviceGroup`` asks of a device. ``start`` is called by the hook; the reducer's
-    thread calls ``forms``, ``skip``, ``inbox``, ``add`` and ``done``."""
+    thread calls ``forms``, ``skip``, ``inbox``, ``add``, ``addends``, ``add_means`` and ``done``."""
 
     def __init__(self, owner: Device, slots: List[Slot], specs: List[str]) -> None:
         self._owner = owner
@@ -209,6 +226,7 @@ class Bucket:
             self._parts.append(Part(made, _memory(config), Batch([slots[at] for at in places], owner.device), places))
         self._out = Pinned(owner.device)
         self._in: Dict[int, Pinned] = {}
+        self._addends = Pinned(owner.device)
         self._tensor = torch.empty(0)
         self._values = torch.empty(0)
         # The sums so far; ``None`` before the first message.
@@ -306,6 +324,40 @@ class Bucket:
                     part.kernel.settle(part.batch, Forms(forms, own), at, part.source)
                     part.memory.settle(part.batch, Forms(forms, own), at, part.arrays)
                 part.kernel.add(part.batch, forms, at, self._means, weight, self.step, rank)
+
+    def addends(self, number: int, places: List[Optional[Tuple[int, int, int, int]]]) -> int:
+        """Computes the addends of a round, whose forms are in the inbox, and waits for them; returns their address."""
+        owner = self._owner
+        with owner.up.entered():
+            forms = self._received.to(owner.device, non_blocking=True).view(torch.float32)
+            length = max(one[3] for one in places if one is not None)
+            addends = torch.empty(length // 4, dtype=torch.float32, device=owner.device)
+            rounds = []
+            for part in self._parts:
+                if isinstance(part.kernel, Rounds) and part.source is not None:
+                    round = Round(number, forms, addends, [places[place] for place in part.places])
+                    part.kernel.contribute(part.batch, part.source, round)
+                    rounds.append((part.kernel, part.batch, part.source, round))
+            host = self._addends.of(length)
+            host.copy_(addends.view(torch.uint8), non_blocking=True)
+            computed = owner.up.mark()
+            # The other ranks need not wait for this.
+            for made, batch, source, round in rounds:
+                made.take_out(batch, source, round)
+        computed()
+        return host.data_ptr()
+
+    def add_means(self, ranges: Ranges) -> None:
+        """Adds the means of messages and rounds, whose forms are in the inbox."""
+        owner = self._owner
+        owner.down.after(owner.up)
+        with owner.down.entered():
+            self._means = self._zeros()
+            forms = self._received.to(owner.device, non_blocking=True)
+            for part in self._parts:
+                at = part.batch.vector([ranges[place][0] for place in part.places])
+                # A mean has no single sender.
+                part.kernel.add(part.batch, forms, at, self._means, 1.0, self.step, 0)
 
     def _zeros(self) -> torch.Tensor:
         """The means before the first message. The values are not needed any more, and means of float32 take their place."""

@@ -9,8 +9,10 @@ from ._kernel import Kernel
 from .bins import AdaComp, LocalSelection
 from .dgc import Dgc
 from .eden import eden
+from .factors import Factored
 from .halves import Bf16, Fp16, Uncompressed
 from .levels import Int8, qsgd
+from ._memory import Memory
 from .memories import memory
 from .powers import Natural
 from .signs import EfSignSgd, OneBit, SignSgd
@@ -46,8 +48,15 @@ KERNELS: Dict[str, Callable[[Config], Optional[Kernel]]] = {
     "sgc": Dgc,
 }
 
+# Methods in rounds of all-reduce.
+ROUNDS: Dict[str, Callable[[Config], Optional[Kernel]]] = {"powersgd": Factored, "gradzip": Factored}
+
 
 def kernel(config: Config) -> Optional[Kernel]:
     """The kernel of a compressor with these parameters; ``None`` if it works on the host only."""
+    kept = memory(config)
+    if config.id in ROUNDS:
+        # Their residual is what the factors of all rounds leave out, so a memory of another kind needs the host.
+        return ROUNDS[config.id](config) if type(kept) is Memory else None
     make = KERNELS.get(config.id)
-    return make(config) if make is not None and memory(config) is not None else None
+    return make(config) if make is not None and kept is not None else None

@@ -1,0 +1,55 @@
+//! Device forms of methods with two thin factors: the device multiplies by factors, the host makes them.
+//!
+//! - **A round**: the largest absolute value of an addend, beyond which, or with NaN, the addend is all zeros; then, in the
+//!   first round, the factor that multiplies `C`. In the second round `P` and, where it is not `P` that multiplies `Cᵀ`, the
+//!   factor that does. After the second addend, `Q`, the device subtracts `P·Qᵀ` from `C`.
+//! - **A transcript**: `P` and `Q`, of which the device adds `P·Qᵀ`. To have the same bits on all ranks, it adds the products
+//!   in order of the columns, each product and each sum rounded.
+//! - **A tensor that is sent uncompressed**: nothing; the addend is `C`, and zeros are left. Then its mean.
+//!
+//! Numbers are `f32`, factors are stored column by column.
+
+use gradwire_bits::DecodeError;
+
+use super::factors::{Alternation, Buffers, Factors};
+use crate::Workspace;
+use crate::device::DeviceRounds;
+use crate::multi_round::{RankState, RoundContext};
+use crate::wire::fields::{put_f32, put_f32s};
+
+impl<M: Alternation> DeviceRounds for M {
+    fn round(&self, round: usize, state: &mut RankState<'_>, form: &mut Vec<u8>) {
+        let Some(factors) = Factors::of(state.context.shape, self.rank()) else { return };
+        let buffers: &mut Buffers = state.workspace.own();
+        if round == 0 {
+            self.prepare_first(&factors, state.kept, state.context, buffers);
+            put_f32(f32::MAX, form);
+            put_f32s(&buffers.operand, form);
+        } else {
+            self.prepare_second(&factors, state.means, buffers);
+            put_f32(factors.largest_second(&buffers.p), form);
+            put_f32s(&buffers.p, form);
+            if buffers.operand != buffers.p {
+                put_f32s(&buffers.operand, form);
+            }
+        }
+    }
+
+    fn transcript(
+        &self,
+        means: &[f32],
+        context: &RoundContext<'_>,
+        workspace: &mut Workspace,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        form.try_reserve(4 * means.len())?;
+        let Some(factors) = Factors::of(context.context.shape, self.rank()) else {
+            put_f32s(means, form);
+            return Ok(());
+        };
+        let (p, q) = self.checked(&factors, means, workspace.own())?;
+        put_f32s(p, form);
+        put_f32s(q, form);
+        Ok(())
+    }
+}

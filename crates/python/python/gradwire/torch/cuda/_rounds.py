@@ -1,0 +1,69 @@
+"""Methods in rounds of all-reduce: the host makes what all ranks compute alike, the device what needs the gradient.
+
+See ``gradwire::device::DeviceRounds``. Between the rounds of a step the residual is the corrected gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, List, Optional, Tuple
+
+import torch
+import triton
+import triton.language as tl
+
+from ._batch import Batch, Slot, place
+from ._kernel import Forms, Kernel
+from ._launch import over
+from ._source import Source, corrected, keep, replaceable
+
+
+@dataclass
+class Round:
+    """One round of a batch."""
+
+    number: int
+    # What the host made, and room for the addends: float32 on the device, for all tensors.
+    forms: torch.Tensor
+    addends: torch.Tensor
+    # For each tensor the first and last byte of its form and of its addend; ``None`` if it does not have this round.
+    places: List[Optional[Tuple[int, int, int, int]]]
+
+    def form(self, tensor: int) -> torch.Tensor:
+        start, end, _, _ = self.places[tensor] or (0, 0, 0, 0)
+        return self.forms[start // 4 : end // 4]
+
+    def addend(self, tensor: int) -> torch.Tensor:
+        _, _, start, end = self.places[tensor] or (0, 0, 0, 0)
+        return self.addends[start // 4 : end // 4]
+
+
+class Rounds(Kernel):
+    """A method in rounds. ``add`` takes the forms of transcripts; there are no messages, and so no forms of them."""
+
+    def start(self, batch: Batch, source: Source, maxima: torch.Tensor, step: int) -> Callable[[], Forms]:
+        if source.feedback:
+            over(batch, _correct, *source.of(batch), maxima, FEEDBACK=True)
+        return lambda: Forms.empty([0] * len(batch.slots), batch.device)
+
+    def values(self, source: Source, slot: Slot) -> torch.Tensor:
+        """The corrected gradient of a tensor, as float32."""
+        if source.residual is not None:
+            return source.residual[slot.kept : slot.kept + slot.elements]
+        return source.values[slot.start : slot.start + slot.elements].float()
+
+    def contribute(self, batch: Batch, source: Source, round: Round) -> None:
+        """Computes the addends of the tensors that have this round."""
+        raise NotImplementedError
+
+    def take_out(self, batch: Batch, source: Source, round: Round) -> None:
+        """Takes what the addends of a round carry out of the residual, once they have been computed."""
+        raise NotImplementedError
+
+
+@triton.jit
+def _correct(table, values, starts, residual, beta, gamma, kept, lengths, maxima, FEEDBACK: tl.constexpr, BLOCK: tl.constexpr):
+    tensor, at = place(table, BLOCK)
+    mask = at < replaceable(maxima, tensor, tl.load(lengths + tensor))
+    value = corrected(values, starts, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK)
+    keep(residual, kept, tensor, at, mask, value, FEEDBACK)

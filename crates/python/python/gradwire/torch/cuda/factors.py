@@ -1,0 +1,154 @@
+"""``powersgd`` and ``gradzip``: two thin factors of a matrix.
+
+The gradient ``C``, rows × columns, stays on the device; the host averages and orthonormalises factors, rank × (rows +
+columns) numbers. Products of ``C`` are those of PyTorch, as a rank's own addends may be rounded in any order. The product
+of the averaged factors must have the same bits on all ranks, so its terms are added in the host's order, rounded one by one.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import List, Sequence, Tuple
+
+import torch
+import triton
+import triton.language as tl
+
+from ._batch import Batch, Slot, place
+from ._launch import over
+from ._rounds import Round, Rounds
+from ._source import Source
+
+
+class Factored(Rounds):
+    """Both methods: what differs is in the factors that the host makes."""
+
+    def dimensions(self, slot: Slot) -> Tuple[int, int]:
+        """Rows and columns of a tensor that has factors, as on the host; zeros for one that is sent uncompressed."""
+        if len(slot.shape) < 2 or slot.elements == 0:
+            return 0, 0
+        rows, columns = slot.shape[0], prod(slot.shape[1:])
+        smaller = (rows + columns) * self.config.whole("rank") < rows * columns
+        return (rows, columns) if smaller else (0, 0)
+
+    def contribute(self, batch: Batch, source: Source, round: Round) -> None:
+        for at, slot in enumerate(batch.slots):
+            if round.places[at] is None:
+                continue
+            c, addend = self.values(source, slot), round.addend(at)
+            if self.dimensions(slot) == (0, 0):
+                addend.copy_(c)
+            else:
+                self._multiply(c.view(self.dimensions(slot)), round.number, round.form(at), addend)
+
+    def _multiply(self, c: torch.Tensor, number: int, form: torch.Tensor, addend: torch.Tensor) -> None:
+        """``C·Q`` in the first round, ``Cᵀ·P`` in the second; zeros where it is too large."""
+        (rows, _), rank = c.shape, self.config.whole("rank")
+        limit, factors = form[0], form[1:].view(-1)
+        if number == 0:
+            c = c.T
+        elif factors.numel() > rank * rows:
+            # It is not ``P`` that multiplies.
+            factors = factors[rank * rows :]
+        product = addend.view(rank, -1)
+        multiply(factors.view(rank, -1), c, product)
+        # A comparison with NaN is false.
+        product.masked_fill_(~(product.abs().amax() <= limit), 0.0)
+
+    def take_out(self, batch: Batch, source: Source, round: Round) -> None:
+        if source.residual is None:
+            return
+        lengths = []
+        for at, slot in enumerate(batch.slots):
+            last = round.number == (0 if self.dimensions(slot) == (0, 0) else 1)
+            lengths.append(slot.elements if last and round.places[at] is not None else 0)
+        if not any(lengths):
+            return
+        places = [one or (0, 0, 0, 0) for one in round.places]
+        p_at = batch.vector([start // 4 + 1 for start, _, _, _ in places])
+        q_at = batch.vector([start // 4 for _, _, start, _ in places])
+        self._add(batch, lengths, (round.forms, p_at), (round.addends, q_at), (source.residual, batch.kept), -1.0)
+
+    def add(
+        self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
+    ) -> None:
+        numbers, at = forms.view(torch.float32), at // 4
+        first = batch.vector([self.dimensions(slot)[0] * self.config.whole("rank") for slot in batch.slots])
+        lengths = [slot.elements for slot in batch.slots]
+        self._add(batch, lengths, (numbers, at), (numbers, at + first), (out, batch.starts), weight)
+
+    def _add(
+        self,
+        batch: Batch,
+        lengths: Sequence[int],
+        p: Tuple[torch.Tensor, torch.Tensor],
+        q: Tuple[torch.Tensor, torch.Tensor],
+        out: Tuple[torch.Tensor, torch.Tensor],
+        scale: float,
+    ) -> None:
+        """Adds ``scale`` times the products of factors. Arrays are given with the index of each tensor's first number in
+        them; a tensor without factors is where its ``Q`` would be."""
+        sizes: List[Tuple[int, int]] = [self.dimensions(slot) for slot in batch.slots]
+        over(
+            batch,
+            _add_product,
+            batch.vector(lengths),
+            batch.vector([rows for rows, _ in sizes]),
+            batch.vector([columns for _, columns in sizes]),
+            *p,
+            *q,
+            *out,
+            scale,
+            RANK=self.config.whole("rank"),
+            NARROW=max(slot.elements for slot in batch.slots) < 1 << 31,
+        )
+
+
+def multiply(factor: torch.Tensor, matrix: torch.Tensor, out: torch.Tensor) -> None:
+    """``factor·matrix``, with 24 bits of each number also where the program lets PyTorch use fewer (TF32)."""
+    if torch.get_float32_matmul_precision() == "highest":
+        torch.mm(factor, matrix, out=out)
+        return
+    # The setting holds for all threads. Products of a matrix and a vector do not depend on it.
+    for row, product in zip(factor, out):
+        torch.mv(matrix.T, row, out=product)
+
+
+@triton.jit
+def _add_product(
+    table,
+    lengths,
+    rows,
+    columns,
+    p,
+    p_at,
+    q,
+    q_at,
+    out,
+    out_at,
+    scale,
+    RANK: tl.constexpr,
+    NARROW: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    tensor, element = place(table, BLOCK)
+    mask = element < tl.load(lengths + tensor)
+    height, width = tl.load(rows + tensor), tl.load(columns + tensor)
+    p += tl.load(p_at + tensor)
+    q += tl.load(q_at + tensor)
+    if width == 0:
+        value = tl.load(q + element, mask=mask, other=0.0)
+    else:
+        # Divisions of 64 bits take long.
+        if NARROW:
+            row = (element.to(tl.int32) // width.to(tl.int32)).to(tl.int64)
+        else:
+            row = element // width
+        column = element - row * width
+        value = tl.zeros([BLOCK], tl.float32)
+        for at in range(RANK):
+            left = tl.load(p + at * height + row, mask=mask, other=0.0)
+            right = tl.load(q + at * width + column, mask=mask, other=0.0)
+            value += left * right
+    place_of = out + tl.load(out_at + tensor) + element
+    tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + value * scale, mask=mask)

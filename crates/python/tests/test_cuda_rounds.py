@@ -1,0 +1,114 @@
+"""Methods in rounds of all-reduce whose gradients are on a device, under Triton's interpreter, beside the host."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="PyTorch came without Triton")
+
+import gradwire.torch
+from gradwire.torch.cuda import factors
+from models import build, exchange_bytes, flat, train
+from world import ranks
+
+SETTINGS = [
+    ("powersgd:rank=2", {}),
+    # Vectors and the smaller matrix are sent uncompressed, by the method itself.
+    ("powersgd:rank=16,ef=off", {"raw_vectors": False, "raw_below": 0}),
+    ("gradzip:rank=2", {}),
+    ("none until 1 then powersgd:rank=3,beta=0.9", {"seed": 5, "rules": {"<2000": "fp16:ef=on"}}),
+    ("powersgd:rank=2", {"dtype": torch.bfloat16}),
+]
+
+
+def run(rank, size, compressor, options, where, steps=3):
+    model, handle = build(compressor, device=where[rank], **options)
+    if options.get("dtype") is None:
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), rank, range(steps))
+        return flat(model), handle.stats()["total_bytes_up"]
+    means = []
+    for step in range(steps):
+        inputs = torch.randn(32, 64, generator=torch.Generator().manual_seed(step * size + rank))
+        model(inputs.to(options["dtype"])).float().square().mean().backward()
+        means += [parameter.grad.float().flatten() for parameter in model.parameters()]
+        model.zero_grad()
+    return torch.cat(means).numpy(), handle.stats()["total_bytes_up"]
+
+
+@pytest.mark.parametrize("compressor, options", SETTINGS)
+def test_a_run_with_a_device_is_near_one_on_the_host_and_replicas_are_equal(compressor, options):
+    (expected, sent), _ = ranks(2, run, compressor, options, ["host", "host"])
+    # The first rank multiplies on the host, so equal replicas show that both sides expand factors alike.
+    (first, own), (second, also) = ranks(2, run, compressor, options, ["host", "gpu"])
+    rounding = 1e-6 if "dtype" not in options else 1e-3
+    assert (first == second).all(), "replicas differ"
+    assert abs(first - expected).max() <= rounding * abs(expected).max()
+    assert own == also == sent
+
+
+def resumed(rank, size, where):
+    """The parameters after six steps; after two and after four, a state is saved and loaded."""
+    state = parameters = None
+    for part, place in enumerate(where):
+        model, handle = build("powersgd:rank=2", device=place)
+        assert (handle._device is not None) == (place == "gpu")
+        if state is not None:
+            model.load_state_dict(parameters)
+            handle.load_state_dict(state)
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(2 * part, 2 * part + 2))
+        state, parameters = handle.state_dict(), model.state_dict()
+    return flat(model)
+
+
+def test_states_move_between_host_and_device():
+    expected, _ = ranks(2, resumed, ["host"] * 3)
+    first, second = ranks(2, resumed, ["host", "gpu", "host"])
+    assert (first == second).all()
+    assert abs(first - expected).max() <= 1e-6 * abs(expected).max()
+
+
+def poisoned(rank, size):
+    """Whether a step is skipped in which the last bucket has an infinite value, and leaves the state as it was."""
+    model, handle = build("powersgd:rank=2", device="gpu", on_nonfinite="skip")
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, [0, 1])
+    before = exchange_bytes(handle.state_dict())
+    if rank == 1:
+        model.module.first.weight.register_hook(lambda gradient: torch.full_like(gradient, float("inf")))
+    model(torch.ones(4, 64)).square().sum().backward()
+    skipped = bool(torch.isnan(model.module.first.weight.grad).all())
+    return skipped, exchange_bytes(handle.state_dict()) == before
+
+
+def test_a_skipped_step_rolls_back_residuals_and_factors():
+    assert ranks(2, poisoned) == [(True, True)] * 2
+
+
+def test_products_do_not_use_fewer_bits_where_the_program_does():
+    generator = torch.Generator().manual_seed(1)
+    matrix, factor = (torch.randn(rows, 50, generator=generator) for rows in (30, 3))
+    exact = factor.double() @ matrix.T.double()
+    for precision in ("highest", "high", "medium"):
+        torch.set_float32_matmul_precision(precision)
+        try:
+            found = torch.empty(3, 30)
+            factors.multiply(factor, matrix.T, found)
+        finally:
+            torch.set_float32_matmul_precision("highest")
+        assert (found - exact).abs().max() <= 1e-5
+
+
+def chosen(rank, size):
+    refused = [("none", {}), ("fp16", {"rules": {">=2000": "sketched-sgd"}}), ("powersgd", {"exchange": "all-gather"})]
+    messages = []
+    for compressor, options in refused:
+        with pytest.raises(gradwire.ConfigError) as error:
+            build(compressor, device="gpu", **options)
+        messages.append(str(error.value))
+        build(compressor, **options)
+    return messages
+
+
+def test_what_needs_the_host_is_refused_with_the_reason():
+    for messages in ranks(2, chosen):
+        assert "no compressor is a method in rounds" in messages[0]
+        assert "no kernel for 'sketched-sgd" in messages[1]
+        assert "does not work with all-gather" in messages[2]
