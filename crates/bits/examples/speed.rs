@@ -105,6 +105,24 @@ fn huffman_of(alphabet: usize, width: u64, state: &mut u64) {
     assert_eq!(back, symbols);
     let bits = 8.0 * bytes.len() as f64 / SYMBOLS as f64;
     report(&format!("huffman, {alphabet} symbols"), bits, write, read);
+    if limit <= huffman::STREAMS_BITS {
+        let write = speed(SYMBOLS, || {
+            bytes.clear();
+            code.encode_streams(black_box(&symbols), &mut bytes);
+        });
+        let read = speed(SYMBOLS, || {
+            back.clear();
+            code.decode_streams(black_box(&bytes), SYMBOLS, &mut back).unwrap();
+        });
+        assert_eq!(back, symbols);
+        let bits = 8.0 * bytes.len() as f64 / SYMBOLS as f64;
+        report(&format!("four streams, {alphabet} symbols"), bits, write, read);
+    }
+    let counted = speed(SYMBOLS, || {
+        counts.fill(0);
+        huffman::count(black_box(&symbols), &mut counts);
+    });
+    println!("{:32} counts {counted:.0} Msymbol/s", "");
     let fits = speed(1, || code.fit(black_box(&counts), limit)) * 1e6;
     let book_bits =
         8.0 * book.len() as f64 / counts.iter().filter(|&&count| count > 0).count() as f64;

@@ -55,7 +55,12 @@ impl<'a> BitReader<'a> {
 
     /// Starts at the first bit.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, position: 0 }
+        Self::at(bytes, 0)
+    }
+
+    /// Starts after `position` bits.
+    pub(crate) fn at(bytes: &'a [u8], position: u64) -> Self {
+        Self { bytes, position }
     }
 
     /// The next [`WINDOW`](Self::WINDOW) or more bits, from the lowest up.
