@@ -51,7 +51,7 @@ use crate::DecodeError;
 use lengths::Packages;
 
 pub use counts::count;
-pub use streams::{STREAMS, STREAMS_BITS, STREAMS_EXTRA};
+pub use streams::{STREAMS_BITS, STREAMS_EXTRA};
 
 /// The longest code that any limit allows.
 pub const MOST_BITS: u32 = 18;

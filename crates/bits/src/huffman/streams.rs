@@ -7,16 +7,14 @@
 use alloc::vec::Vec;
 
 use super::{Code, TABLE_BITS, try_room};
+use crate::bit_io::window;
+use crate::quarters::{LENGTHS, STREAMS, put_lengths, quarters, quarters_mut, starts};
 use crate::{BitReader, DecodeError};
 
-/// The number of streams.
-pub const STREAMS: usize = 4;
 /// The longest code that streams may have.
 pub const STREAMS_BITS: u32 = TABLE_BITS;
 /// The most bytes that streams take beyond those of a single stream: the lengths, and the padding of three of them.
 pub const STREAMS_EXTRA: usize = LENGTHS + STREAMS - 1;
-/// The bytes of the lengths.
-const LENGTHS: usize = 4 * (STREAMS - 1);
 /// The number of table entries that one window covers.
 const GROUP: usize = 4;
 /// Pairs are looked up if a lookup gives at least this many symbols on average: it takes longer.
@@ -34,16 +32,15 @@ impl Code {
         if self.single.is_some() || symbols.is_empty() {
             return;
         }
-        let lengths = out.len();
+        let start = out.len();
         out.extend_from_slice(&[0; LENGTHS]);
-        for (i, quarter) in quarters(symbols).into_iter().enumerate() {
-            let start = out.len();
+        let lengths = quarters(symbols).map(|quarter| {
+            let before = out.len();
             self.encode(quarter, out);
-            if i + 1 < STREAMS {
-                let length = u32::try_from(out.len() - start).expect("a stream is too long");
-                out[lengths + 4 * i..][..4].copy_from_slice(&length.to_le_bytes());
-            }
-        }
+            out.len() - before
+        });
+        let [a, b, c, _] = lengths;
+        put_lengths([a, b, c], &mut out[start..]);
     }
 
     /// Appends `count` symbols decoded from streams at the start of `bytes`, and returns the number of bytes read. See
@@ -131,48 +128,6 @@ impl Code {
 /// An entry of the table of pairs.
 fn pair(symbols: u32, number: u32, length: u32) -> u64 {
     u64::from(symbols) << 32 | u64::from(number << 8 | length)
-}
-
-/// The parts of a list that the streams have.
-fn quarters(symbols: &[u16]) -> [&[u16]; STREAMS] {
-    let (length, mut rest) = (symbols.len().div_ceil(STREAMS), symbols);
-    core::array::from_fn(|_| {
-        let (part, after) = rest.split_at(length.min(rest.len()));
-        rest = after;
-        part
-    })
-}
-
-fn quarters_mut(symbols: &mut [u16]) -> [&mut [u16]; STREAMS] {
-    let (length, mut rest) = (symbols.len().div_ceil(STREAMS), symbols);
-    core::array::from_fn(|_| {
-        let end = length.min(rest.len());
-        let (part, after) = core::mem::take(&mut rest).split_at_mut(end);
-        rest = after;
-        part
-    })
-}
-
-/// Where the streams start.
-fn starts(bytes: &[u8]) -> Result<[usize; STREAMS], DecodeError> {
-    let lengths = bytes.first_chunk::<LENGTHS>().ok_or(DecodeError::Truncated)?.as_chunks::<4>().0;
-    let mut starts = [LENGTHS; STREAMS];
-    for (i, length) in lengths.iter().enumerate() {
-        let length = u32::from_le_bytes(*length) as usize;
-        starts[i + 1] = starts[i].saturating_add(length);
-    }
-    if starts[STREAMS - 1] > bytes.len() {
-        return Err(DecodeError::Truncated);
-    }
-    Ok(starts)
-}
-
-/// The bits from a position on, at least 57; `None` if fewer than eight bytes are left.
-#[inline(always)]
-fn window(bytes: &[u8], position: u64) -> Option<u64> {
-    let at = (position / 8) as usize;
-    let word = bytes.get(at..at + 8)?;
-    Some(u64::from_le_bytes(word.try_into().expect("eight bytes were asked for")) >> (position % 8))
 }
 
 /// Decodes the same number of symbols of each stream while all have whole words left, and returns this number.
