@@ -104,6 +104,9 @@ impl Code {
     pub fn try_reserve(&mut self, symbols: usize, limit: u32) -> Result<(), DecodeError> {
         try_room(&mut self.lengths, symbols)?;
         try_room(&mut self.entries, symbols.max(SMALLEST))?;
+        if limit <= STREAMS_BITS {
+            try_room(&mut self.pairs, 1 << TABLE_BITS)?;
+        }
         try_room(&mut self.table, 1 << limit.clamp(TABLE_BITS, MOST_BITS))
     }
 
@@ -205,12 +208,12 @@ impl Code {
 }
 
 /// Makes the capacity at least this large.
-fn room<T>(values: &mut Vec<T>, capacity: usize) {
+pub(crate) fn room<T>(values: &mut Vec<T>, capacity: usize) {
     values.reserve(capacity.saturating_sub(values.len()));
 }
 
 /// As [`room`], where the capacity comes from a message.
-fn try_room<T>(values: &mut Vec<T>, capacity: usize) -> Result<(), DecodeError> {
+pub(crate) fn try_room<T>(values: &mut Vec<T>, capacity: usize) -> Result<(), DecodeError> {
     Ok(values.try_reserve(capacity.saturating_sub(values.len()))?)
 }
 

@@ -49,6 +49,7 @@ mod streams;
 use alloc::vec::Vec;
 
 use crate::DecodeError;
+use crate::huffman::{room, try_room};
 use crate::quarters::{LENGTHS, STREAMS};
 
 pub use shares::entropy_bits;
@@ -87,6 +88,24 @@ struct Transition {
 }
 
 impl Code {
+    /// Reserves memory for an alphabet and a number of symbols, so that [`fit`](Self::fit) and [`encode`](Self::encode)
+    /// allocate nothing.
+    pub fn reserve(&mut self, alphabet: usize, symbols: usize) {
+        room(&mut self.shares, alphabet);
+        room(&mut self.transitions, alphabet);
+        room(&mut self.states, STATES);
+        room(&mut self.streams, STREAMS * streams::most_len(symbols));
+    }
+
+    /// Reserves memory for an alphabet, so that [`read`](Self::read) allocates nothing.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn try_reserve(&mut self, alphabet: usize) -> Result<(), DecodeError> {
+        try_room(&mut self.shares, alphabet)?;
+        try_room(&mut self.decoding, STATES)
+    }
+
     /// Divides the states among symbols in proportion to their counts. Symbols with count 0 get none.
     ///
     /// # Panics
@@ -119,8 +138,8 @@ impl Code {
     /// `Truncated`, `OutOfMemory`, or `Corrupt` if the shares are not those of an alphabet.
     pub fn read(&mut self, bytes: &[u8], symbols: usize) -> Result<usize, DecodeError> {
         let used = shares::read(bytes, symbols, &mut self.shares)?;
+        try_room(&mut self.decoding, STATES)?;
         self.decoding.clear();
-        self.decoding.try_reserve(STATES)?;
         self.decoding.resize(STATES, 0);
         self.fill_decoding();
         Ok(used)

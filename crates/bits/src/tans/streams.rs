@@ -26,8 +26,7 @@ impl Code {
         if symbols.is_empty() {
             return;
         }
-        let most = symbols.len().div_ceil(STREAMS) * STATE_BITS as usize / 8 + ROOM;
-        self.streams.reserve((STREAMS * most).saturating_sub(self.streams.len()));
+        let most = most_len(symbols.len());
         self.streams.resize(self.streams.len().max(STREAMS * most), 0);
         self.fill_encoding();
         let states = self.states.as_slice().try_into().expect("it was filled");
@@ -121,6 +120,11 @@ impl Code {
         }
         Ok(used)
     }
+}
+
+/// The most bytes of a stream for a quarter of so many symbols.
+pub(super) fn most_len(symbols: usize) -> usize {
+    symbols.div_ceil(STREAMS) * STATE_BITS as usize / 8 + ROOM
 }
 
 /// A stream that grows towards its start.
