@@ -459,10 +459,10 @@ mod tests {
     #[test]
     fn entries_by_hand() {
         // γ: 1, 1, 010 and 00101, from the lowest; one bit is left.
-        let entry = SEVERAL[Elias::Gamma as usize][0b1_0100_010_1_1].to_le_bytes();
+        let entry = SEVERAL[Elias::Gamma as usize][0b10_1000_1011].to_le_bytes();
         assert_eq!(entry, [1, 1, 2, 5, 0, 0, 4, 10]);
         // δ: 0100, 01100; 01 is not whole. ω: six of one bit; 16 has eleven bits.
-        let entry = SEVERAL[Elias::Delta as usize][0b10_0011_0_0010].to_le_bytes();
+        let entry = SEVERAL[Elias::Delta as usize][0b100_0110_0010].to_le_bytes();
         assert_eq!(entry, [2, 4, 0, 0, 0, 0, 2, 9]);
         assert_eq!(SEVERAL[Elias::Omega as usize][0].to_le_bytes(), [1, 1, 1, 1, 1, 1, 6, 6]);
         let entry = SEVERAL[Elias::Omega as usize][0b000_0010_0101].to_le_bytes();

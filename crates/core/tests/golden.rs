@@ -281,7 +281,8 @@ fn large_messages_have_the_same_bytes() {
             Frame { spec: spec.clone(), tensor, dtype, seed: SEED, step: 3, rank: 1, message };
         let mut bytes = Vec::new();
         frame.write(&mut bytes).unwrap();
-        let path = folder().join(format!("large/{}.gw", text.replace(':', "-v2-")));
+        let name = text.split_once(':').map_or("defaults", |(_, parameters)| parameters);
+        let path = folder().join(format!("large/{}-v1-{name}.gw", spec.entry().id));
         if may_write && !path.exists() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, &bytes).unwrap();

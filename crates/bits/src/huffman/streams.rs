@@ -131,6 +131,7 @@ fn pair(symbols: u32, number: u32, length: u32) -> u64 {
 }
 
 /// Decodes the same number of symbols of each stream while all have whole words left, and returns this number.
+#[allow(clippy::needless_range_loop, reason = "the streams take turns at each place")]
 fn decode_singles(
     table: &[u32; 1 << TABLE_BITS],
     bytes: &[u8],

@@ -204,6 +204,7 @@ fn next(entry: u32, bits: u64) -> u32 {
 }
 
 /// Decodes the same number of symbols of each stream while all have whole words left, and returns this number.
+#[allow(clippy::needless_range_loop, reason = "the streams take turns at each place")]
 fn decode_groups(
     table: &Decoding,
     bytes: &[u8],

@@ -125,7 +125,7 @@ impl Alphabet {
     /// Appends symbols.
     pub(crate) fn put(self, symbols: &[u16], coder: &mut SymbolCoder, message: &mut Vec<u8>) {
         if self.huffman && !symbols.is_empty() {
-            self.reserve(symbols.len(), coder);
+            self.reserve(coder);
             let tag = message.len();
             message.push(0);
             if let Some(coding) = self.put_coded(symbols, coder, message) {
@@ -148,7 +148,10 @@ impl Alphabet {
         coder: &mut SymbolCoder,
         message: &mut Vec<u8>,
     ) -> Option<Coding> {
-        let SymbolCoder { counts, code, .. } = coder;
+        let SymbolCoder { counts, code, tans } = &mut *coder;
+        if self.may_be_tans(symbols.len()) {
+            tans.reserve(tans::MOST_SYMBOLS, symbols.len());
+        }
         counts.clear();
         counts.resize(self.symbols, 0);
         huffman::count(symbols, counts);
@@ -267,13 +270,10 @@ impl Alphabet {
     }
 
     /// Reserves memory for fitting any code, so that later messages allocate nothing.
-    fn reserve(self, elements: usize, coder: &mut SymbolCoder) {
+    fn reserve(self, coder: &mut SymbolCoder) {
         coder.counts.clear();
         coder.counts.reserve(self.symbols);
         coder.code.reserve(self.symbols);
-        if self.may_be_tans(elements) {
-            coder.tans.reserve(self.symbols, elements);
-        }
     }
 
     /// Whether so many symbols may be in tANS.

@@ -23,9 +23,8 @@
 
 use std::ops::Bound::{Excluded, Included};
 
-use gradwire_bits::huffman;
 use gradwire_bits::kernels::{self, Bins};
-use gradwire_bits::{DecodeError, fixed};
+use gradwire_bits::{DecodeError, fixed, huffman, tans};
 
 use crate::numeric::selection::{self, at_random};
 use crate::parameters::{either, real, whole};
@@ -221,6 +220,7 @@ impl Compressor for EntropyBits {
             // For the largest number of bits, so that later messages allocate nothing.
             let largest = 1 << self.most_bits();
             coder.code.try_reserve(largest, huffman::limit(largest))?;
+            coder.tans.try_reserve(tans::MOST_SYMBOLS)?;
             read_coded(coding, message, bits, out.len(), coder, symbols)?;
         } else {
             fields::expect_len(message, fixed::len(out.len(), bits))?;
