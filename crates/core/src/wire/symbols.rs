@@ -119,6 +119,10 @@ impl Alphabet {
     /// Appends the symbols in the workspace.
     pub(crate) fn write(self, workspace: &mut Workspace, message: &mut Vec<u8>) {
         let Workspace { symbols, coder, .. } = workspace;
+        // The list may be longer next time, up to its capacity.
+        if self.huffman && self.may_be_tans(symbols.capacity()) {
+            coder.tans.reserve(tans::MOST_SYMBOLS, symbols.capacity());
+        }
         self.put(symbols, coder, message);
     }
 
@@ -150,7 +154,7 @@ impl Alphabet {
     ) -> Option<Coding> {
         let SymbolCoder { counts, code, tans } = &mut *coder;
         if self.may_be_tans(symbols.len()) {
-            tans.reserve(tans::MOST_SYMBOLS, symbols.len());
+            tans.reserve(tans::MOST_SYMBOLS, symbols.len().next_power_of_two());
         }
         counts.clear();
         counts.resize(self.symbols, 0);
