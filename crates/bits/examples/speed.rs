@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use gradwire_bits::elias::Elias;
 use gradwire_bits::huffman::{self, Code};
-use gradwire_bits::rice;
+use gradwire_bits::{rice, tans};
 
 const SYMBOLS: usize = 1 << 20;
 const REPEATS: usize = 30;
@@ -105,6 +105,46 @@ fn huffman_of(alphabet: usize, width: u64, state: &mut u64) {
     assert_eq!(back, symbols);
     let bits = 8.0 * bytes.len() as f64 / SYMBOLS as f64;
     report(&format!("huffman, {alphabet} symbols"), bits, write, read);
+    if limit <= huffman::STREAMS_BITS {
+        let write = speed(SYMBOLS, || {
+            bytes.clear();
+            code.encode_streams(black_box(&symbols), &mut bytes);
+        });
+        let read = speed(SYMBOLS, || {
+            back.clear();
+            code.decode_streams(black_box(&bytes), SYMBOLS, &mut back).unwrap();
+        });
+        assert_eq!(back, symbols);
+        let bits = 8.0 * bytes.len() as f64 / SYMBOLS as f64;
+        report(&format!("four streams, {alphabet} symbols"), bits, write, read);
+    }
+    if alphabet <= tans::MOST_SYMBOLS {
+        let (mut code, mut book) = (tans::Code::default(), Vec::new());
+        let fits = speed(1, || code.fit(black_box(&counts))) * 1e6;
+        code.write(&mut book);
+        let write = speed(SYMBOLS, || {
+            bytes.clear();
+            code.encode(black_box(&symbols), &mut bytes);
+        });
+        let reads = speed(1, || code.read(black_box(&book), alphabet).map(drop).unwrap()) * 1e6;
+        let read = speed(SYMBOLS, || {
+            back.clear();
+            code.decode(black_box(&bytes), SYMBOLS, &mut back).unwrap();
+        });
+        assert_eq!(back, symbols);
+        let bits = 8.0 * bytes.len() as f64 / SYMBOLS as f64;
+        report(&format!("tANS, {alphabet} symbols"), bits, write, read);
+        println!(
+            "{:32} {} bytes of shares, {fits:.0} fits, {reads:.0} reads a second",
+            "",
+            book.len()
+        );
+    }
+    let counted = speed(SYMBOLS, || {
+        counts.fill(0);
+        huffman::count(black_box(&symbols), &mut counts);
+    });
+    println!("{:32} counts {counted:.0} Msymbol/s", "");
     let fits = speed(1, || code.fit(black_box(&counts), limit)) * 1e6;
     let book_bits =
         8.0 * book.len() as f64 / counts.iter().filter(|&&count| count > 0).count() as f64;

@@ -55,7 +55,12 @@ impl<'a> BitReader<'a> {
 
     /// Starts at the first bit.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, position: 0 }
+        Self::at(bytes, 0)
+    }
+
+    /// Starts after `position` bits.
+    pub(crate) fn at(bytes: &'a [u8], position: u64) -> Self {
+        Self { bytes, position }
     }
 
     /// The next [`WINDOW`](Self::WINDOW) or more bits, from the lowest up.
@@ -93,6 +98,11 @@ impl<'a> BitReader<'a> {
         }
     }
 
+    /// Whether the next bit is the first of a byte.
+    pub(crate) fn is_at_byte(&self) -> bool {
+        self.position.is_multiple_of(8)
+    }
+
     /// Ends the reading: checks that all bits existed and that the rest of the last byte is 0, and
     /// returns the number of bytes read, including the last one read in part.
     pub fn finish(self) -> Result<usize, DecodeError> {
@@ -104,6 +114,14 @@ impl<'a> BitReader<'a> {
         }
         Ok(bytes)
     }
+}
+
+/// The bits from a position on, at least 57; `None` if fewer than eight bytes are left.
+#[inline(always)]
+pub(crate) fn window(bytes: &[u8], position: u64) -> Option<u64> {
+    let at = (position / 8) as usize;
+    let word = bytes.get(at..at + 8)?;
+    Some(u64::from_le_bytes(word.try_into().expect("eight bytes were asked for")) >> (position % 8))
 }
 
 #[cfg(test)]

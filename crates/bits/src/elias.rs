@@ -33,7 +33,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{BitReader, BitWriter, DecodeError};
+use crate::{BitReader, BitWriter, DecodeError, try_resize};
 
 /// One of the three codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +61,39 @@ static WRITE: [[u32; SMALL]; 3] =
 /// By code and the next bits: the number and the width of its code; 0 for longer codes.
 static READ: [[u16; 1 << SHORT]; 3] =
     [read_table(Elias::Gamma), read_table(Elias::Delta), read_table(Elias::Omega)];
+
+/// The number of bits that index the tables of several numbers. One table's 16 KiB stay in the first-level cache.
+const BITS: u32 = 11;
+/// The most numbers of an entry, which are below 2^8.
+const MOST: usize = 6;
+/// The numbers that are written for an entry: its own, and two that are overwritten.
+const WRITTEN: usize = 8;
+/// The entries that one window of bits covers.
+const LOOKUPS: usize = (BitReader::WINDOW / BITS) as usize;
+
+/// By code and the next bits: the numbers whose codes are whole among them, a byte each; then their count, and in the
+/// uppermost byte the number of bits. 0 if the first code is longer.
+static SEVERAL: [[u64; 1 << BITS]; 3] =
+    [several_table(Elias::Gamma), several_table(Elias::Delta), several_table(Elias::Omega)];
+
+const fn several_table(elias: Elias) -> [u64; 1 << BITS] {
+    let (mut table, mut bits) = ([0; 1 << BITS], 0);
+    while bits < table.len() {
+        let (mut entry, mut count, mut used) = (0, 0, 0);
+        while count < MOST {
+            let (value, width) = elias.parse(bits as u64 >> used, BITS - used);
+            if width == 0 {
+                break;
+            }
+            entry |= value << (8 * count);
+            count += 1;
+            used += width;
+        }
+        table[bits] = entry | (count as u64) << (8 * MOST) | (used as u64) << (8 * MOST + 8);
+        bits += 1;
+    }
+    table
+}
 
 const fn write_table(elias: Elias) -> [u32; SMALL] {
     let mut table = [0; SMALL];
@@ -119,6 +152,34 @@ impl Elias {
                 (bits, width)
             }
         }
+    }
+
+    /// The number whose code comes first, and the code's width; 0 if it has more than `most` bits, at most [`BITS`].
+    const fn parse(self, bits: u64, most: u32) -> (u64, u32) {
+        let (value, width) = match self {
+            Elias::Gamma => {
+                let below = if bits == 0 { most } else { bits.trailing_zeros() };
+                (reversed(bits >> below, below + 1), 2 * below + 1)
+            }
+            Elias::Delta => {
+                let (length, width) = Elias::Gamma.parse(bits, most);
+                if width == 0 {
+                    return (0, 0);
+                }
+                let below = length as u32 - 1;
+                (1 << below | reversed(bits >> width, below), width + below)
+            }
+            Elias::Omega => {
+                let (mut value, mut width) = (1, 0);
+                while width < most && bits >> width & 1 == 1 {
+                    let size = value as u32 + 1;
+                    value = reversed(bits >> width, size);
+                    width += size;
+                }
+                (value, width + 1)
+            }
+        };
+        if width <= most { (value, width) } else { (0, 0) }
     }
 
     /// The length of a number's code, in bits.
@@ -237,7 +298,7 @@ impl Elias {
     ///
     /// # Errors
     /// `Truncated`, `OutOfMemory`, or `Corrupt` for padding that is not zero and for numbers of more than
-    /// 32 bits. Some numbers may already have been appended.
+    /// 32 bits. What was appended is then unspecified.
     pub fn decode(
         self,
         bytes: &[u8],
@@ -247,12 +308,44 @@ impl Elias {
         if count > bytes.len().saturating_mul(8) {
             return Err(DecodeError::Truncated);
         }
-        out.try_reserve(count)?;
-        let mut reader = BitReader::new(bytes);
-        for _ in 0..count {
-            out.push(u32::try_from(self.read(&mut reader)?).map_err(|_| TOO_LARGE)?);
+        let start = out.len();
+        try_resize(out, start.saturating_add(count), 0)?;
+        let (mut rest, mut reader) = (&mut out[start..], BitReader::new(bytes));
+        loop {
+            let read = self.read_several(&mut reader, rest);
+            rest = &mut rest[read..];
+            let Some((next, after)) = rest.split_first_mut() else { break };
+            *next = u32::try_from(self.read(&mut reader)?).map_err(|_| TOO_LARGE)?;
+            rest = after;
         }
         reader.finish()
+    }
+
+    /// Reads numbers by the table of several up to one whose code is too long, or close to the end. Returns how many there
+    /// are; numbers behind them may have been overwritten.
+    fn read_several(self, reader: &mut BitReader<'_>, out: &mut [u32]) -> usize {
+        let (table, mut next) = (&SEVERAL[self as usize], 0);
+        while next + LOOKUPS * MOST + WRITTEN <= out.len() {
+            let (mut bits, mut width) = (reader.peek(), 0);
+            for _ in 0..LOOKUPS {
+                let entry = table[bits as usize % table.len()];
+                if entry == 0 {
+                    reader.skip(width);
+                    return next;
+                }
+                let written = out[next..next + WRITTEN].iter_mut().zip(entry.to_le_bytes());
+                written.for_each(|(number, byte)| *number = u32::from(byte));
+                next += usize::from((entry >> (8 * MOST)) as u8);
+                let used = (entry >> (8 * MOST + 8)) as u32;
+                bits >>= used;
+                width += used;
+            }
+            reader.skip(width);
+            if reader.check().is_err() {
+                break;
+            }
+        }
+        next
     }
 }
 
@@ -364,6 +457,20 @@ mod tests {
     }
 
     #[test]
+    fn entries_by_hand() {
+        // γ: 1, 1, 010 and 00101, from the lowest; one bit is left.
+        let entry = SEVERAL[Elias::Gamma as usize][0b10_1000_1011].to_le_bytes();
+        assert_eq!(entry, [1, 1, 2, 5, 0, 0, 4, 10]);
+        // δ: 0100, 01100; 01 is not whole. ω: six of one bit; 16 has eleven bits.
+        let entry = SEVERAL[Elias::Delta as usize][0b100_0110_0010].to_le_bytes();
+        assert_eq!(entry, [2, 4, 0, 0, 0, 0, 2, 9]);
+        assert_eq!(SEVERAL[Elias::Omega as usize][0].to_le_bytes(), [1, 1, 1, 1, 1, 1, 6, 6]);
+        let entry = SEVERAL[Elias::Omega as usize][0b000_0010_0101].to_le_bytes();
+        assert_eq!(entry, [16, 0, 0, 0, 0, 0, 1, 11]);
+        assert_eq!(SEVERAL[Elias::Gamma as usize][0], 0);
+    }
+
+    #[test]
     fn all_sizes_are_those_of_the_definition() {
         let edges = (0..64).flat_map(|bit| [1 << bit, (1 << bit) + 1, u64::MAX >> bit]);
         for value in (1..2000).chain(edges).chain([u64::MAX]) {
@@ -421,6 +528,24 @@ mod tests {
                 let mut back = Vec::new();
                 prop_assert_eq!(elias.decode(&code, values.len(), &mut back), Ok(code.len()));
                 prop_assert_eq!(&back, &values);
+            }
+        }
+
+        #[test]
+        fn several_numbers_are_those_read_one_by_one(
+            noise in prop::collection::vec(any::<u8>(), 0..200), sparse: bool, count in 0usize..900,
+        ) {
+            // With few ones the codes of γ and δ are long, and those of ω short.
+            let noise: Vec<u8> =
+                noise.iter().map(|byte| if sparse { byte & byte.rotate_left(3) } else { *byte }).collect();
+            for elias in ALL {
+                let mut reader = BitReader::new(&noise);
+                let one = |_| u32::try_from(elias.read(&mut reader)?).map_err(|_| TOO_LARGE);
+                let numbers: Result<Vec<u32>, _> = (0..count).map(one).collect();
+                let expected = numbers.and_then(|numbers| Ok((numbers, reader.finish()?)));
+                let mut values = alloc::vec![5];
+                let result = elias.decode(&noise, count, &mut values);
+                prop_assert_eq!(result.map(|used| (values[1..].to_vec(), used)).ok(), expected.ok());
             }
         }
 

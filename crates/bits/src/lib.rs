@@ -13,6 +13,7 @@
 //! | [`rice`] | sparse positions | about log2(1/p) + 1.5 bits for each position |
 //! | [`elias`] | unbounded numbers, mostly small | about 2 log2 n + 1 bits (γ) to log2 n + 2 log2 log2 n (δ, ω) |
 //! | [`huffman`] | symbols of uneven frequency | slightly above their entropy |
+//! | [`tans`] | the same, some very frequent | their entropy |
 //! | [`quartic`] | trits | 1.6 bits each |
 //! | [`zero_run`] | quartic bytes with many zeros | 1/14 to 1 byte for each byte |
 //!
@@ -27,8 +28,10 @@ mod error;
 pub mod fixed;
 pub mod huffman;
 pub mod kernels;
+mod quarters;
 pub mod quartic;
 pub mod rice;
+pub mod tans;
 pub mod varint;
 pub mod zero_run;
 

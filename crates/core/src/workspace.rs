@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt::Debug;
 
 use gradwire_bits::huffman::Code;
+use gradwire_bits::tans;
 
 /// Buffers that encoding and decoding reuse. Their content is undefined between messages, except
 /// [`positions`](Self::positions) after an encoding.
@@ -33,13 +34,15 @@ impl Workspace {
     }
 }
 
-/// Working memory for Huffman code.
+/// Working memory for entropy codes.
 #[derive(Debug, Default)]
 pub struct SymbolCoder {
     /// How often each symbol occurs.
     pub counts: Vec<u32>,
-    /// The code.
+    /// The Huffman code.
     pub code: Code,
+    /// The code for symbols some of which are very frequent.
+    pub tans: tans::Code,
 }
 
 /// One value of each requested type.

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use gradwire::frame::Frame;
 use gradwire::registry::REGISTRY;
 use gradwire::{Decoder, Encoder, Floats, Spec, State, Tensor};
+use gradwire_bits::huffman::{self, Code};
+use gradwire_bits::tans;
 
 fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
@@ -62,6 +64,11 @@ fn messages() {
             let input = checks::input(&frame.spec, frame.message);
             write(&folder, name.trim_end_matches(".gw"), &input);
         }
+        for (text, name, message) in in_four_streams() {
+            let spec: Spec = text.parse().unwrap();
+            let folder = format!("messages/{}", spec.entry().id);
+            write(&folder, name, &checks::input(&spec, &message));
+        }
     }
     for entry in REGISTRY {
         let inputs = files(&corpus().join("messages").join(entry.id));
@@ -71,6 +78,43 @@ fn messages() {
             let _named = Named(&name);
             checks::message(entry.id, &input);
         }
+    }
+}
+
+/// Messages of 600 elements, which writers put into one stream, in four.
+fn in_four_streams() -> [(&'static str, &'static str, Vec<u8>); 3] {
+    let symbols: Vec<u16> = (0..600u32).map(|i| (i * i % 61 % 8) as u16).collect();
+    let streams = |alphabet: usize, head: &[u8]| {
+        let (mut counts, mut code) = (vec![0; alphabet], Code::default());
+        huffman::count(&symbols, &mut counts);
+        code.fit(&counts, huffman::limit(alphabet));
+        let mut message = head.to_vec();
+        code.write(&mut message);
+        code.encode_streams(&symbols, &mut message);
+        message
+    };
+    let (mut counts, mut code) = ([0; 256], tans::Code::default());
+    huffman::count(&symbols, &mut counts);
+    code.fit(&counts);
+    let mut message = vec![0, 0, 0x80, 0x3f, 3];
+    code.write(&mut message);
+    code.encode(&symbols, &mut message);
+    // A scale of 1; three bits from 0 to 1.
+    let bytes = "8bit:code=huffman,ef=off";
+    let bins = streams(8, &[0x63, 0, 0, 0, 0, 0, 0, 0x80, 0x3f]);
+    [
+        (bytes, "four-streams", streams(256, &[0, 0, 0x80, 0x3f, 2])),
+        (bytes, "tans", message),
+        ("entropy-bits", "four-streams", bins),
+    ]
+}
+
+#[test]
+fn seeds_in_four_streams_are_accepted() {
+    for (text, _, message) in in_four_streams() {
+        let (tensor, mut out) = (Tensor::new("t", &[20, 30]), [0.0; 600]);
+        let mut decoder = Decoder::new(&text.parse().unwrap(), 11);
+        decoder.decode_add(&tensor, 3, 2, &message, 1.0, &mut out).unwrap();
     }
 }
 

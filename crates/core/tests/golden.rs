@@ -117,7 +117,11 @@ fn has_runs(message: &[u8]) -> bool {
 
 /// Squares of normal values with their signs: a few large ones among many small, as gradients are.
 fn gradient(step: u64) -> Vec<f32> {
-    gaussian(ELEMENTS, step).iter().map(|x| x * x.abs()).collect()
+    squares(ELEMENTS, step)
+}
+
+fn squares(elements: usize, step: u64) -> Vec<f32> {
+    gaussian(elements, step).iter().map(|x| x * x.abs()).collect()
 }
 
 /// The configurations that have a file: of each compressor the defaults and the examples, with the file's name.
@@ -166,7 +170,9 @@ fn frozen() -> BTreeMap<String, Vec<u8>> {
         let spec = frame.unwrap_or_else(|error| panic!("{}: {error}", path.display())).spec;
         (spec.to_string(), file)
     };
-    fs::read_dir(folder()).unwrap().map(read).collect()
+    let entries = fs::read_dir(folder()).unwrap();
+    let is_file = |entry: &std::io::Result<fs::DirEntry>| entry.as_ref().unwrap().path().is_file();
+    entries.filter(is_file).map(read).collect()
 }
 
 /// Checks the content of a file: two frames that took the claimed code path, and whose sum with the residual is the sum
@@ -246,5 +252,52 @@ fn claims_are_of_golden_files() {
     let known: Vec<Spec> = configurations().map(|(spec, _)| spec).collect();
     for (text, _) in CLAIMS {
         assert!(known.contains(&text.parse().unwrap()), "{text}");
+    }
+}
+
+/// Configurations whose long messages have another form, with a claim for it. Their files are in `golden/large`.
+const LARGE: &[(&str, Claim)] = &[
+    ("8bit:code=huffman", |m| m[4] == 2),
+    ("natural:code=huffman", |m| m[LARGE_SHAPE[0] * LARGE_SHAPE[1] / 8] == 2),
+    ("qsgd:code=huffman", |m| m[4 * (LARGE_SHAPE[0] * LARGE_SHAPE[1]).div_ceil(512)] == 2),
+    ("qsgd:s=4,code=huffman", |m| m[4 * (LARGE_SHAPE[0] * LARGE_SHAPE[1]).div_ceil(512)] == 3),
+    ("entropy-bits", |m| m[0] & 0x60 == 0x60),
+    ("entropy-bits:c=1", |m| m[0] & 0x60 == 0x40),
+];
+
+const LARGE_SHAPE: [usize; 2] = [100, 200];
+
+#[test]
+fn large_messages_have_the_same_bytes() {
+    let may_write = std::env::var_os("GRADWIRE_WRITE_GOLDEN").is_some_and(|set| set == "1");
+    for (text, holds) in LARGE {
+        let (spec, tensor): (Spec, _) = (text.parse().unwrap(), Tensor::new("fc", &LARGE_SHAPE));
+        let (gradient, mut message) = (squares(tensor.elements(), 3), Vec::new());
+        let mut encoder = Encoder::new(&spec, SEED, 1);
+        encoder.encode(&tensor, 3, Floats::F32(&gradient), &mut message).unwrap();
+        assert!(holds(&message), "{spec} took another path");
+        let (dtype, message) = (Dtype::F32, message.as_slice());
+        let frame =
+            Frame { spec: spec.clone(), tensor, dtype, seed: SEED, step: 3, rank: 1, message };
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes).unwrap();
+        let name = text.split_once(':').map_or("defaults", |(_, parameters)| parameters);
+        let path = folder().join(format!("large/{}-v1-{name}.gw", spec.entry().id));
+        if may_write && !path.exists() {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, &bytes).unwrap();
+        }
+        let file = fs::read(&path).unwrap_or_else(|_| {
+            panic!("{} is missing; cargo xtask golden writes it", path.display())
+        });
+        assert!(file == bytes, "this build writes '{spec}' in other bytes than its golden file");
+        let decoded = Frame::read(&mut &file[..]).unwrap().decode(&mut Budget::for_frames(0));
+        if let Some(residual) = encoder.residual("fc") {
+            for ((given, sent), left) in gradient.iter().zip(decoded.unwrap()).zip(residual) {
+                assert!((given - sent - left).abs() < 1e-4, "{spec}: {given}");
+            }
+        } else {
+            assert_eq!(decoded.unwrap().len(), gradient.len());
+        }
     }
 }

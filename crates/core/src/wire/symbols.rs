@@ -1,17 +1,64 @@
 //! Symbols, one for each element or byte, in a fixed number of bits or in Huffman code.
 //!
 //! An alphabet of n symbols has w = ⌈log2 n⌉ bits. With `code=fixed` each symbol has w bits, from the lowest up. With
-//! `code=huffman` a byte comes first: 1 if packed code lengths and a stream follow, because they are shorter, else 0.
+//! `code=huffman` a byte comes first, which says what follows, the shortest of:
+//!
+//! - 0: fixed width;
+//! - 1: packed code lengths and a stream in Huffman code;
+//! - 2: the same in four streams, if one would have 4096 bytes or more, so that four take hardly more;
+//! - 3: shares and four streams in tANS, if that saves more than 2 %: where a symbol occurs so often that it should take
+//!   less than a bit.
+//!
 //! An empty list has no bytes.
 
-use gradwire_bits::huffman;
-use gradwire_bits::{DecodeError, fixed, try_resize};
+use gradwire_bits::{DecodeError, fixed, huffman, tans, try_resize};
 
 use super::fields;
 use crate::workspace::{SymbolCoder, Workspace};
 
 /// Symbols that are packed at a time. They fill whole bytes, so that chunks follow each other without shifting.
 const CHUNK: usize = 1024;
+
+/// Huffman streams of this many bytes or more are written as four, which are decoded faster: 15 bytes more at most.
+const LEAST_FOUR: u64 = 4096;
+/// If Huffman streams have this many bytes or more, tANS is considered.
+const LEAST_TANS: u64 = 1024;
+
+/// An entropy code, and how its streams follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coding {
+    /// Huffman code in one stream.
+    Single,
+    /// Huffman code in four streams.
+    Four,
+    /// tANS in four streams.
+    Tans,
+}
+
+impl Coding {
+    /// Reads the code of an alphabet of `symbols`, and `elements` symbols, off the front of a message.
+    pub(crate) fn take(
+        self,
+        message: &mut &[u8],
+        symbols: usize,
+        elements: usize,
+        SymbolCoder { code, tans, .. }: &mut SymbolCoder,
+        out: &mut Vec<u16>,
+    ) -> Result<(), DecodeError> {
+        let used = match self {
+            Coding::Tans => tans.read(message, symbols)?,
+            _ => code.read(message, symbols, huffman::limit(symbols))?,
+        };
+        *message = &message[used..];
+        let used = match self {
+            Coding::Single => code.decode(message, elements, out)?,
+            Coding::Four => code.decode_streams(message, elements, out)?,
+            Coding::Tans => tans.decode(message, elements, out)?,
+        };
+        *message = &message[used..];
+        Ok(())
+    }
+}
 
 /// An alphabet, and the code of its symbols.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,6 +119,10 @@ impl Alphabet {
     /// Appends the symbols in the workspace.
     pub(crate) fn write(self, workspace: &mut Workspace, message: &mut Vec<u8>) {
         let Workspace { symbols, coder, .. } = workspace;
+        // The list may be longer next time, up to its capacity.
+        if self.huffman && self.may_be_tans(symbols.capacity()) {
+            coder.tans.reserve(tans::MOST_SYMBOLS, symbols.capacity());
+        }
         self.put(symbols, coder, message);
     }
 
@@ -81,36 +132,54 @@ impl Alphabet {
             self.reserve(coder);
             let tag = message.len();
             message.push(0);
-            if self.put_coded(symbols, coder, message) {
-                message[tag] = 1;
+            if let Some(coding) = self.put_coded(symbols, coder, message) {
+                message[tag] = match coding {
+                    Coding::Single => 1,
+                    Coding::Four => 2,
+                    Coding::Tans => 3,
+                };
                 return;
             }
         }
         self.put_fixed(symbols, message);
     }
 
-    /// Appends the packed Huffman code lengths of symbols and their stream, if that is shorter than symbols of fixed
-    /// width. Returns whether it is.
+    /// Appends a code and the streams of symbols, if that is shorter than symbols of fixed width. Returns which code it
+    /// is, or `None` if it is not shorter.
     pub(crate) fn put_coded(
         self,
         symbols: &[u16],
-        SymbolCoder { counts, code }: &mut SymbolCoder,
+        coder: &mut SymbolCoder,
         message: &mut Vec<u8>,
-    ) -> bool {
+    ) -> Option<Coding> {
+        let SymbolCoder { counts, code, tans } = &mut *coder;
+        if self.may_be_tans(symbols.len()) {
+            tans.reserve(tans::MOST_SYMBOLS, symbols.len().next_power_of_two());
+        }
         counts.clear();
         counts.resize(self.symbols, 0);
-        for &symbol in symbols {
-            let count = &mut counts[usize::from(symbol)];
-            *count = count.saturating_add(1);
-        }
+        huffman::count(symbols, counts);
         code.fit(counts, huffman::limit(self.symbols));
-        let bytes = code.packed_bits().div_ceil(8) + code.len_bits(counts).div_ceil(8);
-        let shorter = (bytes as usize) < fixed::len(symbols.len(), self.width());
-        if shorter {
-            code.write(message);
-            code.encode(symbols, message);
+        let streams = code.len_bits(counts).div_ceil(8);
+        let most = code.packed_bits().div_ceil(8) + streams;
+        let fixed = fixed::len(symbols.len(), self.width()) as u64;
+        if streams >= LEAST_TANS && put_tans(symbols, coder, most.min(fixed), message) {
+            return Some(Coding::Tans);
         }
-        shorter
+        let code = &coder.code;
+        let four = streams >= LEAST_FOUR && code.longest() <= huffman::STREAMS_BITS;
+        let extra = if four { huffman::STREAMS_EXTRA as u64 } else { 0 };
+        if most + extra >= fixed {
+            return None;
+        }
+        code.write(message);
+        if four {
+            code.encode_streams(symbols, message);
+            Some(Coding::Four)
+        } else {
+            code.encode(symbols, message);
+            Some(Coding::Single)
+        }
     }
 
     /// Reads one symbol for each of `elements` elements off the front of a message into the workspace.
@@ -134,18 +203,18 @@ impl Alphabet {
     ) -> Result<(), DecodeError> {
         symbols.clear();
         if self.huffman && elements > 0 {
-            let code = &mut coder.code;
-            match fields::take(message, 1)?[0] {
-                0 => {}
-                1 => {
-                    let limit = huffman::limit(self.symbols);
-                    let used = code.read(message, self.symbols, limit)?;
-                    *message = &message[used..];
-                    let used = code.decode(message, elements, symbols)?;
-                    *message = &message[used..];
-                    return Ok(());
-                }
+            let coding = match fields::take(message, 1)?[0] {
+                0 => None,
+                1 => Some(Coding::Single),
+                2 => Some(Coding::Four),
+                3 => Some(Coding::Tans),
                 _ => return Err(DecodeError::Corrupt("unknown code of symbols")),
+            };
+            if self.may_be_tans(elements) {
+                coder.tans.try_reserve(self.symbols)?;
+            }
+            if let Some(coding) = coding {
+                return coding.take(message, self.symbols, elements, coder, symbols);
             }
         }
         self.take_fixed(message, elements, symbols)
@@ -211,6 +280,11 @@ impl Alphabet {
         coder.code.reserve(self.symbols);
     }
 
+    /// Whether so many symbols may be in tANS.
+    fn may_be_tans(self, elements: usize) -> bool {
+        self.symbols <= tans::MOST_SYMBOLS && bytes(elements, self.width()) as u64 >= LEAST_TANS
+    }
+
     /// The most bytes that the symbols of `elements` elements take.
     pub(crate) fn max_len(self, elements: usize) -> usize {
         usize::from(self.huffman) + bytes(elements, self.width())
@@ -225,6 +299,33 @@ impl Alphabet {
             (len as u128 * 8 / u128::from(self.width())).min(usize::MAX as u128) as usize
         }
     }
+}
+
+/// Appends symbols, which have been counted, in tANS, if that saves more than a fiftieth of `others` bytes. Returns whether
+/// it does. It is slower than Huffman code.
+fn put_tans(
+    symbols: &[u16],
+    SymbolCoder { counts, tans, .. }: &mut SymbolCoder,
+    others: u64,
+    message: &mut Vec<u8>,
+) -> bool {
+    let most_bits = 8 * others - 8 * others / 50;
+    if counts.len() > tans::MOST_SYMBOLS || tans::entropy_bits(counts) >= most_bits {
+        return false;
+    }
+    tans.fit(counts);
+    if tans.estimated_bits(counts) >= most_bits {
+        return false;
+    }
+    let start = message.len();
+    tans.write(message);
+    tans.encode(symbols, message);
+    // The estimate may be too low.
+    let shorter = ((message.len() - start) as u64) < others;
+    if !shorter {
+        message.truncate(start);
+    }
+    shorter
 }
 
 /// The bytes of `elements` symbols of `width` bits.
@@ -269,10 +370,50 @@ mod tests {
         assert!(written(Alphabet::new(5, true), &[]).is_empty());
     }
 
+    /// Checks that a message returns, as does one of a single stream, which was written before there were others.
+    fn check_beside_single(alphabet: Alphabet, symbols: &[u16], message: &[u8]) -> f64 {
+        let (mut coder, mut old) = (SymbolCoder::default(), vec![1]);
+        coder.counts.resize(alphabet.symbols, 0);
+        huffman::count(symbols, &mut coder.counts);
+        coder.code.fit(&coder.counts, huffman::limit(alphabet.symbols));
+        coder.code.write(&mut old);
+        coder.code.encode(symbols, &mut old);
+        for message in [&old, message] {
+            assert_eq!(read(alphabet, message, symbols.len()).as_deref(), Ok(symbols));
+            for end in (0..message.len()).step_by(97).chain([message.len() - 1]) {
+                assert!(read(alphabet, &message[..end], symbols.len()).is_err(), "{end}");
+            }
+        }
+        message.len() as f64 / old.len() as f64
+    }
+
+    #[test]
+    fn long_streams_are_four() {
+        // Powers of two, of which Huffman code takes the entropy.
+        let symbols: Vec<u16> = (0..40_000).map(|i| [0, 0, 0, 0, 1, 1, 2, 3][i % 8]).collect();
+        let five = Alphabet::new(5, true);
+        let (short, long) = (written(five, &symbols[..2000]), written(five, &symbols));
+        assert_eq!((short[0], long[0]), (1, 2));
+        let ratio = check_beside_single(five, &symbols, &long);
+        assert!((1.0..1.002).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn a_frequent_symbol_takes_less_than_a_bit() {
+        let symbols: Vec<u16> =
+            (0..40_000).map(|i| if i % 50 == 7 { 1 + i % 3 } else { 0 }).collect();
+        let five = Alphabet::new(5, true);
+        let (short, long) = (written(five, &symbols[..2000]), written(five, &symbols));
+        assert_eq!((short[0], long[0]), (1, 3));
+        // The entropy is 0.173 bits, and Huffman code takes more than one.
+        let ratio = check_beside_single(five, &symbols, &long);
+        assert!((0.16..0.18).contains(&ratio), "{ratio}");
+    }
+
     #[test]
     fn every_width_returns_within_its_bounds() {
         for symbols in [2, 3, 4, 5, 129, 255, 256, 257, 511, 65_535, 65_536] {
-            for len in [0, 1, 7, 8, 9, BLOCK, 2 * BLOCK + 13] {
+            for len in [0, 1, 7, 8, 9, BLOCK, 2 * BLOCK + 13, 40_001] {
                 let all: Vec<u16> = (0..len).map(|i| (i * i * 7 % symbols) as u16).collect();
                 for huffman in [false, true] {
                     let alphabet = Alphabet::new(symbols, huffman);
@@ -292,7 +433,7 @@ mod tests {
         assert!(matches!(read(five, &[0b1000], 1), Err(DecodeError::Corrupt(_))));
         assert_eq!(read(five, &[0, 0], 1), Err(DecodeError::Trailing { extra: 1 }));
         let huffman = Alphabet::new(5, true);
-        assert!(matches!(read(huffman, &[2, 0], 1), Err(DecodeError::Corrupt(_))));
+        assert!(matches!(read(huffman, &[4, 0], 1), Err(DecodeError::Corrupt(_))));
         assert_eq!(read(huffman, &[], 1), Err(DecodeError::Truncated));
         assert_eq!(read(huffman, &[0], 0), Err(DecodeError::Trailing { extra: 1 }));
     }

@@ -469,7 +469,8 @@ pub(crate) mod tests {
         let coded = bits("eden:bits=4,code=huffman");
         assert!((3.80..3.83).contains(&coded), "{coded}");
         let coded = bits("eden:bits=2,code=huffman");
-        assert!((1.98..2.01).contains(&coded), "{coded}");
+        // The entropy of four Lloyd–Max levels is 1.911 bits; scales take 1/128.
+        assert!((1.918..1.93).contains(&coded), "{coded}");
     }
 
     #[test]

@@ -22,25 +22,64 @@ static DENSE: [u32; 256] = {
     table
 };
 
-/// The number of bits that index the table of levels at distance 1 with magnitudes below 16.
-const SHORT: u32 = 9;
+/// The number of bits that index the table of several levels. Its 16 KiB stay in the first-level cache.
+const SHORT: u32 = 11;
+/// The most elements of an entry.
+const MOST: usize = 6;
+/// The symbols that are written for an entry: its elements, and two that are overwritten.
+const WRITTEN: usize = 8;
+/// The entries that one window of bits covers.
+const LOOKUPS: usize = (BitReader::WINDOW / SHORT) as usize;
 
-/// By the next bits: the magnitude, and from bit 8 on the width; 0 for other codes.
-static SHORTS: [u16; 1 << SHORT] = {
-    let (mut table, mut level) = ([0; 1 << SHORT], 1);
-    while level < 16 {
-        let (bits, width) = (DENSE[level] & 0xff_ffff, DENSE[level] >> 24);
-        let mut rest = 0;
-        while rest < 1 << (SHORT - width) {
-            let at = (bits | rest << width) as usize;
-            let entry = level as u16 | (width as u16) << 8;
-            (table[at], table[at | 2]) = (entry, entry);
-            rest += 1;
-        }
-        level += 1;
+/// By the next bits: the elements that whole codes among them stand for, zeros between levels included, as signed bytes;
+/// then their number, and in the uppermost byte the number of bits. 0 if the first code is longer, or has too many zeros.
+static SHORTS: [u64; 1 << SHORT] = {
+    let (mut table, mut bits) = ([0; 1 << SHORT], 0);
+    while bits < table.len() {
+        table[bits] = several(bits as u64);
+        bits += 1;
     }
     table
 };
+
+/// The entry for these bits.
+const fn several(bits: u64) -> u64 {
+    let (mut entry, mut count, mut used) = (0u64, 0, 0);
+    loop {
+        let (distance, width) = number(bits >> used, SHORT - used);
+        let sign = used + width;
+        if width == 0 || count + distance > MOST as u64 || sign >= SHORT {
+            break;
+        }
+        let (level, width) = number(bits >> (sign + 1), SHORT - sign - 1);
+        if width == 0 {
+            break;
+        }
+        let level = if bits >> sign & 1 == 1 { level.wrapping_neg() & 0xff } else { level };
+        count += distance;
+        entry |= level << (8 * (count - 1));
+        used = sign + 1 + width;
+    }
+    entry | count << (8 * MOST) | (used as u64) << (8 * MOST + 8)
+}
+
+/// A number, and the width of its code; 0 if it has more than `most` bits.
+const fn number(bits: u64, most: u32) -> (u64, u32) {
+    let (mut value, mut width) = (1, 0);
+    while width < most {
+        if bits >> width & 1 == 0 {
+            return (value, width + 1);
+        }
+        // A group of bits, the highest first.
+        let size = value as u32 + 1;
+        if width + size > most {
+            break;
+        }
+        value = (bits >> width).reverse_bits() >> (64 - size);
+        width += size;
+    }
+    (0, 0)
+}
 
 /// Appends the levels.
 pub(super) fn write(symbols: &[u16], zero: u16, message: &mut Vec<u8>) {
@@ -84,34 +123,65 @@ pub(super) fn read(
     let mut reader = BitReader::new(bytes);
     let mut next = 0;
     loop {
-        let bits = reader.peek();
-        let entry = SHORTS[bits as usize & ((1 << SHORT) - 1)];
-        let (level, width) = (entry & 0xff, u32::from(entry >> 8));
-        if width > 0 && level <= zero && next < elements as u64 {
-            reader.skip(width);
-            symbols[next as usize] = if bits & 2 == 0 { zero + level } else { zero - level };
-            next += 1;
-            continue;
-        }
-        let place = CODE.read(&mut reader)?.saturating_add(next) - 1;
-        let Some(symbol) = usize::try_from(place).ok().and_then(|at| symbols.get_mut(at)) else {
-            if place == elements as u64 {
-                break;
-            }
+        next = read_short(&mut reader, next, zero, symbols);
+        let place = CODE.read(&mut reader)?.saturating_add(next as u64) - 1;
+        let place = usize::try_from(place).unwrap_or(usize::MAX);
+        if place > elements {
             return Err(DecodeError::Corrupt("a level lies past the end"));
-        };
+        }
+        // What was written for an entry beyond its elements.
+        symbols[next..place.min(next + WRITTEN)].fill(zero);
+        if place == elements {
+            break;
+        }
         let negative = reader.peek() & 1 == 1;
         reader.skip(1);
         let level = CODE.read(&mut reader)?;
         if level > u64::from(zero) {
-            return Err(DecodeError::Corrupt("a level is above the highest"));
+            return Err(ABOVE);
         }
-        *symbol = if negative { zero - level as u16 } else { zero + level as u16 };
+        symbols[place] = if negative { zero - level as u16 } else { zero + level as u16 };
         next = place + 1;
         reader.check()?;
     }
+    // The table does not know the highest level.
+    if symbols.iter().fold(0, |highest, &symbol| symbol.max(highest)) > 2 * zero {
+        return Err(ABOVE);
+    }
     let used = reader.finish()?;
     fields::expect_len(bytes, used)
+}
+
+const ABOVE: DecodeError = DecodeError::Corrupt("a level is above the highest");
+
+/// Reads levels by the table up to one whose code is too long, or close to the end. Returns the index of the next element,
+/// behind which symbols may have been overwritten.
+fn read_short(
+    reader: &mut BitReader<'_>,
+    mut next: usize,
+    zero: u16,
+    symbols: &mut [u16],
+) -> usize {
+    while next + LOOKUPS * MOST + WRITTEN <= symbols.len() {
+        let (mut bits, mut width) = (reader.peek(), 0);
+        for _ in 0..LOOKUPS {
+            let entry = SHORTS[bits as usize % SHORTS.len()];
+            if entry == 0 {
+                reader.skip(width);
+                return next;
+            }
+            let written = symbols[next..next + WRITTEN].iter_mut().zip(entry.to_le_bytes());
+            written.for_each(|(symbol, byte)| {
+                *symbol = zero.wrapping_add_signed(i16::from(byte as i8))
+            });
+            next += usize::from((entry >> (8 * MOST)) as u8);
+            let used = (entry >> (8 * MOST + 8)) as u32;
+            bits >>= used;
+            width += used;
+        }
+        reader.skip(width);
+    }
+    next
 }
 
 /// The most bytes that the levels of `elements` elements take: a distance is never longer than a bit for each place
@@ -124,6 +194,7 @@ pub(super) fn max_len(elements: usize, zero: u16) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cmp::Ordering;
 
     #[test]
     fn no_code_exceeds_its_bound() {
@@ -141,6 +212,107 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Levels read code by code.
+    fn one_by_one(bytes: &[u8], elements: usize, zero: u16) -> Result<Vec<u16>, DecodeError> {
+        let (mut symbols, mut reader) = (Vec::new(), BitReader::new(bytes));
+        loop {
+            let distance = CODE.read(&mut reader)? as usize;
+            let end = symbols.len().saturating_add(distance);
+            match end.cmp(&(elements + 1)) {
+                Ordering::Less => {}
+                Ordering::Equal => break,
+                Ordering::Greater => return Err(DecodeError::Corrupt("past the end")),
+            }
+            let negative = reader.peek() & 1 == 1;
+            reader.skip(1);
+            let level = CODE.read(&mut reader)?;
+            if level > u64::from(zero) {
+                return Err(DecodeError::Corrupt("a level is above the highest"));
+            }
+            symbols.resize(end - 1, zero);
+            symbols.push(if negative { zero - level as u16 } else { zero + level as u16 });
+        }
+        if reader.finish()? != bytes.len() {
+            return Err(DecodeError::Corrupt("bytes follow"));
+        }
+        symbols.resize(elements, zero);
+        Ok(symbols)
+    }
+
+    /// Whether levels read by the table are those read one by one. Both must refuse the same bytes.
+    fn compare(bytes: &[u8], elements: usize, zero: u16) -> bool {
+        let mut symbols = vec![7; 3];
+        let result = read(bytes, elements, zero, &mut symbols).map(|()| symbols);
+        assert_eq!(result.as_ref().ok(), one_by_one(bytes, elements, zero).as_ref().ok());
+        result.is_ok()
+    }
+
+    #[test]
+    fn entries_by_hand() {
+        // Distance 1, +, 1: three zeros, three times in nine bits.
+        assert_eq!(SHORTS[0].to_le_bytes(), [1, 1, 1, 0, 0, 0, 3, 9]);
+        // Distance 2, −, 3: 100 1 110, from the lowest; then 0 0 0.
+        let entry = SHORTS[0b0000_0011_1001].to_le_bytes();
+        assert_eq!(entry, [0, -3i8 as u8, 1, 0, 0, 0, 3, 10]);
+        // Distance 1, +, 16: 0 0 10100100000 has thirteen bits. A distance of 7 has too many zeros: 10 111 0, 0 0.
+        assert_eq!((SHORTS[0b000_1001_0100], SHORTS[0b01_1101]), (0, 0));
+        assert_eq!(SHORTS[0b111_1111_1111], 0);
+    }
+
+    #[test]
+    fn levels_are_those_read_one_by_one() {
+        let mut words = vec![0; 3000];
+        crate::Rng::new(1, 2, 3, 4, 5).fill(&mut words);
+        for zero in [1, 2, 3, 4, 15, 127, 32_767] {
+            for spread in [0, 1, 3, 9, 70, 400] {
+                for elements in [0, 1, 40, 43, 44, 45, 100, 2999] {
+                    // A level of geometric size, and zeros in between.
+                    let symbol = |&word: &u32| {
+                        let level = ((word >> 8) & 0x7fff) >> ((word & 0xff) / 17);
+                        let level = level.min(u32::from(zero)) as u16;
+                        let is_zero = spread > 0 && (word >> 23) % (spread + 1) > 0;
+                        match (is_zero, word & 128 > 0) {
+                            (true, _) => zero,
+                            (false, true) => zero + level,
+                            (false, false) => zero - level,
+                        }
+                    };
+                    let symbols: Vec<u16> = words[..elements].iter().map(symbol).collect();
+                    let (mut bytes, mut back) = (Vec::new(), vec![9; 5]);
+                    write(&symbols, zero, &mut bytes);
+                    read(&bytes, elements, zero, &mut back).unwrap();
+                    assert!(back == symbols, "{zero} {spread} {elements}");
+                    if elements > 0 {
+                        assert!(compare(&bytes, elements, zero));
+                        // Fewer elements, a lower highest level, and bytes that end early.
+                        assert!(!compare(&bytes[..bytes.len() - 1], elements, zero));
+                        compare(&bytes, elements.saturating_sub(1).max(1), zero);
+                        compare(&bytes, elements, zero.div_ceil(2));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn random_bits_are_levels_or_refused_as_one_by_one() {
+        let mut words = vec![0; 64];
+        let mut accepted = 0;
+        for draw in 0..3000 {
+            crate::Rng::new(1, 2, draw, 4, 5).fill(&mut words);
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            // Few ones: many short codes.
+            let bytes: Vec<u8> = bytes.chunks(2).map(|two| two[0] & two[1]).collect();
+            for len in [8, 20, 60, 128] {
+                for elements in [10, 44, 60, 150, 400] {
+                    accepted +=
+                        usize::from(compare(&bytes[..len], elements, 1 + (draw % 20) as u16));
+                }
+            }
+        }
+        assert!(accepted > 10, "{accepted} were accepted");
     }
 
     #[test]

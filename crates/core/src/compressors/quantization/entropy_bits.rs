@@ -4,9 +4,9 @@
 //!   of 16 neighbours) in 2^M bins between the tensor's least and greatest value. N = H + c, rounded to the nearest
 //!   whole number from 1 to 16. `bits` sets N directly.
 //! - **Values**: the range is cut into 2^N bins of equal width; an element decodes to the middle of its bin.
-//! - **Message**: a byte with N (lowest 5 bits) and whether the bins are in Huffman code (bit 5); the least
-//!   value as f32. The message of a constant tensor ends here, with N = 0. Otherwise follow the greatest value as f32,
-//!   and the shorter of packed code lengths with stream, and bins in N bits each; `code=fixed` always uses the latter.
+//! - **Message**: a byte with N (lowest 5 bits), and what the bins are in (bits 5 and 6: 1 a stream of Huffman code, 3 four of
+//!   them, 2 tANS); the least value as f32. The message of a constant tensor ends here, with N = 0. Otherwise follow the greatest value as f32,
+//!   and the code with its streams, or bins in N bits each if that is not longer; `code=fixed` always uses the latter.
 //!   An empty tensor has an empty message.
 //! - **Range**: up to 2³² − 1 elements.
 //! - **Error feedback**: off; the method is made for weights, which are sent as a whole each time. If it is on, for
@@ -23,14 +23,13 @@
 
 use std::ops::Bound::{Excluded, Included};
 
-use gradwire_bits::huffman::{self, Code};
 use gradwire_bits::kernels::{self, Bins};
-use gradwire_bits::{DecodeError, fixed};
+use gradwire_bits::{DecodeError, fixed, huffman, tans};
 
 use crate::numeric::selection::{self, at_random};
 use crate::parameters::{either, real, whole};
 use crate::wire::fields;
-use crate::wire::symbols::Alphabet;
+use crate::wire::symbols::{Alphabet, Coding};
 use crate::workspace::SymbolCoder;
 use crate::{
     Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace,
@@ -52,6 +51,10 @@ pub(crate) static ENTRY: Entry = Entry {
 const MOST_BITS: u32 = 16;
 const BITS: u8 = 0x1f;
 const HUFFMAN: u8 = 0x20;
+/// With the bit for Huffman code: in four streams.
+const FOUR: u8 = HUFFMAN | TANS;
+/// Alone: in tANS.
+const TANS: u8 = 0x40;
 /// Least elements of a sample.
 const LEAST_SAMPLE: usize = 4096;
 
@@ -81,7 +84,7 @@ impl EntropyBits {
     /// Reserves memory for the largest number of bits, so that later messages allocate nothing.
     fn reserve(&self, workspace: &mut Workspace) {
         let symbols = 1 << self.most_bits();
-        let SymbolCoder { counts, code } = &mut workspace.coder;
+        let SymbolCoder { counts, code, .. } = &mut workspace.coder;
         counts.clear();
         counts.reserve(symbols.max(1 << self.preliminary));
         if !self.packed {
@@ -173,10 +176,12 @@ impl Compressor for EntropyBits {
         message.push(bits as u8);
         fields::put_f32s(&[range.0, range.1], message);
         let (alphabet, Workspace { symbols, coder, .. }) = (alphabet(bits), workspace);
-        if !self.packed && alphabet.put_coded(symbols, coder, message) {
-            message[head] |= HUFFMAN;
-        } else {
-            alphabet.put_fixed(symbols, message);
+        let coded = if self.packed { None } else { alphabet.put_coded(symbols, coder, message) };
+        match coded {
+            None => alphabet.put_fixed(symbols, message),
+            Some(Coding::Single) => message[head] |= HUFFMAN,
+            Some(Coding::Four) => message[head] |= FOUR,
+            Some(Coding::Tans) => message[head] |= TANS,
         }
         Sent::All
     }
@@ -188,7 +193,14 @@ impl Compressor for EntropyBits {
         }
         let head = fields::take(&mut message, 1)?[0];
         let bits = u32::from(head & BITS);
-        if bits > self.most_bits() || head & !(BITS | HUFFMAN) != 0 || head == HUFFMAN {
+        let coding = match head & !BITS {
+            0 => None,
+            HUFFMAN => Some(Coding::Single),
+            FOUR => Some(Coding::Four),
+            TANS => Some(Coding::Tans),
+            _ => return Err(DecodeError::Corrupt("unknown code of bins")),
+        };
+        if bits > self.most_bits() || (bits == 0 && coding.is_some()) {
             return Err(DecodeError::Corrupt("there are more bits than agreed"));
         }
         let least = fields::take_finite(&mut message)?;
@@ -205,13 +217,14 @@ impl Compressor for EntropyBits {
         if least >= greatest {
             return Err(DecodeError::Corrupt("the greatest value is not above the least"));
         }
-        let Workspace { symbols, coder: SymbolCoder { code, .. }, .. } = workspace;
+        let Workspace { symbols, coder, .. } = workspace;
         symbols.clear();
-        if head & HUFFMAN != 0 {
+        if let Some(coding) = coding {
             // For the largest number of bits, so that later messages allocate nothing.
             let largest = 1 << self.most_bits();
-            code.try_reserve(largest, huffman::limit(largest))?;
-            read_huffman(message, bits, out.len(), code, symbols)?;
+            coder.code.try_reserve(largest, huffman::limit(largest))?;
+            coder.tans.try_reserve(tans::MOST_SYMBOLS)?;
+            read_coded(coding, message, bits, out.len(), coder, symbols)?;
         } else {
             fields::expect_len(message, fixed::len(out.len(), bits))?;
             alphabet(bits).take_fixed(&mut message, out.len(), symbols)?;
@@ -225,23 +238,26 @@ impl Compressor for EntropyBits {
     }
 }
 
-/// Reads bins in Huffman code from exactly these bytes.
-fn read_huffman(
-    message: &[u8],
+/// Reads bins in an entropy code from exactly these bytes.
+fn read_coded(
+    coding: Coding,
+    mut message: &[u8],
     bits: u32,
     elements: usize,
-    code: &mut Code,
+    coder: &mut SymbolCoder,
     symbols: &mut Vec<u16>,
 ) -> Result<(), DecodeError> {
-    let used = code.read(message, 1 << bits, huffman::limit(1 << bits))?;
-    if code.lengths().iter().filter(|&&length| length > 0).nth(1).is_none() {
+    coding.take(&mut message, 1 << bits, elements, coder, symbols)?;
+    let several = match coding {
+        Coding::Tans => coder.tans.shares().iter().filter(|&&share| share > 0).nth(1).is_some(),
+        _ => coder.code.lengths().iter().filter(|&&length| length > 0).nth(1).is_some(),
+    };
+    if !several {
         return Err(DecodeError::Corrupt(
             "all elements of a tensor with two values are in one bin",
         ));
     }
-    let message = &message[used..];
-    let used = code.decode(message, elements, symbols)?;
-    fields::expect_len(message, used)
+    fields::expect_len(message, 0)
 }
 
 #[cfg(test)]
@@ -315,6 +331,8 @@ mod tests {
         let bits = DecodeError::Corrupt("there are more bits than agreed");
         assert_eq!(result(&[10, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x40, 0, 0, 0, 0]), bits);
+        assert_eq!(result(&[0x60, 0, 0, 0, 0]), bits);
+        assert_eq!(result(&[0x81, 0, 0, 0, 0]), DecodeError::Corrupt("unknown code of bins"));
         assert_eq!(result(&[0x20, 0, 0, 0, 0]), bits);
         let order = DecodeError::Corrupt("the greatest value is not above the least");
         assert_eq!(result(&[1, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f, 0]), order);
@@ -322,6 +340,10 @@ mod tests {
         let one = DecodeError::Corrupt("all elements of a tensor with two values are in one bin");
         let range = [1 | HUFFMAN, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
         assert_eq!(result(&[&range[..], &[0b0000_1111, 0b1011]].concat()), one);
+        // In tANS distance 1 and share 4096 are 1, 0001101 and twelve zeros. State 0 is 0001 and twelve zeros.
+        let range = [1 | TANS, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
+        let coded = [0b1011_0001, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0b1000, 0];
+        assert_eq!(result(&[&range[..], &coded].concat()), one);
         let agreed = DecodeError::Corrupt("the number of bits is not the one agreed on");
         let message = encode("entropy-bits:bits=3", &[0.0, 1.0]);
         assert_eq!(refused("entropy-bits:bits=4", 2, &message), agreed);

@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(result(&[1, 0, 244]), Err(DecodeError::Truncated));
         assert_eq!(result(&[1, 0, 246]), Err(DecodeError::Trailing { extra: 1 }));
         assert_eq!(result(&[1, 0, 245, 0]), Err(DecodeError::Trailing { extra: 1 }));
-        assert!(matches!(result(&[1, 2, 245]), Err(DecodeError::Corrupt(_))));
+        assert!(matches!(result(&[1, 4, 245]), Err(DecodeError::Corrupt(_))));
         assert_eq!(result(&[1, 0]), Err(DecodeError::Truncated));
         assert_eq!(result(&[]), Err(DecodeError::Truncated));
         assert_eq!(result(&[2, 0, 244, 121]), Ok(()));

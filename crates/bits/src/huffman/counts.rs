@@ -1,0 +1,87 @@
+//! Counts of symbols.
+
+/// Alphabets up to this size are counted in several tables.
+const SMALL: usize = 1024;
+
+/// The symbols that are counted before the tables are added up.
+const STRETCH: usize = 1 << 20;
+/// The number of tables.
+const TABLES: usize = 4;
+
+/// Adds to each count how often its symbol occurs; counts stay at `u32::MAX` instead of overflowing.
+///
+/// # Panics
+/// If a symbol has no count.
+pub fn count(symbols: &[u16], counts: &mut [u32]) {
+    match counts.len() {
+        0..=256 => count_small::<256>(symbols, counts),
+        257..=SMALL => count_small::<SMALL>(symbols, counts),
+        _ => count_one_by_one(symbols, counts),
+    }
+}
+
+fn count_one_by_one(symbols: &[u16], counts: &mut [u32]) {
+    for &symbol in symbols {
+        let count = &mut counts[usize::from(symbol)];
+        *count = count.saturating_add(1);
+    }
+}
+
+/// Counts neighbours in separate tables: a processor that increments the same count twice in a row waits for the
+/// first increment to be stored.
+fn count_small<const SIZE: usize>(symbols: &[u16], counts: &mut [u32]) {
+    // Below this the tables cost more than they save.
+    if symbols.len() < 4 * SIZE {
+        return count_one_by_one(symbols, counts);
+    }
+    for stretch in symbols.chunks(STRETCH) {
+        let mut tables = [[0u32; SIZE]; TABLES];
+        let (groups, rest) = stretch.as_chunks::<TABLES>();
+        for group in groups {
+            for (table, &symbol) in tables.iter_mut().zip(group) {
+                table[usize::from(symbol)] += 1;
+            }
+        }
+        count_one_by_one(rest, counts);
+        for symbol in 0..SIZE {
+            let sum = tables.iter().map(|table| table[symbol]).sum::<u32>();
+            if sum > 0 {
+                counts[symbol] = counts[symbol].saturating_add(sum);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn counts_are_those_of_a_plain_loop() {
+        for alphabet in [1, 2, 255, 256, 257, 1024, 1025, 65_536] {
+            for len in [0, 1, 5, 1023, 1024, 1027, 4096, 10_001, STRETCH + 3] {
+                let at = |i: usize| (i * i % alphabet.min(1 + i % 777)) as u16;
+                let symbols: Vec<u16> = (0..len).map(at).collect();
+                let (mut counts, mut expected) = (vec![7; alphabet], vec![7; alphabet]);
+                count(&symbols, &mut counts);
+                symbols.iter().for_each(|&symbol| expected[usize::from(symbol)] += 1);
+                assert_eq!(counts, expected, "{len} of {alphabet}");
+            }
+        }
+    }
+
+    #[test]
+    fn counts_do_not_overflow() {
+        let mut counts = [u32::MAX - 1, 0];
+        count(&vec![0; 5000], &mut counts);
+        assert_eq!(counts, [u32::MAX, 0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "index out of bounds")]
+    fn what_is_not_of_the_alphabet_is_not_counted() {
+        count(&vec![200; 5000], &mut [0; 200]);
+    }
+}

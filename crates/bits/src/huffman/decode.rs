@@ -1,0 +1,122 @@
+//! Decoding of one stream with the table of codes.
+
+use alloc::vec::Vec;
+
+use super::{Code, TABLE_BITS};
+use crate::{BitReader, DecodeError, try_resize};
+
+/// A table whose size is known.
+pub(super) type Table = [u32; 1 << TABLE_BITS];
+
+impl Code {
+    /// Appends `count` symbols decoded from the start of `bytes`, and returns the number of bytes read. The
+    /// code must come from [`read`](Self::read). With more than one symbol in the alphabet each takes at
+    /// least one bit, so the memory for an untrusted count is bounded by the length of `bytes`.
+    ///
+    /// # Errors
+    /// `Truncated`, `OutOfMemory`, or `Corrupt` for padding that is not zero, and for symbols of an empty
+    /// alphabet.
+    ///
+    /// # Panics
+    /// If the code was fitted instead of read.
+    pub fn decode(
+        &self,
+        bytes: &[u8],
+        count: usize,
+        out: &mut Vec<u16>,
+    ) -> Result<usize, DecodeError> {
+        let start = out.len();
+        if !self.make_room(bytes, count, out)? {
+            return Ok(0);
+        }
+        let mut reader = BitReader::new(bytes);
+        self.decode_stream(&mut reader, &mut out[start..])?;
+        reader.finish()
+    }
+
+    /// Appends `count` places for symbols, if the bytes may hold so many. Returns whether there is a stream; else the
+    /// places already have their symbol.
+    pub(super) fn make_room(
+        &self,
+        bytes: &[u8],
+        count: usize,
+        out: &mut Vec<u16>,
+    ) -> Result<bool, DecodeError> {
+        let end = out.len().saturating_add(count);
+        if let Some(symbol) = self.single {
+            try_resize(out, end, symbol)?;
+            return Ok(false);
+        }
+        if count == 0 {
+            return Ok(false);
+        }
+        if self.longest == 0 {
+            return Err(DecodeError::Corrupt("symbols of an empty alphabet"));
+        }
+        assert!(!self.table.is_empty(), "decoding needs a code from `read`, not from `fit`");
+        if count > bytes.len().saturating_mul(8) {
+            return Err(DecodeError::Truncated);
+        }
+        try_resize(out, end, 0)?;
+        Ok(true)
+    }
+
+    /// Decodes symbols one stream after another.
+    pub(super) fn decode_stream(
+        &self,
+        reader: &mut BitReader<'_>,
+        out: &mut [u16],
+    ) -> Result<(), DecodeError> {
+        match self.fixed_table() {
+            Some(table) => {
+                decode_groups::<4>(reader, out, |bits| table[bits as usize % table.len()])
+            }
+            None => decode_groups::<3>(reader, out, |bits| {
+                self.table[bits as usize & (self.table.len() - 1)]
+            }),
+        }
+    }
+
+    /// The table, if no code is longer than its index.
+    pub(super) fn fixed_table(&self) -> Option<&Table> {
+        self.table.as_slice().try_into().ok()
+    }
+}
+
+/// Decodes groups of symbols, which fit in a window, and then the rest.
+#[inline(always)]
+fn decode_groups<const GROUP: usize>(
+    reader: &mut BitReader<'_>,
+    out: &mut [u16],
+    entry: impl Fn(u64) -> u32,
+) -> Result<(), DecodeError> {
+    let (groups, rest) = out.as_chunks_mut::<GROUP>();
+    for group in groups {
+        decode_group(reader, group, &entry);
+        reader.check()?;
+    }
+    for symbol in rest {
+        decode_group(reader, core::array::from_mut(symbol), &entry);
+    }
+    reader.check()
+}
+
+#[inline(always)]
+fn decode_group<const GROUP: usize>(
+    reader: &mut BitReader<'_>,
+    group: &mut [u16; GROUP],
+    entry: impl Fn(u64) -> u32,
+) {
+    let mut bits = reader.peek();
+    let mut symbols = [0; GROUP];
+    let mut width = 0;
+    for symbol in &mut symbols {
+        let entry = entry(bits);
+        *symbol = (entry >> 16) as u16;
+        // Shifts by the lowest six bits of the entry: its length.
+        bits = bits.wrapping_shr(entry);
+        width += entry & 0xff;
+    }
+    *group = symbols;
+    reader.skip(width);
+}
