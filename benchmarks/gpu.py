@@ -26,7 +26,9 @@ SPECS = [
     "eden", "eden:bits=4", "topk", "topk:select=sampled", "dgc", "sgc", "threshold:v=2.5", "strom:tau=2.5", "sbc", "dryden",
     "adacomp", "randomk",
 ]
-HOOKS = ["eden", "3lc", "int8", "topk"]
+# Compared with more elements than 32-bit byte offsets reach, too.
+LARGE = ["3lc", "eden", "topk"]
+HOOKS = ["eden", "3lc", "int8", "topk", "powersgd"]
 # Bytes a second that a process sends in whole steps: 1 Gbit/s.
 LINK = 125e6
 SECONDS = 460
@@ -76,15 +78,16 @@ def on_device(form, device):
     return torch.frombuffer(bytearray(form + bytes(4)), dtype=torch.uint8).to(device)
 
 
-def compare(spec, elements, dtype, device):
-    """Two steps on device and host: whether messages are equal, and whether the device adds a message as the host does."""
+def compare(spec, elements, dtype, device, steps=2):
+    """Some steps on device and host: whether messages are equal, and whether the device adds a message as the host does."""
     from gradwire.torch.cuda._kernel import Forms
 
     one, host, packer = One(spec, elements, device), _core.Codec(spec, 7, 0, 2), _core.Codec(spec, 7, 0, 2)
     same, adds = True, True
-    for step in range(2):
-        values = torch.randn(elements, generator=torch.Generator().manual_seed(step)).to(dtype)
-        source, forms = one.encode(values.to(device), step)
+    for step in range(steps):
+        drawn = torch.randn(elements, device=device, generator=torch.Generator(device).manual_seed(step)).to(dtype)
+        source, forms = one.encode(drawn, step)
+        values = drawn.cpu()
         start, end = forms.ranges[0]
         message = packer.pack("w", (elements,), step, forms.bytes[start:end].cpu().numpy().tobytes())
         form = packer.unpack("w", (elements,), step, 0, message)
@@ -219,10 +222,11 @@ def main():
     sizes = [1000, 5000] if small else [1000, 1 << 20, 25_000_000]
     plan = [("messages", lambda c=c, d=d: compare(*c, d, device)) for c in [(s, n) for n in sizes for s in SPECS]
             for d in ([torch.float32, torch.bfloat16] if c[1] < 10_000_000 else [torch.float32])]
+    plan += [("messages", lambda s=s: compare(s, 5003 if small else (1 << 30) + 3, torch.float32, device, 1)) for s in LARGE]
     lengths = [5000] if small else [1 << 20, 25_000_000, 250_000_000]
     plan += [("speed", lambda s=s, n=n: speed(s, n, device, 1 if small else 7)) for n in lengths for s in SPECS]
     runs = [("", "host")] + [(spec, where) for spec in HOOKS for where in ("gpu", "host")]
-    plan += [("steps", lambda s=s, w=w: whole_step(small, s, w)) for s, w in (runs[:2] if small else runs)]
+    plan += [("steps", lambda s=s, w=w: whole_step(small, s, w)) for s, w in (runs[:2] + runs[-2:-1] if small else runs)]
     for part, work in plan:
         # Whole steps get the last three minutes, whatever the parts before them take.
         if clock.left() < (180 if part != "steps" else 45):
