@@ -8,6 +8,8 @@
 //! of several repetitions counts. Compressing, decoding and copying take turns, so that noise affects all three. Bits
 //! and entropy are those of the eighth message, so they do not depend on the length of the measurement.
 
+pub mod codes;
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -226,7 +228,7 @@ impl Bench {
 }
 
 /// Seconds of one operation: repeated often enough for the clock, and averaged.
-fn seconds(mut operation: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+fn seconds<E>(mut operation: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     let start = Instant::now();
     let mut times = 0;
     while times == 0 || start.elapsed() < LEAST {

@@ -2,7 +2,9 @@
 
 use clap::Args;
 use gradwire::Spec;
-use gradwire_testbed::bench::{self, ELEMENTS, Effort, Measurement};
+use gradwire_testbed::bench::{self, ELEMENTS, Effort, Measurement, codes};
+use gradwire_testbed::table::Table;
+use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::{interrupt, output};
@@ -17,7 +19,10 @@ pub(crate) struct Bench {
     /// A compressor; repeat it for several [default: every registered one]
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<Spec>,
-    /// Elements of the tensor; repeat it for several [default: 65536, 1048576, 20971520]
+    /// Measure the entropy codes alone, in symbols a second
+    #[arg(long, conflicts_with = "compressors")]
+    codes: bool,
+    /// Elements of the tensor; repeat it for several [default: 65536, 1048576, 20971520; with --codes 65536, 8388608]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     elements: Vec<u32>,
     /// Fewer repetitions
@@ -37,12 +42,37 @@ impl Bench {
             );
         }
         let effort = if self.quick { Effort::QUICK } else { Effort::USUAL };
-        let rows = self.measure(effort)?;
-        output::line(if self.json { output::json(&rows) } else { bench::table(&rows).terminal() })?;
+        let done = if self.codes {
+            let rows = self.measure_codes(effort);
+            self.print(&rows, codes::table)?
+        } else {
+            let rows = self.measure(effort)?;
+            self.print(&rows, bench::table)?
+        };
         if interrupt::asked() {
-            return Err(Failure::Interrupted(format!("{} measurements are done", rows.len())));
+            return Err(Failure::Interrupted(format!("{done} measurements are done")));
         }
         Ok(())
+    }
+
+    /// Prints rows, and returns their number.
+    fn print<T: Serialize>(&self, rows: &[T], table: fn(&[T]) -> Table) -> Result<usize, Failure> {
+        output::line(if self.json { output::json(rows) } else { table(rows).terminal() })?;
+        Ok(rows.len())
+    }
+
+    fn measure_codes(&self, effort: Effort) -> Vec<codes::Measurement> {
+        let sizes = self.sizes(&codes::SYMBOLS);
+        let sizes = sizes.into_iter().take_while(|_| !interrupt::asked());
+        sizes.flat_map(|symbols| codes::measure(symbols, effort)).collect()
+    }
+
+    /// The sizes asked for, or these.
+    fn sizes(&self, usual: &[usize]) -> Vec<usize> {
+        match self.elements.as_slice() {
+            [] => usual.to_vec(),
+            given => given.iter().map(|&n| n as usize).collect(),
+        }
     }
 
     fn measure(&self, effort: Effort) -> Result<Vec<Measurement>, Failure> {
@@ -50,10 +80,7 @@ impl Bench {
             [] => bench::default_specs(),
             given => given.to_vec(),
         };
-        let sizes: Vec<usize> = match self.elements.as_slice() {
-            [] => ELEMENTS.to_vec(),
-            given => given.iter().map(|&n| n as usize).collect(),
-        };
+        let sizes = self.sizes(&ELEMENTS);
         let mut rows = Vec::new();
         for &elements in &sizes {
             for spec in &specs {

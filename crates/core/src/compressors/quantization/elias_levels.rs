@@ -24,6 +24,8 @@ static DENSE: [u32; 256] = {
 
 /// The number of bits that index the table of several levels. Its 16 KiB stay in the first-level cache.
 const SHORT: u32 = 11;
+/// The highest level whose code, after those of a distance and a sign, the table has.
+const TABLED: u16 = 15;
 /// The most elements of an entry.
 const MOST: usize = 6;
 /// The symbols that are written for an entry: its elements, and two that are overwritten.
@@ -123,7 +125,12 @@ pub(super) fn read(
     let mut reader = BitReader::new(bytes);
     let mut next = 0;
     loop {
+        let first = next;
         next = read_short(&mut reader, next, zero, symbols);
+        // The table does not know the highest level.
+        if zero < TABLED && symbols[first..next].iter().any(|&symbol| symbol > 2 * zero) {
+            return Err(ABOVE);
+        }
         let place = CODE.read(&mut reader)?.saturating_add(next as u64) - 1;
         let place = usize::try_from(place).unwrap_or(usize::MAX);
         if place > elements {
@@ -143,10 +150,6 @@ pub(super) fn read(
         symbols[place] = if negative { zero - level as u16 } else { zero + level as u16 };
         next = place + 1;
         reader.check()?;
-    }
-    // The table does not know the highest level.
-    if symbols.iter().fold(0, |highest, &symbol| symbol.max(highest)) > 2 * zero {
-        return Err(ABOVE);
     }
     let used = reader.finish()?;
     fields::expect_len(bytes, used)

@@ -1,0 +1,241 @@
+//! Speed of the entropy codes alone, in symbols per second, relative to a copy of the symbols in the same run.
+//!
+//! Encoding, decoding and copying take turns, and the best of several repetitions counts, as for compressors. Huffman code and
+//! tANS are measured as messages use them: encoding includes the counts and the fit, decoding includes reading the code.
+
+use std::convert::Infallible;
+use std::hint::black_box;
+use std::time::Instant;
+
+use gradwire::Rng;
+use gradwire_bits::elias::Elias;
+use gradwire_bits::huffman::{self, Code};
+use gradwire_bits::tans;
+use serde::{Deserialize, Serialize};
+
+use super::{Effort, seconds};
+use crate::format::significant;
+use crate::table::Table;
+
+/// A size that stays in cache, and one that does not.
+pub const SYMBOLS: [usize; 2] = [64 << 10, 8 << 20];
+
+/// The alphabet of all distributions.
+const ALPHABET: usize = 256;
+
+/// One code on one list of symbols.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// The code, and the number of streams.
+    pub code: String,
+    /// How the symbols are distributed.
+    pub distribution: String,
+    /// The number of symbols.
+    pub symbols: usize,
+    /// Encoding speed, in 10⁹ symbols per second.
+    pub encode: f64,
+    /// Decoding speed, in 10⁹ symbols per second.
+    pub decode: f64,
+    /// The speed of copying the symbols (two bytes each; numbers in Elias code have four), in 10⁹ symbols per second.
+    pub copy: f64,
+    /// Bits per symbol, with the code lengths.
+    pub bits: f64,
+    /// The empirical entropy of order 0, in bits per symbol.
+    pub entropy: f64,
+}
+
+/// The distributions: levels of normal values in fine and in coarse steps, exponents of normal values, and a symbol that
+/// occurs nine times in ten, with neighbours.
+const DISTRIBUTIONS: [(&str, fn(u32) -> usize); 4] = [
+    ("fine levels", |word| levels(word, 1.0)),
+    ("coarse levels", |word| levels(word, 0.125)),
+    ("exponents", |word| (word | 1 << 31).trailing_zeros() as usize),
+    ("mostly one", |word| if word % 10 < 9 { 0 } else { 1 + levels(word / 10, 0.02) % 8 }),
+];
+
+/// The index of exponents.
+const EXPONENTS: usize = 2;
+
+/// The level of a sum of four uniform bytes, around the middle of the alphabet.
+fn levels(word: u32, scale: f64) -> usize {
+    let sum: u32 = word.to_le_bytes().iter().map(|&byte| u32::from(byte)).sum();
+    (128.0 + (f64::from(sum) - 510.0) / 4.0 * scale) as usize
+}
+
+/// Measures the codes: Huffman and tANS on every distribution, Elias on exponents, which are mostly small.
+///
+/// # Panics
+/// If a code does not decode what it encoded.
+pub fn measure(symbols: usize, effort: Effort) -> Vec<Measurement> {
+    let mut words = vec![0; symbols];
+    Rng::new(0, 0, 0, 0, 0).fill(&mut words);
+    let mut rows = Vec::new();
+    for (name, symbol) in DISTRIBUTIONS {
+        let list: Vec<u16> = words.iter().map(|&word| symbol(word) as u16).collect();
+        rows.push(row("Huffman, 1 stream", name, &list, huffman(&list, false, effort)));
+        rows.push(row("Huffman, 4 streams", name, &list, huffman(&list, true, effort)));
+        rows.push(row("tANS, 4 streams", name, &list, measure_tans(&list, effort)));
+    }
+    let (name, symbol) = DISTRIBUTIONS[EXPONENTS];
+    let list: Vec<u32> = words.iter().map(|&word| 1 + symbol(word) as u32).collect();
+    for (code, elias) in
+        [("Elias γ", Elias::Gamma), ("Elias δ", Elias::Delta), ("Elias ω", Elias::Omega)]
+    {
+        let encode = |list: &[u32], bytes: &mut Vec<u8>| elias.encode(list, bytes);
+        let decode = |bytes: &[u8], back: &mut Vec<u32>| {
+            elias.decode(bytes, symbols, back).expect("it was encoded");
+        };
+        rows.push(row(code, name, &list, figures(&list, effort, encode, decode)));
+    }
+    rows
+}
+
+/// Measurements as a table.
+pub fn table(measurements: &[Measurement]) -> Table {
+    let speed = |x: f64| format!("{} G/s", significant(x));
+    let percent = |part: f64| format!("{:.0} %", 100.0 * part);
+    Table::of(measurements)
+        .column("code", |m| &m.code)
+        .column("distribution", |m| &m.distribution)
+        .column("symbols", |m| m.symbols)
+        .column("encode", |m| speed(m.encode))
+        .column("of copy", |m| percent(m.encode / m.copy))
+        .column("decode", |m| speed(m.decode))
+        .column("of copy", |m| percent(m.decode / m.copy))
+        .column("copy", |m| speed(m.copy))
+        .column("bits", |m| significant(m.bits))
+        .column("entropy", |m| significant(m.entropy))
+        .table()
+}
+
+fn huffman(list: &[u16], four: bool, effort: Effort) -> Figures {
+    let (mut code, mut received) = (Code::default(), Code::default());
+    let (mut counts, limit) = (vec![0; ALPHABET], huffman::limit(ALPHABET));
+    let encode = |list: &[u16], bytes: &mut Vec<u8>| {
+        counts.fill(0);
+        huffman::count(list, &mut counts);
+        code.fit(&counts, limit);
+        code.write(bytes);
+        if four { code.encode_streams(list, bytes) } else { code.encode(list, bytes) }
+    };
+    let decode = |bytes: &[u8], back: &mut Vec<u16>| {
+        let used = received.read(bytes, ALPHABET, limit).expect("it was encoded");
+        let stream = &bytes[used..];
+        let decoded = if four {
+            received.decode_streams(stream, list.len(), back)
+        } else {
+            received.decode(stream, list.len(), back)
+        };
+        decoded.expect("it was encoded");
+    };
+    figures(list, effort, encode, decode)
+}
+
+fn measure_tans(list: &[u16], effort: Effort) -> Figures {
+    let (mut code, mut received) = (tans::Code::default(), tans::Code::default());
+    let mut counts = vec![0; ALPHABET];
+    let encode = |list: &[u16], bytes: &mut Vec<u8>| {
+        counts.fill(0);
+        huffman::count(list, &mut counts);
+        code.fit(&counts);
+        code.write(bytes);
+        code.encode(list, bytes);
+    };
+    let decode = |bytes: &[u8], back: &mut Vec<u16>| {
+        let used = received.read(bytes, ALPHABET).expect("it was encoded");
+        received.decode(&bytes[used..], list.len(), back).expect("it was encoded");
+    };
+    figures(list, effort, encode, decode)
+}
+
+/// The seconds of encoding, decoding and copying, and the bytes of the code.
+type Figures = ([f64; 3], usize);
+
+fn figures<T: Copy + Default + PartialEq>(
+    list: &[T],
+    effort: Effort,
+    mut encode: impl FnMut(&[T], &mut Vec<u8>),
+    mut decode: impl FnMut(&[u8], &mut Vec<T>),
+) -> Figures {
+    let (mut bytes, mut back, mut copy) = (Vec::new(), Vec::new(), vec![T::default(); list.len()]);
+    let mut best = [f64::INFINITY; 3];
+    let (start, mut repetitions) = (Instant::now(), 0);
+    while repetitions < effort.repetitions || start.elapsed() < effort.time {
+        let encoding = once(|| {
+            bytes.clear();
+            encode(black_box(list), &mut bytes);
+        });
+        let decoding = once(|| {
+            back.clear();
+            decode(black_box(&bytes), &mut back);
+        });
+        let copying = once(|| {
+            copy.copy_from_slice(black_box(list));
+            black_box(&mut copy);
+        });
+        for (best, time) in best.iter_mut().zip([encoding, decoding, copying]) {
+            *best = best.min(time);
+        }
+        repetitions += 1;
+    }
+    assert!(back == list, "a code does not decode to what was encoded");
+    (best, bytes.len())
+}
+
+/// Seconds of an operation that cannot fail.
+fn once(mut operation: impl FnMut()) -> f64 {
+    let Ok(seconds) = seconds(|| {
+        operation();
+        Ok::<_, Infallible>(())
+    });
+    seconds
+}
+
+fn row<T: Copy + Into<u32>>(
+    code: &str,
+    distribution: &str,
+    list: &[T],
+    (seconds, bytes): Figures,
+) -> Measurement {
+    let [encode, decode, copy] = seconds.map(|seconds| 1e-9 * list.len() as f64 / seconds);
+    Measurement {
+        code: code.to_owned(),
+        distribution: distribution.to_owned(),
+        symbols: list.len(),
+        encode,
+        decode,
+        copy,
+        bits: 8.0 * bytes as f64 / list.len() as f64,
+        entropy: entropy(list),
+    }
+}
+
+/// The entropy of order 0 of symbols below twice the alphabet's size, in bits per symbol.
+fn entropy<T: Copy + Into<u32>>(list: &[T]) -> f64 {
+    let mut counts = [0f64; 2 * ALPHABET];
+    list.iter().for_each(|&symbol| counts[symbol.into() as usize] += 1.0);
+    let total = list.len() as f64;
+    let used = counts.iter().filter(|&&count| count > 0.0);
+    used.map(|count| count / total * (total / count).log2()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn codes_are_no_shorter_than_the_entropy() {
+        let rows = measure(20_000, Effort { repetitions: 1, time: Duration::ZERO });
+        assert_eq!(rows.len(), 3 * DISTRIBUTIONS.len() + 3);
+        for m in rows {
+            assert!(m.encode > 0.0 && m.decode > 0.0 && m.copy > 0.0);
+            assert!(m.bits >= m.entropy && m.entropy > 0.0, "{m:?}");
+        }
+    }
+
+    #[test]
+    fn entropies_by_hand() {
+        assert_eq!((entropy(&[3u16; 4]), entropy(&[1u32, 2, 3, 3])), (0.0, 1.5));
+    }
+}
