@@ -54,8 +54,22 @@ pub(crate) const SET_UPS: Study = Study {
 struct SetUp {
     name: &'static str,
     change: fn(&mut Experiment),
-    /// Names of families, their compressors, and how many of the study's seeds these run with.
-    settings: &'static [(&'static str, &'static [&'static str], usize)],
+    settings: &'static [Settings],
+}
+
+/// Compressors of a family.
+struct Settings {
+    /// The name of the family.
+    family: &'static str,
+    compressors: &'static [&'static str],
+    /// How many of the study's seeds they run with.
+    seeds: usize,
+}
+
+impl Settings {
+    const fn of(family: &'static str, compressors: &'static [&'static str], seeds: usize) -> Self {
+        Self { family, compressors, seeds }
+    }
 }
 
 /// Seeds of Muon, which moves the front most.
@@ -67,20 +81,26 @@ static SETUPS: [SetUp; 3] = [
         name: "2 ranks, Muon in place of AdamW",
         change: |e| e.optimizer = known("muon:beta2=0.99"),
         settings: &[
-            ("gradients", &["none"], MUON_SEEDS),
-            (OUTER, &["eden:every=50"], MUON_SEEDS),
-            (OUTER, &["eden:bits=0.5,every=50"], 1),
+            Settings::of("gradients", &["none"], MUON_SEEDS),
+            Settings::of(OUTER, &["eden:every=50"], MUON_SEEDS),
+            Settings::of(OUTER, &["eden:bits=0.5,every=50"], 1),
         ],
     },
     SetUp {
         name: "2 ranks, half of the text each",
         change: |e| e.split = known("shards"),
-        settings: &[("gradients", &["none"], 1), (OUTER, &["eden:every=50"], 1)],
+        settings: &[
+            Settings::of("gradients", &["none"], 1),
+            Settings::of(OUTER, &["eden:every=50"], 1),
+        ],
     },
     SetUp {
         name: "8 ranks, 3 windows each",
         change: |e| (e.workers, e.batch) = (8, 3),
-        settings: &[("gradients", &["none"], 1), (OUTER, &["eden:every=50"], 1)],
+        settings: &[
+            Settings::of("gradients", &["none"], 1),
+            Settings::of(OUTER, &["eden:every=50"], 1),
+        ],
     },
 ];
 
@@ -92,17 +112,17 @@ const OUTER: &str = "local steps, outer Nesterov (0.7, momentum 0.5)";
 
 impl SetUp {
     fn specs(&self) -> impl Iterator<Item = &'static &'static str> {
-        self.settings.iter().flat_map(|(_, specs, _)| specs.iter())
+        self.settings.iter().flat_map(|settings| settings.compressors)
     }
 
     /// Its experiments, by exchange, each with its family.
     fn experiments(&self, base: &Experiment) -> Vec<(&'static Family, Experiment)> {
         let base = base.clone().with(self.change);
-        let of_family = |(name, specs, seeds): &(&str, &[&str], usize)| {
-            let family = FAMILIES.iter().find(|family| family.name == *name);
+        let of_family = |settings: &Settings| {
+            let family = FAMILIES.iter().find(|family| family.name == settings.family);
             let family = family.expect("a set-up names families that there are");
-            let base = base.clone().with(|e| e.seeds.truncate(*seeds));
-            let experiments = family.experiments(&base, specs).into_iter();
+            let base = base.clone().with(|e| e.seeds.truncate(settings.seeds));
+            let experiments = family.experiments(&base, settings.compressors).into_iter();
             experiments.map(move |one| (family, one)).collect::<Vec<_>>()
         };
         self.settings.iter().flat_map(of_family).collect()
