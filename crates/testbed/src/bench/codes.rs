@@ -44,9 +44,12 @@ pub struct Measurement {
     pub entropy: f64,
 }
 
+/// A name, and the symbol that a uniform random word stands for.
+type Distribution = (&'static str, fn(u32) -> usize);
+
 /// The distributions: levels of normal values in fine and in coarse steps, exponents of normal values, and a symbol that
 /// occurs nine times in ten, with neighbours.
-const DISTRIBUTIONS: [(&str, fn(u32) -> usize); 4] = [
+const DISTRIBUTIONS: [Distribution; 4] = [
     ("fine levels", |word| levels(word, 1.0)),
     ("coarse levels", |word| levels(word, 0.125)),
     ("exponents", |word| (word | 1 << 31).trailing_zeros() as usize),
