@@ -54,9 +54,11 @@ def _works(made: Kernel, exchange: str) -> bool:
 def reason_against_device(device: torch.device) -> Optional[str]:
     """Why Triton cannot run kernels on a device, such as a missing C compiler; ``None`` if it can."""
     try:
-        batch = Batch([Slot("probe", (1,), 0, 0)], device)
-        source = Source(torch.ones(1, device=device), batch.starts, None)
-        found = int(_source.maxima(batch, source)[0])
+        # Triton launches on the current device, which may be another.
+        with Lane(device).entered():
+            batch = Batch([Slot("probe", (1,), 0, 0)], device)
+            source = Source(torch.ones(1, device=device), batch.starts, None)
+            found = int(_source.maxima(batch, source)[0])
     except Exception as error:
         return f"Triton cannot run a kernel there: {type(error).__name__}: {error}"
     return None if found == 0x3F800000 else "a kernel of Triton returns wrong numbers there"
