@@ -34,7 +34,7 @@ impl Code {
         reader.finish()
     }
 
-    /// Appends `count` places for symbols, if the bytes may hold so many. Returns whether there is a stream; else the
+    /// Appends `count` places for symbols, if the bytes can hold that number. Returns whether there is a stream; else the
     /// places already have their symbol.
     pub(super) fn make_room(
         &self,

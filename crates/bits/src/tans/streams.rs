@@ -122,7 +122,7 @@ impl Code {
     }
 }
 
-/// The most bytes of a stream for a quarter of so many symbols.
+/// The most bytes of a stream, for a quarter of this number of symbols.
 pub(super) fn most_len(symbols: usize) -> usize {
     symbols.div_ceil(STREAMS) * STATE_BITS as usize / 8 + ROOM
 }

@@ -280,7 +280,7 @@ impl Alphabet {
         coder.code.reserve(self.symbols);
     }
 
-    /// Whether so many symbols may be in tANS.
+    /// Whether a list of this length may be in tANS.
     fn may_be_tans(self, elements: usize) -> bool {
         self.symbols <= tans::MOST_SYMBOLS && bytes(elements, self.width()) as u64 >= LEAST_TANS
     }
