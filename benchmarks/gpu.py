@@ -1,5 +1,6 @@
-"""Measures gradwire on a GPU, in this order: whether kernels write the host's messages, how fast they are beside a copy, and
-whole training steps of two processes on the GPU. Writes one JSON file, and ends within eight minutes.
+"""Measures gradwire on a GPU, in this order: whether kernels write the host's messages, keep the host's residuals and add as the
+host does; how fast they are beside a copy; and whole training steps of two processes on the GPU. Writes one JSON file, and ends
+within eight minutes.
 
     python benchmarks/gpu.py --out results/gpu/NAME.json
 
@@ -23,11 +24,14 @@ from gradwire._arrays import buffer
 
 SPECS = [
     "none", "fp16", "bf16", "int8", "8bit", "qsgd:s=7", "natural", "terngrad", "signsgd", "signum", "efsignsgd", "onebit", "3lc",
-    "eden", "eden:bits=4", "topk", "topk:select=sampled", "dgc", "sgc", "threshold:v=2.5", "strom:tau=2.5", "sbc", "dryden",
-    "adacomp", "randomk",
+    "eden", "eden:bits=4", "topk", "topk:select=sampled", "gradient-dropping", "dgc", "sgc", "threshold:v=2.5", "strom:tau=2.5", "sbc",
+    "dryden", "adacomp", "local-selection", "randomk",
 ]
-# Compared with more elements than 32-bit byte offsets reach, too.
+# Compared, but not timed: a memory in front of a kernel.
+COMPARED = [*SPECS, "topk:momentum=0.9"]
+# Compared with 2³⁰ elements, too, and where a tensor begins at an element that 32 bits do not reach.
 LARGE = ["3lc", "eden", "topk"]
+FAR = (1 << 31) + 3
 HOOKS = ["eden", "3lc", "int8", "topk", "powersgd"]
 # Bytes a second that a process sends in whole steps: 1 Gbit/s.
 LINK = 125e6
@@ -45,20 +49,16 @@ class Clock:
 
 
 class One:
-    """A compressor of one tensor on the device."""
+    """A compressor of one tensor on the device, whose first element is at ``start`` of its arrays."""
 
-    def __init__(self, spec, elements, device, rank=0):
+    def __init__(self, spec, elements, device, start=0):
         from gradwire.torch.cuda._batch import Batch, Slot
         from gradwire.torch.cuda._config import Config
-        from gradwire.torch.cuda.kernels import kernel
-        from gradwire.torch.cuda.memories import memory
+        from gradwire.torch.cuda.kernels import kernel_and_memory
 
-        self.config = Config.of(spec, 7, rank, 2)
-        self.kernel = kernel(self.config)
-        self.slot = Slot("w", (elements,), 0, 0)
-        self.batch = Batch([self.slot], device)
-        self.memory = memory(self.config)
-        self.arrays = {name: torch.zeros(elements, device=device) for name in self.memory.kept}
+        self.kernel, self.memory = kernel_and_memory(Config.of(spec, 7, 0, 2))
+        self.batch = Batch([Slot("w", (elements,), start, start)], device)
+        self.arrays = {name: torch.zeros(start + elements, device=device) for name in self.memory.kept}
 
     def encode(self, values, step):
         source, found = self.memory.source(self.batch, values, self.arrays)
@@ -78,26 +78,34 @@ def on_device(form, device):
     return torch.frombuffer(bytearray(form + bytes(4)), dtype=torch.uint8).to(device)
 
 
-def compare(spec, elements, dtype, device, steps=2):
-    """Some steps on device and host: whether messages are equal, and whether the device adds a message as the host does."""
+def compare(spec, elements, dtype, device, steps=2, start=0):
+    """Some steps on device and host: whether messages, what is kept, and sums have the same bits."""
     from gradwire.torch.cuda._kernel import Forms
 
-    one, host, packer = One(spec, elements, device), _core.Codec(spec, 7, 0, 2), _core.Codec(spec, 7, 0, 2)
-    same, adds = True, True
+    one, host, packer = One(spec, elements, device, start), _core.Codec(spec, 7, 0, 2), _core.Codec(spec, 7, 0, 2)
+    bucket, found = torch.zeros(start + elements, dtype=dtype, device=device), torch.zeros(start + elements, device=device)
+    same = {"message": True, "kept": True, "sum": True}
     for step in range(steps):
-        drawn = torch.randn(elements, device=device, generator=torch.Generator(device).manual_seed(step)).to(dtype)
-        source, forms = one.encode(drawn, step)
-        values = drawn.cpu()
-        start, end = forms.ranges[0]
-        message = packer.pack("w", (elements,), step, forms.bytes[start:end].cpu().numpy().tobytes())
+        bucket[start:] = torch.randn(elements, device=device, generator=torch.Generator(device).manual_seed(step)).to(dtype)
+        source, forms = one.encode(bucket, step)
+        first, end = forms.ranges[0]
+        message = packer.pack("w", (elements,), step, forms.bytes[first:end].cpu().numpy().tobytes())
         form = packer.unpack("w", (elements,), step, 0, message)
         one.settle(source, Forms(on_device(form, device), [(0, len(form))]))
-        same &= message == host.encode("w", (elements,), step, buffer(values, "values"))
-        found, expected = torch.zeros(elements, device=device), torch.zeros(elements)
-        one.add(on_device(form, device), found, step)
+        same["message"] &= message == host.encode("w", (elements,), step, buffer(bucket[start:].cpu(), "values"))
+        for kind, array in one.arrays.items():
+            same["kept"] &= equal(array[start:], torch.frombuffer(bytearray(host.array("w", kind)), dtype=torch.float32))
+        expected = torch.zeros(elements)
+        one.add(on_device(form, device), found.zero_(), step)
         host.decode_add("w", (elements,), step, 0, message, 0.5, buffer(expected, "sum"))
-        adds &= bool((found.cpu().view(torch.int32) == expected.view(torch.int32)).all())
-    return {"spec": spec, "elements": elements, "dtype": str(dtype)[6:], "same_message": same, "same_sum": adds}
+        same["sum"] &= equal(found[start:], expected)
+    results = {f"same_{what}": value for what, value in same.items()}
+    return {"spec": spec, "elements": elements, "start": start, "dtype": str(dtype)[6:], **results}
+
+
+def equal(found, expected):
+    """Whether numbers have the same bits."""
+    return bool((found.cpu().view(torch.int32) == expected.view(torch.int32)).all())
 
 
 def seconds_of(work, device, repeat):
@@ -177,6 +185,10 @@ def steps(rank, port, small, spec, where, results):
         if device.type == "cuda":
             torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
+    # Only parameters that have learnt from the same means are the same on both.
+    digest = sum(int(one.detach().view(torch.int32).sum(dtype=torch.int64)) for one in model.parameters())
+    digests = [None, None]
+    dist.all_gather_object(digests, digest)
     if rank == 0:
         peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
         stats = handle.stats() if handle else {}
@@ -185,12 +197,13 @@ def steps(rank, port, small, spec, where, results):
             "device": where,
             "step_s": statistics.median(times[len(times) // 2:]),
             "peak_bytes": peak,
+            "same_replicas": digests[0] == digests[1],
             **{name: stats[name] for name in ("bytes_up", "wait_seconds", "compress_seconds", "wire_seconds") if name in stats},
         })
     dist.destroy_process_group()
 
 
-def whole_step(small, spec, where):
+def whole_step(small, spec, where, clock):
     context = multiprocessing.get_context("spawn")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -200,7 +213,7 @@ def whole_step(small, spec, where):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(120)
+        process.join(max(1.0, clock.left()))
     if any(process.exitcode != 0 for process in processes):
         for process in processes:
             process.kill()
@@ -220,13 +233,15 @@ def main():
     name = torch.cuda.get_device_name() if device.type == "cuda" else "interpreter"
     report = {"device": name, "torch": torch.__version__, "messages": [], "speed": [], "steps": [], "left_out": []}
     sizes = [1000, 5000] if small else [1000, 1 << 20, 25_000_000]
-    plan = [("messages", lambda c=c, d=d: compare(*c, d, device)) for c in [(s, n) for n in sizes for s in SPECS]
+    plan = [("messages", lambda c=c, d=d: compare(*c, d, device)) for c in [(s, n) for n in sizes for s in COMPARED]
             for d in ([torch.float32, torch.bfloat16] if c[1] < 10_000_000 else [torch.float32])]
+    far = 3 if small else FAR
+    plan += [("messages", lambda s=s: compare(s, 5003, torch.float32, device, 1, far)) for s in COMPARED]
     plan += [("messages", lambda s=s: compare(s, 5003 if small else (1 << 30) + 3, torch.float32, device, 1)) for s in LARGE]
     lengths = [5000] if small else [1 << 20, 25_000_000, 250_000_000]
     plan += [("speed", lambda s=s, n=n: speed(s, n, device, 1 if small else 7)) for n in lengths for s in SPECS]
     runs = [("", "host")] + [(spec, where) for spec in HOOKS for where in ("gpu", "host")]
-    plan += [("steps", lambda s=s, w=w: whole_step(small, s, w)) for s, w in (runs[:2] + runs[-2:-1] if small else runs)]
+    plan += [("steps", lambda s=s, w=w: whole_step(small, s, w, clock)) for s, w in (runs[:2] + runs[-2:-1] if small else runs)]
     for part, work in plan:
         # Whole steps get the last three minutes, whatever the parts before them take.
         if clock.left() < (180 if part != "steps" else 45):
@@ -238,8 +253,11 @@ def main():
             report[part].append({"error": f"{type(error).__name__}: {error}"})
         Path(options.out).parent.mkdir(parents=True, exist_ok=True)
         Path(options.out).write_text(json.dumps(report, indent=1))
-    wrong = [one for one in report["messages"] if not one.get("same_sum")]
-    print(f"{name}: {len(report['messages'])} comparisons, {len(wrong)} sums differ; {options.out}")
+    compared = report["messages"]
+    differ = ", ".join(f"{sum(not one.get(f'same_{what}') for one in compared)} {what}s" for what in ("message", "sum"))
+    kept = sum(not one.get("same_kept") for one in compared)
+    replicas = sum(one.get("same_replicas") is False for one in report["steps"])
+    print(f"{name}: {len(compared)} comparisons; different: {differ}, {kept} residuals or velocities, {replicas} replicas; {options.out}")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ from gradwire import _core
 from gradwire._arrays import buffer
 from gradwire.torch.cuda._batch import Batch, Slot
 from gradwire.torch.cuda._config import Config
-from gradwire.torch.cuda.kernels import kernel
-from gradwire.torch.cuda.memories import memory
+from gradwire.torch.cuda.kernels import kernel_and_memory
 
 SEED, RANK, RANKS = 11, 2, 4
 
@@ -34,7 +33,7 @@ class Device:
 
     def __init__(self, spec, shapes, seed=SEED, rank=RANK, ranks=RANKS, gap=3):
         self.config = Config.of(spec, seed, rank, ranks)
-        self.kernel = kernel(self.config)
+        self.kernel, self.memory = kernel_and_memory(self.config)
         slots, start, kept = [], gap, 0
         for name, shape in shapes.items():
             slot = Slot(name, tuple(shape), start, kept)
@@ -43,7 +42,6 @@ class Device:
             start, kept = start + slot.elements + gap, kept + slot.elements
         self.slots, self.size = slots, start
         self.batch = Batch(slots, torch.device("cpu"))
-        self.memory = memory(self.config)
         self.arrays = {kind: torch.zeros(kept) for kind in self.memory.kept}
 
     @property

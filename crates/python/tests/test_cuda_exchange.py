@@ -66,32 +66,34 @@ def test_gradients_of_16_bits_get_the_hosts_means():
 
 
 class Scaler:
-    """A gradient scaler of a constant factor, not a power of two."""
+    """A gradient scaler of a constant factor."""
+
+    def __init__(self, scale):
+        self.scale = scale
 
     def get_scale(self):
-        return 3.0
+        return self.scale
 
 
-def scaled(rank, size, device):
-    model, handle = build("3lc", scaler=Scaler(), device=device)
+def scaled(rank, size, compressor, dtype, scale, device):
+    """The means of gradients times ``scale``."""
+    model, _ = build(compressor, scaler=Scaler(scale), dtype=dtype, device=device)
+    found = []
     for step in range(3):
-        train_scaled(model, rank, step)
-    return flat(model)
+        inputs, labels = data(rank, step)
+        loss = torch.nn.functional.cross_entropy(model(inputs.to(dtype)).float(), labels)
+        (scale * loss).backward()
+        found += [parameter.grad.float().flatten() for parameter in model.parameters()]
+        model.zero_grad()
+    return torch.cat(found).numpy()
 
 
-def train_scaled(model, rank, step):
-    inputs, labels = data(rank, step)
-    loss = torch.nn.functional.cross_entropy(model(inputs), labels)
-    (3.0 * loss).backward()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter -= 0.1 * parameter.grad / 3.0
-            parameter.grad = None
-
-
-def test_the_factor_of_a_scaler_is_taken_out_before_compression():
-    host, device = (ranks(2, scaled, where) for where in ("host", "gpu"))
+# A factor that is no power of two; and signs of 1, which times the factor are too large for 16 bits.
+@pytest.mark.parametrize("setting, largest", [(("3lc", torch.float32, 3.0), None), (("signsgd", torch.float16, 1e5), 65504.0)])
+def test_the_factor_of_a_scaler_is_taken_out_before_compression(setting, largest):
+    host, device = (ranks(2, scaled, *setting, where) for where in ("host", "gpu"))
     assert all((found == expected).all() for expected, found in zip(host, device))
+    assert largest is None or abs(host[0]).max() == largest
 
 
 def test_ranks_may_differ_in_where_they_compress():
@@ -110,6 +112,15 @@ def saved(rank, size, before, after, where):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, optimizer, rank, range(before))
     state, parameters = handle.state_dict(), model.state_dict()
+    if where[0] == "gpu":
+        # Copies in the reducer would be copied again at every step that may be skipped.
+        kinds = {
+            kind
+            for kind in handle._device.kept.arrays
+            for name, _ in model.module.named_parameters()
+            if handle._reducer.array(name, kind) is not None
+        }
+        assert not kinds, kinds
     model, handle = build(KEPT[0], device=where[1], **KEPT[1])
     model.load_state_dict(parameters)
     handle.load_state_dict(state)
@@ -128,7 +139,7 @@ def poisoned(rank, size, on_nonfinite):
     model, handle = build(KEPT[0], device="gpu", on_nonfinite=on_nonfinite, **KEPT[1])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, optimizer, rank, [0])
-    before = {kind: array.clone() for kind, array in handle._device.arrays.items()}
+    before = {kind: array.clone() for kind, array in handle._device.kept.arrays.items()}
     assert set(before) == {"residual", "velocity"}
     for parameter in model.parameters():
         if rank == 1:
@@ -140,7 +151,7 @@ def poisoned(rank, size, on_nonfinite):
     except _core.GradwireError as error:
         return type(error).__name__, str(error)
     skipped = all(torch.isnan(parameter.grad).all() for parameter in model.parameters())
-    return skipped, all(bool((array == before[kind]).all()) for kind, array in handle._device.arrays.items())
+    return skipped, all(bool((array == before[kind]).all()) for kind, array in handle._device.kept.arrays.items())
 
 
 def test_values_that_are_not_finite_are_named_or_skip_the_step():
@@ -157,7 +168,13 @@ def refused(rank, size):
             build(compressor, **{"device": "gpu", **options})
         messages.append(str(error.value))
     _, handle = build("atomo", exchange="all-gather")
-    assert handle._device is None
+    assert handle.describe().compressed_on == "the host"
+    _, handle = build("3lc", device="gpu")
+    assert handle.describe().compressed_on == "the GPU"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("triton.__version__", "3.5.1")
+        with pytest.raises(gradwire.ConfigError, match="Triton is of version 3.5.1, and the kernels need 3.6"):
+            build("3lc", device="gpu")
     return messages
 
 

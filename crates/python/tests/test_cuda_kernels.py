@@ -1,5 +1,6 @@
 """The kernels for GPUs, under Triton's interpreter, against the host's codec bit for bit."""
 
+import mmap
 import os
 import re
 import subprocess
@@ -15,9 +16,10 @@ pytest.importorskip("triton", reason="PyTorch came without Triton")
 import triton
 import triton.language as tl
 from gradwire.torch.cuda import _philox
+from gradwire.torch.cuda._batch import Batch, Slot
 from gradwire.torch.cuda._config import Config
-from gradwire.torch.cuda.kernels import KERNELS, kernel
-from kernels import Device, Host, check_adding, check_encoding, check_nearness, tensors
+from gradwire.torch.cuda.kernels import KERNELS, kernel_and_memory
+from kernels import RANK, Device, Host, bits, check_adding, check_encoding, check_nearness, tensors
 
 # An empty tensor, a part of a byte, and more than one block.
 SIZES = [0, 5, 4103]
@@ -143,7 +145,42 @@ def test_a_tensor_that_is_not_finite_keeps_its_residual(spec, bad):
 
 def test_parameters_without_kernels_are_left_to_the_host():
     for spec in ["eden:bits=0.5", "eden:bits=1.5", "qsgd:bucket=0", "topk:ef=ef21"]:
-        assert kernel(Config.of(spec)) is None
+        assert kernel_and_memory(Config.of(spec)) is None
+
+
+# The index of an element whose address is further away than 32 bits of bytes, or of elements, reach.
+FAR = (1 << 31) + 3
+
+
+class Distant:
+    """An array of which only some elements from ``FAR`` on exist. Kernels get ``pointer``, the first element."""
+
+    def __init__(self, elements):
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+        memory = mmap.mmap(-1, 4 * (FAR + elements), flags=flags)
+        self.pointer = torch.frombuffer(memory, dtype=torch.float32, count=1)
+        self.values = torch.frombuffer(memory, dtype=torch.float32, offset=4 * FAR, count=elements)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is reserved as on Linux")
+@pytest.mark.parametrize("spec", [*KERNELS, "qsgd:s=1,bucket=5000,ef=on", "topk:select=sampled", "topk:momentum=0.9"])
+def test_tensors_may_begin_beyond_the_reach_of_32_bits(spec):
+    values, near, far = tensors(5000)["gaussian"], *(Device(spec, {"w": (100, 50)}) for _ in range(2))
+    far.slots = [Slot("w", (100, 50), FAR, FAR)]
+    far.batch = Batch(far.slots, torch.device("cpu"))
+    bucket, out, arrays = Distant(5000), Distant(5000), {kind: Distant(5000) for kind in near.arrays}
+    bucket.values.copy_(values)
+    far.arrays = {kind: array.pointer for kind, array in arrays.items()}
+
+    assert far.encode(0, bucket.pointer) == near.encode(0, near.bucket({"w": values}))
+    for kind, array in arrays.items():
+        assert (bits(array.values) == bits(near.array_of(near.slots[0], kind))).all(), kind
+    form, expected = near.encode(1, near.bucket({"w": values})), torch.zeros(near.size)
+    form = [Host(spec).unpack(near.slots[0], 1, RANK, Host(spec).pack(near.slots[0], 1, form[0]))]
+    near.add(1, RANK, form, 0.5, expected)
+    far.add(1, RANK, form, 0.5, out.pointer)
+    start = near.slots[0].start
+    assert (bits(out.values) == bits(expected[start : start + 5000])).all()
 
 
 @triton.jit

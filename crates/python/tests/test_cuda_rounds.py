@@ -86,14 +86,25 @@ def test_products_do_not_use_fewer_bits_where_the_program_does():
     generator = torch.Generator().manual_seed(1)
     matrix, factor = (torch.randn(rows, 50, generator=generator) for rows in (30, 3))
     exact = factor.double() @ matrix.T.double()
+
+    def check():
+        found = torch.empty(3, 30)
+        factors.multiply(factor, matrix.T, found)
+        assert (found - exact).abs().max() <= 1e-5
+
     for precision in ("highest", "high", "medium"):
         torch.set_float32_matmul_precision(precision)
         try:
-            found = torch.empty(3, 30)
-            factors.multiply(factor, matrix.T, found)
+            check()
         finally:
             torch.set_float32_matmul_precision("highest")
-        assert (found - exact).abs().max() <= 1e-5
+    settings = torch.backends.cuda.matmul
+    if hasattr(settings, "fp32_precision"):
+        before, settings.fp32_precision = settings.fp32_precision, "tf32"
+        try:
+            check()
+        finally:
+            settings.fp32_precision = before
 
 
 def chosen(rank, size):

@@ -32,6 +32,8 @@ class Description:
     exchange: str
     ranks: int
     step: int
+    # "the GPU", "the host", or for gradients on a GPU "the host, because …".
+    compressed_on: str
     tensors: List[TensorPlan]
 
     @property
@@ -48,7 +50,7 @@ class Description:
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
         head = f"{self.exchange} over {self.ranks} ranks, step {self.step}, expected {_expected(self.expected_ratio)}"
-        return "\n".join([head, *lines])
+        return "\n".join([head, f"compressed on {self.compressed_on}", *lines])
 
 
 def _expected(ratio: float) -> str:

@@ -9,29 +9,34 @@ import torch
 
 from .. import _core
 
+# Earlier versions of Triton compile rounded divisions to instructions that replace subnormal numbers by zeros.
+LEAST_TRITON = (3, 6)
+
 
 def of(
     device: str, reducer: _core.Reducer, named: Iterable[Tuple[str, torch.Tensor]], options: Mapping[str, Any]
-) -> Optional[Any]:
-    """What averages on the device of these parameters; ``None`` to compress on the host.
+) -> Tuple[Optional[Any], str]:
+    """What averages on the device of these parameters, ``None`` to compress on the host; and where that is, as in
+    ``Description.compressed_on``.
 
     ``device`` is that of ``register``, and ``options`` are those of the reducer.
     """
     if device not in ("auto", "host", "gpu"):
         raise _core.ConfigError(f"device={device!r} is unknown; use 'auto', 'host' or 'gpu'")
-    named = list(named)
-    reason = "it was asked for" if device == "host" else _reason_against(device, reducer, named)
+    tensors = list(named)
+    reason = "device='host'" if device == "host" else _reason_against(device, reducer, tensors)
     if reason is None:
         from .cuda._exchange import Device
 
-        tensors = [(name, tuple(parameter.shape)) for name, parameter in named]
+        shapes = [(name, tuple(parameter.shape)) for name, parameter in tensors]
         skip = options.get("on_nonfinite") == "skip"
-        return Device(reducer, tensors, named[0][1].device, options.get("seed", 0), skip)
+        return Device(reducer, shapes, tensors[0][1].device, options.get("seed", 0), skip), "the GPU"
     if device == "gpu":
         raise _core.ConfigError(
             f"gradients cannot be compressed on the GPU: {reason}; use device='auto' to compress on the host"
         )
-    return None
+    on_gpu = any(parameter.device.type == "cuda" for _, parameter in tensors)
+    return None, f"the host, because {reason}" if on_gpu else "the host"
 
 
 def _reason_against(device: str, reducer: _core.Reducer, named: Iterable[Tuple[str, torch.Tensor]]) -> Optional[str]:
@@ -43,7 +48,12 @@ def _reason_against(device: str, reducer: _core.Reducer, named: Iterable[Tuple[s
     if next(iter(devices)).type != "cuda" and not interpreted:
         return "the parameters are not on a CUDA device"
     try:
-        from .cuda._exchange import reason_against, reason_against_device
+        import triton
     except ImportError as error:
         return f"Triton is missing ({error}); PyTorch's CUDA wheels for Linux contain it"
+    if tuple(int(part) for part in triton.__version__.split(".")[:2]) < LEAST_TRITON:
+        least = ".".join(map(str, LEAST_TRITON))
+        return f"Triton is of version {triton.__version__}, and the kernels need {least}, which comes with PyTorch 2.10"
+    from .cuda._support import reason_against, reason_against_device
+
     return reason_against(reducer) or reason_against_device(next(iter(devices)))

@@ -24,6 +24,8 @@ class Handle:
 
     # What a saved state says it is a state of.
     _kind = "hook"
+    # See ``Description``.
+    _compressed_on = "the host"
 
     def __init__(self, reducer: _core.Reducer, groups: Groups, scaler: Optional[Any]) -> None:
         self._reducer = reducer
@@ -130,13 +132,14 @@ class Handle:
         return "gradwire: " + ", ".join(parts)
 
     def describe(self) -> Description:
-        """How every tensor is sent at the next step: its compressor and the size that its message is expected to have.
+        """How every tensor is sent at the next step: its compressor and the size that its message is expected to have; and
+        whether gradients on a GPU are compressed there, or why not.
 
         The expectation is the size of a message for normally distributed values; gradients of other distributions differ.
         Call it between two steps.
         """
         plan = [TensorPlan(*one) for one in self._plan()]
-        return Description(self._reducer.exchange, self._reducer.size, self._step, plan)
+        return Description(self._reducer.exchange, self._reducer.size, self._step, self._compressed_on, plan)
 
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
         return self._reducer.plan(self._step)

@@ -153,7 +153,7 @@ class Hook(Handle):
         self._device: Optional[Any] = None
         if self._custom is None:
             try:
-                self._device = _device.of(device, self._reducer, named, options)
+                self._device, self._compressed_on = _device.of(device, self._reducer, named, options)
             except BaseException:
                 self.close()
                 raise
@@ -177,7 +177,7 @@ class Hook(Handle):
         if bucket.index() == 0:
             self._begin()
         if self._optimizer is not None:
-            self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), float(self._scale))
+            self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), self._scale)
         tensor = bucket.buffer()
         group = self._group(bucket, tensor)
         if self._custom is not None:

@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterable, Optional, Sequence, Tuple
 import torch
 
 from .. import _core
+from ._staging import Scale
 
 
 class OneBitAdam(torch.optim.Optimizer):
@@ -44,16 +45,17 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def to_exchange(
-        self, parameters: Sequence[torch.nn.Parameter], gradients: Sequence[torch.Tensor], scale: float
+        self, parameters: Sequence[torch.nn.Parameter], gradients: Sequence[torch.Tensor], scale: Scale
     ) -> None:
-        """Replaces this rank's gradients, which are multiplied by ``scale``, by what ranks exchange, in place."""
+        """Replaces this rank's gradients, which are multiplied by ``scale``, by what ranks exchange, in place. A scale on a GPU
+        stays there."""
         groups = {id(one): group for group in self.param_groups for one in group["params"]}
         for parameter, gradient in zip(parameters, gradients):
             state: Dict[str, Any] = self.state.get(parameter, {})
             group = groups.get(id(parameter))
             if group is not None and state and state["step"] >= self._freeze:
                 beta, _ = group["betas"]
-                gradient.mul_(1.0 - beta).add_(state["exp_avg"], alpha=beta * scale)
+                gradient.mul_(1.0 - beta).add_(state["exp_avg"] * scale, alpha=beta)
 
     @torch.no_grad()
     def step(self, closure: Optional[Any] = None) -> Any:

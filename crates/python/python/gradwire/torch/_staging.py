@@ -20,7 +20,14 @@ def is_one(scale: Scale) -> bool:
     return isinstance(scale, float) and scale == 1.0
 
 
-class Lane:
+def use(device: torch.device) -> None:
+    """Makes a device the current one of this thread. A thread begins with the first GPU, where pinned memory, for one, would
+    take a context of some hundred megabytes."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
+class Stream:
     """A stream of a device; a CPU has none, and works at once."""
 
     def __init__(self, device: torch.device) -> None:
@@ -42,13 +49,13 @@ class Lane:
         if self._stream is not None:
             tensor.record_stream(self._stream)
 
-    def after(self, other: Lane) -> None:
-        """Waits, on the device, for what another lane has been given so far."""
+    def after(self, other: Stream) -> None:
+        """Waits, on the device, for what another stream has been given so far."""
         if self._stream is not None:
             self._stream.wait_stream(other._stream)
 
     def point(self) -> Any:
-        """A point that another lane can wait for with ``after_point``: what this one has been given so far."""
+        """A point that another stream can wait for with ``after_point``: what this one has been given so far."""
         if self._stream is None:
             return None
         event = torch.cuda.Event()
@@ -56,7 +63,7 @@ class Lane:
         return event
 
     def after_point(self, point: Any) -> None:
-        """Waits, on the device, for a point of another lane."""
+        """Waits, on the device, for a point of another stream."""
         if self._stream is not None and point is not None:
             self._stream.wait_event(point)
 
@@ -100,7 +107,7 @@ class Staging:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._up, self._down = Lane(device), Lane(device)
+        self._up, self._down = Stream(device), Stream(device)
         # By the index of the bucket. Buckets that DistributedDataParallel forms anew take the memory of the old ones.
         self._pinned: Dict[int, Pinned] = {}
 
@@ -126,16 +133,33 @@ class Staging:
         copied = self._up.mark()
         future = future_of(self._device)
 
+        def ready() -> None:
+            use(self._device)
+            copied()
+
         def done() -> None:
             # The future records the current stream, so that waiting for it also waits for this copy.
             with self._down.entered():
                 if is_one(scale):
                     tensor.copy_(host, non_blocking=True)
                 else:
-                    tensor.copy_(host.to(self._device, non_blocking=True) * scale)
+                    write(host.to(self._device, non_blocking=True), scale, tensor)
                 future.set_result(tensor)
 
-        return future, host, done, copied
+        return future, host, done, ready
+
+
+def write(means: torch.Tensor, scale: Scale, bucket: torch.Tensor) -> None:
+    """Writes float32 means, multiplied by ``scale``, to a bucket of any type; changes the means. In a type of 16 bits a mean that
+    is too large becomes the largest number, as where the host does this."""
+    if not is_one(scale):
+        means.mul_(scale)
+    if means is bucket:
+        return
+    if bucket.dtype != torch.float32:
+        limit = torch.finfo(bucket.dtype).max
+        means.clamp_(-limit, limit)
+    bucket.copy_(means)
 
 
 def to_host(values: torch.Tensor, memory: Optional[Pinned] = None) -> torch.Tensor:

@@ -11,10 +11,6 @@ import triton
 import triton.language as tl
 
 
-# The most vectors that a batch keeps for the next step.
-MOST_VECTORS = 64
-
-
 @dataclass(frozen=True)
 class Slot:
     """Where the elements of a tensor are."""
@@ -47,14 +43,14 @@ class Batch:
         self.lengths = self.vector([slot.elements for slot in slots])
         self._tables: Dict[Tuple[int, Tuple[int, ...]], torch.Tensor] = {}
 
-    def vector(self, values: Sequence[int], dtype: torch.dtype = torch.int64) -> torch.Tensor:
-        """Numbers on the device, one for each tensor. The copy does not wait for the device."""
+    def vector(self, values: Sequence[int], dtype: torch.dtype = torch.int64, keep: bool = True) -> torch.Tensor:
+        """Numbers on the device, one for each tensor. The copy does not wait for the device. It is made once for all steps, or
+        anew with ``keep=False``, for numbers that differ from step to step."""
         key = (tuple(values), dtype)
         found = self._vectors.get(key)
         if found is None:
             found = self.moved(torch.tensor(key[0], dtype=dtype))
-            # Those of sparse messages differ from step to step.
-            if len(self._vectors) < MOST_VECTORS:
+            if keep:
                 self._vectors[key] = found
         return found
 

@@ -52,6 +52,5 @@ def rounded(value: float) -> float:
 @lru_cache
 def _defaults() -> Dict[str, Dict[str, str]]:
     return {
-        one["id"]: {key: parameter["default"] for key, parameter in one["parameters"].items()}
-        for one in _core.compressors()
+        one["id"]: {key: parameter["default"] for key, parameter in one["parameters"].items()} for one in _core.compressors()
     }

@@ -32,7 +32,7 @@ class Forms:
 
 
 class Kernel:
-    """A compressor on the device. It keeps nothing from step to step."""
+    """A compressor on the device. What is kept from step to step is in the memory's arrays."""
 
     def __init__(self, config: Config) -> None:
         self.config = config

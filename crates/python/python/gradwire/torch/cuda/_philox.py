@@ -19,7 +19,7 @@ _64 = (1 << 64) - 1
 
 def keys(batch: Batch, seed: int, step: int, stream: int) -> torch.Tensor:
     """The key of each tensor, as int64 on the device."""
-    return batch.vector([_signed(_key(seed, slot.name, step, stream)) for slot in batch.slots])
+    return batch.vector([_signed(_key(seed, slot.name, step, stream)) for slot in batch.slots], keep=False)
 
 
 def _key(seed: int, name: str, step: int, stream: int) -> int:

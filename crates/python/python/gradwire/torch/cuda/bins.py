@@ -17,8 +17,8 @@ from ._batch import Batch, place
 from ._config import Config, rounded
 from ._launch import BLOCK, for_tensors, launch
 from ._source import Source
-from .selection import Marks, Values, patterns, put_marks
-from .sparse import Known, Sparse
+from .selection import Marks, Corrected, patterns, put_marks
+from .sparse import PerBatch, Sparse
 
 
 class Grid:
@@ -61,9 +61,9 @@ class Bins(Sparse):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         conv, fc = config.whole("conv"), config.whole("fc")
-        self._grids: Known[Grid] = Known(lambda batch: Grid(batch, conv, fc))
+        self._grids: PerBatch[Grid] = PerBatch(lambda batch: Grid(batch, conv, fc))
 
-    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         grid = self._grids(batch)
         largest = torch.zeros(grid.all, dtype=torch.int32, device=batch.device)
         for length, table in grid.tables.items():
@@ -88,7 +88,7 @@ class Bins(Sparse):
             self.choose(source, values, grid, largest, marks)
         return marks, scales
 
-    def choose(self, source: Source, values: Values, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
+    def choose(self, source: Source, values: Corrected, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
         """Marks elements by the patterns of the largest of their bins."""
         raise NotImplementedError
 
@@ -100,7 +100,7 @@ class AdaComp(Bins):
         super().__init__(config)
         self._factor = torch.tensor(config.real("factor"), dtype=torch.float32)
 
-    def choose(self, source: Source, values: Values, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
+    def choose(self, source: Source, values: Corrected, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
         gamma = source.weights[1] if source.feedback else 1.0
         launch(
             _mark_near,
@@ -123,7 +123,7 @@ class AdaComp(Bins):
 class LocalSelection(Bins):
     """Sends the first of the largest elements of each bin."""
 
-    def choose(self, source: Source, values: Values, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
+    def choose(self, source: Source, values: Corrected, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
         firsts = torch.full_like(largest, 0x7FFFFFFF)
         for length, table in grid.tables.items():
             width, parts = _parts(length)

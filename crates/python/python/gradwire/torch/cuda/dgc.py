@@ -17,8 +17,8 @@ from ._batch import Batch, place
 from ._config import Config
 from ._launch import BLOCK, for_tensors, launch, over
 from ._source import Source
-from .selection import Marks, Values, kept, kth_largest, mark_reaching, patterns
-from .sparse import Known, SampledTopK
+from .selection import Marks, Corrected, kept, kth_largest, mark_reaching, patterns
+from .sparse import PerBatch, SampledTopK
 
 # The ratio that a warm-up begins with.
 _FIRST = 0.25
@@ -34,7 +34,7 @@ class Dgc(SampledTopK):
         self._warmup = config.whole("warmup")
         self._last = config.real("ratio")
 
-    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         ratio = self._ratio_at(step)
         if ratio != self.ratio:
             self.use(ratio)
@@ -43,14 +43,14 @@ class Dgc(SampledTopK):
 
     def use(self, ratio: float) -> None:
         super().use(ratio)
-        self._bounds: Known[torch.Tensor] = Known(lambda batch: _bounds(batch, ratio))
+        self._bounds: PerBatch[torch.Tensor] = PerBatch(lambda batch: _bounds(batch, ratio))
 
     def _ratio_at(self, step: int) -> float:
         if step < self._warmup and self._last < _FIRST:
             return _FIRST * (self._last / _FIRST) ** (step / self._warmup)
         return self._last
 
-    def _adjusted(self, batch: Batch, values: Values, limits: torch.Tensor) -> torch.Tensor:
+    def _adjusted(self, batch: Batch, values: Corrected, limits: torch.Tensor) -> torch.Tensor:
         """Patterns of thresholds that about k elements reach, from the patterns of estimates, of the shape (tensors, 1)."""
         table, bounds = batch.table(BLOCK), self._bounds(batch)
         counts = torch.zeros((len(batch.slots), _THRESHOLDS.value), dtype=torch.int64, device=batch.device)
@@ -58,7 +58,7 @@ class Dgc(SampledTopK):
         # The elements of the tensors whose thresholds are to be exact; 0 of the others, over which programs do nothing.
         lengths = torch.empty_like(values.lengths)
         for_tensors(batch, _choose, counts, bounds, values.lengths, limits, lengths)
-        exact = kth_largest(table, Values(values.values, values.starts, lengths), bounds[:, :1].contiguous()).patterns
+        exact = kth_largest(table, Corrected(values.values, values.starts, lengths), bounds[:, :1].contiguous()).patterns
         return torch.where(lengths[:, None] > 0, exact, limits)
 
 

@@ -51,6 +51,8 @@ class Factored(Rounds):
             # It is not ``P`` that multiplies.
             factors = factors[rank * rows :]
         product = addend.view(rank, -1)
+        # The host says how long an addend is, and ``dimensions`` must agree with it.
+        assert product.shape[1] == c.shape[1], f"an addend of {product.shape[1]} numbers for a matrix with {c.shape[1]}"
         multiply(factors.view(rank, -1), c, product)
         # A comparison with NaN is false.
         product.masked_fill_(~(product.abs().amax() <= limit), 0.0)
@@ -106,12 +108,21 @@ class Factored(Rounds):
 
 def multiply(factor: torch.Tensor, matrix: torch.Tensor, out: torch.Tensor) -> None:
     """``factor·matrix``, with 24 bits of each number also where the program lets PyTorch use fewer (TF32)."""
-    if torch.get_float32_matmul_precision() == "highest":
+    if _is_precise():
         torch.mm(factor, matrix, out=out)
         return
     # The setting holds for all threads. Products of a matrix and a vector do not depend on it.
     for row, product in zip(factor, out):
         torch.mv(matrix.T, row, out=product)
+
+
+def _is_precise() -> bool:
+    """Whether products of matrices have the 24 bits of their numbers."""
+    try:
+        return torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:
+        # Since PyTorch 2.9 the precision can be set for CUDA alone, and then this function raises an error.
+        return False
 
 
 @triton.jit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Optional
+from typing import Callable, Dict, Optional, Tuple
 
 from ._config import Config
 from ._kernel import Kernel
@@ -52,11 +52,14 @@ KERNELS: Dict[str, Callable[[Config], Optional[Kernel]]] = {
 ROUNDS: Dict[str, Callable[[Config], Optional[Kernel]]] = {"powersgd": Factored, "gradzip": Factored}
 
 
-def kernel(config: Config) -> Optional[Kernel]:
-    """The kernel of a compressor with these parameters; ``None`` if it works on the host only."""
+def kernel_and_memory(config: Config) -> Optional[Tuple[Kernel, Memory]]:
+    """The kernel and the memory of a compressor with these parameters; ``None`` if it works on the host only."""
     kept = memory(config)
-    if config.id in ROUNDS:
-        # Their residual is what the factors of all rounds leave out, so a memory of another kind needs the host.
-        return ROUNDS[config.id](config) if type(kept) is Memory else None
-    make = KERNELS.get(config.id)
-    return make(config) if make is not None and kept is not None else None
+    make = KERNELS.get(config.id) or ROUNDS.get(config.id)
+    if kept is None or make is None:
+        return None
+    # The residual of a method in rounds is what the factors of all rounds leave out, so a memory of another kind needs the host.
+    if config.id in ROUNDS and type(kept) is not Memory:
+        return None
+    kernel = make(config)
+    return None if kernel is None else (kernel, kept)

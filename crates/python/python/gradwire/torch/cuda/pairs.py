@@ -9,7 +9,7 @@ import triton.language as tl
 from ._batch import Batch
 from ._kernel import Forms
 from ._launch import run
-from .selection import Values
+from .selection import Corrected
 
 # Pairs that a program processes at once, and the most programs for a tensor: the host does not know the numbers of pairs.
 _PAIRS, _PROGRAMS = 1024, 256
@@ -60,7 +60,7 @@ def _add_pairs(words, at, to, starts, weight, LEVELS: tl.constexpr, BLOCK: tl.co
         first += step
 
 
-def fill_pairs(forms: Forms, at: torch.Tensor, values: Values, factors: torch.Tensor) -> None:
+def fill_pairs(forms: Forms, at: torch.Tensor, values: Corrected, factors: torch.Tensor) -> None:
     """Writes the values to pairs that have only positions: elements times their tensor's factor, limited to finite numbers.
     Those of a tensor with an element that is not finite become 0."""
     most = max((end - start for start, end in forms.ranges), default=0) // 8

@@ -11,7 +11,7 @@ import triton.language as tl
 from ._batch import Batch, place
 from ._philox import draw
 from ._launch import BLOCK, launch
-from .selection import Values
+from .selection import Corrected
 
 RUN = tl.constexpr(16)
 # A sample has one in this number of elements, or the least number that its user asks for.
@@ -35,11 +35,11 @@ class Sampler:
         self._whole = batch.vector([slot.elements == size for slot, size in zip(batch.slots, sizes)])
         self._all = sum(sizes)
 
-    def take(self, values: Values, keys: Optional[torch.Tensor] = None, rank: int = 0, step: int = 0) -> Values:
+    def take(self, values: Corrected, keys: Optional[torch.Tensor] = None, rank: int = 0, step: int = 0) -> Corrected:
         """A sample of each tensor; nothing of a tensor with an element that is not finite. With ``keys``, runs are at random
         positions; otherwise they are evenly spaced."""
         lengths = torch.where(values.lengths > 0, self.sizes, 0)
-        found = Values(torch.empty(self._all, dtype=torch.float32, device=lengths.device), self._starts, lengths)
+        found = Corrected(torch.empty(self._all, dtype=torch.float32, device=lengths.device), self._starts, lengths)
         launch(
             _take,
             self.table,
@@ -94,7 +94,7 @@ def _take(
     tl.store(to + tl.load(to_starts + tensor) + at, value, mask=at < taken)
 
 
-def count_signs(table: torch.Tensor, values: Values) -> torch.Tensor:
+def count_signs(table: torch.Tensor, values: Corrected) -> torch.Tensor:
     """How many elements are at or above 0, below 0, and above 0, as int64 of the shape (tensors, 3)."""
     counts = torch.zeros((len(values.lengths), 3), dtype=torch.int64, device=values.lengths.device)
     launch(_count_signs, table, values.values, values.starts, values.lengths, counts, BLOCK=BLOCK)

@@ -26,7 +26,7 @@ _COUNTERS = tl.constexpr(2048)
 
 
 @dataclass
-class Values:
+class Corrected:
     """The corrected values of a batch in float32."""
 
     values: torch.Tensor
@@ -36,18 +36,18 @@ class Values:
     lengths: torch.Tensor
 
 
-def correct(batch: Batch, source: Source, maxima: torch.Tensor) -> Values:
+def correct(batch: Batch, source: Source, maxima: torch.Tensor) -> Corrected:
     """Adds the gradient to the residual; the result takes the residual's place, if there is one. A residual stays as it is
     where some element of the tensor is not finite. Without a residual, values in float32 are not copied."""
     lengths = torch.where(maxima <= FINITE, batch.lengths, 0)
     if source.residual is None and source.values.dtype == torch.float32:
-        return Values(source.values, source.starts, lengths)
+        return Corrected(source.values, source.starts, lengths)
     if source.residual is not None:
-        found = Values(source.residual, batch.kept, lengths)
+        found = Corrected(source.residual, batch.kept, lengths)
     else:
         elements = sum(slot.elements for slot in batch.slots)
         scratch = torch.empty(elements, dtype=torch.float32, device=batch.device)
-        found = Values(scratch, batch.lengths.cumsum(0) - batch.lengths, lengths)
+        found = Corrected(scratch, batch.lengths.cumsum(0) - batch.lengths, lengths)
     over(batch, _correct, *source.arguments, batch.kept, lengths, found.values, found.starts, FEEDBACK=source.feedback)
     return found
 
@@ -88,7 +88,7 @@ class Ranked:
     sides: int
 
 
-def kth_largest(table: torch.Tensor, values: Values, ranks: torch.Tensor) -> Ranked:
+def kth_largest(table: torch.Tensor, values: Corrected, ranks: torch.Tensor) -> Ranked:
     """The k-th largest absolute values; ``ranks`` has a k ≥ 1 for each tensor and side. Of fewer elements it finds the
     smallest.
 
@@ -197,12 +197,12 @@ class Plan:
     # The number of elements that each tensor sends.
     totals: torch.Tensor
 
-    def forms(self, values: Values, levels: Optional[torch.Tensor] = None) -> Forms:
+    def forms(self, values: Corrected, levels: Optional[torch.Tensor] = None) -> Forms:
         """Pairs of the elements to send, after one level for each tensor, if there are levels. Waits for the device."""
         batch, table = self.marks.batch, self.marks.table
         head = 1 if levels is None else 2
         forms = Forms.empty([4 * head + 8 * total for total in self.totals.tolist()], batch.device)
-        at = batch.vector([start for start, _ in forms.ranges])
+        at = batch.vector([start for start, _ in forms.ranges], keep=False)
         words = forms.bytes.view(torch.int32)
         if levels is not None:
             words[at // 4] = levels.view(torch.int32)
@@ -248,7 +248,7 @@ def _compact(table, marks, rooms, places, totals, values, starts, words, at, HEA
     tl.store(position + tl.load(totals + tensor), value.to(tl.int32, bitcast=True), mask=sent)
 
 
-def mark_largest(batch: Batch, values: Values, ranked: Ranked) -> Marks:
+def mark_largest(batch: Batch, values: Corrected, ranked: Ranked) -> Marks:
     """Marks the elements that a rank selects; of equal ones those with the lowest positions."""
     marks = Marks(batch, ranked.ties)
     launch(
@@ -282,7 +282,7 @@ def _mark_largest(table, values, starts, lengths, limits, marks, counts, SIDES: 
     put_marks(marks, counts, tl.where(mask, mark, 0), BLOCK)
 
 
-def mark_reaching(batch: Batch, values: Values, limits: torch.Tensor, quotas: Optional[torch.Tensor] = None) -> Marks:
+def mark_reaching(batch: Batch, values: Corrected, limits: torch.Tensor, quotas: Optional[torch.Tensor] = None) -> Marks:
     """Marks the elements whose patterns reach the limit of their tensor and sign, but no zeros; of each tensor no more than
     its quota, if there are quotas. ``limits`` has the shape (tensors, 2): above 0 and below 0."""
     marks = Marks(batch, quotas)
@@ -310,7 +310,7 @@ def _mark_reaching(table, values, starts, lengths, limits, marks, counts, MARK: 
     put_marks(marks, counts, tl.where(mask & (pattern > 0) & (pattern >= limit), MARK, 0), BLOCK)
 
 
-def mark_above(batch: Batch, values: Values, limit: float) -> Marks:
+def mark_above(batch: Batch, values: Corrected, limit: float) -> Marks:
     """Marks the elements whose absolute values are above a limit."""
     marks = Marks(batch)
     launch(

@@ -21,22 +21,22 @@ from ._launch import BLOCK
 from ._source import Source
 from .pairs import add_pairs, fill_pairs
 from .samples import Sampler, count_signs, size
-from .selection import Marks, Values, correct, kept, kth_largest, mark_above, mark_largest, mark_reaching
+from .selection import Corrected, Marks, correct, kept, kth_largest, mark_above, mark_largest, mark_reaching
 
 _T = TypeVar("_T")
 
 
-class Known(Generic[_T]):
+class PerBatch(Generic[_T]):
     """What depends on a batch alone: made and copied to the device once for each."""
 
     def __init__(self, make: Callable[[Batch], _T]) -> None:
         self._make = make
-        self._known: WeakKeyDictionary[Batch, _T] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[Batch, _T] = WeakKeyDictionary()
 
     def __call__(self, batch: Batch) -> _T:
-        found = self._known.get(batch)
+        found = self._made.get(batch)
         if found is None:
-            found = self._known[batch] = self._make(batch)
+            found = self._made[batch] = self._make(batch)
         return found
 
 
@@ -46,7 +46,7 @@ class Sparse(Kernel):
     # How many levels a form begins with.
     levels = 0
 
-    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         """Marks the elements to send, and returns the level of each tensor, if forms have one."""
         raise NotImplementedError
 
@@ -73,7 +73,7 @@ class Above(Sparse):
         super().__init__(config)
         self._limit = rounded(config.real(parameter))
 
-    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         return mark_above(batch, values, self._limit), None
 
 
@@ -84,9 +84,9 @@ class TopK(Sparse):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self._ratio = config.real("ratio")
-        self._ranks: Known[torch.Tensor] = Known(lambda batch: _kept(batch, self._ratio)[:, None])
+        self._ranks: PerBatch[torch.Tensor] = PerBatch(lambda batch: _kept(batch, self._ratio)[:, None])
 
-    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         return mark_largest(batch, values, kth_largest(batch.table(BLOCK), values, self._ranks(batch))), None
 
 
@@ -97,9 +97,9 @@ class Sbc(Sparse):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         ratio = config.real("p")
-        self._ranks: Known[torch.Tensor] = Known(lambda batch: _kept(batch, ratio)[:, None].repeat(1, 2))
+        self._ranks: PerBatch[torch.Tensor] = PerBatch(lambda batch: _kept(batch, ratio)[:, None].repeat(1, 2))
 
-    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         return mark_largest(batch, values, kth_largest(batch.table(BLOCK), values, self._ranks(batch))), None
 
 
@@ -112,15 +112,17 @@ class SampledTopK(Sparse):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self._samplers: Known[Sampler] = Known(lambda batch: Sampler(batch, self._LEAST))
+        self._samplers: PerBatch[Sampler] = PerBatch(lambda batch: Sampler(batch, self._LEAST))
         self.use(config.real("ratio"))
 
     def use(self, ratio: float) -> None:
         """Sets the ratio that is sent."""
         self.ratio = ratio
-        self._ranks: Known[torch.Tensor] = Known(lambda batch: batch.vector([self._rank(one.elements) for one in batch.slots]))
+        self._ranks: PerBatch[torch.Tensor] = PerBatch(
+            lambda batch: batch.vector([self._rank(one.elements) for one in batch.slots])
+        )
         # The most elements that are sent.
-        self.quotas: Known[torch.Tensor] = Known(
+        self.quotas: PerBatch[torch.Tensor] = PerBatch(
             lambda batch: torch.minimum(2 * _kept(batch, ratio), batch.lengths)[:, None]
         )
 
@@ -129,13 +131,13 @@ class SampledTopK(Sparse):
         taken = size(elements, self._LEAST)
         return max(1, min(kept(self.ratio, elements) * taken // max(elements, 1), taken))
 
-    def estimate(self, batch: Batch, values: Values, step: int) -> torch.Tensor:
+    def estimate(self, batch: Batch, values: Corrected, step: int) -> torch.Tensor:
         """The patterns of the estimated thresholds, of the shape (tensors, 1)."""
         sampler = self._samplers(batch)
         sample = sampler.take(values, keys(batch, self.config.seed, step, 0), self.config.rank, step)
         return kth_largest(sampler.table, sample, self._ranks(batch)[:, None]).patterns
 
-    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         limits = self.estimate(batch, values, step)
         return mark_reaching(batch, values, limits.repeat(1, 2), self.quotas(batch)), None
 
@@ -148,9 +150,9 @@ class Dryden(Sparse):
         super().__init__(config)
         self._ratio = config.real("ratio")
         least = max(int(64 / self._ratio), 1024)
-        self._samplers: Known[Sampler] = Known(lambda batch: Sampler(batch, least))
+        self._samplers: PerBatch[Sampler] = PerBatch(lambda batch: Sampler(batch, least))
 
-    def mark(self, batch: Batch, source: Source, values: Values, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         sampler = self._samplers(batch)
         sample = sampler.take(values)
         counts = count_signs(sampler.table, sample)
@@ -178,7 +180,7 @@ class RandomK(Sparse):
         values = correct(batch, source, maxima)
         return lambda: self._forms(batch, values, step)
 
-    def _forms(self, batch: Batch, values: Values, step: int) -> Forms:
+    def _forms(self, batch: Batch, values: Corrected, step: int) -> Forms:
         """Pairs at the positions of a step."""
         drawn = [self._positions(slot, step) for slot in batch.slots]
         forms = Forms.empty([len(form) for form in drawn], batch.device)

@@ -1,0 +1,235 @@
+"""One bucket of gradients on a device: the kernels of its compressors, and copies of forms in pinned memory.
+
+``_exchange`` says which stream does what.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+from torch.futures import Future
+
+from .._staging import Pinned, Scale, is_one, use, write
+from . import _source
+from ._batch import Batch, Slot
+from ._kernel import Dense, Forms, Kernel
+from ._memory import Arrays, Memory
+from ._rounds import Round, Rounds
+from ._source import Source
+from .kernels import kernel_and_memory
+
+if TYPE_CHECKING:
+    from ._exchange import Device
+
+Ranges = List[Tuple[int, int]]
+
+
+class Part:
+    """The tensors of a bucket that have the same compressor. ``places`` are their numbers in the bucket."""
+
+    def __init__(self, kernel: Kernel, memory: Memory, batch: Batch, places: List[int]) -> None:
+        self.kernel, self.memory, self.batch, self.places = kernel, memory, batch, places
+        self.arrays: Arrays = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Drops what belongs to one step."""
+        self.source: Optional[Source] = None
+        self.maxima = torch.empty(0)
+        self.finish: Optional[Callable[[], Forms]] = None
+
+    def start(self, values: torch.Tensor, arrays: Arrays, step: int) -> None:
+        """Launches the compression of a bucket's values."""
+        self.arrays = arrays
+        self.source, self.maxima = self.memory.source(self.batch, values, arrays)
+        self.finish = self.kernel.start(self.batch, self.source, self.maxima, step)
+
+    def settle(self, forms: Forms, at: torch.Tensor) -> None:
+        """Takes what this rank's own messages carry out of what is kept."""
+        if self.source is not None:
+            self.kernel.settle(self.batch, forms, at, self.source)
+            self.memory.settle(self.batch, forms, at, self.arrays)
+
+
+class Bucket:
+    """One bucket: what ``gradwire_exchange::DeviceGroup`` asks of a device. ``start`` is called by the hook; the reducer's
+    thread calls first ``forms``, then ``skip``, ``inbox``, ``add``, ``addends``, ``add_means`` and ``done``."""
+
+    def __init__(self, owner: Device, slots: List[Slot], specs: List[str]) -> None:
+        self._owner = owner
+        self._slots = slots
+        self._parts = [self._part(spec, specs) for spec in dict.fromkeys(specs)]
+        self._out = Pinned(owner.device)
+        self._in: Dict[int, Pinned] = {}
+        self._addends = Pinned(owner.device)
+        self.step = -1
+        self._scale: Scale = 1.0
+        self._clear()
+
+    def _part(self, spec: str, specs: List[str]) -> Part:
+        """The tensors that have a compressor."""
+        places = [place for place, other in enumerate(specs) if other == spec]
+        found = kernel_and_memory(self._owner.config(spec))
+        assert found is not None, spec
+        return Part(*found, Batch([self._slots[place] for place in places], self._owner.device), places)
+
+    def _clear(self) -> None:
+        """Drops what belongs to one step, so that its memory is free until the next."""
+        # The bucket of DistributedDataParallel, and its values without the factor of a scaler.
+        self._tensor = self._values = torch.empty(0)
+        # The sums so far; ``None`` before the first message.
+        self._means: Optional[torch.Tensor] = None
+        self._received = torch.empty(0)
+        self._compressed: Any = None
+        for part in self._parts:
+            part.clear()
+
+    def start(self, tensor: torch.Tensor, step: int, scale: Scale) -> None:
+        """Launches the compression of a bucket's values."""
+        owner = self._owner
+        self._tensor, self.step, self._scale = tensor, step, scale
+        self._means = None
+        owner.compress.follow(tensor)
+        # It is not used there before the host has waited for the forms.
+        owner.down.hold(tensor)
+        if isinstance(scale, torch.Tensor):
+            owner.compress.hold(scale)
+            owner.down.hold(scale)
+        with owner.compress.entered():
+            owner.begin(step)
+            self._values = tensor if is_one(scale) else tensor.float() / scale
+            for part in self._parts:
+                part.start(self._values, {kind: owner.kept.array(kind) for kind in part.memory.kept}, step)
+            self._compressed = owner.compress.point()
+
+    def forms(self) -> Tuple[int, Ranges, Optional[Tuple[int, int, float]]]:
+        """Waits for the forms; returns their address in main memory, the bytes of each, and an element that is not finite."""
+        owner = self._owner
+        use(owner.device)
+        owner.up.after_point(self._compressed)
+        with owner.up.entered():
+            # What is allocated in one stream and used in another is kept until ``done``, and the host waits before.
+            ready = [part.finish() for part in self._parts if part.finish is not None]
+            host, ranges = self._copied(ready)
+            maxima = torch.cat([part.maxima for part in self._parts]).to("cpu", non_blocking=True)
+        owner.up.mark()()
+        bad = None
+        if int(maxima.max()) > _source.FINITE:
+            with owner.up.entered():
+                bad = self._not_finite()
+        return host.data_ptr(), ranges, bad
+
+    def _copied(self, ready: List[Forms]) -> Tuple[torch.Tensor, Ranges]:
+        """Starts to copy the forms of all parts to main memory; returns it, and the bytes of each tensor's form."""
+        lengths = [forms.bytes.numel() + -forms.bytes.numel() % 4 for forms in ready]
+        host = self._out.of(sum(lengths))
+        ranges: Ranges = [(0, 0)] * len(self._slots)
+        start = 0
+        for part, forms, length in zip(self._parts, ready, lengths):
+            host[start : start + forms.bytes.numel()].copy_(forms.bytes, non_blocking=True)
+            for place, (first, end) in zip(part.places, forms.ranges):
+                ranges[place] = (start + first, start + end)
+            start += length
+        return host, ranges
+
+    def _not_finite(self) -> Tuple[int, int, float]:
+        """The first tensor with an element that is not finite, the element's index and its value."""
+        found = []
+        for part in self._parts:
+            bad = (part.maxima > _source.FINITE).nonzero().flatten().tolist()
+            found += [(part.places[tensor], tensor, part) for tensor in bad]
+        place, tensor, part = min(found, key=lambda one: one[0])
+        slot = self._slots[place]
+        values = self._values[slot.start : slot.start + slot.elements].float()
+        corrected = part.memory.corrected(part.batch, tensor, self._values, part.arrays)
+        index = int((~torch.isfinite(corrected)).nonzero()[0])
+        value = values[index] if not torch.isfinite(values[index]) else corrected[index]
+        return place, index, float(value)
+
+    def skip(self) -> None:
+        """Undoes the step, and makes the bucket NaN."""
+        with self._owner.compress.entered():
+            self._owner.roll_back()
+            self._tensor.fill_(float("nan"))
+        self._owner.compress.mark()()
+
+    def inbox(self, rank: int, length: int) -> int:
+        """The address of main memory for the forms of a rank's messages. The reducer writes them there, and the next call of
+        ``add``, ``addends`` or ``add_means`` reads them."""
+        pinned = self._in.setdefault(rank, Pinned(self._owner.device))
+        self._received = pinned.of(length + -length % 4)
+        return self._received.data_ptr()
+
+    def add(self, rank: int, weight: float, ranges: Ranges) -> None:
+        """Adds a rank's messages, whose forms are in the inbox."""
+        owner = self._owner
+        with owner.down.entered():
+            if self._means is None:
+                self._means = self._zeros()
+            if not ranges:
+                return
+            received = self._received.to(owner.device, non_blocking=True)
+            for part in self._parts:
+                own = [ranges[place] for place in part.places]
+                # Lengths of sparse messages differ from step to step.
+                at = part.batch.vector([start for start, _ in own], keep=isinstance(part.kernel, Dense))
+                if rank == owner.reducer.rank:
+                    part.settle(Forms(received, own), at)
+                part.kernel.add(part.batch, received, at, self._means, weight, self.step, rank)
+
+    def addends(self, number: int, places: List[Optional[Tuple[int, int, int, int]]]) -> int:
+        """Computes the addends of a round, whose forms are in the inbox, and waits for them; returns their address."""
+        owner = self._owner
+        with owner.up.entered():
+            forms = self._received.to(owner.device, non_blocking=True).view(torch.float32)
+            length = max(place[3] for place in places if place is not None)
+            addends = torch.empty(length // 4, dtype=torch.float32, device=owner.device)
+            rounds = []
+            for part in self._parts:
+                if isinstance(part.kernel, Rounds) and part.source is not None:
+                    round = Round(number, forms, addends, [places[place] for place in part.places])
+                    part.kernel.contribute(part.batch, part.source, round)
+                    rounds.append((part.kernel, part.batch, part.source, round))
+            host = self._addends.of(length)
+            host.copy_(addends.view(torch.uint8), non_blocking=True)
+            computed = owner.up.mark()
+            # The other ranks need not wait for this.
+            for kernel, batch, source, round in rounds:
+                kernel.take_out(batch, source, round)
+        computed()
+        return host.data_ptr()
+
+    def add_means(self, ranges: Ranges) -> None:
+        """Adds the means of messages and rounds, whose forms are in the inbox."""
+        owner = self._owner
+        owner.down.after(owner.up)
+        with owner.down.entered():
+            self._means = self._zeros()
+            received = self._received.to(owner.device, non_blocking=True)
+            for part in self._parts:
+                at = part.batch.vector([ranges[place][0] for place in part.places])
+                # A mean has no single sender.
+                part.kernel.add(part.batch, received, at, self._means, 1.0, self.step, 0)
+
+    def _zeros(self) -> torch.Tensor:
+        """The means before the first message. The values are not needed any more, and means of float32 take their place."""
+        if self._tensor.dtype == torch.float32:
+            return self._tensor.zero_()
+        return torch.zeros_like(self._tensor, dtype=torch.float32)
+
+    def done(self, future: Future) -> None:
+        """Writes the means to the bucket, if there are any, and completes its future."""
+        try:
+            with self._owner.down.entered():
+                if self._means is not None:
+                    for part in self._parts:
+                        part.kernel.aggregate(part.batch, self._means)
+                    write(self._means, self._scale, self._tensor)
+                # A future of CUDA tensors records the current stream, so that who waits for it waits for these kernels.
+                future.set_result(self._tensor)
+        except BaseException as error:
+            future.set_exception(error)
+            raise
+        finally:
+            self._clear()
