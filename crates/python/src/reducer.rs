@@ -1,16 +1,23 @@
 //! One rank's reducer, in a background thread.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+mod job;
+mod plan;
+mod progress;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use gradwire::{Encoder, Floats, Rng, Spec, State, Tensor};
+use gradwire::{State, Tensor};
 use gradwire_exchange::{
-    Exchange, OnNonFinite, Outcome, ParseExchangeError, Reducer as Averages, ReducerConfig,
-    ReducerThread, Result, RuleError, StepReport, Transport,
+    Exchange, OnNonFinite, ParseExchangeError, Reducer as Averages, ReducerConfig, ReducerThread,
+    Result, RuleError, StepReport, Transport,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use self::job::Job;
+use self::plan::{Plan, expected_bytes};
+use self::progress::{Pending, Shared};
 use crate::buffer::Buffer;
 use crate::channel::Channel;
 use crate::codec;
@@ -39,108 +46,6 @@ pub(crate) struct Reducer {
     /// For each compressor of the schedule, its first step and the number of steps from one exchange to the next.
     #[pyo3(get)]
     stages: Vec<(u64, u64)>,
-}
-
-/// Shared by the thread and the caller.
-#[derive(Default)]
-struct Shared {
-    progress: Mutex<Progress>,
-    news: Condvar,
-}
-
-#[derive(Default)]
-struct Progress {
-    /// The number of averages that are submitted and not done.
-    pending: usize,
-    failure: Option<Failure>,
-    step: Step,
-    /// The totals of earlier steps.
-    earlier: Total,
-}
-
-/// The step in progress.
-#[derive(Debug, Default, Clone, Copy)]
-struct Step {
-    step: Option<u64>,
-    elements: usize,
-    message_bytes: usize,
-    skipped: bool,
-    report: StepReport,
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-struct Total {
-    steps: u64,
-    skipped: u64,
-    bytes_up: u64,
-    bytes_down: u64,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records the end of an average.
-    fn done(
-        &self,
-        step: u64,
-        elements: usize,
-        averages: &Averages,
-        result: Result<Outcome, Failure>,
-    ) {
-        let mut progress = self.lock();
-        if progress.step.step != Some(step) {
-            progress.earlier = progress.total();
-            progress.step = Step { step: Some(step), ..Step::default() };
-        }
-        let now = &mut progress.step;
-        now.elements += elements;
-        now.message_bytes = averages.message_bytes();
-        now.report = averages.report();
-        now.skipped |= matches!(result, Ok(Outcome::Skipped));
-        if let Err(failure) = result {
-            progress.failure.get_or_insert(failure);
-        }
-    }
-}
-
-/// An average or a flush that is submitted and not done. It counts as done, too, if the thread panics or has ended.
-struct Pending(Arc<Shared>);
-
-impl Pending {
-    fn new(shared: &Arc<Shared>) -> Self {
-        shared.lock().pending += 1;
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        let mut progress = self.0.lock();
-        progress.pending -= 1;
-        if std::thread::panicking() {
-            progress.failure.get_or_insert_with(|| {
-                Failure::config(
-                    "gradwire has a fault: its thread has panicked, with the message above",
-                )
-            });
-        }
-        drop(progress);
-        self.0.news.notify_all();
-    }
-}
-
-impl Progress {
-    fn total(&self) -> Total {
-        let Step { step, skipped, report, .. } = self.step;
-        let mut total = self.earlier;
-        total.steps += u64::from(step.is_some());
-        total.skipped += u64::from(skipped);
-        total.bytes_up += report.traffic.bytes_up;
-        total.bytes_down += report.traffic.bytes_down;
-        total
-    }
 }
 
 #[pymethods]
@@ -449,71 +354,6 @@ impl Reducer {
     ) -> PyResult<R> {
         let answer = py.detach(|| self.background.ask(question));
         Ok(answer.ok_or_else(gone)?.map_err(Failure::from)?)
-    }
-}
-
-/// A tensor's name, number of elements and compressor, the bytes expected of a message, and those of the last messages.
-type Plan = (String, usize, String, f64, usize);
-
-/// The bytes of a message for normally distributed values in a tensor's shape. Of a large tensor, only some rows are
-/// encoded.
-fn expected_bytes(spec: &Spec, tensor: &Tensor) -> Result<f64> {
-    const SAMPLE: usize = 1 << 16;
-    let (elements, mut shape) = (tensor.elements(), tensor.shape().to_vec());
-    if let Some(rows) = shape.first_mut() {
-        let row = elements / (*rows).max(1);
-        *rows = (*rows).min((SAMPLE / row.max(1)).max(1));
-    }
-    let sample = Tensor::new(tensor.name(), &shape);
-    let mut rng = Rng::new(0, sample.id(), 0, 0, 0);
-    let values: Vec<f32> = (0..sample.elements()).map(|_| rng.normal()).collect();
-    let mut message = Vec::new();
-    Encoder::new(spec, 0, 0).encode(&sample, 0, Floats::F32(&values), &mut message)?;
-    Ok(message.len() as f64 * elements as f64 / sample.elements().max(1) as f64)
-}
-
-/// One average.
-struct Job {
-    names: Arc<[String]>,
-    step: u64,
-    tensor: Buffer,
-    scale: f32,
-}
-
-impl Job {
-    fn run(&mut self, averages: &mut Averages) -> Result<Outcome, Failure> {
-        let group = averages.group_of(&self.names)?;
-        let scale = self.scale;
-        let divide = |values: &mut [f32]| {
-            if scale != 1.0 {
-                values.iter_mut().for_each(|value| *value /= scale);
-            }
-        };
-        let multiply = |values: &mut [f32]| {
-            if scale != 1.0 {
-                values.iter_mut().for_each(|value| *value *= scale);
-            }
-        };
-        if let Some(values) = self.tensor.as_f32() {
-            divide(values);
-            let outcome = averages.average(group, self.step, values);
-            multiply(values);
-            return Ok(outcome?);
-        }
-        let tensor = std::cell::RefCell::new(&mut self.tensor);
-        let outcome = averages.average_converted(
-            group,
-            self.step,
-            |wide| {
-                tensor.borrow().read(wide);
-                divide(wide);
-            },
-            |wide| {
-                multiply(wide);
-                tensor.borrow_mut().write(wide);
-            },
-        );
-        Ok(outcome?)
     }
 }
 
