@@ -1,12 +1,14 @@
 //! The receiving end: from bytes to a tensor, without the sender's state.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use gradwire_bits::try_resize;
 
 use crate::device::DeviceArgs;
 use crate::specs::{Specs, check_length, check_size};
-use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Workspace};
+use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Threads, Workspace};
 
 /// Decodes messages: each tensor's with the spec that was [assigned](Self::assign) to its name, or else with the
 /// decoder's own.
@@ -17,6 +19,19 @@ pub struct Decoder {
     assigned: HashMap<String, usize>,
     seed: u64,
     workspace: Workspace,
+}
+
+/// The message of one of several tensors, for [`Decoder::accumulate_all`].
+#[derive(Debug)]
+pub struct DecodeJob<'a> {
+    /// The tensor.
+    pub tensor: &'a Tensor,
+    /// Its message.
+    pub message: &'a [u8],
+    /// The sums of messages, as for [`Decoder::accumulate`].
+    pub sums: &'a mut Vec<f32>,
+    /// The tensor's elements, to which the message is added.
+    pub out: &'a mut [f32],
 }
 
 impl Decoder {
@@ -68,13 +83,15 @@ impl Decoder {
         out: &mut [f32],
     ) -> Result<(), Error> {
         let spec = &self.specs.0[self.index_of(tensor.name())];
-        check_size(spec, tensor)?;
-        check_length(tensor, out.len())?;
-        let context = Context::new(self.seed, tensor, step, rank);
-        let args =
-            DecodeArgs { message, context: &context, weight, workspace: &mut self.workspace, out };
-        let decoded = spec.compressor().decode_add(args);
-        decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))
+        decode_add(
+            (spec, self.seed),
+            &mut self.workspace,
+            tensor,
+            (step, rank),
+            message,
+            weight,
+            out,
+        )
     }
 
     /// Checks a message of `rank`, and appends its [device form](crate::device) to `form`.
@@ -113,19 +130,34 @@ impl Decoder {
         out: &mut [f32],
     ) -> Result<(), Error> {
         let spec = &self.specs.0[self.index_of(tensor.name())];
-        let Some(accumulator) = spec.compressor().accumulator() else {
-            return self.decode_add(tensor, step, rank, message, weight, out);
-        };
-        check_size(spec, tensor)?;
-        check_length(tensor, out.len())?;
-        let context = Context::new(self.seed, tensor, step, rank);
-        let len = accumulator.sums(tensor.shape());
-        let decoded = try_resize(sums, len, 0.0).and_then(|()| {
-            let workspace = &mut self.workspace;
-            let (context, out) = (&context, &mut sums[..]);
-            accumulator.accumulate(DecodeArgs { message, context, weight, workspace, out })
+        let job = DecodeJob { tensor, message, sums, out };
+        accumulate((spec, self.seed), &mut self.workspace, (step, rank), weight, job)
+    }
+
+    /// As [`accumulate`](Self::accumulate) for the messages of several tensors from one rank, side by side.
+    ///
+    /// # Errors
+    /// One of those of `accumulate`. Tensors without an error have been added then.
+    pub fn accumulate_all(
+        &self,
+        from: (u64, u32),
+        weight: f32,
+        mut jobs: Vec<DecodeJob<'_>>,
+        threads: &mut Threads,
+    ) -> Result<(), Error> {
+        // The largest first, so that none is left for the end.
+        jobs.sort_by_key(|job| Reverse(job.tensor.elements()));
+        let failed = Mutex::new(None);
+        let Self { specs, assigned, seed, .. } = self;
+        threads.each(jobs, |job, buffers| {
+            let index = assigned.get(job.tensor.name()).copied().unwrap_or(Specs::DEFAULT);
+            let spec = &specs.0[index];
+            let added = accumulate((spec, *seed), &mut buffers.workspace, from, weight, job);
+            if let Err(error) = added {
+                *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
         });
-        decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
     /// Adds the tensor of accumulated messages to `out`, and clears `sums`.
@@ -148,4 +180,43 @@ impl Decoder {
         }
         Ok(())
     }
+}
+
+fn decode_add(
+    (spec, seed): (&Spec, u64),
+    workspace: &mut Workspace,
+    tensor: &Tensor,
+    (step, rank): (u64, u32),
+    message: &[u8],
+    weight: f32,
+    out: &mut [f32],
+) -> Result<(), Error> {
+    check_size(spec, tensor)?;
+    check_length(tensor, out.len())?;
+    let context = Context::new(seed, tensor, step, rank);
+    let args = DecodeArgs { message, context: &context, weight, workspace, out };
+    let decoded = spec.compressor().decode_add(args);
+    decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))
+}
+
+fn accumulate(
+    (spec, seed): (&Spec, u64),
+    workspace: &mut Workspace,
+    (step, rank): (u64, u32),
+    weight: f32,
+    job: DecodeJob<'_>,
+) -> Result<(), Error> {
+    let DecodeJob { tensor, message, sums, out } = job;
+    let Some(accumulator) = spec.compressor().accumulator() else {
+        return decode_add((spec, seed), workspace, tensor, (step, rank), message, weight, out);
+    };
+    check_size(spec, tensor)?;
+    check_length(tensor, out.len())?;
+    let context = &Context::new(seed, tensor, step, rank);
+    let len = accumulator.sums(tensor.shape());
+    let decoded = try_resize(sums, len, 0.0).and_then(|()| {
+        let out = &mut sums[..];
+        accumulator.accumulate(DecodeArgs { message, context, weight, workspace, out })
+    });
+    decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))
 }

@@ -2,12 +2,14 @@
 
 mod kept;
 mod multi_round;
+mod several;
 mod state;
 
 use std::collections::HashMap;
 
 pub use self::kept::Kept;
 use self::kept::{Arrays, KeptArrays};
+pub use self::several::EncodeJob;
 use crate::device::DeviceArgs;
 use crate::memories::{Encoding, Step};
 use crate::source::NonFinite;
@@ -24,12 +26,19 @@ use crate::{
 pub struct Encoder {
     specs: Specs,
     tensors: HashMap<String, Entry>,
+    sender: Sender,
+    workspace: Workspace,
+    scratch: Vec<f32>,
+}
+
+/// Who encodes.
+#[derive(Debug, Clone, Copy)]
+struct Sender {
     seed: u64,
     rank: u32,
     ranks: u32,
+    /// Whether values are not gradients.
     plain: bool,
-    workspace: Workspace,
-    scratch: Vec<f32>,
 }
 
 /// The spec and the state of one tensor.
@@ -50,10 +59,7 @@ impl Encoder {
         Self {
             specs: Specs(vec![spec.clone()]),
             tensors: HashMap::new(),
-            seed,
-            rank,
-            ranks: 1,
-            plain: false,
+            sender: Sender { seed, rank, ranks: 1, plain: false },
             workspace: Workspace::default(),
             scratch: vec![0.0; SCRATCH],
         }
@@ -61,14 +67,14 @@ impl Encoder {
 
     /// Sets the number of ranks that send; 1 by default.
     pub fn with_ranks(mut self, ranks: u32) -> Self {
-        self.ranks = ranks.max(1);
+        self.sender.ranks = ranks.max(1);
         self
     }
 
     /// Uses the plain residual, with weights 1, in place of the compressor's own memory: for values that are not gradients, such as the
     /// changes a server sends back, to which momentum has already been applied.
     pub fn with_plain_memory(mut self) -> Self {
-        self.plain = true;
+        self.sender.plain = true;
         self
     }
 
@@ -135,10 +141,68 @@ impl Encoder {
     ) -> Result<Sent, Error> {
         let input = input.into();
         self.check(tensor, input)?;
-        let (context, plain, start) = (self.context(tensor, step), self.plain, message.len());
-        let Self { specs, tensors, workspace, scratch, .. } = self;
+        let Self { specs, tensors, sender, workspace, scratch } = self;
         let entry = entry_of(tensors, tensor.name());
         let spec = &specs.0[entry.spec];
+        sender.encode(spec, entry, (workspace, scratch), (tensor, step), input, message)
+    }
+
+    /// Appends the message that a [device form](crate::device) stands for. The device keeps the tensor's state.
+    ///
+    /// # Errors
+    /// [`Error::Message`] for a form that is not of this tensor; [`Error::NoDeviceForm`] for a method that works on the
+    /// host only; [`Error::OutOfMemory`].
+    pub fn pack(
+        &mut self,
+        tensor: &Tensor,
+        step: u64,
+        form: &[u8],
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, Error> {
+        let context = &self.context(tensor, step);
+        let Self { specs, tensors, workspace, sender, .. } = self;
+        let spec = &specs.0[entry_of(tensors, tensor.name()).spec];
+        check_size(spec, tensor)?;
+        let device = spec.compressor().device_form().ok_or_else(|| Error::no_device_form(spec))?;
+        let elements = tensor.elements();
+        let packed = device.pack(form, DeviceArgs { context, elements, workspace }, message);
+        packed.map_err(|source| Error::decoding(tensor.name(), sender.rank, source))
+    }
+
+    fn check(&self, tensor: &Tensor, input: Input<'_>) -> Result<(), Error> {
+        check_size(self.spec_of(tensor.name()), tensor)?;
+        check_length(tensor, input.gradient.len())?;
+        let Some(squares) = input.squares else { return Ok(()) };
+        check_length(tensor, squares.len())?;
+        match squares.iter().position(|square| !square.is_finite()) {
+            None => Ok(()),
+            Some(index) => {
+                Err(Error::non_finite(tensor.name(), NonFinite { index, value: squares[index] }))
+            }
+        }
+    }
+
+    fn context<'a>(&self, tensor: &'a Tensor, step: u64) -> Context<'a> {
+        self.sender.context(tensor, step)
+    }
+}
+
+impl Sender {
+    fn context<'a>(&self, tensor: &'a Tensor, step: u64) -> Context<'a> {
+        Context { ranks: self.ranks, ..Context::new(self.seed, tensor, step, self.rank) }
+    }
+
+    /// Appends the message for an input that was checked, and updates the tensor's state. Positions are left in the workspace.
+    fn encode(
+        self,
+        spec: &Spec,
+        entry: &mut Entry,
+        (workspace, scratch): (&mut Workspace, &mut [f32]),
+        (tensor, step): (&Tensor, u64),
+        input: Input<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, Error> {
+        let (context, plain, start) = (self.context(tensor, step), self.plain, message.len());
         let compressor = spec.compressor();
         message.reserve(compressor.max_len(tensor.elements()));
 
@@ -169,45 +233,6 @@ impl Encoder {
             message.truncate(start);
         }
         encoded
-    }
-
-    /// Appends the message that a [device form](crate::device) stands for. The device keeps the tensor's state.
-    ///
-    /// # Errors
-    /// [`Error::Message`] for a form that is not of this tensor; [`Error::NoDeviceForm`] for a method that works on the
-    /// host only; [`Error::OutOfMemory`].
-    pub fn pack(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        form: &[u8],
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, Error> {
-        let context = &self.context(tensor, step);
-        let Self { specs, tensors, workspace, rank, .. } = self;
-        let spec = &specs.0[entry_of(tensors, tensor.name()).spec];
-        check_size(spec, tensor)?;
-        let device = spec.compressor().device_form().ok_or_else(|| Error::no_device_form(spec))?;
-        let elements = tensor.elements();
-        let packed = device.pack(form, DeviceArgs { context, elements, workspace }, message);
-        packed.map_err(|source| Error::decoding(tensor.name(), *rank, source))
-    }
-
-    fn check(&self, tensor: &Tensor, input: Input<'_>) -> Result<(), Error> {
-        check_size(self.spec_of(tensor.name()), tensor)?;
-        check_length(tensor, input.gradient.len())?;
-        let Some(squares) = input.squares else { return Ok(()) };
-        check_length(tensor, squares.len())?;
-        match squares.iter().position(|square| !square.is_finite()) {
-            None => Ok(()),
-            Some(index) => {
-                Err(Error::non_finite(tensor.name(), NonFinite { index, value: squares[index] }))
-            }
-        }
-    }
-
-    fn context<'a>(&self, tensor: &'a Tensor, step: u64) -> Context<'a> {
-        Context { ranks: self.ranks, ..Context::new(self.seed, tensor, step, self.rank) }
     }
 }
 

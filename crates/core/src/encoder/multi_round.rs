@@ -14,7 +14,7 @@ impl Encoder {
     /// [`contribute`](Self::contribute). A method whose own [memory](crate::memories) is in use is not.
     pub fn has_rounds(&self, name: &str) -> bool {
         let spec = self.spec_of(name);
-        spec.compressor().rounds().is_some() && spec.own_memory(self.plain).is_none()
+        spec.compressor().rounds().is_some() && spec.own_memory(self.sender.plain).is_none()
     }
 
     /// Replaces `addend` by this rank's addend of a [round](crate::MultiRound), and returns how it is combined with those of
@@ -66,7 +66,7 @@ impl Encoder {
         out: &mut [f32],
     ) -> Result<Sent, Error> {
         check_length(tensor, out.len())?;
-        let (context, rank) = (self.context(tensor, step), self.rank);
+        let (context, rank) = (self.context(tensor, step), self.sender.rank);
         let (rounds, mut state) = self.rank_state(tensor, &context, means)?;
         let round_context =
             RoundContext { context: &context, kept: state.kept, single_rank: false };
@@ -109,7 +109,7 @@ impl Encoder {
         means: &[f32],
         form: &mut Vec<u8>,
     ) -> Result<Sent, Error> {
-        let (context, rank) = (self.context(tensor, step), self.rank);
+        let (context, rank) = (self.context(tensor, step), self.sender.rank);
         let (rounds, device, mut state) = self.device_state(tensor, &context, means)?;
         let round_context =
             RoundContext { context: &context, kept: state.kept, single_rank: false };

@@ -14,6 +14,7 @@ mod means;
 mod memories;
 mod ranges;
 pub mod samples;
+mod several;
 
 use crate::{Entry, Spec, Tensor};
 
@@ -38,6 +39,7 @@ pub const LAWS: &[(&str, Law)] = &[
         means::contractive_messages_help,
     ),
     ("accumulated messages decode like a single one", means::accumulated_messages_decode),
+    ("threads change nothing", several::threads_change_nothing),
     ("packing the device form gives the message", device::packing_the_form_gives_the_message),
     ("unpacking accepts what decoding accepts", device::unpacking_accepts_what_decoding_accepts),
     ("the mean of linear messages is the message of the mean", means::linear_messages_add),
@@ -45,6 +47,7 @@ pub const LAWS: &[(&str, Law)] = &[
 
 /// Those of configurations with a memory that any compressor can have.
 const LAWS_OF_MEMORIES: &[(&str, Law)] = &[
+    ("threads change nothing", several::threads_change_nothing),
     ("a restored encoder continues as the saved one", encoding::restored_continues_as_saved),
     ("input that is not finite is named and changes nothing", encoding::non_finite_is_refused),
     ("16-bit input is encoded as its exact conversion", encoding::sixteen_bits_are_converted),

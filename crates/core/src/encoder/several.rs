@@ -1,0 +1,70 @@
+//! The encoding of several tensors side by side.
+
+use std::cmp::Reverse;
+
+use super::{Encoder, entry_of};
+use crate::{Error, Input, Sent, Tensor, Threads};
+
+/// One of several tensors to encode.
+#[derive(Debug)]
+pub struct EncodeJob<'a> {
+    /// The tensor. No other job has one of the same name.
+    pub tensor: &'a Tensor,
+    /// Its gradient.
+    pub input: Input<'a>,
+    /// Out: the message, which replaces what was there.
+    pub message: Vec<u8>,
+    /// Out: which elements the message carries.
+    pub sent: Sent,
+    /// Out: their flat positions, increasing, where `sent` is [`Sent::Positions`].
+    pub positions: Vec<u32>,
+}
+
+impl Encoder {
+    /// Encodes several tensors as [`encode`](Self::encode) does one, side by side.
+    ///
+    /// # Errors
+    /// The first error of `encode` in the order of jobs. The state of tensors without an error has changed then.
+    ///
+    /// # Panics
+    /// If two jobs have a tensor of the same name.
+    pub fn encode_all(
+        &mut self,
+        step: u64,
+        jobs: &mut [EncodeJob<'_>],
+        threads: &mut Threads,
+    ) -> Result<(), Error> {
+        for job in &*jobs {
+            self.check(job.tensor, job.input)?;
+        }
+        let Self { specs, tensors, sender, .. } = self;
+        let mut work = Vec::with_capacity(jobs.len());
+        for (at, job) in jobs.iter_mut().enumerate() {
+            entry_of(tensors, job.tensor.name());
+            let (name, entry) = tensors.remove_entry(job.tensor.name()).expect("it was inserted");
+            work.push((at, name, entry, job, Ok(())));
+        }
+        // The largest first, so that none is left for the end.
+        work.sort_by_key(|(_, _, _, job, _)| Reverse(job.tensor.elements()));
+        threads.each(work.iter_mut().collect(), |(_, _, entry, job, result), buffers| {
+            let (spec, EncodeJob { tensor, input, message, .. }) =
+                (&specs.0[entry.spec], &mut **job);
+            let scratch = &mut buffers.scratch;
+            message.clear();
+            let own = (&mut buffers.workspace, &mut scratch[..]);
+            match sender.encode(spec, entry, own, (tensor, step), *input, message) {
+                Ok(sent) => job.sent = sent,
+                Err(error) => *result = Err(error),
+            }
+            std::mem::swap(&mut job.positions, &mut buffers.workspace.positions);
+        });
+        work.sort_by_key(|(at, ..)| *at);
+        let mut first = Ok(());
+        for (_, name, entry, _, result) in work {
+            let twice = tensors.insert(name, entry).is_some();
+            assert!(!twice, "two jobs have the same tensor");
+            first = first.and(result);
+        }
+        first
+    }
+}
