@@ -33,6 +33,8 @@ COMPARED = [*SPECS, "topk:momentum=0.9"]
 LARGE = ["3lc", "eden", "topk"]
 FAR = (1 << 31) + 3
 HOOKS = ["eden", "3lc", "int8", "topk", "powersgd"]
+# Those whose messages are the host's, byte for byte, so that runs on device and host must end with the same parameters.
+EXACT = ["3lc", "int8", "topk"]
 # Bytes a second that a process sends in whole steps: 1 Gbit/s.
 LINK = 125e6
 SECONDS = 460
@@ -164,7 +166,8 @@ def throttle():
 
 def steps(rank, port, small, spec, where, results):
     """One process of a run of some training steps."""
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo", CUBLAS_WORKSPACE_CONFIG=":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
     dist.init_process_group("gloo", rank=rank, world_size=2)
     device = torch.device("cpu" if small else "cuda")
     import gradwire.torch
@@ -175,6 +178,8 @@ def steps(rank, port, small, spec, where, results):
     model = torch.nn.parallel.DistributedDataParallel(module.to(device))
     handle = gradwire.torch.register(model, spec, device=where) if spec else None
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    # Ranks have batches of their own.
+    torch.manual_seed(1 + rank)
     times = []
     for _ in range(3 if small else 8):
         batch = windows(device)
@@ -198,6 +203,7 @@ def steps(rank, port, small, spec, where, results):
             "step_s": statistics.median(times[len(times) // 2:]),
             "peak_bytes": peak,
             "same_replicas": digests[0] == digests[1],
+            "parameters": digests[0],
             **{name: stats[name] for name in ("bytes_up", "wait_seconds", "compress_seconds", "wire_seconds") if name in stats},
         })
     dist.destroy_process_group()
@@ -225,6 +231,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True)
     parser.add_argument("--small", action="store_true", help="few elements, and a CPU where there is no GPU")
+    parser.add_argument("--only", choices=["messages", "speed", "steps"], help="one part")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu" and not (options.small and os.environ.get("TRITON_INTERPRET") == "1"):
@@ -240,9 +247,14 @@ def main():
     plan += [("messages", lambda s=s: compare(s, 5003 if small else (1 << 30) + 3, torch.float32, device, 1)) for s in LARGE]
     lengths = [5000] if small else [1 << 20, 25_000_000, 250_000_000]
     plan += [("speed", lambda s=s, n=n: speed(s, n, device, 1 if small else 7)) for n in lengths for s in SPECS]
-    runs = [("", "host")] + [(spec, where) for spec in HOOKS for where in ("gpu", "host")]
-    plan += [("steps", lambda s=s, w=w: whole_step(small, s, w, clock)) for s, w in (runs[:2] + runs[-2:-1] if small else runs)]
-    for part, work in plan:
+    runs = [("", "host"), ("none", "host")] + [(spec, where) for spec in HOOKS for where in ("gpu", "host")]
+    if small:
+        runs = [("", "host"), ("3lc", "gpu"), ("3lc", "host"), ("powersgd", "gpu")]
+    plan += [("steps", lambda s=s, w=w: whole_step(small, s, w, clock)) for s, w in runs]
+    for part, work in [one for one in plan if options.only in (None, one[0])]:
+        if part == "steps" and device.type == "cuda":
+            # The processes need what was measured with.
+            torch.cuda.empty_cache()
         # Whole steps get the last three minutes, whatever the parts before them take.
         if clock.left() < (180 if part != "steps" else 45):
             report["left_out"].append(part)
@@ -257,7 +269,12 @@ def main():
     differ = ", ".join(f"{sum(not one.get(f'same_{what}') for one in compared)} {what}s" for what in ("message", "sum"))
     kept = sum(not one.get("same_kept") for one in compared)
     replicas = sum(one.get("same_replicas") is False for one in report["steps"])
-    print(f"{name}: {len(compared)} comparisons; different: {differ}, {kept} residuals or velocities, {replicas} replicas; {options.out}")
+    places = [{one.get("parameters") for one in report["steps"] if one["spec"] == spec} for spec in EXACT]
+    runs = sum(len(parameters) > 1 for parameters in places)
+    print(
+        f"{name}: {len(compared)} comparisons; different: {differ}, {kept} residuals or velocities, {replicas} replicas, "
+        f"{runs} runs on device and host; {options.out}"
+    )
 
 
 if __name__ == "__main__":

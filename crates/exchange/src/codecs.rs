@@ -3,10 +3,12 @@
 //! Residuals, momenta and factors are kept in core's [`Encoder`] by tensor name. They do not depend on the group that
 //! the tensor is averaged in, or on the rule that chose its compressor.
 
+mod several;
+
 use std::collections::HashMap;
 
 use gradwire::{
-    Decoder, Element, Encoder, Error, Input, Kept, ReduceOp, Sent, Spec, State, Tensor,
+    Decoder, Element, Encoder, Error, Input, Kept, ReduceOp, Sent, Spec, State, Tensor, Threads,
 };
 
 use crate::state_keys::{self, REDUCE};
@@ -21,6 +23,9 @@ pub(crate) struct Codecs {
     decoder: Decoder,
     /// The sums of messages that are not added up in elements, by the name of the tensor or slice.
     sums: HashMap<String, Vec<f32>>,
+    threads: Threads,
+    /// Messages and positions of tensors that were encoded side by side, for reuse.
+    spare: Vec<(Vec<u8>, Vec<u32>)>,
 }
 
 /// One tensor of the model.
@@ -65,6 +70,17 @@ impl Carried {
         self.positions.clear();
         self.bytes = 0;
     }
+
+    /// Adds a message of `bytes` bytes for the elements from `offset` on, with the positions that it carries.
+    fn note(&mut self, offset: usize, sent: Sent, positions: &[u32], bytes: usize) {
+        self.bytes += bytes;
+        match sent {
+            Sent::All => self.all = true,
+            Sent::Positions => {
+                self.positions.extend(positions.iter().map(|at| at + offset as u32));
+            }
+        }
+    }
 }
 
 impl Codecs {
@@ -99,6 +115,8 @@ impl Codecs {
             second: None,
             decoder: Decoder::new(&Spec::none(), config.seed),
             sums: HashMap::new(),
+            threads: Threads::new(1),
+            spare: Vec::new(),
         }
     }
 
@@ -148,7 +166,7 @@ impl Codecs {
     ) -> Result<(), Error> {
         message.clear();
         let sent = self.encoder.encode(tensor, step, input, message)?;
-        self.note((index, offset), sent, message.len());
+        self.tensors[index].carried.note(offset, sent, self.encoder.positions(), message.len());
         Ok(())
     }
 
@@ -163,7 +181,7 @@ impl Codecs {
     ) -> Result<(), Error> {
         message.clear();
         let sent = self.encoder.pack(tensor, step, form, message)?;
-        self.note((index, 0), sent, message.len());
+        self.tensors[index].carried.note(0, sent, self.encoder.positions(), message.len());
         Ok(())
     }
 
@@ -188,22 +206,9 @@ impl Codecs {
         self.encoder.set_array(name, kind, values);
     }
 
-    /// Records a message of `bytes` bytes with the elements that the encoder sent last.
-    fn note(&mut self, (index, offset): (usize, usize), sent: Sent, bytes: usize) {
-        let carried = &mut self.tensors[index].carried;
-        carried.bytes += bytes;
-        match sent {
-            Sent::All => carried.all = true,
-            Sent::Positions => {
-                let positions = self.encoder.positions().iter();
-                carried.positions.extend(positions.map(|at| at + offset as u32));
-            }
-        }
-    }
-
     /// Records a message with all elements of a tensor that another encoder made.
     pub(crate) fn note_raw(&mut self, index: usize, bytes: usize) {
-        self.note((index, 0), Sent::All, bytes);
+        self.tensors[index].carried.note(0, Sent::All, &[], bytes);
     }
 
     /// Replaces `message` by the owner's message for the average of a slice.
@@ -318,7 +323,7 @@ impl Codecs {
         out: &mut [f32],
     ) -> Result<(), Error> {
         let sent = self.encoder.conclude(tensor, step, means, out)?;
-        self.note((index, 0), sent, bytes);
+        self.tensors[index].carried.note(0, sent, self.encoder.positions(), bytes);
         Ok(())
     }
 
@@ -343,7 +348,7 @@ impl Codecs {
         form: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let sent = self.encoder.device_conclude(tensor, step, means, form)?;
-        self.note((index, 0), sent, bytes);
+        self.tensors[index].carried.note(0, sent, self.encoder.positions(), bytes);
         Ok(())
     }
 

@@ -37,6 +37,12 @@ pub(crate) fn worked<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Runs the `work` of this many threads, and adds to `total` the processor time that it took, or the time that passed if there
+/// are several.
+pub(crate) fn spent_by<R>(threads: usize, total: &mut Duration, work: impl FnOnce() -> R) -> R {
+    if threads > 1 { timed(total, work) } else { worked(total, work) }
+}
+
 /// Runs `work`, which waits for others, and adds the time that passed to `total`.
 pub(crate) fn timed<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
     let start = Instant::now();

@@ -103,10 +103,13 @@ impl Codec {
         rank: u32,
         message: &[u8],
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let mut form = Vec::new();
         let described = Tensor::new(name, &shape);
-        let unpacked = self.ends().decoder.unpack(&described, (step, rank), message, &mut form);
-        unpacked.map_err(Failure::from)?;
+        let unpack = || {
+            let mut form = Vec::new();
+            let unpacked = self.ends().decoder.unpack(&described, (step, rank), message, &mut form);
+            unpacked.map(|()| form)
+        };
+        let form = py.detach(unpack).map_err(Failure::from)?;
         Ok(PyBytes::new(py, &form))
     }
 

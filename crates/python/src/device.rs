@@ -31,17 +31,20 @@ impl Device {
 
     fn call<R>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>) -> Result<R> {
         let called = Python::try_attach(|py| {
-            call(self.object.bind(py))
-                .map_err(|error| ExchangeError::config(format!("the device failed: {error}")))
+            call(self.object.bind(py)).map_err(|error| {
+                let place = error.traceback(py).and_then(|place| place.format().ok());
+                let place = place.unwrap_or_default();
+                ExchangeError::config(format!("the device failed: {error}\n{place}"))
+            })
         });
         called.unwrap_or_else(|| Err(ExchangeError::config("the interpreter is ending")))
     }
 
-    /// `inbox(rank, length)` returns the address of free main memory, to which forms are copied.
-    fn give(&self, rank: usize, forms: &[u8]) -> Result<()> {
+    /// `inbox(length)` returns the address of free main memory, to which forms are copied.
+    fn give(&self, forms: &[u8]) -> Result<()> {
         let len = forms.len();
         let address =
-            self.call(|device| device.call_method1("inbox", (rank, len))?.extract::<usize>())?;
+            self.call(|device| device.call_method1("inbox", (len,))?.extract::<usize>())?;
         Bytes::new(address, len).get_mut().copy_from_slice(forms);
         Ok(())
     }
@@ -83,7 +86,7 @@ impl DeviceGroup for Device {
         forms: &[u8],
         ranges: &[Range<usize>],
     ) -> Result<()> {
-        self.give(rank, forms)?;
+        self.give(forms)?;
         self.call(|device| device.call_method1("add", (rank, weight, pairs(ranges))).map(drop))
     }
 
@@ -95,7 +98,7 @@ impl DeviceGroup for Device {
         forms: &[u8],
         tensors: &[Option<RoundForm>],
     ) -> Result<&[u8]> {
-        self.give(0, forms)?;
+        self.give(forms)?;
         let len = tensors.iter().flatten().last().map_or(0, |last| last.addend.end);
         let tensors: Vec<_> = tensors
             .iter()
@@ -112,7 +115,7 @@ impl DeviceGroup for Device {
 
     /// `add_means(ranges)` adds the forms in the inbox.
     fn add_means(&mut self, forms: &[u8], ranges: &[Range<usize>]) -> Result<()> {
-        self.give(0, forms)?;
+        self.give(forms)?;
         self.call(|device| device.call_method1("add_means", (pairs(ranges),)).map(drop))
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct Reducer {
 #[pymethods]
 impl Reducer {
     #[new]
-    #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps))]
+    #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps, threads))]
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
     fn new(
         channel: &Bound<'_, PyAny>,
@@ -66,6 +66,7 @@ impl Reducer {
         skip: bool,
         deadline: f64,
         steps: Option<u64>,
+        threads: usize,
     ) -> PyResult<Self> {
         let deadline = Duration::try_from_secs_f64(deadline)
             .map_err(|error| Failure::config(format!("deadline {deadline}: {error}")))?;
@@ -90,7 +91,8 @@ impl Reducer {
         let spec = config.policy.push.first.to_string();
         let stages = config.policy.push.stages();
         let stages = stages.map(|(first, spec)| (first, spec.every())).collect();
-        let averages = Averages::new(Box::new(channel), config).map_err(Failure::from)?;
+        let averages =
+            Averages::new(Box::new(channel), config).map_err(Failure::from)?.with_threads(threads);
         let background = ReducerThread::new("gradwire", averages).map_err(Failure::from)?;
         Ok(Self {
             background,

@@ -183,3 +183,56 @@ def test_what_has_no_kernel_is_refused_with_the_reason():
         assert "no kernel for 'atomo'" in messages[0]
         assert "ranks exchange by scatter-reduce" in messages[1]
         assert "'auto', 'host' or 'gpu'" in messages[2]
+
+
+def mixed(rank, size):
+    """How many vectors of numbers the batches keep after two steps and after five, where messages of different lengths and
+    uncompressed vectors share buckets."""
+    model, handle = build("threshold:v=0.001", device="gpu", small_buckets=False)
+    optimizer, kept = torch.optim.SGD(model.parameters(), lr=0.1), []
+    for steps in (range(2), range(2, 5)):
+        train(model, optimizer, rank, steps)
+        parts = [part for bucket in handle._device._buckets.values() for part in bucket._parts]
+        assert len({type(part.kernel) for part in parts}) > 1
+        kept.append(sum(len(part.batch._vectors) for part in parts))
+    return kept
+
+
+def test_nothing_grows_from_step_to_step():
+    for first, second in ranks(2, mixed):
+        assert first == second
+
+
+def broken(rank, size):
+    """What a rank raises where compression does not start on the second."""
+    model, handle = build("3lc", device="gpu", deadline=60.0)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, [0])
+    if rank == 1:
+
+        def out_of_memory(*arguments):
+            raise torch.OutOfMemoryError("there is no memory left")
+
+        handle._device.kept.array = out_of_memory
+    with pytest.raises(gradwire.GradwireError) as error:
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, [1])
+    return str(error.value)
+
+
+def test_an_error_of_one_device_ends_the_exchange_on_all_ranks():
+    first, second = ranks(2, broken)
+    assert "there is no memory left" in second and "in out_of_memory" in second, second
+    assert "rank 1" in first, first
+
+
+def wrong(rank, size):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gradwire.torch.cuda.levels.Int8.add", lambda *arguments: None)
+        with pytest.raises(gradwire.ConfigError, match="the kernel for 'int8' computes wrong numbers there"):
+            build("int8", device="gpu")
+    _, handle = build("int8", device="gpu")
+    handle.close()
+    assert not handle._device.kept.arrays
+
+
+def test_a_kernel_that_computes_something_else_is_refused():
+    ranks(2, wrong)

@@ -23,7 +23,7 @@ use gradwire::{Floats, Input, Tensor};
 use crate::codecs::Codecs;
 use crate::error::refuse;
 use crate::reducer::DeviceGroup;
-use crate::report::{timed, worked};
+use crate::report::{spent_by, timed};
 use crate::{
     Exchange, ExchangeError, GroupConfig, Operation, Phase, Result, StepReport, Transport,
 };
@@ -121,18 +121,18 @@ pub(crate) struct Reduction<'a> {
 }
 
 impl Reduction<'_> {
-    /// Runs `work` and counts its processor time as encoding.
+    /// Runs `work` and counts its time as encoding.
     fn compress<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         let mut spent = Duration::ZERO;
-        let result = worked(&mut spent, || work(self));
+        let result = spent_by(self.codecs.threads(), &mut spent, || work(self));
         self.report.compress += spent;
         result
     }
 
-    /// Runs `work` and counts its processor time as decoding.
+    /// Runs `work` and counts its time as decoding.
     fn decompress<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         let mut spent = Duration::ZERO;
-        let result = worked(&mut spent, || work(self));
+        let result = spent_by(self.codecs.threads(), &mut spent, || work(self));
         self.report.decompress += spent;
         result
     }
@@ -163,6 +163,12 @@ impl Reduction<'_> {
         packed: &mut Vec<u8>,
         message: &mut Vec<u8>,
     ) -> Result<()> {
+        if self.codecs.share(self.group) {
+            let Self { codecs, group, step, squares, .. } = self;
+            packed.clear();
+            let append = |message: &[u8]| packed::append(message, packed);
+            return Ok(codecs.encode_all(group, *step, values, *squares, append)?);
+        }
         // A large message is encoded in the larger buffer and stays there.
         if packed.capacity() > message.capacity() {
             std::mem::swap(packed, message);
@@ -182,6 +188,15 @@ impl Reduction<'_> {
         packed: &[u8],
         means: &mut [f32],
     ) -> Result<()> {
+        if self.codecs.share(self.group) && weight != 0.0 {
+            let mut messages = Vec::with_capacity(self.group.tensors.len());
+            self.each_message((rank, weight), packed, |_, _, message| {
+                messages.push(message);
+                Ok(())
+            })?;
+            let Self { codecs, group, step, .. } = self;
+            return Ok(codecs.add_messages(group, (*step, rank), &messages, weight, means)?);
+        }
         self.each_message((rank, weight), packed, |own, at, message| {
             let Self { codecs, group, step, .. } = own;
             let mean = &mut means[group.ranges[at].clone()];
@@ -191,11 +206,11 @@ impl Reduction<'_> {
 
     /// Calls `take` with the place of each tensor in the group and its message from a rank. A rank of weight 0 sent
     /// nothing.
-    fn each_message(
+    fn each_message<'m>(
         &mut self,
         (rank, weight): (usize, f32),
-        packed: &[u8],
-        mut take: impl FnMut(&mut Self, usize, &[u8]) -> Result<()>,
+        packed: &'m [u8],
+        mut take: impl FnMut(&mut Self, usize, &'m [u8]) -> Result<()>,
     ) -> Result<()> {
         let (group, step) = (self.group, self.step);
         let mut read = 0;

@@ -1,6 +1,7 @@
 //! Groups of tensors: averages do not depend on the grouping, and no residual is lost.
 
 use crate::common::{adds, connected, exchange, gradients, tensors};
+use gradwire::registry::REGISTRY;
 use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
     ExchangeError, OnNonFinite, Outcome, Policy, Reducer, ReducerConfig, ReducerThread, reshard,
@@ -83,6 +84,27 @@ fn averages_do_not_depend_on_the_groups() {
             // Grouped anew after two steps: residuals follow their tensors.
             assert!(run(2) == same, "{name}, {text}");
         }
+    }
+}
+
+#[test]
+fn ranks_may_differ_in_their_threads() {
+    // So many elements that threads share the work.
+    let sizes = [100_000, 7, 60_000, 9000];
+    for entry in REGISTRY {
+        let model = ReducerConfig { tensors: tensors(&sizes), ..model("all-gather", entry.id) };
+        let run = |threads: [usize; 2]| {
+            connected(2, |rank, transport| {
+                let reducer = Reducer::new(Box::new(transport), model.clone()).unwrap();
+                let mut reducer = reducer.with_threads(threads[rank]);
+                let groups = [vec![0, 1, 2], vec![3]];
+                let means = (0..2).map(|at| bits(&step(&mut reducer, &groups, rank, at)));
+                let means = means.collect::<Vec<_>>();
+                let carried = (0..4).map(|at| reducer.message_bytes_of(at)).collect::<Vec<_>>();
+                (means, carried, reducer.save().to_bytes().unwrap())
+            })
+        };
+        assert!(run([3, 2]) == run([1, 1]), "{}", entry.id);
     }
 }
 

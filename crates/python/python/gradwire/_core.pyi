@@ -65,6 +65,7 @@ class Reducer:
         skip: bool,
         deadline: float,
         steps: Optional[int],
+        threads: int,
     ) -> None: ...
     def group(self, names: Sequence[str]) -> int: ...
     def average(

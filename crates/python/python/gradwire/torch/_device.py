@@ -26,11 +26,11 @@ def of(
     tensors = list(named)
     reason = "device='host'" if device == "host" else _reason_against(device, reducer, tensors)
     if reason is None:
-        from .cuda._exchange import Device
+        from .cuda._exchange import DeviceExchange
 
         shapes = [(name, tuple(parameter.shape)) for name, parameter in tensors]
         skip = options.get("on_nonfinite") == "skip"
-        return Device(reducer, shapes, tensors[0][1].device, options.get("seed", 0), skip), "the GPU"
+        return DeviceExchange(reducer, shapes, tensors[0][1].device, options.get("seed", 0), skip), "the GPU"
     if device == "gpu":
         raise _core.ConfigError(
             f"gradients cannot be compressed on the GPU: {reason}; use device='auto' to compress on the host"
@@ -56,4 +56,5 @@ def _reason_against(device: str, reducer: _core.Reducer, named: Iterable[Tuple[s
         return f"Triton is of version {triton.__version__}, and the kernels need {least}, which comes with PyTorch 2.10"
     from .cuda._support import reason_against, reason_against_device
 
-    return reason_against(reducer) or reason_against_device(next(iter(devices)))
+    dtypes = {parameter.dtype for _, parameter in named}
+    return reason_against(reducer) or reason_against_device(reducer, next(iter(devices)), dtypes)

@@ -36,6 +36,7 @@ def register(
     total_steps: Optional[int] = None,
     optimizer: Optional[OneBitAdam] = None,
     device: str = "auto",
+    threads: int = 1,
 ) -> Hook:
     """Makes a DistributedDataParallel model average its gradients through gradwire.
 
@@ -58,6 +59,9 @@ def register(
     on the host (``auto``); always on the host (``host``); or on the GPU, and it is an error where that is impossible
     (``gpu``). Messages are the same, so ranks may differ in it.
 
+    With all-gather, ``threads`` of the host compress and decompress the tensors of a bucket side by side, each tensor by one. More
+    than one pays on cores that training leaves idle. Messages do not depend on it.
+
     A compressor object receives the gradients of all tensors, including vectors, and its messages travel by all-gather. Of
     the other arguments it supports only ``deadline``; any other raises ``ConfigError``.
     """
@@ -78,6 +82,7 @@ def register(
         total_steps=total_steps,
         optimizer=optimizer,
         device=device,
+        threads=threads,
     )
     model.register_comm_hook(state, hook)
     return state
@@ -159,6 +164,11 @@ class Hook(Handle):
                 raise
         self._groups: Dict[Tuple[int, ...], int] = {}
         self._staging: Dict[torch.device, Staging] = {}
+
+    def close(self) -> None:
+        super().close()
+        if self._device is not None:
+            self._device.release()
 
     @property
     def _states(self) -> Any:

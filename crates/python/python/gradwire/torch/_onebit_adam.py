@@ -44,9 +44,7 @@ class OneBitAdam(torch.optim.Optimizer):
         self._freeze = freeze
 
     @torch.no_grad()
-    def to_exchange(
-        self, parameters: Sequence[torch.nn.Parameter], gradients: Sequence[torch.Tensor], scale: Scale
-    ) -> None:
+    def to_exchange(self, parameters: Sequence[torch.nn.Parameter], gradients: Sequence[torch.Tensor], scale: Scale) -> None:
         """Replaces this rank's gradients, which are multiplied by ``scale``, by what ranks exchange, in place. A scale on a GPU
         stays there."""
         groups = {id(one): group for group in self.param_groups for one in group["params"]}

@@ -71,8 +71,11 @@ def reducer(
     raw_below: int = 256,
     raw_names: Sequence[str] = (),
     total_steps: Optional[int] = None,
+    threads: int = 1,
 ) -> _core.Reducer:
     """Creates a reducer for some parameters over the ranks of a channel."""
+    if threads < 1:
+        raise _core.ConfigError(f"threads={threads} is too small; compression needs at least 1")
     if on_nonfinite not in ("error", "skip"):
         raise _core.ConfigError(f"on_nonfinite={on_nonfinite!r} is unknown; use 'error' or 'skip'")
     tensors = [(name, tuple(parameter.shape)) for name, parameter in named]
@@ -89,6 +92,7 @@ def reducer(
         skip=on_nonfinite == "skip",
         deadline=deadline,
         steps=total_steps,
+        threads=threads,
     )
 
 
@@ -105,9 +109,7 @@ def check_options(options: Iterable[str], known: Sequence[str] = OPTIONS) -> Non
             raise _core.ConfigError(f"there is no argument {name!r}; {remedy}")
 
 
-def every_step(
-    named: Iterable[Tuple[str, torch.Tensor]], compressor: str, channel: Channel, **options: Any
-) -> _core.Reducer:
+def every_step(named: Iterable[Tuple[str, torch.Tensor]], compressor: str, channel: Channel, **options: Any) -> _core.Reducer:
     """Creates a reducer for gradients, which are exchanged at every step."""
     if not isinstance(compressor, str):
         raise _core.ConfigError("compressors written in Python work with DistributedDataParallel only; use a spec string")

@@ -38,47 +38,47 @@ class Stream:
         """Launches kernels and copies in this stream."""
         return _INTERPRETER if self._stream is None else torch.cuda.stream(self._stream)
 
-    def follow(self, tensor: torch.Tensor) -> None:
-        """Waits, on the device, for what the current stream does, and holds the tensor."""
+    def wait_current(self, tensor: torch.Tensor) -> None:
+        """Lets the device wait for what the current stream does, such as to compute ``tensor``, which this stream uses next."""
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        self.hold(tensor)
+        self.record_stream(tensor)
 
-    def hold(self, tensor: torch.Tensor) -> None:
+    def record_stream(self, tensor: torch.Tensor) -> None:
         """Keeps the memory of a tensor of another stream until this stream has used it."""
         if self._stream is not None:
             tensor.record_stream(self._stream)
 
-    def after(self, other: Stream) -> None:
-        """Waits, on the device, for what another stream has been given so far."""
+    def wait_stream(self, other: Stream) -> None:
+        """Lets the device wait for what another stream has been given so far."""
         if self._stream is not None:
             self._stream.wait_stream(other._stream)
 
-    def point(self) -> Any:
-        """A point that another stream can wait for with ``after_point``: what this one has been given so far."""
+    def record_event(self) -> Any:
+        """What this stream has been given so far, for ``wait_event`` of another."""
         if self._stream is None:
             return None
         event = torch.cuda.Event()
         event.record(self._stream)
         return event
 
-    def after_point(self, point: Any) -> None:
-        """Waits, on the device, for a point of another stream."""
-        if self._stream is not None and point is not None:
-            self._stream.wait_event(point)
+    def wait_event(self, event: Any) -> None:
+        """Lets the device wait for an event of another stream."""
+        if self._stream is not None and event is not None:
+            self._stream.wait_event(event)
 
-    def mark(self) -> Callable[[], None]:
-        """A function that waits on the host for what the stream does now, without keeping a core busy."""
+    def waiter(self) -> Callable[[], None]:
+        """A function in which the host waits for what the stream has been given so far, without keeping a core busy."""
         if self._stream is None:
-            return _nothing
+            return nothing
         done = torch.cuda.Event(blocking=True)
         done.record(self._stream)
         wait: Callable[[], None] = done.synchronize
         return wait
 
 
-def _nothing() -> None:
-    pass
+def nothing() -> None:
+    """Waits for nothing."""
 
 
 def future_of(device: torch.device) -> Future:
@@ -119,18 +119,18 @@ class Staging:
         Returns the bucket's future, its values in main memory, a function to call when they have been averaged, and a
         function to call before they are read.
         """
-        self._up.follow(tensor)
+        self._up.wait_current(tensor)
         # It is not used there before the averaging thread has waited for the copy.
-        self._down.hold(tensor)
+        self._down.record_stream(tensor)
         if isinstance(scale, torch.Tensor):
-            self._up.hold(scale)
-            self._down.hold(scale)
+            self._up.record_stream(scale)
+            self._down.record_stream(scale)
         with self._up.entered():
             divided = tensor if is_one(scale) else tensor.float() / scale
             pinned = self._pinned.setdefault(index, Pinned(self._device))
             host = pinned.of(divided.numel() * divided.element_size()).view(divided.dtype)
             host.copy_(divided, non_blocking=True)
-        copied = self._up.mark()
+        copied = self._up.waiter()
         future = future_of(self._device)
 
         def ready() -> None:

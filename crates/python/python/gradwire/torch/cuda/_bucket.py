@@ -5,24 +5,59 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple
 
 import torch
 from torch.futures import Future
 
-from .._staging import Pinned, Scale, is_one, use, write
-from . import _source
+from .._staging import Pinned, Scale, Stream, is_one, nothing, use, write
 from ._batch import Batch, Slot
 from ._kernel import Dense, Forms, Kernel
 from ._memory import Arrays, Memory
 from ._rounds import Round, Rounds
-from ._source import Source
+from ._source import FINITE, Source
 from .kernels import kernel_and_memory
 
 if TYPE_CHECKING:
-    from ._exchange import Device
+    from ._exchange import DeviceExchange
 
 Ranges = List[Tuple[int, int]]
+
+
+class Inboxes:
+    """Pinned memory for received forms: one piece is filled while the other is copied to the device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._pinned = [Pinned(device), Pinned(device)]
+        self._copied: List[Callable[[], None]] = [nothing, nothing]
+        self._turn = 0
+
+    def next(self, length: int) -> torch.Tensor:
+        """The other piece, with room for this many bytes."""
+        self._turn = 1 - self._turn
+        self._copied[self._turn]()
+        return self._pinned[self._turn].of(length)
+
+    def copy(self, received: torch.Tensor, stream: Stream, device: torch.device) -> torch.Tensor:
+        """Starts to copy the piece that ``next`` returned last to the device, in a stream that was entered."""
+        copy = received.to(device, non_blocking=True)
+        self._copied[self._turn] = stream.waiter()
+        return copy
+
+
+class Failed:
+    """Takes the place of a bucket whose compression did not start. The reducer then ends the exchange on all ranks, which would
+    wait for this one otherwise."""
+
+    def __init__(self, error: Exception, tensor: torch.Tensor) -> None:
+        self._error, self._tensor = error, tensor
+
+    def forms(self) -> None:
+        raise self._error
+
+    def done(self, future: Future) -> None:
+        """Completes the future; the end of the backward pass raises the error."""
+        future.set_result(self._tensor)
 
 
 class Part:
@@ -53,15 +88,19 @@ class Part:
 
 
 class Bucket:
-    """One bucket: what ``gradwire_exchange::DeviceGroup`` asks of a device. ``start`` is called by the hook; the reducer's
-    thread calls first ``forms``, then ``skip``, ``inbox``, ``add``, ``addends``, ``add_means`` and ``done``."""
+    """One bucket: what ``gradwire_exchange::DeviceGroup`` asks of a device.
 
-    def __init__(self, owner: Device, slots: List[Slot], specs: List[str]) -> None:
+    The hook calls ``start``. The reducer's thread calls ``forms``; then ``skip``, or ``inbox`` and ``add`` for each rank, or
+    ``inbox`` and ``addends`` for each round and at last ``inbox`` and ``add_means``; in the end ``done``.
+    """
+
+    def __init__(self, owner: DeviceExchange, slots: List[Slot], specs: List[str]) -> None:
         self._owner = owner
         self._slots = slots
         self._parts = [self._part(spec, specs) for spec in dict.fromkeys(specs)]
+        # Whether all messages have the same length at every step, and so the same place among those of a rank.
+        self._fixed = all(isinstance(part.kernel, Dense) for part in self._parts)
         self._out = Pinned(owner.device)
-        self._in: Dict[int, Pinned] = {}
         self._addends = Pinned(owner.device)
         self.step = -1
         self._scale: Scale = 1.0
@@ -90,32 +129,32 @@ class Bucket:
         owner = self._owner
         self._tensor, self.step, self._scale = tensor, step, scale
         self._means = None
-        owner.compress.follow(tensor)
+        owner.compress.wait_current(tensor)
         # It is not used there before the host has waited for the forms.
-        owner.down.hold(tensor)
+        owner.down.record_stream(tensor)
         if isinstance(scale, torch.Tensor):
-            owner.compress.hold(scale)
-            owner.down.hold(scale)
+            owner.compress.record_stream(scale)
+            owner.down.record_stream(scale)
         with owner.compress.entered():
             owner.begin(step)
             self._values = tensor if is_one(scale) else tensor.float() / scale
             for part in self._parts:
                 part.start(self._values, {kind: owner.kept.array(kind) for kind in part.memory.kept}, step)
-            self._compressed = owner.compress.point()
+            self._compressed = owner.compress.record_event()
 
     def forms(self) -> Tuple[int, Ranges, Optional[Tuple[int, int, float]]]:
         """Waits for the forms; returns their address in main memory, the bytes of each, and an element that is not finite."""
         owner = self._owner
         use(owner.device)
-        owner.up.after_point(self._compressed)
+        owner.up.wait_event(self._compressed)
         with owner.up.entered():
             # What is allocated in one stream and used in another is kept until ``done``, and the host waits before.
             ready = [part.finish() for part in self._parts if part.finish is not None]
             host, ranges = self._copied(ready)
             maxima = torch.cat([part.maxima for part in self._parts]).to("cpu", non_blocking=True)
-        owner.up.mark()()
+        owner.up.waiter()()
         bad = None
-        if int(maxima.max()) > _source.FINITE:
+        if int(maxima.max()) > FINITE.value:
             with owner.up.entered():
                 bad = self._not_finite()
         return host.data_ptr(), ranges, bad
@@ -137,7 +176,7 @@ class Bucket:
         """The first tensor with an element that is not finite, the element's index and its value."""
         found = []
         for part in self._parts:
-            bad = (part.maxima > _source.FINITE).nonzero().flatten().tolist()
+            bad = (part.maxima > FINITE.value).nonzero().flatten().tolist()
             found += [(part.places[tensor], tensor, part) for tensor in bad]
         place, tensor, part = min(found, key=lambda one: one[0])
         slot = self._slots[place]
@@ -152,13 +191,12 @@ class Bucket:
         with self._owner.compress.entered():
             self._owner.roll_back()
             self._tensor.fill_(float("nan"))
-        self._owner.compress.mark()()
+        self._owner.compress.waiter()()
 
-    def inbox(self, rank: int, length: int) -> int:
-        """The address of main memory for the forms of a rank's messages. The reducer writes them there, and the next call of
-        ``add``, ``addends`` or ``add_means`` reads them."""
-        pinned = self._in.setdefault(rank, Pinned(self._owner.device))
-        self._received = pinned.of(length + -length % 4)
+    def inbox(self, length: int) -> int:
+        """The address of main memory for forms. The reducer writes them there, and the next call of ``add``, ``addends`` or
+        ``add_means`` reads them."""
+        self._received = self._owner.inboxes.next(length + -length % 4)
         return self._received.data_ptr()
 
     def add(self, rank: int, weight: float, ranges: Ranges) -> None:
@@ -169,11 +207,10 @@ class Bucket:
                 self._means = self._zeros()
             if not ranges:
                 return
-            received = self._received.to(owner.device, non_blocking=True)
+            received = owner.inboxes.copy(self._received, owner.down, owner.device)
             for part in self._parts:
                 own = [ranges[place] for place in part.places]
-                # Lengths of sparse messages differ from step to step.
-                at = part.batch.vector([start for start, _ in own], keep=isinstance(part.kernel, Dense))
+                at = part.batch.vector([start for start, _ in own], keep=self._fixed)
                 if rank == owner.reducer.rank:
                     part.settle(Forms(received, own), at)
                 part.kernel.add(part.batch, received, at, self._means, weight, self.step, rank)
@@ -182,31 +219,32 @@ class Bucket:
         """Computes the addends of a round, whose forms are in the inbox, and waits for them; returns their address."""
         owner = self._owner
         with owner.up.entered():
-            forms = self._received.to(owner.device, non_blocking=True).view(torch.float32)
+            forms = owner.inboxes.copy(self._received, owner.up, owner.device).view(torch.float32)
             length = max(place[3] for place in places if place is not None)
             addends = torch.empty(length // 4, dtype=torch.float32, device=owner.device)
             rounds = []
             for part in self._parts:
                 if isinstance(part.kernel, Rounds) and part.source is not None:
-                    round = Round(number, forms, addends, [places[place] for place in part.places])
-                    part.kernel.contribute(part.batch, part.source, round)
-                    rounds.append((part.kernel, part.batch, part.source, round))
+                    of_part = Round(number, forms, addends, [places[place] for place in part.places])
+                    part.kernel.contribute(part.batch, part.source, of_part)
+                    rounds.append((part.kernel, part.batch, part.source, of_part))
             host = self._addends.of(length)
             host.copy_(addends.view(torch.uint8), non_blocking=True)
-            computed = owner.up.mark()
+            computed = owner.up.waiter()
             # The other ranks need not wait for this.
-            for kernel, batch, source, round in rounds:
-                kernel.take_out(batch, source, round)
+            for kernel, batch, source, of_part in rounds:
+                kernel.take_out(batch, source, of_part)
         computed()
         return host.data_ptr()
 
     def add_means(self, ranges: Ranges) -> None:
         """Adds the means of messages and rounds, whose forms are in the inbox."""
         owner = self._owner
-        owner.down.after(owner.up)
+        # ``take_out`` may not have ended, and the next step begins after ``down``.
+        owner.down.wait_stream(owner.up)
         with owner.down.entered():
             self._means = self._zeros()
-            received = self._received.to(owner.device, non_blocking=True)
+            received = owner.inboxes.copy(self._received, owner.down, owner.device)
             for part in self._parts:
                 at = part.batch.vector([ranges[place][0] for place in part.places])
                 # A mean has no single sender.

@@ -3,13 +3,10 @@
 Three streams work side by side, so that neither direction of PCIe waits for the other:
 
 - ``compress`` runs the kernels that read gradients and write forms. It begins a step when ``down`` has ended the step before,
-  which changed what memories keep.
+  because ``down`` changes residuals.
 - ``up`` copies forms to main memory once ``compress`` has written them. The host waits for it, and then sends messages.
-- ``down`` copies the forms of received messages to the device, and adds them up. It may use what the other two wrote without
-  waiting for them, as the host has.
-
-Pinned memory for forms on the way up is free again when all ranks have this rank's messages, that on the way down when the step
-ends.
+- ``down`` copies the forms of received messages to the device, and adds them up. The host has waited for the forms before, so
+  ``down`` need not wait for ``compress`` or ``up``. ``Bucket.add_means`` is an exception.
 """
 
 from __future__ import annotations
@@ -22,12 +19,12 @@ from torch.futures import Future
 from ... import _core
 from .._staging import Stream, Scale, future_of
 from ._batch import Slot
-from ._bucket import Bucket
+from ._bucket import Bucket, Failed, Inboxes
 from ._config import Config
 from ._kept import Kept
 
 
-class Device:
+class DeviceExchange:
     """Averages the buckets of a model on a device."""
 
     def __init__(
@@ -41,6 +38,7 @@ class Device:
         self.reducer = reducer
         self.device = device
         self.compress, self.up, self.down = Stream(device), Stream(device), Stream(device)
+        self.inboxes = Inboxes(device)
         self.kept = Kept(reducer, tensors, device)
         self._seed, self._skip = seed, skip
         self._shapes = dict(tensors)
@@ -54,10 +52,13 @@ class Device:
         """Averages a bucket over ranks, in place and in the background."""
         if step != self._step:
             self._step = step
-            self.compress.after(self.down)
-        bucket = self._bucket(group, step, names)
+            self.compress.wait_stream(self.down)
         future = future_of(self.device)
-        bucket.start(tensor, step, scale)
+        try:
+            bucket: Any = self._bucket(group, step, names)
+            bucket.start(tensor, step, scale)
+        except Exception as error:
+            bucket = Failed(error, tensor)
         self.reducer.average_device(group, step, tensor.numel(), bucket, lambda: bucket.done(future))
         return future
 
@@ -81,6 +82,11 @@ class Device:
             start += slots[-1].elements
         return slots
 
+    def release(self) -> None:
+        """Frees the memory on the device. No step may follow."""
+        self._buckets.clear()
+        self.kept.release()
+
     def config(self, spec: str) -> Config:
         """A compressor in this run."""
         return Config.of(spec, self._seed, self.reducer.rank, self.reducer.size)
@@ -92,7 +98,7 @@ class Device:
 
     def roll_back(self) -> None:
         """Restores what was kept before the step in progress."""
-        self.compress.after(self.down)
+        self.compress.wait_stream(self.down)
         self.kept.roll_back()
 
     def save(self) -> bytes:
@@ -124,5 +130,5 @@ class Device:
 
     def _between_steps(self) -> ContextManager[Any]:
         """Reads or changes what is kept after the steps so far and before the next."""
-        self.compress.after(self.down)
+        self.compress.wait_stream(self.down)
         return self.compress.entered()

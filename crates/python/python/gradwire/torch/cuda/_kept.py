@@ -32,7 +32,8 @@ class Kept:
         self.arrays: Dict[str, torch.Tensor] = {}
         self._users = _users(reducer, [name for name, _ in tensors])
         # The number of the step in progress, and the arrays before it, if it may be skipped.
-        self._before: Optional[Tuple[int, Dict[str, torch.Tensor]]] = None
+        self._step: Optional[int] = None
+        self._before: Dict[str, torch.Tensor] = {}
 
     def array(self, kind: str) -> torch.Tensor:
         """The array of this name."""
@@ -43,14 +44,23 @@ class Kept:
 
     def remember(self, step: int) -> None:
         """Copies all arrays, so that ``roll_back`` can undo a step; only before the first change of the step."""
-        if self._before is None or self._before[0] != step:
-            self._before = (step, {kind: self.array(kind).clone() for kind in self._users})
+        if self._step == step:
+            return
+        self._step = step
+        for kind, values in self.arrays.items():
+            if kind in self._before:
+                self._before[kind].copy_(values)
+            else:
+                self._before[kind] = values.clone()
 
     def roll_back(self) -> None:
         """Restores the arrays from before the step in progress."""
-        if self._before is not None:
-            for kind, values in self._before[1].items():
-                self.array(kind).copy_(values)
+        for kind, values in self.arrays.items():
+            if kind in self._before:
+                values.copy_(self._before[kind])
+            else:
+                # It was made in this step.
+                values.zero_()
 
     def give(self) -> None:
         """Gives the reducer copies of the arrays, to save."""
@@ -68,10 +78,15 @@ class Kept:
 
     def take(self) -> None:
         """Moves the arrays that the reducer has loaded to the device."""
-        self._before = None
+        self._step = None
         for kind, names in self._users.items():
             for name in names:
                 self._take(kind, name)
+
+    def release(self) -> None:
+        """Frees the arrays."""
+        self.arrays.clear()
+        self._before.clear()
 
     def _take(self, kind: str, name: str) -> None:
         values, place = self._reducer.array(name, kind), self._place(name)

@@ -6,6 +6,7 @@ No launch fuses a product and a sum into one instruction, so that they are round
 from __future__ import annotations
 
 import os
+from threading import Lock
 from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
@@ -19,10 +20,15 @@ BLOCK = 4096
 EXACT: Dict[str, Any] = {} if os.environ.get("TRITON_INTERPRET") == "1" else {"enable_fp_fusion": False}
 
 
+# The hook and the reducer's thread both launch, and a first launch compiles, in which threads may disturb each other.
+_LAUNCHES = Lock()
+
+
 def run(kernel: Any, grid: Tuple[int, ...], *arguments: Any, **constants: Any) -> None:
     """Runs the programs of a grid; none if one of its lengths is 0."""
     if all(grid):
-        kernel[grid](*arguments, **constants, **EXACT)
+        with _LAUNCHES:
+            kernel[grid](*arguments, **constants, **EXACT)
 
 
 def launch(kernel: Any, table: torch.Tensor, *arguments: Any, **constants: Any) -> None:

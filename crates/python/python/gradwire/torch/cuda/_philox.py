@@ -5,6 +5,8 @@ Word i of a tensor's stream is word i mod 4 of block i // 4, as in ``gradwire::R
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import triton
 import triton.language as tl
@@ -19,11 +21,13 @@ _64 = (1 << 64) - 1
 
 def keys(batch: Batch, seed: int, step: int, stream: int) -> torch.Tensor:
     """The key of each tensor, as int64 on the device."""
-    return batch.vector([_signed(_key(seed, slot.name, step, stream)) for slot in batch.slots], keep=False)
+    return batch.vector([_key(seed, slot.name, step >> 32, stream) for slot in batch.slots])
 
 
-def _key(seed: int, name: str, step: int, stream: int) -> int:
-    return _mix(seed ^ _mix(_fnv1a(name.encode()) ^ _mix((step >> 32) ^ (stream << 32))))
+@lru_cache(maxsize=None)
+def _key(seed: int, name: str, high: int, stream: int) -> int:
+    """The key of a tensor for steps with these upper 32 bits."""
+    return _signed(_mix(seed ^ _mix(_fnv1a(name.encode()) ^ _mix(high ^ (stream << 32)))))
 
 
 def _mix(x: int) -> int:

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Callable, List, Optional, Tuple
 
 import torch
-import triton
-import triton.language as tl
 
-from ._batch import Batch, Slot, place
+from ._batch import Batch, Slot
 from ._kernel import Forms, Kernel
-from ._launch import over
-from ._source import Source, corrected, keep, replaceable
+from ._source import Source
+from .selection import correct
 
 
 @dataclass
@@ -43,7 +41,7 @@ class Rounds(Kernel):
 
     def start(self, batch: Batch, source: Source, maxima: torch.Tensor, step: int) -> Callable[[], Forms]:
         if source.feedback:
-            over(batch, _correct, *source.of(batch), maxima, FEEDBACK=True)
+            correct(batch, source, maxima)
         return lambda: Forms.empty([0] * len(batch.slots), batch.device)
 
     def values(self, source: Source, slot: Slot) -> torch.Tensor:
@@ -59,11 +57,3 @@ class Rounds(Kernel):
     def take_out(self, batch: Batch, source: Source, round: Round) -> None:
         """Takes what the addends of a round carry out of the residual, once they have been computed."""
         raise NotImplementedError
-
-
-@triton.jit
-def _correct(table, values, starts, residual, beta, gamma, kept, lengths, maxima, FEEDBACK: tl.constexpr, BLOCK: tl.constexpr):
-    tensor, at = place(table, BLOCK)
-    mask = at < replaceable(maxima, tensor, tl.load(lengths + tensor))
-    value = corrected(values, starts, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK)
-    keep(residual, kept, tensor, at, mask, value, FEEDBACK)

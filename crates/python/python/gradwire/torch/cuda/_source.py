@@ -16,8 +16,9 @@ import triton.language as tl
 from ._batch import Batch, place
 from ._launch import over
 
-# The bits of the largest finite number.
-FINITE = 0x7F7FFFFF
+# The largest finite number, and its bits.
+LARGEST = tl.constexpr(3.4028234663852886e38)
+FINITE = tl.constexpr(0x7F7FFFFF)
 
 
 @dataclass
@@ -97,11 +98,11 @@ def maxima(batch: Batch, source: Source) -> torch.Tensor:
 @triton.jit
 def replaceable(maxima, tensor, elements):
     """How many elements of a tensor's residual may be replaced: all, or none where some element is not finite."""
-    return tl.where(tl.load(maxima + tensor) <= 0x7F7FFFFF, elements, 0)
+    return tl.where(tl.load(maxima + tensor) <= FINITE, elements, 0)
 
 
 @triton.jit
 def largest(maxima, tensor):
     """The largest absolute value of a tensor, 0 if some element is not finite."""
     bits = tl.load(maxima + tensor)
-    return tl.where(bits <= 0x7F7FFFFF, bits, 0).to(tl.float32, bitcast=True)
+    return tl.where(bits <= FINITE, bits, 0).to(tl.float32, bitcast=True)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Iterable, Optional
 
 import torch
 
 from ... import _core
+from ..._arrays import buffer
 from .._staging import Stream
-from . import _source
 from ._batch import Batch, Slot
 from ._config import Config
-from ._kernel import Kernel
+from ._kernel import Forms, Kernel
 from ._rounds import Rounds
-from ._source import Source
 from .halves import Uncompressed
 from .kernels import kernel_and_memory
+
+# The shape of the tensor that tries a kernel.
+_PROBE = (9, 12)
 
 
 def reason_against(reducer: _core.Reducer) -> Optional[str]:
@@ -45,14 +47,49 @@ def _works(kernel: Kernel, exchange: str) -> bool:
     return isinstance(kernel, (Rounds, Uncompressed))
 
 
-def reason_against_device(device: torch.device) -> Optional[str]:
-    """Why Triton cannot run kernels on a device, such as a missing C compiler; ``None`` if it can."""
-    try:
-        # Triton launches on the current device, which may be another.
-        with Stream(device).entered():
-            batch = Batch([Slot("probe", (1,), 0, 0)], device)
-            source = Source(torch.ones(1, device=device), batch.starts, None)
-            found = int(_source.maxima(batch, source)[0])
-    except Exception as error:
-        return f"Triton cannot run a kernel there: {type(error).__name__}: {error}"
-    return None if found == 0x3F800000 else "a kernel of Triton returns wrong numbers there"
+def reason_against_device(reducer: _core.Reducer, device: torch.device, dtypes: Iterable[torch.dtype]) -> Optional[str]:
+    """Why Triton cannot run a reducer's kernels on a device, such as a missing C compiler; ``None`` if it can.
+
+    Each kernel compresses and adds a small tensor, which compiles it, and the sum is compared with the host's.
+    """
+    specs = sorted({spec for step, _ in reducer.stages for spec in reducer.specs(step)})
+    for spec in specs:
+        for dtype in dtypes:
+            try:
+                # Triton launches on the current device, which may be another.
+                with Stream(device).entered():
+                    right = _adds_what_it_sends(spec, device, dtype)
+            except Exception as error:
+                return f"Triton cannot run the kernel for '{spec}' there: {type(error).__name__}: {error}"
+            if not right:
+                return f"the kernel for '{spec}' computes wrong numbers there"
+    return None
+
+
+def _adds_what_it_sends(spec: str, device: torch.device, dtype: torch.dtype) -> bool:
+    """Compresses a tensor on the device, and compares what the device and the host decode its message to."""
+    config = Config.of(spec)
+    found = kernel_and_memory(config)
+    assert found is not None, spec
+    kernel, memory = found
+    batch = Batch([Slot("probe", _PROBE, 0, 0)], device)
+    elements = batch.slots[0].elements
+    values = torch.arange(elements, device=device).sub(elements // 3).div(elements).to(dtype)
+    arrays = {kind: torch.zeros(elements, device=device) for kind in memory.kept}
+    source, maxima = memory.source(batch, values, arrays)
+    forms = kernel.start(batch, source, maxima, 0)()
+    if isinstance(kernel, Rounds):
+        # There is no message without other ranks.
+        return True
+    codec, (start, end) = _core.Codec(spec, config.seed, config.rank, config.ranks), forms.ranges[0]
+    message = codec.pack("probe", _PROBE, 0, forms.bytes[start:end].cpu().numpy().tobytes())
+    form = codec.unpack("probe", _PROBE, 0, 0, message)
+    received = torch.frombuffer(bytearray(form + bytes(4 + -len(form) % 4)), dtype=torch.uint8).to(device)
+    at, sums, expected = batch.vector([0]), torch.zeros(elements, device=device), torch.zeros(elements)
+    kernel.settle(batch, Forms(received, [(0, len(form))]), at, source)
+    memory.settle(batch, Forms(received, [(0, len(form))]), at, arrays)
+    kernel.add(batch, received, at, sums, 0.5, 0, 0)
+    kernel.aggregate(batch, sums)
+    codec.decode_add("probe", _PROBE, 0, 0, message, 0.5, buffer(expected, "a sum"))
+    codec.aggregate("probe", buffer(expected, "a sum"))
+    return bool((sums.cpu().view(torch.int32) == expected.view(torch.int32)).all())

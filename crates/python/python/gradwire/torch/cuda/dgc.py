@@ -17,7 +17,7 @@ from ._batch import Batch, place
 from ._config import Config
 from ._launch import BLOCK, for_tensors, launch, over
 from ._source import Source
-from .selection import Marks, Corrected, kept, kth_largest, mark_reaching, patterns
+from .selection import Marks, Corrected, how_many, kth_largest, mark_reaching, patterns
 from .sparse import PerBatch, SampledTopK
 
 # The ratio that a warm-up begins with.
@@ -64,7 +64,7 @@ class Dgc(SampledTopK):
 
 def _bounds(batch: Batch, ratio: float) -> torch.Tensor:
     """For each tensor k, the fewest elements that may reach a threshold, and the most."""
-    wanted = [kept(ratio, slot.elements) for slot in batch.slots]
+    wanted = [how_many(ratio, slot.elements) for slot in batch.slots]
     return batch.moved(torch.tensor([(k, ceil(0.8 * k), floor(1.25 * k)) for k in wanted], dtype=torch.int64))
 
 

@@ -26,7 +26,7 @@ from ._config import Config
 from ._kernel import Dense
 from ._philox import keys, word
 from ._launch import launch
-from ._source import Source, corrected, keep, largest, replaceable
+from ._source import LARGEST, Source, corrected, keep, largest, replaceable
 from ._symbols import bytes_of, put, take, width_of
 from .levels import invertible
 
@@ -79,8 +79,10 @@ class Eden(Dense):
         self._tables: WeakKeyDictionary[Batch, Tuple[torch.Tensor, ...]] = WeakKeyDictionary()
 
     def form_bytes(self, elements: int) -> int:
-        sizes = [size for _, _, size in pieces(elements)]
-        return 4 * len(sizes) + bytes_of(sum(sizes), self._width)
+        # A loop over the pieces of every tensor would take long at every step.
+        last = pieces(elements % PIECE)
+        sizes = elements // PIECE * PIECE + sum(size for _, _, size in last)
+        return 4 * (elements // PIECE + len(last)) + bytes_of(sizes, self._width)
 
     def encode(
         self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
@@ -195,7 +197,7 @@ def _encode(
         least = along / (size.to(tl.float64) * _inner_product(decoded, decoded))
         decoded = _flip(_hadamard(decoded, size, PIECE), signs)
         # What is left of an element is finite, too.
-        room = tl.div_rn(3.4028234663852886e38 - largest(maxima, tensor), tl.max(tl.abs(decoded), 0))
+        room = tl.div_rn(LARGEST - largest(maxima, tensor), tl.max(tl.abs(decoded), 0))
         scale = tl.minimum(_enlarged(least, unit), room)
         good = element < replaceable(maxima, tensor, tl.load(lengths + tensor))
         keep(residual, kept, tensor, element, mask & good, value - _scaled(decoded, scale), FEEDBACK)
@@ -253,13 +255,13 @@ def _inner_product(a, b):
 def _enlarged(scale, unit):
     """The scale of a piece whose elements were divided by ``unit``; 0 where all are 0 and there is none."""
     scale = tl.where(tl.abs(scale) <= 1.7976931348623157e308, scale * unit.to(tl.float64), 0.0)
-    return tl.minimum(scale, 3.4028234663852886e38).to(tl.float32)
+    return tl.minimum(scale, LARGEST).to(tl.float32)
 
 
 @triton.jit
 def _scaled(level, scale):
     """What an element decodes to."""
-    return tl.minimum(tl.maximum(level * scale, -3.4028234663852886e38), 3.4028234663852886e38)
+    return tl.minimum(tl.maximum(level * scale, -LARGEST), LARGEST)
 
 
 @triton.jit

@@ -21,7 +21,7 @@ from ._config import Config
 from ._kernel import Dense
 from ._philox import draw, interleave, keys
 from ._launch import BLOCK, for_tensors, launch, over
-from ._source import Source, corrected, keep, largest, replaceable
+from ._source import LARGEST, Source, corrected, keep, largest, replaceable
 from ._symbols import bytes_of, put_block, take, width_of
 
 # The longest bucket whose norm one program computes.
@@ -125,7 +125,7 @@ class Qsgd(Dense):
 def invertible(value):
     """A number and its inverse; both 0 if the inverse would overflow."""
     inverse = tl.div_rn(1.0, value)
-    finite = inverse <= 3.4028234663852886e38
+    finite = inverse <= LARGEST
     return tl.where(finite, value, 0.0), tl.where(finite, inverse, 0.0)
 
 
@@ -135,7 +135,7 @@ def step_to(most, levels):
     step = tl.div_rn(most, levels)
     # The next number towards zero; a step that overflows is not 0.
     less = (step.to(tl.int32, bitcast=True) - 1).to(tl.float32, bitcast=True)
-    return invertible(tl.where(step * levels <= 3.4028234663852886e38, step, less))
+    return invertible(tl.where(step * levels <= LARGEST, step, less))
 
 
 @triton.jit
@@ -220,7 +220,7 @@ def _qsgd_steps(
         else:
             most = tl.maximum(most, tl.max(tl.abs(value), 1))
     if EUCLIDEAN:
-        most = tl.minimum(tl.sqrt(squares), 3.4028234663852886e38).to(tl.float32)
+        most = tl.minimum(tl.sqrt(squares), LARGEST).to(tl.float32)
     finite = replaceable(maxima, tensor, 1) == 1
     step, _ = step_to(tl.where(finite, most, 0.0), s.to(tl.float32))
     buckets = (elements + BUCKET - 1) // BUCKET

@@ -9,6 +9,7 @@ import triton.language as tl
 from ._batch import Batch
 from ._kernel import Forms
 from ._launch import run
+from ._source import LARGEST
 from .selection import Corrected
 
 # Pairs that a program processes at once, and the most programs for a tensor: the host does not know the numbers of pairs.
@@ -91,6 +92,6 @@ def _fill_pairs(words, at, values, starts, lengths, factors, BLOCK: tl.constexpr
         mask = pair < total
         position = tl.load(form + 1 + pair, mask=mask, other=0).to(tl.int64) & 0xFFFFFFFF
         value = tl.load(start + position, mask=mask & (position < elements), other=0.0) * factor
-        value = tl.minimum(tl.maximum(value, -3.4028234663852886e38), 3.4028234663852886e38)
+        value = tl.minimum(tl.maximum(value, -LARGEST), LARGEST)
         tl.store(form + 1 + total + pair, value.to(tl.int32, bitcast=True), mask=mask)
         first += step

@@ -39,7 +39,7 @@ class Corrected:
 def correct(batch: Batch, source: Source, maxima: torch.Tensor) -> Corrected:
     """Adds the gradient to the residual; the result takes the residual's place, if there is one. A residual stays as it is
     where some element of the tensor is not finite. Without a residual, values in float32 are not copied."""
-    lengths = torch.where(maxima <= FINITE, batch.lengths, 0)
+    lengths = torch.where(maxima <= FINITE.value, batch.lengths, 0)
     if source.residual is None and source.values.dtype == torch.float32:
         return Corrected(source.values, source.starts, lengths)
     if source.residual is not None:
@@ -69,7 +69,7 @@ def patterns(values, starts, tensor, at, mask):
     return bits, bits & 0x7FFFFFFF
 
 
-def kept(ratio: float, elements: int) -> int:
+def how_many(ratio: float, elements: int) -> int:
     """The number of elements that a ratio keeps: rounded to nearest, but at least 1 unless the tensor is empty."""
     exact = ratio * elements
     whole = floor(exact)

@@ -21,7 +21,7 @@ from ._launch import BLOCK
 from ._source import Source
 from .pairs import add_pairs, fill_pairs
 from .samples import Sampler, count_signs, size
-from .selection import Corrected, Marks, correct, kept, kth_largest, mark_above, mark_largest, mark_reaching
+from .selection import Corrected, Marks, correct, how_many, kth_largest, mark_above, mark_largest, mark_reaching
 
 _T = TypeVar("_T")
 
@@ -119,7 +119,7 @@ class SampledTopK(Sparse):
         """Sets the ratio that is sent."""
         self.ratio = ratio
         self._ranks: PerBatch[torch.Tensor] = PerBatch(
-            lambda batch: batch.vector([self._rank(one.elements) for one in batch.slots])
+            lambda batch: batch.vector([self._rank(one.elements) for one in batch.slots], keep=False)
         )
         # The most elements that are sent.
         self.quotas: PerBatch[torch.Tensor] = PerBatch(
@@ -129,7 +129,7 @@ class SampledTopK(Sparse):
     def _rank(self, elements: int) -> int:
         """The rank of the threshold in the sample."""
         taken = size(elements, self._LEAST)
-        return max(1, min(kept(self.ratio, elements) * taken // max(elements, 1), taken))
+        return max(1, min(how_many(self.ratio, elements) * taken // max(elements, 1), taken))
 
     def estimate(self, batch: Batch, values: Corrected, step: int) -> torch.Tensor:
         """The patterns of the estimated thresholds, of the shape (tensors, 1)."""
@@ -191,17 +191,17 @@ class RandomK(Sparse):
 
     def _positions(self, slot: Slot, step: int) -> bytes:
         """The form of a message of zeros."""
-        zeros = bytes(4 * kept(self._ratio, slot.elements))
+        zeros = bytes(4 * how_many(self._ratio, slot.elements))
         return self._codec.unpack(slot.name, slot.shape, step, self.config.rank, zeros)
 
     def _factor(self, elements: int) -> float:
         """What values are multiplied by."""
-        return elements / max(kept(self._ratio, elements), 1) if self.config.word("unbiased") == "on" else 1.0
+        return elements / max(how_many(self._ratio, elements), 1) if self.config.word("unbiased") == "on" else 1.0
 
 
 def _kept(batch: Batch, ratio: float) -> torch.Tensor:
     """How many elements a ratio keeps of each tensor."""
-    return batch.vector([kept(ratio, slot.elements) for slot in batch.slots])
+    return batch.vector([how_many(ratio, slot.elements) for slot in batch.slots], keep=False)
 
 
 def threshold(config: Config) -> Kernel:

@@ -16,7 +16,7 @@ from ._config import Config
 from ._kernel import Dense
 from ._philox import keys, word
 from ._launch import for_tensors, over
-from ._source import Source, corrected, keep, largest, replaceable
+from ._source import LARGEST, Source, corrected, keep, largest, replaceable
 from ._sums import partial, totals
 
 
@@ -93,7 +93,7 @@ class TernGrad(_Ternary):
 @triton.jit
 def _scale(maxima, sparsity, forms, at):
     tensor = tl.program_id(0)
-    scale = tl.minimum(largest(maxima, tensor) * sparsity, 3.4028234663852886e38)
+    scale = tl.minimum(largest(maxima, tensor) * sparsity, LARGEST)
     tl.store(forms + tl.load(at + tensor) // 4, scale)
 
 
