@@ -241,7 +241,7 @@ def main():
     report = {"device": name, "torch": torch.__version__, "messages": [], "speed": [], "steps": [], "left_out": []}
     sizes = [1000, 5000] if small else [1000, 1 << 20, 25_000_000]
     plan = [("messages", lambda c=c, d=d: compare(*c, d, device)) for c in [(s, n) for n in sizes for s in COMPARED]
-            for d in ([torch.float32, torch.bfloat16] if c[1] < 10_000_000 else [torch.float32])]
+            for d in ([torch.float32, torch.float16, torch.bfloat16] if c[1] < 10_000_000 else [torch.float32])]
     far = 3 if small else FAR
     plan += [("messages", lambda s=s: compare(s, 5003, torch.float32, device, 1, far)) for s in COMPARED]
     plan += [("messages", lambda s=s: compare(s, 5003 if small else (1 << 30) + 3, torch.float32, device, 1)) for s in LARGE]
