@@ -1,15 +1,15 @@
 //! `gradwire bench`: the speed of compressors.
 
 use clap::Args;
-use gradwire::Spec;
-use gradwire_testbed::bench::{self, ELEMENTS, Effort, Measurement, codes};
+use gradwire::{Error, Spec};
+use gradwire_testbed::bench::{self, ELEMENTS, Effort, codes, threads};
 use gradwire_testbed::table::Table;
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::{interrupt, output};
 
-/// Measure compress and decompress-add speed beside what memory allows, on one core.
+/// Measure compress and decompress-add speed beside what memory allows, on one core or several.
 ///
 /// GB/s are 10⁹ bytes of float32 input a second. The bound is the speed at which the bytes that a
 /// method must move pass at the bandwidth of a copy, measured in the same moments. Build with
@@ -22,6 +22,9 @@ pub(crate) struct Bench {
     /// Measure the entropy codes alone, in symbols a second
     #[arg(long, conflicts_with = "compressors")]
     codes: bool,
+    /// Measure a group of 16 tensors that this many threads share, beside one thread; repeat it for several
+    #[arg(long, value_name = "N", conflicts_with = "codes", value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Vec<u32>,
     /// Elements of the tensor; repeat it for several [default: 65536, 1048576, 20971520; with --codes 65536, 8388608]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     elements: Vec<u32>,
@@ -45,9 +48,16 @@ impl Bench {
         let done = if self.codes {
             let rows = self.measure_codes(effort);
             self.print(&rows, codes::table)?
-        } else {
-            let rows = self.measure(effort)?;
+        } else if self.threads.is_empty() {
+            let rows = self.measure(|spec, elements| {
+                bench::measure(spec, elements, effort).map(|row| vec![row])
+            })?;
             self.print(&rows, bench::table)?
+        } else {
+            let counts: Vec<usize> = self.threads.iter().map(|&count| count as usize).collect();
+            let rows =
+                self.measure(|spec, elements| threads::measure(spec, elements, &counts, effort))?;
+            self.print(&rows, threads::table)?
         };
         if interrupt::asked() {
             return Err(Failure::Interrupted(format!("{done} measurements are done")));
@@ -75,7 +85,11 @@ impl Bench {
         }
     }
 
-    fn measure(&self, effort: Effort) -> Result<Vec<Measurement>, Failure> {
+    /// The rows of all compressors and sizes asked for.
+    fn measure<T>(
+        &self,
+        measure: impl Fn(&Spec, usize) -> Result<Vec<T>, Error>,
+    ) -> Result<Vec<T>, Failure> {
         let specs = match self.compressors.as_slice() {
             [] => bench::default_specs(),
             given => given.to_vec(),
@@ -88,7 +102,7 @@ impl Bench {
                     return Ok(rows);
                 }
                 output::note(format!("{spec}, {elements} elements"));
-                rows.push(bench::measure(spec, elements, effort)?);
+                rows.extend(measure(spec, elements)?);
             }
         }
         Ok(rows)

@@ -1,0 +1,176 @@
+//! Speed of compressors with several threads, which share the tensors of a group.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use gradwire::{
+    DecodeJob, Decoder, EncodeJob, Encoder, Error, Floats, Sent, Spec, Tensor, Threads,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Effort, GRADIENTS, WARM, WEIGHT, matrix, normal, seconds};
+use crate::format::significant;
+use crate::table::Table;
+
+/// The tensors of a group, equally large.
+pub const TENSORS: usize = 16;
+
+/// One compressor with one number of threads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// The spec.
+    pub compressor: String,
+    /// Elements of all [`TENSORS`] together.
+    pub elements: usize,
+    /// The number of threads.
+    pub threads: usize,
+    /// Compression speed, in GB/s of input, with the spec's error feedback.
+    pub compress_gbps: f64,
+    /// Decompression speed, in GB/s of output decoded and added.
+    pub decompress_gbps: f64,
+    /// The compression speed relative to one thread.
+    pub compress_speedup: f64,
+    /// The decompression speed relative to one thread.
+    pub decompress_speedup: f64,
+}
+
+/// Measures a compressor on a group of normal variates with one thread and with each of `counts`, in turn, so that noise affects
+/// all.
+///
+/// # Errors
+/// If the compressor refuses the tensors.
+pub fn measure(
+    spec: &Spec,
+    elements: usize,
+    counts: &[usize],
+    effort: Effort,
+) -> Result<Vec<Measurement>, Error> {
+    // Each tensor has an element.
+    let elements = elements.max(TENSORS);
+    let mut counts: Vec<usize> = counts.iter().copied().filter(|count| *count > 1).collect();
+    counts.insert(0, 1);
+    let gradients: Vec<_> = (0..GRADIENTS).map(|stream| normal(elements, stream as u32)).collect();
+    let mut groups: Vec<Group<'_>> =
+        counts.iter().map(|count| Group::new(spec, &gradients, *count)).collect();
+    for group in &mut groups {
+        for _ in 0..WARM {
+            group.encode()?;
+            group.decode()?;
+        }
+    }
+    let mut times = vec![[f64::INFINITY; 2]; counts.len()];
+    let start = Instant::now();
+    let mut repetitions = 0;
+    while repetitions < effort.repetitions || start.elapsed() < effort.time {
+        for (group, [compress, decompress]) in groups.iter_mut().zip(&mut times) {
+            *compress = compress.min(seconds(|| group.encode())?);
+            *decompress = decompress.min(seconds(|| group.decode())?);
+        }
+        repetitions += 1;
+    }
+    let gigabytes = 4e-9 * (elements / TENSORS * TENSORS) as f64;
+    let [one_compress, one_decompress] = times[0];
+    let measurement = |(&threads, [compress, decompress]): (&usize, [f64; 2])| Measurement {
+        compressor: spec.to_string(),
+        elements: elements / TENSORS * TENSORS,
+        threads,
+        compress_gbps: gigabytes / compress,
+        decompress_gbps: gigabytes / decompress,
+        compress_speedup: one_compress / compress,
+        decompress_speedup: one_decompress / decompress,
+    };
+    Ok(counts.iter().zip(times).map(measurement).collect())
+}
+
+/// Measurements as a table.
+pub fn table(measurements: &[Measurement]) -> Table {
+    let gbps = |x: f64| format!("{} GB/s", significant(x));
+    let times = |x: f64| format!("{x:.2}×");
+    Table::of(measurements)
+        .column("compressor", |m| &m.compressor)
+        .column("elements", |m| m.elements)
+        .column("threads", |m| m.threads)
+        .column("compress", |m| gbps(m.compress_gbps))
+        .column("of one thread", |m| times(m.compress_speedup))
+        .column("decompress", |m| gbps(m.decompress_gbps))
+        .column("of one thread", |m| times(m.decompress_speedup))
+        .table()
+}
+
+/// A group of tensors, and the threads that share it.
+struct Group<'a> {
+    encoder: Encoder,
+    decoder: Decoder,
+    threads: Threads,
+    tensors: Vec<Tensor>,
+    gradients: &'a [Vec<f32>],
+    /// Message and positions of each tensor.
+    sent: Vec<(Vec<u8>, Vec<u32>)>,
+    sums: Vec<Vec<f32>>,
+    out: Vec<f32>,
+    step: u64,
+}
+
+impl<'a> Group<'a> {
+    fn new(spec: &Spec, gradients: &'a [Vec<f32>], threads: usize) -> Self {
+        let elements = gradients[0].len() / TENSORS;
+        let tensor = |at| Tensor::new(format!("bench{at}"), &matrix(elements));
+        Self {
+            encoder: Encoder::new(spec, 0, 0),
+            decoder: Decoder::new(spec, 0),
+            threads: Threads::new(threads),
+            tensors: (0..TENSORS).map(tensor).collect(),
+            gradients,
+            sent: vec![Default::default(); TENSORS],
+            sums: vec![Vec::new(); TENSORS],
+            out: vec![0.0; elements * TENSORS],
+            step: 0,
+        }
+    }
+
+    fn encode(&mut self) -> Result<(), Error> {
+        self.step += 1;
+        let gradient = black_box(self.gradients[self.step as usize % GRADIENTS].as_slice());
+        let elements = self.out.len() / TENSORS;
+        let mut jobs = Vec::with_capacity(TENSORS);
+        for (at, (message, positions)) in self.sent.drain(..).enumerate() {
+            let input = Floats::F32(&gradient[at * elements..(at + 1) * elements]).into();
+            let tensor = &self.tensors[at];
+            jobs.push(EncodeJob { tensor, input, message, sent: Sent::All, positions });
+        }
+        self.encoder.encode_all(self.step, &mut jobs, &mut self.threads)?;
+        self.sent = jobs.into_iter().map(|job| (job.message, job.positions)).collect();
+        Ok(())
+    }
+
+    fn decode(&mut self) -> Result<(), Error> {
+        let elements = self.out.len() / TENSORS;
+        let mut jobs = Vec::with_capacity(TENSORS);
+        let each = self.tensors.iter().zip(&self.sent).zip(&mut self.sums);
+        for (((tensor, (message, _)), sums), out) in each.zip(self.out.chunks_mut(elements)) {
+            jobs.push(DecodeJob { tensor, message: black_box(message), sums, out });
+        }
+        self.decoder.accumulate_all((self.step, 0), WEIGHT, jobs, &mut self.threads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn every_number_of_threads_is_measured_beside_one() {
+        let effort = Effort { repetitions: 1, time: Duration::ZERO };
+        for spec in ["3lc", "topk", "thc"] {
+            let spec = spec.parse().unwrap();
+            let found = measure(&spec, 20_000, &[2, 1, 3], effort).unwrap();
+            let counts: Vec<usize> = found.iter().map(|m| m.threads).collect();
+            assert_eq!(counts, [1, 2, 3]);
+            assert_eq!((found[0].compress_speedup, found[0].decompress_speedup), (1.0, 1.0));
+            assert!(found.iter().all(|m| m.compress_gbps > 0.0 && m.decompress_gbps > 0.0));
+            assert!(found.iter().all(|m| m.elements == 20_000));
+        }
+    }
+}
