@@ -97,6 +97,7 @@ def refused(rank, size):
         ("3lc", {"exchange": "server"}),
         ("3lc", {"rules": {"<many": "none"}}),
         ("3lc", {"on_nonfinite": "ignore"}),
+        ("3lc", {"threads": 0}),
         ("none until 0.1 then topk", {}),
         ("sbc2", {}),
         ("none until 100 then sbc2", {}),
@@ -117,7 +118,8 @@ def refused(rank, size):
 
 def test_invalid_arguments_are_refused_by_register():
     expected = [
-        "do not add", "unknown compressor", "not by 'server'", "TENSORS -> SPEC", "'error' or 'skip'", "total_steps",
+        "do not add", "unknown compressor", "not by 'server'", "TENSORS -> SPEC", "'error' or 'skip'",
+        "threads=0 is too small", "total_steps",
         "LocalSteps", "every 10 steps", "every 7 steps", "every", "cannot use the residuals", "no method compress",
         "did you mean '3lc'?", "'first.weight'",
     ]

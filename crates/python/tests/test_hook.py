@@ -76,3 +76,30 @@ def test_messages_in_several_parts_arrive():
         found = ranks(2, wide, "none", {"exchange": exchange})
         numpy.testing.assert_allclose(found[0], plain[0], rtol=1e-4, atol=1e-5)
         assert (found[0] == found[1]).all()
+
+
+class Wide(torch.nn.Module):
+    """Large enough for threads to share its tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(3)])
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def wide(rank, size, threads):
+    model, _ = build("3lc", module=Wide, small_buckets=False, threads=threads[rank])
+    found = []
+    for step in range(3):
+        generator = torch.Generator().manual_seed(step * size + rank)
+        model(torch.randn(8, 256, generator=generator)).square().mean().backward()
+        found += [parameter.grad.clone().flatten() for parameter in model.parameters()]
+        model.zero_grad()
+    return torch.cat(found).numpy()
+
+
+def test_threads_change_no_bit_and_ranks_may_differ_in_them():
+    (expected, _), found = ranks(2, wide, [1, 1]), ranks(2, wide, [3, 2])
+    assert all((one == expected).all() for one in found)
