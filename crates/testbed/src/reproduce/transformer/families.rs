@@ -69,7 +69,7 @@ const OUTER: Family = Family {
 /// The settings that are compared; `none` sent as gradients is the baseline.
 pub(super) static FAMILIES: [Family; 11] = [
     Family {
-        every_seed: &["none", "terngrad", "eden", "3lc"],
+        every_seed: &["none", "terngrad", "eden", "3lc", "eden:bits=2,code=huffman"],
         first_seed: &[
             "none until 0.1 then 3lc",
             "none until 0.1 then onebit",
@@ -78,10 +78,10 @@ pub(super) static FAMILIES: [Family; 11] = [
             "onebit:ef=ef21",
             "3lc:beta=0.9",
             "terngrad:clip=4,code=huffman",
-            "eden:bits=2,code=huffman",
             "int4:hadamard=on,ef=off",
             "topk:ratio=0.1",
             "topk:ratio=0.1,ef=ef21",
+            "topk:ratio=0.1,ef=ef21,momentum=0.9",
             "powersgd",
             "onebit",
             "qsgd:s=7",
@@ -160,6 +160,8 @@ pub(super) static FAMILIES: [Family; 11] = [
         first_seed: &[
             "none:every=30",
             "none:every=50",
+            "eden:every=30",
+            "eden:every=100",
             "eden:bits=0.1,every=50",
             "codebook8:every=100",
             "terngrad:every=10",
@@ -173,6 +175,8 @@ pub(super) static FAMILIES: [Family; 11] = [
             "eden:ef=on,every=50",
             "chunk-topk:beta=0.95,every=10",
             "chunk-topk:beta=0.95,every=25",
+            "chunk-topk:beta=0.95,every=100",
+            "chunk-topk:beta=0.95,mean=senders,every=25",
             "chunk-topk:k=512,beta=0.95,every=25",
             "3lc:every=10",
             "3lc:every=50",
