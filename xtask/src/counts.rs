@@ -1,6 +1,6 @@
 //! Counts of passed, failed and skipped tests from the output of test runners.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 /// The counts of all test runs, the names of failed tests, and the reasons of skipped ones.
@@ -14,6 +14,15 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// Adds the counts of other tests.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+        self.failures.extend(other.failures);
+        self.skipped.extend(other.skipped);
+    }
+
     /// Reads one line of output.
     pub(crate) fn read(&mut self, line: &str) {
         if let Some(rest) = line.trim().strip_prefix("test result: ") {
@@ -73,6 +82,25 @@ pub(crate) fn reads(command: &mut Command, mut read: impl FnMut(&str)) -> bool {
         }
     }
     child.wait().is_ok_and(|status| status.success())
+}
+
+/// The same for a command that runs beside others: prints its output and its errors when it has ended.
+pub(crate) fn reads_whole(command: &mut Command, read: impl FnMut(&str)) -> bool {
+    let output = match command.stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) => {
+            eprintln!("error: cannot start {}: {error}", command.get_program().display());
+            return false;
+        }
+    };
+    String::from_utf8_lossy(&output.stdout).lines().for_each(read);
+    // Locked, so that no other output comes between.
+    let (mut out, mut errors) = (std::io::stdout().lock(), std::io::stderr().lock());
+    let printed = writeln!(out, "{command:?}")
+        .and_then(|()| out.write_all(&output.stdout))
+        .and_then(|()| out.flush())
+        .and_then(|()| errors.write_all(&output.stderr));
+    printed.is_ok() && output.status.success()
 }
 
 #[cfg(test)]

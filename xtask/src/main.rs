@@ -5,6 +5,7 @@ mod fuzz;
 mod mpi;
 mod nightly;
 mod python;
+mod report;
 mod soak;
 mod test;
 mod wheels;

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
-use crate::counts::{Counts, reads};
+use crate::counts::{reads, reads_whole};
+use crate::report::Report;
 
 const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
 
@@ -33,24 +34,34 @@ fn folder() -> PathBuf {
     PathBuf::from(target).join("python-tests")
 }
 
-/// Builds, installs and tests the package; returns whether all steps succeeded. Without Python or access to the packages
-/// it reports the tests as skipped and returns true.
-pub(crate) fn test(environment: Environment, counts: &mut Counts) -> bool {
+/// The environment with the package in it.
+pub(crate) struct Package(PathBuf);
+
+/// Builds and installs the package; `None` if that fails. Without Python or access to the packages it reports the tests as
+/// skipped.
+pub(crate) fn build(environment: Environment, report: &mut Report) -> Option<Package> {
     let folder = match environment.folder() {
         Ok(folder) => folder,
         Err(reason) => {
             let line = format!("skipped: the Python package: {reason}");
             println!("{line}");
-            counts.read(&line);
-            return true;
+            report.counts.read(&line);
+            return None;
         }
     };
-    let python = folder.join("venv/bin/python");
+    report.step("Python package", |_| builds(&folder)).then_some(Package(folder))
+}
+
+/// Builds and installs the package in an environment; returns whether that succeeded.
+fn builds(folder: &Path) -> bool {
     let wheels = folder.join("wheels");
     // A wheel of an older version would be installed, too.
     let _ = fs::remove_dir_all(&wheels);
-    let build = "-m maturin build --quiet --manifest-path crates/python/Cargo.toml --out";
-    if !runs(Command::new(&python).args(build.split(' ')).arg(&wheels)) {
+    // The feature adds a module that tests use and changes nothing else. With it these are the crates that tests are built
+    // with, and most need not be compiled again.
+    let build = "-m maturin build --quiet --manifest-path crates/python/Cargo.toml \
+                 --features gradwire/testing --out";
+    if !runs(python(folder).args(build.split(' ')).arg(&wheels)) {
         return false;
     }
     let wheel = fs::read_dir(&wheels).ok().and_then(|mut files| files.next()?.ok());
@@ -59,14 +70,25 @@ pub(crate) fn test(environment: Environment, counts: &mut Counts) -> bool {
         return false;
     };
     let install = "-m pip install --quiet --force-reinstall --no-deps";
-    if !runs(Command::new(&python).args(install.split(' ')).arg(wheel.path())) {
-        return false;
-    }
-    let mut tests = Command::new(&python);
+    runs(python(folder).args(install.split(' ')).arg(wheel.path()))
+}
+
+/// Runs the tests of the package, alone or beside other steps.
+pub(crate) fn test(package: Option<Package>, beside: bool, report: &mut Report) {
+    let Some(Package(folder)) = package else { return };
+    let mut tests = python(&folder);
     // Most tests wait for processes that they start.
     let options = ["-m", "pytest", "-n", "auto", "--dist", "worksteal", "-rfEs", "--color=no"];
     tests.args(options).arg("crates/python/tests");
-    reads(&mut tests, |line| counts.read_pytest(line))
+    report.step("Python tests", |counts| {
+        let read = |line: &str| counts.read_pytest(line);
+        if beside { reads_whole(&mut tests, read) } else { reads(&mut tests, read) }
+    });
+}
+
+/// The interpreter of an environment.
+fn python(folder: &Path) -> Command {
+    Command::new(folder.join("venv/bin/python"))
 }
 
 /// Whether the environment was made for the current requirements.

@@ -1,66 +1,91 @@
-//! `cargo xtask test`: the checks that a change must pass, cheapest first.
+//! `cargo xtask test`: the checks that a change must pass. Some run at the same time, because tests often wait.
 
 use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 
-use crate::counts::{Counts, reads};
+use crate::counts::{reads, reads_whole};
 use crate::mpi;
-use crate::python::{self, Environment};
+use crate::python::{self, Environment, Package};
+use crate::report::Report;
 
-/// The steps: the name of each, and the arguments of cargo.
-const STEPS: [(&str, &str); 4] = [
-    ("format", "fmt --all --check"),
-    ("lints", "clippy --workspace --all-targets -- -D warnings"),
+/// The steps that come first, and the tests: the name of each, and the arguments of cargo.
+const FIRST: [(&str, &str); 2] =
+    [("format", "fmt --all --check"), ("build", "test --workspace --no-run")];
+const TESTS: [(&str, &str); 2] = [
     ("tests", "test --workspace --no-fail-fast"),
     ("codes without the standard library", "test -p gradwire-bits --no-default-features --lib"),
 ];
+/// The step beside the tests.
+const LINTS: &str = "clippy --workspace --all-targets -- -D warnings";
 
 /// Runs every step, even after one has failed, and prints a summary.
 pub(crate) fn run() -> ExitCode {
-    let mut counts = Counts::default();
-    let mut broken = Vec::new();
+    let mut report = Report::default();
     let environment = Environment::prepare();
-    let mpi = mpi::prepare().map_err(|reason| counts.skipped.push(reason)).is_ok();
-    for (name, step) in STEPS {
-        let start = Instant::now();
-        let arguments = arguments(step, mpi);
-        eprintln!("== {name}: cargo {arguments}");
-        let mut cargo = Command::new(env!("CARGO"));
-        if !reads(cargo.args(arguments.split(' ')), |line| counts.read(line)) {
-            broken.push(name);
-        }
-        eprintln!("== {name}: {:.0} s", start.elapsed().as_secs_f64());
+    let mpi = mpi::prepare().map_err(|reason| report.counts.skipped.push(reason)).is_ok();
+    for (name, step) in FIRST {
+        report.step(name, |counts| cargo(&arguments(step, mpi), |line| counts.read(line)));
     }
-    run_package(environment, &mut counts, &mut broken);
-    sum_up(&counts, &broken)
+    let package = python::build(environment, &mut report);
+    let (running, are_running) = mpsc::channel();
+    let beside = thread::scope(|scope| {
+        let beside = scope.spawn(move || beside_tests(&are_running, package, mpi));
+        for (name, step) in TESTS {
+            report.step(name, |counts| {
+                cargo(&arguments(step, mpi), |line| {
+                    let _ = running.send(());
+                    counts.read(line);
+                })
+            });
+        }
+        drop(running);
+        beside.join().expect("no step panics")
+    });
+    report.add(beside);
+    sum_up(&report)
+}
+
+/// The steps beside the tests.
+fn beside_tests(are_running: &Receiver<()>, package: Option<Package>, mpi: bool) -> Report {
+    let mut report = Report::default();
+    // Cargo builds one thing at a time, and has to find the tests built before it runs them.
+    let _ = are_running.recv();
+    report.step("lints", |_| {
+        let mut clippy = Command::new(env!("CARGO"));
+        reads_whole(clippy.args(arguments(LINTS, mpi).split(' ')), |_| {})
+    });
+    python::test(package, true, &mut report);
+    report
+}
+
+/// Runs cargo, and `read`s each line that it prints; returns whether it succeeded.
+fn cargo(arguments: &str, read: impl FnMut(&str)) -> bool {
+    eprintln!("   cargo {arguments}");
+    reads(Command::new(env!("CARGO")).args(arguments.split(' ')), read)
 }
 
 /// Runs only the tests of the Python package, and prints a summary.
 pub(crate) fn run_python() -> ExitCode {
-    let (mut counts, mut broken) = (Counts::default(), Vec::new());
-    run_package(Environment::prepare(), &mut counts, &mut broken);
-    sum_up(&counts, &broken)
+    let mut report = Report::default();
+    let package = python::build(Environment::prepare(), &mut report);
+    python::test(package, false, &mut report);
+    sum_up(&report)
 }
 
 /// Runs one command of tests, and prints a summary.
 pub(crate) fn run_only(name: &'static str, command: &mut Command) -> ExitCode {
-    let mut counts = Counts::default();
-    let passed = reads(command, |line| counts.read(line));
-    let broken = [name];
-    sum_up(&counts, if passed { &[] } else { &broken })
+    let mut report = Report::default();
+    report.step(name, |counts| reads(command, |line| counts.read(line)));
+    sum_up(&report)
 }
 
-fn run_package(environment: Environment, counts: &mut Counts, broken: &mut Vec<&'static str>) {
-    let start = Instant::now();
-    eprintln!("== Python package");
-    if !python::test(environment, counts) {
-        broken.push("Python package");
+/// Prints the time of each step, failed tests, failed steps and counts. In continuous integration skipped tests are a failure.
+fn sum_up(report: &Report) -> ExitCode {
+    let Report { counts, broken, times } = report;
+    for (name, time) in times {
+        println!("{name}: {:.0} s", time.as_secs_f64());
     }
-    eprintln!("== Python package: {:.0} s", start.elapsed().as_secs_f64());
-}
-
-/// Prints counts, failed tests and failed steps. In continuous integration skipped tests are a failure.
-fn sum_up(counts: &Counts, broken: &[&str]) -> ExitCode {
     for failure in &counts.failures {
         println!("failed: {failure}");
     }
@@ -98,11 +123,11 @@ mod tests {
 
     #[test]
     fn without_mpi_its_crate_is_left_out_of_the_workspace() {
-        let [(_, format), (_, lints), ..] = STEPS;
+        let [(_, format), ..] = FIRST;
         let without = "clippy --workspace --exclude gradwire-mpi --all-targets -- -D warnings";
-        assert_eq!(arguments(lints, false), without);
+        assert_eq!(arguments(LINTS, false), without);
         let with = "clippy --workspace --features gradwire-cli/mpi --all-targets -- -D warnings";
-        assert_eq!(arguments(lints, true), with);
+        assert_eq!(arguments(LINTS, true), with);
         assert_eq!(arguments(format, false), format);
     }
 }

@@ -8,6 +8,7 @@
 //! Models are computed by burn on its `flex` device, in the thread of the caller; burn is not part of this crate's
 //! interface.
 
+mod burn;
 pub mod data;
 mod matmul;
 pub mod models;

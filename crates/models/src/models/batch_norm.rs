@@ -1,13 +1,14 @@
 //! Batch normalisation as an operation of the engine. Forward it reads the maps three times and writes them once; the
 //! engine's own transposes and copies them several times.
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, AutodiffBackend, Backend, Dispatch, Flex, backend_extension};
-use burn::tensor::Tensor;
+use crate::burn;
+use crate::burn::backend::autodiff::checkpoint::base::Checkpointer;
+use crate::burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use crate::burn::backend::autodiff::grads::Gradients;
+use crate::burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use crate::burn::backend::tensor::FloatTensor;
+use crate::burn::backend::{Autodiff, AutodiffBackend, Backend, Dispatch, Flex, backend_extension};
+use crate::burn::tensor::Tensor;
 use burn_flex::FlexTensor;
 
 use super::flex::{slice, tensor};
@@ -254,7 +255,7 @@ fn sum_of_products(values: &[f32], gradient: &[f32], centre: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{Device, TensorData, module, s};
+    use crate::burn::tensor::{Device, TensorData, module, s};
 
     use super::*;
     use crate::models::layers::floats;

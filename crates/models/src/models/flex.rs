@@ -1,6 +1,6 @@
 //! The values of the engine's tensors.
 
-use burn::tensor::TensorData;
+use crate::burn::tensor::TensorData;
 use burn_flex::FlexTensor;
 
 /// The values of a contiguous tensor of f32.

@@ -4,9 +4,9 @@
 //! its own. A [`Pass`] is one forward pass of a batch: it has the parameters as tensors, and updates the statistics of
 //! batch normalisation.
 
-use burn::tensor::Tensor;
-use burn::tensor::module::{self, avg_pool2d, conv_transpose2d, linear};
-use burn::tensor::ops::{AvgPoolOptions, ConvTransposeOptions};
+use crate::burn::tensor::Tensor;
+use crate::burn::tensor::module::{self, avg_pool2d, conv_transpose2d, linear};
+use crate::burn::tensor::ops::{AvgPoolOptions, ConvTransposeOptions};
 use gradwire::Rng;
 
 use super::batch_norm::{EPSILON, batch_norm};
@@ -151,7 +151,7 @@ fn follow(running: &mut [f32], observed: &[f32]) {
 }
 
 /// The elements of a tensor's data.
-pub(crate) fn floats(data: &burn::tensor::TensorData) -> &[f32] {
+pub(crate) fn floats(data: &crate::burn::tensor::TensorData) -> &[f32] {
     data.as_slice().expect("the tensors of a model are f32")
 }
 

@@ -1,7 +1,7 @@
 //! What models of images minimise.
 
-use burn::tensor::Tensor;
-use burn::tensor::activation::log_softmax;
+use crate::burn::tensor::Tensor;
+use crate::burn::tensor::activation::log_softmax;
 
 /// A loss of the scores of images or pixels: the mean over them of a loss of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

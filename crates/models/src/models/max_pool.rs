@@ -1,13 +1,14 @@
 //! Max-pooling as an operation of the engine. The engine's own visits windows one by one, and takes longer than the
 //! convolutions between them.
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
-use burn::tensor::Tensor;
+use crate::burn;
+use crate::burn::backend::autodiff::checkpoint::base::Checkpointer;
+use crate::burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use crate::burn::backend::autodiff::grads::Gradients;
+use crate::burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use crate::burn::backend::tensor::FloatTensor;
+use crate::burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
+use crate::burn::tensor::Tensor;
 use burn_flex::FlexTensor;
 
 use super::flex::{slice, tensor};
@@ -126,8 +127,8 @@ fn pool_row(
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::ops::MaxPoolOptions;
-    use burn::tensor::{Device, TensorData, module};
+    use crate::burn::tensor::ops::MaxPoolOptions;
+    use crate::burn::tensor::{Device, TensorData, module};
 
     use super::*;
     use crate::models::layers::floats;

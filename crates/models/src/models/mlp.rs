@@ -10,7 +10,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use burn::tensor::activation::{relu, tanh};
+use crate::burn::tensor::activation::{relu, tanh};
 
 use super::layers::Next;
 use super::network::Builder;

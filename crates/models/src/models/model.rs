@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use crate::burn::tensor::{Device, Tensor, TensorData};
 use gradwire::{State, StateError};
 use gradwire_exchange::GradientSink;
 

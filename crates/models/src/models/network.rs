@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
+use crate::burn::tensor::Tensor;
+use crate::burn::tensor::activation::relu;
 
 use super::ImageShape;
 use super::layers::{BatchNorm, Conv, Doubling, Layout, Linear, Next, Pass, Window, mean_pool};

@@ -22,7 +22,7 @@
 //! of them "background" (715); against the original's 19 batch norms (1 376) and 10 classes (650) that
 //! is 320 fewer and 65 more.
 
-use burn::tensor::{Tensor, s};
+use crate::burn::tensor::{Tensor, s};
 
 use super::layers::{Window, global_mean};
 use super::network::Builder;

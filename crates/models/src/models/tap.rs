@@ -13,13 +13,13 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Flex};
-use burn::tensor::Tensor;
+use crate::burn::backend::autodiff::checkpoint::base::Checkpointer;
+use crate::burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
+use crate::burn::backend::autodiff::grads::Gradients;
+use crate::burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use crate::burn::backend::tensor::FloatTensor;
+use crate::burn::backend::{Autodiff, Flex};
+use crate::burn::tensor::Tensor;
 use gradwire_exchange::GradientSink;
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! pixel, and the cross-entropy is the logistic loss. 1 850 305 parameters in 46 tensors on grey images, the numbers of
 //! the survey's Table 3; `unet:4` has a quarter of all channels. Sides must be multiples of 16.
 
-use burn::tensor::Tensor;
+use crate::burn::tensor::Tensor;
 
 use super::layers::{Next, Window};
 use super::network::Builder;

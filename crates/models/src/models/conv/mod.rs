@@ -5,13 +5,14 @@ mod kernels;
 mod passes;
 mod stack;
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
-use burn::tensor::Tensor;
+use crate::burn;
+use crate::burn::backend::autodiff::checkpoint::base::Checkpointer;
+use crate::burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use crate::burn::backend::autodiff::grads::Gradients;
+use crate::burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use crate::burn::backend::tensor::FloatTensor;
+use crate::burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
+use crate::burn::tensor::Tensor;
 use burn_flex::FlexTensor;
 
 use super::flex::{slice, tensor};

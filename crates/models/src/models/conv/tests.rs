@@ -1,7 +1,7 @@
 //! The operation against the engine's own convolution and its gradients.
 
-use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Device, Tensor, TensorData, module};
+use crate::burn::tensor::ops::ConvOptions;
+use crate::burn::tensor::{Device, Tensor, TensorData, module};
 
 use super::conv;
 use crate::models::layers::{Window, floats};

@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::{Autodiff, Flex};
+use crate::burn::backend::autodiff::checkpoint::base::Checkpointer;
+use crate::burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
+use crate::burn::backend::autodiff::grads::Gradients;
+use crate::burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use crate::burn::backend::{Autodiff, Flex};
 use gradwire_exchange::GradientSink;
 
-use burn::tensor::Tensor;
+use crate::burn::tensor::Tensor;
 
 use crate::models::layers::Pass;
 use crate::models::network::Network;

@@ -101,9 +101,9 @@ fn evaluation_scores_each_image() {
 
 #[test]
 fn pooling_by_hand() {
+    use crate::burn::tensor::{Device, Tensor, TensorData};
     use crate::models::layers::{Window, floats, global_max, global_mean, mean_pool};
     use crate::models::max_pool::max_pool;
-    use burn::tensor::{Device, Tensor, TensorData};
     let values: Vec<f32> = (0..16).map(|at| at as f32).collect();
     let x = Tensor::<4>::from_data(TensorData::new(values, [1, 1, 4, 4]), &Device::flex());
     assert_eq!(floats(&mean_pool(x.clone(), 2).into_data()), [2.5, 4.5, 10.5, 12.5]);
