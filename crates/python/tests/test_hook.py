@@ -78,7 +78,7 @@ def test_messages_in_several_parts_arrive():
         assert (found[0] == found[1]).all()
 
 
-class Wide(torch.nn.Module):
+class Layers(torch.nn.Module):
     """Large enough for threads to share its tensors."""
 
     def __init__(self):
@@ -89,8 +89,8 @@ class Wide(torch.nn.Module):
         return self.layers(x)
 
 
-def wide(rank, size, threads):
-    model, _ = build("3lc", module=Wide, small_buckets=False, threads=threads[rank])
+def threaded(rank, size, threads):
+    model, _ = build("3lc", module=Layers, small_buckets=False, threads=threads[rank])
     found = []
     for step in range(3):
         generator = torch.Generator().manual_seed(step * size + rank)
@@ -101,5 +101,5 @@ def wide(rank, size, threads):
 
 
 def test_threads_change_no_bit_and_ranks_may_differ_in_them():
-    (expected, _), found = ranks(2, wide, [1, 1]), ranks(2, wide, [3, 2])
+    (expected, _), found = ranks(2, threaded, [1, 1]), ranks(2, threaded, [3, 2])
     assert all((one == expected).all() for one in found)

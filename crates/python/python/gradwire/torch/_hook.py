@@ -125,6 +125,9 @@ class Hook(Handle):
     All ranks must create one at the same time. The arguments are those of ``register``.
     """
 
+    # What averages on a GPU, if anything does.
+    _device: Optional[Any] = None
+
     def __init__(
         self,
         module: torch.nn.Module,
@@ -155,7 +158,6 @@ class Hook(Handle):
         self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer)
         if self._custom is not None:
             self._compare("the compressor", self._custom.spec)
-        self._device: Optional[Any] = None
         if self._custom is None:
             try:
                 self._device, self._compressed_on = _device.of(device, self._reducer, named, options)
