@@ -178,7 +178,7 @@ pub(super) static FAMILIES: [Family; 11] = [
             "chunk-topk:beta=0.95,every=10",
             "chunk-topk:beta=0.95,every=25",
             "chunk-topk:beta=0.95,every=100",
-            "chunk-topk:beta=0.95,mean=senders,every=25",
+            "chunk-topk:mean=senders,beta=0.95,every=25",
             "chunk-topk:k=512,beta=0.95,every=25",
             "3lc:every=10",
             "3lc:every=50",
