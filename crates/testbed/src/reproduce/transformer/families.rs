@@ -162,8 +162,6 @@ pub(super) static FAMILIES: [Family; 11] = [
             "none:every=50",
             "eden:every=30",
             "eden:every=100",
-            "int4:hadamard=on,ef=off,every=10",
-            "thc:every=10",
             "eden:bits=0.1,every=50",
             "codebook8:every=100",
             "terngrad:every=10",

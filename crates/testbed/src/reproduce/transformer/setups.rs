@@ -17,7 +17,7 @@ use crate::table::Table;
 /// The study of a transformer's set-ups.
 pub(crate) const SET_UPS: Study = Study {
     id: "transformer-setups",
-    summary: "loss against bytes of the small GPT with Muon, with a part of the text for each rank, with 5000 steps, and with four and eight ranks",
+    summary: "loss against bytes of the small GPT with Muon, with a part of the text for each rank, and with four and eight ranks",
     fixed: &[
         "workers",
         "batch",
@@ -76,7 +76,7 @@ impl Settings {
 const MUON_SEEDS: usize = 3;
 
 /// The set-ups; `none` sent as gradients is the first setting of each.
-static SETUPS: [SetUp; 5] = [
+static SETUPS: [SetUp; 4] = [
     SetUp {
         name: "2 ranks, Muon in place of AdamW",
         change: |e| e.optimizer = known("muon:beta2=0.99"),
@@ -89,14 +89,6 @@ static SETUPS: [SetUp; 5] = [
     SetUp {
         name: "2 ranks, half of the text each",
         change: |e| e.split = known("shards"),
-        settings: &[
-            Settings::of("gradients", &["none"], 1),
-            Settings::of(OUTER, &["eden:every=50"], 1),
-        ],
-    },
-    SetUp {
-        name: "2 ranks, 5000 steps",
-        change: |e| e.steps = 5000,
         settings: &[
             Settings::of("gradients", &["none"], 1),
             Settings::of(OUTER, &["eden:every=50"], 1),
@@ -176,7 +168,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     let table = Setting::columns(names, |(_, setting)| setting).table();
     let run = first.runs[0];
     let text = format!(
-        "{} with {} parameters on {}, {} steps unless it says otherwise, {WINDOWS} windows a step of all ranks together; AdamW and learning rates as in \
+        "{} with {} parameters on {}, {} steps, {WINDOWS} windows a step of all ranks together; AdamW and learning rates as in \
          [transformer-frontier](../transformer-frontier). The learning rate of Muon was not searched. With half of the text \
          each, the text is cut into consecutive parts: ranks read different plays.\n\n\
          Loss: mean cross-entropy of a token of the test text after the last step. Against none: the difference from the \
