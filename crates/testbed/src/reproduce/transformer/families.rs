@@ -153,6 +153,7 @@ pub(super) static FAMILIES: [Family; 11] = [
             "eden:bits=0.5,every=10",
             "eden:bits=0.25,every=25",
             "eden:every=25",
+            "eden:every=30",
             "eden:every=50",
             "eden:every=100",
             "terngrad:code=huffman,every=100",
@@ -160,7 +161,6 @@ pub(super) static FAMILIES: [Family; 11] = [
         first_seed: &[
             "none:every=30",
             "none:every=50",
-            "eden:every=30",
             "eden:bits=0.1,every=50",
             "codebook8:every=100",
             "terngrad:every=10",
