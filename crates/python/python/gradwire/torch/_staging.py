@@ -119,14 +119,9 @@ class Staging:
         Returns the bucket's future, its values in main memory, a function to call when they have been averaged, and a
         function to call before they are read.
         """
-        self._up.wait_current(tensor)
-        # It is not used there before the averaging thread has waited for the copy.
-        self._down.record_stream(tensor)
-        if isinstance(scale, torch.Tensor):
-            self._up.record_stream(scale)
-            self._down.record_stream(scale)
+        # The other stream does not use the bucket before the averaging thread has waited for the copy.
+        divided = unscaled(tensor, scale, self._up, self._down)
         with self._up.entered():
-            divided = tensor if is_one(scale) else tensor.float() / scale
             pinned = self._pinned.setdefault(index, Pinned(self._device))
             host = pinned.of(divided.numel() * divided.element_size()).view(divided.dtype)
             host.copy_(divided, non_blocking=True)
@@ -147,6 +142,18 @@ class Staging:
                 future.set_result(tensor)
 
         return future, host, done, ready
+
+
+def unscaled(bucket: torch.Tensor, scale: Scale, first: Stream, last: Stream) -> torch.Tensor:
+    """The values of a bucket, divided by ``scale`` in the stream ``first``, which waits for the stream that computes them. The memory
+    of both is kept until ``first`` and ``last``, in which means are written to the bucket, have used it."""
+    first.wait_current(bucket)
+    last.record_stream(bucket)
+    if isinstance(scale, torch.Tensor):
+        first.record_stream(scale)
+        last.record_stream(scale)
+    with first.entered():
+        return bucket if is_one(scale) else bucket.float() / scale
 
 
 def write(means: torch.Tensor, scale: Scale, bucket: torch.Tensor) -> None:

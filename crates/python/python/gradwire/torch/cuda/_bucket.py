@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple
 import torch
 from torch.futures import Future
 
-from .._staging import Pinned, Scale, Stream, is_one, nothing, use, write
+from .._staging import Pinned, Scale, Stream, nothing, unscaled, use, write
 from ._batch import Batch, Slot
 from ._kernel import Dense, Forms, Kernel
 from ._memory import Arrays, Memory
@@ -129,15 +129,10 @@ class Bucket:
         owner = self._owner
         self._tensor, self.step, self._scale = tensor, step, scale
         self._means = None
-        owner.compress.wait_current(tensor)
-        # It is not used there before the host has waited for the forms.
-        owner.down.record_stream(tensor)
-        if isinstance(scale, torch.Tensor):
-            owner.compress.record_stream(scale)
-            owner.down.record_stream(scale)
+        # The other stream does not use the bucket before the host has waited for the forms.
+        self._values = unscaled(tensor, scale, owner.compress, owner.down)
         with owner.compress.entered():
             owner.begin(step)
-            self._values = tensor if is_one(scale) else tensor.float() / scale
             for part in self._parts:
                 part.start(self._values, {kind: owner.kept.array(kind) for kind in part.memory.kept}, step)
             self._compressed = owner.compress.record_event()
