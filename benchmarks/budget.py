@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
-from tasks import TASKS
+from tasks import MOST_STEPS, TASKS
 
 # What is sent, the compressor, and the local steps of a round; 0 sends gradients.
 MODES = (("none", 0), ("eden", 0), ("eden", 50))
@@ -63,41 +63,38 @@ class Local:
         self.steps.close()
 
 
-def trainer(task, compressor, every):
-    torch.manual_seed(0)
+def trainer(task, compressor, every, seed):
+    torch.manual_seed(seed)
     model = task.model()
-    for weights in model.parameters():
-        if weights.dim() > 1:
-            nn.init.normal_(weights, std=0.02)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK, betas=(0.9, 0.99), weight_decay=0.1)
     training = Local(model, optimizer, compressor, every) if every else Gradients(model, optimizer, compressor)
     return model, optimizer, training
 
 
-def run(task, training, optimizer, steps, schedule):
-    """Trains for this number of steps; returns the seconds."""
+def run(task, training, optimizer, steps, schedule, seed):
+    """Trains for this number of steps; returns the seconds. Each seed has its own batches."""
     rank, start = dist.get_rank(), time.perf_counter()
     for number in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = schedule(number)
-        training.step(lambda model: task.loss(model, rank, number))
+        training.step(lambda model: task.loss(model, rank, MOST_STEPS * seed + number))
     dist.barrier()
     return time.perf_counter() - start
 
 
-def measure(task, compressor, every, seconds):
+def measure(task, compressor, every, seconds, seed):
     """Steps, seconds and the loss on the test text."""
     # Twice as many steps as a round has show what an exchange adds to a step; without local steps a few do.
     trial = 2 * every or 6
-    _, optimizer, training = trainer(task, compressor, every)
-    run(task, training, optimizer, trial // 2, lambda _: LAST)
-    taken = run(task, training, optimizer, trial, lambda _: LAST)
+    _, optimizer, training = trainer(task, compressor, every, seed)
+    run(task, training, optimizer, trial // 2, lambda _: LAST, seed)
+    taken = run(task, training, optimizer, trial, lambda _: LAST, seed)
     training.close()
     steps = torch.tensor([max(1, round(seconds * trial / taken))])
     dist.broadcast(steps, 0)
     steps = steps.item()
-    model, optimizer, training = trainer(task, compressor, every)
-    taken = run(task, training, optimizer, steps, lambda number: rate((number + 1) / steps))
+    model, optimizer, training = trainer(task, compressor, every, seed)
+    taken = run(task, training, optimizer, steps, lambda number: rate((number + 1) / steps), seed)
     training.close()
     with torch.no_grad():
         return steps, taken, task.test_loss(model)
@@ -106,16 +103,19 @@ def measure(task, compressor, every, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     task = TASKS["gpt"]()
     show = print if dist.get_rank() == 0 else lambda *_, **__: None
-    show("| sent | compressor | steps | seconds | a step | loss |\n|---|---|---:|---:|---:|---:|")
-    for compressor, every in MODES:
-        steps, taken, loss = measure(task, compressor, every, options.seconds)
-        sent = f"{every} local steps, outer step" if every else "gradients"
-        show(f"| {sent} | `{compressor}` | {steps} | {taken:.0f} | {1e3 * taken / steps:.0f} ms | {loss:.3f} |", flush=True)
+    show("| sent | compressor | seed | steps | seconds | a step | loss |\n|---|---|---:|---:|---:|---:|---:|", flush=True)
+    for seed in options.seeds:
+        for compressor, every in MODES:
+            steps, taken, loss = measure(task, compressor, every, options.seconds, seed)
+            sent = f"{every} local steps, outer step" if every else "gradients"
+            step = f"{1e3 * taken / steps:.0f} ms"
+            show(f"| {sent} | `{compressor}` | {seed} | {steps} | {taken:.0f} | {step} | {loss:.3f} |", flush=True)
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""Measures time per step and time to a fixed accuracy of communication hooks on a link.
+"""Measures time per step and time to a fixed accuracy or loss of communication hooks on a link.
 
 scripts/links runs it as every rank; rank 0 appends a JSON line for each hook to --out.
 """
@@ -14,10 +14,10 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
-from tasks import TASKS
+from tasks import MOST_STEPS, TASKS
 
 PYTORCH = ("no hook", "fp16_compress_hook", "powerSGD_hook")
-GRADWIRE = ("int8", "3lc", "sbc:p=0.01", "topk:ratio=0.1", "topk:ratio=0.01", "powersgd:rank=1")
+GRADWIRE = ("int8", "eden", "3lc", "sbc:p=0.01", "topk:ratio=0.1", "topk:ratio=0.01", "powersgd:rank=1")
 
 
 def register(model, hook):
@@ -33,25 +33,27 @@ def register(model, hook):
     return gradwire.torch.register(model, hook)
 
 
-def measure(task, hook, seconds, limit):
-    """Trains until the target or the limit of steps or time is reached; evaluation is not timed."""
-    torch.manual_seed(0)
+def measure(task, hook, seconds, limit, seed):
+    """Trains until the target or the limit of steps or time is reached; evaluation is not timed. Each seed has its own
+    weights and batches."""
+    torch.manual_seed(seed)
     # PowerSGD's hook chains collectives, and over gloo those of two buckets deadlock. An explicit limit puts all
     # parameters into one bucket.
     buckets = {"bucket_cap_mb": 26} if hook == "powerSGD_hook" else {}
     model = DistributedDataParallel(task.model(), **buckets)
     handle, optimizer = register(model, hook), task.optimizer(model)
-    rank, steps, total, best, reached = dist.get_rank(), [], 0.0, 0.0, None
+    rank, steps, total, best, reached = dist.get_rank(), [], 0.0, None, None
     for step in range(limit or task.cap_steps):
         start = time.perf_counter()
         optimizer.zero_grad()
-        task.loss(model, rank, step).backward()
+        task.loss(model, rank, MOST_STEPS * seed + step).backward()
         optimizer.step()
         steps.append(time.perf_counter() - start)
         total += steps[-1]
         if limit is None and (step + 1) % task.every == 0:
             with torch.no_grad():
-                best = max(best, task.measure(model.module))
+                found = task.measure(model.module)
+                best = found if best is None else max(best, found)
             # The clock of rank 0 decides for all ranks.
             verdict = torch.tensor([best, total])
             dist.broadcast(verdict, 0)
@@ -77,20 +79,21 @@ def main():
     parser.add_argument("--rate", default="none", help="the rate of the link, for the record")
     parser.add_argument("--seconds", type=float, default=60.0, help="training time after which a hook is stopped")
     parser.add_argument("--hooks", nargs="*", default=[*PYTORCH, *GRADWIRE])
-    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--steps", type=int, help="time this number of steps, without evaluation")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     task = TASKS[options.task]()
-    for _ in range(options.repeat):
+    for seed in options.seeds:
         for hook in options.hooks:
-            found = measure(task, hook, options.seconds, options.steps)
-            record = {"task": options.task, "rate": options.rate, "ranks": dist.get_world_size(), "hook": hook, **found}
+            found = measure(task, hook, options.seconds, options.steps, seed)
+            place = {"task": options.task, "rate": options.rate, "ranks": dist.get_world_size(), "hook": hook, "seed": seed}
+            record = {**place, **found}
             if dist.get_rank() == 0:
-                print(f"{options.task} {options.rate} {hook}: {found['step_ms']:.1f} ms per step, "
-                      f"best {found['best']:.3f}, target after {found['steps_to_target']} steps, {found['seconds']:.1f} s", flush=True)
+                print(f"{options.task} {options.rate} {hook}, seed {seed}: {found['step_ms']:.1f} ms per step, "
+                      f"best {found['best']}, target after {found['steps_to_target']} steps, {found['seconds']:.1f} s", flush=True)
                 with open(options.out, "a") as file:
                     file.write(json.dumps(record) + "\n")
     dist.destroy_process_group()

@@ -10,6 +10,9 @@ from torch import nn
 
 from gpt import Gpt
 
+# More steps than a run has. Step MOST_STEPS·seed + n has the n-th batch of this seed.
+MOST_STEPS = 1 << 20
+
 
 def _folder(name):
     root = os.environ.get("GRADWIRE_DATA")
@@ -118,10 +121,16 @@ class Shakespeare:
 
 
 class ShakespeareGpt(Shakespeare):
-    """The same with a GPT of four layers, 810 thousand parameters, and AdamW."""
+    """The same with a GPT of four layers, 810 thousand parameters, and AdamW; measures the negative loss."""
+
+    target, cap_steps, every = -2.3, 1000, 20
 
     def model(self):
-        return Gpt(4, 4, 128, 64)
+        model = Gpt(4, 4, 128, 64)
+        for weights in model.parameters():
+            if weights.dim() > 1:
+                nn.init.normal_(weights, std=0.02)
+        return model
 
     def optimizer(self, model):
         return torch.optim.AdamW(model.parameters(), lr=0.001)
@@ -132,6 +141,9 @@ class ShakespeareGpt(Shakespeare):
 
     def _whole(self, starts):
         return torch.stack([self.text[start : start + 65] for start in starts.tolist()])
+
+    def measure(self, model):
+        return -self.test_loss(model)
 
     def test_loss(self, model):
         """The mean loss of 256 windows of the last tenth of the text."""
