@@ -19,7 +19,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{BitReader, BitWriter, DecodeError, expect_len};
+use crate::{BitReader, BitWriter, DecodeError, expect_len, kernels};
 
 /// The number of bytes of `count` numbers of `width` bits.
 pub fn len(count: usize, width: u32) -> usize {
@@ -65,6 +65,29 @@ pub fn unpack(bytes: &[u8], width: u32, values: &mut [u32]) -> Result<(), Decode
         reader.skip(width);
     }
     reader.finish().map(drop)
+}
+
+/// [`pack`] for symbols of one bit.
+///
+/// # Panics
+/// If a symbol is above 1.
+pub fn pack_bits(symbols: &[u16], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + len(symbols.len(), 1), 0);
+    kernels::pack_bits(symbols, &mut out[start..]);
+}
+
+/// [`unpack`] for symbols of one bit.
+pub fn unpack_bits(bytes: &[u8], symbols: &mut [u16]) -> Result<(), DecodeError> {
+    expect_len(bytes, len(symbols.len(), 1))?;
+    kernels::unpack_bits(bytes, symbols);
+    let used = symbols.len() % 8;
+    match bytes.last() {
+        Some(last) if used != 0 && last >> used != 0 => {
+            Err(DecodeError::Corrupt("padding bits are not zero"))
+        }
+        _ => Ok(()),
+    }
 }
 
 type Pack = for<'a, 'b> fn(&'a [u32], &'b mut Vec<u8>) -> &'a [u32];
@@ -129,6 +152,23 @@ mod tests {
         let mut values = [7; 9];
         assert_eq!(unpack(&[], 0, &mut values), Ok(()));
         assert_eq!(values, [0; 9]);
+    }
+
+    #[test]
+    fn symbols_of_one_bit_are_numbers_of_one_bit() {
+        let numbers: Vec<u32> = (0..75).map(|i| (i * i % 5) & 1).collect();
+        let symbols: Vec<u16> = numbers.iter().map(|&number| number as u16).collect();
+        let (mut packed, mut same) = (vec![9], vec![9]);
+        pack(&numbers, 1, &mut packed);
+        pack_bits(&symbols, &mut same);
+        assert_eq!(same, packed);
+        let mut found = vec![7; 75];
+        assert_eq!(unpack_bits(&packed[1..], &mut found), Ok(()));
+        assert_eq!(found, symbols);
+        *packed.last_mut().unwrap() |= 0x80;
+        let padding = Err(DecodeError::Corrupt("padding bits are not zero"));
+        assert_eq!(unpack_bits(&packed[1..], &mut found), padding);
+        assert_eq!(unpack_bits(&packed[2..], &mut found), Err(DecodeError::Truncated));
     }
 
     #[test]

@@ -49,6 +49,11 @@ pub fn reaching(
         // equal.
         return unsafe { avx512::reaching(values, gradient, near, base, positions) };
     }
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        // SAFETY: as above.
+        return unsafe { avx2::reaching(values, gradient, near, base, positions) };
+    }
     reaching_scalar(values, gradient, near, base, positions);
 }
 
@@ -128,6 +133,63 @@ mod avx512 {
     #[target_feature(enable = "avx512f,avx512dq")]
     fn abs(x: __m512) -> __m512i {
         _mm512_castps_si512(_mm512_abs_ps(x))
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx2 {
+    use super::Near;
+    use crate::kernels::compress::compress;
+    use alloc::vec::Vec;
+    use core::arch::x86_64::*;
+
+    /// # Safety
+    /// `values` and `gradient` have the same length.
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn reaching(
+        values: &[f32],
+        gradient: &[f32],
+        near: Near<'_>,
+        base: u32,
+        positions: &mut Vec<u32>,
+    ) {
+        let (sign, zero) = (_mm256_set1_ps(-0.0), _mm256_setzero_ps());
+        let weight = _mm256_set1_ps(near.weight);
+        let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        let mut start = 0;
+        for &limit in near.limits {
+            let end = (start + near.bin).min(values.len());
+            let mut at = if limit > 0.0 { start } else { end };
+            let limit = _mm256_set1_ps(limit);
+            // Stores whole registers without a branch, as with AVX-512.
+            positions.reserve(end - at + 8);
+            let (found, mut len) = (positions.as_mut_ptr(), positions.len());
+            while at < end {
+                let here = _mm256_cmpgt_epi32(_mm256_set1_epi32((end - at).min(8) as i32), lanes);
+                // SAFETY: lanes past the bin's end are masked out, and the bin is within both.
+                let (x, g) = unsafe {
+                    (
+                        _mm256_maskload_ps(values.as_ptr().add(at), here),
+                        _mm256_maskload_ps(gradient.as_ptr().add(at), here),
+                    )
+                };
+                // Multiplies, then adds, without fusing, as the scalar twin does.
+                let sum = _mm256_add_ps(x, _mm256_mul_ps(weight, g));
+                let large = _mm256_cmp_ps::<_CMP_GE_OQ>(_mm256_andnot_ps(sign, sum), limit);
+                // Lanes that were masked out hold 0, which is not sent.
+                let sent = _mm256_and_ps(large, _mm256_cmp_ps::<_CMP_NEQ_UQ>(x, zero));
+                let mask = _mm256_movemask_ps(sent) as u8;
+                let first = _mm256_set1_epi32(base.wrapping_add(at as u32) as i32);
+                let places = compress(_mm256_add_epi32(lanes, first), mask);
+                // SAFETY: there is room for all elements of the bin and for one more register.
+                unsafe { _mm256_storeu_si256(found.add(len).cast(), places) };
+                len += mask.count_ones() as usize;
+                at += 8;
+            }
+            // SAFETY: this number of elements has been written.
+            unsafe { positions.set_len(len) };
+            start = end;
+        }
     }
 }
 

@@ -86,9 +86,58 @@ vectorised! {
     }
 }
 
+/// Adds one of eight numbers to each element: that of the three lower bits of its symbol. Processes the shorter length.
+pub fn few_numbers_add(symbols: &[u16], numbers: &[f32; 8], out: &mut [f32]) {
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        let len = symbols.len().min(out.len());
+        let ((groups, rest), (eights, last)) =
+            (symbols[..len].as_chunks(), out[..len].as_chunks_mut());
+        // SAFETY: the processor has the features the function is compiled for.
+        unsafe { avx2::add(groups, numbers, eights) };
+        return few_numbers_add_scalar(rest, numbers, last);
+    }
+    few_numbers_add_scalar(symbols, numbers, out);
+}
+
+fn few_numbers_add_scalar(symbols: &[u16], numbers: &[f32; 8], out: &mut [f32]) {
+    for (&symbol, out) in symbols.iter().zip(out) {
+        *out += numbers[usize::from(symbol & 7)];
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx2 {
+    use core::arch::x86_64::*;
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn add(groups: &[[u16; 8]], numbers: &[f32; 8], eights: &mut [[f32; 8]]) {
+        // SAFETY: the array holds the eight numbers that are read.
+        let numbers = unsafe { _mm256_loadu_ps(numbers.as_ptr()) };
+        for (symbols, out) in groups.iter().zip(eights) {
+            // SAFETY: the arrays hold the eight symbols and numbers that are read and written.
+            unsafe {
+                let symbols = _mm_loadu_si128(symbols.as_ptr().cast());
+                // The instruction uses the three lower bits.
+                let found = _mm256_permutevar8x32_ps(numbers, _mm256_cvtepu16_epi32(symbols));
+                let sum = _mm256_add_ps(_mm256_loadu_ps(out.as_ptr()), found);
+                _mm256_storeu_ps(out.as_mut_ptr(), sum);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lower_bits_of_a_symbol_choose_the_number() {
+        let numbers = [1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 4.0, -4.0];
+        let mut out = [10.0; 9];
+        few_numbers_add(&[0, 1, 2, 3, 4, 5, 6, 7, 8], &numbers, &mut out);
+        assert_eq!(out, [11.0, 9.0, 12.0, 8.0, 13.0, 7.0, 14.0, 6.0, 11.0]);
+    }
 
     /// Magnitudes that grow by a tenth from 1.05·2^−20, and the midpoints between them.
     fn limits() -> [f32; 128] {

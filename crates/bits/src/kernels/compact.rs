@@ -44,6 +44,14 @@ pub fn compact_beyond(
         unsafe { avx512::compact(groups, side, threshold, base, positions, taken) };
         return compact_beyond_scalar(rest, side, threshold, after, positions, taken);
     }
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        let (groups, rest) = values.as_chunks_mut::<32>();
+        let after = base.wrapping_add(32 * groups.len() as u32);
+        // SAFETY: as above.
+        unsafe { avx2::compact(groups, side, threshold, base, positions, taken) };
+        return compact_beyond_scalar(rest, side, threshold, after, positions, taken);
+    }
     compact_beyond_scalar(values, side, threshold, base, positions, taken);
 }
 
@@ -108,6 +116,67 @@ mod avx512 {
                 _mm512_storeu_ps(end, _mm512_maskz_compress_ps(mask, x));
                 taken.set_len(taken.len() + count);
                 _mm512_storeu_ps(group.as_mut_ptr(), _mm512_maskz_mov_ps(!mask, x));
+            }
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx2 {
+    use super::Side;
+    use crate::kernels::compress::compress;
+    use alloc::vec::Vec;
+    use core::arch::x86_64::*;
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn compact(
+        groups: &mut [[f32; 32]],
+        side: Side,
+        threshold: f32,
+        base: u32,
+        positions: &mut Vec<u32>,
+        taken: &mut Vec<f32>,
+    ) {
+        let limit = _mm256_set1_ps(threshold);
+        let (kept, flipped) = side.masks();
+        let (kept, flipped) = (_mm256_set1_epi32(kept as i32), _mm256_set1_epi32(flipped as i32));
+        let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        for (i, group) in groups.iter_mut().enumerate() {
+            let (eights, _) = group.as_chunks_mut::<8>();
+            let mut beyond = [_mm256_setzero_ps(); 4];
+            for (eight, beyond) in eights.iter().zip(&mut beyond) {
+                // SAFETY: the array holds the eight floats that are read.
+                let x = unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) };
+                let key = _mm256_xor_si256(_mm256_and_si256(x, kept), flipped);
+                *beyond = _mm256_cmp_ps::<_CMP_GT_OQ>(_mm256_castsi256_ps(key), limit);
+            }
+            let [a, b, c, d] = beyond;
+            let any = _mm256_or_ps(_mm256_or_ps(a, b), _mm256_or_ps(c, d));
+            if _mm256_movemask_ps(any) == 0 {
+                continue;
+            }
+            // Without a branch for each eight, which would often be mispredicted.
+            positions.reserve(32);
+            taken.reserve(32);
+            let mut at = base.wrapping_add(32 * i as u32);
+            for (eight, beyond) in eights.iter_mut().zip(beyond) {
+                let mask = _mm256_movemask_ps(beyond) as u8;
+                let places = _mm256_add_epi32(lanes, _mm256_set1_epi32(at as i32));
+                let count = mask.count_ones() as usize;
+                // SAFETY: both vectors have capacity for these eights' elements, where whole registers are stored; the
+                // lengths grow by the number of selected lanes. The array holds the eight floats that are written.
+                unsafe {
+                    let x = _mm256_loadu_si256(eight.as_ptr().cast());
+                    let end = positions.as_mut_ptr().add(positions.len());
+                    _mm256_storeu_si256(end.cast(), compress(places, mask));
+                    positions.set_len(positions.len() + count);
+                    let end = taken.as_mut_ptr().add(taken.len());
+                    _mm256_storeu_si256(end.cast(), compress(x, mask));
+                    taken.set_len(taken.len() + count);
+                    let left = _mm256_andnot_si256(_mm256_castps_si256(beyond), x);
+                    _mm256_storeu_si256(eight.as_mut_ptr().cast(), left);
+                }
+                at = at.wrapping_add(8);
             }
         }
     }

@@ -38,6 +38,11 @@ fn within_groups(groups: &mut [[f32; GROUP]]) {
         // SAFETY: the processor has the features the function is compiled for.
         return unsafe { avx512::within_groups(groups) };
     }
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        // SAFETY: as above.
+        return unsafe { avx2::within_groups(groups) };
+    }
     for group in groups {
         *group = within::<8>(within::<4>(within::<2>(within::<1>(*group))));
     }
@@ -108,6 +113,39 @@ mod avx512 {
     #[inline]
     fn step(x: __m512, other: __m512, higher: __mmask16) -> __m512 {
         _mm512_mask_sub_ps(_mm512_add_ps(x, other), higher, other, x)
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx2 {
+    use core::arch::x86_64::*;
+
+    /// As the scalar loop: of each pair the sum in the lower place, the difference in the higher.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn within_groups(groups: &mut [[f32; 16]]) {
+        for group in groups {
+            // SAFETY: the group holds the sixteen floats that are read, and then written.
+            unsafe {
+                let low = within_eight(_mm256_loadu_ps(group.as_ptr()));
+                let high = within_eight(_mm256_loadu_ps(group.as_ptr().add(8)));
+                _mm256_storeu_ps(group.as_mut_ptr(), _mm256_add_ps(low, high));
+                _mm256_storeu_ps(group.as_mut_ptr().add(8), _mm256_sub_ps(low, high));
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn within_eight(x: __m256) -> __m256 {
+        let x = step::<0b1010_1010>(x, _mm256_permute_ps::<0b10_11_00_01>(x));
+        let x = step::<0b1100_1100>(x, _mm256_permute_ps::<0b01_00_11_10>(x));
+        step::<0b1111_0000>(x, _mm256_permute2f128_ps::<1>(x, x))
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn step<const HIGHER: i32>(x: __m256, other: __m256) -> __m256 {
+        _mm256_blend_ps::<HIGHER>(_mm256_add_ps(x, other), _mm256_sub_ps(other, x))
     }
 }
 

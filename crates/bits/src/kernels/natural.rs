@@ -64,10 +64,33 @@ vectorised! {
     }
 }
 
+vectorised! {
+    /// Whether an element has the exponent 0 and a negative sign, which is a bit that is 0. Processes the elements of whole
+    /// bytes of `signs`, up to the shorter length.
+    pub fn negative_zeros / negative_zeros_scalar(exponents: &[u16], signs: &[u8]) -> bool {
+        let mut found = [0; 8];
+        for (exponents, &signs) in exponents.as_chunks::<8>().0.iter().zip(signs) {
+            for (at, (found, &exponent)) in found.iter_mut().zip(exponents).enumerate() {
+                *found |= u32::from(exponent == 0) & !(u32::from(signs) >> at);
+            }
+        }
+        found.iter().any(|found| found & 1 == 1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kernels::samples::same;
+
+    #[test]
+    fn a_negative_zero_is_found() {
+        let exponents = [0, 5, 0, 7, 1, 1, 1, 1, 9, 0];
+        assert!(!negative_zeros(&exponents, &[0b0000_0101, 0]));
+        assert!(negative_zeros(&exponents, &[0b1111_1011, 0]));
+        // The last two do not fill a byte.
+        assert!(!negative_zeros(&exponents, &[0xff, 0]));
+    }
 
     #[test]
     fn powers_by_hand() {

@@ -70,6 +70,26 @@ vectorised! {
     }
 }
 
+vectorised! {
+    /// The sum of the values, and that of their squares, in double precision. Element i is added in lane i mod 8; then the
+    /// lanes are added from first to last.
+    pub fn moments / moments_scalar(values: &[f32]) -> [f64; 2] {
+        let (mut sums, mut squares) = ([0.0; 8], [0.0; 8]);
+        let (groups, rest) = values.as_chunks::<8>();
+        for group in groups {
+            for ((sum, square), &x) in sums.iter_mut().zip(&mut squares).zip(group) {
+                *sum += f64::from(x);
+                *square += f64::from(x) * f64::from(x);
+            }
+        }
+        for ((sum, square), &x) in sums.iter_mut().zip(&mut squares).zip(rest) {
+            *sum += f64::from(x);
+            *square += f64::from(x) * f64::from(x);
+        }
+        [sums.iter().sum(), squares.iter().sum()]
+    }
+}
+
 /// The sums of one sign, by lane.
 type Lanes = [f64; LANES];
 
@@ -81,6 +101,12 @@ pub fn sums_by_sign(values: &[f32]) -> SignSums {
     if super::level::Level::Avx512.is_used() {
         // SAFETY: the processor has the features the function is compiled for.
         let (negative, positive, count) = unsafe { avx512::sums(groups) };
+        return finish(negative, positive, count, rest);
+    }
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        // SAFETY: as above.
+        let (negative, positive, count) = unsafe { avx2::sums(groups) };
         return finish(negative, positive, count, rest);
     }
     sums_scalar(groups, rest)
@@ -150,6 +176,50 @@ mod avx512 {
     }
 }
 
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx2 {
+    use core::arch::x86_64::*;
+
+    use super::{LANES, Lanes};
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn sums(groups: &[[f32; LANES]]) -> (Lanes, Lanes, u64) {
+        let (mut negative, mut positive) = ([_mm256_setzero_pd(); 4], [_mm256_setzero_pd(); 4]);
+        let mut count = 0;
+        for group in groups {
+            let (eights, _) = group.as_chunks::<8>();
+            for (half, lanes) in eights.iter().enumerate() {
+                // SAFETY: the array holds the eight floats that are read.
+                let x = unsafe { _mm256_loadu_ps(lanes.as_ptr()) };
+                let below = _mm256_cmp_ps::<_CMP_LT_OQ>(x, _mm256_setzero_ps());
+                count += u64::from((_mm256_movemask_ps(below) as u32).count_ones());
+                add(&mut negative, half, _mm256_and_ps(below, x));
+                add(&mut positive, half, _mm256_andnot_ps(below, x));
+            }
+        }
+        (lanes(negative), lanes(positive), count)
+    }
+
+    /// Adds eight numbers to half of the sums.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn add(sums: &mut [__m256d; 4], half: usize, x: __m256) {
+        let (low, high) = (_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        sums[2 * half] = _mm256_add_pd(sums[2 * half], _mm256_cvtps_pd(low));
+        sums[2 * half + 1] = _mm256_add_pd(sums[2 * half + 1], _mm256_cvtps_pd(high));
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn lanes(sums: [__m256d; 4]) -> Lanes {
+        let mut lanes = [0.0; LANES];
+        for (four, sums) in lanes.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
+            // SAFETY: the array holds the four doubles that are written.
+            unsafe { _mm256_storeu_pd(four.as_mut_ptr(), sums) };
+        }
+        lanes
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +249,15 @@ mod tests {
         let values: alloc::vec::Vec<f32> = (1..=20).map(|x| x as f32).collect();
         assert_eq!(sum_of_squares(&values), 2870.0);
         assert!(sum_of_squares(&[f32::MAX; 100]).is_finite());
+    }
+
+    #[test]
+    fn moments_by_hand() {
+        assert_eq!(moments(&[]), [0.0; 2]);
+        // Eight lanes and a rest: 1 − 2 + 3 − … − 20, and 1 + 4 + … + 400.
+        let values: alloc::vec::Vec<f32> =
+            (1..=20).map(|x| if x % 2 == 0 { -x as f32 } else { x as f32 }).collect();
+        assert_eq!(moments(&values), [-10.0, 2870.0]);
     }
 
     #[test]

@@ -15,6 +15,14 @@ pub fn sign_residual(values: &mut [f32], negative: f32, positive: f32, bits: &mu
         unsafe { avx512::residual(groups, negative, positive, packed) };
         return sign_residual_scalar(rest, negative, positive, last);
     }
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        let (groups, rest) = values.as_chunks_mut::<8>();
+        let (packed, last) = bits.split_at_mut(groups.len());
+        // SAFETY: as above.
+        unsafe { avx2::residual(groups, negative, positive, packed) };
+        return sign_residual_scalar(rest, negative, positive, last);
+    }
     sign_residual_scalar(values, negative, positive, bits);
 }
 
@@ -69,6 +77,43 @@ mod avx512 {
     }
 }
 
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx2 {
+    use core::arch::x86_64::*;
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn residual(groups: &mut [[f32; 8]], negative: f32, positive: f32, bits: &mut [u8]) {
+        let zero = _mm256_setzero_ps();
+        let (below, above) = (_mm256_set1_ps(negative), _mm256_set1_ps(positive));
+        for (group, bits) in groups.iter_mut().zip(bits) {
+            // SAFETY: the group holds the eight floats that are read, and then written.
+            unsafe {
+                let x = _mm256_loadu_ps(group.as_ptr());
+                let mask = _mm256_cmp_ps::<_CMP_GE_OQ>(x, zero);
+                let level = _mm256_blendv_ps(below, above, mask);
+                _mm256_storeu_ps(group.as_mut_ptr(), _mm256_sub_ps(x, level));
+                *bits = _mm256_movemask_ps(mask) as u8;
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn add(bits: &[u8], negative: f32, positive: f32, groups: &mut [[f32; 8]]) {
+        let (below, above) = (_mm256_set1_ps(negative), _mm256_set1_ps(positive));
+        let lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+        for (group, &bits) in groups.iter_mut().zip(bits) {
+            let bits = _mm256_and_si256(_mm256_set1_epi32(i32::from(bits)), lanes);
+            let mask = _mm256_castsi256_ps(_mm256_cmpeq_epi32(bits, lanes));
+            let level = _mm256_blendv_ps(below, above, mask);
+            // SAFETY: the group holds the eight floats that are read, and then written.
+            unsafe {
+                let sum = _mm256_add_ps(_mm256_loadu_ps(group.as_ptr()), level);
+                _mm256_storeu_ps(group.as_mut_ptr(), sum);
+            }
+        }
+    }
+}
+
 /// Adds `positive` to the elements of `out` whose bit is 1, and `negative` to the others.
 ///
 /// # Panics
@@ -81,6 +126,14 @@ pub fn sign_add(bits: &[u8], negative: f32, positive: f32, out: &mut [f32]) {
         let (packed, last) = bits.split_at(2 * groups.len());
         // SAFETY: the processor has the features the function is compiled for.
         unsafe { avx512::add(packed, negative, positive, groups) };
+        return sign_add_scalar(last, negative, positive, rest);
+    }
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        let (groups, rest) = out.as_chunks_mut::<8>();
+        let (packed, last) = bits.split_at(groups.len());
+        // SAFETY: as above.
+        unsafe { avx2::add(packed, negative, positive, groups) };
         return sign_add_scalar(last, negative, positive, rest);
     }
     sign_add_scalar(bits, negative, positive, out);

@@ -21,6 +21,14 @@ pub fn ternary_residual(values: &mut [f32], scale: f32, digits: &mut [u8]) {
         unsafe { avx512::residual(groups, scale, bytes) };
         return ternary_residual_scalar(rest, scale, last);
     }
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        let (groups, rest) = values.as_chunks_mut::<32>();
+        let (bytes, last) = digits.as_chunks_mut::<32>();
+        // SAFETY: as above.
+        unsafe { avx2::residual(groups, scale, bytes) };
+        return ternary_residual_scalar(rest, scale, last);
+    }
     ternary_residual_scalar(values, scale, digits);
 }
 
@@ -77,6 +85,59 @@ mod avx512 {
                 _mm512_storeu_si512(digits.as_mut_ptr().cast(), d);
             }
         }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx2 {
+    use core::arch::x86_64::*;
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn residual(groups: &mut [[f32; 32]], scale: f32, digits: &mut [[u8; 32]]) {
+        let one = _mm256_set1_epi8(1);
+        for (group, digits) in groups.iter_mut().zip(digits) {
+            let (eights, _) = group.as_chunks_mut::<8>();
+            let mut signs = [_mm256_setzero_si256(); 4];
+            for (lanes, sign) in eights.iter_mut().zip(&mut signs) {
+                *sign = subtract(lanes, scale);
+            }
+            // SAFETY: the array holds the 32 bytes that are read, and then written.
+            unsafe {
+                let d = _mm256_loadu_si256(digits.as_ptr().cast());
+                let d = _mm256_add_epi8(_mm256_add_epi8(d, d), _mm256_add_epi8(d, one));
+                let d = _mm256_add_epi8(d, bytes(signs));
+                _mm256_storeu_si256(digits.as_mut_ptr().cast(), d);
+            }
+        }
+    }
+
+    /// Subtracts q·scale from eight elements; returns q of each.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn subtract(lanes: &mut [f32; 8], scale: f32) -> __m256i {
+        // SAFETY: the array holds the eight floats that are read, and then written.
+        unsafe {
+            let x = _mm256_loadu_ps(lanes.as_ptr());
+            let over = _mm256_cmp_ps::<_CMP_GT_OQ>(x, _mm256_set1_ps(scale * 0.5));
+            let under = _mm256_cmp_ps::<_CMP_LT_OQ>(x, _mm256_set1_ps(scale * -0.5));
+            // Zero is subtracted, not added, from the others, which leaves −0 what it is.
+            let sent = _mm256_or_ps(
+                _mm256_and_ps(over, _mm256_set1_ps(scale)),
+                _mm256_and_ps(under, _mm256_set1_ps(-scale)),
+            );
+            _mm256_storeu_ps(lanes.as_mut_ptr(), _mm256_sub_ps(x, sent));
+            // All bits of a lane that a comparison selects are 1: −1.
+            _mm256_sub_epi32(_mm256_castps_si256(under), _mm256_castps_si256(over))
+        }
+    }
+
+    /// 32 small numbers as bytes.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn bytes([a, b, c, d]: [__m256i; 4]) -> __m256i {
+        // Packing works on each half of a register; the fours are put in order afterwards.
+        let packed = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+        _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))
     }
 }
 

@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 
 use super::vectorised;
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+use crate::zero_run::{LONGEST, code};
 
 vectorised! {
     /// The number of bytes that coded bytes expand to.
@@ -28,6 +30,13 @@ pub(crate) fn encode_words(digits: &[u8], pending: &mut usize, out: &mut Vec<u8>
         unsafe { avx512::encode(words, pending, out) };
         return 64 * words.len();
     }
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        let words = digits.as_chunks::<64>().0;
+        // SAFETY: as above.
+        unsafe { avx2::encode(words, pending, out) };
+        return 64 * words.len();
+    }
     let _ = (digits, pending, out);
     0
 }
@@ -37,6 +46,7 @@ mod avx512 {
     use alloc::vec::Vec;
     use core::arch::x86_64::*;
 
+    use super::{encode_runs, has_long_run};
     use crate::zero_run::{LONGEST, ZEROS, code};
 
     /// Encodes a word of 64 bytes at once: the byte at the end of each run becomes the run's code, and
@@ -83,14 +93,6 @@ mod avx512 {
         }
     }
 
-    /// Whether more than [`LONGEST`] bits in a row are set.
-    fn has_long_run(zeros: u64) -> bool {
-        let two = zeros & zeros << 1;
-        let four = two & two << 2;
-        let eight = four & four << 4;
-        eight & eight << 7 != 0
-    }
-
     /// For each set bit, the length of the run of set bits that ends with it, up to 16.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     fn run_lengths(zeros: u64) -> __m512i {
@@ -108,29 +110,102 @@ mod avx512 {
         }
         lengths
     }
+}
 
-    /// Encodes a word run by run, which is fast for long runs.
-    fn encode_runs(word: &[u8; 64], zeros: u64, pending: &mut usize, out: &mut Vec<u8>) {
-        let mut at = 0;
-        while at < 64 {
-            let rest = zeros >> at;
-            let run = (rest.trailing_ones() as usize).min(64 - at);
-            *pending += run;
-            at += run;
-            while *pending > LONGEST {
-                out.push(code(LONGEST));
-                *pending -= LONGEST;
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx2 {
+    use alloc::vec::Vec;
+    use core::arch::x86_64::*;
+
+    use super::{encode_runs, has_long_run};
+    use crate::zero_run::{LONGEST, ZEROS, code};
+
+    /// Encodes a word of 64 bytes at a time. Without long runs it writes one byte for each run and each other byte, in a loop
+    /// whose only branch is its end. A run at the end of the word stays pending.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn encode(words: &[[u8; 64]], pending: &mut usize, out: &mut Vec<u8>) {
+        for word in words {
+            let zeros = zeros(word);
+            let leading = zeros.trailing_ones() as usize;
+            if has_long_run(zeros) || *pending + leading > LONGEST {
+                encode_runs(word, zeros, pending, out);
+                continue;
             }
-            if at == 64 {
-                break;
-            }
-            if *pending > 0 {
+            if leading == 0 && *pending > 0 {
                 out.push(code(*pending));
                 *pending = 0;
             }
-            let literals = ((zeros >> at).trailing_zeros() as usize).min(64 - at);
-            out.extend_from_slice(&word[at..at + literals]);
-            at += literals;
+            if zeros == 0 {
+                out.extend_from_slice(word);
+                continue;
+            }
+            let trailing = zeros.leading_ones();
+            let ends = zeros & !(zeros >> 1) & !(u64::from(trailing > 0) << 63);
+            let mut kept = !zeros | ends;
+            let count = kept.count_ones() as usize;
+            out.reserve(64);
+            // The end of what is written so far, counted from the start of the word.
+            let mut end = 0usize.wrapping_sub(*pending);
+            for place in &mut out.spare_capacity_mut()[..count] {
+                let at = kept.trailing_zeros() as usize % 64;
+                let run = (at + 1).wrapping_sub(end);
+                let coded = if zeros >> at & 1 == 1 { code(run) } else { word[at] };
+                place.write(coded);
+                end = at + 1;
+                kept &= kept.wrapping_sub(1);
+            }
+            // SAFETY: this number of bytes has been written.
+            unsafe { out.set_len(out.len() + count) };
+            *pending = trailing as usize;
         }
+    }
+
+    /// Which bytes of a word are [`ZEROS`].
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn zeros(word: &[u8; 64]) -> u64 {
+        let zero = _mm256_set1_epi8(ZEROS as i8);
+        let (halves, _) = word.as_chunks::<32>();
+        halves.iter().rev().fold(0, |zeros, half| {
+            // SAFETY: the array holds the 32 bytes that are read.
+            let bytes = unsafe { _mm256_loadu_si256(half.as_ptr().cast()) };
+            let mask = _mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, zero)) as u32;
+            zeros << 32 | u64::from(mask)
+        })
+    }
+}
+
+/// Whether more than [`LONGEST`] bits in a row are set.
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+fn has_long_run(zeros: u64) -> bool {
+    let two = zeros & zeros << 1;
+    let four = two & two << 2;
+    let eight = four & four << 4;
+    eight & eight << 7 != 0
+}
+
+/// Encodes a word run by run, which is fast for long runs.
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+fn encode_runs(word: &[u8; 64], zeros: u64, pending: &mut usize, out: &mut Vec<u8>) {
+    let mut at = 0;
+    while at < 64 {
+        let rest = zeros >> at;
+        let run = (rest.trailing_ones() as usize).min(64 - at);
+        *pending += run;
+        at += run;
+        while *pending > LONGEST {
+            out.push(code(LONGEST));
+            *pending -= LONGEST;
+        }
+        if at == 64 {
+            break;
+        }
+        if *pending > 0 {
+            out.push(code(*pending));
+            *pending = 0;
+        }
+        let literals = ((zeros >> at).trailing_zeros() as usize).min(64 - at);
+        out.extend_from_slice(&word[at..at + literals]);
+        at += literals;
     }
 }

@@ -1,6 +1,6 @@
 //! Mean and standard deviation of a tensor that is read block by block.
 
-const LANES: usize = 8;
+use gradwire_bits::kernels;
 
 /// Sums of values and of squares, in f64 and in an order that does not depend on the processor.
 #[derive(Debug, Clone, Copy, Default)]
@@ -13,23 +13,10 @@ pub struct Moments {
 impl Moments {
     /// Adds a block of values.
     pub fn add(&mut self, block: &[f32]) {
-        let (mut sums, mut squares) = ([0.0; LANES], [0.0; LANES]);
-        let (rows, tail) = block.as_chunks::<LANES>();
-        for row in rows {
-            for lane in 0..LANES {
-                let x = f64::from(row[lane]);
-                sums[lane] += x;
-                squares[lane] += x * x;
-            }
-        }
-        for (lane, &x) in tail.iter().enumerate() {
-            let x = f64::from(x);
-            sums[lane] += x;
-            squares[lane] += x * x;
-        }
+        let [sum, squares] = kernels::moments(block);
         self.count += block.len() as u64;
-        self.sum += sums.iter().sum::<f64>();
-        self.squares += squares.iter().sum::<f64>();
+        self.sum += sum;
+        self.squares += squares;
     }
 
     /// The mean; 0 without values.

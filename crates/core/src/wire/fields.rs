@@ -3,22 +3,17 @@
 use gradwire_bits::DecodeError;
 pub(crate) use gradwire_bits::expect_len;
 
-use crate::BLOCK;
-
 /// Appends one number.
 pub(crate) fn put_f32(value: f32, message: &mut Vec<u8>) {
     message.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Appends numbers.
+/// Appends numbers: a copy of their memory where the processor is little-endian.
 pub(crate) fn put_f32s(values: &[f32], message: &mut Vec<u8>) {
-    // Block by block, so that the cleared memory is still in the cache.
-    for values in values.chunks(BLOCK) {
-        let start = message.len();
-        message.resize(start + 4 * values.len(), 0);
-        for (bytes, value) in message[start..].as_chunks_mut::<4>().0.iter_mut().zip(values) {
-            *bytes = value.to_le_bytes();
-        }
+    if cfg!(target_endian = "little") {
+        message.extend_from_slice(bytemuck::cast_slice(values));
+    } else {
+        values.iter().for_each(|&value| put_f32(value, message));
     }
 }
 
@@ -29,13 +24,6 @@ pub(crate) fn read_f32s(bytes: &[u8], values: &mut [f32]) {
     }
 }
 
-/// Adds `weight` times the numbers; `bytes` holds exactly four for each.
-pub(crate) fn add_f32s(bytes: &[u8], weight: f32, out: &mut [f32]) {
-    for (out, bytes) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
-        *out += weight * f32::from_le_bytes(*bytes);
-    }
-}
-
 /// Adds `weight` times the numbers at increasing positions; `bytes` holds exactly four for each.
 pub(crate) fn add_f32s_at(positions: &[u32], bytes: &[u8], weight: f32, out: &mut [f32]) {
     for (&position, value) in positions.iter().zip(bytes.as_chunks::<4>().0) {
@@ -43,12 +31,12 @@ pub(crate) fn add_f32s_at(positions: &[u32], bytes: &[u8], weight: f32, out: &mu
     }
 }
 
-/// Appends 16-bit patterns, at most a block of them.
+/// Appends 16-bit patterns: a copy of their memory where the processor is little-endian.
 pub(crate) fn put_u16s(values: &[u16], message: &mut Vec<u8>) {
-    let start = message.len();
-    message.resize(start + 2 * values.len(), 0);
-    for (bytes, value) in message[start..].as_chunks_mut::<2>().0.iter_mut().zip(values) {
-        *bytes = value.to_le_bytes();
+    if cfg!(target_endian = "little") {
+        message.extend_from_slice(bytemuck::cast_slice(values));
+    } else {
+        values.iter().for_each(|value| message.extend_from_slice(&value.to_le_bytes()));
     }
 }
 

@@ -225,6 +225,7 @@ impl Alphabet {
         let mut words = [0; CHUNK];
         for symbols in symbols.chunks(CHUNK) {
             match self.width() {
+                1 => fixed::pack_bits(symbols, message),
                 8 => message.extend(symbols.iter().map(|&symbol| symbol as u8)),
                 16 => fields::put_u16s(symbols, message),
                 width => {
@@ -251,6 +252,7 @@ impl Alphabet {
         let chunks = bytes.chunks(fixed::len(CHUNK, width));
         for (symbols, bytes) in symbols.chunks_mut(CHUNK).zip(chunks) {
             match width {
+                1 => fixed::unpack_bits(bytes, symbols)?,
                 8 => symbols.iter_mut().zip(bytes).for_each(|(s, &byte)| *s = u16::from(byte)),
                 16 => fields::read_u16s(bytes, symbols),
                 width => {

@@ -64,6 +64,39 @@ pub const KERNELS: &[(&str, Case)] = &[
         numbers_add(&input.symbols(), &numbers, &mut out);
         output.computed(&out);
     }),
+    ("few_numbers_add", |input, output| {
+        let numbers = core::array::from_fn(|at| input.y * at as f32);
+        let mut out = input.more();
+        few_numbers_add(&input.symbols(), &numbers, &mut out);
+        output.computed(&out);
+    }),
+    ("pack_bits", |input, output| {
+        let symbols = input.elements(input.len, |at| (input.word(at) & 1) as u16);
+        let mut bits = input.elements(input.len.div_ceil(8), |_| 0);
+        pack_bits(&symbols, &mut bits);
+        output.bits(bits.iter().copied());
+    }),
+    ("unpack_bits", |input, output| {
+        let bits = input.elements(input.len.div_ceil(8), |at| input.word(at) as u8);
+        let mut symbols = input.zeros();
+        unpack_bits(&bits, &mut symbols);
+        output.bits(symbols.iter().copied());
+    }),
+    ("moments", |input, output| moments(&input.floats()).into_iter().for_each(|x| output.wide(x))),
+    ("negative_zeros", |input, output| {
+        let exponents = input.elements(input.len, |at| (input.word(at) % 7) as u16);
+        let bytes = input.len.div_ceil(8);
+        // Zeros are positive, except that one byte is any.
+        for any in [usize::MAX, 0, bytes / 2] {
+            let signs = input.elements(bytes, |byte| {
+                (0..8).fold(0, |bits, bit| {
+                    let at = 8 * byte + bit;
+                    bits | u8::from(byte == any || input.word(at) % 7 == 0) << bit
+                }) & if byte == any { input.word(byte) as u8 } else { 0xff }
+            });
+            output.bits([u32::from(negative_zeros(&exponents, &signs))]);
+        }
+    }),
     ("compact_beyond", |input, output| {
         for side in [Side::Both, Side::Above, Side::Below] {
             let (mut values, mut positions, mut taken) = (input.floats(), Vec::new(), Vec::new());
@@ -84,6 +117,9 @@ pub const KERNELS: &[(&str, Case)] = &[
         f16_to_f32(&input.symbols(), &mut out);
         output.moved(&out);
     }),
+    ("bf16_add", |input, output| adds(bf16_add, input, output)),
+    ("f16_add", |input, output| adds(f16_add, input, output)),
+    ("f32_add", |input, output| adds(f32_add, input, output)),
     ("f32_to_bf16", |input, output| {
         let mut out = input.zeros();
         f32_to_bf16(&input.floats(), &mut out);
@@ -304,4 +340,12 @@ pub const KERNELS: &[(&str, Case)] = &[
 
 fn bins(input: &Input) -> Bins {
     Bins { least: f64::from(input.x), width: f64::from(input.y), top: 63 }
+}
+
+/// A kernel that adds the numbers of little-endian bytes.
+fn adds(add: fn(&[u8], f32, &mut [f32]), input: &Input, output: &mut Output) {
+    let bytes = input.elements(4 * input.len, |at| (input.word(at / 4) >> (at % 4 * 8)) as u8);
+    let mut out = input.more();
+    add(&bytes, input.x, &mut out);
+    output.computed(&out);
 }

@@ -26,7 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 const FP16: Half =
-    Half { narrow: kernels::f32_to_f16, widen: kernels::f16_to_f32, element: Element::F16 };
+    Half { narrow: kernels::f32_to_f16, add: kernels::f16_add, element: Element::F16 };
 
 #[cfg(test)]
 mod tests {

@@ -1,60 +1,55 @@
 //! The compressor behind `fp16` and `bf16`: a dense message of 16-bit patterns.
 
-use gradwire_bits::{DecodeError, kernels, try_resize};
+use gradwire_bits::DecodeError;
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Aggregation, BLOCK, Compressor, DecodeArgs, Element, EncodeArgs, Sent};
+use crate::{Aggregation, Compressor, DecodeArgs, Element, EncodeArgs, Sent};
+
+/// Elements that are converted at once: few, so that the first-level cache has room for the block and its message.
+const PART: usize = 1024;
 
 /// Rounding to one 16-bit format, given as conversions of whole blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Half {
     /// Rounds to nearest even and saturates.
     pub(super) narrow: fn(&[f32], &mut [u16]),
-    /// The exact conversion back.
-    pub(super) widen: fn(&[u16], &mut [f32]),
+    /// Adds the numbers of little-endian patterns, times a weight.
+    pub(super) add: fn(&[u8], f32, &mut [f32]),
     /// The element type of messages.
     pub(super) element: Element,
 }
 
 impl Compressor for Half {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
-        let EncodeArgs { source, workspace, message, .. } = args;
-        let mut patterns = [0; BLOCK];
-        if !source.keeps_residual() {
-            source.peek_blocks(|_, block| {
-                let patterns = &mut patterns[..block.len()];
-                (self.narrow)(block, patterns);
+        let EncodeArgs { source, message, .. } = args;
+        let mut patterns = [0; PART];
+        let mut put = |block: &[f32], message: &mut Vec<u8>| {
+            for part in block.chunks(PART) {
+                let patterns = &mut patterns[..part.len()];
+                (self.narrow)(part, patterns);
                 fields::put_u16s(patterns, message);
-            });
+            }
+        };
+        if !source.keeps_residual() {
+            source.peek_blocks(|_, block| put(block, message));
             return Sent::All;
         }
-        workspace.block.resize(BLOCK, 0.0);
         source.take_blocks(|_, block| {
-            let patterns = &mut patterns[..block.len()];
-            (self.narrow)(block, patterns);
-            fields::put_u16s(patterns, message);
-            let decoded = &mut workspace.block[..block.len()];
-            (self.widen)(patterns, decoded);
-            kernels::add_scaled(block, decoded, -1.0);
+            let start = message.len();
+            put(block, message);
+            (self.add)(&message[start..], -1.0, block);
         });
         Sent::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { message, weight, workspace, out, .. } = args;
+        let DecodeArgs { message, weight, out, .. } = args;
         fields::expect_len(message, out.len().saturating_mul(2))?;
-        try_resize(&mut workspace.block, BLOCK, 0.0)?;
-        let mut patterns = [0; BLOCK];
-        for (out, bytes) in out.chunks_mut(BLOCK).zip(message.chunks(2 * BLOCK)) {
-            let (patterns, values) =
-                (&mut patterns[..out.len()], &mut workspace.block[..out.len()]);
-            fields::read_u16s(bytes, patterns);
-            (self.widen)(patterns, values);
-            kernels::add_scaled(out, values, weight);
-        }
+        (self.add)(message, weight, out);
         Ok(())
     }
+
     fn one_pass(&self) -> bool {
         true
     }

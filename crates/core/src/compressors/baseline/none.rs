@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use gradwire_bits::DecodeError;
+use gradwire_bits::{DecodeError, kernels};
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::fields;
@@ -46,7 +46,7 @@ impl Compressor for Uncompressed {
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, out, .. } = args;
         fields::expect_len(message, self.max_len(out.len()))?;
-        fields::add_f32s(message, weight, out);
+        kernels::f32_add(message, weight, out);
         Ok(())
     }
 

@@ -333,7 +333,7 @@ impl Compressor for Atomo {
             (ATOMS, Some(sides)) => (sides, varint::read(&mut message)?),
             (PLAIN, _) => {
                 fields::expect_len(message, 4 * elements)?;
-                fields::add_f32s(message, weight, out);
+                kernels::f32_add(message, weight, out);
                 return Ok(());
             }
             _ => return Err(DecodeError::Corrupt("the tensor has no such atoms")),

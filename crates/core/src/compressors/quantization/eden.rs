@@ -100,7 +100,15 @@ impl Quantizer {
         let symbols = &mut symbols[first..];
         let limits = &self.limits[..usize::from(self.half) - 1];
         kernels::limits_reached(values, inverse, limits, self.half, symbols);
-        kernels::numbers_add(symbols, &self.numbers, decoded);
+        self.add(symbols, decoded);
+    }
+
+    /// Adds the numbers of levels to `decoded`.
+    fn add(&self, symbols: &[u16], decoded: &mut [f32]) {
+        match self.numbers.first_chunk() {
+            Some(few) if self.half <= 4 => kernels::few_numbers_add(symbols, few, decoded),
+            _ => kernels::numbers_add(symbols, &self.numbers, decoded),
+        }
     }
 }
 
@@ -243,7 +251,7 @@ impl Eden {
                 if let Some(quantizer) = &quantizers[at] {
                     let symbols = &symbols[at][next[at]..][..count];
                     let decoded = &mut decoded[first..first + count];
-                    kernels::numbers_add(symbols, &quantizer.numbers, decoded);
+                    quantizer.add(symbols, decoded);
                     next[at] += count;
                 }
                 first += count;

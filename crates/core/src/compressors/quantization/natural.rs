@@ -151,22 +151,16 @@ impl DeviceForm for Natural {
 /// Checks that padding bits are zero, and that zeros are positive.
 fn check_signs(signs: &[u8], exponents: &[u16]) -> Result<(), DecodeError> {
     let (eights, rest) = exponents.as_chunks::<8>();
-    let negative_zeros = |exponents: &[u16], signs: u8| {
-        let zeros = exponents.iter().enumerate();
-        zeros.fold(0, |zeros, (at, &exponent)| zeros | u8::from(exponent == 0) << at) & !signs
-    };
-    let mut wrong = 0;
-    for (exponents, &signs) in eights.iter().zip(signs) {
-        wrong |= negative_zeros(exponents, signs);
-    }
+    let mut wrong = kernels::negative_zeros(exponents, signs);
     if !rest.is_empty() {
         let last = signs[eights.len()];
-        wrong |= negative_zeros(rest, last);
+        let negative = |(at, &exponent): (usize, &u16)| exponent == 0 && last >> at & 1 == 0;
+        wrong |= rest.iter().enumerate().any(negative);
         if last >> rest.len() != 0 {
             return Err(DecodeError::Corrupt("a padding bit is set"));
         }
     }
-    if wrong == 0 { Ok(()) } else { Err(DecodeError::Corrupt("a zero is negative")) }
+    if wrong { Err(DecodeError::Corrupt("a zero is negative")) } else { Ok(()) }
 }
 
 #[cfg(test)]

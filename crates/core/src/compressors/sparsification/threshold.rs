@@ -15,7 +15,7 @@
 
 use std::ops::Bound::Included;
 
-use gradwire_bits::DecodeError;
+use gradwire_bits::{DecodeError, kernels};
 
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::parameters::real;
@@ -60,7 +60,7 @@ impl Compressor for Threshold {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         if let Some((&DENSE, all)) = message.split_first() {
             fields::expect_len(all, 4 * out.len())?;
-            fields::add_f32s(all, weight, out);
+            kernels::f32_add(all, weight, out);
             return Ok(());
         }
         let values = read(message, out.len(), workspace)?;
