@@ -32,11 +32,13 @@ pub(crate) fn asan() -> Command {
     command
 }
 
-/// Every kernel under Miri, on a few inputs. Miri has no intrinsics of AVX-512, so they run as scalar twins and as
-/// compiled for AVX2.
+/// Every kernel under Miri, on a few inputs. Miri has no intrinsics of AVX-512 and F16C, so kernels run as scalar twins and
+/// as compiled for AVX2.
 pub(crate) fn miri() -> Command {
     let mut command = cargo();
     command.args(["miri", "test", "-p", "gradwire-bits", "--lib", "--", "kernels::testing"]);
-    command.env("RUSTFLAGS", "-Ctarget-feature=+avx2").env("MIRIFLAGS", "-Zmiri-strict-provenance");
+    command
+        .env("RUSTFLAGS", "-Ctarget-feature=+avx2,+popcnt")
+        .env("MIRIFLAGS", "-Zmiri-strict-provenance");
     command
 }

@@ -145,7 +145,7 @@ mod avx2 {
 
     /// # Safety
     /// `values` and `gradient` have the same length.
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,popcnt")]
     pub(super) unsafe fn reaching(
         values: &[f32],
         gradient: &[f32],

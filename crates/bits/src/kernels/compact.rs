@@ -128,7 +128,7 @@ mod avx2 {
     use alloc::vec::Vec;
     use core::arch::x86_64::*;
 
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,popcnt")]
     pub(super) fn compact(
         groups: &mut [[f32; 32]],
         side: Side,
@@ -163,8 +163,9 @@ mod avx2 {
                 let mask = _mm256_movemask_ps(beyond) as u8;
                 let places = _mm256_add_epi32(lanes, _mm256_set1_epi32(at as i32));
                 let count = mask.count_ones() as usize;
-                // SAFETY: both vectors have capacity for these eights' elements, where whole registers are stored; the
-                // lengths grow by the number of selected lanes. The array holds the eight floats that are written.
+                // SAFETY: both vectors have capacity for 32 more elements, and each of the four stores of eight begins at
+                // most eight after the one before. The lengths grow by the number of selected lanes. The array holds the
+                // eight floats that are written.
                 unsafe {
                     let x = _mm256_loadu_si256(eight.as_ptr().cast());
                     let end = positions.as_mut_ptr().add(positions.len());

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-/// For each mask the numbers of its bits that are 1, in increasing order, a byte each. What follows does not count.
+/// For each mask the numbers of its bits that are 1, in increasing order, a byte each. The other bytes are 0 and unused.
 const LANES: [u64; 256] = {
     let mut lanes = [0; 256];
     let mut mask = 0;
@@ -20,7 +20,7 @@ const LANES: [u64; 256] = {
     lanes
 };
 
-/// The lanes of `x` whose bit in `mask` is 1, in order, and then others.
+/// The lanes of `x` whose bit in `mask` is 1, in order, and then lane 0 repeated.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn compress(x: __m256i, mask: u8) -> __m256i {

@@ -5,14 +5,16 @@
 
 use super::vectorised;
 
-/// What is left of two slices when the processor's instructions for binary16, if it has them, have converted groups of
-/// eight elements.
+/// Converts groups of eight elements with the processor's instructions for binary16, if it has them. Gives the elements
+/// that are left.
 macro_rules! by_instruction {
     ($instructions:ident::$name:ident($from:expr, $to:expr $(, $more:expr)?)) => {{
         let len = $from.len().min($to.len());
         let (from, to) = (&$from[..len], &mut $to[..len]);
         #[cfg(all(target_arch = "x86_64", feature = "std"))]
-        let done = if super::level::Level::Avx2.is_used() {
+        let done = if super::level::Level::Avx2.is_used()
+            && std::is_x86_feature_detected!("f16c")
+        {
             let ((from, _), (to, _)) = (from.as_chunks(), to.as_chunks_mut());
             // SAFETY: the processor has the instructions.
             unsafe { $instructions::$name(from, to $(, $more)?) };

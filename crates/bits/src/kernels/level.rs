@@ -6,7 +6,7 @@
 pub enum Level {
     /// What every processor has: the scalar twins.
     Baseline,
-    /// AVX2, and F16C, which came before it.
+    /// AVX2, and POPCNT, which came before it.
     Avx2,
     /// The AVX-512 subsets F, BW, DQ and VL (from Skylake-X and Zen 4 on).
     Avx512,
@@ -25,7 +25,7 @@ impl Level {
         match self {
             Level::Baseline => true,
             Level::Avx2 => {
-                std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("f16c")
+                std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("popcnt")
             }
             Level::Avx512 => {
                 std::is_x86_feature_detected!("avx512f")

@@ -3,7 +3,7 @@
 //! Each is a safe function. On x86-64, with the feature `std`, it chooses the processor's widest
 //! instruction set at run time. Its scalar twin is the plain loop it is compiled from. Kernels that
 //! decode are elementwise and multiply before they add, without fusing, so that every processor
-//! computes the same bits. Kernels that sum use sixteen lanes on every processor.
+//! computes the same bits. Kernels that sum use the same number of lanes on every processor.
 //!
 //! Only this module of the crate has `unsafe` code: calls of functions compiled for instruction sets
 //! that were detected, and writes into reserved capacity.
@@ -42,6 +42,7 @@ mod zero_run;
 #[cfg(all(any(test, feature = "testing"), target_arch = "x86_64", feature = "std"))]
 pub mod testing;
 
+// A test reads the names of the kernels from these lines, each of which has to be whole.
 pub use axpy::{accumulate, accumulate_to, add_scaled};
 pub use bins::{Near, bin_maxima, reaching};
 pub use codebook::{Codebook, few_numbers_add, nearest_residual, numbers_add};

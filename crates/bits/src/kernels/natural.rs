@@ -65,8 +65,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Whether an element has the exponent 0 and a negative sign, which is a bit that is 0. Processes the elements of whole
-    /// bytes of `signs`, up to the shorter length.
+    /// Whether an element has the exponent 0 and a negative sign, which is a bit that is 0. Looks at whole groups of eight
+    /// elements only, up to the shorter length; the caller checks a shorter last group.
     pub fn negative_zeros / negative_zeros_scalar(exponents: &[u16], signs: &[u8]) -> bool {
         let mut found = [0; 8];
         for (exponents, &signs) in exponents.as_chunks::<8>().0.iter().zip(signs) {

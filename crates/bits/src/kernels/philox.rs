@@ -1,7 +1,7 @@
 //! Philox4x32-10, a counter-based generator of random words.
 //!
 //! Ten rounds of two 32-bit multiplications turn a 128-bit counter under a 64-bit key into four
-//! words. Blocks are independent of one another, so sixteen are computed at a time.
+//! words. Blocks are independent of one another, so eight or sixteen are computed at a time.
 //!
 //! Reference: Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
@@ -18,17 +18,17 @@ const LANES: usize = 16;
 /// truncated. The first word of the counter is incremented and carries into the second.
 pub fn philox4x32(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
+    if out.len() >= 4 * LANES {
+        let fill = if super::level::Level::Avx512.is_used() {
+            avx512::fill
+        } else if super::level::Level::Avx2.is_used() {
+            avx2::fill
+        } else {
+            return groups_of_blocks(key, counter, out);
+        };
         let (groups, rest) = out.as_chunks_mut::<{ 4 * LANES }>();
         // SAFETY: the processor has the features the function is compiled for.
-        unsafe { avx512::fill(key, counter, groups) };
-        return philox4x32_scalar(key, advance(counter, groups.len()), rest);
-    }
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx2.is_used() {
-        let (groups, rest) = out.as_chunks_mut::<{ 4 * LANES }>();
-        // SAFETY: as above.
-        unsafe { avx2::fill(key, counter, groups) };
+        unsafe { fill(key, counter, groups) };
         return groups_of_blocks(key, advance(counter, groups.len()), rest);
     }
     groups_of_blocks(key, counter, out);
@@ -131,7 +131,7 @@ mod avx2 {
     use super::{LANES, MULTIPLIERS, ROUNDS, WEYL};
 
     /// The same word of four blocks, each in the lower half of 64 bits. The upper halves do not matter: multiplications
-    /// ignore them.
+    /// and `put` ignore them.
     type Words = __m256i;
 
     #[target_feature(enable = "avx2")]

@@ -182,7 +182,7 @@ mod avx2 {
 
     use super::{LANES, Lanes};
 
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,popcnt")]
     pub(super) fn sums(groups: &[[f32; LANES]]) -> (Lanes, Lanes, u64) {
         let (mut negative, mut positive) = ([_mm256_setzero_pd(); 4], [_mm256_setzero_pd(); 4]);
         let mut count = 0;
@@ -201,7 +201,7 @@ mod avx2 {
     }
 
     /// Adds eight numbers to half of the sums.
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,popcnt")]
     #[inline]
     fn add(sums: &mut [__m256d; 4], half: usize, x: __m256) {
         let (low, high) = (_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
@@ -209,7 +209,7 @@ mod avx2 {
         sums[2 * half + 1] = _mm256_add_pd(sums[2 * half + 1], _mm256_cvtps_pd(high));
     }
 
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,popcnt")]
     fn lanes(sums: [__m256d; 4]) -> Lanes {
         let mut lanes = [0.0; LANES];
         for (four, sums) in lanes.as_chunks_mut::<4>().0.iter_mut().zip(sums) {

@@ -36,7 +36,7 @@ pub fn unpack_bits(bits: &[u8], symbols: &mut [u16]) {
     if super::level::Level::Avx2.is_used() {
         let (groups, rest) = symbols.as_chunks_mut();
         let (packed, last) = bits.split_at(2 * groups.len());
-        // SAFETY: as above.
+        // SAFETY: the processor has the features the function is compiled for.
         unsafe { avx2::unpack(packed.as_chunks().0, groups) };
         return unpack_bits_scalar(last, rest);
     }

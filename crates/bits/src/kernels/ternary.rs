@@ -120,7 +120,7 @@ mod avx2 {
             let x = _mm256_loadu_ps(lanes.as_ptr());
             let over = _mm256_cmp_ps::<_CMP_GT_OQ>(x, _mm256_set1_ps(scale * 0.5));
             let under = _mm256_cmp_ps::<_CMP_LT_OQ>(x, _mm256_set1_ps(scale * -0.5));
-            // Zero is subtracted, not added, from the others, which leaves −0 what it is.
+            // Zero is subtracted from the others, not added to them, which leaves −0 what it is. A signalling NaN becomes quiet.
             let sent = _mm256_or_ps(
                 _mm256_and_ps(over, _mm256_set1_ps(scale)),
                 _mm256_and_ps(under, _mm256_set1_ps(-scale)),

@@ -206,10 +206,15 @@ pub const KERNELS: &[(&str, Case)] = &[
         output.bits(exponents.iter().copied());
     }),
     ("philox4x32", |input, output| {
-        let mut out = input.zeros();
-        let counter = core::array::from_fn(|at| input.word(at));
-        philox4x32([input.x.to_bits(), input.y.to_bits()], counter, &mut out);
-        output.bits(out.iter().copied());
+        let [first, second] = [input.word(2), input.word(3)];
+        // Any counter, and those that carry into the second word and past it.
+        let carry = u32::MAX - 3;
+        for start in [[input.word(0), input.word(1)], [carry, first], [carry, u32::MAX]] {
+            let mut out = input.zeros();
+            let counter = [start[0], start[1], first, second];
+            philox4x32([input.x.to_bits(), input.y.to_bits()], counter, &mut out);
+            output.bits(out.iter().copied());
+        }
     }),
     ("product", |input, output| {
         let (rows, rank) = (input.len % 10, input.len % 4);

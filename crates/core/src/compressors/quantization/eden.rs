@@ -105,9 +105,11 @@ impl Quantizer {
 
     /// Adds the numbers of levels to `decoded`.
     fn add(&self, symbols: &[u16], decoded: &mut [f32]) {
-        match self.numbers.first_chunk() {
-            Some(few) if self.half <= 4 => kernels::few_numbers_add(symbols, few, decoded),
-            _ => kernels::numbers_add(symbols, &self.numbers, decoded),
+        if self.half <= 4 {
+            let few = self.numbers.first_chunk().expect("there are 256 numbers");
+            kernels::few_numbers_add(symbols, few, decoded);
+        } else {
+            kernels::numbers_add(symbols, &self.numbers, decoded);
         }
     }
 }
