@@ -67,7 +67,7 @@ const OUTER: Family = Family {
 };
 
 /// The settings that are compared; `none` sent as gradients is the baseline.
-pub(super) static FAMILIES: [Family; 11] = [
+pub(super) static FAMILIES: [Family; 12] = [
     Family {
         every_seed: &["none", "terngrad", "eden", "3lc", "eden:bits=2,code=huffman"],
         first_seed: &[
@@ -81,6 +81,7 @@ pub(super) static FAMILIES: [Family; 11] = [
             "int4:hadamard=on,ef=off",
             "topk:ratio=0.1",
             "topk:ratio=0.1,ef=ef21",
+            "topk:ratio=0.1,ef=ef21,momentum=0.9",
             "powersgd",
             "onebit",
             "qsgd:s=7",
@@ -175,11 +176,22 @@ pub(super) static FAMILIES: [Family; 11] = [
             "chunk-topk:beta=0.95,every=10",
             "chunk-topk:beta=0.95,every=25",
             "chunk-topk:k=512,beta=0.95,every=25",
+            "chunk-topk:mean=senders,beta=0.95,every=25",
+            "chunk-topk:beta=0.95,every=100",
+            "thc:every=10",
+            "int4:hadamard=on,ef=off,every=10",
+            "acp-sgd:every=10",
             "3lc:every=10",
             "3lc:every=50",
             "sbc:every=10",
             "sbc:p=0.1,every=10",
         ],
+        ..OUTER
+    },
+    Family {
+        name: "local steps, outer Adam (0.001)",
+        outer: Some(("adam", 0.001)),
+        first_seed: &["none:every=10"],
         ..OUTER
     },
     Family {

@@ -1,4 +1,4 @@
-//! A setting of the front in other set-ups: with Muon, with a part of the text for each rank, and with more ranks.
+//! A setting of the front in other set-ups: over more steps, with Muon, with a part of the text for each rank, and with more ranks.
 //!
 //! Each set-up has a run of `none` of its own, with which its others are compared. With more ranks the batch of all ranks
 //! together stays what it is with two, so that the learning rate that was found for `none` fits.
@@ -17,7 +17,7 @@ use crate::table::Table;
 /// The study of a transformer's set-ups.
 pub(crate) const SET_UPS: Study = Study {
     id: "transformer-setups",
-    summary: "loss against bytes of the small GPT with Muon, with a part of the text for each rank, and with four and eight ranks",
+    summary: "loss against bytes of the small GPT over more steps, with Muon, with a part of the text for each rank, and with more ranks",
     fixed: &[
         "workers",
         "batch",
@@ -41,7 +41,7 @@ pub(crate) const SET_UPS: Study = Study {
             e.steps = 2000;
             e.evaluations = 4;
             e.learning_rate = known(RATE);
-            e.seeds = (0..MUON_SEEDS as u64).collect();
+            e.seeds = (0..SEEDS as u64).collect();
             e.compressors = each_once(SETUPS.iter().flat_map(SetUp::specs));
         })
     }),
@@ -72,17 +72,26 @@ impl Settings {
     }
 }
 
-/// Seeds of Muon, which moves the front most.
-const MUON_SEEDS: usize = 3;
+/// Seeds of the set-ups that move the front most.
+const SEEDS: usize = 3;
 
 /// The set-ups; `none` sent as gradients is the first setting of each.
-static SETUPS: [SetUp; 4] = [
+static SETUPS: [SetUp; 5] = [
+    SetUp {
+        name: "2 ranks, 2.5 times as many steps",
+        change: |e| e.steps = e.steps * 5 / 2,
+        settings: &[
+            Settings::of("gradients", &["none"], SEEDS),
+            Settings::of(OUTER, &["eden:every=100"], SEEDS),
+            Settings::of(OUTER, &["eden:every=50"], 1),
+        ],
+    },
     SetUp {
         name: "2 ranks, Muon in place of AdamW",
         change: |e| e.optimizer = known("muon:beta2=0.99"),
         settings: &[
-            Settings::of("gradients", &["none"], MUON_SEEDS),
-            Settings::of(OUTER, &["eden:every=50"], MUON_SEEDS),
+            Settings::of("gradients", &["none"], SEEDS),
+            Settings::of(OUTER, &["eden:every=50"], SEEDS),
             Settings::of(OUTER, &["eden:bits=0.5,every=50"], 1),
         ],
     },
@@ -168,8 +177,9 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     let table = Setting::columns(names, |(_, setting)| setting).table();
     let run = first.runs[0];
     let text = format!(
-        "{} with {} parameters on {}, {} steps, {WINDOWS} windows a step of all ranks together; AdamW and learning rates as in \
-         [transformer-frontier](../transformer-frontier). The learning rate of Muon was not searched. With half of the text \
+        "{} with {} parameters on {}, {} steps where nothing else is said, {WINDOWS} windows a step of all ranks together; AdamW and \
+         learning rates as in [transformer-frontier](../transformer-frontier), where they were searched for 2000 steps; that of Muon was not \
+         searched. With half of the text \
          each, the text is cut into consecutive parts: ranks read different plays.\n\n\
          Loss: mean cross-entropy of a token of the test text after the last step. Against none: the difference from the \
          run of `none` in the same set-up with the same seed. Bytes: what a worker sent in the run, counted at the \
@@ -177,7 +187,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
         run.model,
         run.parameters,
         run.data,
-        run.steps,
+        results.experiment.steps,
         table.markdown(),
     );
     Ok(page(results, &text, &Vec::new(), vec![table.terminal()]))
