@@ -189,8 +189,8 @@ pub(super) static FAMILIES: [Family; 12] = [
         ..OUTER
     },
     Family {
-        name: "local steps, outer Adam (0.001)",
-        outer: Some(("adam", 0.001)),
+        name: "local steps, outer Adam (0.003)",
+        outer: Some(("adam", 0.003)),
         first_seed: &["none:every=10"],
         ..OUTER
     },
