@@ -9,20 +9,15 @@ use crate::mpi;
 use crate::python::{self, Environment, Package};
 use crate::report::Report;
 
-/// A step that is a command of cargo: its name and the arguments.
-type Step = (&'static str, &'static str);
-
-/// The steps that come first.
-const FIRST: [Step; 2] = [("format", "fmt --all --check"), ("build", "test --workspace --no-run")];
-/// The tests.
-const TESTS: [Step; 2] = [
-    ("tests", "test --workspace --no-fail-fast -- --skip under_mpirun::"),
+/// The steps that come first, and the tests: the name of each, and the arguments of cargo.
+const FIRST: [(&str, &str); 2] =
+    [("format", "fmt --all --check"), ("build", "test --workspace --no-run")];
+const TESTS: [(&str, &str); 2] = [
+    ("tests", "test --workspace --no-fail-fast"),
     ("codes without the standard library", "test -p gradwire-bits --no-default-features --lib"),
 ];
-/// The steps beside the tests. The first is left out where there is no MPI.
-const MPI_JOBS: Step =
-    ("MPI jobs", "test --workspace --no-fail-fast --test mpi --test mpirun -- under_mpirun::");
-const LINTS: Step = ("lints", "clippy --workspace --all-targets -- -D warnings");
+/// The step beside the tests.
+const LINTS: &str = "clippy --workspace --all-targets -- -D warnings";
 
 /// Runs every step, even after one has failed, and prints a summary.
 pub(crate) fn run() -> ExitCode {
@@ -35,10 +30,7 @@ pub(crate) fn run() -> ExitCode {
     let package = python::build(environment, &mut report);
     let (running, are_running) = mpsc::channel();
     let beside = thread::scope(|scope| {
-        let beside = [
-            scope.spawn(move || mpi_jobs(mpi)),
-            scope.spawn(move || lints_and_python(&are_running, package, mpi)),
-        ];
+        let beside = scope.spawn(move || beside_tests(&are_running, package, mpi));
         for (name, step) in TESTS {
             report.step(name, |counts| {
                 cargo(&arguments(step, mpi), |line| {
@@ -48,41 +40,23 @@ pub(crate) fn run() -> ExitCode {
             });
         }
         drop(running);
-        beside.map(|steps| steps.join().expect("no step panics"))
+        beside.join().expect("no step panics")
     });
-    beside.into_iter().for_each(|steps| report.add(steps));
+    report.add(beside);
     sum_up(&report)
 }
 
-/// The tests whose ranks are processes of an MPI job.
-fn mpi_jobs(mpi: bool) -> Report {
-    let mut report = Report::default();
-    if mpi {
-        beside(MPI_JOBS, mpi, &mut report);
-        // Under another name the tests would be left out here, and run one by one among the others.
-        if report.counts.passed == 0 {
-            report.broken.push("no test is called under_mpirun");
-        }
-    }
-    report
-}
-
-/// The lints, then the tests of the Python package.
-fn lints_and_python(are_running: &Receiver<()>, package: Option<Package>, mpi: bool) -> Report {
+/// The steps beside the tests.
+fn beside_tests(are_running: &Receiver<()>, package: Option<Package>, mpi: bool) -> Report {
     let mut report = Report::default();
     // Cargo builds one thing at a time, and has to find the tests built before it runs them.
     let _ = are_running.recv();
-    beside(LINTS, mpi, &mut report);
+    report.step("lints", |_| {
+        let mut clippy = Command::new(env!("CARGO"));
+        reads_whole(clippy.args(arguments(LINTS, mpi).split(' ')), |_| {})
+    });
     python::test(package, true, &mut report);
     report
-}
-
-/// Runs a step of cargo whose output is printed when it has ended.
-fn beside((name, step): Step, mpi: bool, report: &mut Report) {
-    report.step(name, |counts| {
-        let mut cargo = Command::new(env!("CARGO"));
-        reads_whole(cargo.args(arguments(step, mpi).split(' ')), |line| counts.read(line))
-    });
 }
 
 /// Runs cargo, and `read`s each line that it prints; returns whether it succeeded.
@@ -149,11 +123,11 @@ mod tests {
 
     #[test]
     fn without_mpi_its_crate_is_left_out_of_the_workspace() {
-        let ([(_, format), ..], (_, lints)) = (FIRST, LINTS);
+        let [(_, format), ..] = FIRST;
         let without = "clippy --workspace --exclude gradwire-mpi --all-targets -- -D warnings";
-        assert_eq!(arguments(lints, false), without);
+        assert_eq!(arguments(LINTS, false), without);
         let with = "clippy --workspace --features gradwire-cli/mpi --all-targets -- -D warnings";
-        assert_eq!(arguments(lints, true), with);
+        assert_eq!(arguments(LINTS, true), with);
         assert_eq!(arguments(format, false), format);
     }
 }

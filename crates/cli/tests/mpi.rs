@@ -51,193 +51,179 @@ fn digest(printed: &str) -> &str {
     digest.split_whitespace().next().unwrap()
 }
 
-/// `cargo xtask test` runs the tests of this module beside the others, because ranks often wait.
-mod under_mpirun {
-    use super::*;
-
-    #[test]
-    fn processes_have_the_bits_of_threads() {
-        let Some(mpi) = mpi() else { return };
-        let bench = Bench::with_images();
-        for exchange in [
-            "all-gather",
-            "all-gather --overlap on",
-            "server:servers=1",
-            "scatter-reduce",
-            "scatter-reduce --overlap on",
-        ] {
-            let line = SETTINGS.replace("all-gather", exchange) + " --steps 12";
-            let here = bench.ok(&format!("{line} --workers 2"));
-            let processes = if exchange.starts_with("server") { 3 } else { 2 };
-            let output = job(&bench, &mpi, false, processes, &line).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{exchange}: {said}{errors}");
-            assert_eq!(digest(&said), digest(&here), "{exchange}");
-            assert_eq!(said.matches("Digest").count(), 1, "one process reports: {said}");
-        }
-    }
-
-    #[test]
-    fn more_servers_than_processes_are_refused() {
-        let Some(mpi) = mpi() else { return };
-        let bench = Bench::with_images();
-        let line = SETTINGS.replace("all-gather", "server:servers=2") + " --steps 2";
-        let output = job(&bench, &mpi, false, 2, &line).output().unwrap();
+#[test]
+fn processes_have_the_bits_of_threads() {
+    let Some(mpi) = mpi() else { return };
+    let bench = Bench::with_images();
+    for exchange in [
+        "all-gather",
+        "all-gather --overlap on",
+        "server:servers=1",
+        "scatter-reduce",
+        "scatter-reduce --overlap on",
+    ] {
+        let line = SETTINGS.replace("all-gather", exchange) + " --steps 12";
+        let here = bench.ok(&format!("{line} --workers 2"));
+        let processes = if exchange.starts_with("server") { 3 } else { 2 };
+        let output = job(&bench, &mpi, false, processes, &line).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success());
-        assert!(errors.contains("2 processes were started"), "{errors}");
+        assert!(output.status.success(), "{exchange}: {said}{errors}");
+        assert_eq!(digest(&said), digest(&here), "{exchange}");
+        assert_eq!(said.matches("Digest").count(), 1, "one process reports: {said}");
     }
+}
 
-    fn ranks_of(bench: &Bench) -> Vec<(u32, usize)> {
-        processes::ranks_of(&bench.path(""))
+#[test]
+fn more_servers_than_processes_are_refused() {
+    let Some(mpi) = mpi() else { return };
+    let bench = Bench::with_images();
+    let line = SETTINGS.replace("all-gather", "server:servers=2") + " --steps 2";
+    let output = job(&bench, &mpi, false, 2, &line).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(errors.contains("2 processes were started"), "{errors}");
+}
+
+fn ranks_of(bench: &Bench) -> Vec<(u32, usize)> {
+    processes::ranks_of(&bench.path(""))
+}
+
+#[test]
+fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
+    let Some(mpi) = mpi() else { return };
+    let bench = Bench::with_images();
+    let line = format!("{SETTINGS} --steps 220 --evaluations 110 --deadline 3");
+    let whole = bench.ok(&format!("{line} --workers 3"));
+    // Ten moments where more is asked for.
+    let step = if kills(FEW) > FEW { 1 } else { 3 };
+    let moments = (1..=10u64).step_by(step);
+    for moment in moments {
+        let state = format!("{moment}.state");
+        // Gradients that leave early are the same bits.
+        let overlap = if moment % 2 == 0 { "--overlap on" } else { "" };
+        let saving = format!("{line} {overlap} --save {state} --save-every 7 --keep 2");
+        let mut child = job(&bench, &mpi, true, 3, &saving).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        // Evaluated every other step; saved every seventh.
+        let reached = format!("step {}/220", 20 * moment);
+        let mut said = Vec::new();
+        let begun = lines.by_ref().any(|line| {
+            said.push(line);
+            said[said.len() - 1].contains(&reached)
+        });
+        assert!(begun, "{reached} was never reached: {said:?}");
+        std::thread::sleep(Duration::from_millis(3 * moment));
+        let ranks = ranks_of(&bench);
+        let (victim, _) = ranks.iter().find(|(_, rank)| *rank == 1).expect("rank 1 is running");
+        assert!(signal(*victim, "-KILL"));
+        // Both others say which rank is gone.
+        let named = lines.by_ref().filter(|line| line.contains("rank 1 ")).take(2).count();
+        assert_eq!(named, 2, "moment {moment}");
+        end(&mut child);
+        let resumed = bench.ok(&format!("{line} --workers 3 --resume {state}"));
+        assert_eq!(digest(&resumed), digest(&whole), "killed at {reached}");
     }
+}
 
-    #[test]
-    fn a_killed_worker_is_named_and_the_run_goes_on_from_its_checkpoint() {
-        let Some(mpi) = mpi() else { return };
+#[test]
+fn the_ranks_that_are_left_go_on_when_another_is_killed() {
+    let Some(mpi) = mpi() else { return };
+    // Each exchange once where nobody asks for more.
+    let (runs, mut draws) = (kills(3), Rng::new(9, 0, 0, 0, 0));
+    let mut longest = Duration::ZERO;
+    for at in 0..runs {
         let bench = Bench::with_images();
-        let line = format!("{SETTINGS} --steps 220 --evaluations 110 --deadline 3");
-        let whole = bench.ok(&format!("{line} --workers 3"));
-        // Ten moments where more is asked for.
-        let step = if kills(FEW) > FEW { 1 } else { 3 };
-        let moments = (1..=10u64).step_by(step);
-        for moment in moments {
-            let state = format!("{moment}.state");
-            // Gradients that leave early are the same bits.
-            let overlap = if moment % 2 == 0 { "--overlap on" } else { "" };
-            let saving = format!("{line} {overlap} --save {state} --save-every 7 --keep 2");
-            let mut child = job(&bench, &mpi, true, 3, &saving).spawn().unwrap();
-            let mut lines =
-                BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-            // Evaluated every other step; saved every seventh.
-            let reached = format!("step {}/220", 20 * moment);
-            let mut said = Vec::new();
-            let begun = lines.by_ref().any(|line| {
-                said.push(line);
-                said[said.len() - 1].contains(&reached)
-            });
-            assert!(begun, "{reached} was never reached: {said:?}");
-            std::thread::sleep(Duration::from_millis(3 * moment));
-            let ranks = ranks_of(&bench);
-            let (victim, _) = ranks.iter().find(|(_, rank)| *rank == 1).expect("rank 1 is running");
-            assert!(signal(*victim, "-KILL"));
-            // Both others say which rank is gone.
-            let named = lines.by_ref().filter(|line| line.contains("rank 1 ")).take(2).count();
-            assert_eq!(named, 2, "moment {moment}");
-            end(&mut child);
-            let resumed = bench.ok(&format!("{line} --workers 3 --resume {state}"));
-            assert_eq!(digest(&resumed), digest(&whole), "killed at {reached}");
+        let exchange = ["all-gather", "server:servers=1", "scatter-reduce"][at % 3];
+        let line = SETTINGS.replace("all-gather", exchange).replace("mlp", "mlp:16")
+            + " --steps 2000 --evaluations 1 --deadline 3 --min-workers 1 --save run.state --save-every 20";
+        let said = fs::File::create(bench.path("said")).unwrap();
+        let mut child = job(&bench, &mpi, true, 4, &line).stderr(said).spawn().unwrap();
+        // Once it trains.
+        while !bench.path("run.state").exists() {
+            assert!(child.try_wait().unwrap().is_none(), "{exchange}: the job ended early");
+            std::thread::sleep(Duration::from_millis(2));
         }
+        std::thread::sleep(Duration::from_micros(below(500_000, &mut draws)));
+        let ranks = ranks_of(&bench);
+        assert_eq!(ranks.len(), 4, "{exchange}: {}", String::from_utf8_lossy(&bench.read("said")));
+        let (victim, rank) = ranks[below(4, &mut draws) as usize];
+        assert!(signal(victim, "-KILL"));
+        let killed = Instant::now();
+        let mut printed = String::new();
+        while ranks_of(&bench).len() > 1 && killed.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        longest = longest.max(killed.elapsed());
+        end(&mut child);
+        child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+        let said = String::from_utf8_lossy(&bench.read("said")).into_owned();
+        let what = format!("{exchange} without rank {rank}: {printed}{said}");
+        assert!(killed.elapsed() < Duration::from_secs(60), "a rank hangs: {what}");
+        // The digest was compared on all ranks every hundred steps.
+        assert_eq!(printed.matches("Digest of the parameters").count(), 1, "{what}");
+        // The first rank says so, unless it is the one that is lost.
+        assert!(rank == 0 || said.contains("the run goes on from step"), "{what}");
     }
+    println!(
+        "{runs} runs went on without a rank; the longest ended {longest:?} after it was killed"
+    );
+}
 
-    #[test]
-    fn the_ranks_that_are_left_go_on_when_another_is_killed() {
-        let Some(mpi) = mpi() else { return };
-        // Each exchange once where nobody asks for more.
-        let (runs, mut draws) = (kills(3), Rng::new(9, 0, 0, 0, 0));
-        let mut longest = Duration::ZERO;
-        for at in 0..runs {
-            let bench = Bench::with_images();
-            let exchange = ["all-gather", "server:servers=1", "scatter-reduce"][at % 3];
-            let line = SETTINGS.replace("all-gather", exchange).replace("mlp", "mlp:16")
-                + " --steps 2000 --evaluations 1 --deadline 3 --min-workers 1 --save run.state --save-every 20";
-            let said = fs::File::create(bench.path("said")).unwrap();
-            let mut child = job(&bench, &mpi, true, 4, &line).stderr(said).spawn().unwrap();
-            // Once it trains.
-            while !bench.path("run.state").exists() {
-                assert!(child.try_wait().unwrap().is_none(), "{exchange}: the job ended early");
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            std::thread::sleep(Duration::from_micros(below(500_000, &mut draws)));
-            let ranks = ranks_of(&bench);
-            assert_eq!(
-                ranks.len(),
-                4,
-                "{exchange}: {}",
-                String::from_utf8_lossy(&bench.read("said"))
-            );
-            let (victim, rank) = ranks[below(4, &mut draws) as usize];
-            assert!(signal(victim, "-KILL"));
-            let killed = Instant::now();
-            let mut printed = String::new();
-            while ranks_of(&bench).len() > 1 && killed.elapsed() < Duration::from_secs(60) {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            longest = longest.max(killed.elapsed());
-            end(&mut child);
-            child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+/// Runs of this test where nobody asks for more.
+const FEW: usize = 4;
+
+/// What ranks are given to wait, and how much later than that none may be left.
+const DEADLINE: Duration = Duration::from_secs(3);
+const LATE: Duration = Duration::from_secs(2);
+
+#[test]
+fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
+    let Some(mpi) = mpi() else { return };
+    let (runs, mut draws) = (kills(FEW), Rng::new(3, 0, 0, 0, 0));
+    let (mut failures, mut longest) = (Vec::new(), Duration::ZERO);
+    for at in 0..runs {
+        let bench = Bench::with_images();
+        // In the first two seconds, MPI_Init among them, or later; alone, or with the launcher ending the others.
+        let (early, go_on) = (at % 2 == 0, at / 2 % 2 == 0);
+        let exchange = ["all-gather", "server:servers=1", "scatter-reduce"][at / 4 % 3];
+        let line = SETTINGS.replace("all-gather", exchange).replace("mlp", "mlp:256")
+            + " --steps 1000000 --evaluations 1 --deadline 3 --save run.state --save-every 50";
+        let said = fs::File::create(bench.path("said")).unwrap();
+        let mut child =
+            job(&bench, &mpi, go_on, 3, &line).stdout(Stdio::null()).stderr(said).spawn().unwrap();
+        let moment = below(2_000_000, &mut draws) + if early { 0 } else { 2_000_000 };
+        std::thread::sleep(Duration::from_micros(moment));
+        let start = Instant::now();
+        let mut ranks = ranks_of(&bench);
+        while ranks.is_empty() && start.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+            ranks = ranks_of(&bench);
+        }
+        assert!(!ranks.is_empty(), "the job has no ranks after {moment} µs");
+        signal(ranks[below(ranks.len() as u64, &mut draws) as usize].0, "-KILL");
+        let killed = Instant::now();
+        while !ranks.is_empty() && killed.elapsed() < 4 * DEADLINE {
+            std::thread::sleep(Duration::from_millis(10));
+            ranks = ranks_of(&bench);
+        }
+        let took = killed.elapsed();
+        longest = longest.max(took);
+        if took > DEADLINE + LATE {
             let said = String::from_utf8_lossy(&bench.read("said")).into_owned();
-            let what = format!("{exchange} without rank {rank}: {printed}{said}");
-            assert!(killed.elapsed() < Duration::from_secs(60), "a rank hangs: {what}");
-            // The digest was compared on all ranks every hundred steps.
-            assert_eq!(printed.matches("Digest of the parameters").count(), 1, "{what}");
-            // The first rank says so, unless it is the one that is lost.
-            assert!(rank == 0 || said.contains("the run goes on from step"), "{what}");
+            let left = ranks.len();
+            failures.push(format!(
+                "{exchange}, killed after {moment} µs, others go on: {go_on}: {left} ranks left after {took:?}: {said}"
+            ));
         }
-        println!(
-            "{runs} runs went on without a rank; the longest ended {longest:?} after it was killed"
-        );
-    }
-
-    /// Runs of this test where nobody asks for more.
-    const FEW: usize = 4;
-
-    /// What ranks are given to wait, and how much later than that none may be left.
-    const DEADLINE: Duration = Duration::from_secs(3);
-    const LATE: Duration = Duration::from_secs(4);
-
-    #[test]
-    fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
-        let Some(mpi) = mpi() else { return };
-        let (runs, mut draws) = (kills(FEW), Rng::new(3, 0, 0, 0, 0));
-        let (mut failures, mut longest) = (Vec::new(), Duration::ZERO);
-        for at in 0..runs {
-            let bench = Bench::with_images();
-            // In the first two seconds, MPI_Init among them, or later; alone, or with the launcher ending the others.
-            let (early, go_on) = (at % 2 == 0, at / 2 % 2 == 0);
-            let exchange = ["all-gather", "server:servers=1", "scatter-reduce"][at / 4 % 3];
-            let line = SETTINGS.replace("all-gather", exchange).replace("mlp", "mlp:256")
-                + " --steps 1000000 --evaluations 1 --deadline 3 --save run.state --save-every 50";
-            let said = fs::File::create(bench.path("said")).unwrap();
-            let mut child = job(&bench, &mpi, go_on, 3, &line)
-                .stdout(Stdio::null())
-                .stderr(said)
-                .spawn()
-                .unwrap();
-            let moment = below(2_000_000, &mut draws) + if early { 0 } else { 2_000_000 };
-            std::thread::sleep(Duration::from_micros(moment));
-            let start = Instant::now();
-            let mut ranks = ranks_of(&bench);
-            while ranks.is_empty() && start.elapsed() < Duration::from_secs(10) {
-                std::thread::sleep(Duration::from_millis(1));
-                ranks = ranks_of(&bench);
-            }
-            assert!(!ranks.is_empty(), "the job has no ranks after {moment} µs");
-            signal(ranks[below(ranks.len() as u64, &mut draws) as usize].0, "-KILL");
-            let killed = Instant::now();
-            while !ranks.is_empty() && killed.elapsed() < 4 * DEADLINE {
-                std::thread::sleep(Duration::from_millis(10));
-                ranks = ranks_of(&bench);
-            }
-            let took = killed.elapsed();
-            longest = longest.max(took);
-            if took > DEADLINE + LATE {
-                let said = String::from_utf8_lossy(&bench.read("said")).into_owned();
-                let left = ranks.len();
-                failures.push(format!(
-                    "{exchange}, killed after {moment} µs, others go on: {go_on}: {left} ranks left after {took:?}: {said}"
-                ));
-            }
-            for (process, _) in ranks {
-                signal(process, "-KILL");
-            }
-            end(&mut child);
+        for (process, _) in ranks {
+            signal(process, "-KILL");
         }
-        let failed = failures.len();
-        println!(
-            "{runs} runs with a rank killed, {failed} failed; the last rank ended after {longest:?} at most"
-        );
-        assert!(failures.is_empty(), "{failed} of {runs} failed:\n{}", failures.join("\n"));
+        end(&mut child);
     }
+    let failed = failures.len();
+    println!(
+        "{runs} runs with a rank killed, {failed} failed; the last rank ended after {longest:?} at most"
+    );
+    assert!(failures.is_empty(), "{failed} of {runs} failed:\n{}", failures.join("\n"));
 }

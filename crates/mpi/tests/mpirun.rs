@@ -133,55 +133,50 @@ fn named(how: &str, expected: &str) {
     }
 }
 
-/// `cargo xtask test` runs the tests of this module beside the others, because ranks often wait.
-mod under_mpirun {
-    use super::*;
+#[test]
+fn every_exchange_passes_the_checks() {
+    matrix("all-reduce", &[2, 3]);
+    matrix("all-gather", &[2, 3]);
+    matrix("scatter-reduce", &[2, 3]);
+    matrix("sparse-all-reduce", &[2, 3]);
+    matrix("hierarchical", &[2, 4]);
+    matrix("hierarchical:node=3", &[4]);
+    matrix("server", &[2, 4]);
+    matrix("server:stale=0", &[3]);
+    matrix("server:servers=3", &[4]);
+}
 
-    #[test]
-    fn every_exchange_passes_the_checks() {
-        matrix("all-reduce", &[2, 3]);
-        matrix("all-gather", &[2, 3]);
-        matrix("scatter-reduce", &[2, 3]);
-        matrix("sparse-all-reduce", &[2, 3]);
-        matrix("hierarchical", &[2, 4]);
-        matrix("hierarchical:node=3", &[4]);
-        matrix("server", &[2, 4]);
-        matrix("server:stale=0", &[3]);
-        matrix("server:servers=3", &[4]);
+#[test]
+fn a_rank_that_comes_to_harm_is_named() {
+    // Some ranks are one step behind when they are told to stop. For a killed rank, messages of the step before may be
+    // lost.
+    for how in ["early", "silent", "killed", "panics"] {
+        named(how, "step ");
     }
+    named("differs", "was started with compressor fp16");
+}
 
-    #[test]
-    fn a_rank_that_comes_to_harm_is_named() {
-        // Some ranks are one step behind when they are told to stop. For a killed rank, messages of the step before may be
-        // lost.
-        for how in ["early", "silent", "killed", "panics"] {
-            named(how, "step ");
-        }
-        named("differs", "was started with compressor fp16");
+#[test]
+fn a_rank_that_is_stuck_inside_mpi_is_ended_and_says_so() {
+    let Some(open_mpi) = open_mpi("a rank that is stuck") else { return };
+    let _one = JOBS.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = command(open_mpi, folder.path(), 2, ["absent", "all-gather"], false);
+    let start = Instant::now();
+    let output = command.output().unwrap();
+    // Rank 1 would come after a minute only.
+    assert!(start.elapsed() < Duration::from_secs(30));
+    let said = String::from_utf8_lossy(&output.stderr);
+    for part in
+        ["rank 0 has been stuck in \"MPI_Init\"", "deadline of 3.0 s", "start the job again"]
+    {
+        assert!(said.contains(part), "{said}");
     }
+    assert_eq!(output.status.code(), Some(gradwire_mpi::STUCK_STATUS), "{said}");
+}
 
-    #[test]
-    fn a_rank_that_is_stuck_inside_mpi_is_ended_and_says_so() {
-        let Some(open_mpi) = open_mpi("a rank that is stuck") else { return };
-        let _one = JOBS.lock().unwrap_or_else(PoisonError::into_inner);
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = command(open_mpi, folder.path(), 2, ["absent", "all-gather"], false);
-        let start = Instant::now();
-        let output = command.output().unwrap();
-        // Rank 1 would come after a minute only.
-        assert!(start.elapsed() < Duration::from_secs(30));
-        let said = String::from_utf8_lossy(&output.stderr);
-        for part in
-            ["rank 0 has been stuck in \"MPI_Init\"", "deadline of 3.0 s", "start the job again"]
-        {
-            assert!(said.contains(part), "{said}");
-        }
-        assert_eq!(output.status.code(), Some(gradwire_mpi::STUCK_STATUS), "{said}");
-    }
-
-    #[test]
-    fn a_job_fails_when_a_rank_is_killed() {
-        let Some(open_mpi) = open_mpi("a job that fails") else { return };
-        assert!(mpirun(open_mpi, 3, ["killed", "all-gather"], usize::MAX, false).failed);
-    }
+#[test]
+fn a_job_fails_when_a_rank_is_killed() {
+    let Some(open_mpi) = open_mpi("a job that fails") else { return };
+    assert!(mpirun(open_mpi, 3, ["killed", "all-gather"], usize::MAX, false).failed);
 }
