@@ -100,7 +100,7 @@ pub(super) static FAMILIES: [Family; 12] = [
         ],
         ..GRADIENTS
     },
-    Family { name: "nothing: one worker alone", alone: true, first_seed: &["none"], ..GRADIENTS },
+    Family { name: "nothing: one worker alone", alone: true, every_seed: &["none"], ..GRADIENTS },
     Family {
         name: "gradients, SGD",
         optimizer: Some("sgd"),
@@ -158,6 +158,7 @@ pub(super) static FAMILIES: [Family; 12] = [
             "eden:every=50",
             "eden:every=100",
             "terngrad:code=huffman,every=100",
+            "chunk-topk:mean=senders,beta=0.95,every=25",
         ],
         first_seed: &[
             "none:every=30",
@@ -176,7 +177,6 @@ pub(super) static FAMILIES: [Family; 12] = [
             "chunk-topk:beta=0.95,every=10",
             "chunk-topk:beta=0.95,every=25",
             "chunk-topk:k=512,beta=0.95,every=25",
-            "chunk-topk:mean=senders,beta=0.95,every=25",
             "chunk-topk:beta=0.95,every=100",
             "thc:every=10",
             "int4:hadamard=on,ef=off,every=10",
