@@ -33,15 +33,17 @@
 //! References: Vargaftik et al.: "DRIVE: One-bit Distributed Mean Estimation", NeurIPS 2021; "EDEN:
 //! Communication-Efficient and Robust Distributed Mean Estimation for Federated Learning", ICML 2022.
 
+mod quantizer;
 mod sampled;
 
 use std::ops::Bound::Included;
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
 
+use self::quantizer::Quantizer;
 use crate::device::{self, DeviceArgs, DeviceForm};
+use crate::numeric::matrix;
 use crate::numeric::rotation::{Piece, Signs, pieces};
-use crate::numeric::{lloyd_max, matrix};
 use crate::parameters::{either, real};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
@@ -73,44 +75,6 @@ crate::parameters! {
         bits: f64 = real(1.0, Included(0.1), Included(8.0)),
         /// levels of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
-    }
-}
-
-/// The quantizer of a number of bits.
-#[derive(Debug)]
-struct Quantizer {
-    limits: [f32; 127],
-    numbers: [f32; 256],
-    /// The number of positive levels, which is also what a negative value adds to its level's number.
-    half: u16,
-}
-
-impl Quantizer {
-    /// `None` for 0 bits.
-    fn new(bits: u32) -> Option<Self> {
-        let half = 1 << bits.checked_sub(1)?;
-        let (limits, numbers) = (lloyd_max::limits(bits), lloyd_max::numbers(bits));
-        Some(Self { limits, numbers, half })
-    }
-
-    /// Appends the levels nearest to the values times `inverse`, and adds them to `decoded`.
-    fn quantize(&self, values: &[f32], inverse: f32, symbols: &mut Vec<u16>, decoded: &mut [f32]) {
-        let first = symbols.len();
-        symbols.resize(first + values.len(), 0);
-        let symbols = &mut symbols[first..];
-        let limits = &self.limits[..usize::from(self.half) - 1];
-        kernels::limits_reached(values, inverse, limits, self.half, symbols);
-        self.add(symbols, decoded);
-    }
-
-    /// Adds the numbers of levels to `decoded`.
-    fn add(&self, symbols: &[u16], decoded: &mut [f32]) {
-        if self.half <= 4 {
-            let few = self.numbers.first_chunk().expect("there are 256 numbers");
-            kernels::few_numbers_add(symbols, few, decoded);
-        } else {
-            kernels::numbers_add(symbols, &self.numbers, decoded);
-        }
     }
 }
 
