@@ -272,6 +272,16 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// [`peek`](Self::peek) over the whole tensor in order, without error feedback. The closure returns the bits of its
+    /// block's largest absolute value, so that a copy needs no pass of its own to check the elements.
+    pub(crate) fn convert_blocks(&mut self, mut convert: impl FnMut(&[f32]) -> u32) {
+        for start in (0..self.len()).step_by(BLOCK) {
+            let len = BLOCK.min(self.len() - start);
+            let block = self.gradient.block(start, &mut self.scratch[..len]);
+            self.largest = self.largest.max(convert(block));
+        }
+    }
+
     /// [`take`](Self::take) over the whole tensor in order; the closure gets each block's offset.
     pub fn take_blocks(&mut self, mut take: impl FnMut(usize, &mut [f32])) {
         for start in (0..self.len()).step_by(BLOCK) {

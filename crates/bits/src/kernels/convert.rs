@@ -12,9 +12,7 @@ macro_rules! by_instruction {
         let len = $from.len().min($to.len());
         let (from, to) = (&$from[..len], &mut $to[..len]);
         #[cfg(all(target_arch = "x86_64", feature = "std"))]
-        let done = if super::level::Level::Avx2.is_used()
-            && std::is_x86_feature_detected!("f16c")
-        {
+        let done = if has_f16c() {
             let ((from, _), (to, _)) = (from.as_chunks(), to.as_chunks_mut());
             // SAFETY: the processor has the instructions.
             unsafe { $instructions::$name(from, to $(, $more)?) };
@@ -26,6 +24,12 @@ macro_rules! by_instruction {
         let done = 0;
         (&from[done..], &mut to[done..])
     }};
+}
+
+/// Whether the instructions for binary16 are used.
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+pub(super) fn has_f16c() -> bool {
+    super::level::Level::Avx2.is_used() && std::is_x86_feature_detected!("f16c")
 }
 
 /// The largest finite binary16.
@@ -84,10 +88,7 @@ vectorised! {
     /// Converts `f32` values to bfloat16 patterns, up to the shorter length.
     pub fn f32_to_bf16 / f32_to_bf16_scalar(values: &[f32], out: &mut [u16]) {
         for (x, out) in values.iter().zip(out) {
-            let bits = x.to_bits();
-            let magnitude = bits & 0x7fff_ffff;
-            let rounded = (magnitude + 0x7fff + (magnitude >> 16 & 1)) >> 16;
-            *out = (bits >> 16 & 0x8000 | rounded.min(BF16_MAX)) as u16;
+            *out = bf16_pattern(*x);
         }
     }
 }
@@ -101,8 +102,17 @@ vectorised! {
     }
 }
 
+/// The pattern of the bfloat16 number nearest to a value.
+#[inline(always)]
+pub(super) fn bf16_pattern(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let magnitude = bits & 0x7fff_ffff;
+    let rounded = (magnitude + 0x7fff + (magnitude >> 16 & 1)) >> 16;
+    (bits >> 16 & 0x8000 | rounded.min(BF16_MAX)) as u16
+}
+
 /// The pattern of the binary16 number nearest to a value.
-fn f16_pattern(x: f32) -> u16 {
+pub(super) fn f16_pattern(x: f32) -> u16 {
     let bits = x.to_bits();
     let magnitude = f32::from_bits(bits & 0x7fff_ffff);
     let magnitude = if magnitude < F16_MAX { magnitude } else { F16_MAX };
@@ -139,7 +149,7 @@ fn bf16_value(pattern: u16) -> f32 {
 
 /// The instructions for binary16: they round to nearest even, and give subnormal numbers.
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod f16c {
+pub(super) mod f16c {
     use core::arch::x86_64::*;
 
     use super::F16_MAX;
@@ -171,18 +181,24 @@ mod f16c {
 
     #[target_feature(enable = "avx2,f16c")]
     pub(super) fn narrow(values: &[[f32; 8]], out: &mut [[u16; 8]]) {
-        let (sign, most) = (_mm256_set1_ps(-0.0), _mm256_set1_ps(F16_MAX));
         for (values, out) in values.iter().zip(out) {
             // SAFETY: the arrays hold the eight numbers that are read and the eight patterns that are written.
             unsafe {
-                let x = _mm256_loadu_ps(values.as_ptr());
-                // The minimum with NaN is its second operand.
-                let magnitude = _mm256_min_ps(_mm256_andnot_ps(sign, x), most);
-                let x = _mm256_or_ps(magnitude, _mm256_and_ps(sign, x));
-                let patterns = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x);
+                let patterns = narrow_eight(_mm256_loadu_ps(values.as_ptr()));
                 _mm_storeu_si128(out.as_mut_ptr().cast(), patterns);
             }
         }
+    }
+
+    /// The patterns of eight numbers, which saturate.
+    #[target_feature(enable = "avx2,f16c")]
+    #[inline]
+    pub(in crate::kernels) fn narrow_eight(x: __m256) -> __m128i {
+        let (sign, most) = (_mm256_set1_ps(-0.0), _mm256_set1_ps(F16_MAX));
+        // The minimum with NaN is its second operand.
+        let magnitude = _mm256_min_ps(_mm256_andnot_ps(sign, x), most);
+        let x = _mm256_or_ps(magnitude, _mm256_and_ps(sign, x));
+        _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x)
     }
 }
 

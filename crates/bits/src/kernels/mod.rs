@@ -10,6 +10,7 @@
 
 #![allow(unsafe_code)]
 
+mod append;
 mod axpy;
 mod bins;
 mod codebook;
@@ -43,6 +44,7 @@ mod zero_run;
 pub mod testing;
 
 // A test reads the names of the kernels from these lines, each of which has to be whole.
+pub use append::{bf16_append, f16_append, f32_append};
 pub use axpy::{accumulate, accumulate_to, add_scaled};
 pub use bins::{Near, bin_maxima, reaching};
 pub use codebook::{Codebook, few_numbers_add, nearest_residual, numbers_add};

@@ -130,6 +130,12 @@ pub const KERNELS: &[(&str, Case)] = &[
         f32_to_f16(&input.floats(), &mut out);
         output.bits(out.iter().copied());
     }),
+    ("f32_append", |input, output| {
+        appends(|values, message| f32_append(values, message, false), input, output);
+        appends(|values, message| f32_append(values, message, true), input, output);
+    }),
+    ("f16_append", |input, output| appends(f16_append, input, output)),
+    ("bf16_append", |input, output| appends(bf16_append, input, output)),
     ("drawn", |input, output| {
         let mut out = input.zeros();
         drawn(&input.floats(), input.x, &input.draws(), &mut out);
@@ -353,4 +359,11 @@ fn adds(add: fn(&[u8], f32, &mut [f32]), input: &Input, output: &mut Output) {
     let mut out = input.more();
     add(&bytes, input.x, &mut out);
     output.computed(&out);
+}
+
+/// A kernel that appends numbers to a message and returns the largest.
+fn appends(append: fn(&[f32], &mut Vec<u8>) -> u32, input: &Input, output: &mut Output) {
+    let mut message = vec![9];
+    output.bits([append(&input.floats(), &mut message)]);
+    output.bits(message);
 }

@@ -26,7 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 const BF16: Half =
-    Half { narrow: kernels::f32_to_bf16, add: kernels::bf16_add, element: Element::Bf16 };
+    Half { append: kernels::bf16_append, add: kernels::bf16_add, element: Element::Bf16 };
 
 #[cfg(test)]
 mod tests {

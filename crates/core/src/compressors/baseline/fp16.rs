@@ -26,7 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 const FP16: Half =
-    Half { narrow: kernels::f32_to_f16, add: kernels::f16_add, element: Element::F16 };
+    Half { append: kernels::f16_append, add: kernels::f16_add, element: Element::F16 };
 
 #[cfg(test)]
 mod tests {

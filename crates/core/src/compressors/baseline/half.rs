@@ -6,14 +6,11 @@ use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::fields;
 use crate::{Aggregation, Compressor, DecodeArgs, Element, EncodeArgs, Sent};
 
-/// Elements that are converted at once: few, so that the first-level cache has room for the block and its message.
-const PART: usize = 1024;
-
 /// Rounding to one 16-bit format, given as conversions of whole blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Half {
-    /// Rounds to nearest even and saturates.
-    pub(super) narrow: fn(&[f32], &mut [u16]),
+    /// Appends patterns, rounded to nearest even and saturated; returns the bits of the largest absolute value.
+    pub(super) append: fn(&[f32], &mut Vec<u8>) -> u32,
     /// Adds the numbers of little-endian patterns, times a weight.
     pub(super) add: fn(&[u8], f32, &mut [f32]),
     /// The element type of messages.
@@ -23,21 +20,13 @@ pub(super) struct Half {
 impl Compressor for Half {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, message, .. } = args;
-        let mut patterns = [0; PART];
-        let mut put = |block: &[f32], message: &mut Vec<u8>| {
-            for part in block.chunks(PART) {
-                let patterns = &mut patterns[..part.len()];
-                (self.narrow)(part, patterns);
-                fields::put_u16s(patterns, message);
-            }
-        };
         if !source.keeps_residual() {
-            source.peek_blocks(|_, block| put(block, message));
+            source.convert_blocks(|block| (self.append)(block, message));
             return Sent::All;
         }
         source.take_blocks(|_, block| {
             let start = message.len();
-            put(block, message);
+            (self.append)(block, message);
             (self.add)(&message[start..], -1.0, block);
         });
         Sent::All

@@ -1,0 +1,221 @@
+//! Appending numbers to a message, in one pass that also finds the largest of them.
+//!
+//! A copy is bound by memory, so a second pass that looks for NaN and infinity would show in its speed.
+
+use alloc::vec::Vec;
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+use core::arch::x86_64::*;
+use core::mem::MaybeUninit;
+
+use super::convert::{bf16_pattern, f16_pattern};
+use super::vectorised;
+
+/// Bytes of a message that are reserved and not yet written.
+type Unwritten = [MaybeUninit<u8>];
+
+/// Appends numbers as little-endian binary32. Returns the bits of the largest absolute value, as
+/// [`abs_max_bits`](super::abs_max_bits) does.
+///
+/// Moves 12 bytes per element, as a usual store reads the memory that it writes, and 8 if `streamed`: stores then bypass
+/// the caches, where the processor has AVX2 and the memory is aligned. This suits messages that caches cannot hold.
+pub fn f32_append(values: &[f32], message: &mut Vec<u8>, streamed: bool) -> u32 {
+    append::<4>(values, message, if streamed { f32_stream } else { f32_write })
+}
+
+/// Appends little-endian binary16 patterns: rounded to nearest, ties to even, and saturated. Returns the bits of the
+/// largest absolute value. Moves 8 bytes per element.
+pub fn f16_append(values: &[f32], message: &mut Vec<u8>) -> u32 {
+    append::<2>(values, message, f16_write)
+}
+
+/// Appends little-endian bfloat16 patterns: rounded to nearest, ties to even, and saturated. Returns the bits of the
+/// largest absolute value. Moves 8 bytes per element.
+pub fn bf16_append(values: &[f32], message: &mut Vec<u8>) -> u32 {
+    append::<2>(values, message, bf16_write)
+}
+
+/// Appends `SIZE` bytes for each number; `write` writes as many bytes as it gets.
+fn append<const SIZE: usize>(
+    values: &[f32],
+    message: &mut Vec<u8>,
+    write: fn(&[f32], &mut Unwritten) -> u32,
+) -> u32 {
+    let len = SIZE * values.len();
+    message.reserve(len);
+    let largest = write(values, &mut message.spare_capacity_mut()[..len]);
+    // SAFETY: that many bytes are reserved and were written.
+    unsafe { message.set_len(message.len() + len) };
+    largest
+}
+
+fn f32_stream(values: &[f32], out: &mut Unwritten) -> u32 {
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() && out.as_ptr().addr().is_multiple_of(16) {
+        let (groups, rest) = values.as_chunks();
+        let (done, left) = out.split_at_mut(32 * groups.len());
+        // SAFETY: the processor has the instructions, and `done` is aligned to 16 bytes.
+        let largest = unsafe { avx2_stream(groups, done.as_chunks_mut().0) };
+        return largest.max(f32_write(rest, left));
+    }
+    f32_write(values, out)
+}
+
+/// # Safety
+/// `out` is aligned to 16 bytes.
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+#[target_feature(enable = "avx2")]
+unsafe fn avx2_stream(values: &[[f32; 8]], out: &mut [[MaybeUninit<u8>; 32]]) -> u32 {
+    let mut largest = _mm256_setzero_si256();
+    for (values, out) in values.iter().zip(out) {
+        // SAFETY: the arrays hold the eight numbers that are read and the 32 bytes that are written, whose halves are
+        // aligned.
+        unsafe {
+            let x = _mm256_loadu_si256(values.as_ptr().cast());
+            largest = larger(largest, x);
+            let out = out.as_mut_ptr().cast::<__m128i>();
+            _mm_stream_si128(out, _mm256_castsi256_si128(x));
+            _mm_stream_si128(out.add(1), _mm256_extracti128_si256::<1>(x));
+        }
+    }
+    // Only behind this, other threads see streamed bytes as they see those of usual stores.
+    _mm_sfence();
+    largest_of(largest)
+}
+
+/// The larger of bits and the bits of absolute values.
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+#[target_feature(enable = "avx2")]
+#[inline]
+fn larger(largest: __m256i, x: __m256i) -> __m256i {
+    _mm256_max_epu32(largest, _mm256_and_si256(x, _mm256_set1_epi32(0x7fff_ffff)))
+}
+
+/// The largest of eight numbers.
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+fn largest_of(lanes: __m256i) -> u32 {
+    // SAFETY: both have 32 bytes, and any are numbers.
+    let lanes: [u32; 8] = unsafe { core::mem::transmute(lanes) };
+    lanes.into_iter().fold(0, u32::max)
+}
+
+vectorised! {
+    fn f32_write / f32_write_scalar(values: &[f32], out: &mut Unwritten) -> u32 {
+        let mut largest = 0;
+        for (x, out) in values.iter().zip(out.as_chunks_mut().0) {
+            *out = x.to_le_bytes().map(MaybeUninit::new);
+            largest = largest.max(x.to_bits() & 0x7fff_ffff);
+        }
+        largest
+    }
+}
+
+vectorised! {
+    fn bf16_write / bf16_write_scalar(values: &[f32], out: &mut Unwritten) -> u32 {
+        let mut largest = 0;
+        for (x, out) in values.iter().zip(out.as_chunks_mut().0) {
+            *out = bf16_pattern(*x).to_le_bytes().map(MaybeUninit::new);
+            largest = largest.max(x.to_bits() & 0x7fff_ffff);
+        }
+        largest
+    }
+}
+
+fn f16_write(values: &[f32], out: &mut Unwritten) -> u32 {
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::convert::has_f16c() {
+        let (groups, rest) = values.as_chunks();
+        let (done, left) = out.split_at_mut(16 * groups.len());
+        // SAFETY: the processor has the instructions.
+        let largest = unsafe { f16c_write(groups, done.as_chunks_mut().0) };
+        return largest.max(f16_write_scalar(rest, left));
+    }
+    f16_write_scalar(values, out)
+}
+
+fn f16_write_scalar(values: &[f32], out: &mut Unwritten) -> u32 {
+    let mut largest = 0;
+    for (x, out) in values.iter().zip(out.as_chunks_mut().0) {
+        *out = f16_pattern(*x).to_le_bytes().map(MaybeUninit::new);
+        largest = largest.max(x.to_bits() & 0x7fff_ffff);
+    }
+    largest
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+#[target_feature(enable = "avx2,f16c")]
+fn f16c_write(values: &[[f32; 8]], out: &mut [[MaybeUninit<u8>; 16]]) -> u32 {
+    let mut largest = _mm256_setzero_si256();
+    for (values, out) in values.iter().zip(out) {
+        // SAFETY: the arrays hold the eight numbers that are read and the eight patterns that are written.
+        unsafe {
+            let x = _mm256_loadu_ps(values.as_ptr());
+            largest = larger(largest, _mm256_castps_si256(x));
+            _mm_storeu_si128(out.as_mut_ptr().cast(), super::convert::f16c::narrow_eight(x));
+        }
+    }
+    largest_of(largest)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::{vec, vec::Vec};
+
+    use super::*;
+
+    type Append = fn(&[f32], &mut Vec<u8>) -> u32;
+
+    const APPEND: [Append; 4] = [f32_usual, f32_streamed, f16_append, bf16_append];
+
+    fn f32_usual(values: &[f32], message: &mut Vec<u8>) -> u32 {
+        f32_append(values, message, false)
+    }
+
+    fn f32_streamed(values: &[f32], message: &mut Vec<u8>) -> u32 {
+        f32_append(values, message, true)
+    }
+
+    #[test]
+    fn messages_by_hand() {
+        // 1 and −2 in each format, behind a byte that stays.
+        let binary32 = &[7, 0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0];
+        let binary16 = &[7, 0x00, 0x3c, 0x00, 0xc0];
+        let bfloat16 = &[7, 0x80, 0x3f, 0x00, 0xc0];
+        let messages: [&[u8]; 4] = [binary32, binary32, binary16, bfloat16];
+        for (append, expected) in APPEND.into_iter().zip(messages) {
+            let mut message = vec![7];
+            assert_eq!(append(&[1.0, -2.0], &mut message), 2f32.to_bits());
+            assert_eq!(append(&[], &mut message), 0);
+            assert_eq!(message, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_is_seen_anywhere() {
+        for append in APPEND {
+            for at in 0..40 {
+                for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    let mut values = [1.0; 40];
+                    values[at] = bad;
+                    assert!(append(&values, &mut Vec::new()) >= f32::INFINITY.to_bits(), "{at}");
+                }
+            }
+            assert_eq!(append(&[f32::MAX, f32::MIN], &mut Vec::new()), f32::MAX.to_bits());
+        }
+    }
+
+    #[test]
+    fn streamed_numbers_are_the_numbers() {
+        for len in [0, 1, 7, 8, 500, 5000] {
+            let values: Vec<f32> = (0..len).map(|i| (i as f32 - 99.0) * 0.37).collect();
+            // Behind a header that leaves the memory aligned, or not.
+            for start in [0, 1, 16] {
+                let mut message = Vec::with_capacity(start + 4 * len);
+                message.resize(start, 9);
+                let largest = f32_append(&values, &mut message, true);
+                assert_eq!(largest, crate::kernels::abs_max_bits(&values));
+                let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+                assert_eq!(message[start..], bytes, "{len} numbers behind {start} bytes");
+            }
+        }
+    }
+}
