@@ -37,9 +37,25 @@ pub fn encode(positions: &[u32], universe: usize, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + len(universe), 0);
     let bits = &mut out[start..];
+    // Bits gather in a word: each store to the same byte would wait for the one before.
+    let (mut word, mut gathered) = (0, 0u64);
     for &position in positions {
         assert!((position as usize) < universe, "position {position} is not below {universe}");
-        bits[position as usize / 8] |= 1 << (position % 8);
+        if position as usize / 64 != word {
+            add(bits, word, gathered);
+            (word, gathered) = (position as usize / 64, 0);
+        }
+        gathered |= 1 << (position % 64);
+    }
+    add(bits, word, gathered);
+}
+
+/// Sets the bits of a word of 64; those past the end are 0.
+fn add(bits: &mut [u8], word: usize, set: u64) {
+    let (words, rest) = bits.as_chunks_mut();
+    match words.get_mut(word) {
+        Some(bytes) => *bytes = (u64::from_le_bytes(*bytes) | set).to_le_bytes(),
+        None => rest.iter_mut().zip(set.to_le_bytes()).for_each(|(byte, set)| *byte |= set),
     }
 }
 
@@ -111,6 +127,12 @@ mod tests {
         assert_eq!(out, [1, 0b0000_0101, 0b0000_0010]);
         assert_eq!(positions(&out[1..], 10), Ok(vec![0, 2, 9]));
         assert_eq!(positions(&[], 0), Ok(vec![]));
+        // In any order, and in one word or several.
+        let mut out = vec![];
+        encode(&[130, 2, 65, 0, 1, 64], 131, &mut out);
+        let mut expected = [0; 17];
+        (expected[0], expected[8], expected[16]) = (0b111, 0b11, 0b100);
+        assert_eq!(out, expected);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! and entropy are those of the eighth message, so they do not depend on the length of the measurement.
 
 pub mod codes;
+pub mod peers;
 pub mod threads;
 
 use std::hint::black_box;

@@ -17,14 +17,28 @@ vectorised! {
         out: &mut [i8],
     ) {
         for (x, out) in values.iter_mut().zip(out) {
-            let scaled = *x * inverse;
-            let scaled = if scaled < -127.0 { -127.0 } else { scaled };
-            let scaled = if scaled > 127.0 { 127.0 } else { scaled };
-            let rounded = scaled + ROUND;
+            let rounded = rounded(*x * inverse);
             *x -= (rounded - ROUND) * step;
             *out = rounded.to_bits() as u8 as i8;
         }
     }
+}
+
+vectorised! {
+    /// Quantizes as [`int8_residual`] does, and leaves the values as they are.
+    pub fn int8_levels / int8_levels_scalar(values: &[f32], inverse: f32, out: &mut [i8]) {
+        for (x, out) in values.iter().zip(out) {
+            *out = rounded(*x * inverse).to_bits() as u8 as i8;
+        }
+    }
+}
+
+/// The integer nearest to a number, clamped to ±127, plus [`ROUND`].
+#[inline(always)]
+fn rounded(scaled: f32) -> f32 {
+    let scaled = if scaled < -127.0 { -127.0 } else { scaled };
+    let scaled = if scaled > 127.0 { 127.0 } else { scaled };
+    scaled + ROUND
 }
 
 vectorised! {
@@ -44,6 +58,9 @@ mod tests {
     fn rounds_halves_to_even_and_clamps() {
         let mut values = [0.5, 1.5, -2.5, 126.6, 200.0, -200.0, -0.0];
         let mut q = [0; 7];
+        int8_levels(&values, 1.0, &mut q);
+        assert_eq!(q, [0, 2, -2, 127, 127, -127, 0]);
+        q.fill(0);
         int8_residual(&mut values, 1.0, 1.0, &mut q);
         assert_eq!(q, [0, 2, -2, 127, 127, -127, 0]);
         assert_eq!(values[..3], [0.5, -0.5, -0.5]);

@@ -44,7 +44,7 @@ mod zero_run;
 pub mod testing;
 
 // A test reads the names of the kernels from these lines, each of which has to be whole.
-pub use append::{bf16_append, f16_append, f32_append};
+pub use append::{bf16_append, f16_append, f32_append_streamed};
 pub use axpy::{accumulate, accumulate_to, add_scaled};
 pub use bins::{Near, bin_maxima, reaching};
 pub use codebook::{Codebook, few_numbers_add, nearest_residual, numbers_add};
@@ -53,7 +53,7 @@ pub use convert::{bf16_add, bf16_to_f32, f16_add, f16_to_f32, f32_add, f32_to_bf
 pub use draw::{drawn, sum_up_to};
 pub use hadamard::{flip_signs, hadamard, limits_reached};
 pub use hash::hashed;
-pub use int8::{int8_add, int8_residual};
+pub use int8::{int8_add, int8_levels, int8_residual};
 pub use levels::{Levels, levels_add, stochastic_levels};
 pub use natural::{natural_add, natural_residual, negative_zeros};
 pub use nibbles::{has_empty_nibble, pack_nibbles, unpack_nibbles};

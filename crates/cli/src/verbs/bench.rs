@@ -1,7 +1,8 @@
 //! `gradwire bench`: the speed of compressors.
 
 use clap::Args;
-use gradwire::{Error, Spec};
+use gradwire::Spec;
+use gradwire_testbed::bench::peers::{self, Torch};
 use gradwire_testbed::bench::{self, ELEMENTS, Effort, codes, threads};
 use gradwire_testbed::table::Table;
 use serde::Serialize;
@@ -25,6 +26,9 @@ pub(crate) struct Bench {
     /// Measure a group of 16 tensors that this many threads share, beside one thread; repeat it for several
     #[arg(long, value_name = "N", conflicts_with = "codes", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Vec<u32>,
+    /// Measure beside PyTorch's operations, where one does what the compressor does; needs a python3 with PyTorch
+    #[arg(long, conflicts_with_all = ["codes", "threads"])]
+    peers: bool,
     /// Elements of the tensor; repeat it for several [default: 65536, 1048576, 20971520; with --codes 65536, 8388608]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     elements: Vec<u32>,
@@ -48,15 +52,24 @@ impl Bench {
         let done = if self.codes {
             let rows = self.measure_codes(effort);
             self.print(&rows, codes::table)?
+        } else if self.peers {
+            let mut torch = Torch::start().map_err(failed)?;
+            let rows = self.measure(peers::specs, |spec, elements| {
+                peers::measure(&mut torch, spec, elements, effort)
+                    .map(|row| vec![row])
+                    .map_err(failed)
+            })?;
+            self.print(&rows, peers::table)?
         } else if self.threads.is_empty() {
-            let rows = self.measure(|spec, elements| {
-                bench::measure(spec, elements, effort).map(|row| vec![row])
+            let rows = self.measure(bench::default_specs, |spec, elements| {
+                Ok(vec![bench::measure(spec, elements, effort)?])
             })?;
             self.print(&rows, bench::table)?
         } else {
             let counts: Vec<usize> = self.threads.iter().map(|&count| count as usize).collect();
-            let rows =
-                self.measure(|spec, elements| threads::measure(spec, elements, &counts, effort))?;
+            let rows = self.measure(bench::default_specs, |spec, elements| {
+                Ok(threads::measure(spec, elements, &counts, effort)?)
+            })?;
             self.print(&rows, threads::table)?
         };
         if interrupt::asked() {
@@ -85,13 +98,14 @@ impl Bench {
         }
     }
 
-    /// The rows of all compressors and sizes asked for.
+    /// The rows of all compressors and sizes asked for, or of the `usual` compressors.
     fn measure<T>(
         &self,
-        measure: impl Fn(&Spec, usize) -> Result<Vec<T>, Error>,
+        usual: fn() -> Vec<Spec>,
+        mut measure: impl FnMut(&Spec, usize) -> Result<Vec<T>, Failure>,
     ) -> Result<Vec<T>, Failure> {
         let specs = match self.compressors.as_slice() {
-            [] => bench::default_specs(),
+            [] => usual(),
             given => given.to_vec(),
         };
         let sizes = self.sizes(&ELEMENTS);
@@ -107,4 +121,9 @@ impl Bench {
         }
         Ok(rows)
     }
+}
+
+/// The peer's errors say what to install or to ask for.
+fn failed(error: peers::PeerError) -> Failure {
+    Failure::Input(error.to_string())
 }

@@ -22,12 +22,17 @@ pub(crate) enum PositionCode {
 impl PositionCode {
     /// The shortest for these positions.
     pub(crate) fn shortest(positions: &[u32], elements: usize) -> Self {
+        Self::shortest_with_len(positions, elements).0
+    }
+
+    /// The shortest for these positions, and the bytes that they take in it.
+    pub(crate) fn shortest_with_len(positions: &[u32], elements: usize) -> (Self, u64) {
         let rice = 1 + rice_len(positions, elements);
         let (bitmap, raw) = (bitmap::len(elements) as u64, 4 * positions.len() as u64);
         match bitmap.min(rice).min(raw) {
-            least if least == bitmap => PositionCode::Bitmap,
-            least if least == rice => PositionCode::Rice,
-            _ => PositionCode::Raw,
+            least if least == bitmap => (PositionCode::Bitmap, least),
+            least if least == rice => (PositionCode::Rice, least),
+            least => (PositionCode::Raw, least),
         }
     }
 
@@ -166,6 +171,11 @@ pub(crate) fn make_room<T>(
 pub(crate) fn put_header(code: PositionCode, count: usize, message: &mut Vec<u8>) {
     message.push(code as u8);
     varint::write(count as u64, message);
+}
+
+/// The bytes of the header of `count` positions.
+pub(crate) fn header_len(count: usize) -> usize {
+    1 + varint::len(count as u64)
 }
 
 /// Splits the header of at most `most` positions off the front.

@@ -130,10 +130,7 @@ pub const KERNELS: &[(&str, Case)] = &[
         f32_to_f16(&input.floats(), &mut out);
         output.bits(out.iter().copied());
     }),
-    ("f32_append", |input, output| {
-        appends(|values, message| f32_append(values, message, false), input, output);
-        appends(|values, message| f32_append(values, message, true), input, output);
-    }),
+    ("f32_append_streamed", |input, output| appends(f32_append_streamed, input, output)),
     ("f16_append", |input, output| appends(f16_append, input, output)),
     ("bf16_append", |input, output| appends(bf16_append, input, output)),
     ("drawn", |input, output| {
@@ -162,6 +159,12 @@ pub const KERNELS: &[(&str, Case)] = &[
         int8_residual(&mut values, input.x, input.y, &mut out);
         let out: Vec<u8> = out.iter().map(|q: &i8| *q as u8).collect();
         output.symbols((&input.floats(), input.x), &values, &out);
+    }),
+    ("int8_levels", |input, output| {
+        let (values, mut out) = (input.floats(), input.zeros());
+        int8_levels(&values, input.x, &mut out);
+        let out: Vec<u8> = out.iter().map(|q: &i8| *q as u8).collect();
+        output.symbols((&values, input.x), &values, &out);
     }),
     ("pack_nibbles", |input, output| {
         let numbers = input.elements(input.len, |at| input.word(at) as i8);

@@ -40,9 +40,10 @@ impl Compressor for Uncompressed {
                 fields::put_f32s(block, message);
                 block.fill(0.0);
             });
+        } else if self.max_len(source.len()) >= STREAMED {
+            source.convert_blocks(|block| kernels::f32_append_streamed(block, message));
         } else {
-            let streamed = self.max_len(source.len()) >= STREAMED;
-            source.convert_blocks(|block| kernels::f32_append(block, message, streamed));
+            source.peek_blocks(|_, block| fields::put_f32s(block, message));
         }
         Sent::All
     }

@@ -55,25 +55,26 @@ impl Compressor for Int8 {
         let (step, inverse) = levels::step(source.abs_max(), LEVELS);
         fields::put_f32(step, message);
         let mut levels = [0; BLOCK];
-        source.take_blocks(|_, block| {
-            let levels = &mut levels[..block.len()];
-            kernels::int8_residual(block, inverse, step, levels);
-            message.extend(levels.iter().map(|&level| level as u8));
-        });
+        if source.keeps_residual() {
+            source.take_blocks(|_, block| {
+                let levels = &mut levels[..block.len()];
+                kernels::int8_residual(block, inverse, step, levels);
+                message.extend_from_slice(bytemuck::cast_slice(levels));
+            });
+        } else {
+            source.peek_blocks(|_, block| {
+                let levels = &mut levels[..block.len()];
+                kernels::int8_levels(block, inverse, levels);
+                message.extend_from_slice(bytemuck::cast_slice(levels));
+            });
+        }
         Sent::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, out, .. } = args;
         let (step, message) = read(message, out.len())?;
-        let mut levels = [0; BLOCK];
-        for (out, bytes) in out.chunks_mut(BLOCK).zip(message.chunks(BLOCK)) {
-            let levels = &mut levels[..out.len()];
-            for (level, &byte) in levels.iter_mut().zip(bytes) {
-                *level = byte as i8;
-            }
-            kernels::int8_add(levels, weight * step, out);
-        }
+        kernels::int8_add(bytemuck::cast_slice(message), weight * step, out);
         Ok(())
     }
 

@@ -77,9 +77,8 @@ impl Compressor for Threshold {
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        // A sparse message that turns out too long is first written with its header and positions.
-        let positions = PositionCode::Bitmap.max_len(elements, elements);
-        elements.saturating_mul(4).saturating_add(positions + 16)
+        // That of all elements, or of none.
+        elements.saturating_mul(4).saturating_add(2)
     }
 
     fn device_form(&self) -> Option<&dyn DeviceForm> {
@@ -129,14 +128,16 @@ impl DeviceForm for Threshold {
 
 /// Appends the message of the elements in the workspace.
 fn write(elements: usize, workspace: &Workspace, message: &mut Vec<u8>) {
-    let (Workspace { positions, values, .. }, start) = (workspace, message.len());
-    if values.len() < elements || elements == 0 {
-        let code = PositionCode::shortest(positions, elements);
-        positions::put_with_values(code, positions, values, elements, message);
+    let Workspace { positions, values, .. } = workspace;
+    if values.len() == elements && elements > 0 {
+        return put_dense(positions, values, elements, message);
     }
-    if elements > 0 && (values.len() == elements || message.len() - start > 1 + 4 * elements) {
-        message.truncate(start);
+    let (code, len) = PositionCode::shortest_with_len(positions, elements);
+    let sparse = (positions::header_len(values.len()) + 4 * values.len()) as u64 + len;
+    if elements > 0 && sparse > 1 + 4 * elements as u64 {
         put_dense(positions, values, elements, message);
+    } else {
+        positions::put_with_values(code, positions, values, elements, message);
     }
 }
 
@@ -152,14 +153,24 @@ fn read<'a>(
     Ok(values.as_chunks().0)
 }
 
+/// Elements that are copied at once if there is none between them that is not sent.
+const RUN: usize = 64;
+
 /// Appends every element, with 0 for those not sent.
 fn put_dense(positions: &[u32], values: &[f32], elements: usize, message: &mut Vec<u8>) {
     message.push(DENSE);
     let start = message.len();
     message.resize(start + 4 * elements, 0);
     let all = message[start..].as_chunks_mut::<4>().0;
-    for (&position, value) in positions.iter().zip(values) {
-        all[position as usize] = value.to_le_bytes();
+    for (positions, values) in positions.chunks(RUN).zip(values.chunks(RUN)) {
+        let [first, last] = [positions[0], positions[positions.len() - 1]].map(|at| at as usize);
+        let all = &mut all[first..=last];
+        if all.len() == values.len() {
+            all.iter_mut().zip(values).for_each(|(to, value)| *to = value.to_le_bytes());
+        } else {
+            let places = positions.iter().map(|&position| position as usize - first);
+            places.zip(values).for_each(|(at, value)| all[at] = value.to_le_bytes());
+        }
     }
 }
 
@@ -175,6 +186,13 @@ mod tests {
         let expected = [0, 2, 0, 0, 0x40, 0xc0, 0, 0, 0, 0x40, 0b01_0010];
         assert_eq!(encode("threshold:v=1", &gradient), expected);
         assert_eq!(residual("threshold:v=1", &gradient), [0.5, 0.0, 0.0, 1.0, 0.0, -0.5]);
+        // Nearly all of many elements are shorter with the others as zeros.
+        let many: Vec<f32> =
+            (0..300).map(|at| if at == 70 { 0.5 } else { at as f32 + 2.0 }).collect();
+        let mut sent = many.clone();
+        sent[70] = 0.0;
+        let bytes: Vec<u8> = sent.iter().flat_map(|x| x.to_le_bytes()).collect();
+        assert_eq!(encode("threshold:v=1", &many), [&[DENSE][..], &bytes].concat());
         // All of two elements are shorter as they are.
         assert_eq!(encode("threshold", &[1.0, -2.0]), [DENSE, 0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0]);
     }
