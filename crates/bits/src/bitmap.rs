@@ -50,7 +50,7 @@ pub fn encode(positions: &[u32], universe: usize, out: &mut Vec<u8>) {
     add(bits, word, gathered);
 }
 
-/// Sets the bits of a word of 64; those past the end are 0.
+/// Adds the ones of `set` to a word of 64 bits; past the end `set` has none.
 fn add(bits: &mut [u8], word: usize, set: u64) {
     let (words, rest) = bits.as_chunks_mut();
     match words.get_mut(word) {

@@ -275,6 +275,7 @@ impl<'a> Source<'a> {
     /// [`peek`](Self::peek) over the whole tensor in order, without error feedback. The closure returns the bits of its
     /// block's largest absolute value, so that a copy needs no pass of its own to check the elements.
     pub(crate) fn convert_blocks(&mut self, mut convert: impl FnMut(&[f32]) -> u32) {
+        debug_assert!(self.feedback.is_none(), "blocks of the gradient lack the residual");
         for start in (0..self.len()).step_by(BLOCK) {
             let len = BLOCK.min(self.len() - start);
             let block = self.gradient.block(start, &mut self.scratch[..len]);

@@ -83,7 +83,7 @@ unsafe fn avx2_stream(values: &[[f32; 8]], out: &mut [[MaybeUninit<u8>; 32]]) ->
     largest_of(largest)
 }
 
-/// The larger of bits and the bits of absolute values.
+/// The maximum, lane by lane, of `largest` and the bits of the absolute values of `x`.
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 #[target_feature(enable = "avx2")]
 #[inline]

@@ -1,7 +1,9 @@
-//! Speed of compressors beside PyTorch's own operations on the same core.
+//! Speed of compressors beside PyTorch's own operations.
 //!
-//! PyTorch runs in a process of its own, on one thread. Both sides reuse their buffers and take turns, so that noise
-//! affects both, and the best of several repetitions counts.
+//! PyTorch runs in a process of its own, on one thread. Both sides take turns, so that noise affects both, and the best of
+//! several repetitions counts. Buffers are reused, except that PyTorch's quantization allocates its results; with glibc
+//! their memory stays with the process. PyTorch's times include the calls from Python, of a few microseconds. Pin both to
+//! one core with `taskset`.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -56,6 +58,16 @@ pub enum PeerError {
         "python3 could not import torch and run it ({0}); install PyTorch, or activate the environment that has it"
     )]
     Torch(String),
+    /// PyTorch's process failed after it had started.
+    #[error(
+        "the process that runs PyTorch failed at {request:?} ({reason}); its own message is above"
+    )]
+    Ended {
+        /// What it was asked.
+        request: String,
+        /// What it did instead of answering.
+        reason: String,
+    },
     /// The compressor refuses the tensor.
     #[error(transparent)]
     Compressor(#[from] Error),
@@ -90,12 +102,12 @@ impl Torch {
     /// # Errors
     /// If there is no such program, or no PyTorch.
     pub fn start() -> Result<Self, PeerError> {
-        Self::start_with("python3")
+        Self::start_with("python3", SCRIPT)
     }
 
-    fn start_with(python: &str) -> Result<Self, PeerError> {
-        let mut command = Command::new(python);
-        command.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    fn start_with(program: &str, script: &str) -> Result<Self, PeerError> {
+        let mut command = Command::new(program);
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
         // Memory that PyTorch gives back stays with the process, so that its results are as warm as ours.
         command.env("MALLOC_MMAP_THRESHOLD_", "4294967296");
         command.env("MALLOC_TRIM_THRESHOLD_", "4294967296");
@@ -103,27 +115,35 @@ impl Torch {
         let (requests, answers) = (process.stdin.take(), process.stdout.take());
         let answers = BufReader::new(answers.expect("standard output is a pipe"));
         let mut torch = Self { process, requests, answers };
-        torch.answer()?;
-        Ok(torch)
-    }
-
-    fn ask(&mut self, request: &str) -> Result<String, PeerError> {
-        let requests = self.requests.as_mut().expect("it is open until the end");
-        writeln!(requests, "{request}")?;
-        self.answer()
-    }
-
-    fn answer(&mut self) -> Result<String, PeerError> {
-        let mut answer = String::new();
-        match self.answers.read_line(&mut answer)? {
-            0 => Err(PeerError::Torch("it ended".to_owned())),
-            _ => Ok(answer.trim_end().to_owned()),
+        match torch.answer()?.as_str() {
+            "ready" => Ok(torch),
+            "" => Err(PeerError::Torch("it ended".to_owned())),
+            other => Err(PeerError::Torch(format!("it printed {other:?}"))),
         }
     }
 
+    /// Sends a request, and reads the answer that `read` understands.
+    fn ask<T>(
+        &mut self,
+        request: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, PeerError> {
+        let ended = |reason| PeerError::Ended { request: request.to_owned(), reason };
+        let requests = self.requests.as_mut().expect("it is open until the end");
+        writeln!(requests, "{request}").map_err(|error| ended(error.to_string()))?;
+        let answer = self.answer().map_err(|error| ended(error.to_string()))?;
+        read(&answer).ok_or_else(|| ended(format!("it answered {answer:?}")))
+    }
+
+    /// A line, or nothing at the end.
+    fn answer(&mut self) -> io::Result<String> {
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer)?;
+        Ok(answer.trim_end().to_owned())
+    }
+
     fn seconds(&mut self, operation: &str) -> Result<f64, PeerError> {
-        let answer = self.ask(operation)?;
-        answer.parse().map_err(|_| PeerError::Torch(format!("it answered {answer:?}")))
+        self.ask(operation, |answer| answer.parse().ok())
     }
 }
 
@@ -148,7 +168,7 @@ pub fn measure(
     let text = spec.to_string();
     let peer = PEERS.iter().find(|(known, ..)| *known == text);
     let &(_, name, peer) = peer.ok_or_else(|| PeerError::NoPeer(text.clone()))?;
-    torch.ask(&format!("prepare {name} {elements}"))?;
+    torch.ask(&format!("prepare {name} {elements}"), |answer| (answer == "ready").then_some(()))?;
     let mut bench = Bench::new(spec, elements);
     for _ in 0..WARM {
         bench.encode()?;
@@ -210,8 +230,40 @@ mod tests {
     #[test]
     fn without_python_or_pytorch_the_error_says_what_is_missing() {
         for python in ["no-such-python", "false"] {
-            let error = Torch::start_with(python).unwrap_err().to_string();
+            let error = Torch::start_with(python, SCRIPT).unwrap_err().to_string();
             assert!(error.contains("install PyTorch"), "{error}");
+        }
+    }
+
+    /// A process that answers as a shell's script does.
+    fn stub(script: &str) -> Result<Torch, PeerError> {
+        Torch::start_with("sh", script)
+    }
+
+    #[test]
+    fn the_peers_seconds_are_those_it_answers() {
+        // A millisecond for 1000 elements, whatever it is asked: 4 MB/s.
+        let answers = "echo ready; read line; echo ready; while read line; do echo 0.001; done";
+        let mut torch = stub(answers).unwrap();
+        let effort = Effort { repetitions: 1, time: std::time::Duration::ZERO };
+        let row = measure(&mut torch, &specs()[0], 1000, effort).unwrap();
+        assert_eq!((row.peer_compress_gbps, row.peer_decompress_gbps), (0.004, 0.004));
+        let none = measure(&mut torch, &"topk".parse().unwrap(), 1000, effort).unwrap_err();
+        assert!(none.to_string().contains("none, fp16, bf16, int8:ef=off"), "{none}");
+    }
+
+    #[test]
+    fn a_process_that_ends_or_answers_nonsense_is_an_error_that_says_so() {
+        let effort = Effort { repetitions: 1, time: std::time::Duration::ZERO };
+        for (lines, reason) in [
+            ("echo hello", "it printed \"hello\""),
+            ("echo ready; read line", "failed at \"prepare float32 1000\""),
+            ("echo ready; read line; echo ready; read line; echo soon", "it answered \"soon\""),
+        ] {
+            let done =
+                stub(lines).and_then(|mut torch| measure(&mut torch, &specs()[0], 1000, effort));
+            let error = done.unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
         }
     }
 

@@ -366,7 +366,11 @@ fn adds(add: fn(&[u8], f32, &mut [f32]), input: &Input, output: &mut Output) {
 
 /// A kernel that appends numbers to a message and returns the largest.
 fn appends(append: fn(&[f32], &mut Vec<u8>) -> u32, input: &Input, output: &mut Output) {
-    let mut message = vec![9];
-    output.bits([append(&input.floats(), &mut message)]);
-    output.bits(message);
+    // Behind a header that leaves the memory aligned, or not.
+    for start in [1, 16] {
+        let mut message = Vec::with_capacity(start + 4 * input.len);
+        message.resize(start, 9);
+        output.bits([append(&input.floats(), &mut message)]);
+        output.bits(message);
+    }
 }

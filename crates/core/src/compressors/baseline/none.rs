@@ -25,8 +25,9 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::new(&[], |_| Arc::new(Uncompressed))
 };
 
-/// Messages of this many bytes or more are written past the caches: half of a common last-level cache.
-const STREAMED: usize = 16 << 20;
+/// Messages of this many bytes or more are written past the caches: together with the tensor they exceed a last-level
+/// cache of 32 MiB. Tests take this path with small tensors.
+const STREAMED: usize = if cfg!(test) { 16 << 10 } else { 16 << 20 };
 
 /// The identity.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -110,12 +111,33 @@ impl DeviceForm for Uncompressed {
 
 #[cfg(test)]
 mod tests {
+    use super::STREAMED;
     use crate::compressors::testing::{encode, round_trip};
+    use crate::{BLOCK, Encoder, Floats, Spec, Tensor};
 
     #[test]
     fn the_message_is_the_tensor() {
         assert_eq!(encode("none", &[1.0, -2.0]), [0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0]);
         assert_eq!(round_trip("none", &[1.0, -2.0]), [1.0, -2.0]);
         assert!(encode("none", &[]).is_empty());
+    }
+
+    #[test]
+    fn large_messages_are_streamed_and_checked() {
+        // More than a block, with a part of one at the end.
+        let mut tensor: Vec<f32> = (0..BLOCK + 77).map(|at| at as f32 - 99.5).collect();
+        assert!(4 * tensor.len() >= STREAMED);
+        let bytes: Vec<u8> = tensor.iter().flat_map(|x| x.to_le_bytes()).collect();
+        assert_eq!(encode("none", &tensor), bytes);
+        for at in [0, BLOCK - 1, BLOCK + 76] {
+            let before = std::mem::replace(&mut tensor[at], f32::NAN);
+            let spec: Spec = "none".parse().unwrap();
+            let (mut encoder, mut message) = (Encoder::new(&spec, 0, 0), Vec::new());
+            let shape = Tensor::new("t", &[tensor.len()]);
+            let error = encoder.encode(&shape, 0, Floats::F32(&tensor), &mut message).unwrap_err();
+            assert!(error.to_string().contains(&at.to_string()), "{error}");
+            assert!(message.is_empty());
+            tensor[at] = before;
+        }
     }
 }

@@ -77,7 +77,7 @@ impl Compressor for Threshold {
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        // That of all elements, or of none.
+        // A dense message, a tag and four bytes an element; without elements a code and a count.
         elements.saturating_mul(4).saturating_add(2)
     }
 
@@ -153,7 +153,7 @@ fn read<'a>(
     Ok(values.as_chunks().0)
 }
 
-/// Elements that are copied at once if there is none between them that is not sent.
+/// Values are copied in groups of this many; a group without gaps is copied as a block.
 const RUN: usize = 64;
 
 /// Appends every element, with 0 for those not sent.
