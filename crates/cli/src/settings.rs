@@ -41,10 +41,11 @@ impl Settings {
         self.given.0.iter().any(|(name, _)| named(name))
     }
 
-    /// The experiment these settings describe, on top of the file's or of `base`.
+    /// The experiment these settings describe, on top of the file's or of `base`. A file that names no compressors
+    /// leaves those of `base`.
     pub(crate) fn experiment(&self, base: Experiment) -> Result<Experiment, Failure> {
         let mut experiment = match &self.experiment {
-            Some(path) => Experiment::read(path)?,
+            Some(path) => Experiment::read(path, base.compressors)?,
             None => base,
         };
         if self.has("model") && self.experiment.is_none() {

@@ -164,10 +164,13 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
     // Keep two runs; the other four are made again, and these two are not.
     bench.write("out/runs.jsonl", (lines[..2].join("\n") + "\n").as_bytes());
     bench.ok(&line);
-    let again = bench.read("out/runs.jsonl");
-    let again: Vec<&str> = std::str::from_utf8(&again).unwrap().lines().collect();
+    let remade = bench.read("out/runs.jsonl");
+    let again: Vec<&str> = std::str::from_utf8(&remade).unwrap().lines().collect();
     assert_eq!(again.len(), 6);
     assert_eq!(again[..2], lines[..2]);
+    // The run of one compressor is already there; those of the others stay.
+    bench.ok(&format!("{line} --compressor 3lc"));
+    assert!(bench.read("out/runs.jsonl") == remade, "runs were made again or lost");
     // Another set-up does not mix with these results.
     let error = bench.refused(&line.replace("--batch 8", "--batch 4"));
     assert!(error.contains("batch 8"), "{error}");
@@ -180,6 +183,8 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
         ("reproduce transformer-frontier --rule vectors->none", "sets --rule by itself"),
         ("reproduce transformer-frontier --fraction 0.5", "sets --fraction by itself"),
         ("reproduce 4lc-table1", "3lc-table1"),
+        ("reproduce 3lc-table2 --compressor topk", "3lc-table2 does not compare 'topk'"),
+        ("reproduce 3lc-links --compressor 3lc", "trains nothing"),
     ]);
 }
 

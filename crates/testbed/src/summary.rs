@@ -128,7 +128,7 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
     let mut rows = rows.collect::<Result<Vec<Row>, _>>()?;
     let baseline = rows.iter().find(|row| row.compressor == "none").cloned();
     let parameters = groups[0][0].parameters as f64;
-    let none = groups.iter().find(|group| group[0].compressor == "none");
+    let none = uncompressed(&groups);
     for (row, group) in rows.iter_mut().zip(&groups) {
         compare(row, baseline.as_ref(), parameters);
         row.difference = none.and_then(|none| paired(group, none));
@@ -224,6 +224,12 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
         hidden: mean(runs.iter().filter_map(|run| run.hidden())),
         on_links: links.iter().map(on_link).collect(),
     })
+}
+
+/// The runs of `none`, or else those of `none` with a delay.
+fn uncompressed<'a, 'b>(groups: &'a [Vec<&'b RunRecord>]) -> Option<&'a Vec<&'b RunRecord>> {
+    let of = |is: fn(&str) -> bool| groups.iter().find(|group| is(&group[0].compressor));
+    of(|spec| spec == "none").or_else(|| of(|spec| spec.starts_with("none:")))
 }
 
 /// The differences of quality between runs with the same seed and length. Equal seeds have the same initial parameters
@@ -338,6 +344,17 @@ mod tests {
         let difference = synthetic::summary(&runs).rows[1].difference.unwrap();
         assert!(near(difference.mean, -0.03) && near(difference.sd, 0.02 / 2f64.sqrt()));
         assert_eq!(difference.count, 2);
+    }
+
+    #[test]
+    fn quality_is_compared_with_delayed_messages_of_none_where_there_are_no_others() {
+        let mut runs = [synthetic::run("none:every=600", 1), synthetic::run("3lc:every=600", 1)];
+        (runs[0].quality, runs[1].quality) = (0.9, 0.92);
+        let summary = synthetic::summary(&runs);
+        assert!(near(summary.rows[1].difference.unwrap().mean, 0.02));
+        let all = [synthetic::run("none:every=600", 1), synthetic::run("none", 1), runs[1].clone()];
+        let against = synthetic::summary(&all).rows[2].difference.unwrap().mean;
+        assert!(near(against, 0.92 - all[1].quality));
     }
 
     #[test]

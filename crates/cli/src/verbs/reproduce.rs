@@ -8,7 +8,7 @@ use gradwire_testbed::files::write_atomic;
 use gradwire_testbed::reproduce::{Results, STUDIES, Study, find, run_parts};
 use gradwire_testbed::runner::Progress;
 use gradwire_testbed::table::Table;
-use gradwire_train::RunConfig;
+use gradwire_train::{CompressionSchedule, RunConfig};
 
 use crate::failure::Failure;
 use crate::progress::Bars;
@@ -26,6 +26,9 @@ pub(crate) struct Reproduce {
     name: Option<String>,
     #[command(flatten)]
     settings: Settings,
+    /// One of its compressors; repeat it for several [default: all]
+    #[arg(long = "compressor", value_name = "SPEC")]
+    compressors: Vec<CompressionSchedule>,
     /// Seed; repeat it for the spread over seeds [default: 0]
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,
@@ -67,7 +70,7 @@ impl Reproduce {
     /// Makes the page of a study that trains nothing.
     fn measure(&self, study: &Study, out: &Path) -> Result<(), Failure> {
         let given = !self.fractions.is_empty() || !self.seeds.is_empty();
-        if given || self.settings != Settings::default() {
+        if given || !self.compressors.is_empty() || self.settings != Settings::default() {
             let reason = format!("{} trains nothing; leave all flags but --out off", study.id);
             return Err(Failure::Input(reason));
         }
@@ -91,8 +94,13 @@ impl Reproduce {
             let reason = format!("{} runs in one process; start it without mpirun", study.id);
             return Err(Failure::Input(reason));
         }
-        let mut experiment = self.settings.experiment(experiment)?;
-        experiment.compressors = study.compressors(row, experiment.steps);
+        let unnamed = experiment.with(|e| e.compressors.clear());
+        let mut experiment = self.settings.experiment(unnamed)?;
+        let asked = match self.compressors.is_empty() {
+            true => &experiment.compressors,
+            false => &self.compressors,
+        };
+        experiment.compressors = study.compressors_among(row, experiment.steps, asked)?;
         if !self.seeds.is_empty() {
             experiment.seeds = self.seeds.clone();
         }

@@ -41,8 +41,8 @@ fn varied(parts: &[Part]) -> Vec<&'static str> {
 }
 
 impl Study {
-    /// The parts of a row on `data`. Each run of `experiment` is repeated for each of `fractions` of its steps. `workers`
-    /// is the number of workers that the user asked for, if any.
+    /// The parts of a row on `data`, with the compressors of `experiment` only. Each run is repeated for each of
+    /// `fractions` of its steps. `workers` is the number of workers that the user asked for, if any.
     pub fn parts(
         &self,
         row: usize,
@@ -51,6 +51,7 @@ impl Study {
         workers: Option<usize>,
         data: &Arc<Dataset>,
     ) -> Vec<Part> {
+        let compared = |run: &RunConfig| experiment.compressors.contains(&run.compressor);
         let part = |experiment: Experiment| {
             let steps = experiment.steps_on(data);
             let of_length = |fraction: &f64| {
@@ -60,10 +61,13 @@ impl Study {
                 });
                 shortened.runs(data)
             };
-            let runs = fractions.iter().flat_map(of_length).collect();
+            let runs = fractions.iter().flat_map(of_length).filter(compared).collect();
             Part { experiment, runs }
         };
-        (self.variants)(row, experiment, workers).into_iter().map(part).collect()
+        // All compressors, so that parts differ in the same settings whichever are asked for.
+        let compressors = self.compressors(row, experiment.steps);
+        let whole = experiment.clone().with(|e| e.compressors = compressors);
+        (self.variants)(row, &whole, workers).into_iter().map(part).collect()
     }
 }
 

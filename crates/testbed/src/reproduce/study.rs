@@ -70,6 +70,26 @@ impl Study {
         }
     }
 
+    /// Those of its compressors that `asked` names, in the study's order; all if `asked` is empty.
+    ///
+    /// # Errors
+    /// If it does not compare one of them.
+    pub fn compressors_among(
+        &self,
+        row: usize,
+        steps: u64,
+        asked: &[CompressionSchedule],
+    ) -> Result<Vec<CompressionSchedule>, TestbedError> {
+        let all = self.compressors(row, steps);
+        if let Some(other) = asked.iter().find(|one| !all.contains(one)) {
+            let known: Vec<String> = all.iter().map(CompressionSchedule::to_string).collect();
+            let (id, known) = (self.id, known.join(", "));
+            let reason = format!("{id} does not compare '{other}'; it compares: {known}");
+            return Err(TestbedError::Config(reason));
+        }
+        Ok(all.into_iter().filter(|one| asked.is_empty() || asked.contains(one)).collect())
+    }
+
     /// The index of a row of its table; of the first row if none is named.
     ///
     /// # Errors
