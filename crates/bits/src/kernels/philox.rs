@@ -13,6 +13,8 @@ const ROUNDS: usize = 10;
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const LANES: usize = 16;
+/// The most blocks that are computed one after another.
+const FEW: usize = 3;
 
 /// Fills `out` with the blocks of successive counters from `counter`, four words each; the last may be
 /// truncated. The first word of the counter is incremented and carries into the second.
@@ -38,7 +40,12 @@ vectorised! {
     /// Fills `out` as [`philox4x32`] does, group by group.
     fn groups_of_blocks / philox4x32_scalar(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
         for (group, words) in out.chunks_mut(4 * LANES).enumerate() {
-            let state = rounds(key, counters(advance(counter, group)));
+            let counter = advance(counter, group);
+            if words.len() <= 4 * FEW {
+                block_by_block(key, counter, words);
+                continue;
+            }
+            let state = rounds(key, counters(counter));
             for (block, words) in words.chunks_mut(4).enumerate() {
                 for (word, out) in words.iter_mut().enumerate() {
                     *out = state[word][lane(block)];
@@ -48,11 +55,28 @@ vectorised! {
     }
 }
 
+/// Fills `out` without the cost of a whole group.
+#[inline(always)]
+fn block_by_block(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
+    for (block, words) in out.chunks_mut(4).enumerate() {
+        let state = rounds(key, after(counter, block).map(|word| [word]));
+        for (out, [word]) in words.iter_mut().zip(state) {
+            *out = word;
+        }
+    }
+}
+
 /// The counter after `groups` groups of blocks.
 #[inline(always)]
 fn advance(counter: [u32; 4], groups: usize) -> [u32; 4] {
+    after(counter, groups * LANES)
+}
+
+/// The counter after `blocks` blocks.
+#[inline(always)]
+fn after(counter: [u32; 4], blocks: usize) -> [u32; 4] {
     let count = u64::from(counter[0]) | u64::from(counter[1]) << 32;
-    let count = count.wrapping_add((groups * LANES) as u64);
+    let count = count.wrapping_add(blocks as u64);
     [count as u32, (count >> 32) as u32, counter[2], counter[3]]
 }
 
@@ -78,10 +102,10 @@ fn counters(first: [u32; 4]) -> [[u32; LANES]; 4] {
 }
 
 #[inline(always)]
-fn rounds(mut key: [u32; 2], mut state: [[u32; LANES]; 4]) -> [[u32; LANES]; 4] {
+fn rounds<const N: usize>(mut key: [u32; 2], mut state: [[u32; N]; 4]) -> [[u32; N]; 4] {
     for _ in 0..ROUNDS {
-        let mut next = [[0; LANES]; 4];
-        for lane in 0..LANES {
+        let mut next = [[0; N]; 4];
+        for lane in 0..N {
             let a = u64::from(state[0][lane]) * u64::from(MULTIPLIERS[0]);
             let b = u64::from(state[2][lane]) * u64::from(MULTIPLIERS[1]);
             next[0][lane] = (b >> 32) as u32 ^ state[1][lane] ^ key[0];
@@ -98,27 +122,68 @@ fn rounds(mut key: [u32; 2], mut state: [[u32; LANES]; 4]) -> [[u32; LANES]; 4] 
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 mod avx512 {
     use core::arch::x86_64::*;
+    use core::array::from_fn;
 
-    use super::{LANES, advance, counters, rounds};
+    use super::{LANES, MULTIPLIERS, ROUNDS, WEYL};
+
+    /// The same word of eight blocks, each in the lower half of 64 bits, as in `avx2`.
+    type Words = __m512i;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     pub(super) fn fill(key: [u32; 2], counter: [u32; 4], groups: &mut [[u32; 4 * LANES]]) {
-        for (i, group) in groups.iter_mut().enumerate() {
-            let state = rounds(key, counters(advance(counter, i)));
-            // SAFETY: each array holds the sixteen words that are read.
-            let [a, b, c, d] = state.map(|s| unsafe { _mm512_loadu_si512(s.as_ptr().cast()) });
-            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
-            let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
-            let rows = [
-                _mm512_unpacklo_epi64(ab, cd),
-                _mm512_unpackhi_epi64(ab, cd),
-                _mm512_unpacklo_epi64(ab_high, cd_high),
-                _mm512_unpackhi_epi64(ab_high, cd_high),
-            ];
-            for (row, words) in rows.into_iter().zip(group.as_chunks_mut::<LANES>().0) {
-                // SAFETY: the array holds the sixteen words that are written.
-                unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), row) };
+        let wide = |word: u32| _mm512_set1_epi64(i64::from(word));
+        let keys: [[Words; 2]; ROUNDS] = from_fn(|round| {
+            from_fn(|i| wide(key[i].wrapping_add(WEYL[i].wrapping_mul(round as u32))))
+        });
+        let multipliers = MULTIPLIERS.map(wide);
+        let first = u64::from(counter[0]) | u64::from(counter[1]) << 32;
+        let eight = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+        let mut count = _mm512_add_epi64(_mm512_set1_epi64(first as i64), eight);
+        for group in groups {
+            // Two eights, whose multiplications do not wait for each other.
+            let next = _mm512_add_epi64(count, wide(8));
+            let start =
+                |count| [count, _mm512_srli_epi64::<32>(count), wide(counter[2]), wide(counter[3])];
+            let (mut low, mut high) = (start(count), start(next));
+            count = _mm512_add_epi64(next, wide(8));
+            for keys in &keys {
+                low = round(low, multipliers, keys);
+                high = round(high, multipliers, keys);
             }
+            for (state, words) in [low, high].into_iter().zip(group.as_chunks_mut().0) {
+                put(state, words);
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    fn round([x, y, z, w]: [Words; 4], multipliers: [Words; 2], keys: &[Words; 2]) -> [Words; 4] {
+        let (a, b) = (_mm512_mul_epu32(x, multipliers[0]), _mm512_mul_epu32(z, multipliers[1]));
+        let [x, z] = [(b, y, keys[0]), (a, w, keys[1])].map(|(product, word, key)| {
+            // The exclusive or of all three.
+            _mm512_ternarylogic_epi64::<0b1001_0110>(_mm512_srli_epi64::<32>(product), word, key)
+        });
+        [x, b, z, a]
+    }
+
+    /// Writes eight blocks.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    fn put([x, y, z, w]: [Words; 4], words: &mut [u32; 32]) {
+        let join = |low, high| {
+            _mm512_mask_blend_epi32(0b1010_1010_1010_1010, low, _mm512_slli_epi64::<32>(high))
+        };
+        let (xy, zw) = (join(x, y), join(z, w));
+        // Blocks 0, 2, 4 and 6, and blocks 1, 3, 5 and 7.
+        let (even, odd) = (_mm512_unpacklo_epi64(xy, zw), _mm512_unpackhi_epi64(xy, zw));
+        let first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+        let last = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+        // SAFETY: the array holds the 32 words that are written.
+        unsafe {
+            let end = words.as_mut_ptr();
+            _mm512_storeu_si512(end.cast(), _mm512_permutex2var_epi64(even, first, odd));
+            _mm512_storeu_si512(end.add(16).cast(), _mm512_permutex2var_epi64(even, last, odd));
         }
     }
 }

@@ -97,7 +97,7 @@ pub fn quantize(values: &mut [f32], grid: Grid, rounding: Rounding<'_>, symbols:
     for (at, values) in values.chunks_mut(CHUNK).enumerate() {
         let words = &mut words[..values.len()];
         if let Rounding::Random { rng, first } = rounding {
-            rng.fill_from(first + at * CHUNK, words);
+            rng.fill_rounding(first + at * CHUNK, words);
         }
         let start = symbols.len();
         symbols.resize(start + values.len(), 0);

@@ -189,6 +189,12 @@ pub const KERNELS: &[(&str, Case)] = &[
         levels_add(&input.symbols(), -100.0, input.x, &mut out);
         output.computed(&out);
     }),
+    ("spread", |input, output| {
+        let (own, shared) = (input.bytes(), input.symbols());
+        let mut out = input.draws();
+        spread(&own, &shared, &mut out);
+        output.bits(out.iter().copied());
+    }),
     ("stochastic_levels", |input, output| {
         let levels = Levels { least: -100.0, most: 99.0, inverse: input.x, step: input.y };
         let (mut values, mut symbols) = (input.floats(), input.zeros());

@@ -144,7 +144,7 @@ impl Quantizer {
             let levels = Levels { least: -levels, most: levels, inverse, step };
             for (values, symbols) in values.chunks_mut(BLOCK).zip(symbols.chunks_mut(BLOCK)) {
                 let random = &mut random[..values.len()];
-                rng.fill_from(first, random);
+                rng.fill_rounding(first, random);
                 first += values.len();
                 kernels::stochastic_levels(values, levels, random, symbols);
             }
@@ -340,7 +340,7 @@ mod tests {
     fn the_ith_element_sent_is_decided_by_word_i() {
         // Norms of 2 in one step, and a norm of 128 in 64: ones are half way from 0 to 2.
         let mut words = vec![0; 16_384];
-        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill(&mut words);
+        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill_rounding(0, &mut words);
         let expected: Vec<f32> =
             words.iter().map(|word| if word >> 31 == 0 { 2.0 } else { 0.0 }).collect();
         for rest in ["bucket=4,s=1", "bucket=0,s=64", "bucket=4,s=1,select=randomk"] {

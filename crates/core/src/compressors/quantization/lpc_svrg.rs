@@ -97,7 +97,7 @@ impl Compressor for LpcSvrg {
         symbols.resize(source.len(), 0);
         source.take_blocks(|offset, block| {
             let random = &mut random[..block.len()];
-            rng.fill_from(offset, random);
+            rng.fill_rounding(offset, random);
             kernels::stochastic_levels(block, levels, random, &mut symbols[offset..]);
         });
         self.words().write(workspace, message);
@@ -162,7 +162,7 @@ mod tests {
             (0..elements).map(|i| (i * 37 % 255) as f32 / 4.0 - 31.5).collect();
         assert_eq!(gradient.iter().fold(0f32, |m, x| m.max(x.abs())), 32.0);
         let mut words = vec![0; elements];
-        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill(&mut words);
+        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill_rounding(0, &mut words);
         // λ is 31 of 32: with six bits δ is 1.
         let drawn = |(&x, &word): (&f32, &u32)| {
             let t = f64::from(x).clamp(-32.0, 31.0);

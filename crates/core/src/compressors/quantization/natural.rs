@@ -72,7 +72,7 @@ impl Compressor for Natural {
         symbols.resize(source.len(), 0);
         source.take_blocks(|offset, block| {
             let (random, rounded) = (&mut random[..block.len()], &mut rounded[..block.len()]);
-            rng.fill_from(offset, random);
+            rng.fill_rounding(offset, random);
             kernels::natural_residual(block, random, rounded, &mut symbols[offset..]);
             let signs = &mut signs[..block.len().div_ceil(8)];
             kernels::sign_residual(rounded, 0.0, 0.0, signs);
@@ -185,7 +185,7 @@ mod tests {
         let elements = BLOCK + 1003;
         let gradient: Vec<f32> = (0..elements).map(|i| 1.0 + (i % 64) as f32 / 64.0).collect();
         let mut words = vec![0; elements];
-        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill(&mut words);
+        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill_rounding(0, &mut words);
         let drawn = |(&x, &word): (&f32, &u32)| {
             if f64::from(word >> 9) / 8_388_608.0 < f64::from(x) - 1.0 { 2.0 } else { 1.0 }
         };

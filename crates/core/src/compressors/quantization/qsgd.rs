@@ -160,6 +160,8 @@ impl Compressor for Qsgd {
         random.resize(BLOCK, 0);
         symbols.clear();
         symbols.resize(source.len(), 0);
+        // The elements whose words `random` has.
+        let mut drawn = 0..0;
         for bucket in self.buckets(source.len()) {
             let mut total = 0.0;
             for (start, len) in pieces(bucket.clone()) {
@@ -169,8 +171,11 @@ impl Compressor for Qsgd {
             fields::put_f32(step, message);
             let levels = Levels { least: -s, most: s, inverse, step };
             for (start, len) in pieces(bucket) {
-                let random = &mut random[..len];
-                rng.fill_from(start, random);
+                if drawn.end < start + len {
+                    drawn = start..symbols.len().min(start + BLOCK);
+                    rng.fill_rounding(start, &mut random[..drawn.len()]);
+                }
+                let random = &random[start - drawn.start..][..len];
                 let symbols = &mut symbols[start..start + len];
                 source.take(start, len, |block| {
                     kernels::stochastic_levels(block, levels, random, symbols);
@@ -315,7 +320,7 @@ mod tests {
         // Each bucket's largest is 1.
         gradient.iter_mut().step_by(100).for_each(|x| *x = -1.0);
         let mut words = vec![0; elements];
-        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill(&mut words);
+        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill_rounding(0, &mut words);
         let drawn = |(&x, &word): (&f32, &u32)| {
             let (t, chance) = (f64::from(x) * 16.0, f64::from(word >> 8) / 16_777_216.0);
             let level = t.floor() + f64::from(u8::from(chance < t - t.floor()));

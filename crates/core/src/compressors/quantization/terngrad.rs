@@ -162,7 +162,7 @@ impl Compressor for TernGrad {
         let (start, fifths) = (message.len(), Fifths::new(source.len()));
         fifths.encode(source, self.huffman, message, |first, piece, digits| {
             let random = &mut random[..piece.len()];
-            rng.fill_from(first, random);
+            rng.fill_rounding(first, random);
             kernels::stochastic_ternary(piece, scale, random, digits);
             if keeps_residual {
                 kernels::ternary_add(digits, LAST_PART, -scale, piece);
@@ -269,7 +269,7 @@ mod tests {
         let elements = 5 * BLOCK + 5003;
         let gradient: Vec<f32> = (0..elements).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect();
         let mut words = vec![0; elements];
-        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill(&mut words);
+        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill_rounding(0, &mut words);
         let drawn = |(&x, &word): (&f32, &u32)| {
             let sent = (word >> 8) as f32 / 16_777_216.0 * 0.5 < x.abs();
             if sent { 0.5f32.copysign(x) } else { 0.0 }

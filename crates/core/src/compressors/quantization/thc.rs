@@ -126,7 +126,7 @@ impl Thc {
         signs.rotate(block);
 
         random.resize(piece.size, 0);
-        context.rng(1).fill_from(piece.start, random);
+        context.rng(1).fill_rounding(piece.start, random);
         indices.resize(piece.size, 0);
         let (factor, middle) = (PARTS / (2.0 * scale.most), PARTS / 2.0);
         kernels::stochastic_entries(block, factor, middle, &scale.table, random, indices);

@@ -115,7 +115,7 @@ mod tests {
             drawn::rounded_up(sum / fraction::kept(0.3, elements) as f64)
         };
         let mut words = vec![0; elements];
-        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill(&mut words);
+        Rng::new(1, Tensor::new("t", &[]).id(), 3, 2, 0).fill_rounding(0, &mut words);
         let drawn = |(&x, &word): (&f32, &u32)| {
             let sent = (word >> 8) as f32 / 16_777_216.0 * level < x.abs();
             if sent { level.max(x.abs()).copysign(x) } else { 0.0 }

@@ -108,7 +108,7 @@ fn draw(source: &mut Source<'_>, context: &Context<'_>, level: f32, drawn: &mut 
     let (mut random, mut drawn) = ([0; BLOCK], [0.0; BLOCK]);
     source.take_blocks(|offset, block| {
         let (random, drawn) = (&mut random[..block.len()], &mut drawn[..block.len()]);
-        rng.fill_from(offset, random);
+        rng.fill_rounding(offset, random);
         kernels::drawn(block, level, random, drawn);
         let (first, base) = ([large.len(), small.len()], offset as u32);
         // The first call sets its elements to 0, so that the second selects the others.

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch
+from ._batch import Batch, place
 
 # The rank of draws that all ranks share.
 SHARED = -1
@@ -71,3 +71,33 @@ def word(key, stream, rank, step, at):
 def interleave(a, b, c, d):
     """a[0], b[0], c[0], d[0], a[1], …"""
     return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), [4 * a.shape[0]])
+
+
+@triton.jit
+def rounding(key, stream, rank, step, table, BLOCK: tl.constexpr):
+    """The words by which the elements of a block are rounded: 8 upper bits for each, the next 16 for each 16 elements. See
+    ``gradwire::Rng::fill_rounding``."""
+    _, sixteens = place(table, BLOCK // 16)
+    a, b, c, d = draw(key, stream, rank, step, sixteens)
+    own = interleave(a, b, c, d)
+    own = interleave(own & 0xFF, (own >> 8) & 0xFF, (own >> 16) & 0xFF, own >> 24)
+    _, rows = place(table, BLOCK // 128)
+    a, b, c, d = draw(key, _second(stream), rank, step, rows)
+    pairs = interleave(a, b, c, d)
+    halves = tl.reshape(tl.join(pairs & 0xFFFF, pairs >> 16), [BLOCK // 16])
+    shared = tl.reshape(tl.broadcast_to(halves[:, None], [BLOCK // 16, 16]), [BLOCK])
+    return (own << 24) | (shared << 8)
+
+
+@triton.jit
+def rounding_word(key, stream, rank, step, element):
+    """The word by which an element is rounded, whatever its place in a block."""
+    own = word(key, stream, rank, step, element // 4) >> (8 * (element % 4)).to(tl.uint32)
+    shared = word(key, _second(stream), rank, step, element // 32) >> (16 * (element // 16 % 2)).to(tl.uint32)
+    return (own << 24) | ((shared & 0xFFFF) << 8)
+
+
+@triton.jit
+def _second(stream):
+    """The stream of the bits that elements share."""
+    return stream.to(tl.uint32) ^ 0x80000000

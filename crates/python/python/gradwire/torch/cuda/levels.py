@@ -19,7 +19,7 @@ import triton.language as tl
 from ._batch import Batch, place
 from ._config import Config
 from ._kernel import Dense
-from ._philox import draw, interleave, keys
+from ._philox import keys, rounding
 from ._launch import BLOCK, for_tensors, launch, over
 from ._source import LARGEST, Source, corrected, keep, largest, replaceable
 from ._symbols import bytes_of, put_block, take, width_of
@@ -261,9 +261,8 @@ def _qsgd(
     scaled = tl.minimum(tl.maximum(value * inverse, -most), most)
     nearest = (scaled + 12582912.0) - 12582912.0
     below = tl.where(nearest > scaled, nearest - 1.0, nearest)
-    _, fours = place(table, BLOCK // 4)
-    a, b, c, d = draw(tl.load(keys + tensor), stream, rank, step, fours)
-    chance = (interleave(a, b, c, d) >> 8).to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
+    words = rounding(tl.load(keys + tensor), stream, rank, step, table, BLOCK)
+    chance = (words >> 8).to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
     level = tl.where(chance < scaled - below, below + 1.0, below)
     left = value - level * length
     keep(residual, kept, tensor, element, mask & (element < replaceable(maxima, tensor, elements)), left, FEEDBACK)

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from ._batch import Batch, place
 from ._kernel import Dense
-from ._philox import draw, interleave, keys
+from ._philox import keys, rounding
 from ._launch import BLOCK, over
 from ._source import Source, corrected, keep, replaceable
 from ._symbols import bytes_of, put_block, take
@@ -73,9 +73,8 @@ def _encode(
     value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
     bits = value.to(tl.int32, bitcast=True)
     magnitude = bits & 0x7FFFFFFF
-    _, fours = place(table, BLOCK // 4)
-    a, b, c, d = draw(tl.load(keys + tensor), stream, rank, step, fours)
-    chance = (interleave(a, b, c, d) >> 9).to(tl.int32)
+    words = rounding(tl.load(keys + tensor), stream, rank, step, table, BLOCK)
+    chance = (words >> 9).to(tl.int32)
     # The mantissa is the probability of the greater power.
     power = (magnitude >> 23) + (chance < (magnitude & 0x7FFFFF)).to(tl.int32)
     # The greatest power is finite, and zeros are positive.

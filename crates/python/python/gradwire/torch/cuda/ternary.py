@@ -14,7 +14,7 @@ import triton.language as tl
 from ._batch import Batch, place
 from ._config import Config
 from ._kernel import Dense
-from ._philox import keys, word
+from ._philox import keys, rounding_word
 from ._launch import for_tensors, over
 from ._source import LARGEST, Source, corrected, keep, largest, replaceable
 from ._sums import partial, totals
@@ -184,8 +184,9 @@ def _terngrad(
         element = part * part_len + byte
         mask = (byte < part_len) & (element < elements)
         value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
-        # Fifths begin anywhere in a block of four words.
-        chance = (word(key, stream, rank, step, element) >> 8).to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
+        # Fifths begin anywhere.
+        words = rounding_word(key, stream, rank, step, element)
+        chance = (words >> 8).to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
         threshold = chance * scale
         above, below = value > threshold, value < -threshold
         trit = above.to(tl.int32) - below.to(tl.int32)
