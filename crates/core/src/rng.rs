@@ -57,10 +57,11 @@ impl Rng {
     /// Fills `out` with words for the stochastic rounding of the elements from index `first` on, at less than a third of
     /// the draws of [`fill_from`](Self::fill_from). The upper 24 bits of a word are uniform, so each element is rounded up
     /// with exactly its probability: 8 are byte i of the stream, little-endian, for element i, and the 16 below are drawn
-    /// from a second stream for each 16 successive elements. Two of these depend on each other only where their bytes alone
-    /// do not decide. This adds nothing to the expected squared error, and to the variance of a sum of
-    /// elements that are all rounded up with the same probability at most 6 %, less than 0.1 % if it is from 0.1 to 0.9. Does not advance
-    /// [`fill`](Self::fill).
+    /// from a second stream for each 16 successive elements. Does not advance [`fill`](Self::fill).
+    ///
+    /// Two elements depend on each other only where their own bytes do not decide. This adds nothing to the expected
+    /// squared error. If all elements are rounded up with the same probability, it adds to the variance of their sum at
+    /// most 6 %, and less than 0.1 % if the probability is from 0.1 to 0.9.
     pub fn fill_rounding(&self, first: usize, out: &mut [u32]) {
         let (mut at, mut rest) = (first, out);
         while !rest.is_empty() {

@@ -39,6 +39,7 @@ mod table;
 mod ternary;
 mod truncate;
 mod uniform;
+mod width;
 mod zero_run;
 
 #[cfg(all(any(test, feature = "testing"), target_arch = "x86_64", feature = "std"))]
@@ -65,10 +66,11 @@ pub use reduce::{SignSums, abs_max_bits, inner_product, max_byte, moments, sum_o
 pub use sign::{sign_add, sign_residual};
 pub use single_bits::{pack_bits, unpack_bits};
 pub use spread::{SHARING, spread};
-pub use table::{Table, stochastic_entries};
+pub use table::{Table, looked_up, stochastic_entries};
 pub use ternary::{stochastic_ternary, ternary_add, ternary_residual};
 pub use truncate::{Cuts, truncate_residual, truncated_add, truncated_valid};
 pub use uniform::{Bins, bin_of, extremes, middle_add, middle_off};
+pub use width::{narrow, widen};
 pub(crate) use zero_run::{encode_words, expanded_len};
 
 /// Defines a kernel from a plain loop. The second name is the scalar twin, which is the loop itself. The

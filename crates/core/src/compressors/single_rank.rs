@@ -1,6 +1,6 @@
 //! Multi-round methods as compressors, for exchanges without all-reduce.
 
-use gradwire_bits::{DecodeError, try_resize};
+use gradwire_bits::{DecodeError, kernels, try_resize};
 
 use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
 use crate::parameters::{Param, Parameters, Value};
@@ -29,9 +29,9 @@ impl Transcript {
             }
             ReduceOp::TableMean(table) => {
                 indices.clear();
-                indices.extend(addend.iter().map(|&index| index as u16));
+                indices.extend(addend.iter().map(|&index| index as i32 as u16));
                 Alphabet::new(table.len(), false).put_fixed(indices, message);
-                means.extend(indices.iter().map(|&index| f32::from(table[usize::from(index)])));
+                append_entries(table, indices, means);
             }
         }
     }
@@ -51,11 +51,27 @@ impl Transcript {
             ReduceOp::TableMean(table) => {
                 Alphabet::new(table.len(), false).take_fixed(message, len, indices)?;
                 means.try_reserve(len)?;
-                means.extend(indices.iter().map(|&index| f32::from(table[usize::from(index)])));
+                append_entries(table, indices, means);
             }
         }
         Ok(())
     }
+}
+
+/// Appends the entries of a table at these indices.
+fn append_entries(table: &[u8], indices: &[u16], to: &mut Vec<f32>) {
+    let entry = |&index: &u16| f32::from(table[usize::from(index)]);
+    if table.len() > 16 {
+        return to.extend(indices.iter().map(entry));
+    }
+    let before = to.len();
+    to.resize(before + indices.len(), 0.0);
+    kernels::looked_up(indices, &sixteen(table, f32::from), &mut to[before..]);
+}
+
+/// The numbers of at most sixteen entries, then zeros.
+pub(crate) fn sixteen(table: &[u8], number: impl Fn(u8) -> f32) -> [f32; 16] {
+    std::array::from_fn(|at| table.get(at).map_or(0.0, |&entry| number(entry)))
 }
 
 /// A multi-round method as a compressor: its message is the transcript of a single rank, little-endian `f32`, and packed

@@ -11,7 +11,7 @@
 //!
 //! An empty list has no bytes.
 
-use gradwire_bits::{DecodeError, fixed, huffman, tans, try_resize};
+use gradwire_bits::{DecodeError, fixed, huffman, kernels, tans, try_resize};
 
 use super::fields;
 use crate::workspace::{SymbolCoder, Workspace};
@@ -102,7 +102,7 @@ impl Alphabet {
         workspace: &mut Workspace,
     ) -> Result<(), DecodeError> {
         self.of_device().take_fixed(form, elements, &mut workspace.symbols)?;
-        self.check(&workspace.symbols)
+        self.check(largest(&workspace.symbols))
     }
 
     /// Appends the symbols in the workspace to a device form.
@@ -201,7 +201,6 @@ impl Alphabet {
         symbols: &mut Vec<u16>,
         coder: &mut SymbolCoder,
     ) -> Result<(), DecodeError> {
-        symbols.clear();
         if self.huffman && elements > 0 {
             let coding = match fields::take(message, 1)?[0] {
                 0 => None,
@@ -214,6 +213,7 @@ impl Alphabet {
                 coder.tans.try_reserve(self.symbols)?;
             }
             if let Some(coding) = coding {
+                symbols.clear();
                 return coding.take(message, self.symbols, elements, coder, symbols);
             }
         }
@@ -226,7 +226,11 @@ impl Alphabet {
         for symbols in symbols.chunks(CHUNK) {
             match self.width() {
                 1 => fixed::pack_bits(symbols, message),
-                8 => message.extend(symbols.iter().map(|&symbol| symbol as u8)),
+                8 => {
+                    let start = message.len();
+                    message.resize(start + symbols.len(), 0);
+                    kernels::narrow(symbols, &mut message[start..]);
+                }
                 16 => fields::put_u16s(symbols, message),
                 width => {
                     let words = &mut words[..symbols.len()];
@@ -246,14 +250,16 @@ impl Alphabet {
     ) -> Result<(), DecodeError> {
         let width = self.width();
         let bytes = fields::take(message, bytes(elements, width))?;
-        symbols.clear();
+        // Those of an earlier message are overwritten.
         try_resize(symbols, elements, 0)?;
+        if width == 8 {
+            return self.check(kernels::widen(bytes, symbols));
+        }
         let mut words = [0; CHUNK];
         let chunks = bytes.chunks(fixed::len(CHUNK, width));
         for (symbols, bytes) in symbols.chunks_mut(CHUNK).zip(chunks) {
             match width {
                 1 => fixed::unpack_bits(bytes, symbols)?,
-                8 => symbols.iter_mut().zip(bytes).for_each(|(s, &byte)| *s = u16::from(byte)),
                 16 => fields::read_u16s(bytes, symbols),
                 width => {
                     let words = &mut words[..symbols.len()];
@@ -262,12 +268,11 @@ impl Alphabet {
                 }
             }
         }
-        self.check(symbols)
+        self.check(largest(symbols))
     }
 
-    /// Refuses symbols that are not of the alphabet.
-    fn check(self, symbols: &[u16]) -> Result<(), DecodeError> {
-        let largest = symbols.iter().fold(0, |largest, &symbol| symbol.max(largest));
+    /// Checks that the largest of some symbols is in the alphabet.
+    fn check(self, largest: u16) -> Result<(), DecodeError> {
         if usize::from(largest) < self.symbols {
             Ok(())
         } else {
@@ -333,6 +338,11 @@ fn put_tans(
 /// The bytes of `elements` symbols of `width` bits.
 fn bytes(elements: usize, width: u32) -> usize {
     (elements as u128 * u128::from(width)).div_ceil(8).min(usize::MAX as u128 / 2) as usize
+}
+
+/// The largest symbol; 0 for none.
+fn largest(symbols: &[u16]) -> u16 {
+    symbols.iter().fold(0, |largest, &symbol| symbol.max(largest))
 }
 
 #[cfg(test)]

@@ -206,6 +206,12 @@ pub const KERNELS: &[(&str, Case)] = &[
         stochastic_entries(&input.floats(), input.x, 15.0, &table, &input.draws(), &mut indices);
         output.bits(indices.iter().copied());
     }),
+    ("looked_up", |input, output| {
+        let (numbers, mut out) = (input.more(), input.zeros());
+        let sixteen = core::array::from_fn(|at| numbers.get(at).copied().unwrap_or(at as f32));
+        looked_up(&input.symbols(), &sixteen, &mut out);
+        output.moved(&out);
+    }),
     ("natural_add", |input, output| {
         let exponents = input.elements(input.len, |at| input.word(at) as u16 % 255);
         let mut out = input.more();
@@ -341,6 +347,16 @@ pub const KERNELS: &[(&str, Case)] = &[
         let mut values = input.floats();
         middle_off(&mut values, &input.symbols(), bins(input));
         output.computed(&values);
+    }),
+    ("widen", |input, output| {
+        let mut symbols = input.symbols();
+        output.bits([u32::from(widen(&input.bytes(), &mut symbols))]);
+        output.bits(symbols.iter().copied());
+    }),
+    ("narrow", |input, output| {
+        let mut bytes = input.bytes();
+        narrow(&input.symbols(), &mut bytes);
+        output.bits(bytes.iter().copied());
     }),
     ("encode_words", |input, output| {
         // Runs of zeros that cross words, among other bytes.

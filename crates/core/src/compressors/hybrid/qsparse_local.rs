@@ -132,7 +132,6 @@ impl Quantizer {
         };
         let (rng, levels) = (context.rng(0), f32::from(s));
         let beta = if scaled { beta(values.len().min(bucket), s) } else { 0.0 };
-        symbols.clear();
         symbols.resize(values.len(), 0);
         random.resize(BLOCK, 0);
         let mut first = 0;

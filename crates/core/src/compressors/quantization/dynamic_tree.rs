@@ -112,7 +112,6 @@ impl Compressor for DynamicTree {
         let (scale, inverse) = levels::invertible(source.abs_max());
         fields::put_f32(scale, message);
         let (symbols, values) = (&mut workspace.symbols, scaled(scale));
-        symbols.clear();
         symbols.resize(source.len(), 0);
         source.take_blocks(|offset, block| {
             kernels::nearest_residual(block, inverse, &BOOK, &values, &mut symbols[offset..]);

@@ -93,7 +93,6 @@ impl Compressor for LpcSvrg {
         let rng = context.rng(0);
         let Workspace { random, symbols, .. } = &mut *workspace;
         random.resize(BLOCK, 0);
-        symbols.clear();
         symbols.resize(source.len(), 0);
         source.take_blocks(|offset, block| {
             let random = &mut random[..block.len()];

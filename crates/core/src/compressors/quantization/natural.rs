@@ -68,7 +68,6 @@ impl Compressor for Natural {
         random.resize(BLOCK, 0);
         rounded.resize(BLOCK, 0.0);
         let mut signs = [0; BLOCK / 8];
-        symbols.clear();
         symbols.resize(source.len(), 0);
         source.take_blocks(|offset, block| {
             let (random, rounded) = (&mut random[..block.len()], &mut rounded[..block.len()]);

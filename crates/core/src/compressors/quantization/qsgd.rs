@@ -158,7 +158,6 @@ impl Compressor for Qsgd {
         let Workspace { random, symbols, .. } = &mut *workspace;
         let (rng, s) = (context.rng(0), f32::from(self.s));
         random.resize(BLOCK, 0);
-        symbols.clear();
         symbols.resize(source.len(), 0);
         // The elements whose words `random` has.
         let mut drawn = 0..0;

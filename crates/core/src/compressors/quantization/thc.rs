@@ -30,7 +30,7 @@
 use gradwire_bits::kernels::{self, Table};
 use gradwire_bits::{DecodeError, try_resize};
 
-use crate::compressors::single_rank::SingleRank;
+use crate::compressors::single_rank::{SingleRank, sixteen};
 use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
 use crate::numeric::rotation::{Piece, Signs, pieces};
 use crate::parameters::whole;
@@ -132,9 +132,8 @@ impl Thc {
         kernels::stochastic_entries(block, factor, middle, &scale.table, random, indices);
         addend.extend(indices.iter().map(|&index| f32::from(index)));
 
-        for (value, &index) in block.iter_mut().zip(&*indices) {
-            *value = scale.decode(f32::from(scale.entries[usize::from(index)]));
-        }
+        let numbers = sixteen(scale.entries, |entry| scale.decode(f32::from(entry)));
+        kernels::looked_up(indices, &numbers, block);
         rotate_back(block, &signs, norm);
         for (x, decoded) in corrected.iter_mut().zip(&*block) {
             *x -= decoded;
@@ -145,8 +144,9 @@ impl Thc {
 /// Replaces decoded elements of y by those of x.
 fn rotate_back(piece: &mut [f32], signs: &Signs, norm: f32) {
     signs.rotate_back(piece);
-    let size = piece.len() as f32;
-    piece.iter_mut().for_each(|x| *x = *x / size * norm);
+    // Exact: the length is a power of two.
+    let scale = 1.0 / piece.len() as f32;
+    piece.iter_mut().for_each(|x| *x = *x * scale * norm);
 }
 
 /// A norm and its inverse; both 0 if nothing is sent of the piece.
