@@ -1,4 +1,4 @@
-//! Hashing of numbers to bins.
+//! Hashing of numbers to bins, and to columns of a sketch.
 
 use super::vectorised;
 
@@ -20,6 +20,27 @@ vectorised! {
     }
 }
 
+vectorised! {
+    /// Writes for each of successive elements a column, below `columns`, and a sign, which is 0 or the sign bit of a float. Of h,
+    /// the upper half of the 64-bit hash of an element, the column is h · columns >> 32 and the sign the lowest bit. The hash of the
+    /// first element is `hash`, and grows by `factor` from one to the next, wrapping. Processes the shorter length.
+    pub fn columns_and_signs / columns_and_signs_scalar(
+        hash: u64,
+        factor: u64,
+        columns: u32,
+        places: &mut [u32],
+        signs: &mut [u32],
+    ) {
+        let mut hash = hash;
+        for (place, sign) in places.iter_mut().zip(signs) {
+            let upper = hash >> 32;
+            *place = ((upper * u64::from(columns)) >> 32) as u32;
+            *sign = (upper as u32) << 31;
+            hash = hash.wrapping_add(factor);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,6 +54,14 @@ mod tests {
         let mut out = [7; 2];
         hashed(&[0, 1], 0, 820, &mut out);
         assert_eq!(out, [0, 298]);
+    }
+
+    #[test]
+    fn columns_by_hand() {
+        // Upper halves 2^31, 2^31 + 3 · 2^29 and, wrapped, 2^30; the middle one plus 1 is odd.
+        let (mut places, mut signs) = ([9; 3], [9; 3]);
+        columns_and_signs(1 << 63, 0x6000_0001 << 32, 8, &mut places, &mut signs);
+        assert_eq!((places, signs), ([4, 7, 2], [0, 1 << 31, 0]));
     }
 
     #[test]

@@ -4,9 +4,7 @@
 //! of a sum is the sum of tables. The estimate of an element is the median over rows of its column times its sign; its
 //! error is about the norm of the other elements divided by the square root of the number of columns.
 
-use std::iter::successors;
-
-use crate::BLOCK;
+use gradwire_bits::kernels;
 
 /// The hash functions of a table: multiply, add and shift, so that the columns and signs of any two elements are
 /// independent (Dietzfelbinger 1996).
@@ -43,29 +41,29 @@ impl CountSketch {
         self.len() == 0
     }
 
-    /// Columns of the elements from `first` on in a row, and their signs as the sign bit of a float.
-    fn places(&self, [factor, term]: [u64; 2], first: usize) -> impl Iterator<Item = (usize, u32)> {
-        let columns = self.columns as u64;
-        let first = factor.wrapping_mul(first as u64).wrapping_add(term);
-        // The product of the next element is one addition away.
-        let hashes = successors(Some(first), move |hash| Some(hash.wrapping_add(factor)));
-        hashes.map(move |hash| {
-            let hash = hash >> 32;
-            (((hash * columns) >> 32) as usize, (hash as u32) << 31)
-        })
+    /// Writes columns of the elements from `first` on in a row, and their signs as the sign bit of a float.
+    fn place(&self, [factor, term]: [u64; 2], first: usize, to: &mut Places, len: usize) {
+        let columns = self.columns as u32;
+        let hash = factor.wrapping_mul(first as u64).wrapping_add(term);
+        let Places { columns: places, signs } = to;
+        kernels::columns_and_signs(hash, factor, columns, &mut places[..len], &mut signs[..len]);
     }
 
     /// Adds a vector to a table, row by row in `table`.
     pub fn add(&self, values: &[f32], table: &mut [f32]) {
+        let mut places = Places::NONE;
         for (&key, row) in self.keys().iter().zip(table.chunks_exact_mut(self.columns)) {
-            for (value, (column, sign)) in values.iter().zip(self.places(key, 0)) {
-                row[column] += f32::from_bits(value.to_bits() ^ sign);
+            for (at, values) in values.chunks(PART).enumerate() {
+                self.place(key, at * PART, &mut places, values.len());
+                for (value, (column, sign)) in values.iter().zip(places.iter()) {
+                    row[column] += f32::from_bits(value.to_bits() ^ sign);
+                }
             }
         }
     }
 
-    /// Calls `take` with the estimates of all elements, a block at a time with the offset of its first. `found` is
-    /// working memory.
+    /// Calls `take` with the estimates of all elements, a part at a time with the offset of its first. `found` is
+    /// working memory. No part has more than [`BLOCK`](crate::BLOCK) elements.
     pub fn estimates(
         &self,
         table: &[f32],
@@ -73,23 +71,37 @@ impl CountSketch {
         found: &mut Vec<f32>,
         mut take: impl FnMut(usize, &mut [f32]),
     ) {
-        found.resize(self.rows * BLOCK, 0.0);
-        let (found, _) = found.as_chunks_mut::<BLOCK>();
-        for start in (0..elements).step_by(BLOCK) {
-            let len = BLOCK.min(elements - start);
+        found.resize(self.rows * PART, 0.0);
+        let (found, _) = found.as_chunks_mut::<PART>();
+        let mut places = Places::NONE;
+        for start in (0..elements).step_by(PART) {
+            let len = PART.min(elements - start);
             let rows = self.keys().iter().zip(table.chunks_exact(self.columns));
             for ((&key, row), found) in rows.zip(&mut *found) {
-                self.look_up(key, start, row, &mut found[..len]);
+                self.place(key, start, &mut places, len);
+                for (found, (column, sign)) in found[..len].iter_mut().zip(places.iter()) {
+                    *found = f32::from_bits(row[column].to_bits() ^ sign);
+                }
             }
             take(start, &mut medians(found)[..len]);
         }
     }
+}
 
-    /// Writes one row's estimates of the elements from `first` on to `found`.
-    fn look_up(&self, key: [u64; 2], first: usize, row: &[f32], found: &mut [f32]) {
-        for (found, (column, sign)) in found.iter_mut().zip(self.places(key, first)) {
-            *found = f32::from_bits(row[column].to_bits() ^ sign);
-        }
+/// Elements that are looked up at a time: few enough that the estimates by all rows stay in the first cache.
+const PART: usize = 1024;
+
+/// Columns and signs of some elements in a row.
+struct Places {
+    columns: [u32; PART],
+    signs: [u32; PART],
+}
+
+impl Places {
+    const NONE: Self = Self { columns: [0; PART], signs: [0; PART] };
+
+    fn iter(&self) -> impl Iterator<Item = (usize, u32)> {
+        self.columns.iter().zip(&self.signs).map(|(&column, &sign)| (column as usize, sign))
     }
 }
 
@@ -97,27 +109,19 @@ impl CountSketch {
 ///
 /// Rows are sorted up to the middle, by the same exchanges for all elements, without branches: a branch on the order of
 /// random numbers is mispredicted half of the time.
-fn medians(rows: &mut [[f32; BLOCK]]) -> &mut [f32; BLOCK] {
+fn medians(rows: &mut [[f32; PART]]) -> &mut [f32; PART] {
     let (count, middle) = (rows.len(), rows.len() / 2);
     for sorted in 0..=middle {
         for at in 1..count - sorted {
             let (before, after) = rows.split_at_mut(at);
-            exchange(&mut before[at - 1], &mut after[0]);
+            kernels::smaller_first(&mut before[at - 1], &mut after[0]);
         }
     }
     if count % 2 == 0 {
         let (below, above) = rows.split_at_mut(middle);
-        let pairs = below[middle - 1].iter().zip(&mut above[0]);
-        pairs.for_each(|(below, above)| *above = below / 2.0 + *above / 2.0);
+        kernels::middle(&below[middle - 1], &mut above[0]);
     }
     &mut rows[middle]
-}
-
-/// Elementwise, puts the smaller numbers into `smaller` and the larger into `larger`.
-fn exchange(smaller: &mut [f32; BLOCK], larger: &mut [f32; BLOCK]) {
-    for (a, b) in smaller.iter_mut().zip(larger) {
-        (*a, *b) = if *a < *b { (*a, *b) } else { (*b, *a) };
-    }
 }
 
 /// The most rows of a table.
@@ -187,7 +191,7 @@ mod tests {
 
     #[test]
     fn estimates_are_medians_of_any_number_of_rows() {
-        let elements = BLOCK + 100;
+        let elements = PART + 100;
         for rows in 1..=MAX_ROWS {
             let sketch = sketch(rows, 77);
             // Few values, so that many are equal.

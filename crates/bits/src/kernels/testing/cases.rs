@@ -148,6 +148,25 @@ pub const KERNELS: &[(&str, Case)] = &[
         hashed(&input.draws(), input.x.to_bits(), (input.y.to_bits() as u16).max(1), &mut out);
         output.bits(out.iter().copied());
     }),
+    ("columns_and_signs", |input, output| {
+        let wide = |at| u64::from(input.word(at)) << 32 | u64::from(input.word(at + 1));
+        let columns = input.word(4).max(1);
+        let (mut places, mut signs) = (input.zeros(), input.zeros());
+        columns_and_signs(wide(0), wide(2), columns, &mut places, &mut signs);
+        output.bits(places.iter().copied());
+        output.bits(signs.iter().copied());
+    }),
+    ("smaller_first", |input, output| {
+        let (mut a, mut b) = (input.floats(), input.more());
+        smaller_first(&mut a, &mut b);
+        output.moved(&a);
+        output.moved(&b);
+    }),
+    ("middle", |input, output| {
+        let mut b = input.more();
+        middle(&input.floats(), &mut b);
+        output.computed(&b);
+    }),
     ("int8_add", |input, output| {
         let quantized = input.elements(input.len, |at| input.word(at) as i8);
         let mut out = input.more();
