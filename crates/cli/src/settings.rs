@@ -41,11 +41,10 @@ impl Settings {
         self.given.0.iter().any(|(name, _)| named(name))
     }
 
-    /// The experiment these settings describe, on top of the file's or of `base`. A file that names no compressors
-    /// leaves those of `base`.
+    /// The experiment these settings describe, on top of the file's or of `base`.
     pub(crate) fn experiment(&self, base: Experiment) -> Result<Experiment, Failure> {
         let mut experiment = match &self.experiment {
-            Some(path) => Experiment::read(path, base.compressors)?,
+            Some(path) => Experiment::read(path)?,
             None => base,
         };
         if self.has("model") && self.experiment.is_none() {

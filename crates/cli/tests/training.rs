@@ -168,9 +168,20 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
     let again: Vec<&str> = std::str::from_utf8(&remade).unwrap().lines().collect();
     assert_eq!(again.len(), 6);
     assert_eq!(again[..2], lines[..2]);
-    // The run of one compressor is already there; those of the others stay.
+    // Where the run of one compressor is already there, nothing is run, and the page shows all.
+    let page = bench.read_text("out/README.md");
     bench.ok(&format!("{line} --compressor 3lc"));
     assert!(bench.read("out/runs.jsonl") == remade, "runs were made again or lost");
+    let table = |page: &str| page.split("## To repeat it").next().unwrap().to_owned();
+    assert_eq!(table(&bench.read_text("out/README.md")), table(&page));
+    // Elsewhere it is the only run.
+    bench.ok(&format!("reproduce 3lc-table2 {TINY} --steps 4 --compressor 3lc --out one"));
+    let alone = bench.read_text("one/runs.jsonl");
+    assert_eq!(alone.lines().count(), 1);
+    assert!(
+        alone.contains("\"compressor\":\"3lc\"")
+            && bench.read_text("one/experiment.toml").contains("compressors = [\"3lc\"]")
+    );
     // Another set-up does not mix with these results.
     let error = bench.refused(&line.replace("--batch 8", "--batch 4"));
     assert!(error.contains("batch 8"), "{error}");
@@ -181,6 +192,7 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
         ("reproduce adacomp-fig7 --batch 32", "sets --batch by itself"),
         ("reproduce transformer-frontier --outer-lr 0.5", "sets --outer-lr by itself"),
         ("reproduce transformer-frontier --rule vectors->none", "sets --rule by itself"),
+        ("reproduce transformer-frontier --compressor none", "sets --compressor by itself"),
         ("reproduce transformer-frontier --fraction 0.5", "sets --fraction by itself"),
         ("reproduce 4lc-table1", "3lc-table1"),
         ("reproduce 3lc-table2 --compressor topk", "3lc-table2 does not compare 'topk'"),

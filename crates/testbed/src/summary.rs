@@ -54,7 +54,8 @@ pub struct Row {
     pub steps: u64,
     /// Final quality, in the summary's metric.
     pub quality: Spread,
-    /// Quality minus that of the run of `none` with the same seed; `None` if there is none.
+    /// Quality minus that of the run of `none` with the same seed, or, if `none` was not run, of `none` with the same
+    /// delay; `None` if that was not run either.
     pub difference: Option<Spread>,
     /// Bits per parameter and step, averaged over both directions.
     pub bits_per_parameter: f64,
@@ -128,10 +129,9 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
     let mut rows = rows.collect::<Result<Vec<Row>, _>>()?;
     let baseline = rows.iter().find(|row| row.compressor == "none").cloned();
     let parameters = groups[0][0].parameters as f64;
-    let none = uncompressed(&groups);
     for (row, group) in rows.iter_mut().zip(&groups) {
         compare(row, baseline.as_ref(), parameters);
-        row.difference = none.and_then(|none| paired(group, none));
+        row.difference = uncompressed(&groups, group).and_then(|none| paired(group, none));
     }
     Ok(Summary {
         rows,
@@ -226,10 +226,17 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
     })
 }
 
-/// The runs of `none`, or else those of `none` with a delay.
-fn uncompressed<'a, 'b>(groups: &'a [Vec<&'b RunRecord>]) -> Option<&'a Vec<&'b RunRecord>> {
-    let of = |is: fn(&str) -> bool| groups.iter().find(|group| is(&group[0].compressor));
-    of(|spec| spec == "none").or_else(|| of(|spec| spec.starts_with("none:")))
+/// The runs of `none`, or else those of `none` that are sent as seldom as `group`.
+fn uncompressed<'a, 'b>(
+    groups: &'a [Vec<&'b RunRecord>],
+    group: &[&RunRecord],
+) -> Option<&'a Vec<&'b RunRecord>> {
+    let of = |spec: &str| groups.iter().find(|group| group[0].compressor == spec);
+    let delayed = || {
+        let schedule: CompressionSchedule = group[0].compressor.parse().ok()?;
+        of(&format!("none:every={}", schedule.first().every()))
+    };
+    of("none").or_else(delayed)
 }
 
 /// The differences of quality between runs with the same seed and length. Equal seeds have the same initial parameters
@@ -348,10 +355,12 @@ mod tests {
 
     #[test]
     fn quality_is_compared_with_delayed_messages_of_none_where_there_are_no_others() {
-        let mut runs = [synthetic::run("none:every=600", 1), synthetic::run("3lc:every=600", 1)];
+        let specs = ["none:every=600", "3lc:every=600", "3lc:every=10"];
+        let mut runs = specs.map(|spec| synthetic::run(spec, 1));
         (runs[0].quality, runs[1].quality) = (0.9, 0.92);
         let summary = synthetic::summary(&runs);
         assert!(near(summary.rows[1].difference.unwrap().mean, 0.02));
+        assert_eq!(summary.rows[2].difference, None);
         let all = [synthetic::run("none:every=600", 1), synthetic::run("none", 1), runs[1].clone()];
         let against = synthetic::summary(&all).rows[2].difference.unwrap().mean;
         assert!(near(against, 0.92 - all[1].quality));

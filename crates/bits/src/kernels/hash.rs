@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn columns_by_hand() {
-        // Upper halves 2^31, 2^31 + 3 · 2^29 and, wrapped, 2^30; the middle one plus 1 is odd.
+        // Upper halves 2^31, 2^31 + 3 · 2^29 + 1, which is odd, and, wrapped, 2^30 + 2.
         let (mut places, mut signs) = ([9; 3], [9; 3]);
         columns_and_signs(1 << 63, 0x6000_0001 << 32, 8, &mut places, &mut signs);
         assert_eq!((places, signs), ([4, 7, 2], [0, 1 << 31, 0]));

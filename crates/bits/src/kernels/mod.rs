@@ -1,12 +1,13 @@
 //! Vector kernels: loops over slices that run at memory speed.
 //!
 //! Each is a safe function. On x86-64, with the feature `std`, it chooses the processor's widest
-//! instruction set at run time. Its scalar twin is the plain loop it is compiled from. Kernels that
+//! instruction set at run time. Its scalar twin is the plain loop it is compiled from, or that it was written after
+//! by hand. Kernels that
 //! decode are elementwise and multiply before they add, without fusing, so that every processor
 //! computes the same bits. Kernels that sum use the same number of lanes on every processor.
 //!
 //! Only this module of the crate has `unsafe` code: calls of functions compiled for instruction sets
-//! that were detected, and writes into reserved capacity.
+//! that were detected, loads and stores of whole registers in them, and writes into reserved capacity.
 
 #![allow(unsafe_code)]
 

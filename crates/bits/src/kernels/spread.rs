@@ -1,4 +1,4 @@
-//! Random words for rounding, most of whose bits several elements share.
+//! Random words for rounding; groups of elements share the lower bits.
 
 use super::vectorised;
 

@@ -26,7 +26,7 @@ pub(crate) struct Reproduce {
     name: Option<String>,
     #[command(flatten)]
     settings: Settings,
-    /// One of its compressors; repeat it for several [default: all]
+    /// One of its compressors; repeat it for several [default: all, whatever an experiment file has]
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<CompressionSchedule>,
     /// Seed; repeat it for the spread over seeds [default: 0]
@@ -94,13 +94,9 @@ impl Reproduce {
             let reason = format!("{} runs in one process; start it without mpirun", study.id);
             return Err(Failure::Input(reason));
         }
-        let unnamed = experiment.with(|e| e.compressors.clear());
-        let mut experiment = self.settings.experiment(unnamed)?;
-        let asked = match self.compressors.is_empty() {
-            true => &experiment.compressors,
-            false => &self.compressors,
-        };
-        experiment.compressors = study.compressors_among(row, experiment.steps, asked)?;
+        let mut experiment = self.settings.experiment(experiment)?;
+        experiment.compressors =
+            study.compressors_among(row, experiment.steps, &self.compressors)?;
         if !self.seeds.is_empty() {
             experiment.seeds = self.seeds.clone();
         }
@@ -117,6 +113,7 @@ impl Reproduce {
         bars.clear();
         let outcome = outcome?;
         if bars.report() && !outcome.runs.is_empty() {
+            experiment.compressors = study.compressors_of(row, &experiment, &outcome.runs);
             experiment.steps = experiment.steps_on(&data);
             experiment.epochs = None;
             let varied = if parts.len() > 1 { VARIED } else { "" };
@@ -133,6 +130,7 @@ impl Reproduce {
         let given = |flag: &str| match flag {
             "seed" => !self.seeds.is_empty(),
             "fraction" => !self.fractions.is_empty(),
+            "compressor" => !self.compressors.is_empty(),
             _ => self.settings.has(flag),
         };
         let Some(flag) = study.fixed.iter().find(|flag| given(flag)) else { return Ok(()) };

@@ -29,6 +29,7 @@ impl Transcript {
             }
             ReduceOp::TableMean(table) => {
                 indices.clear();
+                // Of f32 to u16 at once, the compiler makes no vector instructions.
                 indices.extend(addend.iter().map(|&index| index as i32 as u16));
                 Alphabet::new(table.len(), false).put_fixed(indices, message);
                 append_entries(table, indices, means);

@@ -73,8 +73,8 @@ fn checked(each_side: u16) -> f32 {
 pub enum Rounding<'a> {
     /// The nearest neighbour, and the lower one on a tie: the least error.
     Nearest,
-    /// One of the two at random, so that the expectation is the value: word `first` + i of a
-    /// [stream](crate::Context::rng) decides for value i.
+    /// One of the two at random, so that the expectation is the value: [word for rounding](Rng::fill_rounding)
+    /// `first` + i of a [stream](crate::Context::rng) decides for value i.
     Random {
         /// The stream.
         rng: &'a Rng,
@@ -91,7 +91,7 @@ const HALF: u32 = 1 << 31;
 /// Appends the index on the grid of each value, from 0, and leaves the quantization errors in `values`. Values beyond
 /// the grid become its ends.
 ///
-/// Cost: 8 bytes per element, and 4 for each random word.
+/// Cost: 8 bytes per element, and the draws of [`Rng::fill_rounding`].
 pub fn quantize(values: &mut [f32], grid: Grid, rounding: Rounding<'_>, symbols: &mut Vec<u16>) {
     let mut words = [HALF; CHUNK];
     for (at, values) in values.chunks_mut(CHUNK).enumerate() {

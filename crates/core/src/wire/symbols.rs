@@ -250,7 +250,7 @@ impl Alphabet {
     ) -> Result<(), DecodeError> {
         let width = self.width();
         let bytes = fields::take(message, bytes(elements, width))?;
-        // Those of an earlier message are overwritten.
+        // Symbols left from an earlier message are overwritten.
         try_resize(symbols, elements, 0)?;
         if width == 8 {
             return self.check(kernels::widen(bytes, symbols));

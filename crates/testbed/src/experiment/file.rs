@@ -29,18 +29,14 @@ static KEYS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| OWN.into_iter().chain(SETTINGS.iter().map(|setting| setting.name)).collect());
 
 impl Experiment {
-    /// Reads an experiment file. One that names no compressors compares `compressors`.
+    /// Reads an experiment file.
     ///
     /// # Errors
     /// If there is no such file, or it has an unknown key or a value that is not allowed; the error names the line.
-    pub fn read(path: &Path, compressors: Vec<CompressionSchedule>) -> Result<Self, TestbedError> {
+    pub fn read(path: &Path) -> Result<Self, TestbedError> {
         let text = std::fs::read_to_string(path).map_err(TestbedError::read(path))?;
         let refused = |error| TestbedError::Config(format!("{}: {error}", path.display()));
-        let File(mut experiment) = toml::from_str(&text).map_err(refused)?;
-        if experiment.compressors.is_empty() {
-            experiment.compressors = compressors;
-        }
-        Ok(experiment)
+        toml::from_str(&text).map_err(refused)
     }
 
     /// The experiment as a file for [`read`](Self::read), with every setting written out.
@@ -49,27 +45,24 @@ impl Experiment {
     }
 }
 
-/// What a file says, over the default experiment without its compressors.
-struct File(Experiment);
-
-impl<'de> Deserialize<'de> for File {
+impl<'de> Deserialize<'de> for Experiment {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_map(Table)
     }
 }
 
-/// Reads the table of a [`File`].
+/// Reads an experiment's table over the default experiment.
 struct Table;
 
 impl<'de> Visitor<'de> for Table {
-    type Value = File;
+    type Value = Experiment;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a table of settings")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<File, A::Error> {
-        let mut experiment = Experiment { compressors: Vec::new(), ..Experiment::default() };
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Experiment, A::Error> {
+        let mut experiment = Experiment::default();
         while let Some(key) = map.next_key_seed(Key { known: &KEYS })? {
             match key {
                 "data" => experiment.data = map.next_value()?,
@@ -85,7 +78,7 @@ impl<'de> Visitor<'de> for Table {
                 }
             }
         }
-        Ok(File(experiment))
+        Ok(experiment)
     }
 }
 
@@ -108,8 +101,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("experiment.toml");
         std::fs::write(&path, text).unwrap();
-        let compressors = Experiment::default().compressors;
-        Experiment::read(&path, compressors).map_err(|error| error.to_string())
+        Experiment::read(&path).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -131,8 +123,6 @@ mod tests {
         assert_eq!(experiment.model.to_string(), "resnet20");
         assert_eq!(experiment.compressors[1].to_string(), "3lc:s=1.9");
         assert_eq!(experiment.workers, Experiment::default().workers);
-        let compressors = Experiment::default().compressors;
-        assert_eq!(read("model = \"resnet20\"").unwrap().compressors, compressors);
     }
 
     #[test]
@@ -141,8 +131,7 @@ mod tests {
         let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
         assert!(!files.is_empty());
         for file in files {
-            let compressors = Experiment::default().compressors;
-            Experiment::read(&file, compressors).unwrap().check().unwrap();
+            Experiment::read(&file).unwrap().check().unwrap();
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gradwire_models::data::Dataset;
 use gradwire_train::settings::{SETTINGS, Setting};
-use gradwire_train::{RunConfig, RunRecord};
+use gradwire_train::{CompressionSchedule, RunConfig, RunRecord};
 
 use super::study::Study;
 use crate::TestbedError;
@@ -19,11 +19,20 @@ use crate::runner::{Outcome, Progress, differences, run_all};
 pub struct Part {
     /// The experiment.
     pub experiment: Experiment,
-    /// Its runs, of all lengths.
+    /// Its runs, of all lengths, with the compressors that were asked for.
     pub runs: Vec<RunConfig>,
 }
 
 impl Part {
+    /// The finished runs with compressors of this part that were not asked for, and that its page shows all the same.
+    fn others<'a>(&'a self, done: &'a [RunRecord]) -> impl Iterator<Item = &'a RunRecord> {
+        let is = |run: &RunRecord, one: &CompressionSchedule| one.to_string() == run.compressor;
+        done.iter().filter(move |run| {
+            self.experiment.compressors.iter().any(|one| is(run, one))
+                && !self.runs.iter().any(|asked| is(run, &asked.compressor))
+        })
+    }
+
     /// Whether a run belongs to this part: it differs in none of the settings that the study `varies`.
     fn has(&self, run: &RunRecord, varies: &[&str]) -> bool {
         let mut differences = differences(&self.experiment.settings, run);
@@ -71,7 +80,8 @@ impl Study {
     }
 }
 
-/// Executes the runs of `parts` that are not in the result file `kept`, and adds each to it when it ends.
+/// Executes the runs of `parts` that are not in the result file `kept`, and adds each to it when it ends. The outcome also
+/// has the finished runs with other compressors of the parts.
 ///
 /// # Errors
 /// As for [`run_all`], and if the file cannot be read or written.
@@ -87,7 +97,13 @@ pub fn run_parts(
         let (mine, others): (Vec<_>, Vec<_>) =
             results::read(kept)?.into_iter().partition(|run| part.has(run, &varies));
         let keep = |mine: &[RunRecord]| results::write(kept, &[&others, mine].concat());
-        outcome.add(run_all(&part.runs, &mine, engine, progress, keep)?);
+        let mut of_part = run_all(&part.runs, &mine, engine, progress, keep)?;
+        of_part.runs.extend(part.others(&mine).cloned());
+        // In the order of the study, so that `none` is the first.
+        let order: Vec<String> =
+            part.experiment.compressors.iter().map(CompressionSchedule::to_string).collect();
+        of_part.runs.sort_by_key(|run| order.iter().position(|one| *one == run.compressor));
+        outcome.add(of_part);
     }
     Ok(outcome)
 }

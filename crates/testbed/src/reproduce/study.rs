@@ -90,6 +90,21 @@ impl Study {
         Ok(all.into_iter().filter(|one| asked.is_empty() || asked.contains(one)).collect())
     }
 
+    /// Those of its compressors that `experiment` has, or `runs`.
+    pub fn compressors_of(
+        &self,
+        row: usize,
+        experiment: &Experiment,
+        runs: &[RunRecord],
+    ) -> Vec<CompressionSchedule> {
+        let ran = |one: &CompressionSchedule| {
+            let text = one.to_string();
+            runs.iter().any(|run| run.compressor == text)
+        };
+        let all = self.compressors(row, experiment.steps).into_iter();
+        all.filter(|one| experiment.compressors.contains(one) || ran(one)).collect()
+    }
+
     /// The index of a row of its table; of the first row if none is named.
     ///
     /// # Errors

@@ -15,8 +15,8 @@
 //!   in [Huffman code](gradwire_bits::huffman). With `topk` the positions follow, in the shortest code. An empty
 //!   tensor has an empty message.
 //! - **Range**: ratio in (0, 1], s from 1 to 32 767; up to 2³² − 1 elements.
-//! - **Draws**: the i-th element sent uses the upper 24 bits of word i of the sender's stream for
-//!   the tensor and step; positions come from the shared stream.
+//! - **Draws**: the i-th element sent uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the
+//!   sender's stream for the tensor and step; positions come from the shared stream.
 //! - **Error feedback**: on; it is part of the method, as are local steps (`every`).
 //! - **Limits**: a step below about 3·10⁻³⁹ is sent as zero.
 //! - **Deviations**: the paper uses one norm for all k; the default here is one per 512 elements, which keeps β at 0.03

@@ -11,8 +11,8 @@
 //!   probabilities are those of a budget k. An empty tensor has an empty message.
 //! - **Uncompressed** are tensors of one dimension, tensors whose expected atoms are no shorter than the matrix, and
 //!   tensors with elements of 2⁶⁴ or more, whose products might overflow. This does not depend on draws.
-//! - **Draws**: atom i (in decreasing order) or element i uses the upper 24 bits of word i of the sender's stream for
-//!   the tensor and step.
+//! - **Draws**: atom i (in decreasing order) uses the upper 24 bits of word i of the sender's stream for the tensor and
+//!   step, element i those of word i [for rounding](crate::Rng::fill_rounding).
 //! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is
 //!   Σσ²·(1 / p − 1) in all, plus the rounding of a decomposition in f32.
 //! - **Error feedback**: off; the message is unbiased.

@@ -9,8 +9,8 @@
 //! - **Range**: w from 2 (one bit leaves no δ) to 16; λ in (0, 1]. With λ = 1 no element is
 //!   clipped, and the message is unbiased, with variance (c − ε)·(ε + δ − c), at most δ² / 4. A smaller λ biases the
 //!   few largest elements, but reduces the variance of all others.
-//! - **Draws**: element i uses the upper 24 bits of word i of the sender's stream for the tensor
-//!   and step.
+//! - **Draws**: element i uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
+//!   the tensor and step.
 //! - **Limits**: δ is at most 2^(128 − w), so that the lowest code-word is finite: larger tensors
 //!   are clipped. Where 1 / δ overflows (δ below about 3·10⁻³⁹), δ is sent as zero, and so are all
 //!   elements.

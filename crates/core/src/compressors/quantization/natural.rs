@@ -11,8 +11,8 @@
 //! - **Range**: elements of magnitude above 2^127, which would round to 2^128 and thus to infinity,
 //!   round to 2^127. Apart from them the message is unbiased, with variance
 //!   (|c| − 2^e)·(2^(e+1) − |c|), at most c² / 8.
-//! - **Draws**: element i uses the upper 23 bits of word i of the sender's stream for the tensor and
-//!   step.
+//! - **Draws**: element i uses the upper 23 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
+//!   the tensor and step.
 //! - **Error feedback**: on, as in the survey of Xu et al. (2020, table 1), which found it to help;
 //!   the paper has none.
 //! - **Deviations**: none; the paper does not define zeros, subnormal numbers and the top of the range.

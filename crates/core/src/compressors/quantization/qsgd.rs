@@ -17,8 +17,8 @@
 //!   for the tensor, as in the analysis; the default of 512 is the paper's in experiments. `norm=2`
 //!   is the Euclidean norm, `norm=max` the largest absolute value, so that all levels are used. With Elias and Huffman
 //!   code up to 2³² − 1 elements. The message is unbiased, with variance step²·(t − ⌊t⌋)·(⌊t⌋ + 1 − t).
-//! - **Draws**: element i uses the upper 24 bits of word i of the sender's stream for the tensor
-//!   and step.
+//! - **Draws**: element i uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
+//!   the tensor and step.
 //! - **Limits**: if 1 / step overflows (a step below about 3·10⁻³⁹), the step and the bucket's elements are sent as
 //!   zero. The norm is at most the largest finite number.
 //! - **Error feedback**: off; with it training may diverge (the variance of a long bucket exceeds its

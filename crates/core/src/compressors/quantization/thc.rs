@@ -144,7 +144,7 @@ impl Thc {
 /// Replaces decoded elements of y by those of x.
 fn rotate_back(piece: &mut [f32], signs: &Signs, norm: f32) {
     signs.rotate_back(piece);
-    // Exact: the length is a power of two.
+    // The length is a power of two, so this is exactly a division by it.
     let scale = 1.0 / piece.len() as f32;
     piece.iter_mut().for_each(|x| *x = *x * scale * norm);
 }

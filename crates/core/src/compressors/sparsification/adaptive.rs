@@ -10,8 +10,8 @@
 //! - **Message**: the elements above M as in `topk`: a byte with the code of their positions (0 bitmap, 1 Rice, 2 raw),
 //!   their number as varint, their values as f32, the positions. Then the drawn elements: code byte and number, and,
 //!   unless the number is 0, M as f32, one bit per sign, the positions. An empty tensor has an empty message.
-//! - **Draws**: element i uses the upper 24 bits of word i of the sender's stream for the tensor and step, so
-//!   probabilities are multiples of 2⁻²⁴, rounded up.
+//! - **Draws**: element i uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
+//!   the tensor and step, so probabilities are multiples of 2⁻²⁴, rounded up.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. At most k elements are above M; the number
 //!   drawn is random.
 //! - **Error feedback**: off; the message is unbiased.

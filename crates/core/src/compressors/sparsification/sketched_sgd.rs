@@ -30,7 +30,7 @@ use gradwire_bits::kernels::{self, Side};
 
 use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
-use crate::numeric::sketch::{CountSketch, MAX_ROWS};
+use crate::numeric::sketch::{CountSketch, MAX_ROWS, PART};
 use crate::parameters::{real, whole};
 use crate::{BLOCK, Context, Entry, Family, Passes, Sent, Workspace};
 
@@ -106,7 +106,7 @@ impl SketchedSgd {
         values.clear();
         values.try_reserve(sizes.room())?;
         estimates.clear();
-        Ok(estimates.try_reserve(self.rows * BLOCK)?)
+        Ok(estimates.try_reserve(self.rows * PART)?)
     }
 
     /// Writes the positions of the candidates, increasing, to the workspace.

@@ -22,6 +22,7 @@ pub(crate) const FRONTIER: Study = Study {
     id: "transformer-frontier",
     summary: "loss against bytes of a small GPT with AdamW: gradients, updates, local steps, outer optimizers",
     fixed: &[
+        "compressor",
         "exchange",
         "send",
         "mask",

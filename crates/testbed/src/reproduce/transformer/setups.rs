@@ -19,6 +19,7 @@ pub(crate) const SET_UPS: Study = Study {
     id: "transformer-setups",
     summary: "loss against bytes of the small GPT over more steps, with Muon, with a part of the text for each rank, and with more ranks",
     fixed: &[
+        "compressor",
         "workers",
         "batch",
         "exchange",
