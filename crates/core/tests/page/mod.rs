@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// The processors on which compressors were measured, and the files of their rows, from the repository's root.
 pub(crate) const MEASURED: [(&str, &str); 2] = [
-    ("an AMD Zen 5 with AVX-512", "results/bench/zen5-one-core.json"),
+    ("an AMD Zen 5c with AVX-512", "results/bench/zen5c-one-core.json"),
     ("an AMD Zen 3 with AVX2", "results/bench/zen3-one-core.json"),
 ];
 
@@ -64,7 +64,7 @@ const FAMILIES: [(Family, &str, &str); 5] = [
 ];
 
 /// Why a method takes in less than 1 GB/s.
-const SLOW: [(&str, &str); 3] = [
+const SLOW: [(&str, &str); 8] = [
     (
         "sketched-sgd",
         "every element is added at random places of every row of a sketch, and looked up there",
@@ -74,6 +74,14 @@ const SLOW: [(&str, &str); 3] = [
         "every element that is not zero is looked up in tables whose entries depend on it, in every row of a sketch",
     ),
     ("atomo", "every matrix is decomposed into its singular values and vectors"),
+    ("gradiveq", "`keep` multiplications per element in each of two matrix products"),
+    ("inceptionn", "with `code=huffman` values are sorted by size, and looked up one by one"),
+    ("thc", "every piece is rotated by a Hadamard transform and back, and rounded in between"),
+    ("demo", "256 multiplications per element for a cosine transform and back"),
+    (
+        "chunk-topk",
+        "it gathers chunks from tiles of a matrix, and sorts the positions of each row of tiles",
+    ),
 ];
 
 const HEAD: &str = "\

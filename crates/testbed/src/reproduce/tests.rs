@@ -44,7 +44,11 @@ fn fixed_flags_are_flags() {
     let known = |flag: &str| SETTINGS.iter().any(|setting| setting.flag == flag);
     for study in &STUDIES {
         for flag in study.fixed {
-            assert!(known(flag) || ["seed", "fraction", "compressor"].contains(flag), "{}: {flag}", study.id);
+            assert!(
+                known(flag) || ["seed", "fraction", "compressor"].contains(flag),
+                "{}: {flag}",
+                study.id
+            );
         }
     }
 }
