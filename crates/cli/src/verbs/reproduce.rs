@@ -8,7 +8,7 @@ use gradwire_testbed::files::write_atomic;
 use gradwire_testbed::reproduce::{Results, STUDIES, Study, find, run_parts};
 use gradwire_testbed::runner::Progress;
 use gradwire_testbed::table::Table;
-use gradwire_train::{CompressionSchedule, RunConfig};
+use gradwire_train::{CompressionSchedule, RunConfig, RunRecord};
 
 use crate::failure::Failure;
 use crate::progress::Bars;
@@ -111,7 +111,7 @@ impl Reproduce {
         let bars = &started.bars;
         let outcome = run_parts(&parts, &out.join("runs.jsonl"), &*started.engine, bars);
         bars.clear();
-        let outcome = outcome?;
+        let mut outcome = outcome?;
         if bars.report() && !outcome.runs.is_empty() {
             experiment.compressors = study.compressors_of(row, &experiment, &outcome.runs);
             experiment.steps = experiment.steps_on(&data);
@@ -122,6 +122,11 @@ impl Reproduce {
             let (experiment, runs, command) = (&experiment, &outcome.runs, &command_line());
             show(&Results { study, row, experiment, runs, out, command }, bars)?;
         }
+        // Those of other compressors, which the page shows, do not count.
+        let asked = |record: &RunRecord| {
+            runs.iter().any(|run| run.compressor.to_string() == record.compressor)
+        };
+        outcome.runs.retain(asked);
         conclude(outcome, runs.len())
     }
 
