@@ -19,7 +19,7 @@ use gradwire::tools::{
 };
 use gradwire::{
     Compressor, DecodeArgs, DecodeError, Decoder, EncodeArgs, Encoder, Entry, Family, Floats,
-    Memory, NonFinite, Rng, Sent, Source, Spec, Tensor, Workspace,
+    Memory, NonFinite, Rng, Sent, Spec, Tensor, Workspace,
 };
 
 /// Its entry. It need not be in the registry: `Spec::of` takes any. The registry is what spec strings look names up in.
@@ -122,12 +122,12 @@ impl Memory for FewLevels {
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
         let (weights, memory) = step.feedback.expect("this memory is error feedback");
         let feedback = Some((weights, &mut *memory));
-        let mut source = Source::new(step.input.gradient, feedback, step.scratch)?;
+        let mut source = encoding.source(step.input.gradient, feedback, step.scratch)?;
         let Corrected(corrected) = encoding.buffers();
         corrected.clear();
         source.peek_blocks(|_, block| corrected.extend_from_slice(block));
         // What the message fails to carry is in the memory afterwards.
-        let sent = encoding.encode(&mut source);
+        let sent = encoding.encode(&mut source)?;
         let Corrected(corrected) = encoding.buffers();
         for (m, c) in memory.iter_mut().zip(corrected) {
             *m += self.momentum * (*c - *m);

@@ -8,7 +8,7 @@ use crate::accumulator::Accumulator;
 use crate::device::DeviceForm;
 use crate::memories::Memory;
 use crate::multi_round::MultiRound;
-use crate::{Context, Element, Sent, Source, Workspace};
+use crate::{Context, Element, Sent, Source, Statistics, Workspace};
 
 /// Turns a tensor into a message and adds messages to a tensor. Does no I/O and keeps no state.
 ///
@@ -56,11 +56,10 @@ pub trait Compressor: Debug + Send + Sync {
         None
     }
 
-    /// Whether encoding without a residual [peeks at](crate::Source::peek) or [takes](crate::Source::take) every element,
-    /// does not ask for the [largest](crate::Source::abs_max), and does not mind elements that are not finite: they are
-    /// found in the same pass, and the message is dropped. False by default, where a pass before looks for them.
-    fn one_pass(&self) -> bool {
-        false
+    /// What the compressor must know about the whole tensor before it writes the first element; the largest absolute
+    /// value by default.
+    fn statistics(&self) -> Statistics {
+        Statistics::Largest
     }
 
     /// Whether, with error feedback and for every tensor, the expected squared error of the decoded one is at most the

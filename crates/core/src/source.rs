@@ -6,9 +6,11 @@
 //! where the compressor leaves what its message does not carry. A two-pass compressor thus moves 8 + 12 bytes per
 //! element, and its message.
 
-use gradwire_bits::kernels;
+use gradwire_bits::kernels::{self, SignSums};
 
 use crate::Floats;
+use crate::numeric::moments::Moments;
+use crate::statistics::{Gathered, Statistics};
 
 /// The most elements a block holds: with its scratch copy it fills two thirds of a 48 KiB L1 cache.
 pub const BLOCK: usize = 4096;
@@ -45,10 +47,10 @@ pub struct Source<'a> {
     feedback: Option<(Residual, &'a mut [f32])>,
     kept: &'a mut [f32],
     scratch: &'a mut [f32],
-    /// The bits of the largest absolute value: of all elements, or of those shown where `new` has not looked.
-    largest: u32,
+    /// Of all elements, or of those shown so far if they are checked as they are shown.
+    gathered: Gathered,
     plain: bool,
-    /// Whether `new` has looked at all elements.
+    /// Whether all elements have been checked.
     checked: bool,
 }
 
@@ -65,6 +67,16 @@ impl<'a> Source<'a> {
         feedback: Option<(Residual, &'a mut [f32])>,
         scratch: &'a mut [f32],
     ) -> Result<Self, NonFinite> {
+        Self::with_statistics(gradient, feedback, scratch, Statistics::Largest)
+    }
+
+    /// As [`new`](Self::new); the pass also gathers statistics.
+    pub(crate) fn with_statistics(
+        gradient: Floats<'a>,
+        feedback: Option<(Residual, &'a mut [f32])>,
+        scratch: &'a mut [f32],
+        statistics: Statistics,
+    ) -> Result<Self, NonFinite> {
         assert!(scratch.len() >= SCRATCH);
         if let Some((_, residual)) = &feedback {
             assert_eq!(residual.len(), gradient.len());
@@ -74,31 +86,30 @@ impl<'a> Source<'a> {
             feedback,
             kept: &mut [],
             scratch,
-            largest: 0,
+            gathered: Gathered::new(Statistics::None),
             plain: false,
             checked: true,
         };
-        let mut largest = 0;
-        source.peek_blocks(|_, block| largest = largest.max(kernels::abs_max_bits(block)));
-        source.largest = largest;
+        source.gathered = source.gather(statistics);
         source.finish()?;
         Ok(source)
     }
 
-    /// A gradient without residual, whose elements are checked as they are peeked at or taken: for a compressor of
-    /// [one pass](crate::Compressor::one_pass). Call [`finish`](Self::finish) afterwards.
+    /// A gradient without residual, whose elements are checked as they are peeked at or taken: for a compressor
+    /// that asks for [no statistics](Statistics::None). Call [`finish`](Self::finish) afterwards.
     ///
     /// # Panics
     /// If the scratch is shorter than [`SCRATCH`].
     pub(crate) fn unchecked(gradient: Floats<'a>, scratch: &'a mut [f32]) -> Self {
         assert!(scratch.len() >= SCRATCH);
         let (feedback, kept) = (None, &mut [][..]);
-        Self { gradient, feedback, kept, scratch, largest: 0, plain: false, checked: false }
+        let gathered = Gathered::new(Statistics::None);
+        Self { gradient, feedback, kept, scratch, gathered, plain: false, checked: false }
     }
 
     /// Checks the elements that were shown.
     pub(crate) fn finish(&mut self) -> Result<(), NonFinite> {
-        let finite = f32::from_bits(self.largest).is_finite();
+        let finite = f32::from_bits(self.gathered.largest).is_finite();
         if finite { Ok(()) } else { Err(self.first_non_finite()) }
     }
 
@@ -131,10 +142,38 @@ impl<'a> Source<'a> {
     /// The largest absolute value of the corrected tensor; 0 for an empty one.
     ///
     /// # Panics
-    /// If the compressor says that it needs [one pass](crate::Compressor::one_pass).
+    /// If the compressor asks for [no statistics](Statistics::None).
     pub fn abs_max(&self) -> f32 {
-        assert!(self.checked, "a compressor of one pass does not know the largest value");
-        f32::from_bits(self.largest)
+        assert!(self.checked, "without statistics the largest value is not known");
+        f32::from_bits(self.gathered.largest)
+    }
+
+    /// The sum and number of the elements below zero, and the sum of the others. Takes a pass, unless the compressor asks
+    /// for [`Statistics::Signs`].
+    pub fn sums_by_sign(&mut self) -> SignSums {
+        self.gathered(Statistics::Signs).signs
+    }
+
+    /// The mean and the standard deviation. Takes a pass, unless the compressor asks for [`Statistics::Moments`].
+    pub fn moments(&mut self) -> Moments {
+        self.gathered(Statistics::Moments).moments
+    }
+
+    /// The least and the greatest element; infinity and its negative of an empty tensor. Takes a pass, unless the compressor
+    /// asks for [`Statistics::Extremes`].
+    pub fn extremes(&mut self) -> (f32, f32) {
+        self.gathered(Statistics::Extremes).extremes
+    }
+
+    /// What was gathered if it has these statistics; otherwise takes a pass.
+    fn gathered(&mut self, statistics: Statistics) -> Gathered {
+        if self.gathered.kind == statistics { self.gathered } else { self.gather(statistics) }
+    }
+
+    fn gather(&mut self, statistics: Statistics) -> Gathered {
+        let mut gathered = Gathered::new(statistics);
+        self.peek_blocks(|_, block| gathered.add(block));
+        gathered
     }
 
     /// Shows the corrected elements `start .. start + len` (at most [`BLOCK`]) and changes nothing.
@@ -144,7 +183,7 @@ impl<'a> Source<'a> {
             None => {
                 let block = self.gradient.block(start, scratch);
                 if !self.checked {
-                    self.largest = self.largest.max(kernels::abs_max_bits(block));
+                    self.gathered.add(block);
                 }
                 look(block)
             }
@@ -174,7 +213,7 @@ impl<'a> Source<'a> {
                     self.gradient.block(start, scratch);
                 }
                 if !self.checked {
-                    self.largest = self.largest.max(kernels::abs_max_bits(scratch));
+                    self.gathered.add(scratch);
                 }
                 take(scratch)
             }
@@ -279,7 +318,7 @@ impl<'a> Source<'a> {
         for start in (0..self.len()).step_by(BLOCK) {
             let len = BLOCK.min(self.len() - start);
             let block = self.gradient.block(start, &mut self.scratch[..len]);
-            self.largest = self.largest.max(convert(block));
+            self.gathered.largest = self.gathered.largest.max(convert(block));
         }
     }
 
@@ -341,6 +380,38 @@ mod tests {
             assert_eq!(source.abs_max(), 4.0);
         });
         assert_eq!(residual, [4.0, 8.0, -12.0]);
+    }
+
+    #[test]
+    fn statistics_are_those_of_the_sum_with_a_pass_of_their_own_or_without() {
+        // The sum is 4, 0 and -6.
+        let gradient = [1.0, -2.0, 0.0];
+        let kinds =
+            [Statistics::Largest, Statistics::Signs, Statistics::Moments, Statistics::Extremes];
+        for kind in kinds {
+            let (mut residual, mut scratch) = ([4.0, 8.0, -12.0], [0.0; SCRATCH]);
+            let feedback = Some((WEIGHTED, &mut residual[..]));
+            let floats = Floats::F32(&gradient);
+            let mut source = Source::with_statistics(floats, feedback, &mut scratch, kind).unwrap();
+            assert_eq!(source.abs_max(), 6.0);
+            let SignSums { negative_sum, positive_sum, negative_count } = source.sums_by_sign();
+            assert_eq!((negative_sum, positive_sum, negative_count), (-6.0, 4.0, 1));
+            assert_eq!(source.extremes(), (-6.0, 4.0));
+            assert_eq!(source.moments().mean(), -2.0 / 3.0);
+            let variance = 52.0 / 3.0 - 4.0 / 9.0;
+            assert!((source.moments().standard_deviation() - f64::sqrt(variance)).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn statistics_refuse_what_is_not_finite() {
+        let gradient = [1.0, f32::NAN, -f32::INFINITY];
+        for kind in [Statistics::Signs, Statistics::Moments, Statistics::Extremes] {
+            let mut scratch = [0.0; SCRATCH];
+            let floats = Floats::F32(&gradient);
+            let bad = Source::with_statistics(floats, None, &mut scratch, kind).map(|_| ());
+            assert_eq!(bad.unwrap_err().index, 1);
+        }
     }
 
     #[test]

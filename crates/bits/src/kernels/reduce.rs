@@ -1,5 +1,7 @@
 //! Reductions of a slice to a few numbers.
 
+use core::ops::AddAssign;
+
 use super::vectorised;
 
 vectorised! {
@@ -29,6 +31,14 @@ pub struct SignSums {
     pub positive_sum: f64,
     /// Number of elements below zero.
     pub negative_count: u64,
+}
+
+impl AddAssign for SignSums {
+    fn add_assign(&mut self, other: Self) {
+        self.negative_sum += other.negative_sum;
+        self.positive_sum += other.positive_sum;
+        self.negative_count += other.negative_count;
+    }
 }
 
 const LANES: usize = 16;

@@ -2,7 +2,7 @@
 
 use super::velocity::accelerate;
 use super::{Encoding, Memory, Scope, Step};
-use crate::{Floats, NonFinite, Sent, Source};
+use crate::{Floats, NonFinite, Sent};
 
 /// `z ← δ·z + (1 − δ)·g`; every message compresses all of z. With error feedback there is also a residual. It is Signum's
 /// memory, and that of any compressor with the parameter `momentum`.
@@ -18,8 +18,8 @@ impl Memory for Average {
         let weights = [self.decay, 1.0 - self.decay];
         let residual = feedback.as_ref().map(|(weights, residual)| (*weights, &**residual));
         accelerate(input.gradient, weights, velocity, residual, scratch)?;
-        let source = Source::new(Floats::F32(velocity), feedback, scratch)?;
-        Ok(encoding.encode(&mut source.with_kept(kept)))
+        let source = encoding.source(Floats::F32(velocity), feedback, scratch)?;
+        encoding.encode(&mut source.with_kept(kept))
     }
 
     fn scope(&self) -> Scope {

@@ -2,7 +2,7 @@
 
 use super::velocity::{accelerate, for_blocks};
 use super::{Encoding, Memory, Step};
-use crate::{Floats, NonFinite, Residual, Sent, Source};
+use crate::{Floats, NonFinite, Residual, Sent};
 
 /// The change `c = Q(v − h)` of an estimate h of v is sent, and `h ← h + c`. Receivers add up the means of the
 /// messages, and that sum, the mean of all ranks' h, takes the place of the mean gradient.
@@ -44,8 +44,8 @@ impl Memory for Ef21 {
         let Before(before) = encoding.buffers();
         before.clear();
         before.extend_from_slice(estimate);
-        let source = Source::new(target, Some((DIFFERENCE, &mut *estimate)), scratch)?;
-        let sent = encoding.encode(&mut source.with_kept(kept));
+        let source = encoding.source(target, Some((DIFFERENCE, &mut *estimate)), scratch)?;
+        let sent = encoding.encode(&mut source.with_kept(kept))?;
         let Before(before) = encoding.buffers();
         for_blocks(target, scratch, |start, block| {
             let arrays = before[start..].iter().zip(&mut estimate[start..]);

@@ -1,7 +1,7 @@
 //! SGC's long-term momentum.
 
 use super::{Encoding, Memory, Step};
-use crate::{NonFinite, Residual, Sent, Source};
+use crate::{NonFinite, Residual, Sent};
 
 /// Gradients are summed, `u ← u + ε·g`, and `α·u_before + u` is compressed; `u` becomes 0 where elements were sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,8 +24,8 @@ impl Memory for LongTerm {
         added.clear();
         added.extend(sum.iter().map(|u| self.alpha * u));
         let weights = Residual { beta: 1.0 + self.alpha, gamma: self.epsilon };
-        let source = Source::new(input.gradient, Some((weights, &mut *sum)), scratch)?;
-        let sent = encoding.encode(&mut source.with_kept(kept));
+        let source = encoding.source(input.gradient, Some((weights, &mut *sum)), scratch)?;
+        let sent = encoding.encode(&mut source.with_kept(kept))?;
         let Added(added) = encoding.buffers();
         sum.iter_mut().zip(&*added).for_each(|(u, added)| *u -= added);
         encoding.clear_sent(sent, sum);

@@ -22,7 +22,7 @@ pub use long_term::LongTerm;
 pub use momentum::Momentum;
 pub use squares::Squares;
 
-use crate::{Context, Input, NonFinite, Residual, Sent, Source, Workspace};
+use crate::{Context, Floats, Input, NonFinite, Residual, Sent, Source, Statistics, Workspace};
 
 /// A rule by which part of a gradient is kept and added to later gradients.
 ///
@@ -87,7 +87,7 @@ pub struct Step<'a> {
     pub velocity: &'a mut [f32],
     /// The compressor's own array, such as starting factors or sums of squares; often empty.
     pub kept: &'a mut [f32],
-    /// [`SCRATCH`](crate::SCRATCH) elements of working memory, for [`Source::new`].
+    /// [`SCRATCH`](crate::SCRATCH) elements of working memory, for [`Encoding::source`].
     pub scratch: &'a mut [f32],
     /// Whether the values are not gradients, so that nothing may be dropped
     /// ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
@@ -100,14 +100,37 @@ pub struct Encoding<'a> {
     pub(crate) encode: &'a mut dyn FnMut(&mut Source<'_>, &mut Workspace) -> Sent,
     pub(crate) context: &'a Context<'a>,
     pub(crate) workspace: &'a mut Workspace,
-    /// [`Compressor::one_pass`](crate::Compressor::one_pass).
-    pub(crate) one_pass: bool,
+    pub(crate) statistics: Statistics,
 }
 
 impl Encoding<'_> {
+    /// Combines a gradient with its residual and their weights, as [`Source::new`] does, and gathers the
+    /// [statistics](crate::Compressor::statistics) that the compressor asks for.
+    ///
+    /// # Errors
+    /// As for [`Source::new`]; those of a compressor that asks for none, without a residual, are left to
+    /// [`encode`](Self::encode).
+    pub fn source<'a>(
+        &self,
+        gradient: Floats<'a>,
+        feedback: Option<(Residual, &'a mut [f32])>,
+        scratch: &'a mut [f32],
+    ) -> Result<Source<'a>, NonFinite> {
+        if feedback.is_none() && self.statistics == Statistics::None {
+            return Ok(Source::unchecked(gradient, scratch));
+        }
+        Source::with_statistics(gradient, feedback, scratch, self.statistics)
+    }
+
     /// Appends the message for `source`, and leaves in the source's residual what the message does not carry.
-    pub fn encode(&mut self, source: &mut Source<'_>) -> Sent {
-        (self.encode)(source, self.workspace)
+    ///
+    /// # Errors
+    /// [`NonFinite`] for an element that is not finite, if [`source`](Self::source) has not looked for one. There is no
+    /// residual then.
+    pub fn encode(&mut self, source: &mut Source<'_>) -> Result<Sent, NonFinite> {
+        let sent = (self.encode)(source, self.workspace);
+        source.finish()?;
+        Ok(sent)
     }
 
     /// Seed, tensor, step and rank.

@@ -2,7 +2,7 @@
 
 use super::velocity::{accelerate, for_blocks};
 use super::{Encoding, Memory, Step};
-use crate::{Floats, NonFinite, Residual, Sent, Source};
+use crate::{Floats, NonFinite, Residual, Sent};
 
 /// The clipped gradient is added to a velocity, `u ← m·u + g`, and the velocity to the residual, `v ← v + u`, which is
 /// compressed; both become 0 where elements were sent.
@@ -34,8 +34,8 @@ impl Memory for Momentum {
             scratch,
         )?;
         let feedback = Some((Residual::PLAIN, residual));
-        let source = Source::new(Floats::F32(velocity), feedback, scratch)?;
-        let sent = encoding.encode(&mut source.with_kept(kept));
+        let source = encoding.source(Floats::F32(velocity), feedback, scratch)?;
+        let sent = encoding.encode(&mut source.with_kept(kept))?;
         encoding.clear_sent(sent, velocity);
         Ok(sent)
     }

@@ -1,5 +1,7 @@
 //! A running sum or mean of gradients.
 
+use gradwire_bits::kernels;
+
 use crate::source::NonFinite;
 use crate::{BLOCK, Floats, Residual};
 
@@ -12,33 +14,36 @@ pub(super) fn accelerate(
     residual: Option<(Residual, &[f32])>,
     scratch: &mut [f32],
 ) -> Result<(), NonFinite> {
-    let next = |u: f32, g: f32| momentum * u + factor * g;
-    // Not finite where u is not, so checking the sum is enough.
-    let sum = |at: usize, u: f32| match residual {
-        None => u,
-        Some((Residual { beta, gamma }, v)) => beta * v[at] + gamma * u,
-    };
+    let (own, next) = scratch.split_at_mut(BLOCK);
     let mut bad = None;
-    for_blocks(gradient, scratch, |start, block| {
-        let new = |at: usize| sum(start + at, next(velocity[start + at], block[at]));
-        if bad.is_none() && !(0..block.len()).fold(true, |finite, at| finite & new(at).is_finite())
-        {
-            let at = (0..block.len()).find(|&at| !(block[at].is_finite() && new(at).is_finite()));
-            bad = at.map(|at| {
-                let value = if block[at].is_finite() { new(at) } else { block[at] };
-                NonFinite { index: start + at, value }
-            });
+    for_blocks(gradient, own, |start, block| {
+        let next = &mut next[..block.len()];
+        kernels::accumulate_to(next, &velocity[start..][..block.len()], block, momentum, factor);
+        // Not finite where u is not, so checking the sum is enough.
+        if let Some((Residual { beta, gamma }, v)) = residual {
+            kernels::accumulate(next, &v[start..][..block.len()], gamma, beta);
         }
+        bad = bad.or_else(|| check(start, block, next).err());
     });
     if let Some(bad) = bad {
         return Err(bad);
     }
-    for_blocks(gradient, scratch, |start, block| {
-        for (u, &g) in velocity[start..].iter_mut().zip(block) {
-            *u = next(*u, g);
-        }
+    for_blocks(gradient, own, |start, block| {
+        kernels::accumulate(&mut velocity[start..][..block.len()], block, momentum, factor);
     });
     Ok(())
+}
+
+/// Refuses the first element whose gradient or new value is not finite.
+fn check(start: usize, gradient: &[f32], new: &[f32]) -> Result<(), NonFinite> {
+    let largest = kernels::abs_max_bits(gradient).max(kernels::abs_max_bits(new));
+    if f32::from_bits(largest).is_finite() {
+        return Ok(());
+    }
+    let mut pairs = gradient.iter().zip(new).enumerate();
+    let bad = pairs.find(|(_, (g, new))| !(g.is_finite() && new.is_finite()));
+    let (at, (&g, &new)) = bad.expect("an element is not finite");
+    Err(NonFinite { index: start + at, value: if g.is_finite() { new } else { g } })
 }
 
 pub(super) fn for_blocks(

@@ -106,8 +106,8 @@ impl<F: Functions> Grace<F> {
         kept_before.clear();
         kept_before.extend_from_slice(kept);
         let feedback = Some((Residual::PLAIN, &mut left[..]));
-        let source = Source::new(Floats::F32(compensated), feedback, scratch)?;
-        let sent = encoding.encode(&mut source.with_kept(&mut *kept));
+        let source = encoding.source(Floats::F32(compensated), feedback, scratch)?;
+        let sent = encoding.encode(&mut source.with_kept(&mut *kept))?;
 
         let positions = (sent == Sent::Positions).then(|| encoding.positions());
         next.clear();

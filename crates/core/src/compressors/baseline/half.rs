@@ -4,7 +4,7 @@ use gradwire_bits::DecodeError;
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Aggregation, Compressor, DecodeArgs, Element, EncodeArgs, Sent};
+use crate::{Aggregation, Compressor, DecodeArgs, Element, EncodeArgs, Sent, Statistics};
 
 /// Rounding to one 16-bit format, given as conversions of whole blocks.
 #[derive(Debug, Clone, Copy)]
@@ -39,8 +39,8 @@ impl Compressor for Half {
         Ok(())
     }
 
-    fn one_pass(&self) -> bool {
-        true
+    fn statistics(&self) -> Statistics {
+        Statistics::None
     }
 
     fn value_bits(&self) -> Option<u32> {

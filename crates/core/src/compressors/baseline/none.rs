@@ -11,7 +11,9 @@ use gradwire_bits::{DecodeError, kernels};
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Aggregation, Compressor, DecodeArgs, Element, EncodeArgs, Entry, Family, Sent};
+use crate::{
+    Aggregation, Compressor, DecodeArgs, Element, EncodeArgs, Entry, Family, Sent, Statistics,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "none",
@@ -56,8 +58,8 @@ impl Compressor for Uncompressed {
         Ok(())
     }
 
-    fn one_pass(&self) -> bool {
-        true
+    fn statistics(&self) -> Statistics {
+        Statistics::None
     }
 
     fn value_bits(&self) -> Option<u32> {

@@ -12,7 +12,7 @@
 //! - **Error feedback**: off, as in the paper, which compresses pseudo-gradients of a hundred local steps with it.
 //! - **Limits**: where max|c| is above half of the largest f32, means are cut so that no residual overflows.
 //! - **Deviations**: means of empty buckets are not sent.
-//! - **Cost**: 8 bytes per element for the maximum, 8 for mean and deviation, 8 for the buckets and their means, and 12 with
+//! - **Cost**: 8 bytes per element for mean and deviation, 8 for the buckets and their means, and 12 with
 //!   error feedback.
 //!
 //! Reference: Jaghouar et al.: "INTELLECT-1 Technical Report", arXiv:2412.01152, 2024, section 2.
@@ -20,11 +20,10 @@
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Bins};
 
-use crate::numeric::moments::Moments;
 use crate::parameters::either;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "codebook8",
@@ -55,8 +54,7 @@ crate::parameters! {
 
 /// Writes the bucket of each element to `symbols`, and returns the means of the buckets; `None` for one without elements.
 fn buckets(source: &mut Source<'_>, symbols: &mut Vec<u16>) -> [Option<f32>; BUCKETS] {
-    let mut moments = Moments::default();
-    source.peek_blocks(|_, block| moments.add(block));
+    let moments = source.moments();
     let (mean, deviation) = (moments.mean(), moments.standard_deviation());
     // Where all elements are equal, any width is right.
     let deviation = if deviation > 0.0 { deviation } else { 1.0 };
@@ -138,6 +136,10 @@ impl Compressor for Codebook8 {
         }
         kernels::numbers_add(&workspace.symbols, &means, out);
         Ok(())
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics::Moments
     }
 
     fn value_bits(&self) -> Option<u32> {

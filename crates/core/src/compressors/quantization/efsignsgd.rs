@@ -8,19 +8,19 @@
 //!   method may not converge.
 //! - **Deviations**: one mean per tensor, as in the paper's experiments; its Algorithm 1 has one for the model. The
 //!   paper multiplies gradients by the learning rate before they enter the memory; `gamma` can do this.
-//! - **Cost**: 8 bytes per element for the maximum, 8 for the mean, 12 for the signs.
+//! - **Cost**: 8 bytes per element for the mean, 12 for the signs.
 //!
 //! Reference: Karimireddy, Rebjock, Stich, Jaggi: "Error Feedback Fixes SignSGD and other Gradient
 //! Compression Schemes", ICML 2019.
 
 use std::sync::Arc;
 
-use gradwire_bits::{DecodeError, kernels};
+use gradwire_bits::DecodeError;
 
 use super::two_levels;
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "efsignsgd",
@@ -42,11 +42,8 @@ pub struct EfSignSgd;
 
 /// The mean absolute value.
 fn mean(source: &mut Source<'_>) -> f32 {
-    let mut sum = 0.0;
-    source.peek_blocks(|_, block| {
-        let sums = kernels::sums_by_sign(block);
-        sum += sums.positive_sum - sums.negative_sum;
-    });
+    let sums = source.sums_by_sign();
+    let sum = sums.positive_sum - sums.negative_sum;
     // Rounding must not lift the mean above the largest absolute value.
     ((sum / source.len().max(1) as f64) as f32).min(source.abs_max())
 }
@@ -64,6 +61,10 @@ impl Compressor for EfSignSgd {
         let DecodeArgs { mut message, weight, out, .. } = args;
         let mean = weight * fields::take_scale(&mut message)?;
         two_levels::decode_add(message, [-mean, mean], out)
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics::Signs
     }
 
     fn value_bits(&self) -> Option<u32> {

@@ -15,7 +15,7 @@
 //!   up; both count up here. At least 4096 elements are sampled, where the paper gives the fraction alone: of its
 //!   smallest layer, 500 weights, that would be 15. The code is sent as code lengths; the paper sends packed probabilities. Lengths
 //!   are limited to 12 bits for up to 1024 bins, and to two more than N above.
-//! - **Cost**: 8 bytes per element for the maximum, 8 for the extremes, 12 to quantize, 4 to write and read the bins,
+//! - **Cost**: 8 bytes per element for the extremes, 12 to quantize, 4 to write and read the bins,
 //!   and Huffman coding.
 //!
 //! Reference: Øland, Raj: "Reducing Communication Overhead in Distributed Learning by an Order of
@@ -32,7 +32,8 @@ use crate::wire::fields;
 use crate::wire::symbols::{Alphabet, Coding};
 use crate::workspace::SymbolCoder;
 use crate::{
-    Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace,
+    Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -139,23 +140,13 @@ fn entropy(counts: &[u32], elements: usize) -> f64 {
     counts.iter().filter(|&&count| count > 0).map(part).sum()
 }
 
-/// The extremes of the corrected tensor.
-fn extremes(source: &mut Source<'_>) -> (f32, f32) {
-    let (mut least, mut greatest) = (f32::INFINITY, f32::NEG_INFINITY);
-    source.peek_blocks(|_, block| {
-        let (low, high) = kernels::extremes(block);
-        (least, greatest) = (least.min(low), greatest.max(high));
-    });
-    (least, greatest)
-}
-
 impl Compressor for EntropyBits {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
         if source.is_empty() {
             return Sent::All;
         }
-        let range = extremes(source);
+        let range = source.extremes();
         if range.0 == range.1 {
             message.push(0);
             fields::put_f32(range.0, message);
@@ -231,6 +222,10 @@ impl Compressor for EntropyBits {
         }
         kernels::middle_add(symbols, bins((least, greatest), bits), weight, out);
         Ok(())
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics::Extremes
     }
 
     fn max_len(&self, elements: usize) -> usize {

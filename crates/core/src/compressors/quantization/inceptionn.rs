@@ -34,7 +34,7 @@ use gradwire_bits::kernels::{self, Cuts};
 
 use crate::parameters::{either, whole};
 use crate::wire::fields;
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Statistics};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "inceptionn",
@@ -219,8 +219,8 @@ impl Compressor for Inceptionn {
         Ok(())
     }
 
-    fn one_pass(&self) -> bool {
-        !self.huffman
+    fn statistics(&self) -> Statistics {
+        if self.huffman { Statistics::Largest } else { Statistics::None }
     }
 
     fn is_contractive(&self) -> bool {

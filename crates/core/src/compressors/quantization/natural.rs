@@ -28,7 +28,9 @@ use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::either;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+use crate::{
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Statistics, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "natural",
@@ -92,8 +94,8 @@ impl Compressor for Natural {
         Ok(())
     }
 
-    fn one_pass(&self) -> bool {
-        true
+    fn statistics(&self) -> Statistics {
+        Statistics::None
     }
 
     fn value_bits(&self) -> Option<u32> {

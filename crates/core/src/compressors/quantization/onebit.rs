@@ -8,19 +8,19 @@
 //! - **Error feedback**: on; without it the method diverges.
 //! - **Deviations**: one pair of means per tensor; the paper has one per column of a matrix; the threshold is fixed at
 //!   0, as the paper recommends.
-//! - **Cost**: 8 bytes per element for the maximum, 8 for the means, 12 for the signs.
+//! - **Cost**: 8 bytes per element for the means, 12 for the signs.
 //!
 //! Reference: Seide, Fu, Droppo, Li, Yu: "1-Bit Stochastic Gradient Descent and its Application to
 //! Data-Parallel Distributed Training of Speech DNNs", Interspeech 2014.
 
 use std::sync::Arc;
 
-use gradwire_bits::{DecodeError, kernels};
+use gradwire_bits::DecodeError;
 
 use super::two_levels;
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "onebit",
@@ -42,15 +42,10 @@ pub struct OneBit;
 
 /// The means of the elements below zero and of the others.
 fn means(source: &mut Source<'_>) -> (f32, f32) {
-    let (mut negative, mut positive, mut below) = (0.0, 0.0, 0);
-    source.peek_blocks(|_, block| {
-        let sums = kernels::sums_by_sign(block);
-        negative += sums.negative_sum;
-        positive += sums.positive_sum;
-        below += sums.negative_count;
-    });
+    let sums = source.sums_by_sign();
     let mean = |sum: f64, count: u64| if count == 0 { 0.0 } else { (sum / count as f64) as f32 };
-    (mean(negative, below), mean(positive, source.len() as u64 - below))
+    let others = source.len() as u64 - sums.negative_count;
+    (mean(sums.negative_sum, sums.negative_count), mean(sums.positive_sum, others))
 }
 
 impl Compressor for OneBit {
@@ -68,6 +63,10 @@ impl Compressor for OneBit {
         let negative = fields::take_finite(&mut message)?;
         let positive = fields::take_finite(&mut message)?;
         two_levels::decode_add(message, [weight * negative, weight * positive], out)
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics::Signs
     }
 
     fn is_contractive(&self) -> bool {

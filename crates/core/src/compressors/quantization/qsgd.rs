@@ -43,7 +43,9 @@ use crate::parameters::{Choice, Kind, choice, whole};
 use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::symbols::Alphabet;
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+use crate::{
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Statistics, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "qsgd",
@@ -197,8 +199,8 @@ impl Compressor for Qsgd {
         Ok(())
     }
 
-    fn one_pass(&self) -> bool {
-        true
+    fn statistics(&self) -> Statistics {
+        Statistics::None
     }
 
     fn value_bits(&self) -> Option<u32> {

@@ -24,7 +24,7 @@ use super::two_levels;
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::memories::{Average, Memory};
 use crate::wire::fields;
-use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
+use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Statistics};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "signsgd",
@@ -84,8 +84,8 @@ impl Compressor for SignSgd {
         self.memory.as_ref().map(|memory| memory as &dyn Memory)
     }
 
-    fn one_pass(&self) -> bool {
-        true
+    fn statistics(&self) -> Statistics {
+        Statistics::None
     }
 
     fn value_bits(&self) -> Option<u32> {

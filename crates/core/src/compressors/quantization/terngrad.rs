@@ -28,7 +28,7 @@
 //! - **Error feedback**: off; with it, training is known to diverge (Lim et al. 2019, §3.1).
 //! - **Deviations**: 1.6 bits per trit instead of 2; each sender uses its own M, while the paper optionally shares the
 //!   largest one; σ is the root mean square deviation from the tensor's mean.
-//! - **Cost**: 4 bytes per element for the maximum, 4 for σ if clipping, 4 for the draws; with `code=huffman` less than
+//! - **Cost**: 4 bytes per element for the maximum and σ, 4 for the draws; with `code=huffman` less than
 //!   one more.
 //!
 //! Reference: Wen, Xu, Yan, Wu, Wang, Chen, Li: "TernGrad: Ternary Gradients to Reduce Communication in
@@ -40,12 +40,12 @@ use gradwire_bits::{DecodeError, kernels, varint};
 
 use super::ternary::Fifths;
 use crate::device::{self, DeviceArgs, DeviceForm};
-use crate::numeric::moments::Moments;
 use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -99,9 +99,7 @@ impl TernGrad {
         if self.clip == 0.0 {
             return source.abs_max();
         }
-        let mut moments = Moments::default();
-        source.peek_blocks(|_, block| moments.add(block));
-        let limit = (self.clip * moments.standard_deviation()) as f32;
+        let limit = (self.clip * source.moments().standard_deviation()) as f32;
         // The standard deviation of a constant tensor is 0, but its elements are sent all the same.
         if limit > 0.0 { limit.min(source.abs_max()) } else { source.abs_max() }
     }
@@ -181,6 +179,10 @@ impl Compressor for TernGrad {
         let fifths = Fifths::new(out.len());
         let bytes = self.bytes(message, fifths, workspace)?;
         fifths.decode_add(bytes, self.huffman, scale, out)
+    }
+
+    fn statistics(&self) -> Statistics {
+        if self.clip == 0.0 { Statistics::Largest } else { Statistics::Moments }
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -38,7 +38,7 @@ use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{
     Aggregation, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, NonFinite, Residual,
-    Sent, Source, Workspace,
+    Sent, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -86,8 +86,8 @@ impl Memory for Decoupled {
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
         let weights = Residual { beta: self.momentum, gamma: 1.0 };
         let feedback = step.feedback.map(|(_, momentum)| (weights, momentum));
-        let source = Source::new(step.input.gradient, feedback, step.scratch)?;
-        Ok(encoding.encode(&mut source.with_kept(step.kept)))
+        let source = encoding.source(step.input.gradient, feedback, step.scratch)?;
+        encoding.encode(&mut source.with_kept(step.kept))
     }
 
     fn replaces_momentum(&self) -> bool {

@@ -1,0 +1,61 @@
+//! What a compressor must know about a whole tensor before it writes the first element.
+
+use gradwire_bits::kernels::{self, SignSums};
+
+use crate::numeric::moments::Moments;
+
+/// What a compressor must know about a whole tensor before it writes the first element of its message.
+///
+/// The pass that checks the elements gathers it, so that it needs no pass of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Statistics {
+    /// Nothing. Without a residual there is no pass before the encoding: elements are checked as the compressor
+    /// [peeks at](crate::Source::peek) or [takes](crate::Source::take) them, which it does with every one. It does not ask
+    /// for the [largest](crate::Source::abs_max), and does not mind elements that are not finite; their message is dropped.
+    None,
+    /// The [largest absolute value](crate::Source::abs_max), which is known with all of the following, too.
+    Largest,
+    /// The [sums by sign](crate::Source::sums_by_sign).
+    Signs,
+    /// The [mean and standard deviation](crate::Source::moments).
+    Moments,
+    /// The [least and the greatest element](crate::Source::extremes).
+    Extremes,
+}
+
+/// Statistics of the elements seen so far.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gathered {
+    pub(crate) kind: Statistics,
+    /// The bits of the largest absolute value, those of infinity or above with an element that is not finite.
+    pub(crate) largest: u32,
+    pub(crate) signs: SignSums,
+    pub(crate) moments: Moments,
+    pub(crate) extremes: (f32, f32),
+}
+
+impl Gathered {
+    pub(crate) fn new(kind: Statistics) -> Self {
+        Self {
+            kind,
+            largest: 0,
+            signs: SignSums::default(),
+            moments: Moments::default(),
+            extremes: (f32::INFINITY, f32::NEG_INFINITY),
+        }
+    }
+
+    /// Adds a block, which is in the first-level cache, so that a kernel for each statistic costs no second pass.
+    pub(crate) fn add(&mut self, block: &[f32]) {
+        self.largest = self.largest.max(kernels::abs_max_bits(block));
+        match self.kind {
+            Statistics::None | Statistics::Largest => {}
+            Statistics::Signs => self.signs += kernels::sums_by_sign(block),
+            Statistics::Moments => self.moments.add(block),
+            Statistics::Extremes => {
+                let (least, greatest) = kernels::extremes(block);
+                self.extremes = (self.extremes.0.min(least), self.extremes.1.max(greatest));
+            }
+        }
+    }
+}
