@@ -20,8 +20,8 @@ pub const ZEROS: u8 = 121;
 pub const LONGEST: usize = 14;
 /// The byte of a run of two; a run of `k` is `RUN + (k − 2)`.
 const RUN: u8 = 243;
-/// The number of bytes that [`Decoder::fill`] writes at once; those past the run are overwritten.
-const SPLAT: usize = 16;
+/// The number of bytes that [`Decoder::fill`] reads and writes at once; those past a run are overwritten.
+const GROUP: usize = 16;
 
 /// The byte of a run of 1 to 14.
 #[inline]
@@ -130,16 +130,22 @@ impl<'a> Decoder<'a> {
         at
     }
 
-    /// Expands while [`SPLAT`] bytes fit: each byte writes that many copies of its value, whatever the
-    /// length of its run, which needs no branch.
+    /// Expands while two groups fit: copies a group of coded bytes, whatever it holds, and overwrites it from its first run
+    /// on.
     fn fill_freely(&mut self, out: &mut [u8]) -> usize {
         let (mut at, mut read) = (0, 0);
-        for &byte in self.coded {
-            let Some(place) = out.get_mut(at..at + SPLAT) else { break };
-            let (value, run) = expand(byte);
-            place.copy_from_slice(&[value; SPLAT]);
-            at += run;
-            read += 1;
+        while let Some(group) = self.coded[read..].first_chunk::<GROUP>() {
+            let Some(place) = out[at..].first_chunk_mut::<{ 2 * GROUP }>() else { break };
+            place[..GROUP].copy_from_slice(group);
+            let literals = kernels::first_above(group, RUN - 1);
+            at += literals;
+            read += literals;
+            if literals < GROUP {
+                let (value, run) = expand(group[literals]);
+                place[literals..literals + GROUP].copy_from_slice(&[value; GROUP]);
+                at += run;
+                read += 1;
+            }
         }
         self.coded = &self.coded[read..];
         at

@@ -1,4 +1,4 @@
-//! Moving the selected lanes of an AVX2 register to its front.
+//! Moving the selected lanes of a register to its front, with AVX2.
 
 use core::arch::x86_64::*;
 
@@ -26,4 +26,11 @@ const LANES: [u64; 256] = {
 pub(super) fn compress(x: __m256i, mask: u8) -> __m256i {
     let lanes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(LANES[usize::from(mask)] as i64));
     _mm256_permutevar8x32_epi32(x, lanes)
+}
+
+/// The lower eight bytes of `x` whose bit in `mask` is 1, in order, and then byte 0 repeated.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn compress_bytes(x: __m128i, mask: u8) -> __m128i {
+    _mm_shuffle_epi8(x, _mm_cvtsi64_si128(LANES[usize::from(mask)] as i64))
 }

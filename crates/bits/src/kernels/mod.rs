@@ -64,8 +64,8 @@ pub use nibbles::{has_empty_nibble, pack_nibbles, unpack_nibbles};
 pub use order::{middle, smaller_first};
 pub use philox::philox4x32;
 pub use product::{Columns, product};
-pub use reduce::sums_by_sign;
 pub use reduce::{SignSums, abs_max_bits, inner_product, max_byte, moments, sum_of_squares};
+pub use reduce::{has_byte, sums_by_sign};
 pub use sign::{sign_add, sign_residual};
 pub use single_bits::{pack_bits, unpack_bits};
 pub use spread::{SHARING, spread};
@@ -74,7 +74,7 @@ pub use ternary::{stochastic_ternary, ternary_add, ternary_residual};
 pub use truncate::{Cuts, truncate_residual, truncated_add, truncated_valid};
 pub use uniform::{Bins, bin_of, extremes, middle_add, middle_off};
 pub use width::{narrow, widen};
-pub(crate) use zero_run::{encode_words, expanded_len};
+pub(crate) use zero_run::{encode_words, expanded_len, first_above};
 
 /// Defines a kernel from a plain loop. The second name is the scalar twin, which is the loop itself. The
 /// first name is the entry, which runs the same loop compiled for AVX-512 or AVX2 if the processor has

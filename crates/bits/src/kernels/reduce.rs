@@ -22,6 +22,13 @@ vectorised! {
     }
 }
 
+vectorised! {
+    /// Whether a byte is among the bytes. Looks at all of them.
+    pub fn has_byte / has_byte_scalar(bytes: &[u8], byte: u8) -> bool {
+        bytes.iter().fold(0, |found, &x| found | u8::from(x == byte)) != 0
+    }
+}
+
 /// The sum of the negative elements, and the sum of the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SignSums {
@@ -287,6 +294,7 @@ mod tests {
             assert_eq!(f32::from_bits(abs_max_bits(x)), largest);
             let bytes: alloc::vec::Vec<u8> = x.iter().map(|v| v.to_bits() as u8).collect();
             assert_eq!(max_byte(&bytes), bytes.iter().copied().max().unwrap_or(0));
+            assert_eq!(has_byte(&bytes, 0x80), bytes.contains(&0x80));
         });
     }
 }

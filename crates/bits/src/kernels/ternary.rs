@@ -177,9 +177,13 @@ pub fn ternary_add(digits: &[u8], part: usize, scale: f32, out: &mut [f32]) {
 
 #[inline(always)]
 fn add_digit<const POWER: u32>(digits: &[u8], scale: f32, out: &mut [f32]) {
+    // The fraction of digit / (3·POWER) in 16 bits, rounded up by less than its least step 1/243; three times it is the trit.
+    // Multiplications of 16 bits are faster than a division.
+    let reciprocal = (1u32 << 16).div_ceil(3 * POWER) as u16;
     for (&digit, out) in digits.iter().zip(out) {
-        let trit = (u32::from(digit) / POWER % 3) as i32 - 1;
-        *out += scale * trit as f32;
+        let fraction = u16::from(digit).wrapping_mul(reciprocal);
+        let trit = (u32::from(fraction) * 3 >> 16) as i16 - 1;
+        *out += scale * f32::from(trit);
     }
 }
 

@@ -19,6 +19,23 @@ vectorised! {
     }
 }
 
+/// The index of the first byte above a limit; 16 if there is none.
+#[inline]
+pub(crate) fn first_above(group: &[u8; 16], limit: u8) -> usize {
+    // SSE2 belongs to every processor of the architecture.
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the array holds the sixteen bytes that are read.
+    unsafe {
+        use core::arch::x86_64::*;
+        let bytes = _mm_loadu_si128(group.as_ptr().cast());
+        let limits = _mm_set1_epi8(limit as i8);
+        let within = _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_max_epu8(bytes, limits), limits));
+        (within as u32).trailing_ones() as usize
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    group.iter().position(|&byte| byte > limit).unwrap_or(group.len())
+}
+
 /// Encodes whole words of 64 bytes, if the processor supports this, and returns the number of bytes
 /// encoded. A run of `pending` zeros (up to 14) precedes them; afterwards `pending` is the run at their
 /// end, which has not been written.
@@ -117,12 +134,16 @@ mod avx2 {
     use alloc::vec::Vec;
     use core::arch::x86_64::*;
 
+    use super::super::compress::compress_bytes;
     use super::{encode_runs, has_long_run};
     use crate::zero_run::{LONGEST, ZEROS, code};
 
-    /// Encodes a word of 64 bytes at a time. Without long runs it writes one byte for each run and each other byte, in a loop
-    /// whose only branch is its end. A run at the end of the word stays pending.
-    #[target_feature(enable = "avx2")]
+    /// The most bytes that are written for a word: its own and a run before each quarter.
+    const ROOM: usize = 64 + 4;
+
+    /// Encodes a word of 64 bytes by its quarters. A run at the end of the word stays pending; words with runs longer than
+    /// [`LONGEST`] are encoded run by run.
+    #[target_feature(enable = "avx2,popcnt")]
     pub(super) fn encode(words: &[[u8; 64]], pending: &mut usize, out: &mut Vec<u8>) {
         for word in words {
             let zeros = zeros(word);
@@ -131,33 +152,76 @@ mod avx2 {
                 encode_runs(word, zeros, pending, out);
                 continue;
             }
-            if leading == 0 && *pending > 0 {
-                out.push(code(*pending));
-                *pending = 0;
-            }
-            if zeros == 0 {
-                out.extend_from_slice(word);
-                continue;
-            }
-            let trailing = zeros.leading_ones();
-            let ends = zeros & !(zeros >> 1) & !(u64::from(trailing > 0) << 63);
-            let mut kept = !zeros | ends;
-            let count = kept.count_ones() as usize;
-            out.reserve(64);
-            // The end of what is written so far, counted from the start of the word.
-            let mut end = 0usize.wrapping_sub(*pending);
-            for place in &mut out.spare_capacity_mut()[..count] {
-                let at = kept.trailing_zeros() as usize % 64;
-                let run = (at + 1).wrapping_sub(end);
-                let coded = if zeros >> at & 1 == 1 { code(run) } else { word[at] };
-                place.write(coded);
-                end = at + 1;
-                kept &= kept.wrapping_sub(1);
+            out.reserve(ROOM);
+            let mut len = out.len();
+            for (quarter, bytes) in word.as_chunks::<16>().0.iter().enumerate() {
+                let zeros = (zeros >> (16 * quarter)) as u16;
+                // SAFETY: room for 17 bytes is left for each quarter.
+                len += unsafe { encode_quarter(bytes, zeros, pending, out.as_mut_ptr().add(len)) };
             }
             // SAFETY: this number of bytes has been written.
-            unsafe { out.set_len(out.len() + count) };
-            *pending = trailing as usize;
+            unsafe { out.set_len(len) };
         }
+    }
+
+    /// Encodes sixteen bytes as the AVX-512 version does a word, and returns the number of bytes written.
+    ///
+    /// # Safety
+    /// There is room for 17 bytes at `out`.
+    #[target_feature(enable = "avx2,popcnt")]
+    #[inline]
+    unsafe fn encode_quarter(
+        bytes: &[u8; 16],
+        zeros: u16,
+        pending: &mut usize,
+        out: *mut u8,
+    ) -> usize {
+        // SAFETY: the array holds the sixteen bytes that are read.
+        let bytes = unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) };
+        let is_zero = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(ZEROS as i8));
+        let lengths = run_lengths(is_zero);
+        let places = _mm_setr_epi8(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16);
+        // Where the run began with the first byte, the pending one is part of it.
+        let first = _mm_cmpeq_epi8(lengths, places);
+        let lengths = _mm_add_epi8(lengths, _mm_and_si128(first, _mm_set1_epi8(*pending as i8)));
+        let long = _mm_cmpgt_epi8(lengths, _mm_set1_epi8(1));
+        let codes = _mm_add_epi8(lengths, _mm_set1_epi8(241u8 as i8));
+        let coded = _mm_blendv_epi8(bytes, codes, long);
+
+        let flushes = *pending > 0 && zeros & 1 == 0;
+        let kept = !zeros | (zeros & !(zeros >> 1) & 0x7fff);
+        let [low, high] = kept.to_le_bytes();
+        let mut len = usize::from(flushes);
+        // SAFETY: one byte and two registers of eight bytes are written, the last one after nine bytes at most.
+        unsafe {
+            out.write(if *pending > 0 { code(*pending) } else { 0 });
+            _mm_storel_epi64(out.add(len).cast(), compress_bytes(coded, low));
+            len += low.count_ones() as usize;
+            let coded = _mm_srli_si128::<8>(coded);
+            _mm_storel_epi64(out.add(len).cast(), compress_bytes(coded, high));
+            len += high.count_ones() as usize;
+        }
+        *pending = zeros.leading_ones() as usize;
+        len
+    }
+
+    /// For each byte of all ones, the length of the run of such bytes that ends with it.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn run_lengths(set: __m128i) -> __m128i {
+        let lengths = _mm_and_si128(set, _mm_set1_epi8(1));
+        // If the last bytes, one, two, four or eight, are all in the run, adds the count of the bytes before them.
+        let lengths = lengthened(lengths, 1, _mm_slli_si128::<1>(lengths));
+        let lengths = lengthened(lengths, 2, _mm_slli_si128::<2>(lengths));
+        let lengths = lengthened(lengths, 4, _mm_slli_si128::<4>(lengths));
+        lengthened(lengths, 8, _mm_slli_si128::<8>(lengths))
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn lengthened(lengths: __m128i, full: i8, earlier: __m128i) -> __m128i {
+        let full = _mm_cmpeq_epi8(lengths, _mm_set1_epi8(full));
+        _mm_add_epi8(lengths, _mm_and_si128(full, earlier))
     }
 
     /// Which bytes of a word are [`ZEROS`].
@@ -207,5 +271,23 @@ fn encode_runs(word: &[u8; 64], zeros: u64, pending: &mut usize, out: &mut Vec<u
         let literals = ((zeros >> at).trailing_zeros() as usize).min(64 - at);
         out.extend_from_slice(&word[at..at + literals]);
         at += literals;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_above;
+
+    #[test]
+    fn the_first_byte_above_the_limit() {
+        for limit in [0, 100, 242] {
+            for at in 0..=16 {
+                let mut group = [limit; 16];
+                group[at..].fill(limit + 1);
+                assert_eq!(first_above(&group, limit), at);
+                group[at..].fill(255);
+                assert_eq!(first_above(&group, limit), at);
+            }
+        }
     }
 }

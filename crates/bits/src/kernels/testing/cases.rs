@@ -268,6 +268,9 @@ pub const KERNELS: &[(&str, Case)] = &[
     }),
     ("abs_max_bits", |input, output| output.bits([abs_max_bits(&input.floats())])),
     ("max_byte", |input, output| output.bits([max_byte(&input.bytes())])),
+    ("has_byte", |input, output| {
+        output.bits(input.bytes().chunks(40).map(|bytes| u32::from(has_byte(bytes, 0x80))));
+    }),
     ("sum_of_squares", |input, output| output.wide(sum_of_squares(&input.floats()))),
     ("inner_product", |input, output| {
         output.wide(inner_product(&input.floats(), &input.more()));
@@ -389,6 +392,10 @@ pub const KERNELS: &[(&str, Case)] = &[
         }
         encoder.finish(&mut coded);
         output.bits(coded);
+    }),
+    ("first_above", |input, output| {
+        let first = |group: &[u8; 16]| first_above(group, 242) as u32;
+        output.bits(input.bytes().as_chunks().0.iter().map(first));
     }),
     ("expanded_len", |input, output| output.wide(zero_run::decoded_len(&input.bytes()) as f64)),
 ];

@@ -43,7 +43,7 @@ pub struct Int8;
 fn read(mut message: &[u8], elements: usize) -> Result<(f32, &[u8]), DecodeError> {
     let step = levels::take_step(&mut message, LEVELS)?;
     fields::expect_len(message, elements)?;
-    if message.contains(&0x80) {
+    if kernels::has_byte(message, 0x80) {
         return Err(DecodeError::Corrupt("a level is -128"));
     }
     Ok((step, message))
