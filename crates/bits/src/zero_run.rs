@@ -20,8 +20,10 @@ pub const ZEROS: u8 = 121;
 pub const LONGEST: usize = 14;
 /// The byte of a run of two; a run of `k` is `RUN + (k − 2)`.
 const RUN: u8 = 243;
-/// The number of bytes that [`Decoder::fill`] reads and writes at once; those past a run are overwritten.
-const GROUP: usize = 16;
+/// The number of coded bytes whose runs [`Decoder::fill`] finds at once.
+const WORD: usize = 64;
+/// The number of bytes that it writes at once; those past a run are overwritten.
+const SPLAT: usize = 16;
 
 /// The byte of a run of 1 to 14.
 #[inline]
@@ -130,22 +132,32 @@ impl<'a> Decoder<'a> {
         at
     }
 
-    /// Expands while two groups fit: copies a group of coded bytes, whatever it holds, and overwrites it from its first run
-    /// on.
+    /// Expands whole words of coded bytes while there is room to copy by registers, past the end of what is copied. Where the
+    /// runs are is found before the first is written, so that none waits for the one before.
     fn fill_freely(&mut self, out: &mut [u8]) -> usize {
         let (mut at, mut read) = (0, 0);
-        while let Some(group) = self.coded[read..].first_chunk::<GROUP>() {
-            let Some(place) = out[at..].first_chunk_mut::<{ 2 * GROUP }>() else { break };
-            place[..GROUP].copy_from_slice(group);
-            let literals = kernels::first_above(group, RUN - 1);
-            at += literals;
-            read += literals;
-            if literals < GROUP {
-                let (value, run) = expand(group[literals]);
-                place[literals..literals + GROUP].copy_from_slice(&[value; GROUP]);
-                at += run;
-                read += 1;
+        'words: while let Some(coded) = self.coded[read..].first_chunk::<{ WORD + SPLAT }>() {
+            let word = coded.first_chunk().expect("the word comes first");
+            let (mut runs, mut from) = (kernels::above(word, RUN - 1), 0);
+            while from < WORD {
+                let Some(place) = out[at..].first_chunk_mut::<{ WORD + 2 * SPLAT }>() else {
+                    read += from;
+                    break 'words;
+                };
+                let to = runs.trailing_zeros() as usize;
+                for literal in (0..to - from).step_by(SPLAT) {
+                    let some = &coded[from + literal..from + literal + SPLAT];
+                    place[literal..literal + SPLAT].copy_from_slice(some);
+                }
+                at += to - from;
+                if to < WORD {
+                    place[to - from..to - from + SPLAT].fill(ZEROS);
+                    at += expand(word[to]).1;
+                }
+                from = to + 1;
+                runs &= runs.wrapping_sub(1);
             }
+            read += WORD;
         }
         self.coded = &self.coded[read..];
         at

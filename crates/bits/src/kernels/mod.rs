@@ -74,7 +74,7 @@ pub use ternary::{stochastic_ternary, ternary_add, ternary_residual};
 pub use truncate::{Cuts, truncate_residual, truncated_add, truncated_valid};
 pub use uniform::{Bins, bin_of, extremes, middle_add, middle_off};
 pub use width::{narrow, widen};
-pub(crate) use zero_run::{encode_words, expanded_len, first_above};
+pub(crate) use zero_run::{above, encode_words, expanded_len};
 
 /// Defines a kernel from a plain loop. The second name is the scalar twin, which is the loop itself. The
 /// first name is the entry, which runs the same loop compiled for AVX-512 or AVX2 if the processor has

@@ -19,21 +19,25 @@ vectorised! {
     }
 }
 
-/// The index of the first byte above a limit; 16 if there is none.
+/// Which of 64 bytes are above a limit, the first one in the lowest bit.
 #[inline]
-pub(crate) fn first_above(group: &[u8; 16], limit: u8) -> usize {
-    // SSE2 belongs to every processor of the architecture.
+pub(crate) fn above(word: &[u8; 64], limit: u8) -> u64 {
+    // Every processor of the architecture has SSE2.
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the array holds the sixteen bytes that are read.
-    unsafe {
+    {
         use core::arch::x86_64::*;
-        let bytes = _mm_loadu_si128(group.as_ptr().cast());
-        let limits = _mm_set1_epi8(limit as i8);
-        let within = _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_max_epu8(bytes, limits), limits));
-        (within as u32).trailing_ones() as usize
+        word.as_chunks::<16>().0.iter().rev().fold(0, |bits, quarter| {
+            // SAFETY: the array holds the sixteen bytes that are read, and the processor has SSE2.
+            let within = unsafe {
+                let bytes = _mm_loadu_si128(quarter.as_ptr().cast());
+                let limits = _mm_set1_epi8(limit as i8);
+                _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_max_epu8(bytes, limits), limits))
+            };
+            bits << 16 | u64::from(!within as u16)
+        })
     }
     #[cfg(not(target_arch = "x86_64"))]
-    group.iter().position(|&byte| byte > limit).unwrap_or(group.len())
+    word.iter().rev().fold(0, |bits, &byte| bits << 1 | u64::from(byte > limit))
 }
 
 /// Encodes whole words of 64 bytes, if the processor supports this, and returns the number of bytes
@@ -276,18 +280,14 @@ fn encode_runs(word: &[u8; 64], zeros: u64, pending: &mut usize, out: &mut Vec<u
 
 #[cfg(test)]
 mod tests {
-    use super::first_above;
+    use super::above;
 
     #[test]
-    fn the_first_byte_above_the_limit() {
-        for limit in [0, 100, 242] {
-            for at in 0..=16 {
-                let mut group = [limit; 16];
-                group[at..].fill(limit + 1);
-                assert_eq!(first_above(&group, limit), at);
-                group[at..].fill(255);
-                assert_eq!(first_above(&group, limit), at);
-            }
-        }
+    fn bytes_above_the_limit() {
+        assert_eq!(above(&[100; 64], 100), 0);
+        assert_eq!(above(&[101; 64], 100), u64::MAX);
+        let bytes = core::array::from_fn(|at| at as u8 * 4);
+        assert_eq!(above(&bytes, 242), 0b111 << 61);
+        assert_eq!(above(&core::array::from_fn(|at| 255 * (at == 5) as u8), 254), 1 << 5);
     }
 }

@@ -393,9 +393,10 @@ pub const KERNELS: &[(&str, Case)] = &[
         encoder.finish(&mut coded);
         output.bits(coded);
     }),
-    ("first_above", |input, output| {
-        let first = |group: &[u8; 16]| first_above(group, 242) as u32;
-        output.bits(input.bytes().as_chunks().0.iter().map(first));
+    ("above", |input, output| {
+        let bytes = input.bytes();
+        let bits = bytes.as_chunks().0.iter().map(|word| above(word, 100));
+        output.bits(bits.flat_map(|bits| [bits as u32, (bits >> 32) as u32]));
     }),
     ("expanded_len", |input, output| output.wide(zero_run::decoded_len(&input.bytes()) as f64)),
 ];
