@@ -66,7 +66,7 @@ pub use philox::philox4x32;
 pub use product::{Columns, product};
 pub use reduce::{SignSums, abs_max_bits, inner_product, max_byte, moments, sum_of_squares};
 pub use reduce::{has_byte, sums_by_sign};
-pub use sign::{sign_add, sign_residual};
+pub use sign::{sign_add, sign_residual, signs};
 pub use single_bits::{pack_bits, unpack_bits};
 pub use spread::{SHARING, spread};
 pub use table::{Table, looked_up, stochastic_entries};

@@ -1,5 +1,35 @@
 //! Sign bits: the sign of element i is bit i mod 8 of byte i / 8.
 
+/// Packs the signs of `values`: 1 for values at or above zero. Bits past the end are 0.
+///
+/// # Panics
+/// If the length of `bits` is not `values.len().div_ceil(8)`.
+pub fn signs(values: &[f32], bits: &mut [u8]) {
+    assert_eq!(bits.len(), values.len().div_ceil(8));
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx512.is_used() {
+        let (groups, rest) = values.as_chunks::<16>();
+        let (packed, last) = bits.split_at_mut(2 * groups.len());
+        // SAFETY: the processor has the features the function is compiled for.
+        unsafe { avx512::signs(groups, packed.as_chunks_mut().0) };
+        return signs_scalar(rest, last);
+    } else if super::level::Level::Avx2.is_used() {
+        let (groups, rest) = values.as_chunks::<8>();
+        let (packed, last) = bits.split_at_mut(groups.len());
+        // SAFETY: as above.
+        unsafe { avx2::signs(groups, packed) };
+        return signs_scalar(rest, last);
+    }
+    signs_scalar(values, bits);
+}
+
+fn signs_scalar(values: &[f32], bits: &mut [u8]) {
+    for (values, packed) in values.chunks(8).zip(bits) {
+        let bit = |(i, &x): (usize, &f32)| u8::from(x >= 0.0) << i;
+        *packed = values.iter().enumerate().map(bit).sum();
+    }
+}
+
 /// Packs the signs of `values` (1 for values at or above zero) and leaves `value − positive` or
 /// `value − negative` in `values`, according to the sign. Bits past the end are 0.
 ///
@@ -43,6 +73,15 @@ mod avx512 {
     use core::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn signs(groups: &[[f32; 16]], bits: &mut [[u8; 2]]) {
+        for (group, bits) in groups.iter().zip(bits) {
+            // SAFETY: the group holds the sixteen floats that are read.
+            let x = unsafe { _mm512_loadu_ps(group.as_ptr()) };
+            *bits = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, _mm512_setzero_ps()).to_le_bytes();
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     pub(super) fn residual(
         groups: &mut [[f32; 16]],
         negative: f32,
@@ -80,6 +119,16 @@ mod avx512 {
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 mod avx2 {
     use core::arch::x86_64::*;
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn signs(groups: &[[f32; 8]], bits: &mut [u8]) {
+        for (group, bits) in groups.iter().zip(bits) {
+            // SAFETY: the group holds the eight floats that are read.
+            let x = unsafe { _mm256_loadu_ps(group.as_ptr()) };
+            let above = _mm256_cmp_ps::<_CMP_GE_OQ>(x, _mm256_setzero_ps());
+            *bits = _mm256_movemask_ps(above) as u8;
+        }
+    }
 
     #[target_feature(enable = "avx2")]
     pub(super) fn residual(groups: &mut [[f32; 8]], negative: f32, positive: f32, bits: &mut [u8]) {
@@ -155,6 +204,8 @@ mod tests {
     fn bits_by_hand() {
         let mut values = [1.0, -1.0, 0.0, -0.0, 3.0, -2.0, -2.0, 1.0, -5.0];
         let mut bits = [0xff; 2];
+        signs(&values, &mut bits);
+        assert_eq!(bits, [0b1001_1101, 0]);
         sign_residual(&mut values, -2.0, 1.0, &mut bits);
         assert_eq!(bits, [0b1001_1101, 0]);
         assert_eq!(values, [0.0, 1.0, -1.0, -1.0, 2.0, 0.0, 0.0, 0.0, -3.0]);

@@ -304,6 +304,11 @@ pub const KERNELS: &[(&str, Case)] = &[
         sign_add(&bits, input.x, input.y, &mut out);
         output.computed(&out);
     }),
+    ("signs", |input, output| {
+        let mut bits = input.elements(input.len.div_ceil(8), |_| 0xaa);
+        signs(&input.floats(), &mut bits);
+        output.bits(bits.iter().copied());
+    }),
     ("sign_residual", |input, output| {
         let (mut values, mut bits) =
             (input.floats(), input.elements(input.len.div_ceil(8), |_| 0xaa));

@@ -11,7 +11,7 @@ pub(super) fn len(elements: usize) -> usize {
 }
 
 /// Appends a bit for each element, least significant first and 1 for elements ≥ 0, the last byte padded with zeros;
-/// subtracts from each element the level of its sign.
+/// subtracts the level of its sign from each element of a residual.
 pub(super) fn encode(
     source: &mut Source<'_>,
     [negative, positive]: [f32; 2],
@@ -20,6 +20,13 @@ pub(super) fn encode(
     // A block is a whole number of bytes, so that blocks join without shifting.
     const { assert!(BLOCK.is_multiple_of(8)) };
     let mut bits = [0; BLOCK / 8];
+    if !source.keeps_residual() {
+        return source.peek_blocks(|_, block| {
+            let bits = &mut bits[..len(block.len())];
+            kernels::signs(block, bits);
+            message.extend_from_slice(bits);
+        });
+    }
     source.take_blocks(|_, block| {
         let bits = &mut bits[..len(block.len())];
         kernels::sign_residual(block, negative, positive, bits);
