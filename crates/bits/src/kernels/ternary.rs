@@ -182,7 +182,7 @@ fn add_digit<const POWER: u32>(digits: &[u8], scale: f32, out: &mut [f32]) {
     let reciprocal = (1u32 << 16).div_ceil(3 * POWER) as u16;
     for (&digit, out) in digits.iter().zip(out) {
         let fraction = u16::from(digit).wrapping_mul(reciprocal);
-        let trit = (u32::from(fraction) * 3 >> 16) as i16 - 1;
+        let trit = ((u32::from(fraction) * 3) >> 16) as i16 - 1;
         *out += scale * f32::from(trit);
     }
 }
