@@ -142,7 +142,7 @@ impl<'a> Source<'a> {
     /// The largest absolute value of the corrected tensor; 0 for an empty one.
     ///
     /// # Panics
-    /// If the compressor asks for [no statistics](Statistics::None).
+    /// Without a residual, if the compressor asks for [no statistics](Statistics::None).
     pub fn abs_max(&self) -> f32 {
         assert!(self.checked, "without statistics the largest value is not known");
         f32::from_bits(self.gathered.largest)
@@ -238,6 +238,9 @@ impl<'a> Source<'a> {
         let gradient = self.gradient.block(start, &mut own[..len]);
         match &mut self.feedback {
             None => {
+                if !self.checked {
+                    self.gathered.add(gradient);
+                }
                 let sum = &mut sum[..len];
                 sum.copy_from_slice(gradient);
                 take(sum, gradient)
@@ -384,20 +387,22 @@ mod tests {
 
     #[test]
     fn statistics_are_those_of_the_sum_with_a_pass_of_their_own_or_without() {
-        // The sum is 4, 0 and -6.
-        let gradient = [1.0, -2.0, 0.0];
+        // The sum is 4, 0 and -6, in several blocks.
+        let gradient = [1.0, -2.0, 0.0].repeat(BLOCK);
+        let blocks = BLOCK as f64;
         let kinds =
             [Statistics::Largest, Statistics::Signs, Statistics::Moments, Statistics::Extremes];
         for kind in kinds {
-            let (mut residual, mut scratch) = ([4.0, 8.0, -12.0], [0.0; SCRATCH]);
+            let (mut residual, mut scratch) = ([4.0, 8.0, -12.0].repeat(BLOCK), [0.0; SCRATCH]);
             let feedback = Some((WEIGHTED, &mut residual[..]));
             let floats = Floats::F32(&gradient);
             let mut source = Source::with_statistics(floats, feedback, &mut scratch, kind).unwrap();
             assert_eq!(source.abs_max(), 6.0);
             let SignSums { negative_sum, positive_sum, negative_count } = source.sums_by_sign();
-            assert_eq!((negative_sum, positive_sum, negative_count), (-6.0, 4.0, 1));
+            assert_eq!((negative_sum, positive_sum), (-6.0 * blocks, 4.0 * blocks));
+            assert_eq!(negative_count, BLOCK as u64);
             assert_eq!(source.extremes(), (-6.0, 4.0));
-            assert_eq!(source.moments().mean(), -2.0 / 3.0);
+            assert!((source.moments().mean() + 2.0 / 3.0).abs() < 1e-12);
             let variance = 52.0 / 3.0 - 4.0 / 9.0;
             assert!((source.moments().standard_deviation() - f64::sqrt(variance)).abs() < 1e-12);
         }
@@ -472,7 +477,7 @@ mod tests {
         source.take(0, 1, |block| assert_eq!(block, [1.0]));
         source.peek(2, 1, |block| assert_eq!(block, [2.0]));
         assert_eq!(source.finish(), Ok(()));
-        source.take(3, 1, |block| assert!(block[0].is_nan()));
+        source.take_with_gradient(3, 1, |block, _| assert!(block[0].is_nan()));
         // The first is named, in whatever order they were shown.
         assert_eq!(source.finish(), Err(NonFinite { index: 1, value: f32::INFINITY }));
     }

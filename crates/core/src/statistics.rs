@@ -11,7 +11,8 @@ use crate::numeric::moments::Moments;
 pub enum Statistics {
     /// Nothing. Without a residual there is no pass before the encoding: elements are checked as the compressor
     /// [peeks at](crate::Source::peek) or [takes](crate::Source::take) them, which it does with every one. It does not ask
-    /// for the [largest](crate::Source::abs_max), and does not mind elements that are not finite; their message is dropped.
+    /// for the [largest](crate::Source::abs_max), and does not mind elements that are not finite; their message is dropped,
+    /// and what it keeps beside the residual must be as before.
     None,
     /// The [largest absolute value](crate::Source::abs_max), which is known with all of the following, too.
     Largest,

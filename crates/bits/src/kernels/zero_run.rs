@@ -142,8 +142,9 @@ mod avx2 {
     use super::{encode_runs, has_long_run};
     use crate::zero_run::{LONGEST, ZEROS, code};
 
-    /// The most bytes that are written for a word: its own and a run before each quarter.
-    const ROOM: usize = 64 + 4;
+    /// The most bytes that are written for a word: its own and the run before it. The bytes of a run that ends a quarter are
+    /// written with the next one, so that no quarter begins after more than its place and one byte.
+    const ROOM: usize = 64 + 1;
 
     /// Encodes a word of 64 bytes by its quarters. A run at the end of the word stays pending; words with runs longer than
     /// [`LONGEST`] are encoded run by run.
@@ -168,7 +169,8 @@ mod avx2 {
         }
     }
 
-    /// Encodes sixteen bytes as the AVX-512 version does a word, and returns the number of bytes written.
+    /// Encodes sixteen bytes as the AVX-512 version does a word, and returns the number of bytes written. No run, together
+    /// with what is pending, is longer than [`LONGEST`].
     ///
     /// # Safety
     /// There is room for 17 bytes at `out`.

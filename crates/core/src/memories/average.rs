@@ -18,6 +18,7 @@ impl Memory for Average {
         let weights = [self.decay, 1.0 - self.decay];
         let residual = feedback.as_ref().map(|(weights, residual)| (*weights, &**residual));
         accelerate(input.gradient, weights, velocity, residual, scratch)?;
+        // All elements are finite by now, so an error cannot follow the new mean.
         let source = encoding.source(Floats::F32(velocity), feedback, scratch)?;
         encoding.encode(&mut source.with_kept(kept))
     }

@@ -126,7 +126,7 @@ impl Encoding<'_> {
     ///
     /// # Errors
     /// [`NonFinite`] for an element that is not finite, if [`source`](Self::source) has not looked for one. There is no
-    /// residual then.
+    /// residual then; other arrays in [`Step`] must be as they were before.
     pub fn encode(&mut self, source: &mut Source<'_>) -> Result<Sent, NonFinite> {
         let sent = (self.encode)(source, self.workspace);
         source.finish()?;

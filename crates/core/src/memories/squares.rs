@@ -1,7 +1,7 @@
 //! The memory of `variance`: the residual and sums of squares.
 
 use super::{Encoding, Memory, Scope, Step};
-use crate::{NonFinite, Sent};
+use crate::{NonFinite, Sent, Source};
 
 /// The plain residual, and elementwise sums of the squares of the parts (micro-batches) of gradients. The compressor
 /// sets the sums of the elements that it sends to 0, and decays the others.
@@ -12,7 +12,7 @@ impl Memory for Squares {
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
         let Step { input, feedback, kept, scratch, plain, .. } = step;
         // Checks that the gradient is finite before anything is added.
-        let source = encoding.source(input.gradient, feedback, scratch)?;
+        let source = Source::new(input.gradient, feedback, scratch)?;
         let mut source = source.with_kept(kept).with_plain_memory(plain);
         source.add_squares(input.squares);
         encoding.encode(&mut source)

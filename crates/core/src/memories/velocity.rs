@@ -94,4 +94,19 @@ mod tests {
         assert_eq!(bad.unwrap_err(), expected);
         assert_eq!(u, [3.0, 7.0]);
     }
+
+    #[test]
+    fn a_bad_element_of_a_later_block_leaves_the_first_unchanged() {
+        let mut scratch = vec![0.0; crate::SCRATCH];
+        let (mut u, mut gradient) = (vec![1.0; 3 * BLOCK], vec![2.0; 3 * BLOCK]);
+        gradient[BLOCK + 5] = f32::INFINITY;
+        gradient[2 * BLOCK] = f32::NAN;
+        let bad = accelerate(Floats::F32(&gradient), [0.5, 1.0], &mut u, None, &mut scratch);
+        let expected = NonFinite { index: BLOCK + 5, value: f32::INFINITY };
+        assert_eq!(bad, Err(expected));
+        assert!(u.iter().all(|&u| u == 1.0));
+        let halves = vec![0x4000; 3 * BLOCK];
+        accelerate(Floats::F16(&halves), [0.5, 1.0], &mut u, None, &mut scratch).unwrap();
+        assert!(u.iter().all(|&u| u == 2.5));
+    }
 }

@@ -400,7 +400,12 @@ pub const KERNELS: &[(&str, Case)] = &[
     }),
     ("above", |input, output| {
         let bytes = input.bytes();
-        let bits = bytes.as_chunks().0.iter().map(|word| above(word, 100));
+        let naive = |word: &[u8; 64]| {
+            word.iter().rev().fold(0, |bits, &byte| bits << 1 | u64::from(byte > 100))
+        };
+        let words = bytes.as_chunks().0;
+        words.iter().for_each(|word| assert_eq!(above(word, 100), naive(word)));
+        let bits = words.iter().map(|word| above(word, 100));
         output.bits(bits.flat_map(|bits| [bits as u32, (bits >> 32) as u32]));
     }),
     ("expanded_len", |input, output| output.wide(zero_run::decoded_len(&input.bytes()) as f64)),
