@@ -51,6 +51,15 @@ impl<'a> Floats<'a> {
         self.len() == 0
     }
 
+    /// The elements before index `at`, and the others.
+    pub(crate) fn split_at(self, at: usize) -> (Self, Self) {
+        match self {
+            Floats::F32(x) => (Floats::F32(&x[..at]), Floats::F32(&x[at..])),
+            Floats::F16(x) => (Floats::F16(&x[..at]), Floats::F16(&x[at..])),
+            Floats::Bf16(x) => (Floats::Bf16(&x[..at]), Floats::Bf16(&x[at..])),
+        }
+    }
+
     /// The element type.
     pub fn dtype(&self) -> Dtype {
         match self {

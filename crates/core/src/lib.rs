@@ -69,13 +69,13 @@ pub use input::Input;
 pub use memories::Memory;
 pub use multi_round::{MultiRound, ReduceOp};
 pub use rng::Rng;
-pub use source::{BLOCK, NonFinite, Residual, SCRATCH, Source};
+pub use source::{BLOCK, NonFinite, Parts, Residual, SCRATCH, Source};
 pub use spec::{Spec, SpecError};
 pub use state::State;
 pub use statistics::Statistics;
 pub use suggestion::suggestion;
 pub use tensor::Tensor;
-pub use threads::Threads;
+pub use threads::{Helpers, Threads};
 pub use traffic::{Passes, Traffic};
 pub use workspace::Workspace;
 

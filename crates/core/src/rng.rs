@@ -74,6 +74,18 @@ impl Rng {
         }
     }
 
+    /// The words of [`fill_rounding`](Self::fill_rounding) for `len` elements from index `first` on, in a buffer that keeps its allocation.
+    pub fn rounding_words<'a>(
+        &self,
+        first: usize,
+        len: usize,
+        buffer: &'a mut Vec<u32>,
+    ) -> &'a [u32] {
+        buffer.resize(buffer.len().max(len), 0);
+        self.fill_rounding(first, &mut buffer[..len]);
+        &buffer[..len]
+    }
+
     /// The same for elements of one aligned block of [`ROUNDED`].
     fn fill_rounding_within(&self, first: usize, out: &mut [u32]) {
         let (mut own, mut shared, mut halves) = ([0; ROUNDED / 4], [0; GROUPS / 2], [0; GROUPS]);

@@ -1,5 +1,7 @@
 //! What a compressor must know about a whole tensor before it writes the first element.
 
+use std::ops::AddAssign;
+
 use gradwire_bits::kernels::{self, SignSums};
 
 use crate::numeric::moments::Moments;
@@ -58,5 +60,16 @@ impl Gathered {
                 self.extremes = (self.extremes.0.min(least), self.extremes.1.max(greatest));
             }
         }
+    }
+}
+
+impl AddAssign for Gathered {
+    /// Adds the statistics of the elements that follow.
+    fn add_assign(&mut self, next: Self) {
+        self.largest = self.largest.max(next.largest);
+        self.signs += next.signs;
+        self.moments += next.moments;
+        let (least, greatest) = next.extremes;
+        self.extremes = (self.extremes.0.min(least), self.extremes.1.max(greatest));
     }
 }

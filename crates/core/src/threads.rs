@@ -1,4 +1,4 @@
-//! Threads that work side by side on the tensors of a group.
+//! Threads that work side by side on the tensors of a group, and on one large tensor.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -7,8 +7,8 @@ use crate::{SCRATCH, Workspace};
 
 /// The number of threads that encode or decode several tensors side by side, and the buffers of each.
 ///
-/// Each tensor is the work of one thread, so a group takes at least as long as its largest tensor. Messages do not depend on the
-/// number of threads. Threads are started for every group, which takes some ten microseconds each; none waits in between.
+/// A tensor is the work of one thread, unless it is so large that the others would wait for that thread: then threads share the
+/// pass that checks its elements and, where the method allows it, the encoding. Messages do not depend on the number of threads. Threads are started for every group, which takes some ten microseconds each; none waits in between.
 #[derive(Debug)]
 pub struct Threads {
     buffers: Vec<Buffers>,
@@ -43,22 +43,63 @@ impl Threads {
     /// # Panics
     /// If a call of `work` panics.
     pub(crate) fn each<T: Send>(&mut self, jobs: Vec<T>, work: impl Fn(T, &mut Buffers) + Sync) {
-        let others = self.count().min(jobs.len()).saturating_sub(1);
-        let queue = Mutex::new(jobs.into_iter());
-        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let take_turns = |buffers: &mut Buffers| {
-            while let Some(job) = next() {
-                work(job, buffers);
-            }
-        };
-        let Some((own, rest)) = self.buffers.split_first_mut() else { return };
-        thread::scope(|scope| {
-            for buffers in &mut rest[..others] {
-                scope.spawn(|| take_turns(buffers));
-            }
-            take_turns(own);
-        });
+        let Some((own, others)) = self.buffers.split_first_mut() else { return };
+        side_by_side(own, others.iter_mut(), jobs.into_iter(), |job, buffers| work(job, buffers));
     }
+
+    /// The buffers of the caller's thread, whose workspace has those of the others as [`Helpers`] while `work` is called.
+    pub(crate) fn with_helpers<R>(&mut self, work: impl FnOnce(&mut Buffers) -> R) -> R {
+        let others = self.buffers.split_off(1);
+        let own = &mut self.buffers[0];
+        own.workspace.helpers = Helpers(others);
+        let result = work(own);
+        let Helpers(others) = std::mem::take(&mut own.workspace.helpers);
+        self.buffers.extend(others);
+        result
+    }
+}
+
+/// The other threads that share the work on one large tensor, and the buffers of each; none by default.
+#[derive(Debug, Default)]
+pub struct Helpers(Vec<Buffers>);
+
+impl Helpers {
+    /// Their number.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The workspace and the scratch of each.
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = (&mut Workspace, &mut [f32])> {
+        self.0.iter_mut().map(|Buffers { workspace, scratch }| (workspace, &mut scratch[..]))
+    }
+}
+
+/// Calls `work` for each job, in the order of the jobs as threads become free: the caller's, which works with `own`, and one
+/// for each of `others`, as far as there are jobs.
+///
+/// # Panics
+/// If a call of `work` panics.
+pub(crate) fn side_by_side<T: Send, B: Send>(
+    mut own: B,
+    others: impl Iterator<Item = B>,
+    jobs: impl ExactSizeIterator<Item = T> + Send,
+    work: impl Fn(T, &mut B) + Sync,
+) {
+    let others = others.take(jobs.len().saturating_sub(1));
+    let queue = Mutex::new(jobs);
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let take_turns = |buffers: &mut B| {
+        while let Some(job) = next() {
+            work(job, buffers);
+        }
+    };
+    thread::scope(|scope| {
+        for mut buffers in others {
+            scope.spawn(move || take_turns(&mut buffers));
+        }
+        take_turns(&mut own);
+    });
 }
 
 #[cfg(test)]

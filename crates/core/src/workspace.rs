@@ -6,6 +6,8 @@ use std::fmt::Debug;
 use gradwire_bits::huffman::Code;
 use gradwire_bits::tans;
 
+use crate::Helpers;
+
 /// Buffers that encoding and decoding reuse. Their content is undefined between messages, except
 /// [`positions`](Self::positions) after an encoding.
 #[derive(Debug, Default)]
@@ -23,6 +25,8 @@ pub struct Workspace {
     pub random: Vec<u32>,
     /// The decoded values of a block.
     pub block: Vec<f32>,
+    /// Threads that share the work on the tensor.
+    pub helpers: Helpers,
     /// The buffers that only one method, or one memory, uses.
     pub own: OwnBuffers,
 }

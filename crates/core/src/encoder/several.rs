@@ -2,7 +2,9 @@
 
 use std::cmp::Reverse;
 
-use super::{Encoder, entry_of};
+use super::{Encoder, Entry, entry_of};
+use crate::source::LEAST_DIVIDED;
+use crate::threads::Buffers;
 use crate::{Error, Input, Sent, Tensor, Threads};
 
 /// One of several tensors to encode.
@@ -21,7 +23,8 @@ pub struct EncodeJob<'a> {
 }
 
 impl Encoder {
-    /// Encodes several tensors as [`encode`](Self::encode) does one, side by side.
+    /// Encodes several tensors as [`encode`](Self::encode) does one, side by side. Of a tensor with more than a thread's
+    /// share of all elements, threads share the work.
     ///
     /// # Errors
     /// The first error of `encode` in the order of jobs. The state of tensors without an error has changed then.
@@ -46,17 +49,23 @@ impl Encoder {
         }
         // The largest first, so that none is left for the end.
         work.sort_by_key(|(_, _, _, job, _)| Reverse(job.tensor.elements()));
-        threads.each(work.iter_mut().collect(), |(_, _, entry, job, result), buffers| {
+        let encode = |entry: &mut Entry, job: &mut EncodeJob<'_>, buffers: &mut Buffers| {
             let (spec, EncodeJob { tensor, input, message, .. }) =
-                (&specs.0[entry.spec], &mut **job);
-            let scratch = &mut buffers.scratch;
+                (&specs.0[entry.spec], &mut *job);
             message.clear();
-            let own = (&mut buffers.workspace, &mut scratch[..]);
-            match sender.encode(spec, entry, own, (tensor, step), *input, message) {
-                Ok(sent) => job.sent = sent,
-                Err(error) => *result = Err(error),
-            }
+            let own = (&mut buffers.workspace, &mut buffers.scratch[..]);
+            job.sent = sender.encode(spec, entry, own, (tensor, step), *input, message)?;
             std::mem::swap(&mut job.positions, &mut buffers.workspace.positions);
+            Ok(())
+        };
+        let elements = work.iter().map(|(_, _, _, job, _)| job.tensor.elements());
+        let divided = count_divided(elements, threads.count());
+        let (divided, whole) = work.split_at_mut(divided);
+        for (_, _, entry, job, result) in divided {
+            *result = threads.with_helpers(|buffers| encode(entry, job, buffers));
+        }
+        threads.each(whole.iter_mut().collect(), |(_, _, entry, job, result), buffers| {
+            *result = encode(entry, job, buffers);
         });
         work.sort_by_key(|(at, ..)| *at);
         let mut first = Ok(());
@@ -66,5 +75,37 @@ impl Encoder {
             first = first.and(result);
         }
         first
+    }
+}
+
+/// How many tensors threads share the work on, of tensors with these numbers of elements, the largest first.
+fn count_divided(elements: impl Iterator<Item = usize> + Clone, threads: usize) -> usize {
+    let mut rest: usize = elements.clone().sum();
+    elements
+        .take_while(|&tensor| {
+            let divided = tensor >= LEAST_DIVIDED && tensor.saturating_mul(threads) > rest;
+            rest -= tensor;
+            divided && threads > 1
+        })
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_is_divided_if_it_has_more_than_a_threads_share() {
+        const LARGE: usize = LEAST_DIVIDED;
+        let divided =
+            |elements: &[usize], threads| count_divided(elements.iter().copied(), threads);
+        assert_eq!(divided(&[LARGE], 2), 1);
+        assert_eq!(divided(&[LARGE], 1), 0);
+        assert_eq!(divided(&[LARGE - 1], 2), 0);
+        assert_eq!(divided(&[LARGE, LARGE], 2), 0);
+        // 9 of 13, then 3 of 4; the last is small.
+        assert_eq!(divided(&[9 * LARGE, 3 * LARGE, LARGE - 1], 2), 2);
+        assert_eq!(divided(&[2 * LARGE, 2 * LARGE, 2 * LARGE, LARGE], 3), 0);
+        assert_eq!(divided(&[], 2), 0);
     }
 }

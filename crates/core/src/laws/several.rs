@@ -1,19 +1,33 @@
-//! Laws of several tensors that threads encode and decode side by side.
+//! Laws of tensors that threads encode and decode together.
 
 use super::samples::{RANK, SEED, bits, encode, encoder, gaussian};
+use crate::source::LEAST_DIVIDED;
 use crate::{DecodeJob, Decoder, EncodeJob, Encoder, Floats, Sent, Spec, State, Tensor, Threads};
 
 const WEIGHT: f32 = 0.25;
 
+/// Tensors side by side.
 pub(super) fn threads_change_nothing(spec: &Spec) {
     let model =
         [("a", vec![40, 25]), ("b", vec![3]), ("c", vec![0]), ("d", vec![60, 90]), ("e", vec![7])];
+    compare_with_one_thread(spec, &model.map(|(name, shape)| Tensor::new(name, &shape)), 3);
+}
+
+/// One tensor that threads divide, and small ones.
+pub(super) fn threads_that_share_a_tensor_change_nothing(spec: &Spec) {
+    let rows = LEAST_DIVIDED / 256 + 1;
+    let model = [("a", vec![256, rows]), ("b", vec![5]), ("c", vec![LEAST_DIVIDED + 3])];
     let model = model.map(|(name, shape)| Tensor::new(name, &shape));
+    compare_with_one_thread(spec, &model[..2], 2);
+    compare_with_one_thread(spec, &model[2..], 2);
+}
+
+fn compare_with_one_thread(spec: &Spec, model: &[Tensor], steps: u64) {
     let (mut alone, mut together, mut threads) = (encoder(spec), encoder(spec), Threads::new(3));
-    for step in 0..3 {
+    for step in 0..steps {
         let gradients: Vec<Vec<f32>> =
             model.iter().map(|tensor| gaussian(tensor.elements(), step)).collect();
-        let jobs = encode_all(&mut together, step, (&model, &gradients), &mut threads);
+        let jobs = encode_all(&mut together, step, (model, &gradients), &mut threads);
         for ((tensor, gradient), job) in model.iter().zip(&gradients).zip(&jobs) {
             let message = encode(&mut alone, tensor, step, gradient).unwrap();
             assert_eq!(job.message, message, "{tensor:?}, step {step}");

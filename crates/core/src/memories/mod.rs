@@ -111,7 +111,7 @@ impl Encoding<'_> {
     /// As for [`Source::new`]; those of a compressor that asks for none, without a residual, are left to
     /// [`encode`](Self::encode).
     pub fn source<'a>(
-        &self,
+        &mut self,
         gradient: Floats<'a>,
         feedback: Option<(Residual, &'a mut [f32])>,
         scratch: &'a mut [f32],
@@ -119,7 +119,8 @@ impl Encoding<'_> {
         if feedback.is_none() && self.statistics == Statistics::None {
             return Ok(Source::unchecked(gradient, scratch));
         }
-        Source::with_statistics(gradient, feedback, scratch, self.statistics)
+        let helpers = &mut self.workspace.helpers;
+        Source::with_statistics(gradient, feedback, scratch, self.statistics, helpers)
     }
 
     /// Appends the message for `source`, and leaves in the source's residual what the message does not carry.

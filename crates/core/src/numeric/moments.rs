@@ -1,5 +1,7 @@
 //! Mean and standard deviation of a tensor that is read block by block.
 
+use std::ops::AddAssign;
+
 use gradwire_bits::kernels;
 
 /// Sums of values and of squares, in f64 and in an order that does not depend on the processor.
@@ -33,6 +35,14 @@ impl Moments {
         let square = self.squares / self.count as f64;
         let variance = square - self.mean() * self.mean();
         if variance > 1e-12 * square { variance.sqrt() } else { 0.0 }
+    }
+}
+
+impl AddAssign for Moments {
+    fn add_assign(&mut self, other: Self) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.squares += other.squares;
     }
 }
 

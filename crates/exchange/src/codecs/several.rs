@@ -1,4 +1,4 @@
-//! Tensors of a group that threads encode and decode side by side.
+//! Groups of tensors that threads encode and decode together.
 
 use gradwire::{DecodeJob, EncodeJob, Error, Floats, Input, Sent, Tensor, Threads};
 
@@ -21,7 +21,7 @@ impl Codecs {
 
     /// Whether threads share the work for a group.
     pub(crate) fn share(&self, group: &Group) -> bool {
-        self.threads() > 1 && group.tensors.len() > 1 && group.elements() >= LEAST
+        self.threads() > 1 && group.elements() >= LEAST
     }
 
     /// Encodes the tensors of a group, calls `take` with each message in order, and records the elements that it carries.

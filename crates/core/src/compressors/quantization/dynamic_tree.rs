@@ -111,10 +111,9 @@ impl Compressor for DynamicTree {
         let EncodeArgs { source, workspace, message, .. } = args;
         let (scale, inverse) = levels::invertible(source.abs_max());
         fields::put_f32(scale, message);
-        let (symbols, values) = (&mut workspace.symbols, scaled(scale));
-        symbols.resize(source.len(), 0);
-        source.take_blocks(|offset, block| {
-            kernels::nearest_residual(block, inverse, &BOOK, &values, &mut symbols[offset..]);
+        let values = scaled(scale);
+        source.take_symbols(workspace, |_, block, symbols, _| {
+            kernels::nearest_residual(block, inverse, &BOOK, &values, symbols);
         });
         self.bytes().write(workspace, message);
         Sent::All

@@ -50,10 +50,10 @@ fn mean(source: &mut Source<'_>) -> f32 {
 
 impl Compressor for EfSignSgd {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
-        let EncodeArgs { source, message, .. } = args;
+        let EncodeArgs { source, workspace, message, .. } = args;
         let mean = mean(source);
         fields::put_f32(mean, message);
-        two_levels::encode(source, [-mean, mean], message);
+        two_levels::encode(source, [-mean, mean], workspace, message);
         Sent::All
     }
 

@@ -156,10 +156,7 @@ impl Compressor for EntropyBits {
         self.reserve(workspace);
         let bits = self.bits(source, range, context, workspace);
         let bins = bins(range, bits);
-        workspace.symbols.clear();
-        workspace.symbols.resize(source.len(), 0);
-        source.take_blocks(|offset, block| {
-            let symbols = &mut workspace.symbols[offset..][..block.len()];
+        source.take_symbols(workspace, |_, block, symbols, _| {
             kernels::bin_of(block, bins, symbols);
             kernels::middle_off(block, symbols, bins);
         });

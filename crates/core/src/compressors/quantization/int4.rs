@@ -27,7 +27,7 @@ use gradwire_bits::{DecodeError, kernels};
 use crate::numeric::matrix::abs_max;
 use crate::parameters::{Choice, choice, either};
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "int4",
@@ -184,20 +184,23 @@ impl Int4 {
 
 impl Compressor for Int4 {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
-        let EncodeArgs { source, message, .. } = args;
+        let EncodeArgs { source, workspace, message, .. } = args;
         let largest = source.abs_max();
-        let mut buffers = Buffers::new();
-        source.take_blocks(|_, values| {
-            for block in values.chunks_mut(self.block.0) {
-                let step = match self.transforms(block.len()) {
-                    true => buffers.quantize_transformed(block, largest),
-                    false => buffers.quantize(block),
-                };
-                message.extend(((step.to_bits() >> 16) as u16).to_le_bytes());
-                let start = message.len();
-                message.resize(start + block.len().div_ceil(2), 0);
-                kernels::pack_nibbles(&buffers.levels[..block.len()], &mut message[start..]);
-            }
+        let parts = Parts::new(source.len(), 1, workspace);
+        source.append_in_parts(parts, workspace, message, |source, _, message, _| {
+            let mut buffers = Buffers::new();
+            source.take_blocks(|_, values| {
+                for block in values.chunks_mut(self.block.0) {
+                    let step = match self.transforms(block.len()) {
+                        true => buffers.quantize_transformed(block, largest),
+                        false => buffers.quantize(block),
+                    };
+                    message.extend(((step.to_bits() >> 16) as u16).to_le_bytes());
+                    let start = message.len();
+                    message.resize(start + block.len().div_ceil(2), 0);
+                    kernels::pack_nibbles(&buffers.levels[..block.len()], &mut message[start..]);
+                }
+            });
         });
         Sent::All
     }

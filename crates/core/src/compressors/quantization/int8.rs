@@ -18,7 +18,7 @@ use gradwire_bits::{DecodeError, kernels};
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "int8",
@@ -51,23 +51,26 @@ fn read(mut message: &[u8], elements: usize) -> Result<(f32, &[u8]), DecodeError
 
 impl Compressor for Int8 {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
-        let EncodeArgs { source, message, .. } = args;
+        let EncodeArgs { source, workspace, message, .. } = args;
         let (step, inverse) = levels::step(source.abs_max(), LEVELS);
         fields::put_f32(step, message);
-        let mut levels = [0; BLOCK];
-        if source.keeps_residual() {
-            source.take_blocks(|_, block| {
-                let levels = &mut levels[..block.len()];
-                kernels::int8_residual(block, inverse, step, levels);
-                message.extend_from_slice(bytemuck::cast_slice(levels));
-            });
-        } else {
-            source.peek_blocks(|_, block| {
-                let levels = &mut levels[..block.len()];
-                kernels::int8_levels(block, inverse, levels);
-                message.extend_from_slice(bytemuck::cast_slice(levels));
-            });
-        }
+        let parts = Parts::new(source.len(), 1, workspace);
+        source.append_in_parts(parts, workspace, message, |source, _, message, _| {
+            let mut levels = [0; BLOCK];
+            if source.keeps_residual() {
+                source.take_blocks(|_, block| {
+                    let levels = &mut levels[..block.len()];
+                    kernels::int8_residual(block, inverse, step, levels);
+                    message.extend_from_slice(bytemuck::cast_slice(levels));
+                });
+            } else {
+                source.peek_blocks(|_, block| {
+                    let levels = &mut levels[..block.len()];
+                    kernels::int8_levels(block, inverse, levels);
+                    message.extend_from_slice(bytemuck::cast_slice(levels));
+                });
+            }
+        });
         Sent::All
     }
 

@@ -31,7 +31,7 @@ use gradwire_bits::kernels::{self, Levels};
 use crate::parameters::{either, real, whole};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "lpc-svrg",
@@ -91,13 +91,9 @@ impl Compressor for LpcSvrg {
         fields::put_f32(step, message);
         let levels = Levels { least: -self.half(), most: self.half() - 1.0, inverse, step };
         let rng = context.rng(0);
-        let Workspace { random, symbols, .. } = &mut *workspace;
-        random.resize(BLOCK, 0);
-        symbols.resize(source.len(), 0);
-        source.take_blocks(|offset, block| {
-            let random = &mut random[..block.len()];
-            rng.fill_rounding(offset, random);
-            kernels::stochastic_levels(block, levels, random, &mut symbols[offset..]);
+        source.take_symbols(workspace, |offset, block, symbols, workspace| {
+            let random = rng.rounding_words(offset, block.len(), &mut workspace.random);
+            kernels::stochastic_levels(block, levels, random, symbols);
         });
         self.words().write(workspace, message);
         Sent::All
@@ -129,7 +125,7 @@ impl Compressor for LpcSvrg {
 mod tests {
     use super::*;
     use crate::compressors::testing::{encode, refused, residual, round_trip};
-    use crate::{Rng, Tensor};
+    use crate::{BLOCK, Rng, Tensor};
 
     const ONE: [u8; 4] = [0, 0, 0x80, 0x3f];
 

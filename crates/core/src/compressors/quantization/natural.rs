@@ -29,7 +29,7 @@ use crate::parameters::either;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Statistics, Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -65,20 +65,27 @@ impl Natural {
 impl Compressor for Natural {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
-        let Workspace { random, block: rounded, symbols, .. } = &mut *workspace;
-        let rng = context.rng(0);
-        random.resize(BLOCK, 0);
-        rounded.resize(BLOCK, 0.0);
-        let mut signs = [0; BLOCK / 8];
-        symbols.resize(source.len(), 0);
-        source.take_blocks(|offset, block| {
-            let (random, rounded) = (&mut random[..block.len()], &mut rounded[..block.len()]);
-            rng.fill_rounding(offset, random);
-            kernels::natural_residual(block, random, rounded, &mut symbols[offset..]);
-            let signs = &mut signs[..block.len().div_ceil(8)];
-            kernels::sign_residual(rounded, 0.0, 0.0, signs);
-            message.extend_from_slice(signs);
+        let (rng, parts) = (context.rng(0), Parts::new(source.len(), 1, workspace));
+        let mut exponents = std::mem::take(&mut workspace.symbols);
+        exponents.resize(source.len(), 0);
+        let start = message.len();
+        message.resize(start + source.len().div_ceil(8), 0);
+        // A part is a whole number of bytes of signs.
+        let signs = message[start..].chunks_mut(parts.len().div_ceil(8));
+        let values = exponents.chunks_mut(parts.len()).zip(signs);
+        source.in_parts(parts, workspace, values, |source, (exponents, signs), workspace| {
+            let Workspace { random, block: rounded, .. } = workspace;
+            let mut places = exponents.chunks_mut(BLOCK).zip(signs.chunks_mut(BLOCK / 8));
+            rounded.resize(BLOCK, 0.0);
+            source.take_blocks(|offset, block| {
+                let (exponents, signs) = places.next().expect("a block has its place");
+                let random = rng.rounding_words(offset, block.len(), random);
+                let rounded = &mut rounded[..block.len()];
+                kernels::natural_residual(block, random, rounded, exponents);
+                kernels::sign_residual(rounded, 0.0, 0.0, signs);
+            });
         });
+        workspace.symbols = exponents;
         self.exponents().write(workspace, message);
         Sent::All
     }

@@ -50,11 +50,11 @@ fn means(source: &mut Source<'_>) -> (f32, f32) {
 
 impl Compressor for OneBit {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
-        let EncodeArgs { source, message, .. } = args;
+        let EncodeArgs { source, workspace, message, .. } = args;
         let (negative, positive) = means(source);
         fields::put_f32(negative, message);
         fields::put_f32(positive, message);
-        two_levels::encode(source, [negative, positive], message);
+        two_levels::encode(source, [negative, positive], workspace, message);
         Sent::All
     }
 

@@ -44,7 +44,8 @@ use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::symbols::Alphabet;
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Statistics, Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Rng, Sent, Source, Statistics,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -138,14 +139,63 @@ impl Qsgd {
         Ok(steps)
     }
 
+    /// Quantizes the bucket from index `first` on, with a symbol for each element, and returns its step.
+    fn quantize(
+        &self,
+        source: &mut Source<'_>,
+        first: usize,
+        symbols: &mut [u16],
+        words: &mut Words<'_>,
+    ) -> f32 {
+        let (s, bucket) = (f32::from(self.s), first..first + symbols.len());
+        let mut total = 0.0;
+        for (start, len) in pieces(bucket.clone()) {
+            total = source.peek(start, len, |block| self.norm.add(total, block));
+        }
+        let (step, inverse) = levels::step(self.norm.finish(total), s);
+        let levels = Levels { least: -s, most: s, inverse, step };
+        for ((start, len), symbols) in pieces(bucket).zip(symbols.chunks_mut(BLOCK)) {
+            let words = words.of(start, len);
+            source.take(start, len, |block| {
+                kernels::stochastic_levels(block, levels, words, symbols);
+            });
+        }
+        step
+    }
+
+    /// The elements of a bucket, but for the last, in a tensor of `elements` elements.
+    fn bucket_len(&self, elements: usize) -> usize {
+        if self.bucket == 0 { elements.max(1) } else { self.bucket }
+    }
+
     /// The buckets of a tensor of `elements` elements.
     fn buckets(&self, elements: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-        let bucket = if self.bucket == 0 { elements.max(1) } else { self.bucket };
+        let bucket = self.bucket_len(elements);
         (0..elements).step_by(bucket).map(move |start| start..elements.min(start + bucket))
     }
 
     fn count(&self, elements: usize) -> usize {
         if self.bucket == 0 { elements.min(1) } else { elements.div_ceil(self.bucket) }
+    }
+}
+
+/// The words for rounding the elements before index `end`, which are drawn a block at a time.
+struct Words<'a> {
+    rng: &'a Rng,
+    end: usize,
+    /// The elements whose words the buffer has.
+    drawn: Range<usize>,
+    buffer: &'a mut Vec<u32>,
+}
+
+impl Words<'_> {
+    /// Those of at most [`BLOCK`] elements from index `start` on.
+    fn of(&mut self, start: usize, len: usize) -> &[u32] {
+        if self.drawn.end < start + len {
+            self.drawn = start..self.end.min(start + BLOCK);
+            self.rng.rounding_words(start, self.drawn.len(), self.buffer);
+        }
+        &self.buffer[start - self.drawn.start..][..len]
     }
 }
 
@@ -157,32 +207,30 @@ fn pieces(bucket: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
 impl Compressor for Qsgd {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
-        let Workspace { random, symbols, .. } = &mut *workspace;
-        let (rng, s) = (context.rng(0), f32::from(self.s));
-        random.resize(BLOCK, 0);
+        let rng = context.rng(0);
+        let bucket = self.bucket_len(source.len());
+        let parts = Parts::new(source.len(), bucket, workspace);
+        let mut symbols = std::mem::take(&mut workspace.symbols);
         symbols.resize(source.len(), 0);
-        // The elements whose words `random` has.
-        let mut drawn = 0..0;
-        for bucket in self.buckets(source.len()) {
-            let mut total = 0.0;
-            for (start, len) in pieces(bucket.clone()) {
-                total = source.peek(start, len, |block| self.norm.add(total, block));
-            }
-            let (step, inverse) = levels::step(self.norm.finish(total), s);
-            fields::put_f32(step, message);
-            let levels = Levels { least: -s, most: s, inverse, step };
-            for (start, len) in pieces(bucket) {
-                if drawn.end < start + len {
-                    drawn = start..symbols.len().min(start + BLOCK);
-                    rng.fill_rounding(start, &mut random[..drawn.len()]);
+        let start = message.len();
+        message.resize(start + 4 * self.count(source.len()), 0);
+        let steps =
+            message[start..].as_chunks_mut::<4>().0.chunks_mut(parts.len().div_ceil(bucket));
+        let values = symbols.chunks_mut(parts.len()).zip(steps).zip((0..).step_by(parts.len()));
+        source.in_parts(
+            parts,
+            workspace,
+            values,
+            |source, ((symbols, steps), first), workspace| {
+                let (end, buffer) = (first + symbols.len(), &mut workspace.random);
+                let mut words = Words { rng: &rng, end, drawn: 0..0, buffer };
+                let buckets = symbols.chunks_mut(bucket).zip((first..).step_by(bucket));
+                for ((symbols, first), step) in buckets.zip(steps) {
+                    *step = self.quantize(source, first, symbols, &mut words).to_le_bytes();
                 }
-                let random = &random[start - drawn.start..][..len];
-                let symbols = &mut symbols[start..start + len];
-                source.take(start, len, |block| {
-                    kernels::stochastic_levels(block, levels, random, symbols);
-                });
-            }
-        }
+            },
+        );
+        workspace.symbols = symbols;
         self.write(workspace, message);
         Sent::All
     }

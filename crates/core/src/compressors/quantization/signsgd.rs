@@ -58,8 +58,8 @@ pub struct SignSgd {
 
 impl Compressor for SignSgd {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
-        let EncodeArgs { source, message, .. } = args;
-        two_levels::encode(source, LEVELS, message);
+        let EncodeArgs { source, workspace, message, .. } = args;
+        two_levels::encode(source, LEVELS, workspace, message);
         Sent::All
     }
 

@@ -9,12 +9,16 @@ use std::ops::Range;
 use gradwire_bits::{DecodeError, kernels, zero_run};
 
 use crate::wire::fields;
-use crate::{BLOCK, Source, device};
+use crate::{BLOCK, Parts, Source, Workspace, device};
 
 /// The quartic byte of five trits 0.
 const ZEROS: u8 = 121;
 /// The byte of five trits +1, the largest quartic byte. Larger bytes stand for runs, where runs are coded.
 const LARGEST_DIGIT: u8 = 242;
+
+/// Bytes before runs are coded.
+#[derive(Debug, Default)]
+struct Digits(Vec<u8>);
 
 /// The division of a tensor into five parts of equal length, of which the last may be shorter.
 #[derive(Debug, Clone, Copy)]
@@ -35,38 +39,68 @@ impl Fifths {
         first.min(self.elements)..(first + len).min(self.elements)
     }
 
-    /// The blocks of bytes, as start and length.
-    fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let len = self.len;
-        (0..len).step_by(BLOCK).map(move |start| (start, BLOCK.min(len - start)))
-    }
-
     /// Quantizes the tensor and appends the bytes, with or without zero-run code. `quantize` receives the offset of a
     /// piece, the piece, and the digits, to each of which it appends a trit.
     pub(super) fn encode(
         &self,
         source: &mut Source<'_>,
         code_runs: bool,
+        workspace: &mut Workspace,
         message: &mut Vec<u8>,
-        mut quantize: impl FnMut(usize, &mut [f32], &mut [u8]),
+        quantize: impl Fn(usize, &mut [f32], &mut [u8], &mut Workspace) + Sync,
     ) {
-        let (mut digits, mut runs) = ([0; BLOCK], zero_run::Encoder::default());
-        for (start, len) in self.blocks() {
-            let digits = &mut digits[..len];
-            digits.fill(0);
-            for part in 0..5 {
-                let range = self.range(part, start, len);
-                let (real, padding) = digits.split_at_mut(range.len());
-                source.take(range.start, range.len(), |piece| quantize(range.start, piece, real));
-                // Zero trits follow the end of the tensor, so that they extend runs of zeros.
-                padding.iter_mut().for_each(|digit| *digit = 3 * *digit + 1);
+        let parts = Parts::of_lanes(self.elements, self.len, 1, workspace);
+        let fill =
+            |source: &mut Source<'_>, start, workspace: &mut Workspace, digits: &mut [u8]| {
+                self.fill(source, start, workspace, digits, &quantize);
+            };
+        let append = |source: &mut Source<'_>, places, bytes: &mut Vec<u8>, workspace: &mut _| {
+            let mut digits = [0; BLOCK];
+            for (start, len) in blocks(places) {
+                fill(source, start, workspace, &mut digits[..len]);
+                bytes.extend_from_slice(&digits[..len]);
             }
-            match code_runs {
-                true => runs.push(digits, message),
-                false => message.extend_from_slice(digits),
+        };
+        if !code_runs {
+            return source.append_in_parts(parts, workspace, message, append);
+        }
+        let mut runs = zero_run::Encoder::default();
+        if parts.is_one() {
+            let mut digits = [0; BLOCK];
+            for (start, len) in blocks(0..self.len) {
+                fill(source, start, workspace, &mut digits[..len]);
+                runs.push(&digits[..len], message);
             }
+        } else {
+            // Runs cross the borders of parts.
+            let Digits(mut digits) = std::mem::take(workspace.own());
+            digits.clear();
+            source.append_in_parts(parts, workspace, &mut digits, append);
+            runs.push(&digits, message);
+            *workspace.own() = Digits(digits);
         }
         runs.finish(message);
+    }
+
+    /// Writes the bytes of a block without zero-run code.
+    fn fill(
+        &self,
+        source: &mut Source<'_>,
+        start: usize,
+        workspace: &mut Workspace,
+        digits: &mut [u8],
+        quantize: &impl Fn(usize, &mut [f32], &mut [u8], &mut Workspace),
+    ) {
+        digits.fill(0);
+        for part in 0..5 {
+            let range = self.range(part, start, digits.len());
+            let (real, padding) = digits.split_at_mut(range.len());
+            source.take(range.start, range.len(), |piece| {
+                quantize(range.start, piece, real, workspace);
+            });
+            // Zero trits follow the end of the tensor, so that they extend runs of zeros.
+            padding.iter_mut().for_each(|digit| *digit = 3 * *digit + 1);
+        }
     }
 
     /// Adds `scale` times the trits of these bytes, with or without zero-run code.
@@ -82,7 +116,7 @@ impl Fifths {
             return Ok(());
         }
         let (mut digits, mut runs) = ([0; BLOCK], zero_run::Decoder::new(bytes));
-        for (start, len) in self.blocks() {
+        for (start, len) in blocks(0..self.len) {
             let digits = &mut digits[..len];
             if coded_runs {
                 runs.fill(digits);
@@ -170,6 +204,11 @@ impl Fifths {
             Err(DecodeError::Corrupt("padding is not zero"))
         }
     }
+}
+
+/// The blocks of these bytes, as start and length.
+fn blocks(bytes: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
+    bytes.clone().step_by(BLOCK).map(move |start| (start, BLOCK.min(bytes.end - start)))
 }
 
 /// The last four bytes that run-coded bytes expand to, preceded by zero trits if there are fewer.

@@ -44,8 +44,7 @@ use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics,
-    Workspace,
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -156,17 +155,20 @@ impl Compressor for TernGrad {
         fields::put_f32(scale, message);
         let rng = context.rng(0);
         let keeps_residual = source.keeps_residual();
-        let random = &mut workspace.random;
-        random.resize(BLOCK, 0);
         let (start, fifths) = (message.len(), Fifths::new(source.len()));
-        fifths.encode(source, self.huffman, message, |first, piece, digits| {
-            let random = &mut random[..piece.len()];
-            rng.fill_rounding(first, random);
-            kernels::stochastic_ternary(piece, scale, random, digits);
-            if keeps_residual {
-                kernels::ternary_add(digits, LAST_PART, -scale, piece);
-            }
-        });
+        fifths.encode(
+            source,
+            self.huffman,
+            workspace,
+            message,
+            |first, piece, digits, workspace| {
+                let random = rng.rounding_words(first, piece.len(), &mut workspace.random);
+                kernels::stochastic_ternary(piece, scale, random, digits);
+                if keeps_residual {
+                    kernels::ternary_add(digits, LAST_PART, -scale, piece);
+                }
+            },
+        );
         if let Some(alphabet) = self.coded() {
             put_coded(alphabet, start, fifths.len, workspace, message);
         }
@@ -245,7 +247,7 @@ impl DeviceForm for TernGrad {
 mod tests {
     use super::*;
     use crate::compressors::testing::{decode, encode, refused, residual, round_trip};
-    use crate::{Rng, Tensor};
+    use crate::{BLOCK, Rng, Tensor};
 
     #[test]
     fn certain_elements_make_the_bytes_worked_by_hand() {

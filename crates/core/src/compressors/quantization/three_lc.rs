@@ -63,11 +63,11 @@ crate::parameters! {
 
 impl Compressor for ThreeLc {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
-        let EncodeArgs { source, message, .. } = args;
+        let EncodeArgs { source, workspace, message, .. } = args;
         let scale = (self.sparsity * source.abs_max()).min(f32::MAX);
         fields::put_f32(scale, message);
         let fifths = Fifths::new(source.len());
-        fifths.encode(source, self.zero_runs, message, |_, piece, digits| {
+        fifths.encode(source, self.zero_runs, workspace, message, |_, piece, digits, _| {
             kernels::ternary_residual(piece, scale, digits);
         });
         Sent::All

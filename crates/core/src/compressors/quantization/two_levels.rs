@@ -3,7 +3,7 @@
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::wire::fields;
-use crate::{BLOCK, Sent, Source, device};
+use crate::{BLOCK, Parts, Sent, Source, Workspace, device};
 
 /// The number of bytes for the bits of a tensor.
 pub(super) fn len(elements: usize) -> usize {
@@ -15,22 +15,26 @@ pub(super) fn len(elements: usize) -> usize {
 pub(super) fn encode(
     source: &mut Source<'_>,
     [negative, positive]: [f32; 2],
+    workspace: &mut Workspace,
     message: &mut Vec<u8>,
 ) {
     // A block is a whole number of bytes, so that blocks join without shifting.
     const { assert!(BLOCK.is_multiple_of(8)) };
-    let mut bits = [0; BLOCK / 8];
-    if !source.keeps_residual() {
-        return source.peek_blocks(|_, block| {
+    let parts = Parts::new(source.len(), 1, workspace);
+    source.append_in_parts(parts, workspace, message, |source, _, message, _| {
+        let mut bits = [0; BLOCK / 8];
+        if !source.keeps_residual() {
+            return source.peek_blocks(|_, block| {
+                let bits = &mut bits[..len(block.len())];
+                kernels::signs(block, bits);
+                message.extend_from_slice(bits);
+            });
+        }
+        source.take_blocks(|_, block| {
             let bits = &mut bits[..len(block.len())];
-            kernels::signs(block, bits);
+            kernels::sign_residual(block, negative, positive, bits);
             message.extend_from_slice(bits);
         });
-    }
-    source.take_blocks(|_, block| {
-        let bits = &mut bits[..len(block.len())];
-        kernels::sign_residual(block, negative, positive, bits);
-        message.extend_from_slice(bits);
     });
 }
 

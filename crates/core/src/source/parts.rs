@@ -1,0 +1,288 @@
+//! One large tensor as the work of several threads.
+
+use std::iter;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use super::{BLOCK, Slice, Source};
+use crate::statistics::{Gathered, Statistics};
+use crate::threads::side_by_side;
+use crate::{Helpers, Workspace};
+
+/// Elements of a part. Statistics are sums of those of parts, whatever the number of threads.
+const PART: usize = 16 * BLOCK;
+/// A smaller tensor is the work of one thread: to start another takes some ten microseconds.
+pub(crate) const LEAST_DIVIDED: usize = 4 * PART;
+
+/// The division of a tensor into parts, each of which is the work of one thread.
+///
+/// A tensor consists of equal lanes, of which the last may be shorter; usually it is one lane. A part has the same places in
+/// each lane. Without [`Helpers`], and for a small tensor, there is one part.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts {
+    lane: usize,
+    len: usize,
+}
+
+impl Parts {
+    /// Parts of a tensor of `elements` elements, each a multiple of `unit` elements, but for the last.
+    pub fn new(elements: usize, unit: usize, workspace: &Workspace) -> Self {
+        Self::of_lanes(elements, elements, unit, workspace)
+    }
+
+    /// Parts of a tensor of `elements` elements in lanes of `lane` elements.
+    pub(crate) fn of_lanes(
+        elements: usize,
+        lane: usize,
+        unit: usize,
+        workspace: &Workspace,
+    ) -> Self {
+        let divided = workspace.helpers.count() > 0 && elements >= LEAST_DIVIDED;
+        let places = PART / elements.div_ceil(lane.max(1)).max(1);
+        let part = places.next_multiple_of(BLOCK).next_multiple_of(unit.max(1));
+        let len = if divided { part.min(lane) } else { lane };
+        Self { lane, len: len.max(1) }
+    }
+
+    /// Places of a lane that a part has, at least 1; the last part may have fewer.
+    #[expect(clippy::len_without_is_empty, reason = "a part is not empty")]
+    pub fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether there is one part.
+    pub fn is_one(self) -> bool {
+        self.len >= self.lane
+    }
+}
+
+/// What threads append.
+#[derive(Debug, Default)]
+struct Pieces(Vec<Vec<u8>>);
+
+impl<'a> Source<'a> {
+    /// Calls `work` for each part with the value that belongs to it, such as the slice of the message that it is to write. The
+    /// [`Helpers`] of the workspace share the parts. `work` [peeks](Self::peek) at elements of the part and
+    /// [takes](Self::take) them, by their indices in the tensor, and has a workspace of its thread.
+    ///
+    /// # Panics
+    /// If `work` panics, or there are fewer values than parts.
+    pub fn in_parts<T: Send>(
+        &mut self,
+        parts: Parts,
+        workspace: &mut Workspace,
+        mut values: impl Iterator<Item = T>,
+        work: impl Fn(&mut Source<'_>, T, &mut Workspace) + Sync,
+    ) {
+        if parts.is_one() {
+            return values.into_iter().take(1).for_each(|value| work(self, value, workspace));
+        }
+        let (plain, checked) = (self.plain, self.checked);
+        let (gathered, total) = (self.gathered, Mutex::new(self.gathered.largest));
+        let mut helpers = std::mem::take(&mut workspace.helpers);
+        let jobs = divide(self.own.reborrow(), parts)
+            .into_iter()
+            .map(|slices| (slices, values.next().expect("there is a value for each part")));
+        let jobs: Vec<_> = jobs.collect();
+        let own = (&mut *workspace, &mut *self.scratch);
+        side_by_side(own, helpers.each(), jobs.into_iter(), |(slices, value), buffers| {
+            let (workspace, scratch) = buffers;
+            let (own, others) = slices;
+            let mut part = Source { own, others, kept: &mut [], scratch, gathered, plain, checked };
+            work(&mut part, value, workspace);
+            let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+            *total = part.gathered.largest.max(*total);
+        });
+        self.gathered.largest = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+        workspace.helpers = helpers;
+    }
+
+    /// Appends what `work` appends for each part, in the order of the parts. `work` gets the part's places of a lane, too.
+    pub fn append_in_parts(
+        &mut self,
+        parts: Parts,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+        work: impl Fn(&mut Source<'_>, Range<usize>, &mut Vec<u8>, &mut Workspace) + Sync,
+    ) {
+        let places = |start| start..parts.lane.min(start + parts.len);
+        if parts.is_one() {
+            return work(self, places(0), message, workspace);
+        }
+        let Pieces(mut pieces) = std::mem::take(workspace.own());
+        let starts = (0..parts.lane).step_by(parts.len);
+        pieces.resize_with(starts.len().max(pieces.len()), Vec::new);
+        let values = pieces.iter_mut().zip(starts.clone());
+        self.in_parts(parts, workspace, values, |source, (piece, start), workspace| {
+            piece.clear();
+            work(source, places(start), piece, workspace);
+        });
+        for (piece, _) in pieces.iter().zip(starts) {
+            message.extend_from_slice(piece);
+        }
+        *workspace.own() = Pieces(pieces);
+    }
+
+    /// [Takes](Self::take) the tensor block by block, and stores a symbol for each element in the workspace: `work` gets the
+    /// block's offset, the block, the place of its symbols, and a workspace of its thread. Helpers share the work.
+    pub fn take_symbols(
+        &mut self,
+        workspace: &mut Workspace,
+        work: impl Fn(usize, &mut [f32], &mut [u16], &mut Workspace) + Sync,
+    ) {
+        let parts = Parts::new(self.len(), 1, workspace);
+        let mut symbols = std::mem::take(&mut workspace.symbols);
+        symbols.resize(self.len(), 0);
+        let values = symbols.chunks_mut(parts.len());
+        self.in_parts(parts, workspace, values, |source, symbols, workspace| {
+            let mut rest = symbols;
+            source.take_blocks(|offset, block| {
+                let (symbols, more) = std::mem::take(&mut rest).split_at_mut(block.len());
+                rest = more;
+                work(offset, block, symbols, workspace);
+            });
+        });
+        workspace.symbols = symbols;
+    }
+
+    /// Statistics of all elements, in a pass that the helpers share.
+    pub(super) fn gather(&mut self, kind: Statistics, helpers: &mut Helpers) -> Gathered {
+        let (elements, whole) = (self.own.len(), &self.own);
+        let gather = |start: usize, scratch: &mut [f32]| {
+            let mut gathered = Gathered::new(kind);
+            for start in (start..elements.min(start + PART)).step_by(BLOCK) {
+                gathered.add(whole.peek(start, &mut scratch[..BLOCK.min(elements - start)]));
+            }
+            gathered
+        };
+        let starts = (0..elements).step_by(PART);
+        let mut total = Gathered::new(kind);
+        if helpers.count() == 0 || elements < LEAST_DIVIDED {
+            starts.for_each(|start| total += gather(start, self.scratch));
+            return total;
+        }
+        let mut found: Vec<_> = starts.map(|start| (start, Gathered::new(kind))).collect();
+        let scratches = helpers.each().map(|(_, scratch)| scratch);
+        side_by_side(&mut *self.scratch, scratches, found.iter_mut(), |(start, found), scratch| {
+            *found = gather(*start, scratch);
+        });
+        found.into_iter().for_each(|(_, found)| total += found);
+        total
+    }
+}
+
+/// The slices of each part: that of the first lane, and those of the others.
+fn divide(mut whole: Slice<'_>, parts: Parts) -> Vec<(Slice<'_>, Vec<Slice<'_>>)> {
+    let mut first = whole.split_off(parts.lane);
+    let lanes = iter::from_fn(|| (whole.len() > 0).then(|| whole.split_off(parts.lane)));
+    let mut others: Vec<_> = lanes.collect();
+    let part = iter::from_fn(|| {
+        let rest = others.iter_mut().map(|lane| lane.split_off(parts.len)).collect();
+        (first.len() > 0).then(|| (first.split_off(parts.len), rest))
+    });
+    part.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::{Floats, Residual, SCRATCH, Threads};
+
+    /// Calls `using` with a source whose elements are their indices, and a workspace with two helpers; returns the residual.
+    fn divided(elements: usize, using: impl FnOnce(&mut Source<'_>, &mut Workspace)) -> Vec<f32> {
+        let gradient: Vec<f32> = (0..elements).map(|at| at as f32).collect();
+        let (mut residual, mut scratch) = (vec![0.0; elements], [0.0; SCRATCH]);
+        let feedback = Some((Residual::PLAIN, &mut residual[..]));
+        let mut source = Source::new(Floats::F32(&gradient), feedback, &mut scratch).unwrap();
+        Threads::new(3).with_helpers(|buffers| using(&mut source, &mut buffers.workspace));
+        residual
+    }
+
+    #[test]
+    fn threads_append_at_the_same_time_and_the_parts_are_in_order() {
+        let residual = divided(LEAST_DIVIDED + 50, |source, workspace| {
+            let parts = Parts::new(source.len(), 3, workspace);
+            assert_eq!(parts.len(), PART.next_multiple_of(3));
+            // It opens when three threads have a part.
+            let (barrier, mut message) = (Barrier::new(3), vec![7]);
+            let ends = [0, parts.len(), 2 * parts.len()];
+            source.append_in_parts(parts, workspace, &mut message, |source, places, message, _| {
+                if ends.contains(&places.start) {
+                    barrier.wait();
+                }
+                let mut next = places.start;
+                source.take_blocks(|offset, block| {
+                    assert_eq!((offset, block[0]), (next, next as f32));
+                    next += block.len();
+                    block.fill(-1.0);
+                });
+                assert_eq!(next, places.end);
+                message.push((places.start / parts.len()) as u8);
+            });
+            assert_eq!(message, [7, 0, 1, 2, 3, 4]);
+        });
+        assert_eq!(residual, vec![-1.0; LEAST_DIVIDED + 50]);
+    }
+
+    #[test]
+    fn a_part_has_the_same_places_of_each_lane() {
+        let elements = LEAST_DIVIDED + 5;
+        let lane = elements.div_ceil(5);
+        let residual = divided(elements, |source, workspace| {
+            let parts = Parts::of_lanes(elements, lane, 1, workspace);
+            assert!(!parts.is_one());
+            source.append_in_parts(parts, workspace, &mut Vec::new(), |source, places, _, _| {
+                for (start, at) in (0..5).flat_map(|at| places.clone().map(move |p| (p, at))) {
+                    let index = at * lane + start;
+                    if index < elements {
+                        source.peek(index, 1, |block| assert_eq!(block, [index as f32]));
+                        source.take(index, 1, |block| block[0] = -(index as f32));
+                    }
+                }
+            });
+        });
+        assert!(residual.iter().enumerate().all(|(at, left)| *left == -(at as f32)));
+    }
+
+    #[test]
+    fn one_part_without_helpers_or_of_a_small_tensor() {
+        assert!(Parts::new(LEAST_DIVIDED, 1, &Workspace::default()).is_one());
+        divided(LEAST_DIVIDED - 1, |source, workspace| {
+            let parts = Parts::new(source.len(), 1, workspace);
+            assert!(parts.is_one() && parts.len() == LEAST_DIVIDED - 1);
+            let mut message = Vec::new();
+            source.append_in_parts(parts, workspace, &mut message, |_, places, message, _| {
+                message.extend([places.start as u8, places.end as u8]);
+            });
+            assert_eq!(message, [0, (LEAST_DIVIDED - 1) as u8]);
+        });
+    }
+
+    #[test]
+    fn helpers_change_no_statistics_and_find_what_is_not_finite() {
+        let mut gradient: Vec<f32> =
+            (0..LEAST_DIVIDED + 9).map(|at| (at as f32).sin() / 3.0).collect();
+        let all = |gradient: &[f32], kind, threads: &mut Threads| {
+            threads.with_helpers(|buffers| {
+                let (floats, scratch) = (Floats::F32(gradient), &mut buffers.scratch[..]);
+                let helpers = &mut buffers.workspace.helpers;
+                let source = Source::with_statistics(floats, None, scratch, kind, helpers);
+                source.map(|mut source| {
+                    let extremes = source.extremes();
+                    (source.sums_by_sign(), format!("{:?}", source.moments()), extremes)
+                })
+            })
+        };
+        let kinds = [Statistics::Signs, Statistics::Moments, Statistics::Extremes];
+        for kind in kinds {
+            let alone = all(&gradient, kind, &mut Threads::new(1)).unwrap();
+            let together = all(&gradient, kind, &mut Threads::new(3)).unwrap();
+            assert_eq!(alone, together);
+        }
+        gradient[3 * PART + 1] = f32::NAN;
+        let bad = all(&gradient, Statistics::Largest, &mut Threads::new(3)).unwrap_err();
+        assert_eq!(bad.index, 3 * PART + 1);
+    }
+}
