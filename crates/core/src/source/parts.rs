@@ -50,6 +50,13 @@ impl Parts {
         self.len
     }
 
+    /// The places of a lane that each part has.
+    pub fn places(self) -> impl Iterator<Item = Range<usize>> {
+        let place = move |start| start..self.lane.min(start + self.len);
+        // There is a part even if the tensor is empty.
+        (0..self.lane.max(1)).step_by(self.len).map(place)
+    }
+
     /// Whether there is one part.
     pub fn is_one(self) -> bool {
         self.len >= self.lane
@@ -97,52 +104,28 @@ impl<'a> Source<'a> {
         workspace.helpers = helpers;
     }
 
-    /// Appends what `work` appends for each part, in the order of the parts. `work` gets the part's places of a lane, too.
-    pub fn append_in_parts(
+    /// As [`in_parts`](Self::in_parts), and appends what `work` appends for each part, in the order of the parts.
+    pub fn append_in_parts<T: Send>(
         &mut self,
         parts: Parts,
         workspace: &mut Workspace,
         message: &mut Vec<u8>,
-        work: impl Fn(&mut Source<'_>, Range<usize>, &mut Vec<u8>, &mut Workspace) + Sync,
+        mut values: impl Iterator<Item = T>,
+        work: impl Fn(&mut Source<'_>, T, &mut Vec<u8>, &mut Workspace) + Sync,
     ) {
-        let places = |start| start..parts.lane.min(start + parts.len);
         if parts.is_one() {
-            return work(self, places(0), message, workspace);
+            return values.by_ref().take(1).for_each(|value| work(self, value, message, workspace));
         }
         let Pieces(mut pieces) = std::mem::take(workspace.own());
-        let starts = (0..parts.lane).step_by(parts.len);
-        pieces.resize_with(starts.len().max(pieces.len()), Vec::new);
-        let values = pieces.iter_mut().zip(starts.clone());
-        self.in_parts(parts, workspace, values, |source, (piece, start), workspace| {
+        let count = parts.places().count();
+        pieces.resize_with(count.max(pieces.len()), Vec::new);
+        let each = pieces.iter_mut().zip(values);
+        self.in_parts(parts, workspace, each, |source, (piece, value), workspace| {
             piece.clear();
-            work(source, places(start), piece, workspace);
+            work(source, value, piece, workspace);
         });
-        for (piece, _) in pieces.iter().zip(starts) {
-            message.extend_from_slice(piece);
-        }
+        pieces[..count].iter().for_each(|piece| message.extend_from_slice(piece));
         *workspace.own() = Pieces(pieces);
-    }
-
-    /// [Takes](Self::take) the tensor block by block, and stores a symbol for each element in the workspace: `work` gets the
-    /// block's offset, the block, the place of its symbols, and a workspace of its thread. Helpers share the work.
-    pub fn take_symbols(
-        &mut self,
-        workspace: &mut Workspace,
-        work: impl Fn(usize, &mut [f32], &mut [u16], &mut Workspace) + Sync,
-    ) {
-        let parts = Parts::new(self.len(), 1, workspace);
-        let mut symbols = std::mem::take(&mut workspace.symbols);
-        symbols.resize(self.len(), 0);
-        let values = symbols.chunks_mut(parts.len());
-        self.in_parts(parts, workspace, values, |source, symbols, workspace| {
-            let mut rest = symbols;
-            source.take_blocks(|offset, block| {
-                let (symbols, more) = std::mem::take(&mut rest).split_at_mut(block.len());
-                rest = more;
-                work(offset, block, symbols, workspace);
-            });
-        });
-        workspace.symbols = symbols;
     }
 
     /// Statistics of all elements, in a pass that the helpers share.
@@ -208,19 +191,26 @@ mod tests {
             // It opens when three threads have a part.
             let (barrier, mut message) = (Barrier::new(3), vec![7]);
             let ends = [0, parts.len(), 2 * parts.len()];
-            source.append_in_parts(parts, workspace, &mut message, |source, places, message, _| {
-                if ends.contains(&places.start) {
-                    barrier.wait();
-                }
-                let mut next = places.start;
-                source.take_blocks(|offset, block| {
-                    assert_eq!((offset, block[0]), (next, next as f32));
-                    next += block.len();
-                    block.fill(-1.0);
-                });
-                assert_eq!(next, places.end);
-                message.push((places.start / parts.len()) as u8);
-            });
+            let each = parts.places();
+            source.append_in_parts(
+                parts,
+                workspace,
+                &mut message,
+                each,
+                |source, places, message, _| {
+                    if ends.contains(&places.start) {
+                        barrier.wait();
+                    }
+                    let mut next = places.start;
+                    source.take_blocks(|offset, block| {
+                        assert_eq!((offset, block[0]), (next, next as f32));
+                        next += block.len();
+                        block.fill(-1.0);
+                    });
+                    assert_eq!(next, places.end);
+                    message.push((places.start / parts.len()) as u8);
+                },
+            );
             assert_eq!(message, [7, 0, 1, 2, 3, 4]);
         });
         assert_eq!(residual, vec![-1.0; LEAST_DIVIDED + 50]);
@@ -233,7 +223,7 @@ mod tests {
         let residual = divided(elements, |source, workspace| {
             let parts = Parts::of_lanes(elements, lane, 1, workspace);
             assert!(!parts.is_one());
-            source.append_in_parts(parts, workspace, &mut Vec::new(), |source, places, _, _| {
+            source.in_parts(parts, workspace, parts.places(), |source, places, _| {
                 for (start, at) in (0..5).flat_map(|at| places.clone().map(move |p| (p, at))) {
                     let index = at * lane + start;
                     if index < elements {
@@ -249,14 +239,11 @@ mod tests {
     #[test]
     fn one_part_without_helpers_or_of_a_small_tensor() {
         assert!(Parts::new(LEAST_DIVIDED, 1, &Workspace::default()).is_one());
+        assert!(Parts::new(0, 1, &Workspace::default()).places().eq([0..0]));
         divided(LEAST_DIVIDED - 1, |source, workspace| {
             let parts = Parts::new(source.len(), 1, workspace);
             assert!(parts.is_one() && parts.len() == LEAST_DIVIDED - 1);
-            let mut message = Vec::new();
-            source.append_in_parts(parts, workspace, &mut message, |_, places, message, _| {
-                message.extend([places.start as u8, places.end as u8]);
-            });
-            assert_eq!(message, [0, (LEAST_DIVIDED - 1) as u8]);
+            assert!(parts.places().eq([0..LEAST_DIVIDED - 1]));
         });
     }
 

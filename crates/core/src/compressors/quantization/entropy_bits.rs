@@ -29,11 +29,11 @@ use gradwire_bits::{DecodeError, fixed, huffman, tans};
 use crate::numeric::selection::{self, at_random};
 use crate::parameters::{either, real, whole};
 use crate::wire::fields;
-use crate::wire::symbols::{Alphabet, Coding};
+use crate::wire::symbols::{Alphabet, Coding, take_symbols};
 use crate::workspace::SymbolCoder;
 use crate::{
-    Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics,
-    Workspace,
+    Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent, Source,
+    Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -156,7 +156,8 @@ impl Compressor for EntropyBits {
         self.reserve(workspace);
         let bits = self.bits(source, range, context, workspace);
         let bins = bins(range, bits);
-        source.take_symbols(workspace, |_, block, symbols, _| {
+        let parts = Parts::new(source.len(), 1, workspace);
+        take_symbols(source, parts, parts.places(), workspace, |_, block, symbols, _, _| {
             kernels::bin_of(block, bins, symbols);
             kernels::middle_off(block, symbols, bins);
         });

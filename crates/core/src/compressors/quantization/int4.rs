@@ -187,21 +187,30 @@ impl Compressor for Int4 {
         let EncodeArgs { source, workspace, message, .. } = args;
         let largest = source.abs_max();
         let parts = Parts::new(source.len(), 1, workspace);
-        source.append_in_parts(parts, workspace, message, |source, _, message, _| {
-            let mut buffers = Buffers::new();
-            source.take_blocks(|_, values| {
-                for block in values.chunks_mut(self.block.0) {
-                    let step = match self.transforms(block.len()) {
-                        true => buffers.quantize_transformed(block, largest),
-                        false => buffers.quantize(block),
-                    };
-                    message.extend(((step.to_bits() >> 16) as u16).to_le_bytes());
-                    let start = message.len();
-                    message.resize(start + block.len().div_ceil(2), 0);
-                    kernels::pack_nibbles(&buffers.levels[..block.len()], &mut message[start..]);
-                }
-            });
-        });
+        source.append_in_parts(
+            parts,
+            workspace,
+            message,
+            parts.places(),
+            |source, _, message, _| {
+                let mut buffers = Buffers::new();
+                source.take_blocks(|_, values| {
+                    for block in values.chunks_mut(self.block.0) {
+                        let step = match self.transforms(block.len()) {
+                            true => buffers.quantize_transformed(block, largest),
+                            false => buffers.quantize(block),
+                        };
+                        message.extend(((step.to_bits() >> 16) as u16).to_le_bytes());
+                        let start = message.len();
+                        message.resize(start + block.len().div_ceil(2), 0);
+                        kernels::pack_nibbles(
+                            &buffers.levels[..block.len()],
+                            &mut message[start..],
+                        );
+                    }
+                });
+            },
+        );
         Sent::All
     }
 

@@ -55,22 +55,28 @@ impl Compressor for Int8 {
         let (step, inverse) = levels::step(source.abs_max(), LEVELS);
         fields::put_f32(step, message);
         let parts = Parts::new(source.len(), 1, workspace);
-        source.append_in_parts(parts, workspace, message, |source, _, message, _| {
-            let mut levels = [0; BLOCK];
-            if source.keeps_residual() {
-                source.take_blocks(|_, block| {
-                    let levels = &mut levels[..block.len()];
-                    kernels::int8_residual(block, inverse, step, levels);
-                    message.extend_from_slice(bytemuck::cast_slice(levels));
-                });
-            } else {
-                source.peek_blocks(|_, block| {
-                    let levels = &mut levels[..block.len()];
-                    kernels::int8_levels(block, inverse, levels);
-                    message.extend_from_slice(bytemuck::cast_slice(levels));
-                });
-            }
-        });
+        source.append_in_parts(
+            parts,
+            workspace,
+            message,
+            parts.places(),
+            |source, _, message, _| {
+                let mut levels = [0; BLOCK];
+                if source.keeps_residual() {
+                    source.take_blocks(|_, block| {
+                        let levels = &mut levels[..block.len()];
+                        kernels::int8_residual(block, inverse, step, levels);
+                        message.extend_from_slice(bytemuck::cast_slice(levels));
+                    });
+                } else {
+                    source.peek_blocks(|_, block| {
+                        let levels = &mut levels[..block.len()];
+                        kernels::int8_levels(block, inverse, levels);
+                        message.extend_from_slice(bytemuck::cast_slice(levels));
+                    });
+                }
+            },
+        );
         Sent::All
     }
 

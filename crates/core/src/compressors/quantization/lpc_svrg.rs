@@ -31,7 +31,7 @@ use gradwire_bits::kernels::{self, Levels};
 use crate::parameters::{either, real, whole};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "lpc-svrg",
@@ -91,11 +91,19 @@ impl Compressor for LpcSvrg {
         fields::put_f32(step, message);
         let levels = Levels { least: -self.half(), most: self.half() - 1.0, inverse, step };
         let rng = context.rng(0);
-        source.take_symbols(workspace, |offset, block, symbols, workspace| {
-            let random = rng.rounding_words(offset, block.len(), &mut workspace.random);
-            kernels::stochastic_levels(block, levels, random, symbols);
-        });
-        self.words().write(workspace, message);
+        let parts = Parts::new(source.len(), 1, workspace);
+        let each = parts.places();
+        self.words().encode(
+            source,
+            parts,
+            each,
+            workspace,
+            message,
+            |first, block, symbols, _, own| {
+                let random = rng.rounding_words(first, block.len(), &mut own.random);
+                kernels::stochastic_levels(block, levels, random, symbols);
+            },
+        );
         Sent::All
     }
 

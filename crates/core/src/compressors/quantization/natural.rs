@@ -62,31 +62,40 @@ impl Natural {
     }
 }
 
+/// A bit for each element.
+#[derive(Debug, Default)]
+struct Signs(Vec<u8>);
+
 impl Compressor for Natural {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
         let (rng, parts) = (context.rng(0), Parts::new(source.len(), 1, workspace));
-        let mut exponents = std::mem::take(&mut workspace.symbols);
-        exponents.resize(source.len(), 0);
+        let Signs(mut signs) = std::mem::take(workspace.own());
+        signs.resize(source.len().div_ceil(8), 0);
         let start = message.len();
-        message.resize(start + source.len().div_ceil(8), 0);
+        message.extend_from_slice(&signs);
         // A part is a whole number of bytes of signs.
-        let signs = message[start..].chunks_mut(parts.len().div_ceil(8));
-        let values = exponents.chunks_mut(parts.len()).zip(signs);
-        source.in_parts(parts, workspace, values, |source, (exponents, signs), workspace| {
-            let Workspace { random, block: rounded, .. } = workspace;
-            let mut places = exponents.chunks_mut(BLOCK).zip(signs.chunks_mut(BLOCK / 8));
-            rounded.resize(BLOCK, 0.0);
-            source.take_blocks(|offset, block| {
-                let (exponents, signs) = places.next().expect("a block has its place");
-                let random = rng.rounding_words(offset, block.len(), random);
+        let places =
+            signs.chunks_mut(parts.len().div_ceil(8)).map(|part| part.chunks_mut(BLOCK / 8));
+        let exponents = self.exponents();
+        exponents.encode(
+            source,
+            parts,
+            places,
+            workspace,
+            message,
+            |first, block, symbols, signs, own| {
+                let Workspace { random, block: rounded, .. } = own;
+                rounded.resize(BLOCK, 0.0);
                 let rounded = &mut rounded[..block.len()];
-                kernels::natural_residual(block, random, rounded, exponents);
+                let random = rng.rounding_words(first, block.len(), random);
+                kernels::natural_residual(block, random, rounded, symbols);
+                let signs = signs.next().expect("a block has its place");
                 kernels::sign_residual(rounded, 0.0, 0.0, signs);
-            });
-        });
-        workspace.symbols = exponents;
-        self.exponents().write(workspace, message);
+            },
+        );
+        message[start..start + signs.len()].copy_from_slice(&signs);
+        *workspace.own() = Signs(signs);
         Sent::All
     }
 

@@ -32,6 +32,7 @@
 //! Reference: Alistarh, Grubic, Li, Tomioka, Vojnovic: "QSGD: Communication-Efficient SGD via
 //! Gradient Quantization and Encoding", NIPS 2017, sections 3.1, 3.2 and 4.
 
+use std::iter;
 use std::ops::Range;
 
 use gradwire_bits::DecodeError;
@@ -139,28 +140,45 @@ impl Qsgd {
         Ok(steps)
     }
 
-    /// Quantizes the bucket from index `first` on, with a symbol for each element, and returns its step.
-    fn quantize(
-        &self,
-        source: &mut Source<'_>,
-        first: usize,
-        symbols: &mut [u16],
-        words: &mut Words<'_>,
-    ) -> f32 {
-        let (s, bucket) = (f32::from(self.s), first..first + symbols.len());
-        let mut total = 0.0;
-        for (start, len) in pieces(bucket.clone()) {
+    /// The levels for a bucket, whose step is that of its norm.
+    fn levels(&self, source: &mut Source<'_>, bucket: Range<usize>) -> Levels {
+        let (s, mut total) = (f32::from(self.s), 0.0);
+        for (start, len) in pieces(bucket.clone(), bucket.start) {
             total = source.peek(start, len, |block| self.norm.add(total, block));
         }
         let (step, inverse) = levels::step(self.norm.finish(total), s);
-        let levels = Levels { least: -s, most: s, inverse, step };
-        for ((start, len), symbols) in pieces(bucket).zip(symbols.chunks_mut(BLOCK)) {
-            let words = words.of(start, len);
-            source.take(start, len, |block| {
-                kernels::stochastic_levels(block, levels, words, symbols);
-            });
+        Levels { least: -s, most: s, inverse, step }
+    }
+
+    /// Quantizes the elements of a part, whose buckets have these places for their steps. Calls `write` with the levels of
+    /// [`BLOCK`] elements at a time.
+    fn quantize(
+        &self,
+        source: &mut Source<'_>,
+        part: Range<usize>,
+        (steps, random): (&mut [f32], &mut Vec<u32>),
+        rng: &Rng,
+        mut write: impl FnMut(&[u16]),
+    ) {
+        let (mut symbols, bucket_len) = ([0; BLOCK], self.bucket_len(part.end));
+        for (start, step) in part.clone().step_by(bucket_len).zip(steps) {
+            let bucket = start..part.end.min(start + bucket_len);
+            let levels = self.levels(source, bucket.clone());
+            *step = levels.step;
+            for (start, len) in pieces(bucket, part.start) {
+                let at = (start - part.start) % BLOCK;
+                if at == 0 {
+                    rng.rounding_words(start, BLOCK.min(part.end - start), random);
+                }
+                let (random, places) = (&random[at..at + len], &mut symbols[at..at + len]);
+                source.take(start, len, |block| {
+                    kernels::stochastic_levels(block, levels, random, places);
+                });
+                if at + len == BLOCK || start + len == part.end {
+                    write(&symbols[..at + len]);
+                }
+            }
         }
-        step
     }
 
     /// The elements of a bucket, but for the last, in a tensor of `elements` elements.
@@ -179,59 +197,58 @@ impl Qsgd {
     }
 }
 
-/// The words for rounding the elements before index `end`, which are drawn a block at a time.
-struct Words<'a> {
-    rng: &'a Rng,
-    end: usize,
-    /// The elements whose words the buffer has.
-    drawn: Range<usize>,
-    buffer: &'a mut Vec<u32>,
+/// The pieces of a bucket in blocks from `first` on.
+fn pieces(bucket: Range<usize>, first: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut start = bucket.start;
+    iter::from_fn(move || {
+        let len = (BLOCK - (start - first) % BLOCK).min(bucket.end - start);
+        let piece = (start, len);
+        start += len;
+        (len > 0).then_some(piece)
+    })
 }
 
-impl Words<'_> {
-    /// Those of at most [`BLOCK`] elements from index `start` on.
-    fn of(&mut self, start: usize, len: usize) -> &[u32] {
-        if self.drawn.end < start + len {
-            self.drawn = start..self.end.min(start + BLOCK);
-            self.rng.rounding_words(start, self.drawn.len(), self.buffer);
-        }
-        &self.buffer[start - self.drawn.start..][..len]
-    }
-}
-
-/// The parts of a bucket that fit in a block.
-fn pieces(bucket: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
-    bucket.clone().step_by(BLOCK).map(move |start| (start, BLOCK.min(bucket.end - start)))
-}
+/// The steps of all buckets.
+#[derive(Debug, Default)]
+struct Steps(Vec<f32>);
 
 impl Compressor for Qsgd {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
-        let rng = context.rng(0);
-        let bucket = self.bucket_len(source.len());
-        let parts = Parts::new(source.len(), bucket, workspace);
+        let (rng, bucket) = (context.rng(0), self.bucket_len(source.len()));
+        // The levels of a part fill whole bytes.
+        let parts = Parts::new(source.len(), bucket.saturating_mul(8), workspace);
+        let (start, count) = (message.len(), self.count(source.len()));
+        message.resize(start + 4 * count, 0);
+        let Steps(mut steps) = std::mem::take(workspace.own());
+        steps.resize(count, 0.0);
         let mut symbols = std::mem::take(&mut workspace.symbols);
-        symbols.resize(source.len(), 0);
-        let start = message.len();
-        message.resize(start + 4 * self.count(source.len()), 0);
-        let steps =
-            message[start..].as_chunks_mut::<4>().0.chunks_mut(parts.len().div_ceil(bucket));
-        let values = symbols.chunks_mut(parts.len()).zip(steps).zip((0..).step_by(parts.len()));
-        source.in_parts(
-            parts,
-            workspace,
-            values,
-            |source, ((symbols, steps), first), workspace| {
-                let (end, buffer) = (first + symbols.len(), &mut workspace.random);
-                let mut words = Words { rng: &rng, end, drawn: 0..0, buffer };
-                let buckets = symbols.chunks_mut(bucket).zip((first..).step_by(bucket));
-                for ((symbols, first), step) in buckets.zip(steps) {
-                    *step = self.quantize(source, first, symbols, &mut words).to_le_bytes();
-                }
-            },
-        );
+        symbols.resize(if self.code == Code::Fixed { 0 } else { source.len() }, 0);
+        let mut places = symbols.chunks_mut(parts.len());
+        let each = steps.chunks_mut(parts.len().div_ceil(bucket)).zip(parts.places());
+        let each = each.map(|of_part| (of_part, places.next()));
+        let work =
+            |source: &mut Source<'_>, value, message: &mut Vec<u8>, own: &mut Workspace| {
+                let ((steps, part), mut places): ((&mut [f32], _), Option<&mut [u16]>) = value;
+                self.quantize(source, part, (steps, &mut own.random), &rng, |levels| {
+                    match &mut places {
+                        Some(symbols) => {
+                            let place = symbols.split_off_mut(..levels.len());
+                            place.expect("each level has its place").copy_from_slice(levels);
+                        }
+                        None => self.alphabet().put_fixed(levels, message),
+                    }
+                });
+            };
+        source.append_in_parts(parts, workspace, message, each, work);
         workspace.symbols = symbols;
-        self.write(workspace, message);
+        for (place, step) in message[start..].as_chunks_mut().0.iter_mut().zip(&steps) {
+            *place = step.to_le_bytes();
+        }
+        *workspace.own() = Steps(steps);
+        if self.code != Code::Fixed {
+            self.write(workspace, message);
+        }
         Sent::All
     }
 

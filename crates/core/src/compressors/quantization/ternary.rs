@@ -62,7 +62,7 @@ impl Fifths {
             }
         };
         if !code_runs {
-            return source.append_in_parts(parts, workspace, message, append);
+            return source.append_in_parts(parts, workspace, message, parts.places(), append);
         }
         let mut runs = zero_run::Encoder::default();
         if parts.is_one() {
@@ -75,7 +75,7 @@ impl Fifths {
             // Runs cross the borders of parts.
             let Digits(mut digits) = std::mem::take(workspace.own());
             digits.clear();
-            source.append_in_parts(parts, workspace, &mut digits, append);
+            source.append_in_parts(parts, workspace, &mut digits, parts.places(), append);
             runs.push(&digits, message);
             *workspace.own() = Digits(digits);
         }
