@@ -1,5 +1,6 @@
 //! One large tensor as the work of several threads.
 
+use std::collections::BTreeMap;
 use std::iter;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -63,9 +64,30 @@ impl Parts {
     }
 }
 
-/// What threads append.
+/// Buffers for what threads append.
 #[derive(Debug, Default)]
 struct Pieces(Vec<Vec<u8>>);
+
+/// Puts what threads append in order.
+struct InOrder<F> {
+    /// The part to take next.
+    next: usize,
+    /// Parts that were done before it.
+    done: BTreeMap<usize, Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    take: F,
+}
+
+impl<F: FnMut(&[u8])> InOrder<F> {
+    fn push(&mut self, at: usize, piece: Vec<u8>) {
+        self.done.insert(at, piece);
+        while let Some(piece) = self.done.remove(&self.next) {
+            (self.take)(&piece);
+            self.spare.push(piece);
+            self.next += 1;
+        }
+    }
+}
 
 impl<'a> Source<'a> {
     /// Calls `work` for each part with the value that belongs to it, such as the slice of the message that it is to write. The
@@ -110,22 +132,39 @@ impl<'a> Source<'a> {
         parts: Parts,
         workspace: &mut Workspace,
         message: &mut Vec<u8>,
-        mut values: impl Iterator<Item = T>,
+        values: impl Iterator<Item = T>,
         work: impl Fn(&mut Source<'_>, T, &mut Vec<u8>, &mut Workspace) + Sync,
     ) {
         if parts.is_one() {
-            return values.by_ref().take(1).for_each(|value| work(self, value, message, workspace));
+            return values.take(1).for_each(|value| work(self, value, message, workspace));
         }
-        let Pieces(mut pieces) = std::mem::take(workspace.own());
-        let count = parts.places().count();
-        pieces.resize_with(count.max(pieces.len()), Vec::new);
-        let each = pieces.iter_mut().zip(values);
-        self.in_parts(parts, workspace, each, |source, (piece, value), workspace| {
-            piece.clear();
-            work(source, value, piece, workspace);
+        self.each_in_order(parts, workspace, values, work, |piece| {
+            message.extend_from_slice(piece)
         });
-        pieces[..count].iter().for_each(|piece| message.extend_from_slice(piece));
-        *workspace.own() = Pieces(pieces);
+    }
+
+    /// As [`in_parts`](Self::in_parts), and calls `take` with what `work` appends for each part, in the order of the parts and as
+    /// soon as possible, while it is in the cache. One thread at a time calls `take`, while others work.
+    pub(crate) fn each_in_order<T: Send>(
+        &mut self,
+        parts: Parts,
+        workspace: &mut Workspace,
+        values: impl Iterator<Item = T>,
+        work: impl Fn(&mut Source<'_>, T, &mut Vec<u8>, &mut Workspace) + Sync,
+        take: impl FnMut(&[u8]) + Send,
+    ) {
+        let Pieces(spare) = std::mem::take(workspace.own());
+        let in_order = Mutex::new(InOrder { next: 0, done: BTreeMap::new(), spare, take });
+        let lock = || in_order.lock().unwrap_or_else(PoisonError::into_inner);
+        let values = values.enumerate();
+        self.in_parts(parts, workspace, values, |source, (at, value), workspace| {
+            let mut piece = lock().spare.pop().unwrap_or_default();
+            piece.clear();
+            work(source, value, &mut piece, workspace);
+            lock().push(at, piece);
+        });
+        let InOrder { spare, .. } = in_order.into_inner().unwrap_or_else(PoisonError::into_inner);
+        *workspace.own() = Pieces(spare);
     }
 
     /// Statistics of all elements, in a pass that the helpers share.

@@ -1,4 +1,4 @@
-//! Speed of compressors with several threads, which share the tensors of a group.
+//! Speed of compressors with several threads, which share one large tensor, or the tensors of a group.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,15 +12,17 @@ use super::{Effort, GRADIENTS, WARM, WEIGHT, matrix, normal, seconds};
 use crate::format::significant;
 use crate::table::Table;
 
-/// The tensors of a group, equally large.
-pub const TENSORS: usize = 16;
+/// The tensors of the groups that are measured, equally large.
+pub const TENSORS: [usize; 2] = [1, 16];
 
 /// One compressor with one number of threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// The spec.
     pub compressor: String,
-    /// Elements of all [`TENSORS`] together.
+    /// The number of tensors.
+    pub tensors: usize,
+    /// Elements of all tensors together.
     pub elements: usize,
     /// The number of threads.
     pub threads: usize,
@@ -34,8 +36,8 @@ pub struct Measurement {
     pub decompress_speedup: f64,
 }
 
-/// Measures a compressor on a group of normal variates with one thread and with each of `counts`, in turn, so that noise affects
-/// all.
+/// Measures a compressor on [groups](TENSORS) of normal variates with one thread and with each of `counts`, in turn, so that noise
+/// affects all.
 ///
 /// # Errors
 /// If the compressor refuses the tensors.
@@ -45,13 +47,27 @@ pub fn measure(
     counts: &[usize],
     effort: Effort,
 ) -> Result<Vec<Measurement>, Error> {
-    // Each tensor has an element.
-    let elements = elements.max(TENSORS);
     let mut counts: Vec<usize> = counts.iter().copied().filter(|count| *count > 1).collect();
     counts.insert(0, 1);
+    let mut measured = Vec::new();
+    for tensors in TENSORS {
+        measured.extend(measure_group(spec, (elements, tensors), &counts, effort)?);
+    }
+    Ok(measured)
+}
+
+/// Measures a compressor on a group.
+fn measure_group(
+    spec: &Spec,
+    (elements, tensors): (usize, usize),
+    counts: &[usize],
+    effort: Effort,
+) -> Result<Vec<Measurement>, Error> {
+    // Each tensor has an element.
+    let elements = (elements / tensors).max(1) * tensors;
     let gradients: Vec<_> = (0..GRADIENTS).map(|stream| normal(elements, stream as u32)).collect();
     let mut groups: Vec<Group<'_>> =
-        counts.iter().map(|count| Group::new(spec, &gradients, *count)).collect();
+        counts.iter().map(|count| Group::new(spec, &gradients, tensors, *count)).collect();
     for group in &mut groups {
         for _ in 0..WARM {
             group.encode()?;
@@ -68,11 +84,12 @@ pub fn measure(
         }
         repetitions += 1;
     }
-    let gigabytes = 4e-9 * (elements / TENSORS * TENSORS) as f64;
+    let gigabytes = 4e-9 * elements as f64;
     let [one_compress, one_decompress] = times[0];
     let measurement = |(&threads, [compress, decompress]): (&usize, [f64; 2])| Measurement {
         compressor: spec.to_string(),
-        elements: elements / TENSORS * TENSORS,
+        tensors,
+        elements,
         threads,
         compress_gbps: gigabytes / compress,
         decompress_gbps: gigabytes / decompress,
@@ -88,6 +105,7 @@ pub fn table(measurements: &[Measurement]) -> Table {
     let times = |x: f64| format!("{x:.2}×");
     Table::of(measurements)
         .column("compressor", |m| &m.compressor)
+        .column("tensors", |m| m.tensors)
         .column("elements", |m| m.elements)
         .column("threads", |m| m.threads)
         .column("compress", |m| gbps(m.compress_gbps))
@@ -112,18 +130,18 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn new(spec: &Spec, gradients: &'a [Vec<f32>], threads: usize) -> Self {
-        let elements = gradients[0].len() / TENSORS;
+    fn new(spec: &Spec, gradients: &'a [Vec<f32>], tensors: usize, threads: usize) -> Self {
+        let elements = gradients[0].len() / tensors;
         let tensor = |at| Tensor::new(format!("bench{at}"), &matrix(elements));
         Self {
             encoder: Encoder::new(spec, 0, 0),
             decoder: Decoder::new(spec, 0),
             threads: Threads::new(threads),
-            tensors: (0..TENSORS).map(tensor).collect(),
+            tensors: (0..tensors).map(tensor).collect(),
             gradients,
-            sent: vec![Default::default(); TENSORS],
-            sums: vec![Vec::new(); TENSORS],
-            out: vec![0.0; elements * TENSORS],
+            sent: vec![Default::default(); tensors],
+            sums: vec![Vec::new(); tensors],
+            out: vec![0.0; elements * tensors],
             step: 0,
         }
     }
@@ -131,8 +149,8 @@ impl<'a> Group<'a> {
     fn encode(&mut self) -> Result<(), Error> {
         self.step += 1;
         let gradient = black_box(self.gradients[self.step as usize % GRADIENTS].as_slice());
-        let elements = self.out.len() / TENSORS;
-        let mut jobs = Vec::with_capacity(TENSORS);
+        let elements = self.out.len() / self.tensors.len();
+        let mut jobs = Vec::with_capacity(self.tensors.len());
         for (at, (message, positions)) in self.sent.drain(..).enumerate() {
             let input = Floats::F32(&gradient[at * elements..(at + 1) * elements]).into();
             let tensor = &self.tensors[at];
@@ -144,8 +162,8 @@ impl<'a> Group<'a> {
     }
 
     fn decode(&mut self) -> Result<(), Error> {
-        let elements = self.out.len() / TENSORS;
-        let mut jobs = Vec::with_capacity(TENSORS);
+        let elements = self.out.len() / self.tensors.len();
+        let mut jobs = Vec::with_capacity(self.tensors.len());
         let each = self.tensors.iter().zip(&self.sent).zip(&mut self.sums);
         for (((tensor, (message, _)), sums), out) in each.zip(self.out.chunks_mut(elements)) {
             jobs.push(DecodeJob { tensor, message: black_box(message), sums, out });
@@ -167,8 +185,12 @@ mod tests {
             let spec = spec.parse().unwrap();
             let found = measure(&spec, 20_000, &[2, 1, 3], effort).unwrap();
             let counts: Vec<usize> = found.iter().map(|m| m.threads).collect();
-            assert_eq!(counts, [1, 2, 3]);
-            assert_eq!((found[0].compress_speedup, found[0].decompress_speedup), (1.0, 1.0));
+            assert_eq!(counts, [1, 2, 3, 1, 2, 3]);
+            let tensors: Vec<usize> = found.iter().map(|m| m.tensors).collect();
+            assert_eq!(tensors, [1, 1, 1, 16, 16, 16]);
+            for one in [&found[0], &found[3]] {
+                assert_eq!((one.compress_speedup, one.decompress_speedup), (1.0, 1.0));
+            }
             assert!(found.iter().all(|m| m.compress_gbps > 0.0 && m.decompress_gbps > 0.0));
             assert!(found.iter().all(|m| m.elements == 20_000));
         }

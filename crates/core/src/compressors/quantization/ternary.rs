@@ -16,10 +16,6 @@ const ZEROS: u8 = 121;
 /// The byte of five trits +1, the largest quartic byte. Larger bytes stand for runs, where runs are coded.
 const LARGEST_DIGIT: u8 = 242;
 
-/// Bytes before runs are coded.
-#[derive(Debug, Default)]
-struct Digits(Vec<u8>);
-
 /// The division of a tensor into five parts of equal length, of which the last may be shorter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fifths {
@@ -73,11 +69,8 @@ impl Fifths {
             }
         } else {
             // Runs cross the borders of parts.
-            let Digits(mut digits) = std::mem::take(workspace.own());
-            digits.clear();
-            source.append_in_parts(parts, workspace, &mut digits, parts.places(), append);
-            runs.push(&digits, message);
-            *workspace.own() = Digits(digits);
+            let push = |digits: &[u8]| runs.push(digits, message);
+            source.each_in_order(parts, workspace, parts.places(), append, push);
         }
         runs.finish(message);
     }
