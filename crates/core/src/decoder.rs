@@ -8,6 +8,7 @@ use gradwire_bits::try_resize;
 
 use crate::device::DeviceArgs;
 use crate::specs::{Specs, check_length, check_size};
+use crate::threads::{Buffers, count_divided};
 use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Threads, Workspace};
 
 /// Decodes messages: each tensor's with the spec that was [assigned](Self::assign) to its name, or else with the
@@ -134,7 +135,8 @@ impl Decoder {
         accumulate((spec, self.seed), &mut self.workspace, (step, rank), weight, job)
     }
 
-    /// As [`accumulate`](Self::accumulate) for the messages of several tensors from one rank, side by side.
+    /// As [`accumulate`](Self::accumulate) for the messages of several tensors from one rank, side by side. Of a tensor with more
+    /// than a thread's share of all elements, threads share the work.
     ///
     /// # Errors
     /// One of those of `accumulate`. Tensors without an error have been added then.
@@ -149,14 +151,20 @@ impl Decoder {
         jobs.sort_by_key(|job| Reverse(job.tensor.elements()));
         let failed = Mutex::new(None);
         let Self { specs, assigned, seed, .. } = self;
-        threads.each(jobs, |job, buffers| {
+        let add = |job: DecodeJob<'_>, buffers: &mut Buffers| {
             let index = assigned.get(job.tensor.name()).copied().unwrap_or(Specs::DEFAULT);
             let spec = &specs.0[index];
             let added = accumulate((spec, *seed), &mut buffers.workspace, from, weight, job);
             if let Err(error) = added {
                 *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
-        });
+        };
+        let elements = jobs.iter().map(|job| job.tensor.elements());
+        let whole = jobs.split_off(count_divided(elements, threads.count()));
+        for job in jobs {
+            threads.with_helpers(|buffers| add(job, buffers));
+        }
+        threads.each(whole, add);
         failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use crate::source::LEAST_DIVIDED;
 use crate::{SCRATCH, Workspace};
 
 /// The number of threads that encode or decode several tensors side by side, and the buffers of each.
@@ -69,6 +70,15 @@ impl Helpers {
         self.0.len()
     }
 
+    /// Calls `work` for each job, by the helpers and the caller's thread.
+    pub(crate) fn share<T: Send>(
+        &mut self,
+        jobs: impl Iterator<Item = T> + Send,
+        work: impl Fn(T) + Sync,
+    ) {
+        side_by_side((), self.0.iter().map(|_| ()), jobs, |job, ()| work(job));
+    }
+
     /// The workspace and the scratch of each.
     pub(crate) fn each(&mut self) -> impl Iterator<Item = (&mut Workspace, &mut [f32])> {
         self.0.iter_mut().map(|Buffers { workspace, scratch }| (workspace, &mut scratch[..]))
@@ -83,10 +93,11 @@ impl Helpers {
 pub(crate) fn side_by_side<T: Send, B: Send>(
     mut own: B,
     others: impl Iterator<Item = B>,
-    jobs: impl ExactSizeIterator<Item = T> + Send,
+    jobs: impl Iterator<Item = T> + Send,
     work: impl Fn(T, &mut B) + Sync,
 ) {
-    let others = others.take(jobs.len().saturating_sub(1));
+    let most = jobs.size_hint().1.unwrap_or(usize::MAX);
+    let others = others.take(most.saturating_sub(1));
     let queue = Mutex::new(jobs);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     let take_turns = |buffers: &mut B| {
@@ -100,6 +111,21 @@ pub(crate) fn side_by_side<T: Send, B: Send>(
         }
         take_turns(&mut own);
     });
+}
+
+/// How many tensors threads share the work on, of tensors with these numbers of elements, the largest first.
+pub(crate) fn count_divided(
+    elements: impl Iterator<Item = usize> + Clone,
+    threads: usize,
+) -> usize {
+    let mut rest: usize = elements.clone().sum();
+    elements
+        .take_while(|&tensor| {
+            let divided = tensor >= LEAST_DIVIDED && tensor.saturating_mul(threads) > rest;
+            rest -= tensor;
+            divided && threads > 1
+        })
+        .count()
 }
 
 #[cfg(test)]
@@ -126,5 +152,20 @@ mod tests {
         }
         assert_eq!(Threads::new(0).count(), 1);
         Threads::new(4).each(Vec::<u8>::new(), |_, _| panic!("there is no job"));
+    }
+
+    #[test]
+    fn a_tensor_is_divided_if_it_has_more_than_a_threads_share() {
+        const LARGE: usize = LEAST_DIVIDED;
+        let divided =
+            |elements: &[usize], threads| count_divided(elements.iter().copied(), threads);
+        assert_eq!(divided(&[LARGE], 2), 1);
+        assert_eq!(divided(&[LARGE], 1), 0);
+        assert_eq!(divided(&[LARGE - 1], 2), 0);
+        assert_eq!(divided(&[LARGE, LARGE], 2), 0);
+        // 9 of 13, then 3 of 4; the last is small.
+        assert_eq!(divided(&[9 * LARGE, 3 * LARGE, LARGE - 1], 2), 2);
+        assert_eq!(divided(&[2 * LARGE, 2 * LARGE, 2 * LARGE, LARGE], 3), 0);
+        assert_eq!(divided(&[], 2), 0);
     }
 }

@@ -6,7 +6,7 @@ use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
 use crate::parameters::{Param, Parameters, Value};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
-use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Sent};
+use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Helpers, Sent};
 
 /// Buffers of a single rank that runs all rounds.
 #[derive(Debug, Default)]
@@ -50,7 +50,12 @@ impl Transcript {
                 }
             }
             ReduceOp::TableMean(table) => {
-                Alphabet::new(table.len(), false).take_fixed(message, len, indices)?;
+                Alphabet::new(table.len(), false).take_fixed(
+                    message,
+                    len,
+                    indices,
+                    &mut Helpers::default(),
+                )?;
                 means.try_reserve(len)?;
                 append_entries(table, indices, means);
             }

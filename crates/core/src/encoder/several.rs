@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 
 use super::{Encoder, Entry, entry_of};
-use crate::source::LEAST_DIVIDED;
-use crate::threads::Buffers;
+use crate::threads::{Buffers, count_divided};
 use crate::{Error, Input, Sent, Tensor, Threads};
 
 /// One of several tensors to encode.
@@ -75,37 +74,5 @@ impl Encoder {
             first = first.and(result);
         }
         first
-    }
-}
-
-/// How many tensors threads share the work on, of tensors with these numbers of elements, the largest first.
-fn count_divided(elements: impl Iterator<Item = usize> + Clone, threads: usize) -> usize {
-    let mut rest: usize = elements.clone().sum();
-    elements
-        .take_while(|&tensor| {
-            let divided = tensor >= LEAST_DIVIDED && tensor.saturating_mul(threads) > rest;
-            rest -= tensor;
-            divided && threads > 1
-        })
-        .count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tensor_is_divided_if_it_has_more_than_a_threads_share() {
-        const LARGE: usize = LEAST_DIVIDED;
-        let divided =
-            |elements: &[usize], threads| count_divided(elements.iter().copied(), threads);
-        assert_eq!(divided(&[LARGE], 2), 1);
-        assert_eq!(divided(&[LARGE], 1), 0);
-        assert_eq!(divided(&[LARGE - 1], 2), 0);
-        assert_eq!(divided(&[LARGE, LARGE], 2), 0);
-        // 9 of 13, then 3 of 4; the last is small.
-        assert_eq!(divided(&[9 * LARGE, 3 * LARGE, LARGE - 1], 2), 2);
-        assert_eq!(divided(&[2 * LARGE, 2 * LARGE, 2 * LARGE, LARGE], 3), 0);
-        assert_eq!(divided(&[], 2), 0);
     }
 }

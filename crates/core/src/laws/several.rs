@@ -30,12 +30,12 @@ fn compare_with_one_thread(spec: &Spec, model: &[Tensor], steps: u64) {
         let jobs = encode_all(&mut together, step, (model, &gradients), &mut threads);
         for ((tensor, gradient), job) in model.iter().zip(&gradients).zip(&jobs) {
             let message = encode(&mut alone, tensor, step, gradient).unwrap();
-            assert_eq!(job.message, message, "{tensor:?}, step {step}");
+            assert!(job.message == message, "{tensor:?}, step {step}");
             if job.sent == Sent::Positions {
                 assert_eq!(job.positions, alone.positions(), "{tensor:?}, step {step}");
             }
         }
-        assert_eq!(saved(&together), saved(&alone), "step {step}");
+        assert!(saved(&together) == saved(&alone), "step {step}");
         decode(spec, step, &jobs, &mut threads);
     }
 }
@@ -87,6 +87,7 @@ fn decode(spec: &Spec, step: u64, jobs: &[EncodeJob<'_>], threads: &mut Threads)
         }
     }
     for ((found, out), (expected, also)) in together.iter().zip(alone) {
-        assert_eq!((bits(found), bits(out)), (bits(expected), bits(also)));
+        let is_same = (bits(found), bits(out)) == (bits(expected), bits(also));
+        assert!(is_same, "{} elements, step {step}", out.len());
     }
 }

@@ -28,17 +28,12 @@ pub struct Parts {
 impl Parts {
     /// Parts of a tensor of `elements` elements, each a multiple of `unit` elements, but for the last.
     pub fn new(elements: usize, unit: usize, workspace: &Workspace) -> Self {
-        Self::of_lanes(elements, elements, unit, workspace)
+        Self::of_lanes(elements, elements, unit, &workspace.helpers)
     }
 
     /// Parts of a tensor of `elements` elements in lanes of `lane` elements.
-    pub(crate) fn of_lanes(
-        elements: usize,
-        lane: usize,
-        unit: usize,
-        workspace: &Workspace,
-    ) -> Self {
-        let divided = workspace.helpers.count() > 0 && elements >= LEAST_DIVIDED;
+    pub(crate) fn of_lanes(elements: usize, lane: usize, unit: usize, helpers: &Helpers) -> Self {
+        let divided = helpers.count() > 0 && elements >= LEAST_DIVIDED;
         let places = PART / elements.div_ceil(lane.max(1)).max(1);
         let part = places.next_multiple_of(BLOCK).next_multiple_of(unit.max(1));
         let len = if divided { part.min(lane) } else { lane };
@@ -193,6 +188,25 @@ impl<'a> Source<'a> {
     }
 }
 
+impl Helpers {
+    /// Calls `add` for each part of the elements of a tensor, with the index of its first element and what it is decoded
+    /// from: `items` of `from` for each `unit` elements. The helpers share the parts.
+    pub fn add_in_parts<S: Sync>(
+        &mut self,
+        (from, items): (&[S], usize),
+        (out, unit): (&mut [f32], usize),
+        add: impl Fn(usize, &[S], &mut [f32]) + Sync,
+    ) {
+        let parts = Parts::of_lanes(out.len(), out.len(), unit, self);
+        if parts.is_one() {
+            return add(0, from, out);
+        }
+        let of_part = from.chunks(parts.len().div_ceil(unit) * items);
+        let jobs = parts.places().zip(of_part).zip(out.chunks_mut(parts.len()));
+        self.share(jobs, |((places, from), out)| add(places.start, from, out));
+    }
+}
+
 /// The slices of each part: that of the first lane, and those of the others.
 fn divide(mut whole: Slice<'_>, parts: Parts) -> Vec<(Slice<'_>, Vec<Slice<'_>>)> {
     let mut first = whole.split_off(parts.lane);
@@ -260,7 +274,7 @@ mod tests {
         let elements = LEAST_DIVIDED + 5;
         let lane = elements.div_ceil(5);
         let residual = divided(elements, |source, workspace| {
-            let parts = Parts::of_lanes(elements, lane, 1, workspace);
+            let parts = Parts::of_lanes(elements, lane, 1, &workspace.helpers);
             assert!(!parts.is_one());
             source.in_parts(parts, workspace, parts.places(), |source, places, _| {
                 for (start, at) in (0..5).flat_map(|at| places.clone().map(move |p| (p, at))) {

@@ -2,9 +2,9 @@
 
 use gradwire_bits::varint;
 
-use crate::DecodeError;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
+use crate::{DecodeError, Helpers};
 
 /// Appends symbols of an alphabet of 2 to 2¹⁶, each in ⌈log2 alphabet⌉ bits, from the lowest bit of a byte up; the last
 /// byte is padded with zeros.
@@ -28,7 +28,7 @@ pub fn unpack(
     count: usize,
     symbols: &mut Vec<u16>,
 ) -> Result<(), DecodeError> {
-    of(alphabet).take_fixed(message, count, symbols)
+    of(alphabet).take_fixed(message, count, symbols, &mut Helpers::default())
 }
 
 /// The bytes that `count` symbols take.

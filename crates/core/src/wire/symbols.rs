@@ -11,11 +11,13 @@
 //!
 //! An empty list has no bytes.
 
+use std::sync::{Mutex, PoisonError};
+
 use gradwire_bits::{DecodeError, fixed, huffman, kernels, tans, try_resize};
 
 use super::fields;
 use crate::workspace::{SymbolCoder, Workspace};
-use crate::{BLOCK, Parts, Source};
+use crate::{BLOCK, Helpers, Parts, Source};
 
 /// Symbols that are packed at a time. They fill whole bytes, so that chunks follow each other without shifting.
 const CHUNK: usize = 1024;
@@ -102,7 +104,8 @@ impl Alphabet {
         elements: usize,
         workspace: &mut Workspace,
     ) -> Result<(), DecodeError> {
-        self.of_device().take_fixed(form, elements, &mut workspace.symbols)?;
+        let Workspace { symbols, helpers, .. } = workspace;
+        self.of_device().take_fixed(form, elements, symbols, helpers)?;
         self.check(largest(&workspace.symbols))
     }
 
@@ -218,8 +221,11 @@ impl Alphabet {
         elements: usize,
         workspace: &mut Workspace,
     ) -> Result<(), DecodeError> {
-        let Workspace { symbols, coder, .. } = workspace;
-        self.take(message, elements, symbols, coder)
+        let Workspace { symbols, coder, helpers, .. } = workspace;
+        if self.huffman {
+            return self.take(message, elements, symbols, coder);
+        }
+        self.take_fixed(message, elements, symbols, helpers)
     }
 
     /// Reads `elements` symbols off the front of a message.
@@ -246,7 +252,7 @@ impl Alphabet {
                 return coding.take(message, self.symbols, elements, coder, symbols);
             }
         }
-        self.take_fixed(message, elements, symbols)
+        self.take_fixed(message, elements, symbols, &mut Helpers::default())
     }
 
     /// Appends symbols, all in the same number of bits.
@@ -270,17 +276,36 @@ impl Alphabet {
         }
     }
 
-    /// Reads `elements` symbols of one width off the front of a message.
+    /// Reads `elements` symbols of one width off the front of a message. The helpers share the work.
     pub(crate) fn take_fixed(
         self,
         message: &mut &[u8],
         elements: usize,
         symbols: &mut Vec<u16>,
+        helpers: &mut Helpers,
     ) -> Result<(), DecodeError> {
         let width = self.width();
         let bytes = fields::take(message, bytes(elements, width))?;
         // Symbols left from an earlier message are overwritten.
         try_resize(symbols, elements, 0)?;
+        let parts = Parts::of_lanes(elements, elements, 8, helpers);
+        if parts.is_one() {
+            return self.unpack(bytes, symbols);
+        }
+        let bytes = bytes.chunks(fixed::len(parts.len(), width));
+        let jobs = bytes.zip(symbols.chunks_mut(parts.len()));
+        let result = Mutex::new(Ok(()));
+        helpers.share(jobs, |(bytes, symbols)| {
+            if let Err(error) = self.unpack(bytes, symbols) {
+                *result.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
+            }
+        });
+        result.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads symbols of one width, which these bytes are.
+    fn unpack(self, bytes: &[u8], symbols: &mut [u16]) -> Result<(), DecodeError> {
+        let width = self.width();
         if width == 8 {
             return self.check(kernels::widen(bytes, symbols));
         }

@@ -23,7 +23,9 @@ use gradwire_bits::kernels::{self, Bins};
 use crate::parameters::either;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics};
+use crate::{
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "codebook8",
@@ -134,7 +136,10 @@ impl Compressor for Codebook8 {
         if workspace.symbols.iter().any(|&bucket| !is_used(usize::from(bucket))) {
             return Err(DecodeError::Corrupt("an element is in a bucket without a mean"));
         }
-        kernels::numbers_add(&workspace.symbols, &means, out);
+        let Workspace { symbols, helpers, .. } = workspace;
+        helpers.add_in_parts((symbols, 1), (out, 1), |_, symbols, out| {
+            kernels::numbers_add(symbols, &means, out);
+        });
         Ok(())
     }
 

@@ -28,7 +28,7 @@ use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::either;
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "8bit",
@@ -125,7 +125,10 @@ impl Compressor for DynamicTree {
         let values = scaled(weight * fields::take_scale(&mut message)?);
         self.bytes().read(&mut message, out.len(), workspace)?;
         fields::expect_len(message, 0)?;
-        kernels::numbers_add(&workspace.symbols, &values, out);
+        let Workspace { symbols, helpers, .. } = workspace;
+        helpers.add_in_parts((symbols, 1), (out, 1), |_, symbols, out| {
+            kernels::numbers_add(symbols, &values, out);
+        });
         Ok(())
     }
 

@@ -58,9 +58,9 @@ impl Compressor for EfSignSgd {
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { mut message, weight, out, .. } = args;
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let mean = weight * fields::take_scale(&mut message)?;
-        two_levels::decode_add(message, [-mean, mean], out)
+        two_levels::decode_add(message, [-mean, mean], workspace, out)
     }
 
     fn statistics(&self) -> Statistics {

@@ -206,7 +206,7 @@ impl Compressor for EntropyBits {
         if least >= greatest {
             return Err(DecodeError::Corrupt("the greatest value is not above the least"));
         }
-        let Workspace { symbols, coder, .. } = workspace;
+        let Workspace { symbols, coder, helpers, .. } = workspace;
         symbols.clear();
         if let Some(coding) = coding {
             // For the largest number of bits, so that later messages allocate nothing.
@@ -216,9 +216,12 @@ impl Compressor for EntropyBits {
             read_coded(coding, message, bits, out.len(), coder, symbols)?;
         } else {
             fields::expect_len(message, fixed::len(out.len(), bits))?;
-            alphabet(bits).take_fixed(&mut message, out.len(), symbols)?;
+            alphabet(bits).take_fixed(&mut message, out.len(), symbols, helpers)?;
         }
-        kernels::middle_add(symbols, bins((least, greatest), bits), weight, out);
+        let bins = bins((least, greatest), bits);
+        helpers.add_in_parts((symbols, 1), (out, 1), |_, symbols, out| {
+            kernels::middle_add(symbols, bins, weight, out);
+        });
         Ok(())
     }
 

@@ -180,6 +180,23 @@ impl Int4 {
             _ => Ok(()),
         }
     }
+
+    /// Adds the blocks of a message that was checked.
+    fn add(&self, message: &[u8], weight: f32, out: &mut [f32]) {
+        let Buffers { mut levels, mut rotated } = Buffers::new();
+        for (out, (step, bytes)) in out.chunks_mut(self.block.0).zip(self.blocks(message)) {
+            let levels = &mut levels[..out.len()];
+            kernels::unpack_nibbles(bytes, levels);
+            if !self.transforms(out.len()) {
+                kernels::int8_add(levels, weight * step, out);
+                continue;
+            }
+            let rotated = &mut rotated[..out.len()];
+            transform_back(levels, rotated);
+            rotated.iter_mut().for_each(|x| *x = scaled(*x, step));
+            kernels::add_scaled(out, rotated, weight);
+        }
+    }
 }
 
 impl Compressor for Int4 {
@@ -215,21 +232,13 @@ impl Compressor for Int4 {
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { message, weight, out, .. } = args;
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
         self.check(message, out.len())?;
-        let Buffers { mut levels, mut rotated } = Buffers::new();
-        for (out, (step, bytes)) in out.chunks_mut(self.block.0).zip(self.blocks(message)) {
-            let levels = &mut levels[..out.len()];
-            kernels::unpack_nibbles(bytes, levels);
-            if !self.transforms(out.len()) {
-                kernels::int8_add(levels, weight * step, out);
-                continue;
-            }
-            let rotated = &mut rotated[..out.len()];
-            transform_back(levels, rotated);
-            rotated.iter_mut().for_each(|x| *x = scaled(*x, step));
-            kernels::add_scaled(out, rotated, weight);
-        }
+        let unit = self.block.0;
+        let block = (message, self.max_len(unit));
+        workspace.helpers.add_in_parts(block, (out, unit), |_, message, out| {
+            self.add(message, weight, out);
+        });
         Ok(())
     }
 

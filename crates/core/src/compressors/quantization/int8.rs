@@ -81,9 +81,12 @@ impl Compressor for Int8 {
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { message, weight, out, .. } = args;
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
         let (step, message) = read(message, out.len())?;
-        kernels::int8_add(bytemuck::cast_slice(message), weight * step, out);
+        let levels = bytemuck::cast_slice(message);
+        workspace.helpers.add_in_parts((levels, 1), (out, 1), |_, levels, out| {
+            kernels::int8_add(levels, weight * step, out);
+        });
         Ok(())
     }
 

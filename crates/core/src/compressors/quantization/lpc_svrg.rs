@@ -31,7 +31,7 @@ use gradwire_bits::kernels::{self, Levels};
 use crate::parameters::{either, real, whole};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "lpc-svrg",
@@ -112,7 +112,10 @@ impl Compressor for LpcSvrg {
         let step = levels::take_step(&mut message, self.half())?;
         self.words().read(&mut message, out.len(), workspace)?;
         fields::expect_len(message, 0)?;
-        kernels::levels_add(&workspace.symbols, -self.half(), weight * step, out);
+        let Workspace { symbols, helpers, .. } = workspace;
+        helpers.add_in_parts((symbols, 1), (out, 1), |_, symbols, out| {
+            kernels::levels_add(symbols, -self.half(), weight * step, out);
+        });
         Ok(())
     }
 

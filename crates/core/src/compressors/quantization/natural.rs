@@ -104,9 +104,11 @@ impl Compressor for Natural {
         let signs = fields::take(&mut message, out.len().div_ceil(8))?;
         self.exponents().read(&mut message, out.len(), workspace)?;
         fields::expect_len(message, 0)?;
-        let exponents = &workspace.symbols;
+        let Workspace { symbols: exponents, helpers, .. } = workspace;
         check_signs(signs, exponents)?;
-        kernels::natural_add(exponents, signs, weight, out);
+        helpers.add_in_parts((exponents, 8), (out, 8), |first, exponents, out| {
+            kernels::natural_add(exponents, &signs[first / 8..], weight, out);
+        });
         Ok(())
     }
 

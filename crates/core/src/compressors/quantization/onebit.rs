@@ -59,10 +59,10 @@ impl Compressor for OneBit {
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { mut message, weight, out, .. } = args;
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let negative = fields::take_finite(&mut message)?;
         let positive = fields::take_finite(&mut message)?;
-        two_levels::decode_add(message, [weight * negative, weight * positive], out)
+        two_levels::decode_add(message, [weight * negative, weight * positive], workspace, out)
     }
 
     fn statistics(&self) -> Statistics {

@@ -186,12 +186,6 @@ impl Qsgd {
         if self.bucket == 0 { elements.max(1) } else { self.bucket }
     }
 
-    /// The buckets of a tensor of `elements` elements.
-    fn buckets(&self, elements: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-        let bucket = self.bucket_len(elements);
-        (0..elements).step_by(bucket).map(move |start| start..elements.min(start + bucket))
-    }
-
     fn count(&self, elements: usize) -> usize {
         if self.bucket == 0 { elements.min(1) } else { elements.div_ceil(self.bucket) }
     }
@@ -256,11 +250,14 @@ impl Compressor for Qsgd {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         let s = f32::from(self.s);
         let steps = self.read(message, out.len(), workspace)?;
-        for (bucket, step) in self.buckets(out.len()).zip(steps) {
-            let step = weight * f32::from_le_bytes(*step);
-            let symbols = &workspace.symbols[bucket.clone()];
-            kernels::levels_add(symbols, -s, step, &mut out[bucket]);
-        }
+        let (bucket, Workspace { symbols, helpers, .. }) = (self.bucket_len(out.len()), workspace);
+        helpers.add_in_parts((symbols, bucket), (out, bucket), |first, symbols, out| {
+            let buckets = symbols.chunks(bucket).zip(out.chunks_mut(bucket));
+            for ((symbols, out), step) in buckets.zip(&steps[first / bucket..]) {
+                let step = weight * f32::from_le_bytes(*step);
+                kernels::levels_add(symbols, -s, step, out);
+            }
+        });
         Ok(())
     }
 

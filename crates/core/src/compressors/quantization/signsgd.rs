@@ -64,8 +64,8 @@ impl Compressor for SignSgd {
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { message, weight, out, .. } = args;
-        two_levels::decode_add(message, LEVELS.map(|level| weight * level), out)
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
+        two_levels::decode_add(message, LEVELS.map(|level| weight * level), workspace, out)
     }
 
     fn aggregation(&self) -> Aggregation<'_> {

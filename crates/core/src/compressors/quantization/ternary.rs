@@ -9,12 +9,15 @@ use std::ops::Range;
 use gradwire_bits::{DecodeError, kernels, zero_run};
 
 use crate::wire::fields;
-use crate::{BLOCK, Parts, Source, Workspace, device};
+use crate::{BLOCK, Helpers, Parts, Source, Workspace, device};
 
 /// The quartic byte of five trits 0.
 const ZEROS: u8 = 121;
 /// The byte of five trits +1, the largest quartic byte. Larger bytes stand for runs, where runs are coded.
 const LARGEST_DIGIT: u8 = 242;
+
+/// At least the bytes of a part that one of several threads works on.
+const PART: usize = 4 * BLOCK;
 
 /// The division of a tensor into five parts of equal length, of which the last may be shorter.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +48,7 @@ impl Fifths {
         message: &mut Vec<u8>,
         quantize: impl Fn(usize, &mut [f32], &mut [u8], &mut Workspace) + Sync,
     ) {
-        let parts = Parts::of_lanes(self.elements, self.len, 1, workspace);
+        let parts = Parts::of_lanes(self.elements, self.len, 1, &workspace.helpers);
         let fill =
             |source: &mut Source<'_>, start, workspace: &mut Workspace, digits: &mut [u8]| {
                 self.fill(source, start, workspace, digits, &quantize);
@@ -96,31 +99,54 @@ impl Fifths {
         }
     }
 
-    /// Adds `scale` times the trits of these bytes, with or without zero-run code.
+    /// Adds `scale` times the trits of these bytes, with or without zero-run code. The helpers share the work but for the
+    /// expansion of runs.
     pub(super) fn decode_add(
         &self,
         mut bytes: &[u8],
         coded_runs: bool,
         scale: f32,
+        helpers: &mut Helpers,
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         self.check(bytes, coded_runs)?;
         if scale == 0.0 {
             return Ok(());
         }
-        let (mut digits, mut runs) = ([0; BLOCK], zero_run::Decoder::new(bytes));
-        for (start, len) in blocks(0..self.len) {
-            let digits = &mut digits[..len];
-            if coded_runs {
-                runs.fill(digits);
-            } else {
-                digits.copy_from_slice(fields::take(&mut bytes, len)?);
+        let mut runs = zero_run::Decoder::new(bytes);
+        let mut fill = |digits: &mut [u8]| match coded_runs {
+            true => drop(runs.fill(digits)),
+            false => {
+                digits.copy_from_slice(bytes.split_off(..digits.len()).expect("it was checked"))
             }
-            for part in 0..5 {
-                let range = self.range(part, start, len);
-                kernels::ternary_add(&digits[..range.len()], part, scale, &mut out[range]);
+        };
+        let parts = Parts::of_lanes(self.elements, self.len, 1, helpers);
+        if parts.is_one() {
+            let mut digits = [0; BLOCK];
+            for (start, len) in blocks(0..self.len) {
+                let digits = &mut digits[..len];
+                fill(digits);
+                for part in 0..5 {
+                    let range = self.range(part, start, len);
+                    kernels::ternary_add(&digits[..range.len()], part, scale, &mut out[range]);
+                }
             }
+            return Ok(());
         }
+        let lanes = out.chunks_mut(self.len).map(|lane| lane.chunks_mut(parts.len()));
+        let mut lanes: Vec<_> = lanes.collect();
+        let jobs = parts.places().map(|places| {
+            let (mut digits, len) = ([0; PART], places.len());
+            fill(&mut digits[..len]);
+            let lanes: Vec<_> =
+                lanes.iter_mut().map(|lane| lane.next().unwrap_or_default()).collect();
+            (digits, lanes)
+        });
+        helpers.share(jobs, |(digits, lanes)| {
+            for (part, out) in lanes.into_iter().enumerate() {
+                kernels::ternary_add(&digits[..out.len()], part, scale, out);
+            }
+        });
         Ok(())
     }
 

@@ -179,8 +179,12 @@ impl Compressor for TernGrad {
         let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let scale = weight * fields::take_scale(&mut message)?;
         let fifths = Fifths::new(out.len());
-        let bytes = self.bytes(message, fifths, workspace)?;
-        fifths.decode_add(bytes, self.huffman, scale, out)
+        let mut helpers = std::mem::take(&mut workspace.helpers);
+        let bytes = self.bytes(message, fifths, workspace);
+        let added = bytes
+            .and_then(|bytes| fifths.decode_add(bytes, self.huffman, scale, &mut helpers, out));
+        workspace.helpers = helpers;
+        added
     }
 
     fn statistics(&self) -> Statistics {

@@ -74,9 +74,10 @@ impl Compressor for ThreeLc {
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { mut message, weight, out, .. } = args;
+        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let scale = weight * fields::take_scale(&mut message)?;
-        Fifths::new(out.len()).decode_add(message, self.zero_runs, scale, out)
+        let fifths = Fifths::new(out.len());
+        fifths.decode_add(message, self.zero_runs, scale, &mut workspace.helpers, out)
     }
 
     fn is_contractive(&self) -> bool {

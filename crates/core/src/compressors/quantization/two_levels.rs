@@ -42,10 +42,13 @@ pub(super) fn encode(
 pub(super) fn decode_add(
     bits: &[u8],
     [negative, positive]: [f32; 2],
+    workspace: &mut Workspace,
     out: &mut [f32],
 ) -> Result<(), DecodeError> {
     check(bits, out.len())?;
-    kernels::sign_add(bits, negative, positive, out);
+    workspace.helpers.add_in_parts((bits, 1), (out, 8), |_, bits, out| {
+        kernels::sign_add(bits, negative, positive, out);
+    });
     Ok(())
 }
 
