@@ -97,7 +97,10 @@ pub(crate) fn side_by_side<T: Send, B: Send>(
     work: impl Fn(T, &mut B) + Sync,
 ) {
     let most = jobs.size_hint().1.unwrap_or(usize::MAX);
-    let others = others.take(most.saturating_sub(1));
+    let mut others = others.take(most.saturating_sub(1)).peekable();
+    if others.peek().is_none() {
+        return jobs.for_each(|job| work(job, &mut own));
+    }
     let queue = Mutex::new(jobs);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     let take_turns = |buffers: &mut B| {

@@ -7,6 +7,8 @@
 //! power of two if it has fewer than 64 elements, or if at most an eighth of the padded piece is padding. Otherwise as many
 //! elements as the largest power of two below its length are a piece, and the rest is divided again in this way.
 
+use std::ops::Range;
+
 use gradwire_bits::kernels;
 
 use crate::{BLOCK, Rng};
@@ -34,6 +36,11 @@ pub(crate) fn pieces(elements: usize) -> impl Iterator<Item = Piece> {
         start += len;
         Some(Piece { start: start - len, len, size })
     })
+}
+
+/// The pieces of a part of a tensor that begins with whole pieces of [`BLOCK`] elements before it.
+pub(crate) fn pieces_of(part: Range<usize>) -> impl Iterator<Item = Piece> {
+    pieces(part.len()).map(move |piece| Piece { start: part.start + piece.start, ..piece })
 }
 
 /// The random signs of a piece, 32 in a word.

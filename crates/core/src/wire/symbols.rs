@@ -11,13 +11,16 @@
 //!
 //! An empty list has no bytes.
 
+mod take;
+
 use std::sync::{Mutex, PoisonError};
 
 use gradwire_bits::{DecodeError, fixed, huffman, kernels, tans, try_resize};
 
+pub(crate) use self::take::take_symbols;
 use super::fields;
 use crate::workspace::{SymbolCoder, Workspace};
-use crate::{BLOCK, Helpers, Parts, Source};
+use crate::{Helpers, Parts};
 
 /// Symbols that are packed at a time. They fill whole bytes, so that chunks follow each other without shifting.
 const CHUNK: usize = 1024;
@@ -118,34 +121,6 @@ impl Alphabet {
         form.try_reserve(self.of_device().max_len(workspace.symbols.len()))?;
         self.of_device().put_fixed(&workspace.symbols, form);
         Ok(())
-    }
-
-    /// [Takes](Source::take) a tensor block by block, and appends a symbol for each element. `quantize` gets the block's
-    /// offset, the block, the place of its symbols, the value of the part, and a workspace of the thread.
-    pub(crate) fn encode<T: Send>(
-        self,
-        source: &mut Source<'_>,
-        parts: Parts,
-        values: impl Iterator<Item = T>,
-        workspace: &mut Workspace,
-        message: &mut Vec<u8>,
-        quantize: impl Fn(usize, &mut [f32], &mut [u16], &mut T, &mut Workspace) + Sync,
-    ) {
-        if !self.huffman {
-            // A block is a whole number of bytes.
-            const { assert!(BLOCK.is_multiple_of(8)) };
-            let append = |source: &mut Source<'_>, mut value, message: &mut _, own: &mut _| {
-                let mut symbols = [0; BLOCK];
-                source.take_blocks(|offset, block| {
-                    let symbols = &mut symbols[..block.len()];
-                    quantize(offset, block, symbols, &mut value, own);
-                    self.put_fixed(symbols, message);
-                });
-            };
-            return source.append_in_parts(parts, workspace, message, values, append);
-        }
-        take_symbols(source, parts, values, workspace, quantize);
-        self.write(workspace, message);
     }
 
     /// Appends the symbols in the workspace.
@@ -360,28 +335,6 @@ impl Alphabet {
             (len as u128 * 8 / u128::from(self.width())).min(usize::MAX as u128) as usize
         }
     }
-}
-
-/// [Takes](Source::take) a tensor block by block, and leaves a symbol for each element in the workspace. `quantize` is as for
-/// [`Alphabet::encode`].
-pub(crate) fn take_symbols<T: Send>(
-    source: &mut Source<'_>,
-    parts: Parts,
-    values: impl Iterator<Item = T>,
-    workspace: &mut Workspace,
-    quantize: impl Fn(usize, &mut [f32], &mut [u16], &mut T, &mut Workspace) + Sync,
-) {
-    let mut symbols = std::mem::take(&mut workspace.symbols);
-    symbols.resize(source.len(), 0);
-    let each = symbols.chunks_mut(parts.len()).zip(values);
-    source.in_parts(parts, workspace, each, |source, (symbols, mut value), workspace| {
-        let mut places = symbols.chunks_mut(BLOCK);
-        source.take_blocks(|offset, block| {
-            let symbols = places.next().expect("a block has its place");
-            quantize(offset, block, symbols, &mut value, workspace);
-        });
-    });
-    workspace.symbols = symbols;
 }
 
 /// Appends symbols, which have been counted, in tANS, if that saves more than a fiftieth of `others` bytes. Returns whether

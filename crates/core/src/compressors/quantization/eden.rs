@@ -33,21 +33,22 @@
 //! References: Vargaftik et al.: "DRIVE: One-bit Distributed Mean Estimation", NeurIPS 2021; "EDEN:
 //! Communication-Efficient and Robust Distributed Mean Estimation for Federated Learning", ICML 2022.
 
+mod piece;
 mod quantizer;
 mod sampled;
 
 use std::ops::Bound::Included;
 
-use gradwire_bits::{DecodeError, kernels, try_resize};
+use gradwire_bits::DecodeError;
 
+use self::piece::{add_piece, encode_piece};
 use self::quantizer::Quantizer;
 use crate::device::{self, DeviceArgs, DeviceForm};
-use crate::numeric::matrix;
-use crate::numeric::rotation::{Piece, Signs, pieces};
+use crate::numeric::rotation::{Signs, pieces, pieces_of};
 use crate::parameters::{either, real};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "eden",
@@ -81,7 +82,6 @@ crate::parameters! {
 /// What only this method uses.
 #[derive(Debug, Default)]
 struct Buffers {
-    rotated: Vec<f32>,
     /// The levels of ⌈b⌉ and of ⌊b⌋ bits.
     symbols: [Vec<u16>; 2],
 }
@@ -125,78 +125,59 @@ impl Eden {
     }
 }
 
-/// The scale of a piece whose elements were divided by `largest`; 0 where all are 0 and there is none.
-fn enlarged(scale: f64, largest: f32) -> f32 {
-    let scale = if scale.is_finite() { scale * f64::from(largest) } else { 0.0 };
-    scale.min(f64::from(f32::MAX)) as f32
+/// Cuts off the first elements of a slice that has as many.
+fn cut<'a, T>(slice: &mut &'a [T], len: usize) -> &'a [T] {
+    slice.split_off(..len).expect("there are as many")
 }
 
-/// What an element decodes to.
-fn scaled(level: f32, scale: f32) -> f32 {
-    (level * scale).clamp(-f32::MAX, f32::MAX)
+/// The same of a slice that can be written to.
+fn cut_mut<'a, T>(slice: &mut &'a mut [T], len: usize) -> &'a mut [T] {
+    slice.split_off_mut(..len).expect("there are as many")
 }
 
 impl Eden {
     /// Encodes every element, with at least one bit.
     fn encode_all(&self, args: EncodeArgs<'_, '_>) {
         let EncodeArgs { source, context, workspace, message } = args;
-        let (largest, inverse) = levels::invertible(source.abs_max());
-        let Workspace { block: decoded, own, coder, .. } = workspace;
-        let Buffers { rotated, symbols } = own.get();
-        symbols.iter_mut().for_each(Vec::clear);
-        let quantizers = self.quantizers();
-        for piece in pieces(source.len()) {
-            let Piece { start, len, size } = piece;
-            rotated.clear();
-            source.peek(start, len, |x| rotated.extend(x.iter().map(|x| x * inverse)));
-            rotated.resize(size, 0.0);
-            let square = kernels::sum_of_squares(rotated);
-            let (norm, over_norm) = levels::invertible(square.sqrt() as f32);
-            let largest = if norm == 0.0 { 0.0 } else { largest };
-            let signs = Signs::draw(&context.rng(0), piece);
-            signs.rotate(rotated);
+        let (parts, quantizers) = (Parts::new(source.len(), 1, workspace), self.quantizers());
+        let (number, totals) = self.totals(source.len());
+        let mut symbols = std::mem::take(&mut workspace.own::<Buffers>().symbols);
+        symbols.iter_mut().zip(totals).for_each(|(symbols, total)| symbols.resize(total, 0));
+        let start = message.len();
+        message.resize(start + 4 * number, 0);
 
-            decoded.clear();
-            decoded.resize(size, 0.0);
-            let counts = self.counts(size);
-            let mut first = 0;
-            for ((quantizer, symbols), count) in quantizers.iter().zip(&mut *symbols).zip(counts) {
-                let part = first..first + count;
-                if let Some(quantizer) = quantizer {
-                    let decoded = &mut decoded[part.clone()];
-                    quantizer.quantize(&rotated[part], over_norm, symbols, decoded);
-                }
-                first += count;
+        let mut scales = message[start..].as_chunks_mut().0;
+        let mut rest = symbols.each_mut().map(|symbols| &mut symbols[..]);
+        let of_parts = parts.places().map(|part| {
+            let (number, counts) = self.totals(part.len());
+            let [upper, lower] = &mut rest;
+            let symbols = [cut_mut(upper, counts[0]), cut_mut(lower, counts[1])];
+            (part, cut_mut(&mut scales, number), symbols)
+        });
+        source.in_parts(parts, workspace, of_parts, |source, (part, scales, mut symbols), own| {
+            for (piece, scale) in pieces_of(part).zip(scales) {
+                let [upper, lower] = self.counts(piece.size);
+                let symbols = [cut_mut(&mut symbols[0], upper), cut_mut(&mut symbols[1], lower)];
+                let signs = Signs::draw(&context.rng(0), piece);
+                *scale =
+                    encode_piece(piece, &signs, &quantizers, source, symbols, own).to_le_bytes();
             }
-            let along = kernels::inner_product(decoded, rotated);
-            if !source.keeps_residual() {
-                fields::put_f32(enlarged(square / along, largest), message);
-                continue;
-            }
-            let least = along / (size as f64 * kernels::sum_of_squares(decoded));
-            signs.rotate_back(decoded);
-            // What is left of an element is finite, too.
-            let room = (f32::MAX - source.abs_max()) / matrix::abs_max(decoded);
-            let scale = enlarged(least, largest).min(room);
-            fields::put_f32(scale, message);
-            source.take(start, len, |x| {
-                x.iter_mut().zip(&*decoded).for_each(|(x, decoded)| *x -= scaled(*decoded, scale));
-            });
-        }
-        for (alphabet, symbols) in self.alphabets().iter().zip(&*symbols) {
+        });
+        for (alphabet, symbols) in self.alphabets().iter().zip(&symbols) {
             if !symbols.is_empty() {
-                alphabet.put(symbols, coder, message);
+                alphabet.put(symbols, &mut workspace.coder, message);
             }
         }
+        workspace.own::<Buffers>().symbols = symbols;
     }
 
     /// Decodes what [`encode_all`](Self::encode_all) wrote.
     fn decode_all(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, context, weight, workspace, out } = args;
-        let Workspace { block: decoded, own, coder, .. } = workspace;
+        let Workspace { own, coder, helpers, .. } = workspace;
         let Buffers { symbols, .. } = own.get();
         let (number, totals) = self.totals(out.len());
-        let scales = levels::take_steps(&mut message, number, 1.0)?;
+        let mut scales = levels::take_steps(&mut message, number, 1.0)?;
         for ((alphabet, symbols), total) in self.alphabets().iter().zip(&mut *symbols).zip(totals) {
             symbols.clear();
             if total > 0 {
@@ -204,30 +185,25 @@ impl Eden {
             }
         }
         fields::expect_len(message, 0)?;
-        // No piece is larger.
-        try_resize(decoded, BLOCK, 0.0)?;
+
+        let parts = Parts::of_lanes(out.len(), out.len(), 1, helpers);
         let quantizers = self.quantizers();
-        let mut next = [0; 2];
-        for (piece, scale) in pieces(out.len()).zip(scales) {
-            decoded.clear();
-            decoded.resize(piece.size, 0.0);
-            let counts = self.counts(piece.size);
-            let mut first = 0;
-            for (at, count) in counts.into_iter().enumerate() {
-                if let Some(quantizer) = &quantizers[at] {
-                    let symbols = &symbols[at][next[at]..][..count];
-                    let decoded = &mut decoded[first..first + count];
-                    quantizer.add(symbols, decoded);
-                    next[at] += count;
-                }
-                first += count;
+        let mut rest = symbols.each_ref().map(|symbols| &symbols[..]);
+        let jobs = parts.places().zip(out.chunks_mut(parts.len())).map(|(part, out)| {
+            let (number, counts) = self.totals(part.len());
+            let symbols = [cut(&mut rest[0], counts[0]), cut(&mut rest[1], counts[1])];
+            (part, cut(&mut scales, number), symbols, out)
+        });
+        helpers.share(jobs, |(part, scales, mut symbols, mut out)| {
+            for (piece, scale) in pieces_of(part).zip(scales) {
+                let [upper, lower] = self.counts(piece.size);
+                let symbols = [cut(&mut symbols[0], upper), cut(&mut symbols[1], lower)];
+                let signs = Signs::draw(&context.rng(0), piece);
+                let out = cut_mut(&mut out, piece.len);
+                let scale = f32::from_le_bytes(*scale);
+                add_piece(piece, &signs, &quantizers, symbols, (scale, weight), out);
             }
-            Signs::draw(&context.rng(0), piece).rotate_back(decoded);
-            let scale = f32::from_le_bytes(*scale);
-            decoded.iter_mut().for_each(|x| *x = scaled(*x, scale));
-            let out = &mut out[piece.start..piece.start + piece.len];
-            kernels::add_scaled(out, &decoded[..piece.len], weight);
-        }
+        });
         Ok(())
     }
 

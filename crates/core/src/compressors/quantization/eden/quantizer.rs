@@ -21,17 +21,14 @@ impl Quantizer {
         Some(Self { limits, numbers, half })
     }
 
-    /// Appends the levels nearest to the values times `inverse`, and adds them to `decoded`.
+    /// Writes the levels nearest to the values times `inverse`, and adds them to `decoded`.
     pub(super) fn quantize(
         &self,
         values: &[f32],
         inverse: f32,
-        symbols: &mut Vec<u16>,
+        symbols: &mut [u16],
         decoded: &mut [f32],
     ) {
-        let first = symbols.len();
-        symbols.resize(first + values.len(), 0);
-        let symbols = &mut symbols[first..];
         let limits = &self.limits[..usize::from(self.half) - 1];
         kernels::limits_reached(values, inverse, limits, self.half, symbols);
         self.add(symbols, decoded);
