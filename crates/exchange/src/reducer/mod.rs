@@ -82,7 +82,7 @@ impl Reducer {
         Self::of(transport, &whole, Cut::EachTensor, config.on_non_finite)
     }
 
-    /// The same reducer with a number of threads that encode and decode the tensors of a group side by side: 1 by default, the
+    /// The same reducer with a number of [threads](gradwire::Threads) that encode and decode the tensors of a group: 1 by default, the
     /// caller's. Messages and means do not depend on it, and ranks may differ in it. Only all-gather uses more than one. With
     /// several, the report has the time that passed in place of processor time.
     pub fn with_threads(mut self, threads: usize) -> Self {
