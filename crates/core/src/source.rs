@@ -11,8 +11,8 @@ mod slice;
 
 use gradwire_bits::kernels::SignSums;
 
-pub(crate) use self::parts::LEAST_DIVIDED;
-pub use self::parts::Parts;
+pub(crate) use self::parts::PART;
+pub use self::parts::{LEAST_DIVIDED, Parts};
 use self::slice::Slice;
 use crate::numeric::moments::Moments;
 use crate::statistics::{Gathered, Statistics};
@@ -260,7 +260,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The residual, to correct what `take` left of elements; `None` without error feedback.
+    /// The residual, to correct what `take` left of elements, and of a part that of its elements; `None` without error feedback.
     pub fn left(&mut self) -> Option<&mut [f32]> {
         self.own.feedback.as_mut().map(|(_, residual)| &mut **residual)
     }

@@ -8,8 +8,10 @@ use crate::{SCRATCH, Workspace};
 
 /// The number of threads that encode or decode several tensors side by side, and the buffers of each.
 ///
-/// A tensor is the work of one thread, unless it is so large that the others would wait for that thread: then threads share the
-/// pass that checks its elements and, where the method allows it, the encoding. Messages do not depend on the number of threads. Threads are started for every group, which takes some ten microseconds each; none waits in between.
+/// A tensor is the work of one thread, unless it has more than a thread's share of all elements. Then threads share the pass
+/// that checks its elements and, where the method allows it, the encoding and the decoding. Messages do not depend on the number
+/// of threads. Threads are started for every pass that they share, which takes some ten microseconds each; none waits in
+/// between.
 #[derive(Debug)]
 pub struct Threads {
     buffers: Vec<Buffers>,
@@ -51,12 +53,19 @@ impl Threads {
     /// The buffers of the caller's thread, whose workspace has those of the others as [`Helpers`] while `work` is called.
     pub(crate) fn with_helpers<R>(&mut self, work: impl FnOnce(&mut Buffers) -> R) -> R {
         let others = self.buffers.split_off(1);
-        let own = &mut self.buffers[0];
-        own.workspace.helpers = Helpers(others);
-        let result = work(own);
-        let Helpers(others) = std::mem::take(&mut own.workspace.helpers);
-        self.buffers.extend(others);
-        result
+        self.buffers[0].workspace.helpers = Helpers(others);
+        let lent = Lent(&mut self.buffers);
+        work(&mut lent.0[0])
+    }
+}
+
+/// Takes the helpers back, also after a panic.
+struct Lent<'a>(&'a mut Vec<Buffers>);
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let Helpers(others) = std::mem::take(&mut self.0[0].workspace.helpers);
+        self.0.extend(others);
     }
 }
 
@@ -110,25 +119,26 @@ pub(crate) fn side_by_side<T: Send, B: Send>(
     };
     thread::scope(|scope| {
         for mut buffers in others {
-            scope.spawn(move || take_turns(&mut buffers));
+            // Without this thread the others do its work.
+            let _ = thread::Builder::new().spawn_scoped(scope, move || take_turns(&mut buffers));
         }
         take_turns(&mut own);
     });
 }
 
-/// How many tensors threads share the work on, of tensors with these numbers of elements, the largest first.
+/// How many tensors threads divide, of tensors with these numbers of elements, the largest first: those with more than a
+/// thread's share of the elements that are left.
 pub(crate) fn count_divided(
     elements: impl Iterator<Item = usize> + Clone,
     threads: usize,
 ) -> usize {
-    let mut rest: usize = elements.clone().sum();
-    elements
-        .take_while(|&tensor| {
-            let divided = tensor >= LEAST_DIVIDED && tensor.saturating_mul(threads) > rest;
-            rest -= tensor;
-            divided && threads > 1
-        })
-        .count()
+    let mut rest = elements.clone().fold(0, usize::saturating_add);
+    let divided = elements.take_while(|&tensor| {
+        let divided = tensor >= LEAST_DIVIDED && tensor.saturating_mul(threads) > rest;
+        rest = rest.saturating_sub(tensor);
+        divided && threads > 1
+    });
+    divided.count()
 }
 
 #[cfg(test)]

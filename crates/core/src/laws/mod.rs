@@ -52,6 +52,10 @@ pub const LAWS: &[(&str, Law)] = &[
 /// Those of configurations with a memory that any compressor can have.
 const LAWS_OF_MEMORIES: &[(&str, Law)] = &[
     ("threads change nothing", several::threads_change_nothing),
+    (
+        "threads that share a tensor change nothing",
+        several::threads_that_share_a_tensor_change_nothing,
+    ),
     ("a restored encoder continues as the saved one", encoding::restored_continues_as_saved),
     ("input that is not finite is named and changes nothing", encoding::non_finite_is_refused),
     ("16-bit input is encoded as its exact conversion", encoding::sixteen_bits_are_converted),

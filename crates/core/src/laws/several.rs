@@ -1,8 +1,10 @@
 //! Laws of tensors that threads encode and decode together.
 
-use super::samples::{RANK, SEED, bits, encode, encoder, gaussian};
+use super::samples::{RANK, SEED, bits, encoder, gaussian};
 use crate::source::LEAST_DIVIDED;
-use crate::{DecodeJob, Decoder, EncodeJob, Encoder, Floats, Sent, Spec, State, Tensor, Threads};
+use crate::{
+    DecodeJob, Decoder, EncodeJob, Encoder, Error, Floats, Sent, Spec, State, Tensor, Threads,
+};
 
 const WEIGHT: f32 = 0.25;
 
@@ -19,17 +21,19 @@ pub(super) fn threads_that_share_a_tensor_change_nothing(spec: &Spec) {
     let model = [("a", vec![256, rows]), ("b", vec![5]), ("c", vec![LEAST_DIVIDED + 3])];
     let model = model.map(|(name, shape)| Tensor::new(name, &shape));
     compare_with_one_thread(spec, &model[..2], 2);
-    compare_with_one_thread(spec, &model[2..], 2);
+    compare_with_one_thread(spec, &model[2..], 1);
+    non_finite_is_refused(spec, &model[2]);
 }
 
 fn compare_with_one_thread(spec: &Spec, model: &[Tensor], steps: u64) {
     let (mut alone, mut together, mut threads) = (encoder(spec), encoder(spec), Threads::new(3));
     for step in 0..steps {
-        let gradients: Vec<Vec<f32>> =
-            model.iter().map(|tensor| gaussian(tensor.elements(), step)).collect();
-        let jobs = encode_all(&mut together, step, (model, &gradients), &mut threads);
+        let gradient = |tensor: &Tensor| Gradient::new(gaussian(tensor.elements(), step));
+        let gradients: Vec<Gradient> = model.iter().map(gradient).collect();
+        let jobs = encode_all(&mut together, step, (model, &gradients), &mut threads).unwrap();
         for ((tensor, gradient), job) in model.iter().zip(&gradients).zip(&jobs) {
-            let message = encode(&mut alone, tensor, step, gradient).unwrap();
+            let mut message = Vec::new();
+            alone.encode(tensor, step, gradient.at(step), &mut message).unwrap();
             assert!(job.message == message, "{tensor:?}, step {step}");
             if job.sent == Sent::Positions {
                 assert_eq!(job.positions, alone.positions(), "{tensor:?}, step {step}");
@@ -37,25 +41,64 @@ fn compare_with_one_thread(spec: &Spec, model: &[Tensor], steps: u64) {
         }
         assert!(saved(&together) == saved(&alone), "step {step}");
         decode(spec, step, &jobs, &mut threads);
+        decode_damaged(spec, step, &jobs, &mut threads);
+    }
+}
+
+/// The element is named, whichever thread finds it, and the state is as it was.
+fn non_finite_is_refused(spec: &Spec, tensor: &Tensor) {
+    let (mut encoder, mut threads) = (encoder(spec), Threads::new(3));
+    let mut values = gaussian(tensor.elements(), 0);
+    let index = tensor.elements() - 2;
+    for step in 0..3 {
+        let before = saved(&encoder);
+        values[index] = if step == 1 { f32::NAN } else { 1.0 };
+        let (model, gradients) = (std::slice::from_ref(tensor), [Gradient::new(values.clone())]);
+        // In 32 bits.
+        let encoded = encode_all(&mut encoder, 2 * step, (model, &gradients), &mut threads);
+        assert_eq!(encoded.is_err(), step == 1, "step {step}");
+        if let Err(error) = encoded {
+            assert!(
+                matches!(&error, Error::NonFinite { index: at, .. } if *at == index),
+                "{error}"
+            );
+            assert!(saved(&encoder) == before, "an error has changed the state");
+        }
+        assert_eq!(threads.count(), 3);
+    }
+}
+
+/// A gradient, and its upper halves.
+struct Gradient(Vec<f32>, Vec<u16>);
+
+impl Gradient {
+    fn new(values: Vec<f32>) -> Self {
+        let halves = values.iter().map(|x| (x.to_bits() >> 16) as u16).collect();
+        Self(values, halves)
+    }
+
+    /// In 16 bits at odd steps.
+    fn at(&self, step: u64) -> Floats<'_> {
+        if step.is_multiple_of(2) { Floats::F32(&self.0) } else { Floats::Bf16(&self.1) }
     }
 }
 
 fn encode_all<'a>(
     encoder: &mut Encoder,
     step: u64,
-    (model, gradients): (&'a [Tensor], &'a [Vec<f32>]),
+    (model, gradients): (&'a [Tensor], &'a [Gradient]),
     threads: &mut Threads,
-) -> Vec<EncodeJob<'a>> {
-    let job = |(tensor, gradient): (&'a Tensor, &'a Vec<f32>)| EncodeJob {
+) -> Result<Vec<EncodeJob<'a>>, Error> {
+    let job = |(tensor, gradient): (&'a Tensor, &'a Gradient)| EncodeJob {
         tensor,
-        input: Floats::F32(gradient).into(),
+        input: gradient.at(step).into(),
         message: vec![1, 2, 3],
         sent: Sent::All,
         positions: vec![9],
     };
     let mut jobs: Vec<EncodeJob<'_>> = model.iter().zip(gradients).map(job).collect();
-    encoder.encode_all(step, &mut jobs, threads).unwrap();
-    jobs
+    encoder.encode_all(step, &mut jobs, threads)?;
+    Ok(jobs)
 }
 
 fn saved(encoder: &Encoder) -> Vec<u8> {
@@ -89,5 +132,29 @@ fn decode(spec: &Spec, step: u64, jobs: &[EncodeJob<'_>], threads: &mut Threads)
     for ((found, out), (expected, also)) in together.iter().zip(alone) {
         let is_same = (bits(found), bits(out)) == (bits(expected), bits(also));
         assert!(is_same, "{} elements, step {step}", out.len());
+    }
+}
+
+/// Of messages that are cut off or changed, threads refuse the same, and add nothing.
+fn decode_damaged(spec: &Spec, step: u64, jobs: &[EncodeJob<'_>], threads: &mut Threads) {
+    let mut decoder = Decoder::new(spec, SEED);
+    for EncodeJob { tensor, message, .. } in jobs {
+        let cut = &message[..message.len().saturating_sub(1)];
+        let mut changed = message.clone();
+        if let Some(byte) = changed.get_mut(message.len() / 2) {
+            *byte = 0xff;
+        }
+        for message in [cut, &changed] {
+            let from = (step, RANK);
+            let (mut sums, mut out) = (Vec::new(), vec![0.5; tensor.elements()]);
+            let job = DecodeJob { tensor, message, sums: &mut sums, out: &mut out };
+            let together = decoder.accumulate_all(from, WEIGHT, vec![job], threads);
+            let (mut also_sums, mut also_out) = (Vec::new(), vec![0.5; tensor.elements()]);
+            let (sums_alone, out_alone) = (&mut also_sums, &mut also_out);
+            let alone = decoder.accumulate(tensor, from, message, WEIGHT, sums_alone, out_alone);
+            assert_eq!(together.is_ok(), alone.is_ok(), "{tensor:?}, {together:?}");
+            assert!(bits(&out) == bits(&also_out), "{tensor:?}");
+            assert!(together.is_ok() || out.iter().all(|x| *x == 0.5), "{tensor:?}");
+        }
     }
 }

@@ -10,10 +10,10 @@ use crate::statistics::{Gathered, Statistics};
 use crate::threads::side_by_side;
 use crate::{Helpers, Workspace};
 
-/// Elements of a part. Statistics are sums of those of parts, whatever the number of threads.
-const PART: usize = 16 * BLOCK;
-/// A smaller tensor is the work of one thread: to start another takes some ten microseconds.
-pub(crate) const LEAST_DIVIDED: usize = 4 * PART;
+/// Elements of a part, if its unit allows it. Statistics are sums of those of parts, whatever the number of threads.
+pub(crate) const PART: usize = 16 * BLOCK;
+/// The least elements of a tensor that threads divide: to start another thread takes some ten microseconds.
+pub const LEAST_DIVIDED: usize = 4 * PART;
 
 /// The division of a tensor into parts, each of which is the work of one thread.
 ///
@@ -27,8 +27,8 @@ pub struct Parts {
 
 impl Parts {
     /// Parts of a tensor of `elements` elements, each a multiple of `unit` elements, but for the last.
-    pub fn new(elements: usize, unit: usize, workspace: &Workspace) -> Self {
-        Self::of_lanes(elements, elements, unit, &workspace.helpers)
+    pub fn new(elements: usize, unit: usize, helpers: &Helpers) -> Self {
+        Self::of_lanes(elements, elements, unit, helpers)
     }
 
     /// Parts of a tensor of `elements` elements in lanes of `lane` elements.
@@ -59,6 +59,18 @@ impl Parts {
     }
 }
 
+/// The workspace of the caller's thread without its helpers, which it gets back, also after a panic.
+struct Lent<'a> {
+    workspace: &'a mut Workspace,
+    helpers: Helpers,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.workspace.helpers = std::mem::take(&mut self.helpers);
+    }
+}
+
 /// Buffers for what threads append.
 #[derive(Debug, Default)]
 struct Pieces(Vec<Vec<u8>>);
@@ -85,12 +97,16 @@ impl<F: FnMut(&[u8])> InOrder<F> {
 }
 
 impl<'a> Source<'a> {
-    /// Calls `work` for each part with the value that belongs to it, such as the slice of the message that it is to write. The
-    /// [`Helpers`] of the workspace share the parts. `work` [peeks](Self::peek) at elements of the part and
-    /// [takes](Self::take) them, by their indices in the tensor, and has a workspace of its thread.
+    /// Calls `work` for each part with the value that belongs to it, such as its slice of a buffer. The [`Helpers`] of the
+    /// workspace share the parts.
+    ///
+    /// `work` gets a source of the part, from whose elements it [peeks](Self::peek) at some and [takes](Self::take) others, by their
+    /// indices in the tensor; [`take_blocks`](Self::take_blocks) takes those of the part. Statistics are those of the whole tensor.
+    /// It also gets a workspace of its thread. An empty tensor has one part; without a value for it `work` is not called.
     ///
     /// # Panics
-    /// If `work` panics, or there are fewer values than parts.
+    /// If `work` panics, if there are fewer values than parts of a divided tensor, or if `work` asks for statistics that were
+    /// not gathered before.
     pub fn in_parts<T: Send>(
         &mut self,
         parts: Parts,
@@ -99,17 +115,17 @@ impl<'a> Source<'a> {
         work: impl Fn(&mut Source<'_>, T, &mut Workspace) + Sync,
     ) {
         if parts.is_one() {
-            return values.into_iter().take(1).for_each(|value| work(self, value, workspace));
+            return values.take(1).for_each(|value| work(self, value, workspace));
         }
         let (plain, checked) = (self.plain, self.checked);
         let (gathered, total) = (self.gathered, Mutex::new(self.gathered.largest));
-        let mut helpers = std::mem::take(&mut workspace.helpers);
-        let jobs = divide(self.own.reborrow(), parts)
+        let jobs: Vec<_> = divide(self.own.reborrow(), parts)
             .into_iter()
-            .map(|slices| (slices, values.next().expect("there is a value for each part")));
-        let jobs: Vec<_> = jobs.collect();
-        let own = (&mut *workspace, &mut *self.scratch);
-        side_by_side(own, helpers.each(), jobs.into_iter(), |(slices, value), buffers| {
+            .map(|slices| (slices, values.next().expect("there is a value for each part")))
+            .collect();
+        let mut lent = Lent { helpers: std::mem::take(&mut workspace.helpers), workspace };
+        let own = (&mut *lent.workspace, &mut *self.scratch);
+        side_by_side(own, lent.helpers.each(), jobs.into_iter(), |(slices, value), buffers| {
             let (workspace, scratch) = buffers;
             let (own, others) = slices;
             let mut part = Source { own, others, kept: &mut [], scratch, gathered, plain, checked };
@@ -118,7 +134,6 @@ impl<'a> Source<'a> {
             *total = part.gathered.largest.max(*total);
         });
         self.gathered.largest = total.into_inner().unwrap_or_else(PoisonError::into_inner);
-        workspace.helpers = helpers;
     }
 
     /// As [`in_parts`](Self::in_parts), and appends what `work` appends for each part, in the order of the parts.
@@ -158,13 +173,17 @@ impl<'a> Source<'a> {
             work(source, value, &mut piece, workspace);
             lock().push(at, piece);
         });
-        let InOrder { spare, .. } = in_order.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let InOrder { mut spare, .. } =
+            in_order.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // A thread that was held up has made the others wait with many.
+        spare.truncate(2 * (workspace.helpers.count() + 1));
         *workspace.own() = Pieces(spare);
     }
 
     /// Statistics of all elements, in a pass that the helpers share.
     pub(super) fn gather(&mut self, kind: Statistics, helpers: &mut Helpers) -> Gathered {
         let (elements, whole) = (self.own.len(), &self.own);
+        assert!(whole.first == 0 && self.others.is_empty(), "a part has no statistics of its own");
         let gather = |start: usize, scratch: &mut [f32]| {
             let mut gathered = Gathered::new(kind);
             for start in (start..elements.min(start + PART)).step_by(BLOCK) {
@@ -197,7 +216,7 @@ impl Helpers {
         (out, unit): (&mut [f32], usize),
         add: impl Fn(usize, &[S], &mut [f32]) + Sync,
     ) {
-        let parts = Parts::of_lanes(out.len(), out.len(), unit, self);
+        let parts = Parts::new(out.len(), unit, self);
         if parts.is_one() {
             return add(0, from, out);
         }
@@ -239,7 +258,7 @@ mod tests {
     #[test]
     fn threads_append_at_the_same_time_and_the_parts_are_in_order() {
         let residual = divided(LEAST_DIVIDED + 50, |source, workspace| {
-            let parts = Parts::new(source.len(), 3, workspace);
+            let parts = Parts::new(source.len(), 3, &workspace.helpers);
             assert_eq!(parts.len(), PART.next_multiple_of(3));
             // It opens when three threads have a part.
             let (barrier, mut message) = (Barrier::new(3), vec![7]);
@@ -291,10 +310,10 @@ mod tests {
 
     #[test]
     fn one_part_without_helpers_or_of_a_small_tensor() {
-        assert!(Parts::new(LEAST_DIVIDED, 1, &Workspace::default()).is_one());
-        assert!(Parts::new(0, 1, &Workspace::default()).places().eq([0..0]));
+        assert!(Parts::new(LEAST_DIVIDED, 1, &Helpers::default()).is_one());
+        assert!(Parts::new(0, 1, &Helpers::default()).places().eq([0..0]));
         divided(LEAST_DIVIDED - 1, |source, workspace| {
-            let parts = Parts::new(source.len(), 1, workspace);
+            let parts = Parts::new(source.len(), 1, &workspace.helpers);
             assert!(parts.is_one() && parts.len() == LEAST_DIVIDED - 1);
             assert!(parts.places().eq([0..LEAST_DIVIDED - 1]));
         });

@@ -11,13 +11,13 @@
 //!
 //! An empty list has no bytes.
 
-mod take;
+mod quantize;
 
 use std::sync::{Mutex, PoisonError};
 
 use gradwire_bits::{DecodeError, fixed, huffman, kernels, tans, try_resize};
 
-pub(crate) use self::take::take_symbols;
+pub(crate) use self::quantize::fill_symbols;
 use super::fields;
 use crate::workspace::{SymbolCoder, Workspace};
 use crate::{Helpers, Parts};
@@ -197,10 +197,7 @@ impl Alphabet {
         workspace: &mut Workspace,
     ) -> Result<(), DecodeError> {
         let Workspace { symbols, coder, helpers, .. } = workspace;
-        if self.huffman {
-            return self.take(message, elements, symbols, coder);
-        }
-        self.take_fixed(message, elements, symbols, helpers)
+        self.take(message, elements, symbols, coder, helpers)
     }
 
     /// Reads `elements` symbols off the front of a message.
@@ -210,6 +207,7 @@ impl Alphabet {
         elements: usize,
         symbols: &mut Vec<u16>,
         coder: &mut SymbolCoder,
+        helpers: &mut Helpers,
     ) -> Result<(), DecodeError> {
         if self.huffman && elements > 0 {
             let coding = match fields::take(message, 1)?[0] {
@@ -227,7 +225,7 @@ impl Alphabet {
                 return coding.take(message, self.symbols, elements, coder, symbols);
             }
         }
-        self.take_fixed(message, elements, symbols, &mut Helpers::default())
+        self.take_fixed(message, elements, symbols, helpers)
     }
 
     /// Appends symbols, all in the same number of bits.
@@ -263,7 +261,7 @@ impl Alphabet {
         let bytes = fields::take(message, bytes(elements, width))?;
         // Symbols left from an earlier message are overwritten.
         try_resize(symbols, elements, 0)?;
-        let parts = Parts::of_lanes(elements, elements, 8, helpers);
+        let parts = Parts::new(elements, 8, helpers);
         if parts.is_one() {
             return self.unpack(bytes, symbols);
         }

@@ -1,6 +1,6 @@
 //! Groups of tensors that threads encode and decode together.
 
-use gradwire::{DecodeJob, EncodeJob, Error, Floats, Input, Sent, Tensor, Threads};
+use gradwire::{DecodeJob, EncodeJob, Error, Floats, Input, LEAST_DIVIDED, Sent, Tensor, Threads};
 
 use super::Codecs;
 use crate::collectives::Group;
@@ -21,7 +21,8 @@ impl Codecs {
 
     /// Whether threads share the work for a group.
     pub(crate) fn share(&self, group: &Group) -> bool {
-        self.threads() > 1 && group.elements() >= LEAST
+        let least = if group.tensors.len() > 1 { LEAST } else { LEAST_DIVIDED };
+        self.threads() > 1 && group.elements() >= least
     }
 
     /// Encodes the tensors of a group, calls `take` with each message in order, and records the elements that it carries.

@@ -37,7 +37,7 @@ use crate::parameters::{either, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
-use crate::{Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+use crate::{Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "chunk-topk",
@@ -110,7 +110,7 @@ impl ChunkTopK {
         for mean in &mut means {
             *mean = fields::take_finite(&mut message)?;
         }
-        VALUES().take(&mut message, count, symbols, coder)?;
+        VALUES().take(&mut message, count, symbols, coder, &mut Helpers::default())?;
         code.decode(message, count, elements, positions)?;
         Ok(means)
     }

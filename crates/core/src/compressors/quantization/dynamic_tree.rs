@@ -112,7 +112,7 @@ impl Compressor for DynamicTree {
         let (scale, inverse) = levels::invertible(source.abs_max());
         fields::put_f32(scale, message);
         let values = scaled(scale);
-        let parts = Parts::new(source.len(), 1, workspace);
+        let parts = Parts::new(source.len(), 1, &workspace.helpers);
         let quantize = |_, block: &mut [f32], symbols: &mut [u16], _: &mut _, _: &mut _| {
             kernels::nearest_residual(block, inverse, &BOOK, &values, symbols);
         };

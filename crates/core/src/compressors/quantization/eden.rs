@@ -139,7 +139,8 @@ impl Eden {
     /// Encodes every element, with at least one bit.
     fn encode_all(&self, args: EncodeArgs<'_, '_>) {
         let EncodeArgs { source, context, workspace, message } = args;
-        let (parts, quantizers) = (Parts::new(source.len(), 1, workspace), self.quantizers());
+        let (parts, quantizers) =
+            (Parts::new(source.len(), 1, &workspace.helpers), self.quantizers());
         let (number, totals) = self.totals(source.len());
         let mut symbols = std::mem::take(&mut workspace.own::<Buffers>().symbols);
         symbols.iter_mut().zip(totals).for_each(|(symbols, total)| symbols.resize(total, 0));
@@ -181,12 +182,12 @@ impl Eden {
         for ((alphabet, symbols), total) in self.alphabets().iter().zip(&mut *symbols).zip(totals) {
             symbols.clear();
             if total > 0 {
-                alphabet.take(&mut message, total, symbols, coder)?;
+                alphabet.take(&mut message, total, symbols, coder, helpers)?;
             }
         }
         fields::expect_len(message, 0)?;
 
-        let parts = Parts::of_lanes(out.len(), out.len(), 1, helpers);
+        let parts = Parts::new(out.len(), 1, helpers);
         let quantizers = self.quantizers();
         let mut rest = symbols.each_ref().map(|symbols| &symbols[..]);
         let jobs = parts.places().zip(out.chunks_mut(parts.len())).map(|(part, out)| {

@@ -29,7 +29,7 @@ use gradwire_bits::{DecodeError, fixed, huffman, tans};
 use crate::numeric::selection::{self, at_random};
 use crate::parameters::{either, real, whole};
 use crate::wire::fields;
-use crate::wire::symbols::{Alphabet, Coding, take_symbols};
+use crate::wire::symbols::{Alphabet, Coding, fill_symbols};
 use crate::workspace::SymbolCoder;
 use crate::{
     Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent, Source,
@@ -156,8 +156,8 @@ impl Compressor for EntropyBits {
         self.reserve(workspace);
         let bits = self.bits(source, range, context, workspace);
         let bins = bins(range, bits);
-        let parts = Parts::new(source.len(), 1, workspace);
-        take_symbols(source, parts, parts.places(), workspace, |_, block, symbols, _, _| {
+        let parts = Parts::new(source.len(), 1, &workspace.helpers);
+        fill_symbols(source, parts, parts.places(), workspace, |_, block, symbols, _, _| {
             kernels::bin_of(block, bins, symbols);
             kernels::middle_off(block, symbols, bins);
         });
@@ -207,8 +207,8 @@ impl Compressor for EntropyBits {
             return Err(DecodeError::Corrupt("the greatest value is not above the least"));
         }
         let Workspace { symbols, coder, helpers, .. } = workspace;
-        symbols.clear();
         if let Some(coding) = coding {
+            symbols.clear();
             // For the largest number of bits, so that later messages allocate nothing.
             let largest = 1 << self.most_bits();
             coder.code.try_reserve(largest, huffman::limit(largest))?;

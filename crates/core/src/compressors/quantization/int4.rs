@@ -203,7 +203,7 @@ impl Compressor for Int4 {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, workspace, message, .. } = args;
         let largest = source.abs_max();
-        let parts = Parts::new(source.len(), 1, workspace);
+        let parts = Parts::new(source.len(), 1, &workspace.helpers);
         source.append_in_parts(
             parts,
             workspace,

@@ -54,7 +54,7 @@ impl Compressor for Int8 {
         let EncodeArgs { source, workspace, message, .. } = args;
         let (step, inverse) = levels::step(source.abs_max(), LEVELS);
         fields::put_f32(step, message);
-        let parts = Parts::new(source.len(), 1, workspace);
+        let parts = Parts::new(source.len(), 1, &workspace.helpers);
         source.append_in_parts(
             parts,
             workspace,

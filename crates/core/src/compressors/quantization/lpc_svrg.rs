@@ -91,7 +91,7 @@ impl Compressor for LpcSvrg {
         fields::put_f32(step, message);
         let levels = Levels { least: -self.half(), most: self.half() - 1.0, inverse, step };
         let rng = context.rng(0);
-        let parts = Parts::new(source.len(), 1, workspace);
+        let parts = Parts::new(source.len(), 1, &workspace.helpers);
         let each = parts.places();
         self.words().encode(
             source,

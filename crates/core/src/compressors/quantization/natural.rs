@@ -69,11 +69,11 @@ struct Signs(Vec<u8>);
 impl Compressor for Natural {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
-        let (rng, parts) = (context.rng(0), Parts::new(source.len(), 1, workspace));
+        let (rng, parts) = (context.rng(0), Parts::new(source.len(), 1, &workspace.helpers));
         let Signs(mut signs) = std::mem::take(workspace.own());
         signs.resize(source.len().div_ceil(8), 0);
         let start = message.len();
-        message.extend_from_slice(&signs);
+        message.resize(start + signs.len(), 0);
         // A part is a whole number of bytes of signs.
         let places =
             signs.chunks_mut(parts.len().div_ceil(8)).map(|part| part.chunks_mut(BLOCK / 8));

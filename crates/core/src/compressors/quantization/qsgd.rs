@@ -60,6 +60,7 @@ pub(crate) static ENTRY: Entry = Entry {
         "s=7,bucket=0,code=elias",
         "s=1,norm=max,code=huffman",
         "s=1000,bucket=9000,norm=max",
+        "s=2,bucket=3,ef=on",
     ],
     reference: "Alistarh et al., NIPS 2017",
     payload: "steps f32, levels",
@@ -211,7 +212,8 @@ impl Compressor for Qsgd {
         let EncodeArgs { source, context, workspace, message } = args;
         let (rng, bucket) = (context.rng(0), self.bucket_len(source.len()));
         // The levels of a part fill whole bytes.
-        let parts = Parts::new(source.len(), bucket.saturating_mul(8), workspace);
+        let unit = bucket << (3 - bucket.trailing_zeros().min(3));
+        let parts = Parts::new(source.len(), unit, &workspace.helpers);
         let (start, count) = (message.len(), self.count(source.len()));
         message.resize(start + 4 * count, 0);
         let Steps(mut steps) = std::mem::take(workspace.own());

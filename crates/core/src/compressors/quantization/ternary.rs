@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use gradwire_bits::{DecodeError, kernels, zero_run};
 
+use crate::source::PART as PART_ELEMENTS;
 use crate::wire::fields;
 use crate::{BLOCK, Helpers, Parts, Source, Workspace, device};
 
@@ -16,8 +17,8 @@ const ZEROS: u8 = 121;
 /// The byte of five trits +1, the largest quartic byte. Larger bytes stand for runs, where runs are coded.
 const LARGEST_DIGIT: u8 = 242;
 
-/// At least the bytes of a part that one of several threads works on.
-const PART: usize = 4 * BLOCK;
+/// The most bytes of a part that one of several threads works on.
+const PART: usize = PART_ELEMENTS.div_ceil(5).next_multiple_of(BLOCK);
 
 /// The division of a tensor into five parts of equal length, of which the last may be shorter.
 #[derive(Debug, Clone, Copy)]
@@ -32,9 +33,9 @@ impl Fifths {
         Self { elements, len: elements.div_ceil(5) }
     }
 
-    /// The elements of `part` that bytes `start .. start + len` hold.
-    fn range(&self, part: usize, start: usize, len: usize) -> Range<usize> {
-        let first = part * self.len + start;
+    /// The elements of a fifth that bytes `start .. start + len` hold.
+    fn range(&self, fifth: usize, start: usize, len: usize) -> Range<usize> {
+        let first = fifth * self.len + start;
         first.min(self.elements)..(first + len).min(self.elements)
     }
 
@@ -88,8 +89,8 @@ impl Fifths {
         quantize: &impl Fn(usize, &mut [f32], &mut [u8], &mut Workspace),
     ) {
         digits.fill(0);
-        for part in 0..5 {
-            let range = self.range(part, start, digits.len());
+        for fifth in 0..5 {
+            let range = self.range(fifth, start, digits.len());
             let (real, padding) = digits.split_at_mut(range.len());
             source.take(range.start, range.len(), |piece| {
                 quantize(range.start, piece, real, workspace);
@@ -126,9 +127,9 @@ impl Fifths {
             for (start, len) in blocks(0..self.len) {
                 let digits = &mut digits[..len];
                 fill(digits);
-                for part in 0..5 {
-                    let range = self.range(part, start, len);
-                    kernels::ternary_add(&digits[..range.len()], part, scale, &mut out[range]);
+                for fifth in 0..5 {
+                    let range = self.range(fifth, start, len);
+                    kernels::ternary_add(&digits[..range.len()], fifth, scale, &mut out[range]);
                 }
             }
             return Ok(());
@@ -143,8 +144,8 @@ impl Fifths {
             (digits, lanes)
         });
         helpers.share(jobs, |(digits, lanes)| {
-            for (part, out) in lanes.into_iter().enumerate() {
-                kernels::ternary_add(&digits[..out.len()], part, scale, out);
+            for (fifth, out) in lanes.into_iter().enumerate() {
+                kernels::ternary_add(&digits[..out.len()], fifth, scale, out);
             }
         });
         Ok(())

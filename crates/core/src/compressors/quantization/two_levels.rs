@@ -20,7 +20,7 @@ pub(super) fn encode(
 ) {
     // A block is a whole number of bytes, so that blocks join without shifting.
     const { assert!(BLOCK.is_multiple_of(8)) };
-    let parts = Parts::new(source.len(), 1, workspace);
+    let parts = Parts::new(source.len(), 1, &workspace.helpers);
     source.append_in_parts(parts, workspace, message, parts.places(), |source, _, message, _| {
         let mut bits = [0; BLOCK / 8];
         if !source.keeps_residual() {

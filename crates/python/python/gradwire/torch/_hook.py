@@ -60,7 +60,7 @@ def register(
     (``gpu``). Messages are the same, so ranks may differ in it.
 
     With all-gather, ``threads`` of the host compress and decompress the tensors of a bucket side by side, and share the work on a
-    tensor that is much larger than the others. More than one pays on cores that training leaves idle. Messages do not depend on it.
+    tensor with more than a thread's share of the bucket. More than one pays on cores that training leaves idle. Messages do not depend on it.
 
     A compressor object receives the gradients of all tensors, including vectors, and its messages travel by all-gather. Of
     the other arguments it supports only ``deadline``; any other raises ``ConfigError``.

@@ -8,6 +8,7 @@
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
 
+use crate::Helpers;
 use crate::wire::symbols::Alphabet;
 use crate::workspace::SymbolCoder;
 
@@ -95,7 +96,7 @@ impl MinMax {
         all.clear();
         try_resize(all, self.bins(keys.len()), 0)?;
         if let Some(alphabet) = self.alphabet(top) {
-            alphabet.take(message, all.len(), all, coder)?;
+            alphabet.take(message, all.len(), all, coder, &mut Helpers::default())?;
         }
         numbers.clear();
         try_resize(numbers, keys.len(), 0)?;

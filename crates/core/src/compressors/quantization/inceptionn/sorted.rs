@@ -9,7 +9,7 @@ use gradwire_bits::{DecodeError, try_resize};
 use super::{TAGS, check_padding, pack_tags, unpack_tags};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
-use crate::{BLOCK, Source, Workspace};
+use crate::{BLOCK, Helpers, Source, Workspace};
 
 /// The number of byte values.
 const BYTES: usize = 256;
@@ -161,13 +161,13 @@ fn read(mut message: &[u8], elements: usize, workspace: &mut Workspace) -> Resul
     try_start(narrow, elements)?;
     try_start(wide, elements)?;
     try_start(whole, elements)?;
-    bytes().take(&mut message, tags, symbols, coder)?;
+    bytes().take(&mut message, tags, symbols, coder, &mut Helpers::default())?;
     packed.extend(symbols.iter().map(|&symbol| symbol as u8));
     check_padding(packed, elements)?;
     let [narrow_count, wide_count, whole_count] = counts(packed);
-    bytes().take(&mut message, narrow_count, symbols, coder)?;
+    bytes().take(&mut message, narrow_count, symbols, coder, &mut Helpers::default())?;
     narrow.extend(symbols.iter().map(|&symbol| symbol as u8));
-    bytes().take(&mut message, wide_count, symbols, coder)?;
+    bytes().take(&mut message, wide_count, symbols, coder, &mut Helpers::default())?;
     let lower = fields::take(&mut message, wide_count)?;
     fields::expect_len(message, 4 * whole_count)?;
     let pairs = symbols.iter().zip(lower);

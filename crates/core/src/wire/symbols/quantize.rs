@@ -28,14 +28,14 @@ impl Alphabet {
             };
             return source.append_in_parts(parts, workspace, message, values, append);
         }
-        take_symbols(source, parts, values, workspace, quantize);
+        fill_symbols(source, parts, values, workspace, quantize);
         self.write(workspace, message);
     }
 }
 
 /// [Takes](Source::take) a tensor block by block, and leaves a symbol for each element in the workspace. `quantize` is as for
 /// [`Alphabet::encode`].
-pub(crate) fn take_symbols<T: Send>(
+pub(crate) fn fill_symbols<T: Send>(
     source: &mut Source<'_>,
     parts: Parts,
     values: impl Iterator<Item = T>,
