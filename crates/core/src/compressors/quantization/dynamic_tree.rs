@@ -15,7 +15,7 @@
 //!   and everything stays in the residual.
 //! - **Deviations**: the paper does not define p = 0 with the sign bit set; here it is 1, as in the author's later code
 //!   (bitsandbytes), so that a positive largest element is exact.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize, 4 to write and read the bytes. An element takes two
+//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize; with `code=huffman` 4 to write and read the bytes. An element takes two
 //!   look-ups: its upper bits select a cell of a table, which holds one limit to compare with.
 //!
 //! Reference: Dettmers: "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, section

@@ -17,8 +17,8 @@
 //! - **Error feedback**: off, as in the survey of Xu et al. (2020).
 //! - **Deviations**: this is only the quantizer. The other half of the method, variance reduction, computes its input:
 //!   the differences of gradients from those at a snapshot. gradwire's trainer does so with `--svrg`.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize, 4 for the draws, 4 to write and read
-//!   the code-words.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize, 4 for the draws; with `code=huffman` 4 to write
+//!   and read the code-words.
 //!
 //! Reference: Yu, Wu, Huang: "Exploring Fast and Communication-Efficient Algorithms in Large-Scale
 //! Distributed Networks", AISTATS 2019, section 3.

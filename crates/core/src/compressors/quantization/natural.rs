@@ -16,8 +16,8 @@
 //! - **Error feedback**: on, as in the survey of Xu et al. (2020, table 1), which found it to help;
 //!   the paper has none.
 //! - **Deviations**: none; the paper does not define zeros, subnormal numbers and the top of the range.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize, 4 for the draws, 4 to write and read
-//!   the exponents.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize, 4 for the draws; with `code=huffman` 4 to write
+//!   and read the exponents.
 //!
 //! Reference: Horváth, Ho, Horváth, Sahu, Canini, Richtárik: "Natural Compression for Distributed
 //! Deep Learning", arXiv 1905.10988, 2019.

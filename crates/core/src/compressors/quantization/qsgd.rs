@@ -27,7 +27,7 @@
 //!   zero; the two levels and their probabilities are the paper's. One Elias code covers all buckets; a final distance
 //!   ends it.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to quantize (a bucket is read twice, the second time from the
-//!   cache), 4 for the draws, 4 to write and read the levels. Elias code takes about 2 ns per non-zero level.
+//!   cache), 4 for the draws; with an entropy code 4 to write and read the levels. Elias code takes about 2 ns per non-zero level.
 //!
 //! Reference: Alistarh, Grubic, Li, Tomioka, Vojnovic: "QSGD: Communication-Efficient SGD via
 //! Gradient Quantization and Encoding", NIPS 2017, sections 3.1, 3.2 and 4.
