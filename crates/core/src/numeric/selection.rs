@@ -2,7 +2,7 @@
 
 use gradwire_bits::kernels::{self, Side};
 
-use crate::{BLOCK, Rng, Source};
+use crate::{BLOCK, Parts, Rng, Source, Workspace};
 
 /// What separates the k largest absolute values from the rest.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,8 +20,6 @@ pub struct Threshold {
 pub struct Buffers {
     /// A sample of the tensor, then the candidates for the k-th largest.
     pub candidates: Vec<f32>,
-    /// The positions of the candidates, which the kernel writes and which are not used.
-    positions: Vec<u32>,
     /// How often each value of a digit occurs.
     counts: Vec<u32>,
 }
@@ -31,17 +29,17 @@ pub struct Buffers {
 /// A sample gives a bracket. One pass over the tensor counts the values above the bracket and gathers those inside it,
 /// a few per cent of k, from which the value is selected. If the value is outside the bracket, because many values are
 /// equal or the tensor is ordered, radix selection follows.
-pub fn kth_largest(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> Threshold {
+pub fn kth_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> Threshold {
     assert!((1..=source.len()).contains(&k));
-    let Buffers { candidates, positions, counts } = buffers;
-    let (low, high) = bracket(source, k, candidates);
+    let Buffers { mut candidates, mut counts } = std::mem::take(workspace.own());
+    let (low, high) = bracket(source, k, &mut candidates);
     // Almost certainly more than there are, so that the buffers soon stop growing.
     candidates.clear();
     candidates.reserve(k + BLOCK);
-    positions.clear();
-    positions.reserve(2 * BLOCK);
-    within(source, k, low, high, positions, candidates)
-        .unwrap_or_else(|| by_digits(source, k, counts))
+    let found = within(source, k, low, high, &mut candidates, workspace)
+        .unwrap_or_else(|| by_digits(source, k, &mut counts));
+    *workspace.own() = Buffers { candidates, counts };
+    found
 }
 
 /// Bounds that almost certainly contain the k-th largest absolute value: above `low`, at most `high`.
@@ -73,18 +71,61 @@ pub(super) fn evenly_of(source: &mut Source<'_>, least: usize, values: &mut Vec<
     });
 }
 
-/// The k-th largest absolute value, if it is above `low` and at most `high`.
+/// The k-th largest absolute value, if it is above `low` and at most `high`. The helpers share the pass.
 fn within(
     source: &mut Source<'_>,
     k: usize,
     low: f32,
     high: f32,
-    positions: &mut Vec<u32>,
     values: &mut Vec<f32>,
+    workspace: &mut Workspace,
 ) -> Option<Threshold> {
-    let mut above = 0;
-    let mut copy = [0.0; BLOCK];
     values.clear();
+    let parts = Parts::new(source.len(), 1, &workspace.helpers);
+    let above = if parts.is_one() {
+        gather_within(source, low, high, values, &mut workspace.own::<Positions>().0)
+    } else {
+        let mut total = 0;
+        let work = |source: &mut Source<'_>, _, found: &mut Found, own: &mut Workspace| {
+            found.values.clear();
+            let positions = &mut own.own::<Positions>().0;
+            found.above = gather_within(source, low, high, &mut found.values, positions);
+        };
+        source.each_in_order(parts, workspace, parts.places(), work, |found| {
+            total += found.above;
+            values.extend_from_slice(&found.values);
+        });
+        total
+    };
+    let rank = k.checked_sub(above + 1).filter(|&rank| rank < values.len())?;
+    let value = nth_largest(values, rank);
+    let larger = values.iter().filter(|x| x.abs() > value).count();
+    let equal = values.iter().filter(|x| x.abs() == value).count();
+    Some(Threshold { value, equal, ties: rank + 1 - larger })
+}
+
+/// The positions of candidates, which the kernel writes and which are not used.
+#[derive(Debug, Default)]
+struct Positions(Vec<u32>);
+
+/// What a part has.
+#[derive(Debug, Default)]
+struct Found {
+    above: usize,
+    values: Vec<f32>,
+}
+
+/// Appends the values above `low` and at most `high`, in absolute value, and returns how many are above `high`.
+fn gather_within(
+    source: &mut Source<'_>,
+    low: f32,
+    high: f32,
+    values: &mut Vec<f32>,
+    positions: &mut Vec<u32>,
+) -> usize {
+    let (mut above, mut copy) = (0, [0.0; BLOCK]);
+    positions.clear();
+    positions.reserve(2 * BLOCK);
     source.peek_blocks(|_, block| {
         let copy = &mut copy[..block.len()];
         copy.copy_from_slice(block);
@@ -101,11 +142,7 @@ fn within(
             kernels::compact_beyond(copy, Side::Both, low, 0, positions, values);
         }
     });
-    let rank = k.checked_sub(above + 1).filter(|&rank| rank < values.len())?;
-    let value = nth_largest(values, rank);
-    let larger = values.iter().filter(|x| x.abs() > value).count();
-    let equal = values.iter().filter(|x| x.abs() == value).count();
-    Some(Threshold { value, equal, ties: rank + 1 - larger })
+    above
 }
 
 /// The k-th largest absolute value among those above `low`, of which there are at least k.
@@ -285,7 +322,7 @@ mod tests {
     }
 
     fn exact(values: &[f32], k: usize) -> Threshold {
-        with_source(values, |source| kth_largest(source, k, &mut Buffers::default()))
+        with_source(values, |source| kth_largest(source, k, &mut Workspace::default()))
     }
 
     /// By sorting everything.
@@ -340,9 +377,9 @@ mod tests {
         let values = noise(6, 100_000);
         for k in [1, 100, 1_000, 25_000, 99_000] {
             let found = with_source(&values, |source| {
-                let (mut positions, mut gathered) = (Vec::new(), Vec::new());
+                let mut gathered = Vec::new();
                 let (low, high) = bracket(source, k, &mut gathered);
-                within(source, k, low, high, &mut positions, &mut gathered)
+                within(source, k, low, high, &mut gathered, &mut Workspace::default())
             });
             assert_eq!(found, Some(sorted(&values, k)), "k = {k}");
         }

@@ -3,7 +3,7 @@
 use gradwire_bits::kernels::{self, Side};
 
 use super::selection::{Threshold, kth_largest};
-use crate::{BLOCK, Source, Workspace};
+use crate::{BLOCK, Parts, Source, Workspace};
 
 /// Clears the positions and values of the workspace, and reserves memory for `most` of them and a block, because the
 /// kernel writes whole registers past the end.
@@ -17,7 +17,7 @@ pub(crate) fn clear(most: usize, workspace: &mut Workspace) {
 /// Moves exactly the k largest elements to the workspace, and sets them to 0 in the tensor; k is at least 1 unless the
 /// tensor is empty.
 pub(crate) fn take_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) {
-    let threshold = (!source.is_empty()).then(|| kth_largest(source, k, workspace.own()));
+    let threshold = (!source.is_empty()).then(|| kth_largest(source, k, workspace));
     clear(k, workspace);
     if let Some(threshold) = threshold {
         take_exactly(source, threshold, workspace);
@@ -29,13 +29,15 @@ fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut W
     let Threshold { value, equal, mut ties } = threshold;
     // If the value is zero, below every absolute value.
     let reaching = if value > 0.0 { value.next_down() } else { -1.0 };
-    let all_ties = ties == equal;
+    if ties == 0 || ties == equal {
+        return take_above(source, if ties > 0 { reaching } else { value }, workspace);
+    }
     let Workspace { positions, values, .. } = workspace;
     source.take_blocks(|offset, block| {
         let start = positions.len();
         let above = if ties > 0 { reaching } else { value };
         kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
-        if ties > 0 && !all_ties {
+        if ties > 0 {
             give_back(block, offset, start, positions, values, |x| {
                 let tie = x.abs() == value;
                 let keep = !tie || ties > 0;
@@ -44,6 +46,39 @@ fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut W
             });
         }
     });
+}
+
+/// Moves the elements whose absolute value is above a number to the workspace, behind what is there. The helpers share the work.
+pub(crate) fn take_above(source: &mut Source<'_>, above: f32, workspace: &mut Workspace) {
+    let parts = Parts::new(source.len(), 1, &workspace.helpers);
+    if parts.is_one() {
+        let Workspace { positions, values, .. } = workspace;
+        return source.take_blocks(|offset, block| {
+            kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
+        });
+    }
+    let (mut positions, mut values) =
+        (std::mem::take(&mut workspace.positions), std::mem::take(&mut workspace.values));
+    let work = |source: &mut Source<'_>, _, taken: &mut Taken, _: &mut Workspace| {
+        let Taken { positions, values } = taken;
+        positions.clear();
+        values.clear();
+        source.take_blocks(|offset, block| {
+            kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
+        });
+    };
+    source.each_in_order(parts, workspace, parts.places(), work, |taken| {
+        positions.extend_from_slice(&taken.positions);
+        values.extend_from_slice(&taken.values);
+    });
+    (workspace.positions, workspace.values) = (positions, values);
+}
+
+/// The elements that were taken from a part.
+#[derive(Debug, Default)]
+struct Taken {
+    positions: Vec<u32>,
+    values: Vec<f32>,
 }
 
 /// Moves the elements that reach a sampled threshold, at most `most` of them.

@@ -1,6 +1,8 @@
 //! One large tensor as the work of several threads.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::iter;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -71,22 +73,28 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// Buffers for what threads append.
-#[derive(Debug, Default)]
-struct Pieces(Vec<Vec<u8>>);
+/// Buffers for what threads write for a part.
+#[derive(Debug)]
+struct Pieces<P>(Vec<P>);
 
-/// Puts what threads append in order.
-struct InOrder<F> {
+impl<P> Default for Pieces<P> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+/// Puts what threads write in order.
+struct InOrder<P, F> {
     /// The part to take next.
     next: usize,
     /// Parts that were done before it.
-    done: BTreeMap<usize, Vec<u8>>,
-    spare: Vec<Vec<u8>>,
+    done: BTreeMap<usize, P>,
+    spare: Vec<P>,
     take: F,
 }
 
-impl<F: FnMut(&[u8])> InOrder<F> {
-    fn push(&mut self, at: usize, piece: Vec<u8>) {
+impl<P, F: FnMut(&P)> InOrder<P, F> {
+    fn push(&mut self, at: usize, piece: P) {
         self.done.insert(at, piece);
         while let Some(piece) = self.done.remove(&self.next) {
             (self.take)(&piece);
@@ -148,20 +156,26 @@ impl<'a> Source<'a> {
         if parts.is_one() {
             return values.take(1).for_each(|value| work(self, value, message, workspace));
         }
+        let work =
+            |source: &mut Source<'_>, value, piece: &mut Vec<u8>, workspace: &mut Workspace| {
+                piece.clear();
+                work(source, value, piece, workspace);
+            };
         self.each_in_order(parts, workspace, values, work, |piece| {
             message.extend_from_slice(piece)
         });
     }
 
-    /// As [`in_parts`](Self::in_parts), and calls `take` with what `work` appends for each part, in the order of the parts and as
-    /// soon as possible, while it is in the cache. One thread at a time calls `take`, while others work.
-    pub(crate) fn each_in_order<T: Send>(
+    /// As [`in_parts`](Self::in_parts), and calls `take` with what `work` has written for each part, in the order of the parts and as
+    /// soon as possible, while it is in the cache. One thread at a time calls `take`, while others work. What `work` writes to has
+    /// the content of an earlier part, or is the default.
+    pub(crate) fn each_in_order<P: Any + Debug + Default + Send, T: Send>(
         &mut self,
         parts: Parts,
         workspace: &mut Workspace,
         values: impl Iterator<Item = T>,
-        work: impl Fn(&mut Source<'_>, T, &mut Vec<u8>, &mut Workspace) + Sync,
-        take: impl FnMut(&[u8]) + Send,
+        work: impl Fn(&mut Source<'_>, T, &mut P, &mut Workspace) + Sync,
+        take: impl FnMut(&P) + Send,
     ) {
         let Pieces(spare) = std::mem::take(workspace.own());
         let in_order = Mutex::new(InOrder { next: 0, done: BTreeMap::new(), spare, take });
@@ -169,7 +183,6 @@ impl<'a> Source<'a> {
         let values = values.enumerate();
         self.in_parts(parts, workspace, values, |source, (at, value), workspace| {
             let mut piece = lock().spare.pop().unwrap_or_default();
-            piece.clear();
             work(source, value, &mut piece, workspace);
             lock().push(at, piece);
         });

@@ -1,7 +1,5 @@
 //! Selection of few elements of a tensor.
 
-use gradwire_bits::kernels::{self, Side};
-
 use crate::numeric::take;
 use crate::{Source, Workspace};
 
@@ -27,12 +25,9 @@ pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut W
         Selection::Largest(k) => return take::take_largest(source, k.min(source.len()), workspace),
         Selection::Above(above) => above,
     };
-    let Workspace { positions, values, .. } = workspace;
-    positions.clear();
-    values.clear();
-    source.take_blocks(|start, block| {
-        kernels::compact_beyond(block, Side::Both, above, start as u32, positions, values);
-    });
+    workspace.positions.clear();
+    workspace.values.clear();
+    take::take_above(source, above, workspace);
 }
 
 /// Writes the part of the sparsified values that a message does not carry back to their positions.

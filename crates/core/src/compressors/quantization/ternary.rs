@@ -73,8 +73,12 @@ impl Fifths {
             }
         } else {
             // Runs cross the borders of parts.
-            let push = |digits: &[u8]| runs.push(digits, message);
-            source.each_in_order(parts, workspace, parts.places(), append, push);
+            let push = |digits: &Vec<u8>| runs.push(digits, message);
+            let write = |source: &mut Source<'_>, places, bytes: &mut Vec<u8>, own: &mut _| {
+                bytes.clear();
+                append(source, places, bytes, own);
+            };
+            source.each_in_order(parts, workspace, parts.places(), write, push);
         }
         runs.finish(message);
     }
