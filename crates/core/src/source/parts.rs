@@ -108,9 +108,9 @@ impl<'a> Source<'a> {
     /// Calls `work` for each part with the value that belongs to it, such as its slice of a buffer. The [`Helpers`] of the
     /// workspace share the parts.
     ///
-    /// `work` gets a source of the part, from whose elements it [peeks](Self::peek) at some and [takes](Self::take) others, by their
-    /// indices in the tensor; [`take_blocks`](Self::take_blocks) takes those of the part. Statistics are those of the whole tensor.
-    /// It also gets a workspace of its thread. An empty tensor has one part; without a value for it `work` is not called.
+    /// `work` gets a source of the part, and a workspace of its thread. It [peeks](Self::peek) at and [takes](Self::take) the
+    /// part's elements by their indices in the tensor; [`take_blocks`](Self::take_blocks) takes all of them. Statistics are
+    /// those of the whole tensor. An empty tensor has one part; without a value for it `work` is not called.
     ///
     /// # Panics
     /// If `work` panics, if there are fewer values than parts of a divided tensor, or if `work` asks for statistics that were
