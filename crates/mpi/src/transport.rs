@@ -22,12 +22,15 @@ pub struct Mpi {
     endpoint: Endpoint,
     /// The rank whose messages are looked for first; changes with each receive, so that no rank is always last.
     turn: usize,
+    /// What the last message was sent for.
+    sent: Operation<'static>,
 }
 
 impl Mpi {
     pub(crate) fn new(links: Links, home: Home, deadline: Duration) -> Self {
         let endpoint = Endpoint::new(links.rank, links.size, deadline);
-        Self { links: Some(links), home, endpoint, turn: 0 }
+        let sent = Operation::whole(Phase::Handshake, 0);
+        Self { links: Some(links), home, endpoint, turn: 0, sent }
     }
 
     fn links(&self) -> &Links {
@@ -121,6 +124,7 @@ impl Transport for Mpi {
         bytes.extend_from_slice(&header.to_bytes());
         links.send(to, bytes).map_err(|fault| failed(to, operation, fault))?;
         self.endpoint.count_sent(payload.len());
+        self.sent = Operation::whole(operation.phase, operation.step);
         Ok(())
     }
 
@@ -150,14 +154,13 @@ impl Transport for Mpi {
     /// MPI sends only while it is called: without this, the rest of a long message, and its receiver, would wait for
     /// the next step.
     fn flush(&mut self) -> Result<()> {
-        let deadline = self.endpoint.deadline;
+        let (deadline, operation) = (self.endpoint.deadline, self.sent);
         let until = Instant::now() + deadline;
         let links = self.links_mut();
         let _busy = links.busy("getting its messages out", deadline);
         if links.settle(until, |links, _| links.culprit().is_some(), |_| true) {
             return Ok(());
         }
-        let operation = Operation::whole(Phase::Barrier, 0);
         let peer = links.waits_for().unwrap_or(links.rank);
         Err(match links.culprit() {
             Some(culprit) => ExchangeError::lost(culprit, operation),
