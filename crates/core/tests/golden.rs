@@ -83,6 +83,7 @@ const CLAIMS: &[(&str, Claim)] = &[
     ("sketchml:groups=1,code=huffman", |m| (20..50).contains(&m[0])),
     ("atomo", |m| m[0] == 0 && m[1] >= 1),
     ("atomo:s=12", |m| m[0] == 1),
+    ("atomo:rank=2", |m| m[0] == 0 && m[1] >= 1),
     ("atomo:atoms=entries,s=100,ef=on", |m| m[0] < 3 && m[1] > 0),
     ("atomo:atoms=entries,budget=l2", |m| m[..2] == [2, 0] && m[3] > 3),
     ("randomk:ratio=0.1", |m| m.len() == 4 * 60),
@@ -103,7 +104,7 @@ const CLAIMS: &[(&str, Claim)] = &[
 
 /// Configurations whose bytes depend on the rounding of a matrix decomposition: their files decode everywhere, but not
 /// every machine writes the same bytes.
-const ROUNDED: &[&str] = &["atomo", "atomo:budget=l2"];
+const ROUNDED: &[&str] = &["atomo", "atomo:budget=l2", "atomo:rank=2"];
 
 const SHAPE: [usize; 2] = [20, 30];
 const ELEMENTS: usize = 600;

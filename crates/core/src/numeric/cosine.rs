@@ -1,7 +1,6 @@
 //! The orthonormal discrete cosine transform (DCT-II) of small blocks, the same bits on every machine.
 
-use gradwire_bits::kernels::{self, Columns};
-use gradwire_bits::{DecodeError, try_resize};
+use gradwire_bits::{DecodeError, kernels, try_resize};
 
 /// The largest side of a block.
 pub(crate) const MAX_SIDE: usize = 64;
@@ -78,14 +77,15 @@ impl<'a> Transform<'a> {
     /// The product of a matrix given by columns, the block, and the transpose of another matrix given by columns.
     fn products(&mut self, left: &[f32], block: &[f32], right: &[f32], out: &mut [f32]) {
         let (high, wide) = (self.high.side(), self.wide.side());
-        let of = |values, len| Columns { values, len, first: 0 };
         let half = &mut self.half[..high * wide];
-        kernels::product(half, wide, of(left, high), of(block, wide));
+        half.fill(0.0);
+        kernels::add_product(half, left, block, high, 1.0);
         let turned = &mut self.turned[..high * wide];
         for (at, value) in half.iter().enumerate() {
             turned[at % wide * high + at / wide] = *value;
         }
-        kernels::product(out, wide, of(turned, high), of(right, wide));
+        out.fill(0.0);
+        kernels::add_product(out, turned, right, wide, 1.0);
     }
 }
 

@@ -1,14 +1,9 @@
 //! Products of a gradient, as a matrix, with thin factors.
 //!
-//! A tensor is a row-major matrix, its first dimension by the product of the others; factors are column-major. Results
-//! that must be equal on all ranks are computed in plain loops, in the same order of operations on every machine; a
-//! library computes products of a rank's own gradient.
+//! A tensor is a row-major matrix, its first dimension by the product of the others; factors are column-major. All results
+//! are computed in the same order of operations on every machine.
 
-use faer::linalg::matmul::matmul;
-use faer::{Accum, MatMut, MatRef, Par};
-use gradwire_bits::kernels::{self, Columns};
-
-use crate::BLOCK;
+use gradwire_bits::kernels;
 
 /// The most columns of a factor.
 pub const MAX_RANK: usize = 32;
@@ -24,65 +19,19 @@ pub fn dimensions(shape: &[usize]) -> Option<[usize; 2]> {
 }
 
 /// Appends `C·Q`, rows × rank, to `out`; `C` has `rows` rows, `Q` as many rows as `C` has columns.
-pub fn times(c: &[f32], [rows, columns]: [usize; 2], q: &[f32], rank: usize, out: &mut Vec<f32>) {
-    let product = extend(out, rows * rank);
-    let c = MatRef::from_row_major_slice(c, rows, columns);
-    let q = MatRef::from_column_major_slice(q, columns, rank);
-    let product = MatMut::from_column_major_slice_mut(product, rows, rank);
-    matmul(product, Accum::Replace, c, q, 1.0, Par::Seq);
+pub fn times(c: &[f32], rows: usize, q: &[f32], rank: usize, out: &mut Vec<f32>) {
+    kernels::times(c, q, rank, extend(out, rows * rank));
 }
 
 /// Appends `Cᵀ·P`, columns × rank, to `out`.
-pub fn transposed_times(
-    c: &[f32],
-    [rows, columns]: [usize; 2],
-    p: &[f32],
-    rank: usize,
-    out: &mut Vec<f32>,
-) {
-    let product = extend(out, columns * rank);
-    let c = MatRef::from_row_major_slice(c, rows, columns).transpose();
-    let p = MatRef::from_column_major_slice(p, rows, rank);
-    let product = MatMut::from_column_major_slice_mut(product, columns, rank);
-    matmul(product, Accum::Replace, c, p, 1.0, Par::Seq);
+pub fn transposed_times(c: &[f32], columns: usize, p: &[f32], rank: usize, out: &mut Vec<f32>) {
+    kernels::transposed_times(c, p, rank, extend(out, columns * rank));
 }
 
 fn extend(out: &mut Vec<f32>, by: usize) -> &mut [f32] {
     let start = out.len();
     out.resize(start + by, 0.0);
     &mut out[start..]
-}
-
-/// Elements of a product that are computed together, aligned to a cache line: access to a vector that crosses a line
-/// takes twice as long.
-#[repr(align(64))]
-struct Tile([f32; BLOCK]);
-
-/// Computes `P·Qᵀ`, a few rows or a part of one at a time, and calls a closure with each tile and its offset in the
-/// matrix.
-///
-/// A tile stays in the first-level cache. Plain loops move 12 bytes to and from it per multiplication; the kernel keeps
-/// sums in registers and reads one byte.
-pub fn tiles_of_product(
-    p: &[f32],
-    q: &[f32],
-    [rows, columns]: [usize; 2],
-    mut take: impl FnMut(usize, &[f32]),
-) {
-    let mut tile = Tile([0.0; BLOCK]);
-    let width = columns.clamp(1, BLOCK);
-    let together = BLOCK / width;
-    for first in (0..rows).step_by(together) {
-        let count = together.min(rows - first);
-        for start in (0..columns).step_by(width) {
-            let width = width.min(columns - start);
-            let tile = &mut tile.0[..count * width];
-            let p = Columns { values: p, len: rows, first };
-            let q = Columns { values: q, len: columns, first: start };
-            kernels::product(tile, width, p, q);
-            take(first * columns + start, tile);
-        }
-    }
 }
 
 /// The inner product, in order and in double precision.
@@ -186,37 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn products_are_those_of_matrices() {
+    fn products_are_appended() {
         let mut out = vec![9.0];
-        times(&C, [3, 2], &[1.0, 0.0, 1.0, -1.0], 2, &mut out);
-        assert_eq!(out, [9.0, 1.0, 3.0, 5.0, -1.0, -1.0, -1.0]);
-        out.clear();
-        transposed_times(&C, [3, 2], &[1.0, 1.0, 1.0], 1, &mut out);
-        assert_eq!(out, [9.0, 12.0]);
-        let mut seen = Vec::new();
-        tiles_of_product(&[1.0, 2.0], &[3.0, 4.0, 5.0], [2, 3], |at, tile| {
-            seen.push((at, tile.to_vec()));
-        });
-        assert_eq!(seen, [(0, vec![3.0, 4.0, 5.0, 6.0, 8.0, 10.0])]);
-    }
-
-    #[test]
-    fn tiles_make_up_the_product() {
-        // Several rows in a tile and tiles of fewer, rows longer than a tile.
-        for [rows, columns] in [[9, 1000], [3, 2 * BLOCK + 5], [2 * BLOCK + 1, 1]] {
-            let p: Vec<f32> = (0..2 * rows).map(|i| (i % 7) as f32).collect();
-            let q: Vec<f32> = (0..2 * columns).map(|i| (i % 11) as f32 - 5.0).collect();
-            let mut product = Vec::new();
-            tiles_of_product(&p, &q, [rows, columns], |at, tile| {
-                assert_eq!(at, product.len());
-                product.extend_from_slice(tile);
-            });
-            assert_eq!(product.len(), rows * columns);
-            for (at, &x) in product.iter().enumerate() {
-                let (i, j) = (at / columns, at % columns);
-                assert_eq!(x, p[i] * q[j] + p[rows + i] * q[columns + j]);
-            }
-        }
+        times(&C, 3, &[1.0, 0.0, 1.0, -1.0], 2, &mut out);
+        transposed_times(&C, 2, &[1.0, 1.0, 1.0], 1, &mut out);
+        assert_eq!(out, [9.0, 1.0, 3.0, 5.0, -1.0, -1.0, -1.0, 9.0, 12.0]);
     }
 
     #[test]

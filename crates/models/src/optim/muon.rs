@@ -17,7 +17,7 @@
 //! As in the first, and unlike in the second, momentum looks ahead (Nesterov).
 
 use gradwire::Tensor;
-use gradwire_bits::kernels::{self, Columns};
+use gradwire_bits::kernels;
 
 use super::AdamConfig;
 use super::per_tensor::{Rule, Step};
@@ -103,23 +103,23 @@ fn wide(mut x: Vec<f32>, rows: usize, columns: usize) -> Vec<f32> {
     let [a, b, c] = COEFFICIENTS;
     for _ in 0..STEPS {
         let by_columns = transposed(&x, columns);
-        product(&by_columns, rows, &by_columns, rows, &mut square);
-        product(&square, rows, &square, rows, &mut factor);
+        product(&by_columns, &by_columns, columns, &mut square);
+        product(&square, &square, rows, &mut factor);
         factor
             .iter_mut()
             .zip(&square)
             .for_each(|(factor, square)| *factor = b * square + c * *factor);
-        product(&factor, rows, &x, columns, &mut next);
+        product(&factor, &x, rows, &mut next);
         x.iter_mut().zip(&next).for_each(|(x, next)| *x = a * *x + next);
     }
     x
 }
 
-/// `P·Q`, where P is given by its columns, of `rows` elements, and Q by its rows, of `columns`. The same bits on every
-/// machine: replicas that apply the same gradients must stay equal.
-fn product(p: &[f32], rows: usize, q: &[f32], columns: usize, out: &mut [f32]) {
-    let [p, q] = [(p, rows), (q, columns)].map(|(values, len)| Columns { values, len, first: 0 });
-    kernels::product(out, columns, p, q);
+/// `P·Q`, where P is given by its `inner` columns, and Q by as many rows. The same bits on every machine: replicas that
+/// apply the same gradients must stay equal.
+fn product(p: &[f32], q: &[f32], inner: usize, out: &mut [f32]) {
+    out.fill(0.0);
+    kernels::add_product(out, p, q, inner, 1.0);
 }
 
 /// The transposed matrix, copied in blocks of 16 × 16, whose rows stay in the cache.

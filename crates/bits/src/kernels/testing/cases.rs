@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Input, Output};
+use super::{Input, Output, Shifted};
 use crate::kernels::*;
 use crate::zero_run;
 
@@ -256,14 +256,22 @@ pub const KERNELS: &[(&str, Case)] = &[
             output.bits(out.iter().copied());
         }
     }),
-    ("product", |input, output| {
-        let (rows, rank) = (input.len % 10, input.len % 4);
-        let float = |at| f32::from_bits(input.word(at));
-        let p = input.elements(rank * (rows + 3), float);
-        let q = input.elements(rank * (input.len + 1), |at| float(at + 7));
-        let mut out = input.elements(rows * input.len, float);
-        let p = Columns { values: &p, len: rows + 3, first: 2 };
-        product(&mut out, input.len, p, Columns { values: &q, len: input.len + 1, first: 1 });
+    ("add_product", |input, output| {
+        let ([rows, columns, rank], [mut out, p]) = thin(input);
+        let q = input.elements(columns * rank, |at| f32::from_bits(input.word(at + 2)));
+        add_product(&mut out, &p[..rows * rank], &q, rank, input.x);
+        output.computed(&out);
+    }),
+    ("times", |input, output| {
+        let ([rows, columns, rank], [c, q]) = thin(input);
+        let mut out = input.elements(rows * rank, |_| 9.0);
+        times(&c, &q[..columns * rank], rank, &mut out);
+        output.computed(&out);
+    }),
+    ("transposed_times", |input, output| {
+        let ([rows, columns, rank], [c, p]) = thin(input);
+        let mut out = input.elements(columns * rank, |_| 9.0);
+        transposed_times(&c, &p[..rows * rank], rank, &mut out);
         output.computed(&out);
     }),
     ("abs_max_bits", |input, output| output.bits([abs_max_bits(&input.floats())])),
@@ -432,4 +440,14 @@ fn appends(append: fn(&[f32], &mut Vec<u8>) -> u32, input: &Input, output: &mut 
         output.bits([append(&input.floats(), &mut message)]);
         output.bits(message);
     }
+}
+
+/// A matrix of rows as long as the input, the numbers of its rows and columns and of a thin matrix's columns, and elements of the
+/// thin matrix.
+fn thin(input: &Input) -> ([usize; 3], [Shifted<f32>; 2]) {
+    let [rows, columns, rank] = [input.len % 10, input.len, input.len % 6];
+    let float = |at| f32::from_bits(input.word(at));
+    let c = input.elements(rows * columns, float);
+    let factor = input.elements(rows.max(columns) * rank, |at| float(at + 7));
+    ([rows, columns, rank], [c, factor])
 }

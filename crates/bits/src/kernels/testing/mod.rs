@@ -9,6 +9,7 @@ use core::cell::Cell;
 
 pub use super::level::Level;
 pub use cases::KERNELS;
+use input::Shifted;
 pub use input::{Input, Output};
 
 std::thread_local! {

@@ -89,8 +89,7 @@ impl AcpSgd {
 
     /// Computes the new factor, and subtracts its product with the kept one from the gradient.
     fn multiply(&self, factors: &Factors, state: &mut RankState<'_>) -> Holds {
-        let Factors { dimensions, rank } = *factors;
-        let [rows, columns] = dimensions;
+        let Factors { dimensions: [rows, columns], rank } = *factors;
         let holds = Self::holds(state.kept);
         let [held, _] = Self::lens(factors, holds);
         let operand = &mut state.kept[..held];
@@ -99,13 +98,13 @@ impl AcpSgd {
         match holds {
             Holds::Q => {
                 Self::prepare(operand, columns, state.context);
-                times(state.corrected, dimensions, operand, rank, product);
+                times(state.corrected, rows, operand, rank, product);
                 factors.keep_in_range(operand, product);
                 factors.subtract(product, operand, state.corrected);
             }
             Holds::P => {
                 Self::prepare(operand, rows, state.context);
-                transposed_times(state.corrected, dimensions, operand, rank, product);
+                transposed_times(state.corrected, columns, operand, rank, product);
                 factors.keep_in_range(operand, product);
                 factors.subtract(operand, product, state.corrected);
             }

@@ -6,20 +6,27 @@
 //!   otherwise the largest atom is always sent, and the rule is repeated for the rest with s − 1. A drawn atom is sent
 //!   with σᵢ / pᵢ. `budget=l2` and `budget=max` set s to Σσ / ‖σ‖₂ and Σσ / max σ: for entries these are the
 //!   probabilities of QSGD with one level, |c| / ‖c‖₂, and of TernGrad, |c| / max |c|.
+//! - **Rank**: singular vectors are those of the `rank` largest singular values, found by a randomised method; with rank ≥
+//!   min(m, n) all, exactly. The rest of the matrix, of norm ρ, is the mean of its products with random directions, n′ =
+//!   min(m, n) − rank of them that are orthogonal to each other and to the vectors found. Each is an atom like one with σ =
+//!   ρ / √n′, which is what it would be if the rest had equal singular values.
 //! - **Message** of spectral atoms: a byte 0, their number as varint, and for each (σ / p)·u as m × f32 and v as n ×
 //!   f32. Uncompressed tensors (below) have a byte 1 and all elements as f32. Entries are sent as in `adaptive`, whose
 //!   probabilities are those of a budget k. An empty tensor has an empty message.
 //! - **Uncompressed** are tensors of one dimension, tensors whose expected atoms are no shorter than the matrix, and
 //!   tensors with elements of 2⁶⁴ or more, whose products might overflow. This does not depend on draws.
 //! - **Draws**: atom i (in decreasing order) uses the upper 24 bits of word i of the sender's stream for the tensor and
-//!   step, element i those of word i [for rounding](crate::Rng::fill_rounding).
+//!   step, element i those of word i [for rounding](crate::Rng::fill_rounding). Random directions are of a second stream.
 //! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is
-//!   Σσ²·(1 / p − 1) in all, plus the rounding of a decomposition in f32.
+//!   Σσ²·(1 / p − 1) in all, plus the rounding of products in f32. Directions of the rest add to it unless its singular values
+//!   are equal.
 //! - **Error feedback**: off; the message is unbiased.
-//! - **Cost**: the decomposition takes a multiple of m·n·min(m, n) operations: 20 to 40 ms for 512 × 512, so about 0.04
-//!   GB/s, and seconds for 4096 × 4096. Entries have the speed of `adaptive`, vectors a third of copy bandwidth.
+//! - **Cost**: the matrix is read five times, with `rank` multiplications of each element in four of them. Vectors that are
+//!   found exactly cost the cube of the shorter side, 0.1 s for 512. Entries have the speed of `adaptive`, vectors a third
+//!   of copy bandwidth.
 //!   Decoding takes 2·m·n operations per atom. The slices of a scatter-reduce are vectors.
-//! - **Deviation**: σ / p is multiplied into u, where the paper sends it separately.
+//! - **Deviations**: σ / p is multiplied into u, where the paper sends it separately. The paper decomposes the whole matrix,
+//!   which `rank=4096` does for sides of up to as many elements.
 //!
 //! Reference: Wang, Sievert, Liu, Charles, Papailiopoulos, Wright: "ATOMO: Communication-efficient Learning
 //! via Atomic Sparsification", NeurIPS 2018.
@@ -29,8 +36,8 @@ use std::ops::Bound::Included;
 use gradwire_bits::{DecodeError, kernels, varint};
 
 use crate::compressors::sparsification::drawn;
-use crate::numeric::svd::Svd;
-use crate::parameters::{Choice, choice, either, real};
+use crate::numeric::svd::{Matrix, Svd};
+use crate::parameters::{Choice, choice, either, real, whole};
 use crate::wire::fields;
 use crate::wire::levels::Norm;
 use crate::{
@@ -47,6 +54,7 @@ pub(crate) static ENTRY: Entry = Entry {
         "atoms=entries,budget=l2",
         "atoms=entries,s=100,ef=on",
         "s=12",
+        "rank=2",
         "atoms=entries,s=100",
         "atoms=entries,budget=max,ef=on",
         "budget=l2",
@@ -73,6 +81,8 @@ crate::parameters! {
         s: f64 = real(3.0, Included(0.01), Included(1e9)),
         /// expected number of atoms: s, or the sum of weights over their 2-norm, or over the largest weight
         norm("budget"): Option<Norm> = choice::<Option<Norm>>(),
+        /// singular vectors to find; the rest of the matrix is drawn along random directions
+        rank: usize = whole(32, 1..=4096),
     }
 }
 
@@ -222,7 +232,7 @@ impl Atomo {
         workspace: &mut Workspace,
     ) -> bool {
         let Workspace { random, own, .. } = workspace;
-        let Atoms { numbers, svd, weights } = own.get();
+        let Atoms { numbers, matrix, svd, probabilities: found, short, long } = own.get();
         numbers.clear();
         if source.abs_max() == 0.0 {
             return true;
@@ -231,33 +241,54 @@ impl Atomo {
         let exponent = (f64::from(source.abs_max()).to_bits() >> 52) as i32 - 1023;
         let power = |exponent: i32| f64::from_bits(((1023 + exponent) as u64) << 52);
         let down = power(-exponent);
-        let whole = |&x: &f32| (f64::from(x) * down) as f32;
-        source.peek_blocks(|_, block| numbers.extend(block.iter().map(whole)));
-        if !svd.decompose(numbers, sides.rows, sides.columns) {
+        let scaled = |&x: &f32| (f64::from(x) * down) as f32;
+        matrix.clear();
+        source.peek_blocks(|_, block| matrix.extend(block.iter().map(scaled)));
+        let matrix = Matrix { values: matrix, rows: sides.rows, columns: sides.columns };
+        let mut directions = context.rng(1);
+        if !svd.decompose(matrix, self.rank, &mut directions) {
             return false;
         }
-        let sigma = |f: fn(f64) -> f64| svd.values.iter().map(|&x| f(f64::from(x))).sum::<f64>();
-        let largest = f64::from(svd.values[0]);
-        let budget = self.budget().of(sigma(|x| x), sigma(|x| x * x), largest);
-        probabilities(&svd.values, budget, weights);
-        if !sides.pays(weights.iter().sum()) {
+        self.find_probabilities(svd, sides, found);
+        if !sides.pays(found.iter().sum()) {
             return false;
         }
         random.clear();
         random.resize(sides.rank(), 0);
         context.rng(0).fill_from(0, random);
-        numbers.clear();
-        let left = svd.left.chunks(sides.rows).zip(svd.right.chunks(sides.columns));
-        for (((left, right), (&p, &word)), &x) in
-            left.zip(weights.iter().zip(&*random)).zip(&svd.values)
-        {
-            if f64::from(word >> 8) / f64::from(1u32 << 24) < p {
-                let coefficient = f64::from(x) / p * power(exponent);
-                numbers.extend(left.iter().map(|&u| (coefficient * f64::from(u)) as f32));
-                numbers.extend_from_slice(right);
-            }
+        let is_drawn = |at: usize| f64::from(random[at] >> 8) / f64::from(1u32 << 24) < found[at];
+        let drawn = || (0..sides.rank()).filter(|&at| is_drawn(at));
+        short.clear();
+        long.clear();
+        let singular = svd.values.len();
+        drawn().take_while(|&at| at < singular).for_each(|at| svd.vectors(at, matrix, short, long));
+        let others = drawn().filter(|&at| at >= singular).count();
+        svd.directions(others, matrix, &mut directions, short, long);
+        let pairs =
+            short.chunks_exact_mut(matrix.short()).zip(long.chunks_exact_mut(matrix.long()));
+        for (at, (short, long)) in drawn().zip(pairs) {
+            // The product has the length of the atom; a right vector has that of 1.
+            let (left, right) =
+                if sides.rows <= sides.columns { (short, long) } else { (long, short) };
+            let length = kernels::sum_of_squares(right).sqrt();
+            let along = length / found[at] * power(exponent);
+            numbers.extend(left.iter().map(|&u| (along * f64::from(u)) as f32));
+            let inverse = if length > 0.0 { 1.0 / length } else { 0.0 };
+            numbers.extend(right.iter().map(|&v| (inverse * f64::from(v)) as f32));
         }
         true
+    }
+
+    /// The probability of each atom: the singular vectors that were found, then directions of the rest, which have equal shares
+    /// of its norm.
+    fn find_probabilities(&self, svd: &mut Svd, sides: Sides, found: &mut Vec<f64>) {
+        let singular = svd.values.len();
+        let share = svd.rest / ((sides.rank() - singular).max(1) as f64).sqrt();
+        svd.values.resize(sides.rank(), share as f32);
+        let sigma = |f: fn(f64) -> f64| svd.values.iter().map(|&x| f(f64::from(x))).sum::<f64>();
+        let budget = self.budget().of(sigma(|x| x), sigma(|x| x * x), f64::from(svd.values[0]));
+        probabilities(&svd.values, budget, found);
+        svd.values.truncate(singular);
     }
 }
 
@@ -288,11 +319,16 @@ fn put_plain(source: &mut Source<'_>, message: &mut Vec<u8>) {
 /// The buffers of a draw.
 #[derive(Debug, Default)]
 struct Atoms {
-    /// The scaled matrix, then the atoms to send, each a left vector times its coefficient and a right one.
+    /// The atoms to send, each a left vector times its coefficient and a right one.
     numbers: Vec<f32>,
+    /// The scaled matrix.
+    matrix: Vec<f32>,
     svd: Svd,
     /// The probability of each atom.
-    weights: Vec<f64>,
+    probabilities: Vec<f64>,
+    /// The drawn vectors of the shorter side, and their products with the matrix.
+    short: Vec<f32>,
+    long: Vec<f32>,
 }
 
 impl Compressor for Atomo {

@@ -12,7 +12,7 @@ use gradwire_bits::{DecodeError, kernels};
 
 use crate::device::DeviceRounds;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
-use crate::numeric::matrix::{abs_max, dimensions, tiles_of_product, times, transposed_times};
+use crate::numeric::matrix::{abs_max, dimensions, times, transposed_times};
 use crate::{Context, Sent, Workspace};
 
 /// The sizes of a tensor's factors.
@@ -64,16 +64,12 @@ impl Factors {
 
     /// Subtracts the product of the factors from the gradient.
     pub(super) fn subtract(&self, p: &[f32], q: &[f32], from: &mut [f32]) {
-        tiles_of_product(p, q, self.dimensions, |at, tile| {
-            kernels::add_scaled(&mut from[at..at + tile.len()], tile, -1.0);
-        });
+        self.add(p, q, -1.0, from);
     }
 
     /// Adds `weight` times the product of the factors.
     pub(super) fn add(&self, p: &[f32], q: &[f32], weight: f32, out: &mut [f32]) {
-        tiles_of_product(p, q, self.dimensions, |at, tile| {
-            kernels::add_scaled(&mut out[at..at + tile.len()], tile, weight);
-        });
+        kernels::add_product(out, p, q, self.rank, weight);
     }
 }
 
@@ -194,15 +190,15 @@ impl<M: Alternation> MultiRound for M {
         let Some(factors) = Factors::of(state.context.shape, self.rank()) else {
             return multi_round::contribute_raw(state, addend);
         };
-        let (Factors { dimensions, rank }, start) = (factors, addend.len());
+        let (Factors { dimensions: [rows, columns], rank }, start) = (factors, addend.len());
         let buffers: &mut Buffers = state.workspace.own();
         if round == 0 {
             self.prepare_first(&factors, state.kept, state.context, buffers);
-            times(state.corrected, dimensions, &buffers.operand, rank, addend);
+            times(state.corrected, rows, &buffers.operand, rank, addend);
             multi_round::zero_beyond(f32::MAX, &mut addend[start..]);
         } else {
             self.prepare_second(&factors, state.means, buffers);
-            transposed_times(state.corrected, dimensions, &buffers.operand, rank, addend);
+            transposed_times(state.corrected, columns, &buffers.operand, rank, addend);
             let q = &mut addend[start..];
             factors.keep_in_range(&buffers.p, q);
             factors.subtract(&buffers.p, q, state.corrected);

@@ -17,20 +17,18 @@
 //!   is linear and needs no mean vector.
 //! - **Cost**: 8 bytes per element for the sum, 4 for the coefficients, 8 for the residual, and `keep` multiplications
 //!   per element in each of two matrix products; K multiplications per element and an eigenvalue problem of size K at a
-//!   refresh. With 64 coefficients these are 256 operations per 20 bytes: arithmetic is the bottleneck, not memory. A
-//!   library computes the coefficients, in a third of the time; their product with the basis is subtracted in the order
-//!   in which decoding adds it, so that both ends agree bit for bit.
+//!   refresh. With 64 coefficients these are 256 operations per 20 bytes: arithmetic is the bottleneck, not memory.
+//!   A core that multiplies and adds sixteen numbers in a cycle needs eight cycles for an element.
 //!
 //! Reference: Yu, Lin, Narra, Li, Li, Kim, Schwing, Annavaram, Avestimehr: "GradiVeQ: Vector Quantization for
 //! Bandwidth-Efficient Gradient Aggregation in Distributed CNN Training", NeurIPS 2018.
 
-use faer::linalg::matmul::matmul;
-use faer::{Accum, Mat, MatRef, Par, Side};
 use gradwire_bits::{DecodeError, kernels};
 
 use super::factors::Factors;
 use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
+use crate::numeric::eigen;
 use crate::numeric::matrix::{orthonormalise, times};
 use crate::parameters::whole;
 use crate::{Entry, Family, Passes, Sent, Workspace};
@@ -83,7 +81,7 @@ impl GradiVeq {
         let [slices, slice] = factors.dimensions;
         let (sliced, rest) = state.corrected.split_at_mut(slices * slice);
         let basis = &state.kept[..factors.second()];
-        times(sliced, factors.dimensions, basis, self.keep, addend);
+        times(sliced, slices, basis, self.keep, addend);
         let coefficients = &mut addend[start..];
         factors.keep_in_range(basis, coefficients);
         factors.subtract(coefficients, basis, sliced);
@@ -194,23 +192,12 @@ impl MultiRound for GradiVeq {
 /// Writes the leading eigenvectors of the slices' second moments to `basis`; zeros if the decomposition fails: then the
 /// next exchange is a refresh.
 fn principal(values: &[f32], factors: Factors, basis: &mut [f32]) {
-    /// Slices that are converted to `f64` at a time.
-    const ROWS: usize = 64;
     let [slices, slice] = factors.dimensions;
-    let mut moments = Mat::<f64>::zeros(slice, slice);
-    let mut widened = Vec::with_capacity(ROWS * slice);
-    for rows in values[..slices * slice].chunks(ROWS * slice) {
-        widened.clear();
-        widened.extend(rows.iter().map(|&x| f64::from(x)));
-        let rows = MatRef::from_row_major_slice(&widened, rows.len() / slice, slice);
-        matmul(moments.as_mut(), Accum::Add, rows.transpose(), rows, 1.0, Par::Seq);
-    }
-    basis.fill(0.0);
-    // Eigenvalues are in increasing order.
-    if let Ok(found) = moments.self_adjoint_eigen(Side::Lower) {
-        for (at, vector) in basis.chunks_exact_mut(slice).enumerate() {
-            let column = found.U().col(slice - 1 - at);
-            vector.iter_mut().zip(column.iter()).for_each(|(x, &y)| *x = y as f32);
+    let moments = eigen::moments_of_rows(&values[..slices * slice], slice);
+    match eigen::decreasing(moments) {
+        None => basis.fill(0.0),
+        Some((_, vectors)) => {
+            basis.iter_mut().zip(&vectors).for_each(|(x, &y)| *x = y as f32);
         }
     }
     multi_round::zero_beyond(2.0, basis);

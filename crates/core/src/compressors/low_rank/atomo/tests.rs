@@ -129,6 +129,37 @@ fn spectral_atoms_have_the_matrix_as_expectation() {
 }
 
 #[test]
+fn directions_of_the_rest_keep_the_expectation() {
+    // Wide, and turned: of 4 singular values one or two are found, the others are random directions.
+    let wide = matrix();
+    let tall: Vec<f32> = (0..32).map(|at| wide[at % 4 * 8 + at / 4]).collect();
+    for (spec, shape, matrix) in [
+        ("atomo:s=2,rank=1", [4, 8], &wide),
+        ("atomo:s=2,rank=2", [4, 8], &wide),
+        ("atomo:s=2,rank=2", [8, 4], &tall),
+    ] {
+        let (tensor, draws) = (Tensor::new("t", &shape), 4000);
+        let (mut sums, mut squares, mut atoms) = ([0f64; 32], [0f64; 32], 0);
+        for step in 0..draws {
+            let (message, out) = messages(spec, &tensor, matrix, step);
+            atoms += u64::from(message[1]);
+            for (at, x) in out.into_iter().enumerate() {
+                sums[at] += f64::from(x);
+                squares[at] += f64::from(x) * f64::from(x);
+            }
+        }
+        let n = draws as f64;
+        for (at, &x) in matrix.iter().enumerate() {
+            let mean = sums[at] / n;
+            let deviation = ((squares[at] / n - mean * mean) / n).sqrt();
+            assert!((mean - f64::from(x)).abs() < 5.0 * deviation, "{spec}, {at}: {mean} for {x}");
+        }
+        // A number of atoms has a variance of at most 1.
+        assert!((atoms as f64 / n - 2.0).abs() < 5.0 / n.sqrt(), "{spec}: {atoms}");
+    }
+}
+
+#[test]
 fn a_product_of_vectors_is_one_certain_atom() {
     for scale in [1.0, 1e-40, 1e17] {
         let gradient: Vec<f32> =
