@@ -102,10 +102,6 @@ const CLAIMS: &[(&str, Claim)] = &[
     ("sketched-sgd:ratio=0.01,rows=3", |m| m.len() == 4 * (3 * 4 * 6 + 4 * 6)),
 ];
 
-/// Configurations whose bytes depend on the rounding of a matrix decomposition: their files decode everywhere, but not
-/// every machine writes the same bytes.
-const ROUNDED: &[&str] = &["atomo", "atomo:budget=l2", "atomo:rank=2"];
-
 const SHAPE: [usize; 2] = [20, 30];
 const ELEMENTS: usize = 600;
 const STEPS: u64 = 2;
@@ -220,10 +216,8 @@ fn this_build_writes_and_reads_the_same_bytes() {
         let file = file.unwrap_or_else(|| {
             panic!("'{spec}' has no golden file; cargo xtask golden writes {name}")
         });
-        if ROUNDED.contains(&spec.to_string().as_str()) {
-            check(&spec, &file, &residual);
-        } else if spec.entry().family == Family::LowRank {
-            // The rounding of matrix products depends on the library and the machine.
+        if spec.entry().family == Family::LowRank {
+            // Most files were written by a library that rounds otherwise.
             alike(&spec, &file, &bytes);
         } else {
             assert!(
@@ -242,7 +236,7 @@ fn alike<'a>(spec: &Spec, mut a: &'a [u8], mut b: &'a [u8]) {
         let [a, b] = [&mut a, &mut b]
             .map(|file| Frame::read(file).unwrap().decode(&mut Budget::for_frames(0)).unwrap());
         for (a, b) in a.iter().zip(b) {
-            assert!((a - b).abs() < 1e-4, "{spec}: {a} and {b}");
+            assert!((a - b).abs() < 1e-4 * (1.0 + a.abs()), "{spec}: {a} and {b}");
         }
     }
     assert!(a.is_empty() && b.is_empty());

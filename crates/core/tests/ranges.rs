@@ -66,6 +66,7 @@ const RANGES: &[(&str, &[&str], &[&str])] = &[
     // With λ = 0 the inverse of a singular matrix would be asked for.
     ("gradzip:lambda", &["0", "-0.1", "1.01"], &["1e-300", "1"]),
     ("atomo:s", &["0", "0.009", "1000000001"], &["0.01", "1000000000"]),
+    ("atomo:rank", &["0", "4097"], &["1", "4096"]),
     // A slice of one element has one component, itself.
     ("gradiveq:slice", &["1", "4097"], &["2", "4096"]),
     ("gradiveq:keep", &["0", "4097"], &["1", "4096"]),

@@ -72,7 +72,7 @@ pub use single_bits::{pack_bits, unpack_bits};
 pub use spread::{SHARING, spread};
 pub use table::{Table, looked_up, stochastic_entries};
 pub use ternary::{stochastic_ternary, ternary_add, ternary_residual};
-pub use thin::{times, transposed_times};
+pub use thin::{times_thin, transposed_times_thin};
 pub use truncate::{Cuts, truncate_residual, truncated_add, truncated_valid};
 pub use uniform::{Bins, bin_of, extremes, middle_add, middle_off};
 pub use width::{narrow, widen};

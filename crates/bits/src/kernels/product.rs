@@ -231,15 +231,18 @@ mod tests {
 
     #[test]
     fn products_of_any_size_are_those_of_whole_numbers() {
-        // Whole tiles, rows and columns past them, and more columns than sums are kept for.
-        for [rows, columns] in [[9, 1000], [3, 259], [41, 1], [4, 64], [6, 130]] {
-            let p: Vec<f32> = (0..2 * rows).map(|i| (i % 7) as f32).collect();
-            let q: Vec<f32> = (0..2 * columns).map(|i| (i % 11) as f32 - 5.0).collect();
+        // Whole tiles, rows and columns past them, more columns than sums are kept for, and several panels.
+        for [rows, columns, rank] in
+            [[9, 1000, 2], [3, 259, 2], [41, 1, 2], [4, 64, 1], [6, 130, 3], [5, 9000, 9]]
+        {
+            let p: Vec<f32> = (0..rank * rows).map(|i| (i % 7) as f32).collect();
+            let q: Vec<f32> = (0..rank * columns).map(|i| (i % 11) as f32 - 5.0).collect();
             let mut out = vec![1.0; rows * columns];
-            add_product(&mut out, &p, &q, 2, 3.0);
+            add_product(&mut out, &p, &q, rank, 3.0);
             for (at, &x) in out.iter().enumerate() {
                 let (i, j) = (at / columns, at % columns);
-                assert_eq!(x, 1.0 + 3.0 * (p[i] * q[j] + p[rows + i] * q[columns + j]));
+                let sum: f32 = (0..rank).map(|k| p[k * rows + i] * q[k * columns + j]).sum();
+                assert_eq!(x, 1.0 + 3.0 * sum);
             }
         }
     }

@@ -5,16 +5,16 @@ use super::vectorised;
 /// Sums of a row are taken in this many lanes, whatever the processor.
 const LANES: usize = 16;
 
-/// Replaces `out`, rows × rank, by `C·Q`, where `C` is row-major and `Q`, columns × rank, and `out` are column-major. An
-/// element is a sum in sixteen lanes, whose halves are added until one number is left; all processors compute the same
-/// bits.
+/// Replaces `out` by `C·Q`. `C` has rows × columns elements, row by row; `Q` has columns × rank and `out` rows × rank elements,
+/// column by column. An element is a sum in sixteen lanes, of which the upper half is added to the lower until one number is left;
+/// all processors compute the same bits.
 ///
 /// With AVX-512, sums of 4 × 4 elements stay in registers, and eight loads serve sixteen products; with AVX2, sums of 2 × 2
 /// elements, and four loads serve four. Reads `C` once from memory, as long as `Q` fits in the cache.
 ///
 /// # Panics
 /// If the lengths do not fit.
-pub fn times(c: &[f32], q: &[f32], rank: usize, out: &mut [f32]) {
+pub fn times_thin(c: &[f32], q: &[f32], rank: usize, out: &mut [f32]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     {
         use super::level::Level;
@@ -174,14 +174,14 @@ mod avx2 {
 }
 
 vectorised! {
-    /// Replaces `out`, columns × rank, by `Cᵀ·P`, where `C` is row-major and `P`, rows × rank, and `out` are column-major. An
-    /// element is a sum in order of the rows.
+    /// Replaces `out` by `Cᵀ·P`. `C` has rows × columns elements, row by row; `P` has rows × rank and `out` columns × rank elements,
+    /// column by column. An element is a sum in order of the rows.
     ///
     /// Reads `C` once from memory, as long as `out` fits in the cache.
     ///
     /// # Panics
     /// If the lengths do not fit.
-    pub fn transposed_times / transposed_times_scalar(
+    pub fn transposed_times_thin / transposed_times_thin_scalar(
         c: &[f32],
         p: &[f32],
         rank: usize,
@@ -191,17 +191,17 @@ vectorised! {
         out.fill(0.0);
         let mut first = 0;
         while first < rows {
-            let all = if first + 4 <= rows { 4 } else { 1 };
-            let c = &c[first * columns..(first + all) * columns];
+            let together = if first + 4 <= rows { 4 } else { 1 };
+            let c = &c[first * columns..(first + together) * columns];
             for k in 0..rank {
                 let (p, out) = (&p[k * rows + first..], &mut out[k * columns..(k + 1) * columns]);
-                if all == 4 {
+                if together == 4 {
                     add_rows::<4>(c, p, out);
                 } else {
                     add_rows::<1>(c, p, out);
                 }
             }
-            first += all;
+            first += together;
         }
     }
 }
@@ -248,13 +248,13 @@ mod tests {
     #[test]
     fn products_by_hand() {
         let mut out = [9.0; 6];
-        times(&C, &[1.0, 0.0, 1.0, -1.0], 2, &mut out);
+        times_thin(&C, &[1.0, 0.0, 1.0, -1.0], 2, &mut out);
         assert_eq!(out, [1.0, 3.0, 5.0, -1.0, -1.0, -1.0]);
         let mut out = [9.0; 4];
-        transposed_times(&C, &[1.0, 1.0, 1.0, 1.0, 0.0, -1.0], 2, &mut out);
+        transposed_times_thin(&C, &[1.0, 1.0, 1.0, 1.0, 0.0, -1.0], 2, &mut out);
         assert_eq!(out, [9.0, 12.0, -4.0, -4.0]);
-        times(&[], &[], 3, &mut []);
-        transposed_times(&[], &[1.0], 1, &mut []);
+        times_thin(&[], &[], 3, &mut []);
+        transposed_times_thin(&[], &[1.0], 1, &mut []);
     }
 
     #[test]
@@ -264,14 +264,14 @@ mod tests {
             let c: Vec<f32> = (0..rows * columns).map(whole).collect();
             let [p, q] = [rows, columns].map(|len| (0..len * rank).map(whole).collect::<Vec<_>>());
             let mut out = vec![9.0; rows * rank];
-            times(&c, &q, rank, &mut out);
+            times_thin(&c, &q, rank, &mut out);
             for (at, &x) in out.iter().enumerate() {
                 let (k, i) = (at / rows, at % rows);
                 let sum: f32 = (0..columns).map(|j| c[i * columns + j] * q[k * columns + j]).sum();
                 assert_eq!(x, sum, "{rows} × {columns}, {rank}");
             }
             let mut out = vec![9.0; columns * rank];
-            transposed_times(&c, &p, rank, &mut out);
+            transposed_times_thin(&c, &p, rank, &mut out);
             for (at, &x) in out.iter().enumerate() {
                 let (k, j) = (at / columns, at % columns);
                 let sum: f32 = (0..rows).map(|i| c[i * columns + j] * p[k * rows + i]).sum();
@@ -283,6 +283,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "do not fit")]
     fn sizes_that_do_not_fit_are_refused() {
-        times(&C, &[1.0; 4], 2, &mut [0.0; 4]);
+        times_thin(&C, &[1.0; 4], 2, &mut [0.0; 4]);
     }
 }

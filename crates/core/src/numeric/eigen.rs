@@ -28,14 +28,14 @@ pub(crate) fn moments_of_rows(x: &[f32], columns: usize) -> DMatrix<f64> {
     let scale = f64::from(abs_max(x)).max(f64::MIN_POSITIVE).recip();
     let scaled = |&x: &f32| (f64::from(x) * scale) as f32;
     let mut moments = DMatrix::zeros(columns, columns);
-    let mut turned = Vec::with_capacity(ROWS.min(x.len()) * columns);
+    let mut turned = Vec::with_capacity(x.len().min(ROWS * columns));
     let mut some = vec![0.0; columns * columns];
     for rows in x.chunks(ROWS * columns) {
         turned.clear();
         for at in 0..columns {
             turned.extend(rows[at..].iter().step_by(columns).map(scaled));
         }
-        kernels::times(&turned, &turned, columns, &mut some);
+        kernels::times_thin(&turned, &turned, columns, &mut some);
         moments.iter_mut().zip(&some).for_each(|(sum, &x)| *sum += f64::from(x));
     }
     moments
@@ -54,7 +54,10 @@ pub(crate) fn decreasing(matrix: DMatrix<f64>) -> Option<(Vec<f64>, DMatrix<f64>
     if !matrix.iter().all(|x| x.is_finite()) {
         return None;
     }
-    let found = SymmetricEigen::try_new(matrix, f64::EPSILON, STEPS_OF_A_VALUE * side.max(1))?;
+    let found = SymmetricEigen::try_new(matrix, f64::EPSILON, STEPS_OF_A_VALUE * side)?;
+    if !found.eigenvalues.iter().all(|x| x.is_finite()) {
+        return None;
+    }
     let mut order: Vec<usize> = (0..side).collect();
     order.sort_by(|&a, &b| found.eigenvalues[b].total_cmp(&found.eigenvalues[a]));
     let values = order.iter().map(|&at| found.eigenvalues[at]).collect();

@@ -20,12 +20,12 @@ pub fn dimensions(shape: &[usize]) -> Option<[usize; 2]> {
 
 /// Appends `C·Q`, rows × rank, to `out`; `C` has `rows` rows, `Q` as many rows as `C` has columns.
 pub fn times(c: &[f32], rows: usize, q: &[f32], rank: usize, out: &mut Vec<f32>) {
-    kernels::times(c, q, rank, extend(out, rows * rank));
+    kernels::times_thin(c, q, rank, extend(out, rows * rank));
 }
 
 /// Appends `Cᵀ·P`, columns × rank, to `out`.
 pub fn transposed_times(c: &[f32], columns: usize, p: &[f32], rank: usize, out: &mut Vec<f32>) {
-    kernels::transposed_times(c, p, rank, extend(out, columns * rank));
+    kernels::transposed_times_thin(c, p, rank, extend(out, columns * rank));
 }
 
 fn extend(out: &mut Vec<f32>, by: usize) -> &mut [f32] {

@@ -11,7 +11,7 @@ use nalgebra::DMatrix;
 
 use super::eigen::{decreasing, products_of_columns};
 use super::matrix::{normalise, times, transposed_times};
-use crate::Rng;
+use crate::{BLOCK, Rng};
 
 /// A row-major matrix.
 #[derive(Debug, Clone, Copy)]
@@ -81,35 +81,33 @@ pub(crate) struct Svd {
     products: Vec<f32>,
     /// The singular vectors, in the basis.
     rotation: DMatrix<f64>,
-    /// Vectors on the way to the basis.
-    some: Vec<f32>,
+    scratch: Vec<f32>,
 }
 
 impl Svd {
     /// Finds the `count` largest singular values and their vectors, or all of them. Elements must be finite, and small enough
     /// that sums of their squares do not overflow.
     ///
-    /// Reads the matrix four times, with `count` multiplications for each element, and decomposes `count` × `count` numbers,
-    /// which takes a millisecond for 100 and 0.1 s for 512. Returns false if that does not converge.
+    /// Reads the matrix four times, with `count` multiplications for each element, and finds the eigenvectors of `count` ×
+    /// `count` numbers seven times, or once for all vectors. Returns false if that does not converge.
     pub(crate) fn decompose(&mut self, matrix: Matrix<'_>, count: usize, random: &mut Rng) -> bool {
-        let Self { basis, products, some, .. } = self;
+        let Self { basis, products, scratch, .. } = self;
         basis.clear();
         products.clear();
         let all = count >= matrix.short();
         if all {
             matrix.all_products(products);
         } else {
-            products.extend((0..count * matrix.long()).map(|_| random.normal()));
-            for _ in 0..2 {
-                some.clear();
-                matrix.short_products(products, some);
-                // The second time it removes the rounding errors of the first.
-                if orthonormal(some, matrix.short(), basis).is_none()
-                    || orthonormal(basis, matrix.short(), some).is_none()
-                {
+            append_uniform(count * matrix.long(), random, products);
+            for first in [true, false] {
+                if !first && !make_orthonormal(products, matrix.long(), scratch) {
                     return false;
                 }
-                std::mem::swap(some, basis);
+                basis.clear();
+                matrix.short_products(products, basis);
+                if !make_orthonormal(basis, matrix.short(), scratch) {
+                    return false;
+                }
                 products.clear();
                 matrix.long_products(basis, products);
             }
@@ -194,17 +192,33 @@ fn rest(matrix: &[f32], squares: &[f64]) -> f64 {
     (all - squares.iter().sum::<f64>()).max(ROUNDING * all).sqrt()
 }
 
-/// Replaces `basis` by orthonormal vectors with the span of `vectors`, each of this length. Directions in which these hardly
-/// extend are left out. `None` if the decomposition does not converge.
-fn orthonormal(vectors: &[f32], len: usize, basis: &mut Vec<f32>) -> Option<()> {
+/// Appends numbers from [−1, 1).
+fn append_uniform(count: usize, random: &mut Rng, out: &mut Vec<f32>) {
+    let mut words = [0; BLOCK];
+    for start in (0..count).step_by(BLOCK) {
+        let words = &mut words[..BLOCK.min(count - start)];
+        random.fill(words);
+        out.extend(words.iter().map(|&word| (word as i32 >> 8) as f32 / (1 << 23) as f32));
+    }
+}
+
+/// Replaces vectors of this length by orthonormal ones with their span. Directions in which they extend by less than rounding are
+/// left out. Returns false if the decomposition does not converge.
+fn make_orthonormal(vectors: &mut Vec<f32>, len: usize, scratch: &mut Vec<f32>) -> bool {
+    // The second time it removes the rounding errors of the first.
+    orthonormal(vectors, len, scratch).is_some() && orthonormal(scratch, len, vectors).is_some()
+}
+
+/// Writes orthonormal vectors with the span of others. `None` if the decomposition does not converge.
+fn orthonormal(vectors: &[f32], len: usize, out: &mut Vec<f32>) -> Option<()> {
     /// The squared extent, of the largest, below which a direction is rounding.
     const LEAST: f64 = 1e-10;
     let (squares, turn) = decreasing(products_of_columns(vectors, vectors.len() / len))?;
-    basis.clear();
+    out.clear();
     let least = squares.first().map_or(0.0, |largest| largest * LEAST);
     for (at, &square) in squares.iter().enumerate().take_while(|&(_, &x)| x > least) {
         let weights: Vec<f64> = turn.column(at).iter().map(|x| x / square.sqrt()).collect();
-        append_sum(vectors, len, &weights, basis);
+        append_sum(vectors, len, &weights, out);
     }
     Some(())
 }
@@ -282,6 +296,42 @@ mod tests {
         }
         // 32² + 16² + … + 1 = 1365.
         assert!((svd.rest * svd.rest / 1365.0 - 1.0).abs() < 0.1, "{}", svd.rest);
+    }
+
+    #[test]
+    fn small_values_beside_a_large_one_are_found() {
+        let mut values = vec![0.0; 64];
+        for (at, sigma) in [5.0, 20_000.0, 1.0, 2.0, 0.5, 3.0, 0.25, 10.0].into_iter().enumerate() {
+            values[at * 8 + at] = sigma;
+        }
+        let mut svd = Svd::default();
+        assert!(svd.decompose(Matrix { values: &values, rows: 8, columns: 8 }, 3, &mut rng(0)));
+        for (found, expected) in svd.values.iter().zip([20_000.0, 10.0, 5.0]) {
+            assert!((found / expected - 1.0).abs() < 0.1, "{:?}", svd.values);
+        }
+        assert_eq!(svd.values.len(), 3);
+    }
+
+    #[test]
+    fn directions_are_uniform() {
+        // Of 5 dimensions one is found, along the first axis: others have a mean square of ¼ in each other dimension.
+        let mut values = vec![0.0; 25];
+        values[0] = 1.0;
+        let matrix = Matrix { values: &values, rows: 5, columns: 5 };
+        let (mut svd, draws) = (Svd::default(), 4000);
+        assert!(svd.decompose(matrix, 2, &mut rng(0)));
+        assert_eq!(svd.values.len(), 1);
+        let (mut short, mut long) = (Vec::new(), Vec::new());
+        for draw in 0..draws {
+            svd.directions(2, matrix, &mut rng(10 + draw), &mut short, &mut long);
+        }
+        for (i, j) in [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (1, 2), (3, 4)] {
+            let sum: f32 = short.chunks(5).map(|d| d[i] * d[j]).sum();
+            let expected = if i == j && i > 0 { 0.25 } else { 0.0 };
+            // The variance of a product is below 1/10.
+            let room = 5.0 * (0.1 / (2 * draws) as f32).sqrt();
+            assert!((sum / (2 * draws) as f32 - expected).abs() < room, "{i}, {j}: {sum}");
+        }
     }
 
     #[test]

@@ -262,16 +262,16 @@ pub const KERNELS: &[(&str, Case)] = &[
         add_product(&mut out, &p[..rows * rank], &q, rank, input.x);
         output.computed(&out);
     }),
-    ("times", |input, output| {
+    ("times_thin", |input, output| {
         let ([rows, columns, rank], [c, q]) = thin(input);
         let mut out = input.elements(rows * rank, |_| 9.0);
-        times(&c, &q[..columns * rank], rank, &mut out);
+        times_thin(&c, &q[..columns * rank], rank, &mut out);
         output.computed(&out);
     }),
-    ("transposed_times", |input, output| {
+    ("transposed_times_thin", |input, output| {
         let ([rows, columns, rank], [c, p]) = thin(input);
         let mut out = input.elements(columns * rank, |_| 9.0);
-        transposed_times(&c, &p[..rows * rank], rank, &mut out);
+        transposed_times_thin(&c, &p[..rows * rank], rank, &mut out);
         output.computed(&out);
     }),
     ("abs_max_bits", |input, output| output.bits([abs_max_bits(&input.floats())])),

@@ -1,4 +1,4 @@
-//! `atomo`: sends randomly drawn atoms of the tensor: unbiased, with the least variance for their expected number.
+//! `atomo`: sends randomly drawn atoms of the tensor: unbiased, with little variance for their expected number.
 //!
 //! - **Atoms** (`atoms=spectral`): the tensor, as an m × n matrix (the first dimension, and the product of the others),
 //!   is the sum of σᵢ·uᵢ·vᵢᵀ by singular value decomposition. With `atoms=entries` atoms are single elements.
@@ -6,24 +6,26 @@
 //!   otherwise the largest atom is always sent, and the rule is repeated for the rest with s − 1. A drawn atom is sent
 //!   with σᵢ / pᵢ. `budget=l2` and `budget=max` set s to Σσ / ‖σ‖₂ and Σσ / max σ: for entries these are the
 //!   probabilities of QSGD with one level, |c| / ‖c‖₂, and of TernGrad, |c| / max |c|.
-//! - **Rank**: singular vectors are those of the `rank` largest singular values, found by a randomised method; with rank ≥
-//!   min(m, n) all, exactly. The rest of the matrix, of norm ρ, is the mean of its products with random directions, n′ =
-//!   min(m, n) − rank of them that are orthogonal to each other and to the vectors found. Each is an atom like one with σ =
-//!   ρ / √n′, which is what it would be if the rest had equal singular values.
+//! - **Rank**: a randomised method finds the k largest singular values and their vectors, where k is `rank`, or fewer if the
+//!   matrix has no more; with rank ≥ min(m, n) it finds all, exactly. What is left of the matrix, of norm ρ, is the sum of
+//!   d·(Mᵀd)ᵀ over n′ = min(m, n) − k random orthonormal directions d, which are orthogonal to the vectors found. Each of them is
+//!   an atom with σ = ρ/√n′.
 //! - **Message** of spectral atoms: a byte 0, their number as varint, and for each (σ / p)·u as m × f32 and v as n ×
 //!   f32. Uncompressed tensors (below) have a byte 1 and all elements as f32. Entries are sent as in `adaptive`, whose
 //!   probabilities are those of a budget k. An empty tensor has an empty message.
 //! - **Uncompressed** are tensors of one dimension, tensors whose expected atoms are no shorter than the matrix, and
-//!   tensors with elements of 2⁶⁴ or more, whose products might overflow. This does not depend on draws.
+//!   tensors with elements of 2⁶⁴ or more, whose products might overflow. This does not depend on which atoms are drawn.
 //! - **Draws**: atom i (in decreasing order) uses the upper 24 bits of word i of the sender's stream for the tensor and
-//!   step, element i those of word i [for rounding](crate::Rng::fill_rounding). Random directions are of a second stream.
-//! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is
-//!   Σσ²·(1 / p − 1) in all, plus the rounding of products in f32. Directions of the rest add to it unless its singular values
-//!   are equal.
+//!   step; its probability is rounded up to a multiple of 2⁻²⁴. Element i uses word i [for rounding](crate::Rng::fill_rounding). The
+//!   random start of the decomposition and the random directions have a stream each.
+//! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is Σσ²·(1 / p − 1) in all, plus the
+//!   rounding of products in f32. It is the least possible one if all singular vectors are found, or those that are not have
+//!   equal singular values.
 //! - **Error feedback**: off; the message is unbiased.
-//! - **Cost**: the matrix is read five times, with `rank` multiplications of each element in four of them. Vectors that are
-//!   found exactly cost the cube of the shorter side, 0.1 s for 512. Entries have the speed of `adaptive`, vectors a third
-//!   of copy bandwidth.
+//! - **Cost**: the matrix is copied and read four times, with `rank` multiplications of each element in each. Eigenvectors of rank ×
+//!   rank numbers are computed six times: 0.3 ms for 64, 0.1 s for 512, and about a minute for 4096; the decomposition takes
+//!   memory. Where all vectors are found, it is once for min(m, n). Entries have the speed of `adaptive`, vectors a third of
+//!   copy bandwidth.
 //!   Decoding takes 2·m·n operations per atom. The slices of a scatter-reduce are vectors.
 //! - **Deviations**: σ / p is multiplied into u, where the paper sends it separately. The paper decomposes the whole matrix,
 //!   which `rank=4096` does for sides of up to as many elements.
@@ -47,7 +49,7 @@ use crate::{
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "atomo",
-    summary: "random singular vectors or entries: unbiased, least variance",
+    summary: "random singular vectors or entries: unbiased, little variance",
     formula: "Ĉ = Σ tᵢ·σᵢ/pᵢ·uᵢvᵢᵀ, tᵢ ~ Bernoulli(pᵢ), Σpᵢ = s",
     family: Family::LowRank,
     examples: &[
@@ -127,23 +129,37 @@ impl Budget {
     }
 }
 
-/// The probability of each weight, in decreasing order of weights: the budget times its share of the sum. A weight
-/// whose probability would exceed 1 gets 1, and is removed from the sum with 1 of the budget.
+/// The probability of each weight: the budget times its share of the sum. A weight whose probability would exceed 1 gets 1, and
+/// is removed from the sum with 1 of the budget.
 fn probabilities(weights: &[f32], mut budget: f64, found: &mut Vec<f64>) {
     found.clear();
-    let mut sum: f64 = weights.iter().map(|&x| f64::from(x)).sum();
-    for weight in weights.iter().map(|&x| f64::from(x)) {
-        if weight * budget <= sum {
-            break;
+    found.resize(weights.len(), 0.0);
+    let sum = loop {
+        let open = found.iter_mut().zip(weights).filter(|(p, _)| **p < 1.0);
+        let mut open: Vec<_> = open.map(|(p, &weight)| (p, f64::from(weight))).collect();
+        let sum: f64 = open.iter().map(|(_, weight)| weight).sum();
+        let whole = budget;
+        for (p, weight) in &mut open {
+            if *weight * whole > sum && budget > 1.0 {
+                **p = 1.0;
+                budget -= 1.0;
+            }
         }
-        found.push(1.0);
-        sum -= weight;
-        budget -= 1.0;
+        if budget == whole {
+            break sum;
+        }
+    };
+    for (p, &weight) in found.iter_mut().zip(weights).filter(|(p, _)| **p < 1.0) {
+        *p = if weight > 0.0 { (f64::from(weight) * budget / sum).min(1.0) } else { 0.0 };
     }
-    let rest = weights[found.len()..].iter();
-    // Recomputed: subtracting weights would accumulate rounding errors.
-    let sum = rest.clone().map(|&x| f64::from(x)).sum::<f64>();
-    found.extend(rest.map(|&x| if x > 0.0 { (f64::from(x) * budget / sum).min(1.0) } else { 0.0 }));
+}
+
+/// The upper bits of a word that are compared with a probability.
+const DRAWN_BITS: u32 = 24;
+
+/// The number of draws, of 2²⁴, that select an atom with this probability, rounded up.
+fn chances(p: f64) -> u32 {
+    (p * f64::from(1u32 << DRAWN_BITS)).ceil() as u32
 }
 
 /// The sides of the matrix.
@@ -160,7 +176,7 @@ impl Sides {
         Some(Self { rows, columns: elements / rows })
     }
 
-    fn rank(self) -> usize {
+    fn shorter(self) -> usize {
         self.rows.min(self.columns)
     }
 
@@ -218,7 +234,7 @@ impl Atomo {
     fn sides(&self, source: &Source<'_>, shape: &[usize]) -> Option<Sides> {
         let least = if let Budget::Atoms(s) = self.budget() { s } else { 1.0 };
         Sides::of(shape, source.len())
-            .filter(|sides| sides.pays(least.min(sides.rank() as f64)))
+            .filter(|sides| sides.pays(least.min(sides.shorter() as f64)))
             .filter(|_| source.abs_max() < HUGE)
     }
 
@@ -245,8 +261,7 @@ impl Atomo {
         matrix.clear();
         source.peek_blocks(|_, block| matrix.extend(block.iter().map(scaled)));
         let matrix = Matrix { values: matrix, rows: sides.rows, columns: sides.columns };
-        let mut directions = context.rng(1);
-        if !svd.decompose(matrix, self.rank, &mut directions) {
+        if !svd.decompose(matrix, self.rank, &mut context.rng(1)) {
             return false;
         }
         self.find_probabilities(svd, sides, found);
@@ -254,16 +269,16 @@ impl Atomo {
             return false;
         }
         random.clear();
-        random.resize(sides.rank(), 0);
+        random.resize(sides.shorter(), 0);
         context.rng(0).fill_from(0, random);
-        let is_drawn = |at: usize| f64::from(random[at] >> 8) / f64::from(1u32 << 24) < found[at];
-        let drawn = || (0..sides.rank()).filter(|&at| is_drawn(at));
+        let is_drawn = |at: usize| random[at] >> (32 - DRAWN_BITS) < chances(found[at]);
+        let drawn = || (0..sides.shorter()).filter(|&at| is_drawn(at));
         short.clear();
         long.clear();
         let singular = svd.values.len();
         drawn().take_while(|&at| at < singular).for_each(|at| svd.vectors(at, matrix, short, long));
         let others = drawn().filter(|&at| at >= singular).count();
-        svd.directions(others, matrix, &mut directions, short, long);
+        svd.directions(others, matrix, &mut context.rng(2), short, long);
         let pairs =
             short.chunks_exact_mut(matrix.short()).zip(long.chunks_exact_mut(matrix.long()));
         for (at, (short, long)) in drawn().zip(pairs) {
@@ -271,7 +286,9 @@ impl Atomo {
             let (left, right) =
                 if sides.rows <= sides.columns { (short, long) } else { (long, short) };
             let length = kernels::sum_of_squares(right).sqrt();
-            let along = length / found[at] * power(exponent);
+            // What it is divided by is the probability with which it is drawn.
+            let p = f64::from(chances(found[at])) / f64::from(1u32 << DRAWN_BITS);
+            let along = length / p * power(exponent);
             numbers.extend(left.iter().map(|&u| (along * f64::from(u)) as f32));
             let inverse = if length > 0.0 { 1.0 / length } else { 0.0 };
             numbers.extend(right.iter().map(|&v| (inverse * f64::from(v)) as f32));
@@ -283,10 +300,11 @@ impl Atomo {
     /// of its norm.
     fn find_probabilities(&self, svd: &mut Svd, sides: Sides, found: &mut Vec<f64>) {
         let singular = svd.values.len();
-        let share = svd.rest / ((sides.rank() - singular).max(1) as f64).sqrt();
-        svd.values.resize(sides.rank(), share as f32);
+        let share = svd.rest / ((sides.shorter() - singular).max(1) as f64).sqrt();
+        svd.values.resize(sides.shorter(), share as f32);
         let sigma = |f: fn(f64) -> f64| svd.values.iter().map(|&x| f(f64::from(x))).sum::<f64>();
-        let budget = self.budget().of(sigma(|x| x), sigma(|x| x * x), f64::from(svd.values[0]));
+        let largest = svd.values.iter().copied().fold(0.0, f32::max);
+        let budget = self.budget().of(sigma(|x| x), sigma(|x| x * x), f64::from(largest));
         probabilities(&svd.values, budget, found);
         svd.values.truncate(singular);
     }
@@ -374,7 +392,7 @@ impl Compressor for Atomo {
             }
             _ => return Err(DecodeError::Corrupt("the tensor has no such atoms")),
         };
-        if count > sides.rank() as u64 {
+        if count > sides.shorter() as u64 {
             return Err(DecodeError::Corrupt("there are more atoms than the matrix has"));
         }
         fields::expect_len(message, 4 * count as usize * sides.atom())?;
