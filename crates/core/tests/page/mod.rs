@@ -73,7 +73,10 @@ const SLOW: [(&str, &str); 8] = [
         "sketchml",
         "every element that is not zero is looked up in tables whose entries depend on it, in every row of a sketch",
     ),
-    ("atomo", "`rank` multiplications per element in each of four matrix products, and a decomposition"),
+    (
+        "atomo",
+        "`rank` multiplications per element in each of four matrix products, and a decomposition",
+    ),
     ("gradiveq", "`keep` multiplications per element in each of two matrix products"),
     ("inceptionn", "with `code=huffman` values are sorted by size, and looked up one by one"),
     ("thc", "every piece is rotated by a Hadamard transform and back, and rounded in between"),
