@@ -109,7 +109,8 @@ fn install(folder: &Path) -> Result<(), String> {
         return Err("no python3 with venv; install one (Debian: python3-venv)".to_owned());
     }
     let python = venv.join("bin/python");
-    let packages = "-m pip install --quiet --disable-pip-version-check -r";
+    // Of tens of thousands of files tests import few; those are compiled when they are.
+    let packages = "-m pip install --quiet --disable-pip-version-check --no-compile -r";
     if !runs(Command::new(python).args(packages.split(' ')).arg(REQUIREMENTS)) {
         // Removes gigabytes of unpacked files that are of no use.
         let _ = fs::remove_dir_all(folder);
