@@ -64,7 +64,8 @@ const FAMILIES: [(Family, &str, &str); 5] = [
 ];
 
 /// Why a method takes in less than 1 GB/s.
-const SLOW: [(&str, &str); 8] = [
+const SLOW: [(&str, &str); 9] = [
+    ("qsgd", "with `code=elias` every level has a code word of its own length"),
     (
         "sketched-sgd",
         "every element is added at random places of every row of a sketch, and looked up there",
