@@ -1,10 +1,12 @@
-//! The leading part of a singular value decomposition.
+//! The largest singular values of a matrix, and their vectors.
 //!
-//! The shorter side of a matrix has an orthonormal basis of *short* vectors `b`; the products of the matrix with them are
-//! *long* vectors. Whatever the basis, the matrix is the sum of `b` times its product. With singular vectors as the basis,
-//! products are as long as the singular values, which [`Svd`] finds for the largest of them: exactly, if all are asked for,
-//! and otherwise by subspace iteration from a random start (Halko, Martinsson, Tropp: "Finding structure with
-//! randomness", SIAM Review 2011, Algorithm 4.4 with one iteration).
+//! For any orthonormal basis of the shorter side of a matrix, the matrix is the sum over the basis vectors of each vector times its
+//! product with the matrix. The vectors are called *short* here and their products *long*. If the basis consists of singular
+//! vectors, the length of a product is the singular value.
+//!
+//! All vectors are found exactly, from the eigenvectors of the inner products of rows or columns. Fewer are found by subspace
+//! iteration from a random start: Halko, Martinsson, Tropp, "Finding structure with randomness", SIAM Review 2011, Algorithm 4.4
+//! with one iteration.
 
 use gradwire_bits::kernels;
 use nalgebra::DMatrix;

@@ -22,10 +22,9 @@
 //!   rounding of products in f32. It is the least possible one if all singular vectors are found, or those that are not have
 //!   equal singular values.
 //! - **Error feedback**: off; the message is unbiased.
-//! - **Cost**: the matrix is copied and read four times, with `rank` multiplications of each element in each. Eigenvectors of rank ×
-//!   rank numbers are computed six times: 0.3 ms for 64, 0.1 s for 512, and about a minute for 4096; the decomposition takes
-//!   memory. Where all vectors are found, it is once for min(m, n). Entries have the speed of `adaptive`, vectors a third of
-//!   copy bandwidth.
+//! - **Cost**: the matrix is copied once and multiplied four times by a matrix of `rank` columns. Eigenvectors of rank × rank numbers
+//!   are computed seven times, or once for min(m, n) if all vectors are found; that takes 0.3 ms for 64, 0.1 s for 512 and about
+//!   a minute for 4096, and allocates memory. Entries have the speed of `adaptive`, vectors a third of copy bandwidth.
 //!   Decoding takes 2·m·n operations per atom. The slices of a scatter-reduce are vectors.
 //! - **Deviations**: σ / p is multiplied into u, where the paper sends it separately. The paper decomposes the whole matrix,
 //!   which `rank=4096` does for sides of up to as many elements.
