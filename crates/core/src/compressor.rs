@@ -56,9 +56,9 @@ pub trait Compressor: Debug + Send + Sync {
         None
     }
 
-    /// What the compressor must know about the whole tensor before it writes the first element; the largest absolute
-    /// value by default.
-    fn statistics(&self) -> Statistics {
+    /// What the compressor must know about a whole tensor with this number of elements before it writes the first one; the largest
+    /// absolute value by default.
+    fn statistics(&self, _elements: usize) -> Statistics {
         Statistics::Largest
     }
 

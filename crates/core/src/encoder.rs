@@ -223,7 +223,7 @@ impl Sender {
                 encode: &mut encode,
                 context: &context,
                 workspace,
-                statistics: compressor.statistics(),
+                statistics: compressor.statistics(tensor.elements()),
             };
             let encoded = memory.encode(step, &mut encoding);
             encoded.map_err(|at| Error::non_finite(tensor.name(), at))

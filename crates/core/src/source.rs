@@ -15,7 +15,7 @@ pub(crate) use self::parts::PART;
 pub use self::parts::{LEAST_DIVIDED, Parts};
 use self::slice::Slice;
 use crate::numeric::moments::Moments;
-use crate::statistics::{Gathered, Statistics};
+use crate::statistics::{Found, Gathered, Statistics};
 use crate::{Floats, Helpers};
 
 /// The most elements a block holds: with its scratch copy it fills two thirds of a 48 KiB L1 cache.
@@ -87,23 +87,26 @@ impl<'a> Source<'a> {
         statistics: Statistics,
         helpers: &mut Helpers,
     ) -> Result<Self, NonFinite> {
-        if let Some((_, residual)) = &feedback {
-            assert_eq!(residual.len(), gradient.len());
-        }
-        let own = Slice { first: 0, gradient, feedback };
-        let mut source = Self { checked: true, ..Self::of(own, scratch) };
+        let mut source = Self { checked: true, ..Self::unchecked(gradient, feedback, scratch) };
         source.gathered = source.gather(statistics, helpers);
         source.finish()?;
         Ok(source)
     }
 
-    /// A gradient without residual, whose elements are checked as they are peeked at or taken: for a compressor
-    /// that asks for [no statistics](Statistics::None). Call [`finish`](Self::finish) afterwards.
+    /// A source whose elements are checked as they are peeked at or taken. Call [`finish`](Self::finish) after all were shown; with
+    /// a residual before the first is taken, because that overwrites it.
     ///
     /// # Panics
-    /// If the scratch is shorter than [`SCRATCH`].
-    pub(crate) fn unchecked(gradient: Floats<'a>, scratch: &'a mut [f32]) -> Self {
-        Self::of(Slice { first: 0, gradient, feedback: None }, scratch)
+    /// As [`new`](Self::new).
+    pub(crate) fn unchecked(
+        gradient: Floats<'a>,
+        feedback: Option<(Residual, &'a mut [f32])>,
+        scratch: &'a mut [f32],
+    ) -> Self {
+        if let Some((_, residual)) = &feedback {
+            assert_eq!(residual.len(), gradient.len());
+        }
+        Self::of(Slice { first: 0, gradient, feedback }, scratch)
     }
 
     fn of(own: Slice<'a>, scratch: &'a mut [f32]) -> Self {
@@ -111,6 +114,23 @@ impl<'a> Source<'a> {
         let (others, kept) = (Vec::new(), &mut [][..]);
         let gathered = Gathered::new(Statistics::None);
         Self { own, others, kept, scratch, gathered, plain: false, checked: false }
+    }
+
+    /// A source of which every element has been peeked at, with what was found.
+    pub(crate) fn searched(
+        mut self,
+        kind: Statistics,
+        found: Option<Found>,
+    ) -> Result<Self, NonFinite> {
+        self.finish()?;
+        self.gathered = Gathered { kind, found, ..self.gathered };
+        self.checked = true;
+        Ok(self)
+    }
+
+    /// What the search of this kind has found, if there was one.
+    pub(crate) fn found(&self, kind: Statistics) -> Option<Found> {
+        self.gathered.found.filter(|_| self.gathered.kind == kind)
     }
 
     /// Checks the elements that were shown.

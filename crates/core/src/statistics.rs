@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-use gradwire_bits::kernels::{self, SignSums};
+use gradwire_bits::kernels::{self, Side, SignSums};
 
 use crate::numeric::moments::Moments;
 
@@ -24,6 +24,42 @@ pub enum Statistics {
     Moments,
     /// The [least and the greatest element](crate::Source::extremes).
     Extremes,
+    /// The k-th largest absolute value, for this k, at least 1: for a [selection](crate::tools::Selection::Largest) of k elements.
+    KthLargest(usize),
+    /// The k largest and the k smallest elements, for this k, at least 1.
+    Tails(usize),
+}
+
+/// What separates the k largest absolute values from the rest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Threshold {
+    /// The k-th largest absolute value. All elements above it are among the k largest.
+    pub value: f32,
+    /// How many elements have exactly that absolute value.
+    pub equal: usize,
+    /// How many of those are among the k largest.
+    pub ties: usize,
+}
+
+/// The end of a tensor's distribution on one side of zero.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tail {
+    /// Above or below zero.
+    pub side: Side,
+    /// The absolute value that separates the tail from the rest, and how many elements with exactly this value belong
+    /// to it.
+    pub threshold: Threshold,
+    /// The number of elements: k, or all of the sign if there are fewer.
+    pub count: usize,
+    /// The mean of their absolute values, summed in order; 0 for an empty tail.
+    pub mean: f32,
+}
+
+/// What a search has found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Found {
+    Threshold(Threshold),
+    Tails([Tail; 2]),
 }
 
 /// Statistics of the elements seen so far.
@@ -35,6 +71,8 @@ pub(crate) struct Gathered {
     pub(crate) signs: SignSums,
     pub(crate) moments: Moments,
     pub(crate) extremes: (f32, f32),
+    /// With [`Statistics::KthLargest`] or [`Statistics::Tails`].
+    pub(crate) found: Option<Found>,
 }
 
 impl Gathered {
@@ -45,6 +83,7 @@ impl Gathered {
             signs: SignSums::default(),
             moments: Moments::default(),
             extremes: (f32::INFINITY, f32::NEG_INFINITY),
+            found: None,
         }
     }
 
@@ -52,7 +91,11 @@ impl Gathered {
     pub(crate) fn add(&mut self, block: &[f32]) {
         self.largest = self.largest.max(kernels::abs_max_bits(block));
         match self.kind {
-            Statistics::None | Statistics::Largest => {}
+            // Those that are searched for are found by their own pass.
+            Statistics::None
+            | Statistics::Largest
+            | Statistics::KthLargest(_)
+            | Statistics::Tails(_) => {}
             Statistics::Signs => self.signs += kernels::sums_by_sign(block),
             Statistics::Moments => self.moments.add(block),
             Statistics::Extremes => {

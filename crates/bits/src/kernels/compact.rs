@@ -17,7 +17,7 @@ pub enum Side {
 
 impl Side {
     /// A mask and then an exclusive-or on a value's pattern; the value is selected if the result is above t.
-    const fn masks(self) -> (u32, u32) {
+    pub(super) const fn masks(self) -> (u32, u32) {
         match self {
             Side::Both => (0x7fff_ffff, 0),
             Side::Above => (u32::MAX, 0),

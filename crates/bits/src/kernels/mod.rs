@@ -13,6 +13,7 @@
 
 mod append;
 mod axpy;
+mod between;
 mod bins;
 mod codebook;
 mod compact;
@@ -32,6 +33,7 @@ mod order;
 mod philox;
 mod product;
 mod reduce;
+mod runs;
 #[cfg(test)]
 mod samples;
 mod sign;
@@ -51,6 +53,7 @@ pub mod testing;
 // A test reads the names of the kernels from these lines, each of which has to be whole.
 pub use append::{bf16_append, f16_append, f32_append_streamed};
 pub use axpy::{accumulate, accumulate_to, add_scaled};
+pub use between::values_between;
 pub use bins::{Near, bin_maxima, reaching};
 pub use codebook::{Codebook, few_numbers_add, nearest_residual, numbers_add};
 pub use compact::{Side, compact_beyond, count_above};
@@ -65,8 +68,9 @@ pub use nibbles::{has_empty_nibble, pack_nibbles, unpack_nibbles};
 pub use order::{middle, smaller_first};
 pub use philox::philox4x32;
 pub use product::add_product;
-pub use reduce::{SignSums, abs_max_bits, inner_product, max_byte, moments, sum_of_squares};
-pub use reduce::{has_byte, sums_by_sign};
+pub use reduce::{SignSums, abs_max_bits, abs_max_of_sum, inner_product, max_byte, moments};
+pub use reduce::{has_byte, sum_of_squares, sums_by_sign};
+pub use runs::{RUN, Runs, add_runs, read_runs};
 pub use sign::{sign_add, sign_residual, signs};
 pub use single_bits::{pack_bits, unpack_bits};
 pub use spread::{SHARING, spread};

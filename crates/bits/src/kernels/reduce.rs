@@ -16,6 +16,20 @@ vectorised! {
 }
 
 vectorised! {
+    /// The [largest absolute value](abs_max_bits) of the sum that [`accumulate`](super::accumulate) would leave. Processes the
+    /// shorter length.
+    pub fn abs_max_of_sum / abs_max_of_sum_scalar(
+        memory: &[f32],
+        gradient: &[f32],
+        beta: f32,
+        gamma: f32,
+    ) -> u32 {
+        let sums = memory.iter().zip(gradient).map(|(m, g)| beta * m + gamma * g);
+        sums.fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
+    }
+}
+
+vectorised! {
     /// The largest byte; 0 for an empty slice.
     pub fn max_byte / max_byte_scalar(bytes: &[u8]) -> u8 {
         bytes.iter().fold(0, |largest, &byte| largest.max(byte))
@@ -241,6 +255,7 @@ mod avx2 {
 mod tests {
     use super::*;
     use crate::kernels::samples::sweep;
+    use alloc::vec::Vec;
 
     #[test]
     fn the_maximum_detects_non_finite_elements() {
@@ -249,6 +264,18 @@ mod tests {
         assert_eq!(abs_max_bits(&[-1e-45]), 1);
         assert_eq!(abs_max_bits(&[f32::MAX, f32::NEG_INFINITY]), 0x7f80_0000);
         assert!(abs_max_bits(&[f32::INFINITY, -f32::NAN, 1.0]) > 0x7f80_0000);
+    }
+
+    #[test]
+    fn the_maximum_of_a_sum_is_that_of_what_is_accumulated() {
+        sweep(|x| {
+            let gradient: Vec<f32> = x.iter().rev().map(|x| 0.7 * x).collect();
+            for (beta, gamma) in [(1.0, 1.0), (0.5, 3.0), (f32::MAX, 1.0)] {
+                let mut sum = x.to_vec();
+                crate::kernels::accumulate(&mut sum, &gradient, beta, gamma);
+                assert_eq!(abs_max_of_sum(x, &gradient, beta, gamma), abs_max_bits(&sum));
+            }
+        });
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub use long_term::LongTerm;
 pub use momentum::Momentum;
 pub use squares::Squares;
 
+use crate::numeric::selection::kth_largest;
+use crate::numeric::tails::tails;
+use crate::statistics::Found;
 use crate::{Context, Floats, Input, NonFinite, Residual, Sent, Source, Statistics, Workspace};
 
 /// A rule by which part of a gradient is kept and added to later gradients.
@@ -116,11 +119,29 @@ impl Encoding<'_> {
         feedback: Option<(Residual, &'a mut [f32])>,
         scratch: &'a mut [f32],
     ) -> Result<Source<'a>, NonFinite> {
-        if feedback.is_none() && self.statistics == Statistics::None {
-            return Ok(Source::unchecked(gradient, scratch));
+        let kind = self.statistics;
+        if feedback.is_none() && kind == Statistics::None {
+            return Ok(Source::unchecked(gradient, None, scratch));
         }
-        let helpers = &mut self.workspace.helpers;
-        Source::with_statistics(gradient, feedback, scratch, self.statistics, helpers)
+        if gradient.is_empty() || !matches!(kind, Statistics::KthLargest(_) | Statistics::Tails(_))
+        {
+            let helpers = &mut self.workspace.helpers;
+            return Source::with_statistics(gradient, feedback, scratch, kind, helpers);
+        }
+        let mut source = Source::unchecked(gradient, feedback, scratch);
+        let found = self.search(&mut source);
+        source.searched(kind, found)
+    }
+
+    /// The search that the compressor asks for, which peeks at all elements.
+    fn search(&mut self, source: &mut Source<'_>) -> Option<Found> {
+        match self.statistics {
+            Statistics::KthLargest(k) => {
+                Some(Found::Threshold(kth_largest(source, k, self.workspace)))
+            }
+            Statistics::Tails(k) => Some(Found::Tails(tails(source, k, self.workspace))),
+            _ => None,
+        }
     }
 
     /// Appends the message for `source`, and leaves in the source's residual what the message does not carry.

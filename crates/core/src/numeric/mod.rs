@@ -1,5 +1,6 @@
 //! Numerical routines that compressors share: statistics, selection and matrix products.
 
+pub(crate) mod chunks;
 pub(crate) mod cosine;
 pub(crate) mod eigen;
 pub mod lloyd_max;

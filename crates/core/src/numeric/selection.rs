@@ -2,18 +2,9 @@
 
 use gradwire_bits::kernels::{self, Side};
 
+pub use crate::statistics::Threshold;
+use crate::statistics::{Found, Statistics};
 use crate::{BLOCK, Parts, Rng, Source, Workspace};
-
-/// What separates the k largest absolute values from the rest.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Threshold {
-    /// The k-th largest absolute value. All elements above it are among the k largest.
-    pub value: f32,
-    /// How many elements have exactly that absolute value.
-    pub equal: usize,
-    /// How many of those are among the k largest.
-    pub ties: usize,
-}
 
 /// The buffers of a selection.
 #[derive(Debug, Default)]
@@ -28,14 +19,18 @@ pub struct Buffers {
 ///
 /// A sample gives a bracket. One pass over the tensor counts the values above the bracket and gathers those inside it,
 /// a few per cent of k, from which the value is selected. If the value is outside the bracket, because many values are
-/// equal or the tensor is ordered, radix selection follows.
+/// equal or the tensor is ordered, radix selection follows. Nothing is searched if the compressor has asked for
+/// [`Statistics::KthLargest`].
 pub fn kth_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> Threshold {
     assert!((1..=source.len()).contains(&k));
+    if let Some(Found::Threshold(threshold)) = source.found(Statistics::KthLargest(k)) {
+        return threshold;
+    }
     let Buffers { mut candidates, mut counts } = std::mem::take(workspace.own());
     let (low, high) = bracket(source, k, &mut candidates);
     // Almost certainly more than there are, so that the buffers soon stop growing.
     candidates.clear();
-    candidates.reserve(k + BLOCK);
+    candidates.reserve((k + source.len() / 16).min(source.len()) + 2 * BLOCK);
     let found = within(source, k, low, high, &mut candidates, workspace)
         .unwrap_or_else(|| by_digits(source, k, &mut counts));
     *workspace.own() = Buffers { candidates, counts };
@@ -83,17 +78,16 @@ fn within(
     values.clear();
     let parts = Parts::new(source.len(), 1, &workspace.helpers);
     let above = if parts.is_one() {
-        gather_within(source, low, high, values, &mut workspace.own::<Positions>().0)
+        gather_within(source, low, high, values)
     } else {
         let mut total = 0;
-        let work = |source: &mut Source<'_>, _, found: &mut Found, own: &mut Workspace| {
-            found.values.clear();
-            let positions = &mut own.own::<Positions>().0;
-            found.above = gather_within(source, low, high, &mut found.values, positions);
+        let work = |source: &mut Source<'_>, _, part: &mut Gathered, _: &mut Workspace| {
+            part.values.clear();
+            part.above = gather_within(source, low, high, &mut part.values);
         };
-        source.each_in_order(parts, workspace, parts.places(), work, |found| {
-            total += found.above;
-            values.extend_from_slice(&found.values);
+        source.each_in_order(parts, workspace, parts.places(), work, |part| {
+            total += part.above;
+            values.extend_from_slice(&part.values);
         });
         total
     };
@@ -104,43 +98,18 @@ fn within(
     Some(Threshold { value, equal, ties: rank + 1 - larger })
 }
 
-/// The positions of candidates, which the kernel writes and which are not used.
-#[derive(Debug, Default)]
-struct Positions(Vec<u32>);
-
 /// What a part has.
 #[derive(Debug, Default)]
-struct Found {
+struct Gathered {
     above: usize,
     values: Vec<f32>,
 }
 
 /// Appends the values above `low` and at most `high`, in absolute value, and returns how many are above `high`.
-fn gather_within(
-    source: &mut Source<'_>,
-    low: f32,
-    high: f32,
-    values: &mut Vec<f32>,
-    positions: &mut Vec<u32>,
-) -> usize {
-    let (mut above, mut copy) = (0, [0.0; BLOCK]);
-    positions.clear();
-    positions.reserve(2 * BLOCK);
+fn gather_within(source: &mut Source<'_>, low: f32, high: f32, values: &mut Vec<f32>) -> usize {
+    let mut above = 0;
     source.peek_blocks(|_, block| {
-        let copy = &mut copy[..block.len()];
-        copy.copy_from_slice(block);
-        let start = values.len();
-        positions.clear();
-        // Taken elements become 0, so that the second call takes the others.
-        kernels::compact_beyond(copy, Side::Both, high, 0, positions, values);
-        above += values.len() - start;
-        values.truncate(start);
-        positions.clear();
-        if low < 0.0 {
-            values.extend(copy.iter().zip(block).filter(|(left, x)| left == x).map(|(&x, _)| x));
-        } else {
-            kernels::compact_beyond(copy, Side::Both, low, 0, positions, values);
-        }
+        above += kernels::values_between(block, Side::Both, [low, high], values);
     });
     above
 }
@@ -300,17 +269,6 @@ fn sample(
     }
 }
 
-/// The least of the `kept` largest keys, and how many keys that equal it are among them, none of which counts if it is 0.
-/// Changes the order of the keys.
-///
-/// # Panics
-/// If `kept` is 0 or more than there are keys.
-pub(crate) fn least_of_largest(keys: &mut [u32], kept: usize) -> (u32, usize) {
-    let (_, &mut least, _) = keys.select_nth_unstable_by(kept - 1, |a, b| b.cmp(a));
-    let above = keys.iter().filter(|&&key| key > least).count();
-    (least, if least == 0 { 0 } else { kept - above })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -406,11 +364,5 @@ mod tests {
             // Rank 204 of 4096 samples: five standard deviations are ±35 %.
             assert!((6_500..13_500).contains(&above), "{above}");
         }
-    }
-
-    #[test]
-    fn equal_keys_share_the_places_that_are_left() {
-        assert_eq!(least_of_largest(&mut [5, 1, 7, 5, 5], 3), (5, 2));
-        assert_eq!(least_of_largest(&mut [0, 4, 0], 2), (0, 0));
     }
 }

@@ -3,10 +3,16 @@
 //! Each row of the table adds every element, with a random sign, to a random one of its columns. The table
 //! of a sum is the sum of tables. The estimate of an element is the median over rows of its column times its sign; its
 //! error is about the norm of the other elements divided by the square root of the number of columns.
+//!
+//! Neighbours in runs of 16 share a hash: the first has its column, and the others follow in the columns behind it, around the end
+//! of the row; all have its sign. Two elements of different runs are still in the same column with a probability of one
+//! in the number of columns, and their signs are independent. Two elements of one run never are in the same column. So the mean of an
+//! estimate is that of a hash for each element, and its variance is no greater; but memory is read and written in runs, which
+//! is several times as fast.
 
 use gradwire_bits::kernels;
 
-/// The hash functions of a table: multiply, add and shift, so that the columns and signs of any two elements are
+/// The hash functions of a table: multiply, add and shift, so that the columns and signs of any two runs are
 /// independent (Dietzfelbinger 1996).
 #[derive(Debug, Clone)]
 pub struct CountSketch {
@@ -17,7 +23,7 @@ pub struct CountSketch {
 }
 
 impl CountSketch {
-    /// A table with a row for each pair of keys, of which [`MAX_ROWS`] are used.
+    /// A table with a row for each pair of keys, of which [`MAX_ROWS`] are used, and at least one column.
     pub fn new(pairs: impl IntoIterator<Item = [u64; 2]>, columns: usize) -> Self {
         let (mut keys, mut rows) = ([[0; 2]; MAX_ROWS], 0);
         for (key, pair) in keys.iter_mut().zip(pairs) {
@@ -41,22 +47,37 @@ impl CountSketch {
         self.len() == 0
     }
 
-    /// Writes columns of the elements from `first` on in a row, and their signs as the sign bit of a float.
-    fn place(&self, [factor, term]: [u64; 2], first: usize, to: &mut Places, len: usize) {
-        let columns = self.columns as u32;
-        let hash = factor.wrapping_mul(first as u64).wrapping_add(term);
-        let Places { columns: places, signs } = to;
-        kernels::columns_and_signs(hash, factor, columns, &mut places[..len], &mut signs[..len]);
+    /// Elements of a run: the largest power of two up to 16 and the number of columns.
+    fn run(&self) -> usize {
+        1 << self.columns.min(kernels::RUN).ilog2()
+    }
+
+    /// The columns and signs of the runs of `len` elements from `first` on, a multiple of [`PART`], in a row.
+    fn place<'a>(
+        &self,
+        [factor, term]: [u64; 2],
+        first: usize,
+        len: usize,
+        places: &'a mut Places,
+    ) -> kernels::Runs<'a> {
+        let (run, columns) = (self.run(), self.columns as u32);
+        let hash = factor.wrapping_mul((first / run) as u64).wrapping_add(term);
+        let Places { columns: first_columns, signs } = places;
+        let count = len.div_ceil(run);
+        let (first_columns, signs) = (&mut first_columns[..count], &mut signs[..count]);
+        kernels::columns_and_signs(hash, factor, columns, first_columns, signs);
+        kernels::Runs { len: run, columns: first_columns, signs }
     }
 
     /// Adds a vector to a table, row by row in `table`.
     pub fn add(&self, values: &[f32], table: &mut [f32]) {
         let mut places = Places::NONE;
-        for (&key, row) in self.keys().iter().zip(table.chunks_exact_mut(self.columns)) {
-            for (at, values) in values.chunks(PART).enumerate() {
-                self.place(key, at * PART, &mut places, values.len());
-                for (value, (column, sign)) in values.iter().zip(places.iter()) {
-                    row[column] += f32::from_bits(value.to_bits() ^ sign);
+        for (at, values) in values.chunks(CACHED).enumerate() {
+            for (&key, row) in self.keys().iter().zip(table.chunks_exact_mut(self.columns)) {
+                for (part, values) in values.chunks(PART).enumerate() {
+                    let first = at * CACHED + part * PART;
+                    let runs = self.place(key, first, values.len(), &mut places);
+                    kernels::add_runs(values, runs, row);
                 }
             }
         }
@@ -78,10 +99,8 @@ impl CountSketch {
             let len = PART.min(elements - start);
             let rows = self.keys().iter().zip(table.chunks_exact(self.columns));
             for ((&key, row), found) in rows.zip(&mut *found) {
-                self.place(key, start, &mut places, len);
-                for (found, (column, sign)) in found[..len].iter_mut().zip(places.iter()) {
-                    *found = f32::from_bits(row[column].to_bits() ^ sign);
-                }
+                let runs = self.place(key, start, len, &mut places);
+                kernels::read_runs(row, runs, &mut found[..len]);
             }
             take(start, &mut medians(found)[..len]);
         }
@@ -90,8 +109,10 @@ impl CountSketch {
 
 /// Elements that are looked up at a time. The estimates by five rows take 20 KiB, which stay in the first cache.
 pub const PART: usize = 1024;
+/// Elements that are added to one row after the other: 128 KiB, which stay in the second cache beside a row.
+const CACHED: usize = 32 * PART;
 
-/// Columns and signs of some elements in a row.
+/// Columns and signs of the runs of a part.
 struct Places {
     columns: [u32; PART],
     signs: [u32; PART],
@@ -99,10 +120,6 @@ struct Places {
 
 impl Places {
     const NONE: Self = Self { columns: [0; PART], signs: [0; PART] };
-
-    fn iter(&self) -> impl Iterator<Item = (usize, u32)> {
-        self.columns.iter().zip(&self.signs).map(|(&column, &sign)| (column as usize, sign))
-    }
 }
 
 /// The medians over rows; of an even number of rows the means of the middle two.
@@ -131,15 +148,22 @@ pub const MAX_ROWS: usize = 15;
 mod tests {
     use super::*;
 
+    /// The column and the sign of an element in a row, by the definition.
+    fn place(sketch: &CountSketch, [factor, term]: [u64; 2], element: u64) -> (usize, f32) {
+        let columns = sketch.columns as u64;
+        let run = [16, 8, 4, 2, 1].into_iter().find(|&run| run <= columns).unwrap();
+        let hash = factor.wrapping_mul(element / run).wrapping_add(term) >> 32;
+        let column = ((hash * columns >> 32) + element % run) % columns;
+        (column as usize, if hash % 2 == 0 { 1.0 } else { -1.0 })
+    }
+
     /// An element's estimate by the definition.
     fn estimate(sketch: &CountSketch, table: &[f32], element: u64) -> f32 {
-        let mut found: Vec<f32> = sketch.keys[..sketch.rows]
-            .iter()
-            .zip(table.chunks(sketch.columns))
-            .map(|(&[factor, term], row)| {
-                let hash = factor.wrapping_mul(element).wrapping_add(term) >> 32;
-                let sign = if hash % 2 == 0 { 1.0 } else { -1.0 };
-                sign * row[((hash * sketch.columns as u64) >> 32) as usize]
+        let rows = sketch.keys().iter().zip(table.chunks(sketch.columns));
+        let mut found: Vec<f32> = rows
+            .map(|(&key, row)| {
+                let (column, sign) = place(sketch, key, element);
+                sign * row[column]
             })
             .collect();
         found.sort_by(f32::total_cmp);
@@ -165,28 +189,70 @@ mod tests {
     }
 
     #[test]
-    fn columns_and_signs_are_those_of_the_hash() {
-        // Factor 2^32 and term 0 hash element x to x: column x·4 >> 32 = 0, sign by the lowest bit.
+    fn runs_worked_by_hand() {
+        // Factor 2^32 and term 0 hash run r to r. Of four columns, runs have four elements, and begin in column r·4 >> 32 = 0; odd
+        // runs are negative. The second row's term is three quarters of the range: column 3, then 0, 1 and 2.
         let sketch = CountSketch::new([[1 << 32, 0], [1 << 32, 3 << 62]], 4);
         let mut table = vec![0.0; 8];
-        sketch.add(&[1.0, 10.0, 100.0], &mut table);
-        // The second row's term is three quarters of the range: column 3.
-        assert_eq!(table, [91.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 91.0]);
+        sketch.add(&[1.0, 2.0, 3.0, 4.0, 10.0, 20.0], &mut table);
+        assert_eq!(table, [-9.0, -18.0, 3.0, 4.0, -18.0, 3.0, 4.0, -9.0]);
         // The means of two.
-        let table = [5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0];
-        assert_eq!(estimates(&sketch, &table, 3), [3.5, -3.5, 3.5]);
+        let found = estimates(&sketch, &table, 6);
+        assert_eq!(found, [-9.0, -18.0, 3.0, 4.0, 9.0, 18.0]);
     }
 
     #[test]
     fn a_step_of_an_eighth_worked_by_hand() {
-        // Factor 2^61 + 2^32 and term 2^63: element x hashes to x and (4 + x) mod 8 eighths of the range, which is
-        // column 2 of 4 for 0 and 1, then 3, 0 and 1, two at a time; odd elements are negative.
-        let sketch = CountSketch::new([[(1 << 61) + (1 << 32), 1 << 63]], 4);
-        let mut table = vec![0.0; 4];
-        sketch.add(&[1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0], &mut table);
-        assert_eq!(table, [8.0 - 13.0, 21.0 - 34.0, 1.0 - 2.0 + 55.0, 3.0 - 5.0]);
-        let found = estimates(&sketch, &table, 9);
-        assert_eq!(found, [54.0, -54.0, -2.0, 2.0, -5.0, 5.0, -13.0, 13.0, 54.0]);
+        // Three columns, runs of two. Factor 2^61 + 2^32 and term 2^63: run r hashes to r and 4 + r eighths of the range, which is
+        // column 1 of 3 for r = 0 and 1, then 2; odd runs are negative.
+        let sketch = CountSketch::new([[(1 << 61) + (1 << 32), 1 << 63]], 3);
+        let mut table = vec![0.0; 3];
+        sketch.add(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0], &mut table);
+        // Columns 1 and 2, the same, 2 and 0, and 2.
+        assert_eq!(table, [32.0, 1.0 - 4.0, 2.0 - 8.0 + 16.0 - 64.0]);
+        let found = estimates(&sketch, &table, 7);
+        assert_eq!(found, [-3.0, -54.0, 3.0, 54.0, -54.0, 32.0, 54.0]);
+    }
+
+    #[test]
+    fn tables_are_sums_by_the_definition() {
+        for columns in [1, 2, 3, 7, 15, 16, 17, 40, 1000] {
+            let sketch = sketch(3, columns);
+            // Whole numbers, so that sums are exact.
+            let values: Vec<f32> = (0..CACHED + 1500).map(|i| (i % 7) as f32 - 3.0).collect();
+            let (mut table, mut expected) = (vec![0.0; sketch.len()], vec![0.0; sketch.len()]);
+            sketch.add(&values, &mut table);
+            for (&key, row) in sketch.keys().iter().zip(expected.chunks_mut(columns)) {
+                for (element, value) in values.iter().enumerate() {
+                    let (column, sign) = place(&sketch, key, element as u64);
+                    row[column] += sign * value;
+                }
+            }
+            assert_eq!(table, expected, "{columns}");
+        }
+    }
+
+    #[test]
+    fn two_elements_share_a_column_as_often_as_by_chance() {
+        // Over 20 000 tables of 40 columns: one time in 40, which is 500, with a standard deviation of 22; never in a run.
+        let meet = |a: u64, b: u64| {
+            let mut keys = crate::Rng::new(1, 2, 3, 4, 5);
+            let mut sum = 0.0;
+            let together = (0..20_000).filter(|_| {
+                let key = [keys.next_u64(), keys.next_u64()];
+                let sketch = CountSketch::new([key], 40);
+                let ((left, x), (right, y)) = (place(&sketch, key, a), place(&sketch, key, b));
+                sum += if left == right { x * y } else { 0.0 };
+                left == right
+            });
+            (together.count(), sum)
+        };
+        for (a, b) in [(0, 16), (3, 21), (15, 16), (7, 1000)] {
+            let (together, sum) = meet(a, b);
+            assert!((390..610).contains(&together), "{a} and {b}: {together}");
+            assert!(sum.abs() < 110.0, "{a} and {b}: signs sum to {sum}");
+        }
+        assert_eq!(meet(0, 15).0, 0);
     }
 
     #[test]

@@ -2,22 +2,9 @@
 
 use gradwire_bits::kernels::{self, Side};
 
-use super::selection::Threshold;
-use crate::{BLOCK, Source};
-
-/// The end of a tensor's distribution on one side of zero.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tail {
-    /// Above or below zero.
-    pub side: Side,
-    /// The absolute value that separates the tail from the rest, and how many elements with exactly this value belong
-    /// to it.
-    pub threshold: Threshold,
-    /// The number of elements: k, or all of the sign if there are fewer.
-    pub count: usize,
-    /// The mean of their absolute values, summed in order; 0 for an empty tail.
-    pub mean: f32,
-}
+pub use crate::statistics::Tail;
+use crate::statistics::{Found, Statistics, Threshold};
+use crate::{BLOCK, Parts, Source, Workspace};
 
 /// The buffers of the search for tails.
 #[derive(Debug, Default)]
@@ -28,31 +15,34 @@ pub struct Buffers {
     below: Vec<f32>,
     /// Bit patterns of absolute values, to select among.
     patterns: Vec<u32>,
-    /// The positions of the elements, which the kernel writes and which are not used.
-    positions: Vec<u32>,
 }
 
 /// Both tails of up to `k` elements each, exactly. A sample gives a bound for each tail, and one pass over the tensor
 /// gathers the elements beyond it. If that misses part of a tail, because values are ordered or many are equal, a
-/// second pass gathers all elements of the sign.
-pub fn tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> [Tail; 2] {
-    let Buffers { above, below, patterns, positions } = buffers;
-    let bounds = [Side::Above, Side::Below].map(|side| bound(source, k, side, above));
+/// second pass gathers all elements of the sign. Nothing is searched if the compressor has asked for
+/// [`Statistics::Tails`].
+pub fn tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [Tail; 2] {
+    if let Some(Found::Tails(tails)) = source.found(Statistics::Tails(k)) {
+        return tails;
+    }
+    let Buffers { mut above, mut below, mut patterns } = std::mem::take(workspace.own());
+    let bounds = [Side::Above, Side::Below].map(|side| bound(source, k, side, &mut above));
     // Almost certainly more than there are, so that the buffers soon stop growing.
-    let room = (4 * k + source.len() / 16).min(source.len()) + BLOCK;
+    let room = (4 * k + source.len() / 16).min(source.len()) + 2 * BLOCK;
     above.clear();
     above.reserve(room);
     below.clear();
     below.reserve(room);
     patterns.clear();
     patterns.reserve(room);
-    positions.clear();
-    positions.reserve(2 * BLOCK);
-    gather(source, bounds, positions, [&mut *above, &mut *below]);
+    gather(source, bounds, [&mut above, &mut below], workspace);
     if (bounds[0] > 0.0 && above.len() < k) || (bounds[1] > 0.0 && below.len() < k) {
-        gather(source, [0.0; 2], positions, [&mut *above, &mut *below]);
+        gather(source, [0.0; 2], [&mut above, &mut below], workspace);
     }
-    [tail(Side::Above, k, above, patterns), tail(Side::Below, k, below, patterns)]
+    let tails = [(Side::Above, &above), (Side::Below, &below)]
+        .map(|(side, values)| tail(side, k, values, &mut patterns));
+    *workspace.own() = Buffers { above, below, patterns };
+    tails
 }
 
 /// The approximate number of elements of a tail that a sample must contain: with fewer the estimate varies too much.
@@ -61,7 +51,7 @@ const LEAST_TAIL: usize = 32;
 /// Estimates both tails from a sample alone, by its tails of the same relative size.
 pub fn sampled_tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> [Tail; 2] {
     let elements = source.len();
-    let Buffers { above, below, patterns, .. } = buffers;
+    let Buffers { above, below, patterns } = buffers;
     let least = LEAST_TAIL.saturating_mul(elements) / k.max(1);
     super::selection::evenly_of(source, least, above);
     let size = above.len();
@@ -113,22 +103,40 @@ fn bound(source: &mut Source<'_>, k: usize, side: Side, values: &mut Vec<f32>) -
     (sign * *values.select_nth_unstable_by(rank, order).1).max(0.0)
 }
 
-/// Collects the elements beyond each bound, in order.
+/// Collects the elements beyond each bound, in order. The helpers share the pass.
 fn gather(
     source: &mut Source<'_>,
     bounds: [f32; 2],
-    positions: &mut Vec<u32>,
     [above, below]: [&mut Vec<f32>; 2],
+    workspace: &mut Workspace,
 ) {
-    let mut copy = [0.0; BLOCK];
     above.clear();
     below.clear();
+    let parts = Parts::new(source.len(), 1, &workspace.helpers);
+    if parts.is_one() {
+        return gather_part(source, bounds, above, below);
+    }
+    let work =
+        |source: &mut Source<'_>, _, [above, below]: &mut [Vec<f32>; 2], _: &mut Workspace| {
+            above.clear();
+            below.clear();
+            gather_part(source, bounds, above, below);
+        };
+    source.each_in_order(parts, workspace, parts.places(), work, |part| {
+        above.extend_from_slice(&part[0]);
+        below.extend_from_slice(&part[1]);
+    });
+}
+
+fn gather_part(
+    source: &mut Source<'_>,
+    bounds: [f32; 2],
+    above: &mut Vec<f32>,
+    below: &mut Vec<f32>,
+) {
     source.peek_blocks(|_, block| {
-        let copy = &mut copy[..block.len()];
-        copy.copy_from_slice(block);
-        positions.clear();
-        kernels::compact_beyond(copy, Side::Above, bounds[0], 0, positions, above);
-        kernels::compact_beyond(copy, Side::Below, bounds[1], 0, positions, below);
+        kernels::values_between(block, Side::Above, [bounds[0], f32::MAX], above);
+        kernels::values_between(block, Side::Below, [bounds[1], f32::MAX], below);
     });
 }
 
@@ -164,7 +172,7 @@ mod tests {
     fn both(values: &[f32], k: usize) -> [Tail; 2] {
         let mut scratch = vec![0.0; crate::SCRATCH];
         let mut source = Source::new(Floats::F32(values), None, &mut scratch).unwrap();
-        tails(&mut source, k, &mut Buffers::default())
+        tails(&mut source, k, &mut Workspace::default())
     }
 
     /// By sorting everything.

@@ -200,7 +200,12 @@ impl<'a> Source<'a> {
         let gather = |start: usize, scratch: &mut [f32]| {
             let mut gathered = Gathered::new(kind);
             for start in (start..elements.min(start + PART)).step_by(BLOCK) {
-                gathered.add(whole.peek(start, &mut scratch[..BLOCK.min(elements - start)]));
+                let scratch = &mut scratch[..BLOCK.min(elements - start)];
+                if kind == Statistics::Largest {
+                    gathered.largest = gathered.largest.max(whole.abs_max_bits(start, scratch));
+                } else {
+                    gathered.add(whole.peek(start, scratch));
+                }
             }
             gathered
         };

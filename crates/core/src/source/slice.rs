@@ -39,6 +39,17 @@ impl<'a> Slice<'a> {
         scratch
     }
 
+    /// The bits of the largest absolute value of the same sum, which is not stored if both are `f32`.
+    pub(super) fn abs_max_bits(&self, start: usize, scratch: &mut [f32]) -> u32 {
+        if let (Some((weights, residual)), Floats::F32(gradient)) = (&self.feedback, self.gradient)
+        {
+            let (first, len) = (start - self.first, scratch.len());
+            let [memory, gradient] = [&**residual, gradient].map(|all| &all[first..first + len]);
+            return kernels::abs_max_of_sum(memory, gradient, weights.beta, weights.gamma);
+        }
+        kernels::abs_max_bits(self.peek(start, scratch))
+    }
+
     /// The same sum, in place of the residual if there is one.
     pub(super) fn take<'s>(&'s mut self, start: usize, scratch: &'s mut [f32]) -> &'s mut [f32] {
         let at = start - self.first;

@@ -1,4 +1,6 @@
 use super::*;
+use crate::numeric::selection::kth_largest;
+use crate::statistics::Threshold;
 
 const WEIGHTED: Residual = Residual { beta: 0.5, gamma: 2.0 };
 
@@ -113,7 +115,7 @@ fn the_first_bad_element_is_found_in_any_block() {
 fn elements_are_checked_as_they_are_shown() {
     let gradient = [1.0, f32::INFINITY, 2.0, f32::NAN];
     let mut scratch = [0.0; SCRATCH];
-    let mut source = Source::unchecked(Floats::F32(&gradient), &mut scratch);
+    let mut source = Source::unchecked(Floats::F32(&gradient), None, &mut scratch);
     source.take(0, 1, |block| assert_eq!(block, [1.0]));
     source.peek(2, 1, |block| assert_eq!(block, [2.0]));
     assert_eq!(source.finish(), Ok(()));
@@ -130,4 +132,31 @@ fn a_sum_that_overflows_is_refused_with_the_residual_untouched() {
     let bad = Source::new(floats, Some((Residual::PLAIN, &mut residual)), &mut scratch);
     assert_eq!(bad.map(|_| ()).unwrap_err(), NonFinite { index: 1, value: f32::INFINITY });
     assert_eq!(residual, [1.0, f32::MAX]);
+}
+
+#[test]
+fn what_the_check_has_found_is_not_searched_again() {
+    let mut scratch = [0.0; SCRATCH];
+    let mut source = Source::unchecked(Floats::F32(&GRADIENT), None, &mut scratch);
+    source.peek_blocks(|_, _| {});
+    // Not what a search would find.
+    let found = Threshold { value: 7.0, equal: 1, ties: 1 };
+    let kind = Statistics::KthLargest(2);
+    let mut source = source.searched(kind, Some(Found::Threshold(found))).unwrap();
+    assert_eq!(source.abs_max(), 3.0);
+    let mut workspace = crate::Workspace::default();
+    assert_eq!(kth_largest(&mut source, 2, &mut workspace), found);
+    assert_eq!(kth_largest(&mut source, 3, &mut workspace).value, 1.0);
+}
+
+#[test]
+fn a_search_refuses_what_is_not_finite() {
+    let (gradient, mut residual) = ([1.0, f32::MAX, f32::NAN], [0.0, f32::MAX, 0.0]);
+    let mut scratch = [0.0; SCRATCH];
+    let feedback = Some((Residual::PLAIN, &mut residual[..]));
+    let mut source = Source::unchecked(Floats::F32(&gradient), feedback, &mut scratch);
+    source.peek_blocks(|_, _| {});
+    let bad = source.searched(Statistics::Tails(1), None).map(|_| ()).unwrap_err();
+    assert_eq!(bad, NonFinite { index: 1, value: f32::INFINITY });
+    assert_eq!(residual, [0.0, f32::MAX, 0.0]);
 }

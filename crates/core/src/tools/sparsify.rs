@@ -17,7 +17,8 @@ pub enum Selection {
 ///
 /// The compressor must then return [`Sent::Positions`](crate::Sent::Positions).
 ///
-/// Cost: 12 bytes per element, and for [`Selection::Largest`] 16 before.
+/// Cost: 12 bytes per element, and for [`Selection::Largest`] 8 before, unless the compressor asks for
+/// [`Statistics::KthLargest`](crate::Statistics::KthLargest).
 pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut Workspace) {
     let above = match selection {
         // No finite value is above the largest one.

@@ -106,6 +106,14 @@ pub const KERNELS: &[(&str, Case)] = &[
             output.bits(positions);
         }
     }),
+    ("values_between", |input, output| {
+        for side in [Side::Both, Side::Above, Side::Below] {
+            let mut taken = Vec::new();
+            let above = values_between(&input.floats(), side, [input.x, input.y], &mut taken);
+            output.moved(&taken);
+            output.wide(above as f64);
+        }
+    }),
     ("count_above", |input, output| output.wide(count_above(&input.floats(), input.x) as f64)),
     ("bf16_to_f32", |input, output| {
         let mut out = input.zeros();
@@ -155,6 +163,24 @@ pub const KERNELS: &[(&str, Case)] = &[
         columns_and_signs(wide(0), wide(2), columns, &mut places, &mut signs);
         output.bits(places.iter().copied());
         output.bits(signs.iter().copied());
+    }),
+    ("add_runs", |input, output| {
+        let (columns, signs) = run_places(input);
+        for len in [RUN, 1 + input.word(0) as usize % RUN] {
+            let mut row = input.elements(input.len + RUN, |at| f32::from_bits(input.word(3 * at)));
+            let runs = Runs { len, columns: &columns, signs: &signs };
+            add_runs(&input.floats(), runs, &mut row);
+            output.computed(&row);
+        }
+    }),
+    ("read_runs", |input, output| {
+        let (columns, signs) = run_places(input);
+        let row = input.elements(input.len + RUN, |at| f32::from_bits(input.word(3 * at)));
+        for len in [RUN, 1 + input.word(0) as usize % RUN] {
+            let mut values = input.zeros();
+            read_runs(&row, Runs { len, columns: &columns, signs: &signs }, &mut values);
+            output.moved(&values);
+        }
     }),
     ("smaller_first", |input, output| {
         let (mut a, mut b) = (input.floats(), input.more());
@@ -275,6 +301,11 @@ pub const KERNELS: &[(&str, Case)] = &[
         output.computed(&out);
     }),
     ("abs_max_bits", |input, output| output.bits([abs_max_bits(&input.floats())])),
+    ("abs_max_of_sum", |input, output| {
+        let largest = abs_max_of_sum(&input.floats(), &input.more(), input.x, input.y);
+        // Of NaN there are several patterns.
+        output.bits([largest.min(f32::NAN.to_bits())]);
+    }),
     ("max_byte", |input, output| output.bits([max_byte(&input.bytes())])),
     ("has_byte", |input, output| {
         output.bits(input.bytes().chunks(40).map(|bytes| u32::from(has_byte(bytes, 0x80))));
@@ -440,6 +471,13 @@ fn appends(append: fn(&[f32], &mut Vec<u8>) -> u32, input: &Input, output: &mut 
         output.bits([append(&input.floats(), &mut message)]);
         output.bits(message);
     }
+}
+
+/// Columns of runs in a row that is sixteen longer than the input, and their signs.
+fn run_places(input: &Input) -> (Shifted<u32>, Shifted<u32>) {
+    let row = (input.len + RUN) as u32;
+    let columns = input.elements(input.len, |at| input.word(at) % row);
+    (columns, input.elements(input.len, |at| input.word(at) << 31))
 }
 
 /// A matrix of rows as long as the input, the numbers of its rows and columns and of a thin matrix's columns, and elements of the

@@ -39,7 +39,7 @@ impl Compressor for Half {
         Ok(())
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self, _: usize) -> Statistics {
         Statistics::None
     }
 

@@ -58,7 +58,7 @@ impl Compressor for Uncompressed {
         Ok(())
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self, _: usize) -> Statistics {
         Statistics::None
     }
 

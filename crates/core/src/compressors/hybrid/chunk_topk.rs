@@ -26,13 +26,11 @@
 //! Reference: Sarfi, Thérien, Lidin, Belilovsky: "Communication Efficient LLM Pre-training with SparseLoCo",
 //! arXiv:2508.15706, 2025.
 
-use std::ops::Range;
-
 use gradwire_bits::{DecodeError, bitmap, varint};
 
 use crate::accumulator::{Accumulator, add_sent, means_of_sent};
+use crate::numeric::chunks::Largest;
 use crate::numeric::matrix;
-use crate::numeric::selection::least_of_largest;
 use crate::parameters::{either, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
@@ -74,8 +72,8 @@ const VALUES: fn() -> Alphabet = || Alphabet::new(BINS, true);
 /// What only this method uses.
 #[derive(Debug, Default)]
 struct Buffers {
-    /// The absolute values of a chunk, as bits.
-    keys: Vec<u32>,
+    chunk: Vec<f32>,
+    largest: Largest,
 }
 
 impl ChunkTopK {
@@ -118,7 +116,7 @@ impl ChunkTopK {
     /// Collects the positions that are sent, in increasing order.
     fn select(&self, c: &[f32], shape: &[usize], workspace: &mut Workspace) {
         let Workspace { positions, own, .. } = workspace;
-        let Buffers { keys } = own.get();
+        let buffers = own.get();
         positions.clear();
         positions.reserve(self.most(c.len()));
         match matrix::dimensions(shape) {
@@ -126,50 +124,38 @@ impl ChunkTopK {
                 for top in (0..rows).step_by(SIDE) {
                     let first = positions.len();
                     for left in (0..columns).step_by(SIDE) {
-                        let within = left..columns.min(left + SIDE);
-                        let rows = top..rows.min(top + SIDE);
-                        let rows = rows
-                            .map(|row| row * columns + within.start..row * columns + within.end);
-                        self.select_of_chunk(c, rows, keys, positions);
+                        let wide = SIDE.min(columns - left);
+                        let start = top * columns + left;
+                        let rows = c[start..].chunks(columns).take(SIDE).map(|row| &row[..wide]);
+                        self.select_of_chunk(rows, buffers, |at| {
+                            positions.push((start + at / wide * columns + at % wide) as u32);
+                        });
                     }
                     positions[first..].sort_unstable();
                 }
             }
             _ => {
-                for start in (0..c.len()).step_by(CHUNK) {
-                    let row = start..c.len().min(start + CHUNK);
-                    self.select_of_chunk(c, std::iter::once(row), keys, positions);
+                for (at, chunk) in c.chunks(CHUNK).enumerate() {
+                    let start = at * CHUNK;
+                    self.select_of_chunk(std::iter::once(chunk), buffers, |at| {
+                        positions.push((start + at) as u32);
+                    });
                 }
             }
         }
     }
 
-    /// Appends the positions of the largest elements of a chunk that consists of these ranges of `c`.
-    fn select_of_chunk(
+    /// Calls `take` with the indices of the largest elements of a chunk that consists of these rows.
+    fn select_of_chunk<'a>(
         &self,
-        c: &[f32],
-        rows: impl Iterator<Item = Range<usize>> + Clone,
-        keys: &mut Vec<u32>,
-        positions: &mut Vec<u32>,
+        rows: impl Iterator<Item = &'a [f32]>,
+        Buffers { chunk, largest }: &mut Buffers,
+        mut take: impl FnMut(usize),
     ) {
-        keys.clear();
-        keys.reserve(CHUNK);
-        for row in rows.clone() {
-            keys.extend(c[row].iter().map(|x| x.abs().to_bits()));
-        }
-        let kept = self.kept(keys.len());
-        let (least, mut ties) = least_of_largest(keys, kept);
-        for row in rows {
-            let first = row.start;
-            for (at, x) in c[row].iter().enumerate() {
-                let key = x.abs().to_bits();
-                let tie = key == least && ties > 0;
-                if key > least || tie {
-                    ties -= usize::from(tie);
-                    positions.push((first + at) as u32);
-                }
-            }
-        }
+        chunk.clear();
+        rows.for_each(|row| chunk.extend_from_slice(row));
+        let kept = self.kept(chunk.len());
+        largest.take(chunk, kept).for_each(|(at, _)| take(at));
     }
 }
 

@@ -43,7 +43,8 @@ use crate::wire::levels::{self, Norm};
 use crate::wire::positions::{MOST_ELEMENTS, PositionCode};
 use crate::wire::symbols::Alphabet;
 use crate::{
-    BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Workspace,
+    BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Statistics,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -255,6 +256,11 @@ impl Compressor for QsparseLocal {
             Quantizer::Sign => Some(1),
             Quantizer::Levels { alphabet, .. } => alphabet.value_bits(),
         }
+    }
+
+    fn statistics(&self, elements: usize) -> Statistics {
+        let kept = fraction::kept(self.ratio, elements);
+        if self.random { Statistics::Largest } else { Statistics::KthLargest(kept) }
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -15,7 +15,7 @@
 //! - **Range**: p in (0, 1); up to 2³² − 1 elements. An empty tensor has an empty message.
 //! - **Error feedback**: on; the residual of a sent element is its difference from the mean.
 //! - **Momentum masking**: done by the trainer; the encoder reports the positions.
-//! - **Cost**: 8 bytes per element for the maximum, 8 to gather both tails, 12 to select one of them.
+//! - **Cost**: 8 bytes per element to gather both tails, 12 to select one of them.
 //!
 //! Deviations: the thresholds of Algorithm 2 are applied to the update ΔW, where the paper writes W.
 //! `mean=bf16` is not in the paper: it rounds the mean towards zero, and the residual keeps the rest.
@@ -38,7 +38,7 @@ use crate::wire::fields;
 use crate::wire::positions::{PositionCode, make_room};
 use crate::{
     Compressor, DecodeArgs, EncodeArgs, Entry, Family, Floats, Passes, SCRATCH, Sent, Source,
-    Workspace,
+    Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -108,7 +108,7 @@ impl Sbc {
                 return tail;
             }
         }
-        larger(tails(source, kept, workspace.own()))
+        larger(tails(source, kept, workspace))
     }
 
     /// The mean, rounded as in the message.
@@ -275,6 +275,10 @@ impl Compressor for Sbc {
 
     fn value_bits(&self) -> Option<u32> {
         Some(0)
+    }
+
+    fn statistics(&self, elements: usize) -> Statistics {
+        if self.sampled { Statistics::Largest } else { Statistics::Tails(self.kept(elements)) }
     }
 
     fn is_contractive(&self) -> bool {

@@ -143,7 +143,7 @@ impl Compressor for Codebook8 {
         Ok(())
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self, _: usize) -> Statistics {
         Statistics::Moments
     }
 

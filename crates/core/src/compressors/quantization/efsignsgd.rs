@@ -63,7 +63,7 @@ impl Compressor for EfSignSgd {
         two_levels::decode_add(message, [-mean, mean], workspace, out)
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self, _: usize) -> Statistics {
         Statistics::Signs
     }
 

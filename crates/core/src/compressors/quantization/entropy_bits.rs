@@ -225,7 +225,7 @@ impl Compressor for EntropyBits {
         Ok(())
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self, _: usize) -> Statistics {
         Statistics::Extremes
     }
 

@@ -219,7 +219,7 @@ impl Compressor for Inceptionn {
         Ok(())
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self, _: usize) -> Statistics {
         if self.huffman { Statistics::Largest } else { Statistics::None }
     }
 

@@ -112,7 +112,7 @@ impl Compressor for Natural {
         Ok(())
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self, _: usize) -> Statistics {
         Statistics::None
     }
 

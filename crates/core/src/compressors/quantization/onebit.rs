@@ -65,7 +65,7 @@ impl Compressor for OneBit {
         two_levels::decode_add(message, [weight * negative, weight * positive], workspace, out)
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self, _: usize) -> Statistics {
         Statistics::Signs
     }
 

@@ -263,7 +263,7 @@ impl Compressor for Qsgd {
         Ok(())
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self, _: usize) -> Statistics {
         Statistics::None
     }
 

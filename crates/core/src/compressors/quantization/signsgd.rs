@@ -84,7 +84,7 @@ impl Compressor for SignSgd {
         self.memory.as_ref().map(|memory| memory as &dyn Memory)
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self, _: usize) -> Statistics {
         Statistics::None
     }
 

@@ -187,7 +187,7 @@ impl Compressor for TernGrad {
         added
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self, _: usize) -> Statistics {
         if self.clip == 0.0 { Statistics::Largest } else { Statistics::Moments }
     }
 

@@ -30,9 +30,9 @@ use gradwire_bits::{DecodeError, bitmap, try_resize, varint};
 
 use crate::accumulator::{Accumulator, add_sent, means_of_sent};
 use crate::memories::{Encoding, Memory, Step};
+use crate::numeric::chunks::Largest;
 use crate::numeric::cosine::{Basis, MAX_SIDE, Transform};
 use crate::numeric::matrix;
-use crate::numeric::selection::least_of_largest;
 use crate::parameters::{Parameters, either, real, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
@@ -156,9 +156,9 @@ fn side(dimension: usize) -> usize {
 /// What only this method uses.
 #[derive(Debug, Default)]
 struct Buffers {
-    /// The coefficients that are sent, 0 elsewhere.
+    /// The coefficients that are sent, at their positions.
     coefficients: Vec<f32>,
-    keys: Vec<u32>,
+    largest: Largest,
     /// The matrices of the sides so far.
     bases: Vec<Basis>,
 }
@@ -181,28 +181,12 @@ fn transform<'a>(bases: &'a mut Vec<Basis>, blocks: &Blocks) -> Result<Transform
 type Block = [f32; MAX_SIDE * MAX_SIDE];
 
 impl Demo {
-    /// Appends the positions of a block's largest coefficients, in the order of the block.
-    fn select(&self, block: &[f32], keys: &mut Vec<u32>, mut take: impl FnMut(usize)) {
-        keys.clear();
-        keys.extend(block.iter().map(|x| x.abs().to_bits()));
-        let (least, mut ties) = least_of_largest(keys, self.k.min(block.len()));
-        for (at, x) in block.iter().enumerate() {
-            let key = x.abs().to_bits();
-            let tie = key == least && ties > 0;
-            if key > least || tie {
-                ties -= usize::from(tie);
-                take(at);
-            }
-        }
-    }
-
     /// Collects the coefficients that are sent, with their positions in increasing order, and subtracts them.
     fn extract(&self, c: &mut [f32], blocks: &Blocks, workspace: &mut Workspace) {
         let Workspace { positions, own, .. } = workspace;
-        let Buffers { coefficients, keys, bases } = own.get();
+        let Buffers { coefficients, largest, bases } = own.get();
         // Without memory for them nothing is sent.
         let Ok(mut transform) = transform(bases, blocks) else { return };
-        coefficients.clear();
         coefficients.resize(c.len(), 0.0);
         positions.clear();
         let (mut block, mut all): (Block, Block) = ([0.0; _], [0.0; _]);
@@ -213,11 +197,11 @@ impl Demo {
                 blocks.read(c, start, block);
                 transform.forward(block, all);
                 block.fill(0.0);
-                self.select(all, keys, |at| {
+                for (at, value) in largest.take(all, self.k.min(all.len())) {
                     let place = blocks.place(start, at);
                     positions.push(place as u32);
-                    (coefficients[place], block[at]) = (all[at], all[at]);
-                });
+                    (coefficients[place], block[at]) = (value, value);
+                }
                 transform.inverse(block, all);
                 blocks.add(all, -1.0, start, c);
             }

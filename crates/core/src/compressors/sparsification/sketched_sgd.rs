@@ -15,10 +15,11 @@
 //! - **Error feedback**: on, as a dense residual: the gradient at the k elements is sent, everything else stays in the
 //!   residual. Momentum is applied by the optimizer, after the exchange.
 //! - **Draws**: two keys per row, drawn at every step and the same on every rank.
-//! - **Deviations**: the paper keeps momentum and error in the sketch or as dense arrays; here see above. A table that
-//!   would overflow is sent as zeros.
-//! - **Cost**: for every element `rows` additions at random addresses, and `rows` look-ups and a median; both twice
-//!   under all-reduce. Random access is the bottleneck, and keeps the method below 1 GB/s.
+//! - **Deviations**: the paper keeps momentum and error in the sketch or as dense arrays; here see above. Neighbours in
+//!   runs of sixteen share a hash: the [mean of estimates](crate::numeric::sketch) stays the same and their variance is no greater,
+//!   but the elements of two runs share columns together or not at all. A table that would overflow is sent as zeros.
+//! - **Cost**: for every element `rows` additions, `rows` look-ups and a median; both twice under all-reduce. Each run of sixteen is at
+//!   random addresses of the table.
 //!
 //! Reference: Ivkin, Rothchild, Ullah, Braverman, Stoica, Arora: "Communication-efficient Distributed SGD with
 //! Sketching", NeurIPS 2019.
@@ -304,18 +305,18 @@ mod tests {
     //     0xee707ec42fea89b4 0xd7d69371428e2360
     //     0xfdee9d71e507f2b7 0x65d6d20d65643dc2
     //
-    // so the first row's hashes of elements 0 to 4 begin 0x8fb8743a, 0x8af1eb33, 0x862b622c, 0x8164d925 and
-    // 0x7c9e501f: of two columns the upper half has the second, and odd ones have the sign −.
+    // so the first row's hashes of runs 0 to 3 begin 0x8fb8743a, 0x8af1eb33, 0x862b622c and 0x8164d925: of two columns the
+    // upper half has the second, and odd ones have the sign −. Of two columns, runs have two elements.
     #[test]
     fn one_row_worked_by_hand() {
-        // Columns 1 1 1 1 0 0 0 0, signs + − + − − + − +.
-        let gradient = [0.5, 1.0, 2.0, -16.0, 4.0, 0.25, 8.0, 1.0];
+        // Columns 1 0 1 0 1 0 1 0, signs + + − − + + − −.
+        let gradient = [0.5, 1.0, 2.0, 4.0, 8.0, 0.25, 1.0, -16.0];
         let spec = "sketched-sgd:rows=1,width=2,candidates=3";
-        // Sums −4 + 0.25 − 8 + 1 and 0.5 − 1 + 2 + 16. All of the second column are estimated alike, and its last
+        // Sums 1 − 4 + 0.25 + 16 and 0.5 − 2 + 8 − 1. All of the first column are estimated alike, and its last
         // element, though the heaviest, is none of the first three.
-        assert_eq!(f32s(&encode(spec, &gradient)), [-10.75, 17.5, 0.5, 1.0, 2.0]);
+        assert_eq!(f32s(&encode(spec, &gradient)), [13.25, 5.5, 1.0, 4.0, 0.25]);
         let (mut decoded, mut left) = ([0.0; 8], gradient);
-        (decoded[2], left[2]) = (2.0, 0.0);
+        (decoded[3], left[3]) = (4.0, 0.0);
         assert_eq!(round_trip(spec, &gradient), decoded);
         assert_eq!(residual(spec, &gradient), left);
     }
@@ -325,15 +326,15 @@ mod tests {
         let mut gradient = [0.0; 12];
         (gradient[3], gradient[4], gradient[6], gradient[7]) = (8.0, 1.0, -2.0, 4.0);
         // Of elements 3, 4, 6 and 7 columns and signs are, row by row,
-        //     1− 0− 0− 0+   sums −1 + 2 + 4 and −8
-        //     1− 1+ 0+ 0+        −2 + 4 and −8 + 1
-        //     0− 0+ 0+ 0+        −8 + 1 − 2 + 4
-        let table = [5.0, -8.0, 2.0, -7.0, -5.0, 0.0];
-        // Element 3 is estimated by 8, 7 and 5, and so is element 1, whose places are the same; 0 by −8, 7 and 5.
-        // The others' medians are 5 and less, and come behind.
+        //     0− 1+ 1− 0−   sums −8 − 4 and 1 + 2
+        //     0− 1− 1− 0−        −8 − 4 and −1 + 2
+        //     1− 0− 0− 1−        −1 + 2 and −8 − 4
+        let table = [-12.0, 3.0, -12.0, 1.0, 1.0, -12.0];
+        // Element 3 is estimated by 12 three times. So are elements 1 and 5 by two rows, and by −12 by the first, so that their
+        // median is 12, too. Those of 7, 9 and 11, also 12 or −12, come behind.
         let spec = "sketched-sgd:rows=3,width=2,candidates=3";
         assert_eq!(f32s(&encode(spec, &gradient))[..6], table);
-        assert_eq!(f32s(&encode(spec, &gradient))[6..], [0.0, 0.0, 8.0]);
+        assert_eq!(f32s(&encode(spec, &gradient))[6..], [0.0, 8.0, 0.0]);
         let (mut decoded, mut left) = ([0.0; 12], gradient);
         (decoded[3], left[3]) = (8.0, 0.0);
         assert_eq!(round_trip(spec, &gradient), decoded);

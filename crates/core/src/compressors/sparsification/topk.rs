@@ -9,7 +9,7 @@
 //!   raw positions. A bitmap has d bits.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements.
 //! - **Error feedback**: on.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to select; `exact` needs 16 more to count and to gather.
+//! - **Cost**: 8 bytes per element to find the threshold (`sampled`: the maximum), 12 to select.
 //!
 //! References: Aji, Heafield: "Sparse Communication for Distributed Gradient Descent", EMNLP 2017 (the
 //! sampled threshold); Lim et al., MLSys 2019, §5.1 ("25 % / 5 % sparsification": sampled, bitmap).
@@ -25,7 +25,9 @@ use crate::numeric::take::{clear, take_largest, take_reaching};
 use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
 use crate::wire::positions::{self, MOST_ELEMENTS, PositionCode};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace};
+use crate::{
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "topk",
@@ -144,6 +146,11 @@ impl Compressor for TopK {
 
     fn value_bits(&self) -> Option<u32> {
         Some(32)
+    }
+
+    fn statistics(&self, elements: usize) -> Statistics {
+        let kept = fraction::kept(self.ratio, elements);
+        if self.sampled { Statistics::Largest } else { Statistics::KthLargest(kept) }
     }
 
     fn is_contractive(&self) -> bool {

@@ -1,0 +1,107 @@
+//! Runs of neighbours that are added to, and read from, random places of a row.
+
+use super::vectorised;
+
+/// The most elements of a run.
+pub const RUN: usize = 16;
+
+/// Where the runs of some elements are in a row.
+#[derive(Debug, Clone, Copy)]
+pub struct Runs<'a> {
+    /// Elements of a run, 1 to [`RUN`] and at most the length of the row. The last run of the values may be shorter.
+    pub len: usize,
+    /// The column of the first element of each run; the others follow in the columns behind it, around the end of the row.
+    pub columns: &'a [u32],
+    /// 0, or the sign bit of a float where the run is negated.
+    pub signs: &'a [u32],
+}
+
+vectorised! {
+    /// Adds values to a row, run by run. Processes as many runs as there are.
+    ///
+    /// # Panics
+    /// If runs have no elements or are longer than the row, or if a column is beyond its end.
+    pub fn add_runs / add_runs_scalar(values: &[f32], runs: Runs<'_>, row: &mut [f32]) {
+        let Runs { len, columns, signs } = runs;
+        assert!(0 < len && len <= RUN.min(row.len()), "runs of {len} in a row of {}", row.len());
+        for (values, (&column, &sign)) in values.chunks(len).zip(columns.iter().zip(signs)) {
+            let column = column as usize;
+            let place = row.get_mut(column..column + RUN).and_then(|run| run.as_mut_array::<RUN>());
+            if let (Some(place), Some(values)) = (place, values.as_array::<RUN>()) {
+                for lane in 0..RUN {
+                    place[lane] += f32::from_bits(values[lane].to_bits() ^ sign);
+                }
+                continue;
+            }
+            let (before, after) = row.split_at_mut(column);
+            for (place, value) in after.iter_mut().chain(before).zip(values) {
+                *place += f32::from_bits(value.to_bits() ^ sign);
+            }
+        }
+    }
+}
+
+vectorised! {
+    /// Reads values from a row, run by run. Processes as many runs as there are.
+    ///
+    /// # Panics
+    /// If runs have no elements or are longer than the row, or if a column is beyond its end.
+    pub fn read_runs / read_runs_scalar(row: &[f32], runs: Runs<'_>, values: &mut [f32]) {
+        let Runs { len, columns, signs } = runs;
+        assert!(0 < len && len <= RUN.min(row.len()), "runs of {len} in a row of {}", row.len());
+        for (values, (&column, &sign)) in values.chunks_mut(len).zip(columns.iter().zip(signs)) {
+            let column = column as usize;
+            let place = row.get(column..column + RUN).and_then(|run| run.as_array::<RUN>());
+            if let (Some(place), Some(values)) = (place, values.as_mut_array::<RUN>()) {
+                for lane in 0..RUN {
+                    values[lane] = f32::from_bits(place[lane].to_bits() ^ sign);
+                }
+                continue;
+            }
+            let (before, after) = row.split_at(column);
+            for (place, value) in after.iter().chain(before).zip(values) {
+                *value = f32::from_bits(place.to_bits() ^ sign);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_by_hand() {
+        // Runs of two in a row of three: columns 1 and 2, then 2 and 0, negated, then the last, which has one element.
+        let runs = Runs { len: 2, columns: &[1, 2, 0], signs: &[0, 1 << 31, 0] };
+        let mut row = [10.0, 20.0, 30.0];
+        add_runs(&[1.0, 2.0, 3.0, 4.0, 5.0], runs, &mut row);
+        assert_eq!(row, [10.0 - 4.0 + 5.0, 21.0, 30.0 + 2.0 - 3.0]);
+        let mut values = [0.0; 5];
+        read_runs(&row, runs, &mut values);
+        assert_eq!(values, [21.0, 29.0, -29.0, -11.0, 11.0]);
+    }
+
+    #[test]
+    fn whole_runs_by_hand() {
+        // One that fits in the row, and one that goes around its end.
+        let runs = Runs { len: 16, columns: &[2, 10], signs: &[1 << 31, 0] };
+        let values: [f32; 32] = core::array::from_fn(|at| at as f32);
+        let mut row = [0.0; 20];
+        add_runs(&values, runs, &mut row);
+        for (column, found) in row.into_iter().enumerate() {
+            let first = if (2..18).contains(&column) { 2.0 - column as f32 } else { 0.0 };
+            let second = if column < 6 {
+                26 + column
+            } else if column < 10 {
+                0
+            } else {
+                6 + column
+            };
+            assert_eq!(found, first + second as f32, "{column}");
+        }
+        let mut back = [0.0; 32];
+        read_runs(&row, runs, &mut back);
+        assert_eq!((back[0], back[15], back[16], back[31]), (-row[2], -row[17], row[10], row[5]));
+    }
+}
