@@ -65,7 +65,7 @@ pub use int8::{int8_add, int8_levels, int8_residual};
 pub use levels::{Levels, levels_add, stochastic_levels};
 pub use natural::{natural_add, natural_residual, negative_zeros};
 pub use nibbles::{has_empty_nibble, pack_nibbles, unpack_nibbles};
-pub use order::{middle, smaller_first};
+pub use order::{median_of_five, middle, smaller_first};
 pub use philox::philox4x32;
 pub use product::add_product;
 pub use reduce::{SignSums, abs_max_bits, abs_max_of_sum, inner_product, max_byte, moments};

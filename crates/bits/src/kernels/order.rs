@@ -50,6 +50,27 @@ vectorised! {
     }
 }
 
+vectorised! {
+    /// Leaves the median of each five numbers in `c`. Processes the shortest length. NaN may give any of them.
+    pub fn median_of_five / median_of_five_scalar(
+        a: &[f32],
+        b: &[f32],
+        c: &mut [f32],
+        d: &[f32],
+        e: &[f32],
+    ) {
+        let least = |x: f32, y: f32| if x < y { x } else { y };
+        let greatest = |x: f32, y: f32| if x > y { x } else { y };
+        let four = a.iter().zip(b).zip(d).zip(e);
+        for ((((&a, &b), &d), &e), c) in four.zip(c) {
+            // Neither the least nor the greatest of four is the median: it is that of the two others and the fifth.
+            let low = greatest(least(a, b), least(d, e));
+            let high = least(greatest(a, b), greatest(d, e));
+            *c = greatest(least(low, high), least(greatest(low, high), *c));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,5 +82,18 @@ mod tests {
         assert_eq!((a, b), ([1.0, 4.0, -3.0], [3.0, 5.0, -2.0]));
         middle(&a, &mut b);
         assert_eq!(b, [2.0, 4.5, -2.5]);
+    }
+
+    #[test]
+    fn the_median_of_five_is_the_third_of_any_order() {
+        let numbers = [-1.0, 2.0, 2.0, 5.0, f32::MAX];
+        for order in 0..5usize.pow(5) {
+            let digits: [usize; 5] = core::array::from_fn(|at| order / 5usize.pow(at as u32) % 5);
+            let mut sorted = digits.map(|digit| numbers[digit]);
+            let [a, b, mut c, d, e] = sorted.map(|x| [x]);
+            median_of_five(&a, &b, &mut c, &d, &e);
+            sorted.sort_by(f32::total_cmp);
+            assert_eq!(c, [sorted[2]], "{digits:?}");
+        }
     }
 }

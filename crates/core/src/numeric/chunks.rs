@@ -2,19 +2,21 @@
 
 use gradwire_bits::kernels::{self, Side};
 
-use super::take::give_back;
-
 /// Finds the largest elements of one chunk after the other.
 ///
-/// The chunks of a tensor resemble each other, so a limit somewhat below the smallest element that the last chunk sent lets few elements of
-/// the next one pass, and the largest are searched among these. If fewer pass than are wanted, all elements are searched, so
-/// the result does not depend on the limit.
+/// The chunks of a tensor resemble each other, so a limit somewhat below the smallest element that the last chunk sent lets few
+/// elements of the next one pass, and the largest are searched among these. If fewer pass than are wanted, all
+/// elements are searched, so the result does not depend on the limit.
 #[derive(Debug, Default)]
 pub(crate) struct Largest {
     limit: f32,
+    /// Those that pass.
     positions: Vec<u32>,
     values: Vec<f32>,
     keys: Vec<u32>,
+    /// The largest: their indices among those that pass, and their values.
+    chosen: Vec<u32>,
+    largest: Vec<f32>,
 }
 
 /// The limit for the next chunk, in parts of the smallest element that this one sent. Of normal values and the largest 64 of 4096,
@@ -22,8 +24,8 @@ pub(crate) struct Largest {
 const MARGIN: f32 = 0.75;
 
 impl Largest {
-    /// Moves the `kept` largest absolute values out of a chunk, which has 0 there afterwards; of equal ones the first, and no zeros. Returns
-    /// their indices and values in increasing order of the indices.
+    /// The indices and values of the `kept` largest absolute values of a chunk, in increasing order of the indices; of equal ones
+    /// the first, and no zeros. Overwrites the chunk.
     ///
     /// # Panics
     /// If `kept` is 0.
@@ -34,14 +36,15 @@ impl Largest {
     ) -> impl Iterator<Item = (usize, f32)> {
         self.gather(chunk);
         if self.values.len() < kept && self.limit > 0.0 {
-            give_back(chunk, 0, 0, &mut self.positions, &mut self.values, |_| false);
+            for (&at, &value) in self.positions.iter().zip(&self.values) {
+                chunk[at as usize] = value;
+            }
             self.limit = 0.0;
             self.gather(chunk);
         }
-        if self.values.len() >= kept {
-            self.keep_largest(chunk, kept);
-        }
-        self.positions.iter().zip(&self.values).map(|(&at, &value)| (at as usize, value))
+        self.choose(kept);
+        let Self { positions, chosen, largest, .. } = self;
+        chosen.iter().zip(largest).map(|(&at, &mut x)| (positions[at as usize] as usize, x))
     }
 
     /// Moves the elements above the limit out of the chunk.
@@ -52,21 +55,43 @@ impl Largest {
         kernels::compact_beyond(chunk, Side::Both, *limit, 0, positions, values);
     }
 
-    /// Puts all but the largest of the gathered elements back.
-    fn keep_largest(&mut self, chunk: &mut [f32], kept: usize) {
-        let Self { limit, positions, values, keys } = self;
-        keys.clear();
-        keys.extend(values.iter().map(|x| x.abs().to_bits()));
-        let (_, &mut least, _) = keys.select_nth_unstable_by(kept - 1, |a, b| b.cmp(a));
-        let least = f32::from_bits(least);
-        let mut ties = kept - values.iter().filter(|x| x.abs() > least).count();
-        give_back(chunk, 0, 0, positions, values, |x| {
-            let tie = x.abs() == least && ties > 0;
-            ties -= usize::from(tie);
-            x.abs() > least || tie
-        });
-        *limit = MARGIN * least;
+    /// Chooses the largest of the gathered elements, all if there are fewer.
+    fn choose(&mut self, kept: usize) {
+        let Self { limit, values, keys, chosen, largest, .. } = self;
+        let (mut least, mut ties) = (0.0f32, 0);
+        if values.len() >= kept {
+            keys.clear();
+            keys.extend(values.iter().map(|x| x.abs().to_bits()));
+            let (_, &mut bits, _) = keys.select_nth_unstable_by(kept - 1, |a, b| b.cmp(a));
+            least = f32::from_bits(bits);
+            ties = kept - kernels::count_above(values, least);
+            *limit = MARGIN * least;
+        }
+        chosen.clear();
+        largest.clear();
+        // What reaches the least; 0 is below all that were gathered.
+        let below = least.next_down().max(0.0);
+        kernels::compact_beyond(values, Side::Both, below, 0, chosen, largest);
+        if largest.len() > kept {
+            drop_ties(least, ties, chosen, largest);
+        }
     }
+}
+
+/// Removes all but the first `ties` of the elements with this absolute value.
+fn drop_ties(value: f32, ties: usize, chosen: &mut Vec<u32>, largest: &mut Vec<f32>) {
+    let mut left = ties;
+    let mut kept = 0;
+    for at in 0..largest.len() {
+        let tie = largest[at].abs() == value;
+        if !tie || left > 0 {
+            left -= usize::from(tie);
+            (chosen[kept], largest[kept]) = (chosen[at], largest[at]);
+            kept += 1;
+        }
+    }
+    chosen.truncate(kept);
+    largest.truncate(kept);
 }
 
 #[cfg(test)]
@@ -93,11 +118,9 @@ mod tests {
             largest.take(&mut chunk, 3).collect::<Vec<_>>(),
             [(1, -3.0), (2, 2.0), (3, 3.0)]
         );
-        assert_eq!(chunk, [1.0, 0.0, 0.0, 0.0, -2.0]);
         // All are below three quarters of 2, the limit, but for one.
         let mut chunk = [0.5, 0.0, 1.75, -0.0];
         assert_eq!(largest.take(&mut chunk, 3).collect::<Vec<_>>(), [(0, 0.5), (2, 1.75)]);
-        assert_eq!(chunk, [0.0; 4]);
     }
 
     #[test]
@@ -109,12 +132,8 @@ mod tests {
                 let value = |_| ((rng.uniform() - 0.5) * levels).round() * scale;
                 let chunk: Vec<f32> = (0..700 + at).map(value).collect();
                 for kept in [1, 2, 50, 699, chunk.len()] {
-                    let (expected, mut left) = (sorted(&chunk, kept), chunk.clone());
-                    let found: Vec<_> = largest.take(&mut left, kept).collect();
-                    assert_eq!(found, expected, "{scale}, {levels}, {kept}");
-                    let mut without = chunk.clone();
-                    expected.iter().for_each(|&(at, _)| without[at] = 0.0);
-                    assert_eq!(left, without);
+                    let found: Vec<_> = largest.take(&mut chunk.clone(), kept).collect();
+                    assert_eq!(found, sorted(&chunk, kept), "{scale}, {levels}, {kept}");
                 }
             }
         }

@@ -127,6 +127,10 @@ impl Places {
 /// Rows are sorted up to the middle, by the same exchanges for all elements, without branches: a branch on the order of
 /// random numbers is mispredicted half of the time.
 fn medians(rows: &mut [[f32; PART]]) -> &mut [f32; PART] {
+    if let [a, b, c, d, e] = rows {
+        kernels::median_of_five(a, b, c, d, e);
+        return c;
+    }
     let (count, middle) = (rows.len(), rows.len() / 2);
     for sorted in 0..=middle {
         for at in 1..count - sorted {

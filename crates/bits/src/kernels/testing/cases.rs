@@ -188,6 +188,12 @@ pub const KERNELS: &[(&str, Case)] = &[
         output.moved(&a);
         output.moved(&b);
     }),
+    ("median_of_five", |input, output| {
+        let of = |factor| input.elements(input.len, |at| f32::from_bits(input.word(factor * at)));
+        let mut median = of(1);
+        median_of_five(&of(3), &of(5), &mut median, &of(7), &of(9));
+        output.computed(&median);
+    }),
     ("middle", |input, output| {
         let mut b = input.more();
         middle(&input.floats(), &mut b);
