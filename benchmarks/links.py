@@ -5,6 +5,7 @@ scripts/links runs it as every rank; rank 0 appends a JSON line for each hook to
 
 import argparse
 import json
+import os
 import statistics
 import time
 
@@ -16,8 +17,10 @@ from torch.nn.parallel import DistributedDataParallel
 import gradwire.torch
 from tasks import MOST_STEPS, TASKS
 
+# The first steps, which are not in the median, and the fewest that a run has.
+WARM_STEPS, FEWEST_STEPS = 12, 20
 PYTORCH = ("no hook", "fp16_compress_hook", "powerSGD_hook")
-GRADWIRE = ("int8", "eden", "3lc", "sbc:p=0.01", "topk:ratio=0.1", "topk:ratio=0.01", "powersgd:rank=1")
+GRADWIRE = ("fp16", "int8", "eden", "3lc", "topk:ratio=0.01", "powersgd:rank=1")
 
 
 def register(model, hook):
@@ -60,17 +63,26 @@ def measure(task, hook, seconds, limit, seed):
             if verdict[0] >= task.target:
                 reached = step + 1
                 break
-            if verdict[1] > seconds:
+            if verdict[1] > seconds and step + 1 >= FEWEST_STEPS:
                 break
     del model
     return {
         "steps": len(steps),
-        "step_ms": 1e3 * statistics.median(steps[12:]),
+        "step_ms": 1e3 * statistics.median(steps[WARM_STEPS:]),
         "seconds": total,
         "steps_to_target": reached,
         "best": best,
         "stats": handle.stats() if isinstance(handle, gradwire.torch.Hook) else None,
     }
+
+
+def measured(path):
+    """The places of the runs to a target that a file has."""
+    if not os.path.exists(path):
+        return []
+    with open(path) as file:
+        runs = [json.loads(line) for line in file]
+    return [{key: run[key] for key in ("task", "rate", "ranks", "hook", "seed")} for run in runs if run["best"]]
 
 
 def main():
@@ -84,12 +96,16 @@ def main():
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    # Before ranks wait for one another: rank 0 writes to the file later.
+    done = measured(options.out)
     dist.init_process_group("gloo")
     task = TASKS[options.task]()
     for seed in options.seeds:
         for hook in options.hooks:
-            found = measure(task, hook, options.seconds, options.steps, seed)
             place = {"task": options.task, "rate": options.rate, "ranks": dist.get_world_size(), "hook": hook, "seed": seed}
+            if options.steps is None and place in done:
+                continue
+            found = measure(task, hook, options.seconds, options.steps, seed)
             record = {**place, **found}
             if dist.get_rank() == 0:
                 print(f"{options.task} {options.rate} {hook}, seed {seed}: {found['step_ms']:.1f} ms per step, "

@@ -45,7 +45,7 @@ class Cnn(nn.Module):
 class Mnist:
     """MNIST; measures accuracy on the first 1000 test images."""
 
-    target, cap_steps, every = 0.95, 600, 20
+    target, cap_steps, every = 0.95, 600, 10
 
     def __init__(self):
         folder = _folder("mnist")
@@ -91,7 +91,7 @@ class CharLstm(nn.Module):
 class Shakespeare:
     """Next-character prediction; measures accuracy on 200 windows of the last tenth of the text."""
 
-    target, cap_steps, every = 0.35, 600, 20
+    target, cap_steps, every = 0.35, 600, 10
 
     def __init__(self):
         text = (_folder("tinyshakespeare") / "input.txt").read_bytes()

@@ -3,7 +3,8 @@
 //!
 //! A message is a header of twelve bytes and the payload. A receiver does not know the length beforehand. It posts a
 //! buffer of [`PART`] bytes, into which most messages fit; the rest of a longer message follows in parts of this
-//! length, whose number it knows from the header. A header whose first byte is 0 is the notice that a rank has aborted.
+//! length, whose number it knows from the header, so that it posts a buffer for the next part before it waits for one. A
+//! header whose first byte is 0 is the notice that a rank has aborted.
 
 use std::time::{Duration, Instant};
 
@@ -56,18 +57,18 @@ impl Channel {
         called.unwrap_or_else(|| Err(ExchangeError::config("the interpreter is ending")))
     }
 
-    /// A part of a message, of at most `len` bytes.
+    /// A part of a message, of which `len` bytes are used; `more` says that another part follows.
     fn receive(
         &self,
         from: usize,
-        len: usize,
+        (len, more): (usize, bool),
         until: Instant,
         during: Operation<'_>,
     ) -> Result<Bytes> {
         // Gloo closes every connection when a receive times out, so wait a little even if the time has passed.
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(5));
         let receive = |channel: &Bound<'_, PyAny>| {
-            channel.call_method1("receive", (from, len, left.as_secs_f64()))?.extract::<usize>()
+            channel.call_method1("receive", (from, more, left.as_secs_f64()))?.extract::<usize>()
         };
         Ok(Bytes::new(self.call(from, during, receive)?, len))
     }
@@ -126,7 +127,7 @@ impl Transport for Channel {
                 from.len()
             )));
         };
-        let first = self.receive(peer, PART, until, during)?;
+        let first = self.receive(peer, (PART, false), until, during)?;
         let (head, rest) = first.get().split_at(HEADER_BYTES);
         let head: [u8; HEADER_BYTES] = head.try_into().expect("it was cut to this length");
         if head[0] == 0 {
@@ -142,7 +143,8 @@ impl Transport for Channel {
         into.reserve_exact(length);
         into.extend_from_slice(&rest[..length.min(rest.len())]);
         while into.len() < length {
-            let part = self.receive(peer, PART.min(length - into.len()), until, during)?;
+            let left = length - into.len();
+            let part = self.receive(peer, (PART.min(left), left > PART), until, during)?;
             into.extend_from_slice(part.get());
         }
         Ok((peer, header))

@@ -187,12 +187,13 @@ mod avx512 {
             let x = unsafe { _mm512_loadu_ps(group.as_ptr()) };
             let below = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, zero);
             count += u64::from(below.count_ones());
-            let signed = [_mm512_maskz_mov_ps(below, x), _mm512_maskz_mov_ps(!below, x)];
-            for (sign, x) in signed.into_iter().enumerate() {
-                let low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
-                let high = _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(x));
-                halves[2 * sign] = _mm512_add_pd(halves[2 * sign], low);
-                halves[2 * sign + 1] = _mm512_add_pd(halves[2 * sign + 1], high);
+            let low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+            let high = _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(x));
+            // Conversions take longer than sums, so both signs share them.
+            for (sign, lanes) in [below, !below].into_iter().enumerate() {
+                let [a, b] = [halves[2 * sign], halves[2 * sign + 1]];
+                halves[2 * sign] = _mm512_mask_add_pd(a, lanes as u8, a, low);
+                halves[2 * sign + 1] = _mm512_mask_add_pd(b, (lanes >> 8) as u8, b, high);
             }
         }
         let (mut negative, mut positive) = ([0.0; LANES], [0.0; LANES]);

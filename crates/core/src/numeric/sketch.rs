@@ -157,7 +157,7 @@ mod tests {
         let columns = sketch.columns as u64;
         let run = [16, 8, 4, 2, 1].into_iter().find(|&run| run <= columns).unwrap();
         let hash = factor.wrapping_mul(element / run).wrapping_add(term) >> 32;
-        let column = ((hash * columns >> 32) + element % run) % columns;
+        let column = (((hash * columns) >> 32) + element % run) % columns;
         (column as usize, if hash % 2 == 0 { 1.0 } else { -1.0 })
     }
 

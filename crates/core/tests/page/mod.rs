@@ -64,12 +64,8 @@ const FAMILIES: [(Family, &str, &str); 5] = [
 ];
 
 /// Why a method takes in less than 1 GB/s.
-const SLOW: [(&str, &str); 9] = [
+const SLOW: [(&str, &str); 7] = [
     ("qsgd", "with `code=elias` every level has a code word of its own length"),
-    (
-        "sketched-sgd",
-        "every element is added at random places of every row of a sketch, and looked up there",
-    ),
     (
         "sketchml",
         "every element that is not zero is looked up in tables whose entries depend on it, in every row of a sketch",
@@ -81,10 +77,9 @@ const SLOW: [(&str, &str); 9] = [
     ("gradiveq", "`keep` multiplications per element in each of two matrix products"),
     ("inceptionn", "with `code=huffman` values are sorted by size, and looked up one by one"),
     ("thc", "every piece is rotated by a Hadamard transform and back, and rounded in between"),
-    ("demo", "256 multiplications per element for a cosine transform and back"),
     (
-        "chunk-topk",
-        "it gathers chunks from tiles of a matrix, and sorts the positions of each row of tiles",
+        "demo",
+        "128 multiplications per element for a cosine transform, and up to as many back, without zeros",
     ),
 ];
 

@@ -17,8 +17,8 @@
 //! - **Deviations**: the paper multiplies g by the learning rate before it is added to δ, which changes no sign while the
 //!   learning rate is constant. Dimensions with small divisors only, such as primes, make small blocks, of which
 //!   all coefficients are sent; published code has the same rule.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to gather the tensor, 4·64 multiplications per element to transform
-//!   and back, and a sort of the positions of each row of blocks. Receivers transform back once, whatever the number of
+//! - **Cost**: 8 bytes per element for the maximum, 12 to gather the tensor, 2·64 multiplications per element to transform, up
+//!   to as many back, less the zeros, and a sort of the positions of each row of blocks. Receivers transform back once, whatever the number of
 //!   ranks.
 //!
 //! Reference: Peng, Quesnelle, Kingma: "DeMo: Decoupled Momentum Optimization", arXiv:2411.19870, 2024, Algorithm 1.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from datetime import timedelta
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -73,6 +74,29 @@ class _Outgoing:
         self.works: Dict[int, List[Any]] = {}
 
 
+class _Incoming:
+    """The parts from one rank, and the receives that are posted for the next ones, at most two."""
+
+    def __init__(self, group: Any, peer: int, part: int) -> None:
+        self._receive = lambda buffer: group.recv([buffer], peer, 0)
+        # Of this channel, not the caller's memory: data may still arrive after a receive timed out.
+        self._free = deque(torch.empty(part, dtype=torch.uint8) for _ in range(2))
+        self._posted: Deque[Tuple[torch.Tensor, Any]] = deque()
+
+    def expect(self, parts: int) -> None:
+        """Posts receives until this number of them is."""
+        while len(self._posted) < parts:
+            buffer = self._free.popleft()
+            self._posted.append((buffer, self._receive(buffer)))
+
+    def wait(self, seconds: float) -> int:
+        """Waits for the next part; returns its address. Two receives later its memory is used again."""
+        buffer, work = self._posted.popleft()
+        work.wait(timedelta(seconds=seconds))
+        self._free.append(buffer)
+        return buffer.data_ptr()
+
+
 class Channel:
     """Sends and receives bytes for the Rust side, which determines the order of calls.
 
@@ -87,14 +111,17 @@ class Channel:
         self._up, self._down = groups
         self._outgoing: Dict[Any, _Outgoing] = {}
         self._posting = _Outgoing()
-        self._incoming = torch.empty(0, dtype=torch.uint8)
+        self._incoming: Dict[int, _Incoming] = {}
         self._notices: List[Tuple[torch.Tensor, Any]] = []
 
     def outgoing(self, to: Sequence[int], length: int) -> int:
         """The address of a free buffer of ``length`` bytes for a message to the ranks ``to``.
 
-        Call ``settle`` for each of these ranks first.
+        Call ``settle`` for each of these ranks first. Receives from these ranks are posted now: they usually send, too, and the word
+        that this rank is ready would otherwise wait on the link behind the message.
         """
+        for peer in to:
+            self._from(peer).expect(1)
         message = self._slot(to)
         if message.bytes.numel() < length:
             message.bytes = torch.empty(length + length // 8, dtype=torch.uint8)
@@ -121,13 +148,14 @@ class Channel:
         works = [self._to(peer).send([part], peer, 0) for part in self._posting.parts]
         self._posting.works[peer] = works
 
-    def receive(self, peer: int, length: int, seconds: float) -> int:
-        """Waits for a part of at most ``length`` bytes from ``peer``; returns its address, valid until the next call."""
-        if self._incoming.numel() < length:
-            self._incoming = torch.empty(length, dtype=torch.uint8)
-        # Receives into the channel's tensor, not the caller's memory: data may still arrive after a receive timed out.
-        self._from(peer).recv([self._incoming[:length]], peer, 0).wait(timedelta(seconds=seconds))
-        return self._incoming.data_ptr()
+    def receive(self, peer: int, more: bool, seconds: float) -> int:
+        """Waits for a part from ``peer``; returns its address, valid until the next call for this rank.
+
+        ``more`` says that another part follows, for which a receive is posted before this one is waited for.
+        """
+        incoming = self._from(peer)
+        incoming.expect(2 if more else 1)
+        return incoming.wait(seconds)
 
     def notify(self, notice: bytes, culprit: int) -> None:
         """Sends bytes to all ranks except one, without waiting for them to arrive."""
@@ -143,6 +171,7 @@ class Channel:
     def close(self) -> None:
         """Closes all connections, which the other ranks notice. Nothing can be sent or received after it."""
         self._outgoing.clear()
+        self._incoming.clear()
         self._notices.clear()
         self._posting = _Outgoing()
         self._up = self._down = None
@@ -151,6 +180,9 @@ class Channel:
         """The group for messages to a rank."""
         return self._up if peer > self.rank else self._down
 
-    def _from(self, peer: int) -> Any:
-        """The group for messages from a rank."""
-        return self._up if peer < self.rank else self._down
+    def _from(self, peer: int) -> _Incoming:
+        """The parts from a rank."""
+        if peer not in self._incoming:
+            group = self._up if peer < self.rank else self._down
+            self._incoming[peer] = _Incoming(group, peer, self.part)
+        return self._incoming[peer]
