@@ -3,8 +3,9 @@
 //!
 //! A message is a header of twelve bytes and the payload. A receiver does not know the length beforehand. It posts a
 //! buffer of [`PART`] bytes, into which most messages fit; the rest of a longer message follows in parts of this
-//! length, whose number it knows from the header, so that it posts a buffer for the next part before it waits for one. A
-//! header whose first byte is 0 is the notice that a rank has aborted.
+//! length, whose number it knows from the header, so that it posts a buffer for the next part before it waits for one. The
+//! buffer for a first part is posted before this rank sends to the same peer. A header whose first byte is 0 is the notice
+//! that a rank has aborted.
 
 use std::time::{Duration, Instant};
 

@@ -210,7 +210,7 @@ impl Reducer {
         self.ask(py, move |averages| averages.set_array(&name, kind, values))
     }
 
-    /// Waits until all averages are done, and the other ranks have received all messages of this one.
+    /// Waits until all averages are done, and all messages of this rank have left.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         self.flush();
         loop {

@@ -1,4 +1,6 @@
-"""The order in which a channel posts sends and receives."""
+"""The order in which a channel posts sends and receives, and what it keeps."""
+
+import weakref
 
 from gradwire.torch._channel import Channel
 
@@ -23,28 +25,57 @@ class Group:
 
     def _note(self, what, tensor):
         self.posted.append((what, tensor.numel()))
-        return self
+        return Work(self)
+
+
+class Work:
+    def __init__(self, group):
+        self.group = group
 
     def wait(self, time):
-        self.posted.append(("wait", time.total_seconds()))
+        self.group.posted.append(("wait", time.total_seconds()))
 
 
-def test_a_receive_is_posted_before_a_message_to_the_same_rank_is_sent():
-    group = Group()
+def channel_of(group):
     channel = Channel((group, group))
     channel.part = 8
-    for turn in range(2):
-        channel.outgoing([1], 12)
-        channel.send(1)
-        channel.receive(1, False, 2.0)
-        assert group.posted == [("receive", 8), ("send", 8), ("send", 4), ("wait", 2.0)], turn
+    return channel
+
+
+def exchange(channel):
+    """Sends a message of two parts, and receives one of one part."""
+    channel.settle([1], 1, 5.0)
+    channel.outgoing([1], 12)
+    channel.send(1)
+    channel.receive(1, False, 2.0)
+
+
+def test_a_receive_is_posted_before_a_message_is_sent_to_a_rank_that_has_sent_before():
+    group = Group()
+    channel = channel_of(group)
+    exchange(channel)
+    assert group.posted == [("send", 8), ("send", 4), ("receive", 8), ("wait", 2.0)]
+    for _ in range(2):
         group.posted.clear()
+        exchange(channel)
+        # The last message was waited for between.
+        left = [("wait", 5.0)] * 2
+        assert group.posted == [("receive", 8), *left, ("send", 8), ("send", 4), ("wait", 2.0)]
 
 
 def test_while_a_part_is_read_the_next_ones_have_other_memory():
     group = Group()
-    channel = Channel((group, group))
-    channel.part = 8
+    channel = channel_of(group)
     addresses = [channel.receive(1, more, 2.0) for more in (False, True, True, False)]
     assert [what for what, _ in group.posted] == ["receive", "wait", "receive", "receive", "wait", "receive", "wait", "wait"]
-    assert addresses[0] != addresses[1] != addresses[2] != addresses[3]
+    assert addresses[1] != addresses[2] != addresses[3]
+
+
+def test_a_closed_channel_lets_its_groups_go():
+    group = Group()
+    channel, gone = channel_of(group), weakref.ref(group)
+    exchange(channel)
+    channel.settle([1], 1, 5.0)
+    channel.close()
+    del group
+    assert gone() is None

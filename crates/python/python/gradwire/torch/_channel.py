@@ -15,7 +15,8 @@ from .. import _core
 # Two process groups of the same ranks: one for messages to higher ranks, one for those to lower ranks.
 #
 # Gloo sends a message when its receiver has said that it is ready. On one connection this word would wait behind the
-# messages of the other direction, and the two directions of the link would be used one after the other.
+# messages of the other direction, and the two directions of the link would be used one after the other. Both connections
+# still share the link, so the word is sent before a message is (``Channel.settle``).
 Groups = Tuple[Any, Any]
 
 
@@ -79,18 +80,19 @@ class _Incoming:
 
     def __init__(self, group: Any, peer: int, part: int) -> None:
         self._receive = lambda buffer: group.recv([buffer], peer, 0)
-        # Of this channel, not the caller's memory: data may still arrive after a receive timed out.
-        self._free = deque(torch.empty(part, dtype=torch.uint8) for _ in range(2))
+        self._part = part
+        # Memory of the channel, not the caller's: data may still arrive after a receive timed out.
+        self._free: Deque[torch.Tensor] = deque()
         self._posted: Deque[Tuple[torch.Tensor, Any]] = deque()
 
     def expect(self, parts: int) -> None:
-        """Posts receives until this number of them is."""
+        """Posts receives until ``parts`` of them are posted."""
         while len(self._posted) < parts:
-            buffer = self._free.popleft()
+            buffer = self._free.popleft() if self._free else torch.empty(self._part, dtype=torch.uint8)
             self._posted.append((buffer, self._receive(buffer)))
 
     def wait(self, seconds: float) -> int:
-        """Waits for the next part; returns its address. Two receives later its memory is used again."""
+        """Waits for the next part; returns its address, valid until a receive is posted."""
         buffer, work = self._posted.popleft()
         work.wait(timedelta(seconds=seconds))
         self._free.append(buffer)
@@ -101,7 +103,8 @@ class Channel:
     """Sends and receives bytes for the Rust side, which determines the order of calls.
 
     A message longer than ``part`` is sent in parts of this length; the first part contains the total length.
-    Tensors are reused from message to message.
+    Tensors are reused from message to message. Groups must not get a second channel: receives that the first one has posted would
+    take its messages.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -117,11 +120,8 @@ class Channel:
     def outgoing(self, to: Sequence[int], length: int) -> int:
         """The address of a free buffer of ``length`` bytes for a message to the ranks ``to``.
 
-        Call ``settle`` for each of these ranks first. Receives from these ranks are posted now: they usually send, too, and the word
-        that this rank is ready would otherwise wait on the link behind the message.
+        Call ``settle`` for each of these ranks first.
         """
-        for peer in to:
-            self._from(peer).expect(1)
         message = self._slot(to)
         if message.bytes.numel() < length:
             message.bytes = torch.empty(length + length // 8, dtype=torch.uint8)
@@ -130,12 +130,18 @@ class Channel:
         return message.bytes.data_ptr()
 
     def settle(self, to: Sequence[int], peer: int, seconds: float) -> None:
-        """Waits until ``peer`` has received the last message that was sent to the ranks ``to``."""
+        """Waits until the last message to the ranks ``to`` has left for ``peer``.
+
+        Also posts a receive from a rank that has sent before, so that the word that this rank is ready does not wait on the link
+        behind the next message. The first receive from a rank is posted when it is waited for: by then both are connected.
+        """
+        if peer in self._incoming:
+            self._incoming[peer].expect(1)
         for work in self._slot(to).works.pop(peer, ()):
             work.wait(timedelta(seconds=seconds))
 
     def flush(self, peer: int, seconds: float) -> None:
-        """Waits until ``peer`` has received all messages."""
+        """Waits until all messages to ``peer`` have left."""
         for message in self._outgoing.values():
             for work in message.works.pop(peer, ()):
                 work.wait(timedelta(seconds=seconds))
@@ -171,6 +177,7 @@ class Channel:
     def close(self) -> None:
         """Closes all connections, which the other ranks notice. Nothing can be sent or received after it."""
         self._outgoing.clear()
+        # Posted receives hold the connections, too.
         self._incoming.clear()
         self._notices.clear()
         self._posting = _Outgoing()
