@@ -116,9 +116,11 @@ def test_killed_workers_are_replaced_and_training_goes_on():
     fewest = undisturbed(LEAST, ROUNDS, 0)
     print(f"kills {chaos.killed}, rounds {ROUNDS}, loss {loss:.4f}, lost and joined {stats}")
     print(f"undisturbed: {WORKERS} workers {[round(one, 4) for one in calm]}, {LEAST} workers {fewest:.4f}")
-    # During the run there were between LEAST and WORKERS workers. A few seeds underestimate the spread.
+    # During the run there were between LEAST and WORKERS workers, and a worker whose round was lost kept its local steps for the
+    # next one. A few seeds underestimate the spread.
     low, high = min(*calm, fewest), max(*calm, fewest)
-    assert low - (high - low) <= loss <= high + (high - low)
+    room = 2 * (high - low)
+    assert low - room <= loss <= high + room
 
 
 class Faulty:
