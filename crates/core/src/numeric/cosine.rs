@@ -85,8 +85,8 @@ impl<'a> Transform<'a> {
     }
 }
 
-/// Writes `P·Qᵀ`; both are given by columns, of which there are `rank`. A column of P that is zero, and that of Q
-/// beside it, are left out: their product adds nothing.
+/// Writes `P·Qᵀ`; both are given by columns, of which there are `rank`. Skips each column of P that is zero, with the same
+/// column of Q, because their product is zero.
 fn product(out: &mut [f32], p: &[f32], q: &[f32], rank: usize, [of_p, of_q]: &mut [Square; 2]) {
     let (rows, width) = (p.len() / rank, q.len() / rank);
     let mut kept = 0;
