@@ -20,7 +20,7 @@ from tasks import MOST_STEPS, TASKS
 # The first steps, which are not in the median, and the fewest that a run has.
 WARM_STEPS, FEWEST_STEPS = 12, 20
 PYTORCH = ("no hook", "fp16_compress_hook", "powerSGD_hook")
-GRADWIRE = ("fp16", "int8", "eden", "3lc", "topk:ratio=0.01", "powersgd:rank=1")
+GRADWIRE = ("fp16", "int8", "eden:bits=2", "eden", "3lc", "topk:ratio=0.01", "powersgd:rank=1")
 
 
 def register(model, hook):

@@ -15,7 +15,7 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
-/// Compressed exchange for distributed training: compare compressors on your model, data and link.
+/// Compressed exchange for distributed training: compare compressors on your data, and predict step times on your link.
 ///
 /// Results go to standard output, progress and errors to standard error.
 #[derive(Debug, Parser)]

@@ -12,11 +12,13 @@
 //! let tensor = Tensor::new("fc.weight", &[2, 3]);
 //! let gradient = [0.5, -0.25, 0.0, 1.0, -1.0, 0.125];
 //!
-//! let mut message = Vec::new();
-//! Encoder::new(&spec, 0, 0).encode(&tensor, 0, Floats::F32(&gradient), &mut message)?;
+//! // Seed and rank. Keep the encoder for the whole run: it holds the residuals.
+//! let mut encoder = Encoder::new(&spec, 0, 0);
+//! let mut decoder = Decoder::new(&spec, 0);
 //!
-//! let mut sum = [0.0; 6];
-//! Decoder::new(&spec, 0).decode_add(&tensor, 0, 0, &message, 1.0, &mut sum)?;
+//! let (step, mut message, mut sum) = (0, Vec::new(), [0.0; 6]);
+//! encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message)?;
+//! decoder.decode_add(&tensor, step, 0, &message, 1.0, &mut sum)?;
 //! assert_eq!(sum, [0.0, 0.0, 0.0, 1.5, -1.5, 0.0]);
 //! # Ok::<(), gradwire::Error>(())
 //! ```

@@ -2,8 +2,8 @@
 //!
 //! A [`Transport`] moves bytes between ranks and counts them. A [`DistributedOptimizer`] is one rank's end of an
 //! exchange over a transport: it takes this rank's gradients and leaves the same updated parameters on every rank, bit
-//! for bit. [`launch`] makes all ranks of a run inside one process; [`Role::join`] makes one of them over a transport
-//! that the caller brings.
+//! for bit, except with an asynchronous or stale server. [`launch`] makes all ranks of a run inside one process;
+//! [`Role::join`] makes one of them over a transport that the caller brings.
 //!
 //! ```
 //! use gradwire::{Spec, Tensor};

@@ -192,7 +192,7 @@ settings! {
     straggler: Option<Straggler> = None, "straggler" "WORKER=SECONDS";
 
     /// Scale a worker's gradient down to this ℓ2 norm where it is longer [default: 1 for gpt, 5 for
-    /// LSTMs, else any norm will do]
+    /// LSTMs, none for other models]
     clip: Option<f32> = None, "clip" "NORM";
 
     /// Random crops (4 pixels of padding) and flips of colour training images, shifts (2 pixels) of grey ones
