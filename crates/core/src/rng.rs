@@ -8,8 +8,12 @@ use gradwire_bits::kernels::{self, SHARING};
 
 /// Elements whose words for rounding are drawn at a time.
 const ROUNDED: usize = 4096;
-/// The groups of them that share bits.
-const GROUPS: usize = ROUNDED / SHARING;
+/// Philox is fastest from the beginning of a block of this many words, and for a multiple of this many words.
+const PHILOX_BLOCK: usize = 4;
+const PHILOX_GROUP: usize = 64;
+/// Room for their own bytes, four to a word, and for the bits that groups share, two to a word.
+const OWN: usize = ROUNDED / 4 + PHILOX_GROUP;
+const SHARED: usize = ROUNDED / SHARING / 2 + PHILOX_GROUP;
 
 /// A stream of random words. Cheap to create and to copy.
 #[derive(Debug, Clone)]
@@ -66,11 +70,8 @@ impl Rng {
     /// squared error, and at most 6 % to the variance of a sum. If all elements are rounded up with the same probability,
     /// from 0.1 to 0.9, it adds less than 0.1 %.
     pub fn fill_rounding(&self, first: usize, out: &mut [u32]) {
-        let (mut at, mut rest) = (first, out);
-        while !rest.is_empty() {
-            let (piece, more) = rest.split_at_mut(rest.len().min(ROUNDED - at % ROUNDED));
-            self.fill_rounding_within(at, piece);
-            (at, rest) = (at + piece.len(), more);
+        for (piece, out) in out.chunks_mut(ROUNDED).enumerate() {
+            self.fill_rounding_piece(first + piece * ROUNDED, out);
         }
     }
 
@@ -86,26 +87,37 @@ impl Rng {
         &buffer[..len]
     }
 
-    /// The same for elements of one aligned block of [`ROUNDED`].
-    fn fill_rounding_within(&self, first: usize, out: &mut [u32]) {
-        let (mut own, mut shared, mut halves) = ([0; ROUNDED / 4], [0; GROUPS / 2], [0; GROUPS]);
-        let own = &mut own[..(first % 4 + out.len()).div_ceil(4)];
-        self.fill_from(first / 4, own);
+    /// The same for at most [`ROUNDED`] elements.
+    fn fill_rounding_piece(&self, first: usize, out: &mut [u32]) {
+        let mut words = [0; OWN];
+        let own = self.words(first / 4, (first % 4 + out.len()).div_ceil(4), &mut words);
         own.iter_mut().for_each(|word| *word = word.to_le());
         let own = &bytemuck::cast_slice(own)[first % 4..];
 
         let group = first / SHARING;
         let groups = (first % SHARING + out.len()).div_ceil(SHARING);
-        let shared = &mut shared[..(group % 2 + groups).div_ceil(2)];
-        self.second().fill_from(group / 2, shared);
-        let half = |at: usize| (shared[at / 2] >> (16 * (at % 2))) as u16;
-        let halves = &mut halves[..groups];
-        halves.iter_mut().zip(group % 2..).for_each(|(to, at)| *to = half(at));
+        let (mut words, mut halves) = ([0; SHARED], [[0; 2]; SHARED]);
+        let shared = self.second().words(group / 2, (group % 2 + groups).div_ceil(2), &mut words);
+        for (halves, word) in halves.iter_mut().zip(&*shared) {
+            *halves = [*word as u16, (*word >> 16) as u16];
+        }
+        let halves = &halves.as_flattened()[group % 2..];
 
         // The rest of a group, then whole ones.
         let (head, rest) = out.split_at_mut(out.len().min(SHARING - first % SHARING));
         kernels::spread(own, halves, head);
         kernels::spread(&own[head.len()..], &halves[1..], rest);
+    }
+
+    /// `len` words of the stream from index `first` on, drawn as Philox is fastest: a few more, into `buffer`.
+    fn words<'a>(&self, first: usize, len: usize, buffer: &'a mut [u32]) -> &'a mut [u32] {
+        let before = first % PHILOX_BLOCK;
+        let drawn = match before + len {
+            few @ ..PHILOX_GROUP => few,
+            many => many.next_multiple_of(PHILOX_GROUP),
+        };
+        self.fill_from(first - before, &mut buffer[..drawn]);
+        &mut buffer[before..before + len]
     }
 
     /// The stream of the bits that elements share.

@@ -9,12 +9,23 @@ vectorised! {
     /// Writes words whose upper 8 bits are an element's own byte, and whose next 16 are those of its group of [`SHARING`]
     /// elements; the lowest 8 are 0. Processes the shortest length.
     pub fn spread / spread_scalar(own: &[u8], shared: &[u16], out: &mut [u32]) {
-        let groups = out.chunks_mut(SHARING).zip(own.chunks(SHARING));
-        for ((words, bytes), &low) in groups.zip(shared) {
-            for (word, &byte) in words.iter_mut().zip(bytes) {
-                *word = u32::from(byte) << 24 | u32::from(low) << 8;
-            }
+        let len = out.len().min(own.len());
+        let (groups, rest) = out[..len].as_chunks_mut::<SHARING>();
+        let (bytes, last) = own[..len].as_chunks::<SHARING>();
+        for ((words, bytes), &low) in groups.iter_mut().zip(bytes).zip(shared) {
+            spread_group(bytes, low, words);
         }
+        if let Some(&low) = shared.get(groups.len()) {
+            spread_group(last, low, rest);
+        }
+    }
+}
+
+/// The words of a group, or of a part of one.
+#[inline(always)]
+fn spread_group(bytes: &[u8], low: u16, words: &mut [u32]) {
+    for (word, &byte) in words.iter_mut().zip(bytes) {
+        *word = u32::from(byte) << 24 | u32::from(low) << 8;
     }
 }
 
