@@ -135,7 +135,9 @@ impl Reducer {
         let submitted = self.background.submit(move |averages| {
             let shared = &pending.0;
             let mut job = Job { names, step, tensor, scale };
-            let result = call(ready).and_then(|()| job.run(averages));
+            // Without its values this rank cannot send the message that the others wait for.
+            let ready = call(ready).inspect_err(|_| averages.abort());
+            let result = ready.and_then(|()| job.run(averages));
             shared.done(step, tensor.len(), averages, result);
             if let Err(failure) = call(done) {
                 shared.lock().failure.get_or_insert(failure);

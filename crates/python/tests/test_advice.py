@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import gradwire.torch
+from gradwire.torch import _link
 from gradwire.torch._recording import Alone, Recording
 from models import Net, data, flat
 from world import ranks
@@ -52,6 +53,18 @@ def test_figures_are_those_of_the_links_arithmetic():
     assert slow - fast == pytest.approx(32 * elements / 2e6, rel=0.02)
     assert found["predictions"][1]["ratio"] == pytest.approx(2.0, rel=0.1)
     assert found["predictions"][0]["error"] < 1e-6 < found["predictions"][1]["error"] < 1e-3
+
+
+def slow_link(rank, size):
+    _link._LONG = 0.0
+    link = _link.MeasuredLink(None, 1 << 17, 30.0)
+    link.close()
+    return link.bits_per_second, link.messages.overhead
+
+
+def test_a_link_is_measured_on_which_the_shortest_message_takes_long():
+    one, two = ranks(2, slow_link)
+    assert one == two and one[0] > 0
 
 
 def test_candidates_have_exchanges_and_rules():

@@ -1,5 +1,6 @@
 """Tests that every rank reports an error and none hangs."""
 
+import inspect
 import os
 import time
 
@@ -130,6 +131,17 @@ def test_invalid_arguments_are_refused_by_register():
             assert says in message, message
 
 
+def of_other_reducers(wrapped):
+    """Models whose buckets a hook does not get as it needs them."""
+    models = []
+    if "skip_all_reduce_unused_params" in inspect.signature(wrapped).parameters:
+        models.append(wrapped(Net(), find_unused_parameters=True, skip_all_reduce_unused_params=True))
+    torch._dynamo.config.optimize_ddp = "python_reducer"
+    models.append(wrapped(Net()))
+    torch._dynamo.config.optimize_ddp = True
+    return models
+
+
 def of_another_kind(rank, size):
     wrapped = nn.parallel.DistributedDataParallel
     sharded = Net()
@@ -142,6 +154,7 @@ def of_another_kind(rank, size):
         wrapped(nn.Sequential(nn.Embedding(10, 40, sparse=True), nn.Linear(40, 10))),
         torch.compile(wrapped(Net()), backend="eager"),
         build("none")[0],
+        *of_other_reducers(wrapped),
     ]:
         try:
             gradwire.torch.register(model)
@@ -154,11 +167,27 @@ def of_another_kind(rank, size):
 def test_models_of_another_kind_are_refused_with_what_to_do():
     expected = ["LocalSteps with the plain model", "fsdp.register", "'first.weight' has the type torch.float64", "sparse=False"]
     expected += ["before torch.compile", "has a communication hook already"]
+    if "skip_all_reduce_unused_params" in inspect.signature(nn.parallel.DistributedDataParallel).parameters:
+        expected.append("skip_all_reduce_unused_params")
+    expected.append("python_reducer")
     for result in outcomes(2, of_another_kind):
         assert result[0] == "ok", result
         assert len(result[1]) == len(expected)
         for message, says in zip(result[1], expected):
             assert says in message, message
+
+
+def frozen_late(rank, size):
+    net = Net()
+    model = nn.parallel.DistributedDataParallel(net, find_unused_parameters=True)
+    net.first.requires_grad_(False)
+    gradwire.torch.register(model)
+    model(data(rank, 0)[0]).sum().backward()
+
+
+def test_a_parameter_that_was_frozen_after_wrapping_is_named():
+    for result in outcomes(2, frozen_late):
+        assert result[1] != "Hang" and "'first.weight' did not require gradients" in result[2], result
 
 
 def test_without_a_process_group_register_says_what_is_missing():

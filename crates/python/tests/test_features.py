@@ -343,6 +343,23 @@ def test_compiled_models_have_the_names_of_their_parameters():
         assert 4 * 6144 < size < 4 * 6144 + 4 * 600 and step == 3
 
 
+def on_another_default_device(rank, size):
+    model, batches = Net(), [data(rank, step) for step in range(2)]
+    torch.set_default_device("meta")
+    torch.set_default_dtype(torch.bfloat16)
+    steps = gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1), every=1, compressor="topk:ratio=0.1")
+    for x, labels in batches:
+        steps.zero_grad()
+        nn.functional.cross_entropy(model(x), labels).backward()
+        steps.step()
+    return flat(model)
+
+
+def test_host_memory_does_not_follow_the_default_device():
+    one, two = ranks(2, on_another_default_device)
+    assert (one == two).all()
+
+
 def two_models(rank, size, order):
     models = [build("3lc", seed=seed) for seed in (1, 2)]
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model, _ in models]

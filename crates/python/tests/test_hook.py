@@ -63,6 +63,29 @@ def test_replicas_are_bit_identical_and_learn(size, compressor, options):
         assert stats["total_steps"] == 30
 
 
+class WithEmpty(Net):
+    """A net with a parameter that has no elements."""
+
+    def __init__(self):
+        super().__init__()
+        self.empty = torch.nn.Linear(64, 0)
+
+    def forward(self, x):
+        return super().forward(x) + self.empty(x).sum()
+
+
+def with_empty(rank, size):
+    model, handle = build("topk:ratio=0.1", module=WithEmpty)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(4))
+    assert handle.step == 4
+    return flat(model)
+
+
+def test_parameters_without_elements_are_exchanged():
+    one, two = ranks(2, with_empty)
+    assert (one == two).all()
+
+
 def wide(rank, size, compressor, options):
     model, _ = build(compressor, module=lambda: Net(hidden=8000), small_buckets=False, **options)
     train(model, torch.optim.SGD(model.parameters(), lr=0.01), rank, range(3))

@@ -302,6 +302,25 @@ def test_arguments_that_cannot_work_are_refused():
         assert says in message, message
 
 
+def unfrozen(rank, size):
+    model = Net()
+    model.first.requires_grad_(False)
+    steps = gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1), every=2)
+    model.first.requires_grad_(True)
+    try:
+        for step in range(2):
+            model(data(rank, step)[0]).sum().backward()
+            steps.step()
+    except gradwire.ConfigError as error:
+        return str(error)
+    return "nothing was refused"
+
+
+def test_a_parameter_that_is_unfrozen_later_is_refused():
+    for message in ranks(2, unfrozen):
+        assert "'first.weight' did not require gradients when LocalSteps was created" in message, message
+
+
 def channels_last(rank, size):
     torch.manual_seed(0)
     layer = nn.Conv2d(16, 16, 3, bias=False).to(memory_format=torch.channels_last)

@@ -7,6 +7,9 @@ use crate::error::refuse;
 use crate::state_keys::{self, Entry};
 use crate::{Exchange, ExchangeError, Result};
 
+/// The most bytes of a state that a message carries.
+const PART: usize = 1 << 28;
+
 impl Reducer {
     /// Adds the state of all tensors to `state`.
     pub(crate) fn save_into(&self, state: &mut State) {
@@ -41,8 +44,28 @@ impl Reducer {
     /// As for [`average`](Self::average).
     pub fn save_all(&mut self) -> Result<Vec<State>> {
         let own = self.save().to_bytes()?;
-        let all = self.gather(self.step.unwrap_or_default(), own)?;
+        let all = self.gather_in_parts(&own, PART)?;
         all.iter().map(|bytes| Ok(State::from_bytes(bytes)?)).collect()
+    }
+
+    /// Returns the bytes of all ranks, which may be more than a message holds: they are sent in parts of `most` bytes.
+    fn gather_in_parts(&mut self, own: &[u8], most: usize) -> Result<Vec<Vec<u8>>> {
+        let step = self.step.unwrap_or_default();
+        let lengths = self.gather(step, (own.len() as u64).to_le_bytes().to_vec())?;
+        let lengths = lengths.iter().map(|bytes| {
+            let length = bytes.as_slice().try_into().map(u64::from_le_bytes).ok();
+            let length = length.and_then(|length| usize::try_from(length).ok());
+            length.ok_or_else(|| ExchangeError::config("a rank sent no length of its state"))
+        });
+        let longest = lengths.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or(0);
+        let mut all = vec![Vec::new(); self.transport.size()];
+        for start in (0..longest).step_by(most) {
+            let part = own.len().min(start)..own.len().min(start + most);
+            for (bytes, part) in all.iter_mut().zip(self.gather(step, own[part].to_vec())?) {
+                bytes.extend_from_slice(&part);
+            }
+        }
+        Ok(all)
     }
 
     /// Restores the state of an earlier run, given this rank's own state, or the states of all ranks. With another
@@ -60,6 +83,7 @@ impl Reducer {
         let workers = first.number("workers")? as usize;
         let same =
             workers == size && first.setting("exchange")? == self.config.exchange.to_string();
+        refuse_repeated(&states)?;
         let of = |rank: usize| states.iter().find(|s| s.number("rank").ok() == Some(rank as u64));
         let state = if let (true, Some(own)) = (same, of(rank)) {
             own.clone()
@@ -127,5 +151,68 @@ impl Reducer {
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses two states of the same rank: they are those of several exchanges, such as the replicas of a model on a mesh of two
+/// dimensions, and which of them belongs here is not known.
+fn refuse_repeated(states: &[State]) -> Result<()> {
+    let mut ranks: Vec<u64> = states.iter().filter_map(|state| state.number("rank").ok()).collect();
+    ranks.sort_unstable();
+    match ranks.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(()),
+        Some(pair) => refuse(format!(
+            "{} states came, two of them of rank {}: they were saved by several groups of ranks; give the state that this \
+             rank saved, or those of one group",
+            states.len(),
+            pair[0]
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use gradwire::{Spec, Tensor};
+
+    use super::*;
+    use crate::{OnNonFinite, Policy, ReducerConfig, in_process};
+
+    fn reducer(transport: in_process::InProcess) -> Reducer {
+        let config = ReducerConfig {
+            exchange: Exchange::AllGather,
+            policy: Policy::new("topk:ratio=0.1".parse::<Spec>().unwrap()),
+            tensors: vec![Tensor::new("t", &[1000])],
+            seed: 0,
+            on_non_finite: OnNonFinite::Refuse,
+        };
+        Reducer::new(Box::new(transport), config).unwrap()
+    }
+
+    #[test]
+    fn long_states_are_sent_in_parts() {
+        let states = [vec![], vec![1; 10], (0..25).collect()];
+        let transports = in_process::connect(3, in_process::Options::default());
+        thread::scope(|scope| {
+            let gather = |(own, transport)| {
+                let states = &states;
+                let own: &Vec<u8> = own;
+                scope.spawn(move || {
+                    let found = reducer(transport).gather_in_parts(own, 10).unwrap();
+                    assert_eq!(found, states);
+                })
+            };
+            states.iter().zip(transports).map(gather).for_each(drop);
+        });
+    }
+
+    #[test]
+    fn two_states_of_a_rank_are_refused() {
+        let transport = in_process::connect(1, in_process::Options::default()).remove(0);
+        let mut reducer = reducer(transport);
+        let state = reducer.save();
+        let error = reducer.load(&[state.clone(), state]).unwrap_err().to_string();
+        assert!(error.contains("two of them of rank 0"), "{error}");
     }
 }

@@ -70,7 +70,7 @@ class _Outgoing:
     """A message that is being sent. Its bytes must stay until every receiver has them."""
 
     def __init__(self) -> None:
-        self.bytes = torch.empty(0, dtype=torch.uint8)
+        self.bytes = torch.empty(0, dtype=torch.uint8, device="cpu")
         self.parts: List[torch.Tensor] = []
         self.works: Dict[int, List[Any]] = {}
 
@@ -88,7 +88,7 @@ class _Incoming:
     def expect(self, parts: int) -> None:
         """Posts receives until ``parts`` of them are posted."""
         while len(self._posted) < parts:
-            buffer = self._free.popleft() if self._free else torch.empty(self._part, dtype=torch.uint8)
+            buffer = self._free.popleft() if self._free else torch.empty(self._part, dtype=torch.uint8, device="cpu")
             self._posted.append((buffer, self._receive(buffer)))
 
     def wait(self, seconds: float) -> int:
@@ -124,7 +124,7 @@ class Channel:
         """
         message = self._slot(to)
         if message.bytes.numel() < length:
-            message.bytes = torch.empty(length + length // 8, dtype=torch.uint8)
+            message.bytes = torch.empty(length + length // 8, dtype=torch.uint8, device="cpu")
         message.parts = list(message.bytes[:length].split(self.part))
         self._posting = message
         return message.bytes.data_ptr()
@@ -168,7 +168,7 @@ class Channel:
         for peer in range(self.size):
             if peer in (self.rank, culprit):
                 continue
-            tensor = torch.tensor(list(notice), dtype=torch.uint8)
+            tensor = torch.tensor(list(notice), dtype=torch.uint8, device="cpu")
             try:
                 self._notices.append((tensor, self._to(peer).send([tensor], peer, 0)))
             except RuntimeError:

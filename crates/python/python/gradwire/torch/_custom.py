@@ -129,12 +129,17 @@ class Custom:
 
     def save_all(self) -> List[bytes]:
         """The residuals of all ranks."""
-        return self._reducer.gather(self._stats["step"] or 0, self.save())
+        states = self._reducer.gather(self._stats["step"] or 0, self.save())
+        # This rank may end now, and the others must have its state.
+        self._reducer.wait()
+        return states
 
     def load(self, states: Sequence[bytes]) -> None:
         """Restores residuals, by the rule of ``Hook.load_state_dict``."""
         loaded = [torch.load(io.BytesIO(state), weights_only=True) for state in states]
         rank, size = self._reducer.rank, self._reducer.size
+        if len({state["rank"] for state in loaded}) < len(loaded):
+            raise _core.StateError("two states are of the same rank; give the state that this rank saved, or those of one group of ranks")
         saved = loaded[0].get("size", len(loaded))
         own = [state["residuals"] for state in loaded if state["rank"] == rank]
         if saved == size and own:

@@ -234,16 +234,16 @@ def _send(state: Dict[str, Any], group: Any, receivers: List[int], patience: tim
     file = io.BytesIO()
     torch.save(state, file)
     payload = torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
-    length = torch.tensor([payload.numel()])
+    length = torch.tensor([payload.numel()], device="cpu")
     works = [group.send([tensor], rank, _TAG) for rank in receivers for tensor in (length, payload)]
     for work in works:
         work.wait(patience)
 
 
 def _receive(group: Any, source: int, patience: timedelta) -> Dict[str, Any]:
-    length = torch.zeros(1, dtype=torch.int64)
+    length = torch.zeros(1, dtype=torch.int64, device="cpu")
     group.recv([length], source, _TAG).wait(patience)
-    payload = torch.empty(int(length), dtype=torch.uint8)
+    payload = torch.empty(int(length), dtype=torch.uint8, device="cpu")
     group.recv([payload], source, _TAG).wait(patience)
     state: Dict[str, Any] = torch.load(io.BytesIO(payload.numpy().tobytes()), weights_only=True)
     return state

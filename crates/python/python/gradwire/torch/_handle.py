@@ -7,7 +7,6 @@ import weakref
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
-import torch.distributed as dist
 from torch.autograd import Variable
 from torch.profiler import record_function
 
@@ -26,6 +25,8 @@ class Handle:
     _kind = "hook"
     # See ``Description``.
     _compressed_on = "the host"
+    # Whether the model has both shards and replicas, so that no rank exchanges gradients with all others.
+    _has_replicas = False
 
     def __init__(self, reducer: _core.Reducer, groups: Groups, scaler: Optional[Any]) -> None:
         self._reducer = reducer
@@ -167,10 +168,10 @@ class Handle:
         ``all_ranks=True``, which all ranks must call at the same time, each rank returns the states of all ranks, which
         are sent over the network. Call it between two steps.
         """
-        if all_ranks and self._kind == "fsdp" and self._reducer.size != dist.get_world_size():
+        if all_ranks and self._has_replicas:
             raise _core.ConfigError(
-                f"this rank exchanges gradients with {self._reducer.size} of {dist.get_world_size()} ranks, so that it cannot "
-                "have the states of all; save the state of each rank, with torch.distributed.checkpoint or in a file of its own"
+                f"this rank exchanges gradients with {self._reducer.size} of the ranks that train the model, so that it cannot have "
+                "the states of all; save the state of each rank, with torch.distributed.checkpoint or in a file of its own"
             )
         return _setup.packed(self._kind, self._step, self._states, self._reducer, all_ranks)
 

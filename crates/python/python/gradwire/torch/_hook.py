@@ -96,6 +96,15 @@ def _check(model: Any) -> None:
                 "the model has a communication hook already, and PyTorch allows one; wrap the model in "
                 "DistributedDataParallel again to register another"
             )
+        if getattr(model, "skip_all_reduce_unused_params", False):
+            raise _core.ConfigError(
+                "with skip_all_reduce_unused_params DistributedDataParallel leaves buckets out of a step, which no hook is told; "
+                "leave the argument out"
+            )
+        if getattr(model, "_use_python_reducer", False):
+            raise _core.ConfigError(
+                "torch._dynamo.config.optimize_ddp is 'python_reducer', which calls hooks with single gradients; set it to 'ddp_optimizer'"
+            )
         return
     if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
         raise _core.ConfigError("the model is compiled; register its DistributedDataParallel before torch.compile")
@@ -146,6 +155,7 @@ class Hook(Handle):
         named = _setup.trainable(module)
         _setup.check_gradients(module)
         self._names = {id(parameter): name for name, parameter in named}
+        self._frozen = {id(p): _setup.plain(name) for name, p in module.named_parameters() if not p.requires_grad}
         self._parameters = [parameter for _, parameter in named]
         spec = compressor if isinstance(compressor, str) else "none"
         _setup.check_replicated(options)
@@ -188,6 +198,13 @@ class Hook(Handle):
         """Averages a bucket over ranks, in place and in the background."""
         if bucket.index() == 0:
             self._begin()
+        future = self._submit(bucket)
+        if bucket.is_last():
+            self._wait_at_end()
+        return future
+
+    def _submit(self, bucket: Any) -> Future:
+        """Has a bucket averaged."""
         if self._optimizer is not None:
             self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), self._scale)
         tensor = bucket.buffer()
@@ -197,10 +214,7 @@ class Hook(Handle):
             return self._custom.average(self._step - 1, names, bucket.gradients(), tensor)
         if self._device is not None:
             names = [self._names[id(parameter)] for parameter in bucket.parameters()]
-            future = self._device.average(group, self._step - 1, names, tensor, self._scale)
-            if bucket.is_last():
-                self._wait_at_end()
-            return future
+            return self._device.average(group, self._step - 1, names, tensor, self._scale)
         if tensor.device.type == "cuda":
             staging = self._staging.get(tensor.device)
             if staging is None:
@@ -211,8 +225,6 @@ class Hook(Handle):
             future, values, ready, scale = Future(), tensor, None, float(self._scale)
             done = partial(future.set_result, tensor)
         self._reducer.average(group, self._step - 1, buffer(values, "a bucket"), done, scale=scale, ready=ready)
-        if bucket.is_last():
-            self._wait_at_end()
         return future
 
     def _group(self, bucket: Any, tensor: torch.Tensor) -> int:
@@ -220,21 +232,31 @@ class Hook(Handle):
         key = tuple(map(id, parameters))
         group = self._groups.get(key)
         if group is None:
-            missing = [tuple(p.shape) for p in parameters if id(p) not in self._names]
-            if missing:
-                raise _core.ConfigError(
-                    f"a bucket has a parameter of shape {missing[0]} that the model did not have when the hook was "
-                    "registered; register the hook after the model is complete"
-                )
+            self._check_known(parameters)
             expected = tensor.data_ptr()
             for parameter, gradient in zip(parameters, bucket.gradients()):
-                if gradient.data_ptr() != expected:
+                # An empty tensor has no address.
+                if gradient.numel() > 0 and gradient.data_ptr() != expected:
                     name = self._names[id(parameter)]
                     raise _core.ConfigError(f"the gradient of '{name}' is not at the expected offset of its bucket")
                 expected += gradient.numel() * gradient.element_size()
             group = self._reducer.group([self._names[id(p)] for p in parameters])
             self._groups[key] = group
         return group
+
+    def _check_known(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Refuses a bucket with a parameter that was not there, or not trained, when the hook was registered."""
+        for parameter in parameters:
+            if id(parameter) in self._frozen:
+                raise _core.ConfigError(
+                    f"'{self._frozen[id(parameter)]}' did not require gradients when the hook was registered, but did when "
+                    "DistributedDataParallel wrapped the model; freeze parameters before wrapping it, or after registering"
+                )
+            if id(parameter) not in self._names:
+                raise _core.ConfigError(
+                    f"a bucket has a parameter of shape {tuple(parameter.shape)} that the model did not have when the hook was "
+                    "registered; register the hook after the model is complete"
+                )
 
     def stats(self) -> Dict[str, Any]:
         """The cost of the last step for this rank, as in ``Handle.stats``; with a compressor object, a part of it."""

@@ -45,7 +45,9 @@ class MeasuredLink:
         least, medium, most = _EXPONENTS
         last = min(max(elements.bit_length() - 1, medium), most)
         self._sizes = [1 << exponent for exponent in range(least, last + 1)]
-        self._values = {size: torch.zeros(size) for size in [_SMALL, *self._sizes]}
+        # On a very slow link the smallest size is compared with half of it.
+        sizes = [_SMALL, self._sizes[0] // 2, *self._sizes]
+        self._values = {size: torch.zeros(size, dtype=torch.float32, device="cpu") for size in sizes}
         tensors = [(str(size), values) for size, values in self._values.items()]
         self._reducer, self._groups = connect(
             process_group, lambda channel: _setup.reducer(tensors, "none", channel, exchange="all-gather", deadline=deadline)
@@ -107,7 +109,6 @@ class MeasuredLink:
             seconds = self._slowest(lambda: send(size))
             if seconds > _LONG:
                 break
-        # On a very slow link the smallest size is long already.
         short = max(size // 8, self._sizes[0]) if size > self._sizes[0] else size // 2
         long, part = (statistics.median(self._slowest(lambda: send(at)) for _ in range(5)) for at in (size, short))
         bits_per_second = 32.0 * copies * (size - short) / max(long - part, 1e-9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import weakref
 from functools import partial
 from inspect import signature
@@ -318,9 +317,7 @@ def _check_elastic(
     """Refuses arguments that cannot be combined with ``lighthouse``, and sets the exchange."""
     if process_group is not None:
         raise _core.ConfigError("with lighthouse, LocalSteps makes its own process groups; remove process_group")
-    rules = options.get("rules") or []
-    specs = rules.values() if isinstance(rules, dict) else rules
-    if any(re.search(r"ef\s*=\s*ef21", spec) for spec in (compressor, *specs)):
+    if _setup.uses_ef21(compressor, options.get("rules")):
         raise _core.ConfigError(
             "with lighthouse ef=ef21 is impossible: the sum of changes contains those of lost workers; use ef=on"
         )

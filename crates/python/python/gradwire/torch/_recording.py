@@ -69,7 +69,7 @@ class Recording:
         self.seconds = slowest + self._copying()
         self.gradients: List[List[torch.Tensor]] = []
         for _ in range(steps):
-            taken = [torch.zeros(parameter.shape) for _, parameter in self.named]
+            taken = [torch.zeros(parameter.shape, dtype=torch.float32, device="cpu") for _, parameter in self.named]
             # With accumulation the last call has the sum.
             self._run(step, 1, lambda index: taken[index].copy_(self.named[index][1].grad))
             self.gradients.append(taken)

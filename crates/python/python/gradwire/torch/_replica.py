@@ -63,9 +63,9 @@ class Replica:
         # The places of each fragment's parameters among all of them.
         ends = list(itertools.accumulate(len(fragment) for fragment in fragments))
         self._places = [slice(end - len(fragment), end) for end, fragment in zip(ends, fragments)]
-        frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+        self._frozen = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
         # What rounds do not average.
-        self._rest = [*frozen, *model.buffers()]
+        self._rest = [*(parameter for _, parameter in self._frozen), *model.buffers()]
         self.optimizer, self._make_outer, self._make = optimizer, outer, make
         self._mask, self._median_clip = mask, median_clip
         self.step = 0
@@ -107,10 +107,20 @@ class Replica:
         """
         places = self._places[fragment]
         parameters = self._parameters[places]
+        self._check_frozen()
         change = _flat(parameters)
         for own, common, parameter in zip(_parts(change, parameters), self._common[places], parameters):
             own.sub_(common.detach().reshape(-1).to(parameter.dtype))
         return change
+
+    def _check_frozen(self) -> None:
+        """Refuses a parameter that is trained now and was not when rounds were set up, since no round averages it."""
+        for name, parameter in self._frozen:
+            if parameter.requires_grad:
+                raise _core.ConfigError(
+                    f"'{name}' did not require gradients when LocalSteps was created, so that workers do not average it; create "
+                    "LocalSteps again after unfreezing parameters"
+                )
 
     def average(self, change: torch.Tensor, fragment: int = 0) -> int:
         """Replaces ``change`` by the mean over all ranks; returns the number of the round."""
@@ -220,7 +230,7 @@ class Replica:
             sent = self.reducer.sent(name) if momenta else None
             if sent:
                 # Positions are row-major; the momentum may have another order in memory.
-                mask = torch.zeros(parameter.shape, dtype=torch.bool)
+                mask = torch.zeros(parameter.shape, dtype=torch.bool, device="cpu")
                 mask.view(-1)[torch.frombuffer(bytearray(sent), dtype=torch.int32).long()] = True
                 for momentum in momenta:
                     momentum.masked_fill_(mask.to(momentum.device), 0.0)

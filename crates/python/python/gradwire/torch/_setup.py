@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from inspect import signature
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
@@ -139,6 +140,12 @@ def rules_of(rules: Rules) -> List[str]:
     return list(rules or ())
 
 
+def uses_ef21(compressor: str, rules: Rules) -> bool:
+    """Whether a compressor or one of the rules has ``ef=ef21``, whose receivers keep a sum of changes."""
+    specs = [compressor, *(rule.rpartition("->")[2] for rule in rules_of(rules))]
+    return any(re.search(r"\bef\s*=\s*ef21\b", spec) for spec in specs)
+
+
 def packed(kind: str, step: int, exchange: Any, reducer: _core.Reducer, all_ranks: bool) -> State:
     """The state of a ``kind`` of object: that of its exchange at this rank, or of all ranks of its group.
 
@@ -184,7 +191,7 @@ def merged(states: Union[State, Sequence[State]], kind: str) -> Tuple[State, Lis
         raise _core.StateError("there are no states to load; pass this rank's state, or those of all ranks")
     if len({state["step"] for state in states}) > 1:
         raise _core.StateError("the states are from different steps; pass those that all ranks saved at the same step")
-    return states[0], [_unpack(part) for state in states for part in _parts(state["exchange"])]
+    return states[0], [_unpack(part) for state in states for part in _parts(state)]
 
 
 def together(reducer: _core.Reducer, states: Any, load: Callable[[], Loaded]) -> Loaded:
@@ -211,6 +218,13 @@ def together(reducer: _core.Reducer, states: Any, load: Callable[[], Loaded]) ->
     return loaded
 
 
-def _parts(exchange: Any) -> List[Any]:
+def _parts(state: State) -> List[Any]:
     """The states of ranks in a saved state. Those of earlier versions were in a list."""
-    return list(exchange.values()) if isinstance(exchange, Mapping) else list(exchange)
+    exchange = state["exchange"]
+    if not isinstance(exchange, Mapping):
+        return list(exchange)
+    # The states of several groups of ranks, as on a mesh of two dimensions: a rank takes its own.
+    own = f"rank{dist.get_rank()}" if dist.is_initialized() else ""
+    if own in exchange and len(exchange) > state["world_size"]:
+        return [exchange[own]]
+    return list(exchange.values())

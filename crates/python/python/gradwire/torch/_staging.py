@@ -91,13 +91,13 @@ class Pinned:
 
     def __init__(self, device: torch.device) -> None:
         self._pin = device.type == "cuda"
-        self._bytes = torch.empty(0, dtype=torch.uint8)
+        self._bytes = torch.empty(0, dtype=torch.uint8, device="cpu")
 
     def of(self, length: int) -> torch.Tensor:
         """The first ``length`` bytes; their content is what it was unless the memory grew."""
         if self._bytes.numel() < length:
-            self._bytes = torch.empty(0, dtype=torch.uint8)
-            self._bytes = torch.empty(length, dtype=torch.uint8, pin_memory=self._pin)
+            self._bytes = torch.empty(0, dtype=torch.uint8, device="cpu")
+            self._bytes = torch.empty(length, dtype=torch.uint8, device="cpu", pin_memory=self._pin)
         return self._bytes[:length]
 
 

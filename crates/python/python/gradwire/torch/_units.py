@@ -62,7 +62,7 @@ class Unit:
 
 
 def of(model: torch.nn.Module) -> List[Unit]:
-    """The units of a sharded model that have parameters to train."""
+    """The units of a sharded model."""
     try:
         from torch.distributed.fsdp import FSDPModule
     except ImportError as error:
@@ -85,8 +85,8 @@ def of(model: torch.nn.Module) -> List[Unit]:
     names = {id(parameter): _setup.plain(name) for name, parameter in model.named_parameters()}
     # Modules that were sharded together share a group.
     groups = {id(group): (module, group) for module in modules for group in _groups(module)}
-    units = [Unit(module, group, names) for module, group in groups.values()]
-    return [unit for unit in units if unit.trains]
+    # Those of which nothing is trained, too: they may be trained later.
+    return [Unit(module, group, names) for module, group in groups.values()]
 
 
 def _groups(module: Any) -> List[Any]:

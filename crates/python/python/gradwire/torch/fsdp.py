@@ -77,9 +77,11 @@ def register(
     # Refused before groups are created, so that a refusal leaves nothing behind.
     for unit in units:
         check_free(unit)
+    # Parameters that are not trained are sent as they are.
+    gathered = [unit for unit in units if unit.trains] if parameters is not None else []
     if parameters is not None:
         _check_quantizer(parameters)
-        _units.check_gathering(units)
+        _units.check_gathering(gathered)
     shards = _units.shard_group(units)
     if replicas is None:
         # Replicas average what they reduce; with equal random draws, their errors would not cancel.
@@ -89,15 +91,16 @@ def register(
         group = _units.replica_group(replicas, units)
         handle = Sharded(_units.shards(units), compressor, group, exchange, options, scaler)
         handle._compare("the shard that a rank of replicas holds", str(shards.rank()))
+    handle._has_replicas = replicas is not None or _units.replica_rank(units) is not None
     if parameters is not None:
-        handle.gather(_units.whole(units), parameters, shards, common)
+        handle.gather(_units.whole(gathered), parameters, shards, common)
     for unit in units:
         if replicas is None:
             handle.install(unit, "_reduce_scatter_comm", ReduceScatter(handle, unit))
         else:
             handle.install(unit, "_all_reduce_hook", AllReduce(handle, unit))
-        if parameters is not None:
-            handle.install(unit, "_all_gather_comm", AllGather(handle, unit))
+    for unit in gathered:
+        handle.install(unit, "_all_gather_comm", AllGather(handle, unit))
     return handle
 
 

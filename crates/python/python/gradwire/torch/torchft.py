@@ -90,7 +90,7 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
             if parameter.device.type != "cpu":
                 # In a step the Manager would take the error for a lost replica, and try again without end.
                 raise _core.ConfigError(f"'{name}' is on {parameter.device}; with torchft gradwire averages on the CPU alone")
-        if "ef21" in repr((compressor, options.get("rules"))):
+        if _setup.uses_ef21(compressor, options.get("rules")):
             raise _core.ConfigError(
                 "with torchft ef=ef21 is impossible: a step that is not committed cannot be taken back; use ef=on"
             )

@@ -49,7 +49,7 @@ class Batch:
         key = (tuple(values), dtype)
         found = self._vectors.get(key)
         if found is None:
-            found = self.moved(torch.tensor(key[0], dtype=dtype))
+            found = self.moved(torch.tensor(key[0], dtype=dtype, device="cpu"))
             if keep:
                 self._vectors[key] = found
         return found
@@ -68,10 +68,10 @@ class Batch:
         counts = tuple((units or int)(slot.elements) for slot in self.slots)
         table = self._tables.get((block, counts))
         if table is None:
-            blocks = torch.tensor([triton.cdiv(count, block) for count in counts], dtype=torch.int64)
-            tensors = torch.repeat_interleave(torch.arange(len(counts)), blocks)
+            blocks = torch.tensor([triton.cdiv(count, block) for count in counts], dtype=torch.int64, device="cpu")
+            tensors = torch.repeat_interleave(torch.arange(len(counts), device="cpu"), blocks)
             first = torch.cumsum(blocks, 0) - blocks
-            rows = torch.stack([tensors, torch.arange(len(tensors)) - first[tensors]], 1).to(torch.int32)
+            rows = torch.stack([tensors, torch.arange(len(tensors), device="cpu") - first[tensors]], 1).to(torch.int32)
             table = self.moved(rows)
             self._tables[block, counts] = table
         return table

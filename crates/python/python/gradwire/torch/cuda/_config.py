@@ -46,7 +46,7 @@ class Config:
 
 def rounded(value: float) -> float:
     """A parameter in float32, as the host has it."""
-    return float(torch.tensor(value, dtype=torch.float32))
+    return float(torch.tensor(value, dtype=torch.float32, device="cpu"))
 
 
 @lru_cache

@@ -44,7 +44,7 @@ class Grid:
                 if lengths[tensor] == length:
                     rows.extend((tensor, block) for block in range(triton.cdiv(count * parts, BLOCK // width)))
             if rows:
-                self.tables[length] = batch.moved(torch.tensor(rows, dtype=torch.int32))
+                self.tables[length] = batch.moved(torch.tensor(rows, dtype=torch.int32, device="cpu"))
 
 
 def _parts(length: int) -> Tuple[int, int]:
@@ -98,7 +98,7 @@ class AdaComp(Bins):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self._factor = torch.tensor(config.real("factor"), dtype=torch.float32)
+        self._factor = torch.tensor(config.real("factor"), dtype=torch.float32, device="cpu")
 
     def choose(self, source: Source, values: Corrected, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
         gamma = source.weights[1] if source.feedback else 1.0

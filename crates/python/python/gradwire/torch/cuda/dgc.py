@@ -65,7 +65,7 @@ class Dgc(SampledTopK):
 def _bounds(batch: Batch, ratio: float) -> torch.Tensor:
     """For each tensor k, the fewest elements that may reach a threshold, and the most."""
     wanted = [how_many(ratio, slot.elements) for slot in batch.slots]
-    return batch.moved(torch.tensor([(k, ceil(0.8 * k), floor(1.25 * k)) for k in wanted], dtype=torch.int64))
+    return batch.moved(torch.tensor([(k, ceil(0.8 * k), floor(1.25 * k)) for k in wanted], dtype=torch.int64, device="cpu"))
 
 
 @triton.jit

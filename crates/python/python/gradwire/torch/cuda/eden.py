@@ -58,7 +58,7 @@ def _levels(bits: int) -> Tuple[float, ...]:
     """The positive levels of the quantizer. The host's decoder tells them: a message of one element with the scale 1 decodes
     to a level, with a random sign."""
     one, codec = struct.pack("<f", 1.0), _core.Codec(f"eden:bits={bits}", 0, 0, 1)
-    levels = torch.zeros(1 << (bits - 1), 1)
+    levels = torch.zeros(1 << (bits - 1), 1, dtype=torch.float32, device="cpu")
     for symbol, out in enumerate(levels):
         codec.decode_add("", (1,), 0, 0, one + bytes([symbol]), 1.0, buffer(out))
     return tuple(levels.flatten().abs().tolist())
@@ -134,10 +134,10 @@ class Eden(Dense):
         """The pieces of all tensors, the limits between levels, and what each symbol stands for."""
         tables = self._tables.get(batch)
         if tables is None:
-            levels = torch.tensor(_levels(self._bits))
+            levels = torch.tensor(_levels(self._bits), dtype=torch.float32, device="cpu")
             doubles = levels.double()
             # One number, so that the table of one bit is not empty.
-            limits = torch.cat([((doubles[:-1] + doubles[1:]) / 2).float(), torch.zeros(1)])
+            limits = torch.cat([((doubles[:-1] + doubles[1:]) / 2).float(), torch.zeros(1, device="cpu")])
             tables = _rows(batch), batch.moved(limits), batch.moved(torch.cat([levels, -levels]))
             self._tables[batch] = tables
         return tables
@@ -148,7 +148,7 @@ def _rows(batch: Batch) -> torch.Tensor:
     for tensor, slot in enumerate(batch.slots):
         found = pieces(slot.elements)
         rows.extend((tensor, *piece, number, len(found)) for number, piece in enumerate(found))
-    return batch.moved(torch.tensor(rows, dtype=torch.int64).reshape(-1, _FIELDS))
+    return batch.moved(torch.tensor(rows, dtype=torch.int64, device="cpu").reshape(-1, _FIELDS))
 
 
 @triton.jit(do_not_specialize=["stream", "rank", "step"])

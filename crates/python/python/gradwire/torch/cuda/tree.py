@@ -24,7 +24,7 @@ from .levels import invertible
 
 def _numbers() -> torch.Tensor:
     """What each byte stands for. The host's decoder tells it: of a message with the scale 1 and all bytes."""
-    numbers = torch.zeros(256)
+    numbers = torch.zeros(256, dtype=torch.float32, device="cpu")
     message = struct.pack("<f", 1.0) + bytes(range(256))
     _core.Codec("8bit", 0, 0, 1).decode_add("", (256,), 0, 0, message, 1.0, buffer(numbers))
     return numbers
