@@ -347,7 +347,7 @@ def on_another_default_device(rank, size):
     model, batches = Net(), [data(rank, step) for step in range(2)]
     torch.set_default_device("meta")
     torch.set_default_dtype(torch.bfloat16)
-    steps = gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1), every=1, compressor="topk:ratio=0.1")
+    steps = gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), every=1, compressor="topk:ratio=0.1")
     for x, labels in batches:
         steps.zero_grad()
         nn.functional.cross_entropy(model(x), labels).backward()
