@@ -29,8 +29,9 @@ pub struct DecodeJob<'a> {
     pub tensor: &'a Tensor,
     /// Its message.
     pub message: &'a [u8],
-    /// The sums of messages, as for [`Decoder::accumulate`].
-    pub sums: &'a mut Vec<f32>,
+    /// The sums of messages, as for [`Decoder::accumulate`]; `None` to add the message by itself, as
+    /// [`Decoder::decode_add`] does.
+    pub sums: Option<&'a mut Vec<f32>>,
     /// The tensor's elements, to which the message is added.
     pub out: &'a mut [f32],
 }
@@ -131,7 +132,7 @@ impl Decoder {
         out: &mut [f32],
     ) -> Result<(), Error> {
         let spec = &self.specs.0[self.index_of(tensor.name())];
-        let job = DecodeJob { tensor, message, sums, out };
+        let job = DecodeJob { tensor, message, sums: Some(sums), out };
         accumulate((spec, self.seed), &mut self.workspace, (step, rank), weight, job)
     }
 
@@ -215,7 +216,7 @@ fn accumulate(
     job: DecodeJob<'_>,
 ) -> Result<(), Error> {
     let DecodeJob { tensor, message, sums, out } = job;
-    let Some(accumulator) = spec.compressor().accumulator() else {
+    let (Some(accumulator), Some(sums)) = (spec.compressor().accumulator(), sums) else {
         return decode_add((spec, seed), workspace, tensor, (step, rank), message, weight, out);
     };
     check_size(spec, tensor)?;

@@ -83,6 +83,31 @@ impl Carried {
     }
 }
 
+/// Whose messages are decoded, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sender {
+    /// The rank that sent them; with a weight of 0 it sent nothing.
+    pub(crate) rank: usize,
+    /// The rank in the key of their random draws.
+    pub(crate) key: u32,
+    /// Their weight in the mean.
+    pub(crate) weight: f32,
+    /// Whether those of other ranks are added to them, and [`Codecs::aggregate`] ends the sum.
+    pub(crate) adds: bool,
+}
+
+impl Sender {
+    /// One of the ranks whose messages are averaged.
+    pub(crate) fn one_of_all(rank: usize, weight: f32) -> Self {
+        Self { rank, key: rank as u32, weight, adds: true }
+    }
+
+    /// The only rank that sends messages of some pieces.
+    pub(crate) fn alone(rank: usize, key: usize) -> Self {
+        Self { rank, key: key as u32, weight: 1.0, adds: false }
+    }
+}
+
 impl Codecs {
     /// The codecs of gradients, which workers send to each other or push to servers.
     pub(crate) fn of_pushes(config: &GroupConfig<'_>, rank: usize) -> Self {
@@ -236,21 +261,24 @@ impl Codecs {
         self.decoder.decode_add(tensor, step, rank as u32, message, weight, out)
     }
 
-    /// Adds `weight` times the message of one of several ranks to their mean; call [`aggregate`](Self::aggregate) after
-    /// the last.
+    /// Adds a message, times the sender's weight; call [`aggregate`](Self::aggregate) after the last of several that are
+    /// averaged.
     pub(crate) fn add_message(
         &mut self,
         tensor: &Tensor,
-        (step, rank): (u64, usize),
+        (step, sender): (u64, Sender),
         message: &[u8],
-        weight: f32,
-        mean: &mut [f32],
+        out: &mut [f32],
     ) -> Result<(), Error> {
+        let Sender { key, weight, adds, .. } = sender;
+        if !adds {
+            return self.decoder.decode_add(tensor, step, key, message, weight, out);
+        }
         let sums = match self.sums.get_mut(tensor.name()) {
             Some(sums) => sums,
             None => self.sums.entry(tensor.name().to_owned()).or_default(),
         };
-        self.decoder.accumulate(tensor, (step, rank as u32), message, weight, sums, mean)
+        self.decoder.accumulate(tensor, (step, key), message, weight, sums, out)
     }
 
     /// Turns the weighted mean of all messages for a tensor into the input of the optimizer, in place: the mean itself,

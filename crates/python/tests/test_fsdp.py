@@ -103,6 +103,11 @@ def test_a_step_may_leave_parameters_out():
     assert (compressed[0][0] == compressed[1][0]).all()
 
 
+def test_threads_change_no_bit():
+    one, two = (ranks(2, run, "3lc", {"threads": threads, "parameters": "int8"}, {}, False) for threads in (1, 2))
+    assert all((a[0] == b[0]).all() for a, b in zip(one, two))
+
+
 def test_bytes_are_those_of_the_other_ranks_shards():
     parameters = sum(p.numel() for p in Branches().parameters()) - sum(p.numel() for p in Net(outputs=33).parameters())
     for size in (2, 4):

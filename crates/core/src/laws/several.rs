@@ -120,7 +120,7 @@ fn decode(spec: &Spec, step: u64, jobs: &[EncodeJob<'_>], threads: &mut Threads)
         let all = all.map(|(job, (sums, out))| DecodeJob {
             tensor: job.tensor,
             message: &job.message,
-            sums,
+            sums: Some(sums),
             out,
         });
         decoder.accumulate_all((step, RANK), WEIGHT, all.collect(), threads).unwrap();
@@ -147,7 +147,7 @@ fn decode_damaged(spec: &Spec, step: u64, jobs: &[EncodeJob<'_>], threads: &mut 
         for message in [cut, &changed] {
             let from = (step, RANK);
             let (mut sums, mut out) = (Vec::new(), vec![0.5; tensor.elements()]);
-            let job = DecodeJob { tensor, message, sums: &mut sums, out: &mut out };
+            let job = DecodeJob { tensor, message, sums: Some(&mut sums), out: &mut out };
             let together = decoder.accumulate_all(from, WEIGHT, vec![job], threads);
             let (mut also_sums, mut also_out) = (Vec::new(), vec![0.5; tensor.elements()]);
             let (sums_alone, out_alone) = (&mut also_sums, &mut also_out);

@@ -1,9 +1,9 @@
 //! Groups of tensors that threads encode and decode together.
 
-use gradwire::{DecodeJob, EncodeJob, Error, Floats, Input, LEAST_DIVIDED, Sent, Tensor, Threads};
+use gradwire::{DecodeJob, EncodeJob, Error, Input, LEAST_DIVIDED, Sent, Tensor, Threads};
 
-use super::Codecs;
-use crate::collectives::Group;
+use super::{Codecs, Sender};
+use crate::collectives::{Group, Piece};
 
 /// Groups of fewer elements are encoded by one thread: to start another would take longer.
 const LEAST: usize = 1 << 17;
@@ -25,30 +25,26 @@ impl Codecs {
         self.threads() > 1 && group.elements() >= least
     }
 
-    /// Encodes the tensors of a group, calls `take` with each message in order, and records the elements that it carries.
+    /// Encodes pieces side by side, calls `take` with each message in order, and records the elements that it carries.
     pub(crate) fn encode_all(
         &mut self,
-        group: &Group,
         step: u64,
-        values: &[f32],
-        squares: Option<&[Vec<f32>]>,
+        pieces: &[(Piece<'_>, Input<'_>)],
         mut take: impl FnMut(&[u8]),
     ) -> Result<(), Error> {
-        let len = group.tensors.len();
+        let len = pieces.len();
         self.spare.resize_with(len.max(self.spare.len()), Default::default);
         let mut jobs = Vec::with_capacity(len);
-        for (at, (message, positions)) in self.spare.drain(..len).enumerate() {
-            let gradient = Floats::F32(&values[group.ranges[at].clone()]);
-            let squares = squares.map(|all| &all[group.indices[at]][..]);
-            let input = Input { gradient, squares };
-            let tensor = &group.tensors[at];
+        for ((piece, input), (message, positions)) in pieces.iter().zip(self.spare.drain(..len)) {
+            let (tensor, input) = (piece.tensor, *input);
             jobs.push(EncodeJob { tensor, input, message, sent: Sent::All, positions });
         }
         let encoded = self.encoder.encode_all(step, &mut jobs, &mut self.threads);
-        for (job, &index) in jobs.into_iter().zip(&group.indices) {
+        for (job, (piece, _)) in jobs.into_iter().zip(pieces) {
             let EncodeJob { message, sent, positions, .. } = job;
             if encoded.is_ok() {
-                self.tensors[index].carried.note(0, sent, &positions, message.len());
+                let carried = &mut self.tensors[piece.index].carried;
+                carried.note(piece.offset, sent, &positions, message.len());
                 take(&message);
             }
             self.spare.push((message, positions));
@@ -56,26 +52,28 @@ impl Codecs {
         encoded
     }
 
-    /// Adds `weight` times the messages of a rank for all tensors of a group to their means.
+    /// Adds the messages of a rank for several pieces, whose places in `values` are in order.
     pub(crate) fn add_messages(
         &mut self,
-        group: &Group,
-        (step, rank): (u64, usize),
-        messages: &[&[u8]],
-        weight: f32,
-        mut means: &mut [f32],
+        step: u64,
+        sender: Sender,
+        messages: &[(Piece<'_>, &[u8])],
+        mut values: &mut [f32],
     ) -> Result<(), Error> {
-        let mut sums: Vec<Vec<f32>> = group.tensors.iter().map(|one| self.take_sums(one)).collect();
-        let mut jobs = Vec::with_capacity(messages.len());
-        for ((tensor, message), sums) in group.tensors.iter().zip(messages).zip(&mut sums) {
+        let sums = |one: &(Piece<'_>, _)| sender.adds.then(|| self.take_sums(one.0.tensor));
+        let mut sums: Vec<Option<Vec<f32>>> = messages.iter().map(sums).collect();
+        let (mut jobs, mut start) = (Vec::with_capacity(messages.len()), 0);
+        for ((piece, message), sums) in messages.iter().zip(&mut sums) {
+            let from_piece = values.split_at_mut(piece.range.start - start).1;
             let out;
-            (out, means) = means.split_at_mut(tensor.elements());
-            jobs.push(DecodeJob { tensor, message, sums, out });
+            (out, values) = from_piece.split_at_mut(piece.range.len());
+            start = piece.range.end;
+            jobs.push(DecodeJob { tensor: piece.tensor, message, sums: sums.as_mut(), out });
         }
-        let added =
-            self.decoder.accumulate_all((step, rank as u32), weight, jobs, &mut self.threads);
-        for (tensor, sums) in group.tensors.iter().zip(sums) {
-            self.put_sums(tensor, sums);
+        let (from, weight) = ((step, sender.key), sender.weight);
+        let added = self.decoder.accumulate_all(from, weight, jobs, &mut self.threads);
+        for ((piece, _), sums) in messages.iter().zip(sums) {
+            self.put_sums(piece.tensor, sums.unwrap_or_default());
         }
         added
     }

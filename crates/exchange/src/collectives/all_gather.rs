@@ -9,6 +9,7 @@ mod device;
 
 use self::device::Device;
 use super::{Collective, Reduction};
+use crate::codecs::Sender;
 use crate::reducer::DeviceGroup;
 use crate::{Phase, Result};
 
@@ -90,7 +91,8 @@ impl Side for Host<'_> {
         if from.0 == 0 {
             self.values.fill(0.0);
         }
-        step.decode_all(from, packed, self.values)
+        let (sender, pieces) = (Sender::one_of_all(from.0, from.1), step.group.pieces());
+        step.decode_all(Phase::Gather, sender, packed, pieces, self.values)
     }
 
     fn finish(&mut self, step: &mut Reduction<'_>) -> Result<()> {

@@ -7,12 +7,11 @@
 
 use std::ops::Range;
 
-use gradwire::{Floats, Input};
-
+use super::scatter::slices_of;
 use super::slices::{self, Shards, Slice};
-use super::{Collective, Group, Reduction, packed};
-use crate::codecs::Codecs;
-use crate::{GroupConfig, Operation, Phase, Result};
+use super::{Collective, Group, Piece, Reduction, packed};
+use crate::codecs::{Codecs, Sender};
+use crate::{GroupConfig, Phase, Result};
 
 /// Gathers shards; see the [module](self).
 pub(crate) struct GatherShards {
@@ -38,17 +37,12 @@ impl GatherShards {
         values: &[f32],
         place: &dyn Fn(usize, &Slice) -> Range<usize>,
     ) -> Result<()> {
-        let rank = step.transport.rank();
-        self.gathered[rank].clear();
-        for (at, &index) in step.group.indices.iter().enumerate() {
-            for slice in self.slices[index].iter().filter(|slice| slice.owner == rank) {
-                let input = Input::from(Floats::F32(&values[place(at, slice)]));
-                let start = (index, slice.range.start);
-                step.codecs.encode(start, &slice.tensor, step.step, input, &mut self.message)?;
-                packed::append(&self.message, &mut self.gathered[rank]);
-            }
-        }
-        Ok(())
+        let (rank, group) = (step.transport.rank(), step.group);
+        let Self { slices, gathered, message, .. } = self;
+        let own = &mut gathered[rank];
+        own.clear();
+        let pieces = pieces_of(slices, group, rank, place);
+        step.encode_pieces(pieces, values, message, |message| packed::append(message, own))
     }
 
     fn decode(
@@ -57,22 +51,25 @@ impl GatherShards {
         values: &mut [f32],
         place: &dyn Fn(usize, &Slice) -> Range<usize>,
     ) -> Result<()> {
+        let group = step.group;
         for (owner, packed) in self.gathered.iter().enumerate() {
-            let mut read = 0;
-            for (at, &index) in step.group.indices.iter().enumerate() {
-                for slice in self.slices[index].iter().filter(|slice| slice.owner == owner) {
-                    let tensor = &slice.tensor;
-                    let operation =
-                        Operation::tensor(Phase::Gather, index, tensor.name(), step.step);
-                    let message = packed::next(owner, packed, &mut read, operation)?;
-                    let out = &mut values[place(at, slice)];
-                    step.codecs.decode_add(tensor, (step.step, owner), message, 1.0, out)?;
-                }
-            }
-            packed::finish(owner, packed, read, step.operation(Phase::Gather))?;
+            let pieces = pieces_of(&self.slices, group, owner, place);
+            let sender = Sender::alone(owner, owner);
+            step.decode_all(Phase::Gather, sender, packed, pieces, values)?;
         }
         Ok(())
     }
+}
+
+/// The chunks of a rank.
+fn pieces_of<'a>(
+    slices: &'a [Vec<Slice>],
+    group: &'a Group,
+    owner: usize,
+    place: &'a dyn Fn(usize, &Slice) -> Range<usize>,
+) -> impl Iterator<Item = Piece<'a>> {
+    let own = slices_of(slices, group).filter(move |(_, _, slice)| slice.owner == owner);
+    own.map(|(at, index, slice)| slice.piece(index, place(at, slice)))
 }
 
 impl Collective for GatherShards {

@@ -22,6 +22,7 @@ use std::ops::Range;
 use gradwire::{Encoder, Floats, Spec};
 
 use super::{Collective, Reduction, expect_length, packed};
+use crate::codecs::Sender;
 use crate::{Operation, Phase, Result, elements};
 
 /// Averages hierarchically; see the [module](self).
@@ -156,9 +157,10 @@ impl Hierarchical {
                 let incoming = &mut self.incoming;
                 step.wire(|transport| transport.recv_within(leader, between, patience, incoming))?;
             }
-            let from = (leader, weight(self.members(step, leader)));
+            let sender = Sender::one_of_all(leader, weight(self.members(step, leader)));
             let packed = if leader == own { &self.outgoing } else { &self.incoming };
-            step.decompress(|step| step.decode_all(from, packed, values))?;
+            let pieces = step.group.pieces();
+            step.decompress(|step| step.decode_all(Phase::Gather, sender, packed, pieces, values))?;
         }
         step.decompress(|step| step.aggregate(values))
     }

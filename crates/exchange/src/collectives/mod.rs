@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use gradwire::{Floats, Input, Tensor};
 
-use crate::codecs::Codecs;
+use crate::codecs::{Codecs, Sender};
 use crate::error::refuse;
 use crate::reducer::DeviceGroup;
 use crate::report::{spent_by, timed};
@@ -99,10 +99,34 @@ impl Group {
         Self { indices, tensors, ranges }
     }
 
+    /// Its tensors.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        let places = self.indices.iter().zip(&self.tensors).zip(&self.ranges);
+        places.map(|((&index, tensor), range)| Piece {
+            index,
+            tensor,
+            offset: 0,
+            range: range.clone(),
+        })
+    }
+
     /// Elements of all tensors.
     pub(crate) fn elements(&self) -> usize {
         self.ranges.last().map_or(0, |range| range.end)
     }
+}
+
+/// A tensor of a group, or a slice of one.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece<'a> {
+    /// The place of the tensor in the model.
+    pub(crate) index: usize,
+    /// The tensor, or the slice as a tensor.
+    pub(crate) tensor: &'a Tensor,
+    /// The first element in the tensor of the model.
+    pub(crate) offset: usize,
+    /// The elements in the values of the group.
+    pub(crate) range: Range<usize>,
 }
 
 /// One step of one group.
@@ -164,10 +188,9 @@ impl Reduction<'_> {
         message: &mut Vec<u8>,
     ) -> Result<()> {
         if self.codecs.share(self.group) {
-            let Self { codecs, group, step, squares, .. } = self;
             packed.clear();
             let append = |message: &[u8]| packed::append(message, packed);
-            return Ok(codecs.encode_all(group, *step, values, *squares, append)?);
+            return self.encode_pieces(self.group.pieces(), values, message, append);
         }
         // A large message is encoded in the larger buffer and stays there.
         if packed.capacity() > message.capacity() {
@@ -181,48 +204,75 @@ impl Reduction<'_> {
         Ok(())
     }
 
-    /// Decodes the messages of a rank and adds them to the means, times `weight`. A rank of weight 0 sent nothing.
-    fn decode_all(
+    /// Encodes pieces, side by side if threads share the work for the group, and calls `take` with each message in order;
+    /// `message` is working memory.
+    fn encode_pieces<'t>(
         &mut self,
-        (rank, weight): (usize, f32),
-        packed: &[u8],
-        means: &mut [f32],
+        pieces: impl Iterator<Item = Piece<'t>>,
+        values: &[f32],
+        message: &mut Vec<u8>,
+        mut take: impl FnMut(&[u8]),
     ) -> Result<()> {
-        if self.codecs.share(self.group) && weight != 0.0 {
-            let mut messages = Vec::with_capacity(self.group.tensors.len());
-            self.each_message((rank, weight), packed, |_, _, message| {
-                messages.push(message);
+        let squares = self.squares;
+        let inputs = pieces.map(|piece| {
+            let gradient = Floats::F32(&values[piece.range.clone()]);
+            let elements = piece.offset..piece.offset + piece.range.len();
+            let squares = squares.map(|all| &all[piece.index][elements]);
+            (piece, Input { gradient, squares })
+        });
+        if self.codecs.share(self.group) {
+            let inputs: Vec<_> = inputs.collect();
+            return Ok(self.codecs.encode_all(self.step, &inputs, take)?);
+        }
+        for (piece, input) in inputs {
+            let start = (piece.index, piece.offset);
+            self.codecs.encode(start, piece.tensor, self.step, input, message)?;
+            take(message);
+        }
+        Ok(())
+    }
+
+    /// Decodes the messages of a rank for pieces, whose places in `values` are in order, and adds them there.
+    fn decode_all<'t>(
+        &mut self,
+        phase: Phase,
+        sender: Sender,
+        packed: &[u8],
+        pieces: impl Iterator<Item = Piece<'t>>,
+        values: &mut [f32],
+    ) -> Result<()> {
+        if self.codecs.share(self.group) {
+            let mut messages = Vec::new();
+            self.each_message(phase, sender, packed, pieces, |_, piece, message| {
+                messages.push((piece, message));
                 Ok(())
             })?;
-            let Self { codecs, group, step, .. } = self;
-            return Ok(codecs.add_messages(group, (*step, rank), &messages, weight, means)?);
+            return Ok(self.codecs.add_messages(self.step, sender, &messages, values)?);
         }
-        self.each_message((rank, weight), packed, |own, at, message| {
-            let Self { codecs, group, step, .. } = own;
-            let mean = &mut means[group.ranges[at].clone()];
-            Ok(codecs.add_message(&group.tensors[at], (*step, rank), message, weight, mean)?)
+        self.each_message(phase, sender, packed, pieces, |own, piece, message| {
+            let (tensor, out) = (piece.tensor, &mut values[piece.range]);
+            Ok(own.codecs.add_message(tensor, (own.step, sender), message, out)?)
         })
     }
 
-    /// Calls `take` with the place of each tensor in the group and its message from a rank. A rank of weight 0 sent
-    /// nothing.
-    fn each_message<'m>(
+    /// Calls `take` with each piece and its message from a rank.
+    fn each_message<'m, 't>(
         &mut self,
-        (rank, weight): (usize, f32),
+        phase: Phase,
+        sender: Sender,
         packed: &'m [u8],
-        mut take: impl FnMut(&mut Self, usize, &'m [u8]) -> Result<()>,
+        pieces: impl Iterator<Item = Piece<'t>>,
+        mut take: impl FnMut(&mut Self, Piece<'t>, &'m [u8]) -> Result<()>,
     ) -> Result<()> {
-        let (group, step) = (self.group, self.step);
-        let mut read = 0;
-        if weight != 0.0 {
-            for (at, tensor) in group.tensors.iter().enumerate() {
-                let index = group.indices[at];
-                let operation = Operation::tensor(Phase::Gather, index, tensor.name(), step);
-                let message = packed::next(rank, packed, &mut read, operation)?;
-                take(self, at, message)?;
+        let (step, mut read) = (self.step, 0);
+        if sender.weight != 0.0 {
+            for piece in pieces {
+                let operation = Operation::tensor(phase, piece.index, piece.tensor.name(), step);
+                let message = packed::next(sender.rank, packed, &mut read, operation)?;
+                take(self, piece, message)?;
             }
         }
-        packed::finish(rank, packed, read, Operation::whole(Phase::Gather, step))
+        packed::finish(sender.rank, packed, read, Operation::whole(phase, step))
     }
 
     /// Turns the means of all tensors into the input of the optimizer: the mean itself, or the result of a vote.

@@ -3,10 +3,9 @@
 
 use std::ops::Range;
 
-use gradwire::{Floats, Input};
-
 use super::slices::Slice;
-use super::{Reduction, packed};
+use super::{Group, Reduction, packed};
+use crate::codecs::Sender;
 use crate::{ExchangeError, Operation, Phase, Result, Transport};
 
 /// Sends slices to their owners and averages this rank's own.
@@ -17,10 +16,9 @@ pub(super) struct Scatter {
     outbox: Vec<Vec<u8>>,
     /// The messages of each rank for this owner.
     inbox: Vec<Vec<u8>>,
-    /// For each rank, the number of bytes of its messages that have been read.
-    cursors: Vec<usize>,
     message: Vec<u8>,
-    mean: Vec<f32>,
+    /// The means of this rank's slices, one after the other.
+    means: Vec<f32>,
 }
 
 impl Scatter {
@@ -30,15 +28,17 @@ impl Scatter {
             slices,
             outbox: vec![Vec::new(); ranks],
             inbox: vec![Vec::new(); ranks],
-            cursors: vec![0; ranks],
             message: Vec::new(),
-            mean: Vec::new(),
+            means: Vec::new(),
         }
     }
 
-    /// The slices of a tensor of the model.
-    pub(super) fn slices(&self, index: usize) -> &[Slice] {
-        &self.slices[index]
+    /// The slices of a group's tensors, as [`slices_of`] has them.
+    pub(super) fn slices_of<'a>(
+        &'a self,
+        group: &'a Group,
+    ) -> impl Iterator<Item = (usize, usize, &'a Slice)> + Clone {
+        slices_of(&self.slices, group)
     }
 
     /// Compresses every slice for its owner, and sends and receives the messages. `place` is the range in `values` of
@@ -64,18 +64,14 @@ impl Scatter {
         if step.weights[step.transport.rank()] == 0.0 {
             return Ok(());
         }
-        for (at, &index) in step.group.indices.iter().enumerate() {
-            for slice in &self.slices[index] {
-                let input = Input {
-                    gradient: Floats::F32(&values[place(at, slice)]),
-                    squares: step.squares.map(|all| &all[index][slice.range.clone()]),
-                };
-                let start = (index, slice.range.start);
-                step.codecs.encode(start, &slice.tensor, step.step, input, &mut self.message)?;
-                packed::append(&self.message, &mut self.outbox[slice.owner]);
-            }
-        }
-        Ok(())
+        let Self { slices, outbox, message, .. } = self;
+        let all = slices_of(slices, step.group);
+        let mut owners = all.clone().map(|(_, _, slice)| slice.owner);
+        let pieces = all.map(|(at, index, slice)| slice.piece(index, place(at, slice)));
+        step.encode_pieces(pieces, values, message, |message| {
+            let owner = owners.next().expect("each slice has one message");
+            packed::append(message, &mut outbox[owner]);
+        })
     }
 
     fn send(&mut self, transport: &mut dyn Transport, operation: Operation<'_>) -> Result<()> {
@@ -96,34 +92,42 @@ impl Scatter {
         step: &mut Reduction<'_>,
         mut take: impl FnMut(&mut Reduction<'_>, usize, &Slice, &[f32]) -> Result<()>,
     ) -> Result<()> {
-        let Self { slices, inbox, cursors, mean, .. } = self;
-        let rank = step.transport.rank();
-        cursors.fill(0);
-        for (at, &index) in step.group.indices.iter().enumerate() {
-            for slice in slices[index].iter().filter(|slice| slice.owner == rank) {
-                let tensor = &slice.tensor;
-                let operation = Operation::tensor(Phase::Scatter, index, tensor.name(), step.step);
-                mean.clear();
-                mean.resize(tensor.elements(), 0.0);
-                step.decompress(|step| {
-                    for (from, (packed, &weight)) in inbox.iter().zip(step.weights).enumerate() {
-                        if weight == 0.0 {
-                            continue;
-                        }
-                        let message = packed::next(from, packed, &mut cursors[from], operation)?;
-                        let source = (step.step, from);
-                        step.codecs.add_message(tensor, source, message, weight, mean)?;
-                    }
-                    step.codecs.aggregate(tensor, step.step, mean)?;
-                    Ok::<(), ExchangeError>(())
-                })?;
-                take(step, at, slice, mean)?;
+        let Self { slices, inbox, means, .. } = self;
+        let (rank, group) = (step.transport.rank(), step.group);
+        let own = || slices_of(slices, group).filter(|(_, _, slice)| slice.owner == rank);
+        means.clear();
+        means.resize(own().map(|(_, _, slice)| slice.range.len()).sum(), 0.0);
+        step.decompress(|step| {
+            for (from, (packed, &weight)) in inbox.iter().zip(step.weights).enumerate() {
+                let sender = Sender::one_of_all(from, weight);
+                let mut end = 0;
+                let pieces = own().map(|(_, index, slice)| {
+                    let start = end;
+                    end += slice.range.len();
+                    slice.piece(index, start..end)
+                });
+                step.decode_all(Phase::Scatter, sender, packed, pieces, means)?;
             }
-        }
-        let operation = step.operation(Phase::Scatter);
-        for (from, (packed, &at)) in inbox.iter().zip(&*cursors).enumerate() {
-            packed::finish(from, packed, at, operation)?;
-        }
-        Ok(())
+            let mut rest = &mut means[..];
+            own().try_for_each(|(_, _, slice)| {
+                let mean = rest.split_off_mut(..slice.range.len()).expect("each slice has a mean");
+                step.codecs.aggregate(&slice.tensor, step.step, mean)?;
+                Ok::<(), ExchangeError>(())
+            })
+        })?;
+        let mut rest = &means[..];
+        own().try_for_each(|(at, _, slice)| {
+            let mean = rest.split_off(..slice.range.len()).expect("each slice has a mean");
+            take(step, at, slice, mean)
+        })
     }
+}
+
+/// The slices of a group's tensors, in order: the place of the tensor in the group, that in the model, and the slice.
+pub(super) fn slices_of<'a>(
+    slices: &'a [Vec<Slice>],
+    group: &'a Group,
+) -> impl Iterator<Item = (usize, usize, &'a Slice)> + Clone {
+    let tensors = group.indices.iter().enumerate();
+    tensors.flat_map(|(at, &index)| slices[index].iter().map(move |slice| (at, index, slice)))
 }

@@ -11,9 +11,9 @@ use std::ops::Range;
 
 use super::scatter::Scatter;
 use super::slices::{self, Slice, cut_model, cut_tensor};
-use super::{Collective, Reduction, packed};
-use crate::codecs::Codecs;
-use crate::{GroupConfig, Operation, Phase, Result};
+use super::{Collective, Group, Reduction, packed};
+use crate::codecs::{Codecs, Sender};
+use crate::{GroupConfig, Phase, Result};
 
 /// How tensors are cut into slices for their owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,19 +29,13 @@ pub(crate) struct ScatterReduce {
     scatter: Scatter,
     /// The averages of each owner.
     gathered: Vec<Vec<u8>>,
-    /// For each owner, the number of bytes of its averages that have been read.
-    cursors: Vec<usize>,
     message: Vec<u8>,
 }
 
 impl Collective for ScatterReduce {
     fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
         let group = step.group;
-        let place = |at: usize, slice: &Slice| -> Range<usize> {
-            let start = group.ranges[at].start;
-            start + slice.range.start..start + slice.range.end
-        };
-        self.scatter.scatter(step, values, &place)?;
+        self.scatter.scatter(step, values, &|at, slice| place(group, at, slice))?;
         self.average_own(step)?;
         let gather = step.operation(Phase::Gather);
         step.wire(|transport| transport.all_gather_v(gather, &mut self.gathered))?;
@@ -67,7 +61,6 @@ impl ScatterReduce {
         Self {
             scatter: Scatter::new(slices, n),
             gathered: vec![Vec::new(); n],
-            cursors: vec![0; n],
             message: Vec::new(),
         }
     }
@@ -88,23 +81,20 @@ impl ScatterReduce {
     }
 
     /// Assembles every tensor from the owners' averages.
-    fn decode(&mut self, step: &mut Reduction<'_>, means: &mut [f32]) -> Result<()> {
-        let Self { scatter, gathered, cursors, .. } = self;
-        let n = gathered.len();
-        cursors.fill(0);
-        for (&index, whole) in step.group.indices.iter().zip(&step.group.ranges) {
-            for Slice { tensor, owner, range } in scatter.slices(index) {
-                let operation = Operation::tensor(Phase::Gather, index, tensor.name(), step.step);
-                let message =
-                    packed::next(*owner, &gathered[*owner], &mut cursors[*owner], operation)?;
-                let out = &mut means[whole.clone()][range.clone()];
-                step.codecs.decode_add(tensor, (step.step, n + owner), message, 1.0, out)?;
-            }
-        }
-        let operation = step.operation(Phase::Gather);
-        for (owner, (packed, &at)) in gathered.iter().zip(&*cursors).enumerate() {
-            packed::finish(owner, packed, at, operation)?;
+    fn decode(&self, step: &mut Reduction<'_>, means: &mut [f32]) -> Result<()> {
+        let (group, n) = (step.group, self.gathered.len());
+        for (owner, packed) in self.gathered.iter().enumerate() {
+            let own = self.scatter.slices_of(group).filter(|(_, _, slice)| slice.owner == owner);
+            let pieces = own.map(|(at, index, slice)| slice.piece(index, place(group, at, slice)));
+            let sender = Sender::alone(owner, n + owner);
+            step.decode_all(Phase::Gather, sender, packed, pieces, means)?;
         }
         Ok(())
     }
+}
+
+/// The elements of a slice in the values of a group.
+fn place(group: &Group, at: usize, slice: &Slice) -> Range<usize> {
+    let start = group.ranges[at].start;
+    start + slice.range.start..start + slice.range.end
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use gradwire::Tensor;
 
+use super::Piece;
 use crate::state_keys;
 
 /// A tensor, or the part of one between two cuts.
@@ -128,6 +129,11 @@ fn rows_of(tensor: &Tensor) -> (usize, usize) {
 }
 
 impl Slice {
+    /// The slice of the tensor at this place in the model, with its elements in some values.
+    pub(super) fn piece(&self, index: usize, range: Range<usize>) -> Piece<'_> {
+        Piece { index, tensor: &self.tensor, offset: self.range.start, range }
+    }
+
     fn of(tensor: &Tensor, range: Range<usize>, owner: usize) -> Self {
         // The same number of dimensions as the whole: some compressors use it to tell the kind of the layer.
         let mut shape = vec![1; tensor.shape().len()];

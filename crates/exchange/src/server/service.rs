@@ -11,7 +11,7 @@ use self::checkpoint::Barrier;
 use super::slot::{Outcome, Slot};
 use super::staleness::Staleness;
 use super::{assign, parameters};
-use crate::codecs::Codecs;
+use crate::codecs::{Codecs, Sender};
 use crate::control;
 use crate::error::refuse;
 use crate::report::worked;
@@ -277,7 +277,8 @@ impl Server {
         worked(&mut report.decompress, || {
             slot.accepted().try_for_each(|(worker, push)| {
                 let weight = parts[worker] / whole;
-                pushes.add_message(&slot.tensor, (step, worker), push, weight, mean)
+                let from = (step, Sender::one_of_all(worker, weight));
+                pushes.add_message(&slot.tensor, from, push, mean)
             })?;
             pushes.aggregate(&slot.tensor, step, mean)?;
             pushes.accumulate(slot.index, mean);

@@ -91,8 +91,10 @@ fn averages_do_not_depend_on_the_groups() {
 fn ranks_may_differ_in_their_threads() {
     // So many elements that threads share the work.
     let sizes = [100_000, 7, 60_000, 9000];
-    for entry in REGISTRY {
-        let model = ReducerConfig { tensors: tensors(&sizes), ..model("all-gather", entry.id) };
+    for (entry, name) in
+        REGISTRY.iter().flat_map(|e| ["all-gather", "scatter-reduce"].map(|n| (e, n)))
+    {
+        let model = ReducerConfig { tensors: tensors(&sizes), ..model(name, entry.id) };
         let run = |threads: [usize; 2]| {
             connected(2, |rank, transport| {
                 let reducer = Reducer::new(Box::new(transport), model.clone()).unwrap();
@@ -104,7 +106,7 @@ fn ranks_may_differ_in_their_threads() {
                 (means, carried, reducer.save().to_bytes().unwrap())
             })
         };
-        assert!(run([3, 2]) == run([1, 1]), "{}", entry.id);
+        assert!(run([3, 2]) == run([1, 1]), "{}, {name}", entry.id);
     }
 }
 

@@ -302,3 +302,36 @@ fn what_cannot_work_is_refused() {
     // Seven rows are two chunks of four.
     assert!(wrong.iter().all(|error| error.contains("have 8 values, and 7 came")), "{wrong:?}");
 }
+
+#[test]
+fn ranks_may_differ_in_their_threads() {
+    // So many elements that threads share the work, and rows that two ranks share without padding.
+    let tensors = [Tensor::new("big", &[600, 300]), Tensor::new("small", &[70])];
+    for (name, text) in [
+        ("reduce-scatter", "3lc"),
+        ("reduce-scatter", "topk:ratio=0.01"),
+        ("reduce-scatter", "demo"),
+        ("gather-shards", "int8:ef=off"),
+        ("gather-shards", "chunk-topk:ef=off"),
+    ] {
+        let spec = text.parse::<Spec>().unwrap();
+        let config = ReducerConfig { tensors: tensors.to_vec(), ..model(name, &spec) };
+        let run = |threads: [usize; 2]| {
+            connected(2, |rank, transport| {
+                let reducer = Reducer::new(Box::new(transport), config.clone()).unwrap();
+                let mut reducer = reducer.with_threads(threads[rank]);
+                let group = reducer.form(&["big", "small"]).unwrap();
+                let average = |step| {
+                    let mut values = gradients(&tensors, rank, step).concat();
+                    reducer.average(group, step, &mut values).unwrap();
+                    let shard = values.len() / 2;
+                    let known = if name == "gather-shards" { 0..2 } else { rank..rank + 1 };
+                    bits(&values[known.start * shard..known.end * shard])
+                };
+                let means = (0..2).map(average).collect::<Vec<_>>();
+                (means, reducer.save().to_bytes().unwrap())
+            })
+        };
+        assert!(run([3, 2]) == run([1, 1]), "{name}, {text}");
+    }
+}

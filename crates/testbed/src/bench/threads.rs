@@ -166,7 +166,7 @@ impl<'a> Group<'a> {
         let mut jobs = Vec::with_capacity(self.tensors.len());
         let each = self.tensors.iter().zip(&self.sent).zip(&mut self.sums);
         for (((tensor, (message, _)), sums), out) in each.zip(self.out.chunks_mut(elements)) {
-            jobs.push(DecodeJob { tensor, message: black_box(message), sums, out });
+            jobs.push(DecodeJob { tensor, message: black_box(message), sums: Some(sums), out });
         }
         self.decoder.accumulate_all((self.step, 0), WEIGHT, jobs, &mut self.threads)
     }

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::Side;
-use crate::Result;
+use crate::codecs::Sender;
 use crate::collectives::{Reduction, packed};
 use crate::reducer::DeviceGroup;
+use crate::{Phase, Result};
 
 /// Compression by a device.
 pub(super) struct Device<'a> {
@@ -43,11 +44,12 @@ impl Side for Device<'_> {
         let Buffers { forms, ranges } = &mut *self.buffers;
         forms.clear();
         ranges.clear();
-        step.each_message((rank, weight), packed, |step, at, message| {
+        let (sender, pieces) = (Sender::one_of_all(rank, weight), step.group.pieces());
+        step.each_message(Phase::Gather, sender, packed, pieces, |step, piece, message| {
             // Forms begin where numbers of four bytes may.
             forms.resize(forms.len().next_multiple_of(4), 0);
-            let (start, tensor) = (forms.len(), &step.group.tensors[at]);
-            step.codecs.unpack(tensor, (step.step, rank), message, forms)?;
+            let start = forms.len();
+            step.codecs.unpack(piece.tensor, (step.step, rank), message, forms)?;
             ranges.push(start..forms.len());
             Ok(())
         })?;

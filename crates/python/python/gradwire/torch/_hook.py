@@ -59,8 +59,8 @@ def register(
     on the host (``auto``); always on the host (``host``); or on the GPU, and it is an error where that is impossible
     (``gpu``). Messages are the same, so ranks may differ in it.
 
-    With all-gather, ``threads`` of the host compress and decompress the tensors of a bucket side by side, and share the work on a
-    tensor with more than a thread's share of the bucket. More than one pays on cores that training leaves idle. Messages do not depend on it.
+    ``threads`` of the host compress and decompress the tensors of a bucket side by side, and share the work on a
+    tensor with more than a thread's share of the bucket, except with all-reduce. More than one pays on cores that training leaves idle. Messages do not depend on it.
 
     A compressor object receives the gradients of all tensors, including vectors, and its messages travel by all-gather. Of
     the other arguments it supports only ``deadline``; any other raises ``ConfigError``.

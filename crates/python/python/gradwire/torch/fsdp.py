@@ -36,6 +36,7 @@ def register(
     raw_below: int = 256,
     raw_names: Sequence[str] = (),
     total_steps: Optional[int] = None,
+    threads: int = 1,
 ) -> Handle:
     """Compresses the gradients that a model sharded by ``fully_shard`` exchanges.
 
@@ -65,6 +66,7 @@ def register(
         raw_below=raw_below,
         raw_names=raw_names,
         total_steps=total_steps,
+        threads=threads,
     )
     options = {**common, "rules": rules, "on_nonfinite": on_nonfinite}
     _check(replicas, exchange)
