@@ -82,7 +82,7 @@ impl Channel {
         let seconds = self.endpoint.deadline.as_secs_f64();
         for &peer in to {
             self.call(peer, operation, |channel| {
-                channel.call_method1("settle", (to, peer, seconds)).map(drop)
+                channel.call_method1("prepare", (to, peer, seconds)).map(drop)
             })?;
         }
         let address = self.call(first, operation, |channel| {

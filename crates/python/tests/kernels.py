@@ -57,7 +57,7 @@ class Device:
     def encode(self, step, bucket):
         """The form of each tensor, as bytes."""
         source, forms = self.start(step, bucket)
-        self.settle(forms, source)
+        self.clear_sent(forms, source)
         return [forms.bytes[a:b].numpy().tobytes() for a, b in forms.ranges]
 
     def start(self, step, bucket):
@@ -65,11 +65,11 @@ class Device:
         source, maxima = self.memory.source(self.batch, bucket, self.arrays)
         return source, self.kernel.start(self.batch, source, maxima, step)()
 
-    def settle(self, forms, source):
+    def clear_sent(self, forms, source):
         """Corrects what is kept by this rank's messages."""
         at = self.batch.vector([start for start, _ in forms.ranges])
-        self.kernel.settle(self.batch, forms, at, source)
-        self.memory.settle(self.batch, forms, at, self.arrays)
+        self.kernel.clear_sent(self.batch, forms, at, source)
+        self.memory.clear_sent(self.batch, forms, at, self.arrays)
 
     def residual_of(self, slot):
         return self.array_of(slot, "residual")

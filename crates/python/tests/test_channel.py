@@ -44,7 +44,7 @@ def channel_of(group):
 
 def exchange(channel):
     """Sends a message of two parts, and receives one of one part."""
-    channel.settle([1], 1, 5.0)
+    channel.prepare([1], 1, 5.0)
     channel.outgoing([1], 12)
     channel.send(1)
     channel.receive(1, False, 2.0)
@@ -75,7 +75,7 @@ def test_a_closed_channel_lets_its_groups_go():
     group = Group()
     channel, gone = channel_of(group), weakref.ref(group)
     exchange(channel)
-    channel.settle([1], 1, 5.0)
+    channel.prepare([1], 1, 5.0)
     channel.close()
     del group
     assert gone() is None

@@ -82,14 +82,14 @@ class Pair:
             message = self.host.encode(slot, step, values[slot.name])
             assert Host(self.spec).pack(slot, step, form) == message, (slot.name, step)
             own.append(self.host.unpack(slot, step, RANK, message))
-        self.settle(own, source)
+        self.clear_sent(own, source)
         check_arrays(device, self.host, step)
 
-    def settle(self, own, source):
+    def clear_sent(self, own, source):
         """Corrects what is kept by this rank's messages, given as forms."""
         starts = [sum(map(len, own[:at])) for at in range(len(own))]
         ranges = [(start, start + len(form)) for start, form in zip(starts, own)]
-        self.device.settle(Forms(torch.frombuffer(bytearray(b"".join(own)), dtype=torch.uint8), ranges), source)
+        self.device.clear_sent(Forms(torch.frombuffer(bytearray(b"".join(own)), dtype=torch.uint8), ranges), source)
 
 
 def check(spec, steps):
@@ -168,7 +168,7 @@ def test_a_tensor_that_is_not_finite_sends_nothing_and_keeps_its_residual(spec):
     # Of random positions the values are 0.
     count = int.from_bytes(forms[0][head : head + 4], "little")
     assert not any(forms[0][head + 4 + 4 * count :]) and len(forms[1]) > head + 4
-    pair.settle(forms, source)
+    pair.clear_sent(forms, source)
     for kind, array in pair.device.arrays.items():
         assert (bits(array[:5000]) == bits(before[kind][:5000])).all(), kind
 

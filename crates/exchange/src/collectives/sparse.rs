@@ -85,7 +85,7 @@ impl SparseAllReduce {
                     part.values.extend_from_slice(&self.mean);
                 }
             }
-            part.settle(tensor.elements());
+            part.make_dense_if_shorter(tensor.elements());
         }
         Ok(())
     }

@@ -83,8 +83,8 @@ impl Reducer {
     }
 
     /// The same reducer with a number of [threads](gradwire::Threads) that encode and decode the tensors of a group: 1 by default, the
-    /// caller's. Messages and means do not depend on it, and ranks may differ in it. With
-    /// all-reduce, and with methods in rounds, one does the work. With several, the report has the time that passed in place of processor time.
+    /// caller's. Messages and means do not depend on it, and ranks may differ in it. With all-reduce, and with methods in rounds, one
+    /// does the work. With several, the report has the time that passed in place of processor time.
     pub fn with_threads(mut self, threads: usize) -> Self {
         self.codecs.use_threads(threads);
         self
@@ -150,7 +150,7 @@ impl Reducer {
     pub fn form(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
         self.alive()?;
         let formed = self.try_form(names);
-        self.settle(formed)
+        self.or_abort(formed)
     }
 
     fn try_form(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
@@ -249,7 +249,7 @@ impl Reducer {
         let before = self.transport.traffic();
         let averaged = average(self);
         self.report.traffic += self.transport.traffic() - before;
-        self.settle(averaged)
+        self.or_abort(averaged)
     }
 
     /// Begins a step, of which nothing has been averaged yet.
@@ -424,7 +424,7 @@ impl Reducer {
         let operation = Operation::whole(Phase::Broadcast, step);
         let gathered = self.transport.all_gather_v(operation, &mut all);
         self.report.traffic += self.transport.traffic() - before;
-        self.settle(gathered.map(|()| all))
+        self.or_abort(gathered.map(|()| all))
     }
 
     /// Waits until all sent messages have left. Call it at the end of a step after which this rank may end.
@@ -434,7 +434,7 @@ impl Reducer {
     pub fn flush(&mut self) -> Result<()> {
         self.alive()?;
         let flushed = self.transport.flush();
-        self.settle(flushed)
+        self.or_abort(flushed)
     }
 
     /// Aborts the exchange on all ranks.
@@ -450,7 +450,7 @@ impl Reducer {
     }
 
     /// Returns `result`. An error ends the exchange on all ranks.
-    fn settle<R>(&mut self, result: Result<R>) -> Result<R> {
+    fn or_abort<R>(&mut self, result: Result<R>) -> Result<R> {
         if let Err(error) = &result {
             self.broken = Some(error.to_string());
         }
@@ -462,7 +462,7 @@ impl TransportOwner for Reducer {
     fn run(&mut self, task: TransportJob) -> Result<()> {
         self.alive()?;
         let done = task(&mut *self.transport);
-        self.settle(done)
+        self.or_abort(done)
     }
 }
 

@@ -47,7 +47,7 @@ impl Part {
                 low.each(|at, value| self.values[at] += value);
             }
         }
-        self.settle(elements);
+        self.make_dense_if_shorter(elements);
     }
 
     fn merge(&mut self, low: &Part, high: &Part) {
@@ -70,7 +70,7 @@ impl Part {
     }
 
     /// Becomes dense if that takes no more bytes.
-    pub(super) fn settle(&mut self, elements: usize) {
+    pub(super) fn make_dense_if_shorter(&mut self, elements: usize) {
         if self.dense || self.sparse_len(elements) < dense_len(elements) {
             return;
         }
@@ -243,7 +243,7 @@ mod tests {
         // Moving up into place, some values stay where they are.
         let but_one = (0..40).filter(|&at| at != 5);
         let mut moved = sparse(&but_one.map(|at| (at, at as f32)).collect::<Vec<_>>());
-        moved.settle(40);
+        moved.make_dense_if_shorter(40);
         let all: Vec<f32> = (0..40).map(|at| if at == 5 { 0.0 } else { at as f32 }).collect();
         assert_eq!(moved, dense(&all));
     }

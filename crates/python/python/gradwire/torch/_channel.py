@@ -16,7 +16,7 @@ from .. import _core
 #
 # Gloo sends a message when its receiver has said that it is ready. On one connection this word would wait behind the
 # messages of the other direction, and the two directions of the link would be used one after the other. Both connections
-# still share the link, so the word is sent before a message is (``Channel.settle``).
+# still share the link, so the word is sent before a message is (``Channel.prepare``).
 Groups = Tuple[Any, Any]
 
 
@@ -120,7 +120,7 @@ class Channel:
     def outgoing(self, to: Sequence[int], length: int) -> int:
         """The address of a free buffer of ``length`` bytes for a message to the ranks ``to``.
 
-        Call ``settle`` for each of these ranks first.
+        Call ``prepare`` for each of these ranks first.
         """
         message = self._slot(to)
         if message.bytes.numel() < length:
@@ -129,7 +129,7 @@ class Channel:
         self._posting = message
         return message.bytes.data_ptr()
 
-    def settle(self, to: Sequence[int], peer: int, seconds: float) -> None:
+    def prepare(self, to: Sequence[int], peer: int, seconds: float) -> None:
         """Waits until the last message to the ranks ``to`` has left for ``peer``.
 
         Also posts a receive from a rank that has sent before, so that the word that this rank is ready does not wait on the link

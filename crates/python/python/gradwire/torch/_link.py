@@ -91,7 +91,7 @@ class MeasuredLink:
         """Sends a message that carries almost nothing, in the background, in place of a bucket."""
         self._reducer.average(self._reducer.group([str(_SMALL)]), self._next(), buffer(self._values[_SMALL]))
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Waits until all such messages are exchanged."""
         self._reducer.wait()
 
@@ -121,6 +121,7 @@ class MeasuredLink:
 
     def _exchange(self, size: int) -> None:
         group = self._reducer.group([str(size)])
+        # `int` does nothing: the values live as long as this object.
         self._reducer.average(group, self._next(), buffer(self._values[size]), int)
         self._reducer.wait()
 

@@ -83,7 +83,7 @@ class Recording:
         """The seconds of a step that exchanges its buckets.
 
         ``exchange.post(bucket)`` sends the gradients of a bucket, a list of indices of parameters, in the background;
-        ``exchange.settle()`` waits for all of them, ahead of the optimizer.
+        ``exchange.wait()`` waits for all of them, ahead of the optimizer.
         """
         start = self._clock.now()
         for number in range(_WARM_UP + TIMED):
@@ -158,14 +158,14 @@ class _Backward:
         while self._waiting and not self._waiting[0][1]:
             self._exchange.post(self._waiting.pop(0)[0])
         if not self._waiting:
-            self._exchange.settle()
+            self._exchange.wait()
 
     def end(self) -> None:
         """Posts the buckets of parameters that the step did not use."""
         if self._waiting:
             for bucket, _ in self._waiting:
                 self._exchange.post(bucket)
-            self._exchange.settle()
+            self._exchange.wait()
 
 
 class _Clock:

@@ -20,7 +20,7 @@ from ._staging import Pinned, to_host
 from ._units import Named, Unit
 
 
-class _Groups:
+class _GroupExchange:
     """Exchanges the values of groups of parameters, in place."""
 
     def __init__(self, reducer: _core.Reducer) -> None:
@@ -57,8 +57,8 @@ class Sharded(Handle):
     ) -> None:
         make = partial(_setup.every_step, named, compressor, exchange=exchange, **options)
         super().__init__(*connect(group, make), scaler)
-        self._gradients = _Groups(self._reducer)
-        self._parameters: Optional[_Groups] = None
+        self._gradients = _GroupExchange(self._reducer)
+        self._parameters: Optional[_GroupExchange] = None
         self._installed: List[Tuple[Any, str, Any]] = []
         # The number of the backward pass in progress, as autograd counts them.
         self._backward = -1
@@ -67,7 +67,7 @@ class Sharded(Handle):
         """Compresses the parameters that the ranks of ``group`` gather."""
         make = partial(_setup.every_step, named, compressor, exchange="gather-shards", **options)
         reducer, private = connect(group, make)
-        self._parameters = _Groups(reducer)
+        self._parameters = _GroupExchange(reducer)
         self._release_parameters = weakref.finalize(self, release, reducer, private)
         self._release_parameters.atexit = False
 

@@ -40,7 +40,7 @@ class TrialExchange:
         self._reducer.average(group, self._step, buffer(values))
         self._posted.append((bucket, values))
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Waits until all gradients are averages, and copies them back."""
         self._reducer.wait()
         for bucket, values in self._posted:

@@ -80,11 +80,11 @@ class Part:
         self.source, self.maxima = self.memory.source(self.batch, values, arrays)
         self.finish = self.kernel.start(self.batch, self.source, self.maxima, step)
 
-    def settle(self, forms: Forms, at: torch.Tensor) -> None:
+    def clear_sent(self, forms: Forms, at: torch.Tensor) -> None:
         """Takes what this rank's own messages carry out of what is kept."""
         if self.source is not None:
-            self.kernel.settle(self.batch, forms, at, self.source)
-            self.memory.settle(self.batch, forms, at, self.arrays)
+            self.kernel.clear_sent(self.batch, forms, at, self.source)
+            self.memory.clear_sent(self.batch, forms, at, self.arrays)
 
 
 class Bucket:
@@ -207,7 +207,7 @@ class Bucket:
                 own = [ranges[place] for place in part.places]
                 at = part.batch.vector([start for start, _ in own], keep=self._fixed)
                 if rank == owner.reducer.rank:
-                    part.settle(Forms(received, own), at)
+                    part.clear_sent(Forms(received, own), at)
                 part.kernel.add(part.batch, received, at, self._means, weight, self.step, rank)
 
     def addends(self, number: int, places: List[Optional[Tuple[int, int, int, int]]]) -> int:

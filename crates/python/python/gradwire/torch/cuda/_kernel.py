@@ -46,7 +46,7 @@ class Kernel:
         """
         raise NotImplementedError
 
-    def settle(self, batch: Batch, forms: Forms, at: torch.Tensor, source: Source) -> None:
+    def clear_sent(self, batch: Batch, forms: Forms, at: torch.Tensor, source: Source) -> None:
         """Updates the residual by this rank's own messages, given as forms, where ``start`` could not."""
 
     def add(

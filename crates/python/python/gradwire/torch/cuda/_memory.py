@@ -39,7 +39,7 @@ class Memory:
         source = self._with_residual(values, batch.starts, arrays)
         return source, maxima(batch, source)
 
-    def settle(self, batch: Batch, forms: Forms, at: torch.Tensor, arrays: Arrays) -> None:
+    def clear_sent(self, batch: Batch, forms: Forms, at: torch.Tensor, arrays: Arrays) -> None:
         """Updates what is kept, apart from the residual, by this rank's own messages, given as forms."""
 
     def corrected(self, batch: Batch, tensor: int, values: torch.Tensor, arrays: Arrays) -> torch.Tensor:

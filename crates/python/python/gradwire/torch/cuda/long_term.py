@@ -35,7 +35,7 @@ class LongTerm(Memory):
         over(batch, _add_to_sum, *whole.of(batch), found, self._alpha, source.values, source.starts)
         return source, found
 
-    def settle(self, batch: Batch, forms: Forms, at: torch.Tensor, arrays: Arrays) -> None:
+    def clear_sent(self, batch: Batch, forms: Forms, at: torch.Tensor, arrays: Arrays) -> None:
         clear_pairs(batch, forms, at, arrays["residual"])
 
 

@@ -56,7 +56,7 @@ class Sparse(Kernel):
         plan = marks.plan()
         return lambda: plan.forms(values, levels)
 
-    def settle(self, batch: Batch, forms: Forms, at: torch.Tensor, source: Source) -> None:
+    def clear_sent(self, batch: Batch, forms: Forms, at: torch.Tensor, source: Source) -> None:
         if source.residual is not None:
             add_pairs(batch, forms.bytes, at, self.levels, source.residual, batch.kept, -1.0)
 

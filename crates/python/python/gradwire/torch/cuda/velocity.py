@@ -77,7 +77,7 @@ class Momentum(Velocity):
         norms = _norms(batch, values)
         return torch.where(norms > self._limit, norms.new_full((), self._limit) / norms, 1.0).float()
 
-    def settle(self, batch: Batch, forms: Forms, at: torch.Tensor, arrays: Arrays) -> None:
+    def clear_sent(self, batch: Batch, forms: Forms, at: torch.Tensor, arrays: Arrays) -> None:
         clear_pairs(batch, forms, at, arrays["velocity"])
 
 
