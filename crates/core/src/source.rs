@@ -21,6 +21,10 @@ use crate::{Floats, Helpers};
 /// The most elements a block holds: with its scratch copy it fills two thirds of a 48 KiB L1 cache.
 pub const BLOCK: usize = 4096;
 
+/// Elements of a short block. While a method works on a block, the processor fetches the beginning of the next from memory: about
+/// as much of it whatever its length, so that of a short one it is a larger part.
+const SHORT: usize = 1024;
+
 /// Elements of working memory of a [`Source`]: a block of the sum, and one of the gradient.
 pub const SCRATCH: usize = 2 * BLOCK;
 
@@ -314,10 +318,29 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The blocks, as start and length: of a part, those of its first lane.
+    /// [`peek_blocks`](Self::peek_blocks) in blocks of a quarter of the length: faster from memory, for a method that does little
+    /// with an element and nothing for each block.
+    pub fn peek_short_blocks(&mut self, mut look: impl FnMut(usize, &[f32])) {
+        for (start, len) in self.blocks_of(SHORT) {
+            self.peek(start, len, |block| look(start, block));
+        }
+    }
+
+    /// [`take_blocks`](Self::take_blocks) in blocks of a quarter of the length, as [`peek_short_blocks`](Self::peek_short_blocks).
+    pub fn take_short_blocks(&mut self, mut take: impl FnMut(usize, &mut [f32])) {
+        for (start, len) in self.blocks_of(SHORT) {
+            self.take(start, len, |block| take(start, block));
+        }
+    }
+
     fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        self.blocks_of(BLOCK)
+    }
+
+    /// The blocks of at most `most` elements, as start and length: of a part, those of its first lane.
+    fn blocks_of(&self, most: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (first, end) = (self.own.first, self.own.first + self.own.len());
-        (first..end).step_by(BLOCK).map(move |start| (start, BLOCK.min(end - start)))
+        (first..end).step_by(most).map(move |start| (start, most.min(end - start)))
     }
 
     /// Whether what a message leaves out is kept. If not, encoders can skip computing it.

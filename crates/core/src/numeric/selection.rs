@@ -108,7 +108,7 @@ struct Gathered {
 /// Appends the values above `low` and at most `high`, in absolute value, and returns how many are above `high`.
 fn gather_within(source: &mut Source<'_>, low: f32, high: f32, values: &mut Vec<f32>) -> usize {
     let mut above = 0;
-    source.peek_blocks(|_, block| {
+    source.peek_short_blocks(|_, block| {
         above += kernels::values_between(block, Side::Both, [low, high], values);
     });
     above

@@ -134,7 +134,7 @@ fn gather_part(
     above: &mut Vec<f32>,
     below: &mut Vec<f32>,
 ) {
-    source.peek_blocks(|_, block| {
+    source.peek_short_blocks(|_, block| {
         kernels::values_between(block, Side::Above, [bounds[0], f32::MAX], above);
         kernels::values_between(block, Side::Below, [bounds[1], f32::MAX], below);
     });

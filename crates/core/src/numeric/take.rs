@@ -33,7 +33,7 @@ fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut W
         return take_above(source, if ties > 0 { reaching } else { value }, workspace);
     }
     let Workspace { positions, values, .. } = workspace;
-    source.take_blocks(|offset, block| {
+    source.take_short_blocks(|offset, block| {
         let start = positions.len();
         let above = if ties > 0 { reaching } else { value };
         kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
@@ -53,7 +53,7 @@ pub(crate) fn take_above(source: &mut Source<'_>, above: f32, workspace: &mut Wo
     let parts = Parts::new(source.len(), 1, &workspace.helpers);
     if parts.is_one() {
         let Workspace { positions, values, .. } = workspace;
-        return source.take_blocks(|offset, block| {
+        return source.take_short_blocks(|offset, block| {
             kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
         });
     }
@@ -63,7 +63,7 @@ pub(crate) fn take_above(source: &mut Source<'_>, above: f32, workspace: &mut Wo
         let Taken { positions, values } = taken;
         positions.clear();
         values.clear();
-        source.take_blocks(|offset, block| {
+        source.take_short_blocks(|offset, block| {
             kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
         });
     };
@@ -90,7 +90,7 @@ pub(crate) fn take_reaching(
 ) {
     let above = if threshold > 0.0 { threshold.next_down() } else { 0.0 };
     let Workspace { positions, values, .. } = workspace;
-    source.take_blocks(|offset, block| {
+    source.take_short_blocks(|offset, block| {
         let start = positions.len();
         if start == most {
             return;

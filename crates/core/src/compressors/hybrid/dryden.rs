@@ -147,7 +147,7 @@ fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
     let Workspace { positions, values, .. } = workspace;
     values.clear();
     let mut found = [(0, 0.0); BLOCK];
-    source.take_blocks(|offset, block| {
+    source.take_short_blocks(|offset, block| {
         let start = positions.len();
         // The kernel writes whole registers past the end; with this room it never grows the lists.
         positions.reserve(2 * BLOCK);

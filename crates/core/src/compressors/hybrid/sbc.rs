@@ -231,7 +231,7 @@ fn take(
     let threshold = tail.threshold;
     let limit = threshold.value.next_down();
     let (mut ties, all_ties) = (threshold.ties, threshold.ties == threshold.equal);
-    source.take_blocks(|offset, block| {
+    source.take_short_blocks(|offset, block| {
         let start = positions.len();
         if start == most {
             return;

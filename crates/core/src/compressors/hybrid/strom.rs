@@ -57,7 +57,7 @@ impl Compressor for Strom {
             return Sent::Positions;
         }
         let Workspace { positions, values, .. } = workspace;
-        source.take_blocks(|offset, block| {
+        source.take_short_blocks(|offset, block| {
             let start = positions.len();
             kernels::compact_beyond(block, Side::Both, self.tau, offset as u32, positions, values);
             for (&position, &value) in positions[start..].iter().zip(&values[start..]) {

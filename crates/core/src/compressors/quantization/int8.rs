@@ -63,13 +63,13 @@ impl Compressor for Int8 {
             |source, _, message, _| {
                 let mut levels = [0; BLOCK];
                 if source.keeps_residual() {
-                    source.take_blocks(|_, block| {
+                    source.take_short_blocks(|_, block| {
                         let levels = &mut levels[..block.len()];
                         kernels::int8_residual(block, inverse, step, levels);
                         message.extend_from_slice(bytemuck::cast_slice(levels));
                     });
                 } else {
-                    source.peek_blocks(|_, block| {
+                    source.peek_short_blocks(|_, block| {
                         let levels = &mut levels[..block.len()];
                         kernels::int8_levels(block, inverse, levels);
                         message.extend_from_slice(bytemuck::cast_slice(levels));

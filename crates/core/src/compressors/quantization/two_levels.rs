@@ -24,13 +24,13 @@ pub(super) fn encode(
     source.append_in_parts(parts, workspace, message, parts.places(), |source, _, message, _| {
         let mut bits = [0; BLOCK / 8];
         if !source.keeps_residual() {
-            return source.peek_blocks(|_, block| {
+            return source.peek_short_blocks(|_, block| {
                 let bits = &mut bits[..len(block.len())];
                 kernels::signs(block, bits);
                 message.extend_from_slice(bits);
             });
         }
-        source.take_blocks(|_, block| {
+        source.take_short_blocks(|_, block| {
             let bits = &mut bits[..len(block.len())];
             kernels::sign_residual(block, negative, positive, bits);
             message.extend_from_slice(bits);

@@ -119,7 +119,7 @@ pub(in crate::compressors) fn take_at(
     values.clear();
     values.reserve(positions.len());
     let mut left = positions;
-    source.take_blocks(|offset, block| {
+    source.take_short_blocks(|offset, block| {
         let here = left.partition_point(|&position| (position as usize) < offset + block.len());
         let (taken, rest) = left.split_at(here);
         left = rest;
