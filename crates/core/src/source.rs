@@ -23,7 +23,7 @@ pub const BLOCK: usize = 4096;
 
 /// Elements of a short block. While a method works on a block, the processor fetches the beginning of the next from memory: about
 /// as much of it whatever its length, so that of a short one it is a larger part.
-const SHORT: usize = 1024;
+pub(crate) const SHORT: usize = 1024;
 
 /// Elements of working memory of a [`Source`]: a block of the sum, and one of the gradient.
 pub const SCRATCH: usize = 2 * BLOCK;

@@ -9,6 +9,7 @@ use crate::parameters::{Kind, either, whole};
 use crate::tools::{desparsify, give_back};
 use crate::wire::fields;
 use crate::wire::positions::{MOST_ELEMENTS, make_room};
+use crate::source::SHORT;
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Sent, Source, Workspace};
 
 /// The largest bin.
@@ -163,7 +164,12 @@ impl DeviceForm for Bins {
 fn stretches(elements: usize, bin: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut start = 0;
     std::iter::from_fn(move || {
-        let len = if bin <= BLOCK { BLOCK / bin * bin } else { BLOCK.min(bin - start % bin) };
+        let len = match bin {
+            // Of a short block, as far as bins are that short.
+            ..=SHORT => SHORT / bin * bin,
+            ..=BLOCK => BLOCK / bin * bin,
+            _ => BLOCK.min(bin - start % bin),
+        };
         let stretch = (start, len.min(elements - start));
         start += stretch.1;
         (stretch.1 > 0).then_some(stretch)
