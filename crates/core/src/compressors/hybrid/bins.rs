@@ -6,10 +6,10 @@ use gradwire_bits::kernels::{self, Near};
 use super::signs;
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::parameters::{Kind, either, whole};
+use crate::source::SHORT;
 use crate::tools::{desparsify, give_back};
 use crate::wire::fields;
 use crate::wire::positions::{MOST_ELEMENTS, make_room};
-use crate::source::SHORT;
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Sent, Source, Workspace};
 
 /// The largest bin.
@@ -160,16 +160,13 @@ impl DeviceForm for Bins {
     }
 }
 
-/// Ranges of at most a block: whole bins, or parts of a bin that is longer than a block.
+/// Ranges of at most a block, a short one where bins are that short: whole bins, or parts of a bin that is longer than a
+/// block.
 fn stretches(elements: usize, bin: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut start = 0;
     std::iter::from_fn(move || {
-        let len = match bin {
-            // Of a short block, as far as bins are that short.
-            ..=SHORT => SHORT / bin * bin,
-            ..=BLOCK => BLOCK / bin * bin,
-            _ => BLOCK.min(bin - start % bin),
-        };
+        let most = if bin <= SHORT { SHORT } else { BLOCK };
+        let len = if bin <= most { most / bin * bin } else { most.min(bin - start % bin) };
         let stretch = (start, len.min(elements - start));
         start += stretch.1;
         (stretch.1 > 0).then_some(stretch)
@@ -342,7 +339,8 @@ mod tests {
     #[test]
     fn stretches_hold_whole_bins_or_parts_of_one() {
         let found = |elements, bin| stretches(elements, bin).collect::<Vec<_>>();
-        assert_eq!(found(5000, 500), [(0, 4000), (4000, 1000)]);
+        assert_eq!(found(2500, 500), [(0, 1000), (1000, 1000), (2000, 500)]);
+        assert_eq!(found(5000, 2000), [(0, 4000), (4000, 1000)]);
         assert_eq!(found(120, 50), [(0, 120)]);
         assert_eq!(found(9000, 5000), [(0, 4096), (4096, 904), (5000, 4000)]);
         assert_eq!(found(0, 50), []);
