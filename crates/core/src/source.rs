@@ -21,8 +21,8 @@ use crate::{Floats, Helpers};
 /// The most elements a block holds: with its scratch copy it fills two thirds of a 48 KiB L1 cache.
 pub const BLOCK: usize = 4096;
 
-/// Elements of a short block. While a method works on a block, the processor fetches the beginning of the next from memory: about
-/// as much of it whatever its length, so that of a short one it is a larger part.
+/// Elements of a short block. During the work on a block the processor prefetches a few kilobytes of the next one, whatever its
+/// length; of a short block these are a larger share.
 pub(crate) const SHORT: usize = 1024;
 
 /// Elements of working memory of a [`Source`]: a block of the sum, and one of the gradient.

@@ -352,6 +352,8 @@ def on_another_default_device(rank, size):
         steps.zero_grad()
         nn.functional.cross_entropy(model(x), labels).backward()
         steps.step()
+    frame = gradwire.compress(model.first.weight.detach(), "int8")
+    assert gradwire.decompress(frame, to="torch").device.type == "cpu"
     return flat(model)
 
 

@@ -103,9 +103,19 @@ def test_a_step_may_leave_parameters_out():
     assert (compressed[0][0] == compressed[1][0]).all()
 
 
+def threaded(rank, size, threads):
+    """A model large enough for threads to share its tensors."""
+    torch.manual_seed(0)
+    model = nn.Sequential(Net(hidden=8000), nn.ReLU(), nn.Linear(10, 10))
+    fully_shard(model, mesh=init_device_mesh("cpu", (size,)))
+    gradwire.torch.fsdp.register(model, "3lc", parameters="int8", threads=threads)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(2))
+    return whole(model)
+
+
 def test_threads_change_no_bit():
-    one, two = (ranks(2, run, "3lc", {"threads": threads, "parameters": "int8"}, {}, False) for threads in (1, 2))
-    assert all((a[0] == b[0]).all() for a, b in zip(one, two))
+    one, two = (ranks(2, threaded, threads) for threads in (1, 2))
+    assert all((a == b).all() for a, b in zip(one, two))
 
 
 def test_bytes_are_those_of_the_other_ranks_shards():
@@ -330,6 +340,22 @@ def test_pytorch_averages_over_the_replicas_of_a_mesh_of_two():
     compressed = ranks(4, hybrid, "qsgd")
     assert all((one[0] == compressed[0][0]).all() for one in compressed) and compressed[0][2] == 8
     assert compressed[0][1][-1] < compressed[0][1][0]
+
+
+def one_replica(rank, size):
+    model = shard(init_device_mesh("cpu", (1, 2), mesh_dim_names=("nodes", "shards")))
+    handle = gradwire.torch.fsdp.register(model, "topk:ratio=0.1")
+    train(model, adam(model), rank, range(2))
+    state = handle.state_dict(all_ranks=True)
+    try:
+        handle.load_state_dict({**state, "world_size": 1})
+    except gradwire.StateError as error:
+        return len(state["exchange"]), str(error)
+
+
+def test_a_mesh_with_one_replica_saves_all_ranks_and_another_mesh_is_refused():
+    for ranks_saved, message in ranks(2, one_replica):
+        assert ranks_saved == 2 and "need the same mesh" in message
 
 
 def again(rank, size):

@@ -73,7 +73,9 @@ impl Codecs {
         let (from, weight) = ((step, sender.key), sender.weight);
         let added = self.decoder.accumulate_all(from, weight, jobs, &mut self.threads);
         for ((piece, _), sums) in messages.iter().zip(sums) {
-            self.put_sums(piece.tensor, sums.unwrap_or_default());
+            if let Some(sums) = sums {
+                self.put_sums(piece.tensor, sums);
+            }
         }
         added
     }

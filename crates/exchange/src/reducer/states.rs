@@ -43,9 +43,13 @@ impl Reducer {
     /// # Errors
     /// As for [`average`](Self::average).
     pub fn save_all(&mut self) -> Result<Vec<State>> {
-        let own = self.save().to_bytes()?;
+        self.alive()?;
+        let saved = self.save().to_bytes().map_err(ExchangeError::from);
+        // A rank that fails here must not leave the others waiting.
+        let own = self.or_abort(saved)?;
         let all = self.gather_in_parts(&own, PART)?;
-        all.iter().map(|bytes| Ok(State::from_bytes(bytes)?)).collect()
+        let states = all.iter().map(|bytes| Ok(State::from_bytes(bytes)?)).collect();
+        self.or_abort(states)
     }
 
     /// Returns the bytes of all ranks, which may be more than a message holds: they are sent in parts of `most` bytes.
@@ -57,7 +61,8 @@ impl Reducer {
             let length = length.and_then(|length| usize::try_from(length).ok());
             length.ok_or_else(|| ExchangeError::config("a rank sent no length of its state"))
         });
-        let longest = lengths.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or(0);
+        let lengths = lengths.collect::<Result<Vec<_>>>();
+        let longest = self.or_abort(lengths)?.into_iter().max().unwrap_or(0);
         let mut all = vec![Vec::new(); self.transport.size()];
         for start in (0..longest).step_by(most) {
             let part = own.len().min(start)..own.len().min(start + most);

@@ -107,7 +107,7 @@ def _empty(shape: Sequence[int], dtype: str, to: str) -> Any:
     if to == "torch":
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, dtype))
+        return torch.empty(shape, dtype=getattr(torch, dtype), device="cpu")
     import numpy
 
     return numpy.empty(shape, "float32" if dtype == "bfloat16" else dtype)

@@ -195,7 +195,7 @@ class Handle:
         """
 
         def load() -> int:
-            first, parts = _setup.merged(states, self._kind)
+            first, parts = _setup.merged(states, self._kind, self._reducer.size)
             self._states.load(parts)
             step: int = first["step"]
             return step

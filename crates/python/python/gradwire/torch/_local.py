@@ -263,7 +263,7 @@ class LocalSteps(torch.optim.Optimizer):
         self, states: Union[State, Sequence[State]], load: Callable[[State, List[bytes]], None]
     ) -> State:
         """Calls ``load`` with the first of some saved states that fit, and with the states of exchanges; returns the first."""
-        first, parts = _setup.merged(states, "local")
+        first, parts = _setup.merged(states, "local", self._replica.reducer.size)
         common = self._replica.common
         if first["common"].shape != common.shape:
             raise _core.StateError(

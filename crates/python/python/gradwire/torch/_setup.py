@@ -140,9 +140,9 @@ def rules_of(rules: Rules) -> List[str]:
     return list(rules or ())
 
 
-def uses_ef21(compressor: str, rules: Rules) -> bool:
+def uses_ef21(compressor: Any, rules: Rules) -> bool:
     """Whether a compressor or one of the rules has ``ef=ef21``, whose receivers keep a sum of changes."""
-    specs = [compressor, *(rule.rpartition("->")[2] for rule in rules_of(rules))]
+    specs = [str(compressor), *(rule.rpartition("->")[2] for rule in rules_of(rules))]
     return any(re.search(r"\bef\s*=\s*ef21\b", spec) for spec in specs)
 
 
@@ -181,8 +181,8 @@ def _unpack(state: Any) -> bytes:
     return unpacked
 
 
-def merged(states: Union[State, Sequence[State]], kind: str) -> Tuple[State, List[bytes]]:
-    """The first of some saved states, and the exchange states of all of them."""
+def merged(states: Union[State, Sequence[State]], kind: str, size: int) -> Tuple[State, List[bytes]]:
+    """The first of some saved states, and the exchange states of all of them, for a rank that exchanges with ``size`` ranks."""
     states = [states] if isinstance(states, Mapping) else list(states)
     for state in states:
         if not isinstance(state, Mapping) or state.get("gradwire") != kind:
@@ -191,7 +191,7 @@ def merged(states: Union[State, Sequence[State]], kind: str) -> Tuple[State, Lis
         raise _core.StateError("there are no states to load; pass this rank's state, or those of all ranks")
     if len({state["step"] for state in states}) > 1:
         raise _core.StateError("the states are from different steps; pass those that all ranks saved at the same step")
-    return states[0], [_unpack(part) for state in states for part in _parts(state)]
+    return states[0], [_unpack(part) for state in states for part in _parts(state, size)]
 
 
 def together(reducer: _core.Reducer, states: Any, load: Callable[[], Loaded]) -> Loaded:
@@ -218,13 +218,19 @@ def together(reducer: _core.Reducer, states: Any, load: Callable[[], Loaded]) ->
     return loaded
 
 
-def _parts(state: State) -> List[Any]:
+def _parts(state: State, size: int) -> List[Any]:
     """The states of ranks in a saved state. Those of earlier versions were in a list."""
     exchange = state["exchange"]
     if not isinstance(exchange, Mapping):
         return list(exchange)
+    saved = state["world_size"]
+    if len(exchange) <= saved:
+        return list(exchange.values())
     # The states of several groups of ranks, as on a mesh of two dimensions: a rank takes its own.
     own = f"rank{dist.get_rank()}" if dist.is_initialized() else ""
-    if own in exchange and len(exchange) > state["world_size"]:
-        return [exchange[own]]
-    return list(exchange.values())
+    if saved != size or own not in exchange:
+        raise _core.StateError(
+            f"the state has {len(exchange)} ranks in groups of {saved}, as on a mesh of two dimensions, and this rank exchanges with "
+            f"{size}; residuals of such a run need the same mesh: resume with it, or without the state of gradwire"
+        )
+    return [exchange[own]]

@@ -154,6 +154,12 @@ def replica_rank(units: List[Unit]) -> Optional[int]:
     return rank
 
 
+def replicas(units: List[Unit]) -> int:
+    """The number of replicas that PyTorch averages."""
+    count: int = getattr(units[0].group.mesh_info, "replicate_mesh_size", 1)
+    return count
+
+
 def replica_group(replicas: Any, units: List[Unit]) -> Any:
     """The process group of ``replicas``, for units that are sharded over a mesh of one dimension."""
     if replica_rank(units) is not None:

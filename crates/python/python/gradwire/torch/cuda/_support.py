@@ -74,8 +74,8 @@ def _adds_what_it_sends(spec: str, device: torch.device, dtype: torch.dtype) -> 
     kernel, memory = found
     batch = Batch([Slot("probe", _PROBE, 0, 0)], device)
     elements = batch.slots[0].elements
-    values = torch.arange(elements, device=device).sub(elements // 3).div(elements).to(dtype)
-    arrays = {kind: torch.zeros(elements, device=device) for kind in memory.kept}
+    values = torch.arange(elements, dtype=torch.float32, device=device).sub(elements // 3).div(elements).to(dtype)
+    arrays = {kind: torch.zeros(elements, dtype=torch.float32, device=device) for kind in memory.kept}
     source, maxima = memory.source(batch, values, arrays)
     forms = kernel.start(batch, source, maxima, 0)()
     if isinstance(kernel, Rounds):
@@ -85,7 +85,8 @@ def _adds_what_it_sends(spec: str, device: torch.device, dtype: torch.dtype) -> 
     message = codec.pack("probe", _PROBE, 0, forms.bytes[start:end].cpu().numpy().tobytes())
     form = codec.unpack("probe", _PROBE, 0, 0, message)
     received = torch.frombuffer(bytearray(form + bytes(4 + -len(form) % 4)), dtype=torch.uint8).to(device)
-    at, sums, expected = batch.vector([0]), torch.zeros(elements, device=device), torch.zeros(elements)
+    at = batch.vector([0])
+    sums, expected = (torch.zeros(elements, dtype=torch.float32, device=place) for place in (device, "cpu"))
     kernel.clear_sent(batch, Forms(received, [(0, len(form))]), at, source)
     memory.clear_sent(batch, Forms(received, [(0, len(form))]), at, arrays)
     kernel.add(batch, received, at, sums, 0.5, 0, 0)
