@@ -49,7 +49,8 @@ def register(
     ``parameters``, such as ``"int8"``, ``"8bit"`` or ``"fp16"``, also compresses the parameters that FSDP2 gathers for the
     forward pass, and again for the backward pass if it frees them in between. They are sent whole each time, without
     error feedback: training goes on with rounded parameters, while each rank's shards, which the optimizer updates and
-    checkpoints contain, stay exact. Modules of which nothing is trained at registration are gathered as they are. ``raw_vectors``, ``raw_below`` and ``raw_names`` apply, ``rules`` do not.
+    checkpoints contain, stay exact. Modules of which nothing is trained at registration are gathered as they are.
+    ``raw_vectors``, ``raw_below`` and ``raw_names`` apply, ``rules`` do not.
 
     ``rules``, ``raw_…`` and all other arguments are those of ``gradwire.torch.register``. Names and sizes are those of whole
     parameters; with ``replicas``, sizes are those of shards. Low-rank methods see the rows of a shard as a matrix.
