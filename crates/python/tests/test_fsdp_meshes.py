@@ -1,0 +1,117 @@
+"""Tests FSDP2 on a mesh of two dimensions: shards within nodes, replicas between them."""
+
+import numpy
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+import gradwire
+import gradwire.torch
+from test_fsdp import Branches, adam, shard, train, whole
+from world import ranks
+
+
+def between_nodes(rank, size, compressor, native):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("nodes", "shards"))
+    model = shard(mesh if native else mesh["shards"])
+    handle = None if native else gradwire.torch.fsdp.register(model, compressor, replicas=mesh["nodes"])
+    losses = train(model, adam(model), rank, range(8))
+    return whole(model), losses, handle and handle.stats()
+
+
+def test_replicas_average_their_shards():
+    expected = ranks(4, between_nodes, None, True)
+    found = ranks(4, between_nodes, "none", False)
+    for (parameters, _, _), (own, _, _) in zip(expected, found):
+        numpy.testing.assert_allclose(own, parameters, rtol=1e-4, atol=1e-5)
+    for compressor in ("3lc", "powersgd:rank=1"):
+        compressed = ranks(4, between_nodes, compressor, False)
+        assert all((one[0] == compressed[0][0]).all() for one in compressed)
+        assert compressed[0][1][-1] < compressed[0][1][0]
+        assert compressed[0][2]["bytes_up"] < 0.4 * found[0][2]["bytes_up"]
+
+
+def between_nodes_saved(rank, size, steps, saved, folder):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("nodes", "shards"))
+    model = shard(mesh["shards"])
+    handle = gradwire.torch.fsdp.register(model, "topk:ratio=0.1", replicas=mesh["nodes"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if saved:
+        state = {"model": model.state_dict(), "gradwire": handle.state_dict()}
+        dcp.load(state, checkpoint_id=folder)
+        model.load_state_dict(state["model"])
+        # Of the states of all ranks, of which two have the same number in their groups, a rank takes its own.
+        everyone = gradwire.torch.read_checkpoint(folder) if saved == "all" else state["gradwire"]
+        handle.load_state_dict(everyone)
+    train(model, optimizer, rank, steps)
+    if not saved:
+        dcp.save({"model": model.state_dict(), "gradwire": handle.state_dict()}, checkpoint_id=folder)
+    try:
+        handle.state_dict(all_ranks=True)
+    except gradwire.ConfigError as error:
+        return whole(model), str(error)
+    return whole(model), "nothing was refused"
+
+
+def test_a_distributed_checkpoint_keeps_the_residuals_of_every_shard(tmp_path):
+    expected = ranks(4, between_nodes_saved, range(8), False, str(tmp_path / "whole"))
+    ranks(4, between_nodes_saved, range(5), False, str(tmp_path / "half"))
+    for read in ("own", "all"):
+        found = ranks(4, between_nodes_saved, range(5, 8), read, str(tmp_path / "half"))
+        for (parameters, _), (own, message) in zip(expected, found):
+            assert (own == parameters).all() and "2 of the ranks" in message
+
+
+def unfrozen(rank, size):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("nodes", "shards"))
+    torch.manual_seed(0)
+    model = Branches()
+    layer = model.nets[0].first.requires_grad_(False)
+    for module in (layer, model):
+        fully_shard(module, mesh=mesh["shards"])
+    gradwire.torch.fsdp.register(model, "none", replicas=mesh["nodes"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, range(2))
+    before = layer.weight.full_tensor().clone()
+    layer.requires_grad_(True)
+    train(model, optimizer, rank, range(2, 5))
+    assert not torch.equal(before, layer.weight.full_tensor())
+    return whole(model)
+
+
+def test_a_module_that_is_unfrozen_later_is_averaged_between_nodes():
+    found = ranks(4, unfrozen)
+    assert all((one == found[0]).all() for one in found)
+
+
+def hybrid(rank, size, compressor):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("nodes", "shards"))
+    model = shard(mesh)
+    handle = gradwire.torch.fsdp.register(model, compressor) if compressor else None
+    losses = train(model, adam(model), rank, range(8))
+    return whole(model), losses, handle and handle.step
+
+
+def test_pytorch_averages_over_the_replicas_of_a_mesh_of_two():
+    plain, found = ranks(4, hybrid, None), ranks(4, hybrid, "none")
+    numpy.testing.assert_allclose(found[0][0], plain[0][0], rtol=1e-4, atol=1e-5)
+    compressed = ranks(4, hybrid, "qsgd")
+    assert all((one[0] == compressed[0][0]).all() for one in compressed) and compressed[0][2] == 8
+    assert compressed[0][1][-1] < compressed[0][1][0]
+
+
+def one_replica(rank, size):
+    model = shard(init_device_mesh("cpu", (1, 2), mesh_dim_names=("nodes", "shards")))
+    handle = gradwire.torch.fsdp.register(model, "topk:ratio=0.1")
+    train(model, adam(model), rank, range(2))
+    state = handle.state_dict(all_ranks=True)
+    try:
+        handle.load_state_dict({**state, "world_size": 1})
+    except gradwire.StateError as error:
+        return len(state["exchange"]), str(error)
+
+
+def test_a_mesh_with_one_replica_saves_all_ranks_and_another_mesh_is_refused():
+    for ranks_saved, message in ranks(2, one_replica):
+        assert ranks_saved == 2 and "need the same mesh" in message
