@@ -1,5 +1,12 @@
 //! Counts of symbols.
 
+use crate::kernels;
+
+/// Alphabets up to this size are counted symbol by symbol.
+const FEW: usize = 16;
+/// The symbols that a count for each symbol of a small alphabet reads from the cache.
+const BLOCK: usize = 4096;
+
 /// Alphabets up to this size are counted in several tables.
 const SMALL: usize = 1024;
 
@@ -8,13 +15,18 @@ const STRETCH: usize = 1 << 20;
 /// The number of tables.
 const TABLES: usize = 4;
 
+/// Tables of counts, with a line of the cache between them: stores to the same places of pages wait for each other.
+#[repr(align(64))]
+struct Tables<const SIZE: usize>([([u32; SIZE], [u32; 16]); TABLES]);
+
 /// Adds to each count how often its symbol occurs; counts stay at `u32::MAX` instead of overflowing.
 ///
 /// # Panics
 /// If a symbol has no count.
 pub fn count(symbols: &[u16], counts: &mut [u32]) {
     match counts.len() {
-        0..=256 => count_small::<256>(symbols, counts),
+        0..=FEW => count_few(symbols, counts),
+        17..=256 => count_small::<256>(symbols, counts),
         257..=SMALL => count_small::<SMALL>(symbols, counts),
         _ => count_one_by_one(symbols, counts),
     }
@@ -27,6 +39,19 @@ fn count_one_by_one(symbols: &[u16], counts: &mut [u32]) {
     }
 }
 
+/// Counts each symbol by itself.
+fn count_few(symbols: &[u16], counts: &mut [u32]) {
+    for block in symbols.chunks(BLOCK) {
+        let mut counted = 0;
+        for (symbol, count) in counts.iter_mut().enumerate() {
+            let occurrences = kernels::occurrences(block, symbol as u16);
+            *count = count.saturating_add(occurrences);
+            counted += occurrences as usize;
+        }
+        assert!(counted == block.len(), "a symbol is not of the {} that are counted", counts.len());
+    }
+}
+
 /// Counts neighbours in separate tables: a processor that increments the same count twice in a row waits for the
 /// first increment to be stored.
 fn count_small<const SIZE: usize>(symbols: &[u16], counts: &mut [u32]) {
@@ -35,16 +60,16 @@ fn count_small<const SIZE: usize>(symbols: &[u16], counts: &mut [u32]) {
         return count_one_by_one(symbols, counts);
     }
     for stretch in symbols.chunks(STRETCH) {
-        let mut tables = [[0u32; SIZE]; TABLES];
+        let Tables(mut tables) = Tables([([0; SIZE], [0; 16]); TABLES]);
         let (groups, rest) = stretch.as_chunks::<TABLES>();
         for group in groups {
-            for (table, &symbol) in tables.iter_mut().zip(group) {
+            for ((table, _), &symbol) in tables.iter_mut().zip(group) {
                 table[usize::from(symbol)] += 1;
             }
         }
         count_one_by_one(rest, counts);
         for symbol in 0..SIZE {
-            let sum = tables.iter().map(|table| table[symbol]).sum::<u32>();
+            let sum = tables.iter().map(|(table, _)| table[symbol]).sum::<u32>();
             if sum > 0 {
                 counts[symbol] = counts[symbol].saturating_add(sum);
             }
@@ -60,7 +85,7 @@ mod tests {
 
     #[test]
     fn counts_are_those_of_a_plain_loop() {
-        for alphabet in [1, 2, 255, 256, 257, 1024, 1025, 65_536] {
+        for alphabet in [1, 2, 16, 17, 255, 256, 257, 1024, 1025, 65_536] {
             for len in [0, 1, 5, 1023, 1024, 1027, 4096, 10_001, STRETCH + 3] {
                 let at = |i: usize| (i * i % alphabet.min(1 + i % 777)) as u16;
                 let symbols: Vec<u16> = (0..len).map(at).collect();
@@ -83,5 +108,11 @@ mod tests {
     #[should_panic(expected = "index out of bounds")]
     fn what_is_not_of_the_alphabet_is_not_counted() {
         count(&vec![200; 5000], &mut [0; 200]);
+    }
+
+    #[test]
+    #[should_panic(expected = "not of the 3 that are counted")]
+    fn what_is_not_of_a_few_is_not_counted() {
+        count(&[0, 3, 1], &mut [0; 3]);
     }
 }

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::Code;
+use crate::kernels::join_codes;
 
 /// The number of symbols that are encoded before the output grows again.
 const CHUNK: usize = 1024;
@@ -19,40 +20,55 @@ impl Code {
         if self.single.is_some() || self.longest == 0 {
             return;
         }
-        let entry = |symbol| self.entries[usize::from(symbol)];
-        match (GROUP_BITS / self.longest, self.entries.first_chunk::<256>()) {
-            (4.., Some(entries)) if self.lengths.len() <= 256 => {
-                encode_groups::<4>(symbols, out, |symbol| entries[usize::from(symbol as u8)]);
-            }
-            (4.., _) => encode_groups::<4>(symbols, out, entry),
-            (3, _) => encode_groups::<3>(symbols, out, entry),
-            _ => encode_groups::<2>(symbols, out, entry),
+        let mut word = Word::default();
+        match GROUP_BITS / self.longest {
+            _ if self.is_short() => self.encode_short(symbols, &mut word, out),
+            4.. => self.encode_groups::<4>(symbols, &mut word, out),
+            3 => self.encode_groups::<3>(symbols, &mut word, out),
+            _ => self.encode_groups::<2>(symbols, &mut word, out),
         }
+        word.finish(out);
     }
-}
 
-#[inline(always)]
-fn encode_groups<const GROUP: usize>(
-    symbols: &[u16],
-    out: &mut Vec<u8>,
-    entry: impl Fn(u16) -> u64,
-) {
-    let mut word = Word::default();
-    let mut buffer = [0; ROOM + 8];
-    for chunk in symbols.chunks(CHUNK) {
-        let mut end = 0;
-        let (groups, rest) = chunk.as_chunks::<GROUP>();
-        for group in groups {
-            end = word.put(group, &entry, &mut buffer, end);
+    /// Encodes with codes that a kernel joins.
+    fn encode_short(&self, symbols: &[u16], word: &mut Word, out: &mut Vec<u8>) {
+        let (mut words, mut buffer) = ([0; CHUNK / 4], [0; ROOM + 8]);
+        let (fours, rest) = symbols.as_chunks();
+        for fours in fours.chunks(CHUNK / 4) {
+            join_codes(fours, &self.short, &mut words);
+            let end = word.put(words[..fours.len()].iter().map(|&word| (word, word)), &mut buffer);
+            out.extend_from_slice(&buffer[..end]);
         }
-        for &symbol in rest {
-            end = word.put(&[symbol], &entry, &mut buffer, end);
+        self.encode_groups::<1>(rest, word, out);
+    }
+
+    /// Encodes `GROUP` symbols together, whose codes have at most [`GROUP_BITS`].
+    fn encode_groups<const GROUP: usize>(
+        &self,
+        symbols: &[u16],
+        word: &mut Word,
+        out: &mut Vec<u8>,
+    ) {
+        let mut buffer = [0; ROOM + 8];
+        let (groups, rest) = symbols.as_chunks::<GROUP>();
+        for groups in groups.chunks(CHUNK / GROUP) {
+            let end = word.put(groups.iter().map(|group| self.joined(group)), &mut buffer);
+            out.extend_from_slice(&buffer[..end]);
         }
+        let end = word.put(rest.iter().map(|&symbol| self.joined(&[symbol])), &mut buffer);
         out.extend_from_slice(&buffer[..end]);
     }
-    let used = word.filled.div_ceil(8) as usize;
-    let bits = word.upper.checked_shr(64 - word.filled).unwrap_or(0);
-    out.extend_from_slice(&bits.to_le_bytes()[..used]);
+
+    /// The codes of symbols, in the uppermost bits, above others of any value in the lowest byte, and their total length in
+    /// the lowest byte of the second number.
+    #[inline(always)]
+    fn joined<const GROUP: usize>(&self, symbols: &[u16; GROUP]) -> (u64, u64) {
+        symbols.iter().fold((0, 0), |(codes, width): (u64, u64), &symbol| {
+            let entry = self.entries[usize::from(symbol)];
+            // Shifts by the lowest six bits of the entry: its length. The length itself is below what is used.
+            (codes.wrapping_shr(entry as u32) | entry, width.wrapping_add(entry))
+        })
+    }
 }
 
 /// Bits that do not fill a byte yet, at most seven between two groups.
@@ -64,39 +80,32 @@ struct Word {
 }
 
 impl Word {
-    /// Adds the codes of symbols, at most [`GROUP_BITS`] bits, and writes a word at `at`, of which the whole bytes are
-    /// kept. Returns their end, which must be below [`ROOM`] before.
+    /// Writes groups of codes, each in the uppermost bits of the first number, and their total length in the lowest byte of the
+    /// second: at most [`GROUP_BITS`] bits. Returns the end of the whole bytes, which are kept.
     #[inline(always)]
-    fn put<const GROUP: usize>(
+    fn put(
         &mut self,
-        symbols: &[u16; GROUP],
-        entry: impl Fn(u16) -> u64,
+        groups: impl Iterator<Item = (u64, u64)>,
         buffer: &mut [u8; ROOM + 8],
-        at: usize,
     ) -> usize {
-        let (first, second) = symbols.split_at(GROUP / 2);
-        let (first, second) = (joined(first, &entry), joined(second, &entry));
-        let width = first.1.wrapping_add(second.1);
-        let codes = first.0.wrapping_shr(second.1 as u32) | second.0;
-        self.upper = self.upper.wrapping_shr(width as u32) | codes;
-        self.filled += width as u32 & 0xff;
-        let at = at % ROOM;
-        // Without any bits, those that are written are not kept.
-        let bits = self.upper.wrapping_shr(64 - self.filled);
-        buffer[at..at + 8].copy_from_slice(&bits.to_le_bytes());
-        let end = at + (self.filled / 8) as usize;
-        self.filled %= 8;
+        let (Self { mut upper, mut filled }, mut end) = (*self, 0);
+        for (codes, width) in groups {
+            upper = upper.wrapping_shr(width as u32) | codes;
+            filled += width as u32 & 0xff;
+            // The remainder tells the compiler that there is room. Without any bits, those that are written are not kept.
+            let (at, bits) = (end % ROOM, upper.wrapping_shr(64 - filled));
+            buffer[at..at + 8].copy_from_slice(&bits.to_le_bytes());
+            end = at + (filled / 8) as usize;
+            filled %= 8;
+        }
+        *self = Self { upper, filled };
         end
     }
-}
 
-/// The codes of symbols, in the uppermost bits, above others of any value, and their total length in the lowest byte of the
-/// second number. Halves of a group are joined by themselves, so that few instructions wait for those of the group before.
-#[inline(always)]
-fn joined(symbols: &[u16], entry: impl Fn(u16) -> u64) -> (u64, u64) {
-    symbols.iter().fold((0, 0), |(codes, width): (u64, u64), &symbol| {
-        let entry = entry(symbol);
-        // Shifts by the lowest six bits of the entry: its length. The length itself is below what is used.
-        (codes.wrapping_shr(entry as u32) | entry, width.wrapping_add(entry))
-    })
+    /// Appends the bits that are left.
+    fn finish(self, out: &mut Vec<u8>) {
+        if self.filled > 0 {
+            out.push(self.upper.wrapping_shr(64 - self.filled) as u8);
+        }
+    }
 }

@@ -11,7 +11,7 @@
 //!
 //! Range: alphabets of up to 2^16 symbols, lengths of up to [`MOST_BITS`] bits; with four streams
 //! [`STREAMS_BITS`] bits. Cost: at most one bit per symbol above the entropy; encoding looks up 8 bytes per
-//! symbol, decoding 4 bytes of a table of 4·2^longest bytes, at least 16 KiB. With four streams codes that are short
+//! symbol (2 in alphabets of up to 256 symbols), decoding 4 bytes of a table of 4·2^longest bytes, at least 16 KiB. With four streams codes that are short
 //! are looked up in pairs, 8 bytes in a table of 32 KiB. A `Code` keeps its tables, so fitting again allocates
 //! nothing in a steady state.
 //!
@@ -48,6 +48,7 @@ mod streams;
 use alloc::vec::Vec;
 
 use crate::DecodeError;
+use crate::kernels::ShortCodes;
 use lengths::Packages;
 
 pub use counts::count;
@@ -60,8 +61,8 @@ pub const MOST_SYMBOLS: usize = 1 << 16;
 /// The least width of the decoding table's index. Tables of this width have a size known to the compiler, which then
 /// checks no index.
 const TABLE_BITS: u32 = 12;
-/// The least number of encoding entries, for the same reason.
-const SMALLEST: usize = 256;
+/// The most symbols of an alphabet whose codes a kernel joins.
+const SHORT_SYMBOLS: usize = 256;
 
 /// The length limit for an alphabet of `symbols` symbols: 12 bits, so that the table stays in the
 /// first-level cache, or two more than a fixed-width code takes if that is larger.
@@ -76,6 +77,8 @@ pub struct Code {
     lengths: Vec<u8>,
     /// By symbol: its code in the uppermost bits, the first one lowest, and its length in the lowest byte.
     entries: Vec<u64>,
+    /// The same for a small alphabet with short codes.
+    short: ShortCodes,
     /// By the next bits: the symbol from bit 16 up, and the length of its code in the lowest byte.
     table: Vec<u32>,
     /// By the next bits: two symbols or one from bit 32 up, their number in the second byte, and the length of their
@@ -92,7 +95,7 @@ impl Code {
     /// [`fit`](Self::fit) allocates nothing.
     pub fn reserve(&mut self, symbols: usize) {
         room(&mut self.lengths, symbols);
-        room(&mut self.entries, symbols.max(SMALLEST));
+        room(&mut self.entries, symbols);
         self.packages.reserve(symbols, limit(symbols));
     }
 
@@ -103,7 +106,7 @@ impl Code {
     /// `OutOfMemory`.
     pub fn try_reserve(&mut self, symbols: usize, limit: u32) -> Result<(), DecodeError> {
         try_room(&mut self.lengths, symbols)?;
-        try_room(&mut self.entries, symbols.max(SMALLEST))?;
+        try_room(&mut self.entries, symbols)?;
         if limit <= STREAMS_BITS {
             try_room(&mut self.pairs, 1 << TABLE_BITS)?;
         }
@@ -187,7 +190,14 @@ impl Code {
             *code += 1;
             u64::from(reversed) << (64 - length) | u64::from(length)
         }));
-        self.entries.resize(self.entries.len().max(SMALLEST), 0);
+        if self.is_short() {
+            self.short.set(&self.entries);
+        }
+    }
+
+    /// Whether a kernel joins the codes.
+    fn is_short(&self) -> bool {
+        self.lengths.len() <= SHORT_SYMBOLS && self.longest <= TABLE_BITS
     }
 
     /// Fills the decoding table: an entry for each code with any bits after it.

@@ -43,6 +43,15 @@ vectorised! {
     }
 }
 
+vectorised! {
+    /// How often a symbol occurs.
+    pub fn occurrences / occurrences_scalar(symbols: &[u16], symbol: u16) -> u32 {
+        // Sixteen bits hold the number in a chunk, so that twice as many are counted at a time.
+        let among = |chunk: &[u16]| chunk.iter().fold(0u16, |n, &x| n + u16::from(x == symbol));
+        symbols.chunks(1 << 15).map(|chunk| u32::from(among(chunk))).sum()
+    }
+}
+
 /// The sum of the negative elements, and the sum of the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SignSums {
@@ -323,6 +332,10 @@ mod tests {
             let bytes: alloc::vec::Vec<u8> = x.iter().map(|v| v.to_bits() as u8).collect();
             assert_eq!(max_byte(&bytes), bytes.iter().copied().max().unwrap_or(0));
             assert_eq!(has_byte(&bytes, 0x80), bytes.contains(&0x80));
+            let symbols: alloc::vec::Vec<u16> =
+                bytes.iter().map(|byte| u16::from(byte % 3)).collect();
+            let ones = symbols.iter().filter(|&&symbol| symbol == 1).count();
+            assert_eq!(occurrences(&symbols, 1) as usize, ones);
         });
     }
 }

@@ -257,6 +257,22 @@ pub const KERNELS: &[(&str, Case)] = &[
         stochastic_entries(&input.floats(), input.x, 15.0, &table, &input.draws(), &mut indices);
         output.bits(indices.iter().copied());
     }),
+    ("occurrences", |input, output| {
+        let symbols = input.elements(input.len, |at| (input.word(at) % 3) as u16);
+        output
+            .bits([occurrences(&symbols, 0), occurrences(&input.symbols(), symbols.len() as u16)]);
+    }),
+    ("join_codes", |input, output| {
+        let mut codes = ShortCodes::default();
+        codes.set(&core::array::from_fn::<_, 256, _>(|symbol| {
+            let length = 1 + u64::from(input.word(symbol)) % 12;
+            u64::from(input.word(symbol + 1)) << (64 - length) | length
+        }));
+        let symbols = input.symbols();
+        let mut words = input.elements(input.len / 4, |_| 0u64);
+        join_codes(symbols.as_chunks().0, &codes, &mut words);
+        words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+    }),
     ("looked_up", |input, output| {
         let (numbers, mut out) = (input.more(), input.zeros());
         let sixteen = core::array::from_fn(|at| numbers.get(at).copied().unwrap_or(at as f32));
