@@ -26,6 +26,7 @@ pub mod bitmap;
 pub mod elias;
 mod error;
 pub mod fixed;
+mod group_writer;
 pub mod huffman;
 pub mod kernels;
 mod quarters;

@@ -48,7 +48,7 @@ pub fn join_codes(symbols: &[[u16; 4]], codes: &ShortCodes, words: &mut [u64]) {
     if super::level::Level::Avx512.is_used() {
         let ((groups, rest), (eights, last)) = (symbols.as_chunks(), words.as_chunks_mut());
         // SAFETY: the processor has the features the function is compiled for.
-        unsafe { avx512::join(groups, &codes.entries, eights) };
+        unsafe { avx512::join_codes(groups, &codes.entries, eights) };
         return join_codes_scalar(rest, codes, last);
     }
     join_codes_scalar(symbols, codes, words);
@@ -56,14 +56,40 @@ pub fn join_codes(symbols: &[[u16; 4]], codes: &ShortCodes, words: &mut [u64]) {
 
 fn join_codes_scalar(symbols: &[[u16; 4]], codes: &ShortCodes, words: &mut [u64]) {
     for (symbols, word) in symbols.iter().zip(words) {
-        let (mut code, mut width) = (0u64, 0);
-        for &symbol in symbols {
-            let entry = u64::from(codes.entries[usize::from(symbol as u8)]);
-            code = code >> (entry & 0xf) | entry >> 4 << (64 - MOST_BITS);
-            width += entry & 0xf;
-        }
-        *word = code | width;
+        *word = joined(symbols.map(|symbol| codes.entries[usize::from(symbol as u8)]));
     }
+}
+
+/// Joins each four codes of two bytes, as [`join_codes`] does: a code is in the upper twelve bits, the first one lowest, and
+/// its length in the lower four. Processes the shorter length.
+pub fn join_entries(entries: &[[u16; 4]], words: &mut [u64]) {
+    let len = entries.len().min(words.len());
+    let (entries, words) = (&entries[..len], &mut words[..len]);
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx512.is_used() {
+        let ((groups, rest), (eights, last)) = (entries.as_chunks(), words.as_chunks_mut());
+        // SAFETY: the processor has the features the function is compiled for.
+        unsafe { avx512::join_entries(groups, eights) };
+        return join_entries_scalar(rest, last);
+    }
+    join_entries_scalar(entries, words);
+}
+
+fn join_entries_scalar(entries: &[[u16; 4]], words: &mut [u64]) {
+    for (&entries, word) in entries.iter().zip(words) {
+        *word = joined(entries);
+    }
+}
+
+/// Four codes of two bytes as a word.
+#[inline(always)]
+fn joined(entries: [u16; 4]) -> u64 {
+    let (mut code, mut width) = (0u64, 0);
+    for entry in entries.map(u64::from) {
+        code = code >> (entry & 0xf) | entry >> 4 << (64 - MOST_BITS);
+        width += entry & 0xf;
+    }
+    code | width
 }
 
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
@@ -73,7 +99,7 @@ mod avx512 {
     use super::SYMBOLS;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(super) fn join(
+    pub(super) fn join_codes(
         symbols: &[[[u16; 4]; 8]],
         entries: &[u16; SYMBOLS],
         words: &mut [[u64; 8]],
@@ -99,23 +125,40 @@ mod avx512 {
                 _mm512_permutex2var_epi16(t6, s, t7),
             );
             let entry = _mm512_mask_blend_epi16(seventh, low, high);
-            let length = _mm512_and_si512(entry, _mm512_set1_epi16(0xf));
-            let code = _mm512_xor_si512(entry, length);
-            // The first of two codes in the upper half of 32 bits, then behind it the second, which is there.
-            let (behind, first) = (_mm512_srli_epi32::<16>(length), _mm512_slli_epi32::<16>(code));
-            let second = _mm512_and_si512(code, _mm512_set1_epi32(0xffff << 16));
-            let pair = _mm512_or_si512(_mm512_srlv_epi32(first, behind), second);
-            let width = _mm512_add_epi32(behind, length);
-            // The same with two pairs. The lengths of the first ones are still in the upper half of the widths.
-            let width = _mm512_and_si512(width, _mm512_set1_epi32(0xff));
-            let (behind, first) = (_mm512_srli_epi64::<32>(width), _mm512_slli_epi64::<32>(pair));
-            let second = _mm512_and_si512(pair, _mm512_set1_epi64(!0 << 32));
-            let codes = _mm512_or_si512(_mm512_srlv_epi64(first, behind), second);
-            let width = _mm512_and_si512(_mm512_add_epi64(behind, width), _mm512_set1_epi64(0xff));
-            let word = _mm512_or_si512(codes, width);
             // SAFETY: the array holds the eight words that are written.
-            unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), word) };
+            unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), joined(entry)) };
         }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn join_entries(entries: &[[[u16; 4]; 8]], words: &mut [[u64; 8]]) {
+        for (entries, words) in entries.iter().zip(words) {
+            // SAFETY: the arrays hold the 32 entries that are read and the eight words that are written.
+            unsafe {
+                let entry = _mm512_loadu_si512(entries.as_ptr().cast());
+                _mm512_storeu_si512(words.as_mut_ptr().cast(), joined(entry));
+            }
+        }
+    }
+
+    /// Each four of 32 codes as a word.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    fn joined(entry: __m512i) -> __m512i {
+        let length = _mm512_and_si512(entry, _mm512_set1_epi16(0xf));
+        let code = _mm512_xor_si512(entry, length);
+        // The first of two codes in the upper half of 32 bits, then behind it the second, which is there.
+        let (behind, first) = (_mm512_srli_epi32::<16>(length), _mm512_slli_epi32::<16>(code));
+        let second = _mm512_and_si512(code, _mm512_set1_epi32(0xffff << 16));
+        let pair = _mm512_or_si512(_mm512_srlv_epi32(first, behind), second);
+        let width = _mm512_add_epi32(behind, length);
+        // The same with two pairs. The lengths of the first ones are still in the upper half of the widths.
+        let width = _mm512_and_si512(width, _mm512_set1_epi32(0xff));
+        let (behind, first) = (_mm512_srli_epi64::<32>(width), _mm512_slli_epi64::<32>(pair));
+        let second = _mm512_and_si512(pair, _mm512_set1_epi64(!0 << 32));
+        let codes = _mm512_or_si512(_mm512_srlv_epi64(first, behind), second);
+        let width = _mm512_and_si512(_mm512_add_epi64(behind, width), _mm512_set1_epi64(0xff));
+        _mm512_or_si512(codes, width)
     }
 }
 

@@ -57,7 +57,7 @@ pub use axpy::{accumulate, accumulate_to, add_scaled};
 pub use between::values_between;
 pub use bins::{Near, bin_maxima, reaching};
 pub use codebook::{Codebook, few_numbers_add, nearest_residual, numbers_add};
-pub use codes::{ShortCodes, join_codes};
+pub use codes::{ShortCodes, join_codes, join_entries};
 pub use compact::{Side, compact_beyond, count_above};
 pub use convert::{bf16_add, bf16_to_f32, f16_add, f16_to_f32, f32_add, f32_to_bf16, f32_to_f16};
 pub use draw::{drawn, sum_up_to};

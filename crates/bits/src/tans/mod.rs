@@ -17,7 +17,8 @@
 //!   byte. The last symbol leads to state 0. Without symbols a stream has no bytes.
 //!
 //! Range: alphabets of up to 2^10 symbols. Cost: a few thousandths above the entropy of the shares, and about three bytes
-//! for each stream. The tables have 16 KiB for decoding, 8 KiB and 8 bytes per symbol for encoding.
+//! for each stream. The tables have 16 KiB for decoding, 8 KiB and 8 bytes per symbol of the alphabet for encoding, besides 2 bytes
+//! for each symbol that is encoded.
 //!
 //! Sources: Duda: "Asymmetric numeral systems: entropy coding combining speed of Huffman coding with compression rate
 //! of arithmetic coding", arXiv:1311.2540; the order of states and the search for the next one follow Collet's Finite
@@ -74,8 +75,8 @@ pub struct Code {
     transitions: Vec<Transition>,
     /// The states of the symbols, symbol by symbol, each with 2^12 added.
     states: Vec<u16>,
-    /// The streams while they are written from their ends.
-    streams: Vec<u8>,
+    /// By symbol of a list: the bits it leads to.
+    entries: Vec<u16>,
 }
 
 /// How an encoder gets from a state, to which 2^12 is added, to the state that leads to it by a symbol.
@@ -94,7 +95,7 @@ impl Code {
         room(&mut self.shares, alphabet);
         room(&mut self.transitions, alphabet);
         room(&mut self.states, STATES);
-        room(&mut self.streams, STREAMS * streams::most_len(symbols));
+        room(&mut self.entries, symbols);
     }
 
     /// Reserves memory for an alphabet, so that [`read`](Self::read) allocates nothing.

@@ -4,13 +4,13 @@ use alloc::vec::Vec;
 
 use super::{Code, STATE_BITS, STATES, Transition};
 use crate::bit_io::window;
-use crate::quarters::{LENGTHS, STREAMS, put_lengths, quarters, quarters_mut, starts};
+use crate::group_writer::{CHUNK, GroupWriter};
+use crate::kernels::join_entries;
+use crate::quarters::{LENGTHS, STREAMS, put_lengths, quarters_mut, starts};
 use crate::{BitReader, DecodeError, try_resize};
 
 /// The symbols whose bits fit in a word, with seven before them.
 const GROUP: usize = 4;
-/// The most bytes of a stream besides its symbols: a start of up to 20 bits, and a word that is written before it.
-const ROOM: usize = 16;
 
 type Decoding = [u32; STATES];
 
@@ -26,44 +26,19 @@ impl Code {
         if symbols.is_empty() {
             return;
         }
-        let most = most_len(symbols.len());
-        self.streams.resize(self.streams.len().max(STREAMS * most), 0);
         self.fill_encoding();
+        self.entries.clear();
+        self.entries.extend_from_slice(symbols);
         let states = self.states.as_slice().try_into().expect("it was filled");
-        let quarters = quarters(symbols);
-        let mut writers = Writer::four(&mut self.streams, most);
-        let together = quarters[STREAMS - 1].len();
-        for (writer, quarter) in writers.iter_mut().zip(quarters) {
-            for symbol in quarter[together..].iter().rev() {
-                writer.put(self.transitions[usize::from(*symbol)], states);
-                writer.flush();
-            }
-        }
-        let mut groups = quarters.map(|quarter| quarter[..together].rchunks_exact(GROUP));
-        for _ in 0..together / GROUP {
-            let group: [&[u16; GROUP]; STREAMS] = groups.each_mut().map(|groups| {
-                groups.next().and_then(|group| group.try_into().ok()).expect("they are as many")
-            });
-            for place in (0..GROUP).rev() {
-                for i in 0..STREAMS {
-                    writers[i].put(self.transitions[usize::from(group[i][place])], states);
-                }
-            }
-            writers.iter_mut().for_each(Writer::flush);
-        }
-        for (writer, groups) in writers.iter_mut().zip(groups) {
-            for symbol in groups.remainder().iter().rev() {
-                writer.put(self.transitions[usize::from(*symbol)], states);
-                writer.flush();
-            }
-        }
+        let mut quarters = quarters_mut(&mut self.entries);
+        let first = first_states(&mut quarters, &self.transitions, states);
         let start = out.len();
         out.extend_from_slice(&[0; LENGTHS]);
         let mut lengths = [0; STREAMS];
-        for (i, (writer, quarter)) in writers.into_iter().zip(quarters).enumerate() {
-            let stream = if quarter.is_empty() { &[] } else { writer.finish() };
-            lengths[i] = stream.len();
-            out.extend_from_slice(stream);
+        for (i, entries) in quarters.into_iter().enumerate() {
+            let before = out.len();
+            put_stream(first[i], entries, out);
+            lengths[i] = out.len() - before;
         }
         let [a, b, c, _] = lengths;
         put_lengths([a, b, c], &mut out[start..]);
@@ -122,66 +97,57 @@ impl Code {
     }
 }
 
-/// The most bytes of a stream, for a quarter of this number of symbols.
-pub(super) fn most_len(symbols: usize) -> usize {
-    symbols.div_ceil(STREAMS) * STATE_BITS as usize / 8 + ROOM
+/// Replaces the symbols of four streams, from the last to the first, by the bits to which they lead, in the upper twelve bits,
+/// the first one lowest, and their number in the lower four. Returns the states before the first symbols.
+fn first_states(
+    quarters: &mut [&mut [u16]; STREAMS],
+    transitions: &[Transition],
+    next: &[u16; STATES],
+) -> [u32; STREAMS] {
+    let mut states = [STATES as u32; STREAMS];
+    let step = |state: &mut u32, symbol: &mut u16| {
+        let transition = transitions[usize::from(*symbol)];
+        let count = state.wrapping_add(transition.add) >> 16;
+        *symbol = state.wrapping_shl(16 - count) as u16 | count as u16;
+        let place = state.wrapping_shr(count).wrapping_add(transition.find);
+        *state = u32::from(next[place as usize % STATES]);
+    };
+    let together = quarters[STREAMS - 1].len();
+    for (state, quarter) in states.iter_mut().zip(&mut *quarters) {
+        quarter[together..].iter_mut().rev().for_each(|symbol| step(state, symbol));
+    }
+    let quarters = quarters.each_mut().map(|quarter| &mut quarter[..together]);
+    for at in (0..together).rev() {
+        for i in 0..STREAMS {
+            step(&mut states[i], &mut quarters[i][at]);
+        }
+    }
+    states
 }
 
-/// A stream that grows towards its start.
-struct Writer<'a> {
-    buffer: &'a mut [u8],
-    /// Where the bytes that are written start.
-    start: usize,
-    /// The bits that are not written yet, in the lowest places; above them other bits of any value.
-    bits: u64,
-    filled: u32,
-    /// The state, with 2^12 added.
-    state: u32,
-}
-
-impl<'a> Writer<'a> {
-    /// Writers that have `most` bytes each.
-    fn four(streams: &'a mut [u8], most: usize) -> [Self; STREAMS] {
-        let mut rest = streams;
-        core::array::from_fn(|_| {
-            let (buffer, after) = core::mem::take(&mut rest).split_at_mut(most);
-            rest = after;
-            Self { buffer, start: most, bits: 0, filled: 0, state: STATES as u32 }
-        })
+/// Appends a stream: zeros, a one, the first state, and the bits of its symbols.
+fn put_stream(state: u32, entries: &[u16], out: &mut Vec<u8>) {
+    if entries.is_empty() {
+        return;
     }
-
-    /// Goes to the state that leads to the current one by a symbol.
-    #[inline(always)]
-    fn put(&mut self, transition: Transition, states: &[u16; STATES]) {
-        let count = self.state.wrapping_add(transition.add) >> 16;
-        let low = self.state & !(u32::MAX << (count & 31));
-        self.bits = self.bits << (count & 31) | u64::from(low);
-        self.filled += count;
-        let place = (self.state >> (count & 31)).wrapping_add(transition.find);
-        self.state = u32::from(states[place as usize % STATES]);
+    let bits: u64 = entries.iter().map(|entry| u64::from(entry & 0xf)).sum();
+    let start = u64::from(STATE_BITS) + 1;
+    let zeros = (start + bits).next_multiple_of(8) - (start + bits);
+    let start = start + zeros;
+    let state = u64::from(state) - STATES as u64;
+    let mut writer = GroupWriter::new(out);
+    writer.put_words(&[(state << 1 | 1) << zeros << (64 - start) | start]);
+    let mut words = [0; CHUNK / 4];
+    let (fours, rest) = entries.as_chunks();
+    for fours in fours.chunks(words.len()) {
+        join_entries(fours, &mut words);
+        writer.put_words(&words[..fours.len()]);
     }
-
-    /// Writes the whole bytes.
-    #[inline(always)]
-    fn flush(&mut self) {
-        // Without any bits, those that are written are not kept.
-        let word = self.bits.wrapping_shl(64 - self.filled);
-        self.buffer[self.start - 8..self.start].copy_from_slice(&word.to_le_bytes());
-        self.start -= (self.filled / 8) as usize;
-        self.filled %= 8;
-    }
-
-    /// Writes the state, a one, and zeros up to a whole byte. Returns the stream.
-    fn finish(mut self) -> &'a [u8] {
-        self.bits = self.bits << STATE_BITS | u64::from(self.state - STATES as u32);
-        self.bits = self.bits << 1 | 1;
-        self.filled += STATE_BITS + 1;
-        let zeros = self.filled.next_multiple_of(8) - self.filled;
-        self.bits <<= zeros;
-        self.filled += zeros;
-        self.flush();
-        &self.buffer[self.start..]
-    }
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    join_entries(&[last], &mut words);
+    writer.put_words(&words[..1]);
+    writer.finish();
 }
 
 /// The state at the start of a stream, and the position after it.

@@ -273,6 +273,15 @@ pub const KERNELS: &[(&str, Case)] = &[
         join_codes(symbols.as_chunks().0, &codes, &mut words);
         words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
     }),
+    ("join_entries", |input, output| {
+        let entries = input.elements(input.len, |at| {
+            let length = input.word(at) % 13;
+            ((input.word(at + 1) << (16 - length)) as u16) & 0xfff0 | length as u16
+        });
+        let mut words = input.elements(input.len / 4, |_| 0u64);
+        join_entries(entries.as_chunks().0, &mut words);
+        words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+    }),
     ("looked_up", |input, output| {
         let (numbers, mut out) = (input.more(), input.zeros());
         let sixteen = core::array::from_fn(|at| numbers.get(at).copied().unwrap_or(at as f32));

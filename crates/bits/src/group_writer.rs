@@ -1,0 +1,91 @@
+//! Writing of codes that were joined to groups.
+
+use alloc::vec::Vec;
+
+/// The most bits of a group of codes. With the seven bits before them they leave the lowest byte of a word free, where
+/// the lengths of codes are.
+pub(crate) const GROUP_BITS: u32 = 49;
+/// The most symbols whose codes are put at once.
+pub(crate) const CHUNK: usize = 1024;
+/// The bytes of a chunk's codes: at most 18 bits for each, and the seven bits before them.
+const ROOM: usize = 4096;
+
+/// Appends groups of bits to bytes, which fill from the lowest bit, without a branch for each group.
+pub(crate) struct GroupWriter<'a> {
+    out: &'a mut Vec<u8>,
+    buffer: [u8; ROOM + 8],
+    /// Bits that do not fill a byte yet, in the uppermost places; below them other bits of any value.
+    upper: u64,
+    /// The number of these bits, at most seven.
+    filled: u32,
+}
+
+impl<'a> GroupWriter<'a> {
+    /// Starts after the bytes in `out`.
+    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
+        Self { out, buffer: [0; ROOM + 8], upper: 0, filled: 0 }
+    }
+
+    /// Appends groups, all of a [`CHUNK`] at most: each has its bits in the uppermost places of the first number, the first one
+    /// lowest, and how many these are in the lowest byte of the second: at most [`GROUP_BITS`]. Other bits, in the lowest
+    /// byte of the first number and above that of the second, may have any value.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, groups: impl Iterator<Item = (u64, u64)>) {
+        let (mut upper, mut filled, mut end) = (self.upper, self.filled, 0);
+        for (bits, width) in groups {
+            upper = upper.wrapping_shr(width as u32) | bits;
+            filled += width as u32 & 0xff;
+            // The remainder tells the compiler that there is room. Without any bits, those that are written are not kept.
+            let (at, word) = (end % ROOM, upper.wrapping_shr(64 - filled));
+            self.buffer[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            end = at + (filled / 8) as usize;
+            filled %= 8;
+        }
+        (self.upper, self.filled) = (upper, filled);
+        self.out.extend_from_slice(&self.buffer[..end]);
+    }
+
+    /// As [`put`](Self::put) of words that have both numbers in one.
+    #[inline(always)]
+    pub(crate) fn put_words(&mut self, words: &[u64]) {
+        self.put(words.iter().map(|&word| (word, word)));
+    }
+
+    /// Appends the bits that are left; the last byte is padded with zeros.
+    pub(crate) fn finish(self) {
+        if self.filled > 0 {
+            self.out.push(self.upper.wrapping_shr(64 - self.filled) as u8);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn groups_follow_each_other() {
+        let mut out = vec![0xee];
+        let mut writer = GroupWriter::new(&mut out);
+        let word = |bits: u64, width: u32| bits << (64 - width) | u64::from(width);
+        writer.put_words(&[word(0b101, 3)]);
+        // Nothing, and 49 ones, in two numbers that have other bits besides.
+        let ones = (!0 << 15 | 0xab, 0xab00 | 49);
+        writer.put([(0x99, 0xff00), ones].into_iter());
+        writer.put_words(&[word(0b0110, 4), word(0b1, 1)]);
+        writer.finish();
+        let mut expected = vec![0xee];
+        expected.extend([0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0b0110_1111, 0b1]);
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn whole_bytes_leave_nothing() {
+        let mut out = vec![];
+        let mut writer = GroupWriter::new(&mut out);
+        writer.put_words(&[0xcd << 56 | 8]);
+        writer.finish();
+        assert_eq!(out, [0xcd]);
+    }
+}
