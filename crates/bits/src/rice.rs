@@ -35,7 +35,7 @@ pub const MAX_PARAMETER: u32 = 30;
 const UNARY: u32 = 32;
 
 /// The parameter for `count` of `universe` positions: b* = 1 + ⌊log2(ln(φ − 1) / ln(1 − p))⌋ with
-/// p = count / universe and the golden ratio φ, from 0 to [`MAX_PARAMETER`].
+/// p = count / universe and the golden ratio φ, from 0 to [`MAX_PARAMETER`]; 0 for no positions.
 pub fn optimal_parameter(count: usize, universe: usize) -> u32 {
     // 2^j ≤ ln(φ − 1) / ln(1 − p) means (1 − p)^(2^j) ≥ φ − 1: repeated squaring needs no
     // logarithm and gives the same result on every machine.

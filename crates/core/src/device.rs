@@ -4,10 +4,10 @@
 //! quantizes or selects, and packs; the host codes what it gets, and sends the same message as a host that did all of it. On
 //! the way back the host checks and decodes the message to the same form, and the device adds it.
 //!
-//! Numbers are little-endian. There are two kinds of form:
+//! Numbers are little-endian. Most forms are of two kinds:
 //!
-//! - **Dense**: the message without zero-run, Huffman and Elias code: numbers as f32 or 16-bit patterns, bits, quartic bytes,
-//!   and symbols of 1, 2, 4, 8 or 16 bits, from the lowest bit up. Symbols of another width have a byte each.
+//! - **Dense**: the message without zero-run, Huffman, tANS and Elias code: numbers as f32 or 16-bit patterns, bits, quartic bytes,
+//!   and symbols of 1, 2, 4, 8 or 16 bits, from the lowest bit up. Symbols of 3 and 5 to 7 bits have a byte each, wider ones two.
 //! - **[Pairs]**: positions and values of the elements of a sparse message.
 //!
 //! A method in [rounds](crate::MultiRound) has other forms, [`DeviceRounds`]: the host tells the device what to multiply by, and

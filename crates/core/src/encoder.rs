@@ -188,6 +188,11 @@ impl Encoder {
 }
 
 impl Sender {
+    /// The weights of the residual: those of the spec, but of values that are not gradients nothing is forgotten.
+    fn feedback(self, spec: &Spec) -> Option<Residual> {
+        spec.memory().map(|weights| if self.plain { Residual::PLAIN } else { weights })
+    }
+
     fn context<'a>(&self, tensor: &'a Tensor, step: u64) -> Context<'a> {
         Context { ranks: self.ranks, ..Context::new(self.seed, tensor, step, self.rank) }
     }
@@ -206,8 +211,7 @@ impl Sender {
         let compressor = spec.compressor();
         message.reserve(compressor.max_len(tensor.elements()));
 
-        // Of values that are not gradients nothing is forgotten.
-        let feedback = spec.memory().map(|weights| if plain { Residual::PLAIN } else { weights });
+        let feedback = self.feedback(spec);
         let residual = feedback.unwrap_or(Residual::PLAIN);
         let memory = spec.own_memory(plain).unwrap_or(&residual);
         let present = entry.kept.present();

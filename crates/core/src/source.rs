@@ -40,7 +40,7 @@ pub struct NonFinite {
 /// The weights of a plain residual m: keep `m ← c − decoded(message)`, and compress `c = β·m + γ·g` instead of the gradient `g`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Residual {
-    /// Weight β of the residual, in \[0, 1\].
+    /// Weight β of the residual, a finite number; in a spec in \[0, 1\].
     pub beta: f32,
     /// Weight γ of the gradient, positive.
     pub gamma: f32,
@@ -154,7 +154,8 @@ impl<'a> Source<'a> {
         Self { plain, ..self }
     }
 
-    /// Whether everything that a message leaves out must be kept, including what the method drops from gradients.
+    /// Whether the values are not gradients, but changes of a model, for example. The compressor must then keep its whole error in
+    /// the residual, also errors that it discards for gradients (the rounding of `variance`).
     pub fn has_plain_memory(&self) -> bool {
         self.plain
     }

@@ -379,7 +379,7 @@ impl Given {
         spec.every = every;
         let has_own = spec.compressor().memory().is_some();
         let impossible = |key, reason| Err(SpecError::Impossible { id, key, reason });
-        // What has no effect is an error.
+        // Common parameters that have no effect are an error.
         match (feedback, weights) {
             ("off", Some(_)) => impossible("beta or gamma", "ef=off keeps no residual"),
             ("ef21", Some(_)) => impossible("beta or gamma", "ef=ef21 keeps no residual"),
@@ -389,7 +389,7 @@ impl Given {
             ("ef21", _) if has_own => impossible("ef=ef21", "it has a memory of its own"),
             ("ef21", _) if !spec.compressor().is_contractive() => impossible(
                 "ef=ef21",
-                "its messages can be further from a tensor than zeros are, so that estimates would diverge",
+                "its messages may be further from a tensor than zeros are, and then estimates would diverge",
             ),
             _ if has_own && spec.rule.is_some() => {
                 impossible("momentum", "it has a memory of its own")

@@ -14,7 +14,7 @@ use crate::{StateError, files};
 
 /// Saved state: arrays, whole numbers and text settings, each by name.
 ///
-/// Names are paths like `worker0/residual/fc.weight`; a prefix selects one owner's part.
+/// Names are paths like `worker0/push/residual/fc.weight`; a prefix selects one owner's part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     version: u32,

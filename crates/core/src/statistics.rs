@@ -12,9 +12,9 @@ use crate::numeric::moments::Moments;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Statistics {
     /// Nothing. Without a residual there is no pass before the encoding: elements are checked as the compressor
-    /// [peeks at](crate::Source::peek) or [takes](crate::Source::take) them, which it does with every one. It does not ask
-    /// for the [largest](crate::Source::abs_max), and does not mind elements that are not finite; their message is dropped,
-    /// and what it keeps beside the residual must be as before.
+    /// [peeks at](crate::Source::peek) or [takes](crate::Source::take) them, which it does with every one. It must not ask for the
+    /// [largest](crate::Source::abs_max). It may receive NaN and infinity, and must not panic; the encoder then discards the
+    /// message. It must leave the arrays that it keeps, other than the residual, unchanged.
     None,
     /// The [largest absolute value](crate::Source::abs_max), which is known with all of the following, too.
     Largest,

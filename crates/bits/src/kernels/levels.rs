@@ -23,7 +23,8 @@ vectorised! {
     /// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the lowest and the
     /// highest level. It chooses the upper level if the upper 24 bits of a random word, as a number in
     /// [0, 1), are below t − ⌊t⌋. Writes levels counted from the lowest one, and leaves
-    /// `value − level·step` in `values`. A NaN may become any symbol. Processes the shortest length.
+    /// `value − level·step` in `values`. A NaN becomes the lowest level, and stays in `values`. Processes the shortest
+    /// length.
     pub fn stochastic_levels / stochastic_levels_scalar(
         values: &mut [f32],
         levels: Levels,
@@ -33,7 +34,8 @@ vectorised! {
         let Levels { least, most, inverse, step } = levels;
         for ((x, word), symbol) in values.iter_mut().zip(random).zip(symbols) {
             let t = *x * inverse;
-            let t = if t < least { least } else { t };
+            // False of a NaN, whose bits could be those of a level that there is not.
+            let t = if t >= least { t } else { least };
             let t = if t > most { most } else { t };
             let nearest = (t + ROUND) - ROUND;
             let below = if nearest > t { nearest - 1.0 } else { nearest };
@@ -73,6 +75,17 @@ mod tests {
         let mut out = [1.0; 8];
         levels_add(&symbols, -2.0, 0.5, &mut out);
         assert_eq!(out, [1.5, 1.0, 1.0, 0.5, 2.5, 0.0, 1.5, 1.0]);
+    }
+
+    #[test]
+    fn a_nan_becomes_a_level() {
+        let levels = Levels { least: -2.0, most: 3.0, inverse: 2.0, step: 0.5 };
+        // That of GPUs, the quiet one of this processor, and a signalling one.
+        let mut values = [0x7fff_ffff, 0xffc0_0000, 0x7f80_0001].map(f32::from_bits);
+        let mut symbols = [9; 3];
+        stochastic_levels(&mut values, levels, &[0; 3], &mut symbols);
+        assert_eq!(symbols, [0; 3]);
+        assert!(values.iter().all(|x| x.is_nan()));
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! Vector kernels: loops over slices that run at memory speed.
 //!
 //! Each is a safe function. On x86-64, with the feature `std`, it chooses the processor's widest
-//! instruction set at run time. Its scalar twin is the plain loop it is compiled from, or that it was written after
-//! by hand. Kernels that
+//! instruction set at run time. Its scalar twin, a plain loop, gives the same bits. Kernels that
 //! decode are elementwise and multiply before they add, without fusing, so that every processor
 //! computes the same bits. Kernels that sum use the same number of lanes on every processor.
 //!

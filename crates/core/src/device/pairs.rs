@@ -40,6 +40,11 @@ impl<'a, const LEVELS: usize> Pairs<'a, LEVELS> {
         Ok(Self { levels, positions, values })
     }
 
+    /// The positions.
+    pub(crate) fn positions(&self) -> impl Iterator<Item = u32> {
+        self.positions.iter().map(|bytes| u32::from_le_bytes(*bytes))
+    }
+
     /// Replaces two lists by the positions and values.
     pub(crate) fn copy_to(
         &self,
@@ -49,7 +54,7 @@ impl<'a, const LEVELS: usize> Pairs<'a, LEVELS> {
         let count = self.positions.len();
         make_room(count, usize::MAX, positions)?;
         make_room(count, usize::MAX, values)?;
-        positions.extend(self.positions.iter().map(|bytes| u32::from_le_bytes(*bytes)));
+        positions.extend(self.positions());
         values.extend(self.values.iter().map(|bytes| f32::from_le_bytes(*bytes)));
         Ok(())
     }

@@ -121,12 +121,12 @@ impl Encoder {
 
     /// Writes the corrected gradient to the array that [`rank_state`](Self::rank_state) reads.
     fn correct(&mut self, tensor: &Tensor, input: Input<'_>) -> Result<(), Error> {
-        let Self { specs, tensors, scratch, .. } = self;
+        let Self { specs, tensors, sender, scratch, .. } = self;
         let Entry { spec, kept, gradient, .. } = entry_of(tensors, tensor.name());
         let spec = &specs.0[*spec];
         let compressor = spec.compressor();
         let present = kept.present();
-        let arrays = kept.arrays_of(tensor, spec.memory(), false, compressor)?;
+        let arrays = kept.arrays_of(tensor, sender.feedback(spec), false, compressor)?;
         let (weights, corrected) = arrays.feedback.unwrap_or_else(|| {
             gradient.resize(tensor.elements(), 0.0);
             // The gradient of the previous step has weight 0.
@@ -149,12 +149,12 @@ impl Encoder {
         context: &'a Context<'a>,
         means: &'a [f32],
     ) -> Result<(&'a dyn MultiRound, RankState<'a>), Error> {
-        let Self { specs, tensors, workspace, .. } = self;
+        let Self { specs, tensors, sender, workspace, .. } = self;
         let Entry { spec, kept, gradient, .. } = entry_of(tensors, tensor.name());
         let spec = &specs.0[*spec];
         let compressor = spec.compressor();
         let Arrays { feedback, kept, .. } =
-            kept.arrays_of(tensor, spec.memory(), false, compressor)?;
+            kept.arrays_of(tensor, sender.feedback(spec), false, compressor)?;
         let corrected = feedback.map(|(_, residual)| residual).unwrap_or_else(|| {
             gradient.resize(tensor.elements(), 0.0);
             gradient

@@ -1,4 +1,4 @@
-//! A limit on the memory that decoding frames may use.
+//! A limit on the size of what frames decode to.
 
 use crate::Tensor;
 use crate::frame::FrameError;
@@ -6,7 +6,8 @@ use crate::frame::FrameError;
 /// The number of bytes that frames may decode to, all together, 4 for each element.
 ///
 /// A frame of a few bytes can hold a tensor of zeros of any size, so a file from elsewhere gets a limit before memory is
-/// allocated for it.
+/// allocated for it. Working memory comes on top, up to three times as much (`demo`, and Huffman codes of a byte or two for
+/// each element).
 #[derive(Debug, Clone)]
 pub struct Budget {
     limit: u64,

@@ -112,7 +112,16 @@ pub(super) fn non_finite_is_refused(spec: &Spec) {
     let mut encoder = encoder(spec);
     encode(&mut encoder, &tensor, 0, &gaussian(9000, 1)).unwrap();
     let before = saved(&encoder);
-    for (at, bad) in [(0, f32::NAN), (4567, f32::INFINITY), (8999, f32::NEG_INFINITY)] {
+    // That of GPUs has all bits set but the sign.
+    let of_gpus = f32::from_bits(0x7fff_ffff);
+    let all = [
+        (0, f32::NAN),
+        (4567, f32::INFINITY),
+        (8999, f32::NEG_INFINITY),
+        (17, of_gpus),
+        (5000, -of_gpus),
+    ];
+    for (at, bad) in all {
         let mut gradient = gaussian(9000, 2);
         gradient[at] = bad;
         gradient[8999] = bad;

@@ -67,7 +67,7 @@ pub(super) fn contractive_messages_help(spec: &Spec) {
     // Some choose another scale where they have a residual to leave the rest in.
     let spec = spec.clone().with_memory(Some(Residual::PLAIN));
     let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>();
-    over_tensors_of(&[0, 1, 4, 5, 1023], |tensor, gradient, case| {
+    let check = |tensor: &Tensor, gradient: &[f32], case: &str| {
         let mut error = 0.0;
         for step in 0..DRAWS {
             let message = encode(&mut encoder(&spec), tensor, step, gradient).unwrap();
@@ -77,7 +77,18 @@ pub(super) fn contractive_messages_help(spec: &Spec) {
         }
         let norm = squares(&mut gradient.iter().map(|&x| x.into())) * DRAWS as f64;
         assert!(error <= norm * (1.0 + 1e-5), "{case}: an error of {error} for a norm of {norm}");
-    });
+    };
+    over_tensors_of(&[0, 1, 4, 5, 1023], check);
+    // Few elements that are far larger than the others.
+    for elements in [16, 9000, 100_000] {
+        let tensor = Tensor::new("t", &[elements]);
+        let mut spike = vec![1.0; elements];
+        spike[0] = 1e6;
+        check(&tensor, &spike, "one of a million among ones");
+        let sixteen = |at: usize| if at % 16 == 15 { 100.0 } else { [0.001, 0.01][at % 2] };
+        let sizes: Vec<f32> = (0..elements).map(sixteen).collect();
+        check(&tensor, &sizes, "three sizes");
+    }
 }
 
 /// Of a message that two ranks send, the accumulated result is what a single one decodes to.

@@ -38,7 +38,7 @@ fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut W
         let above = if ties > 0 { reaching } else { value };
         kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
         if ties > 0 {
-            give_back(block, offset, start, positions, values, |x| {
+            put_back(block, offset, start, positions, values, |x| {
                 let tie = x.abs() == value;
                 let keep = !tie || ties > 0;
                 ties -= usize::from(tie && keep);
@@ -98,7 +98,7 @@ pub(crate) fn take_reaching(
         kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
         if positions.len() > most {
             let mut room = most - start;
-            give_back(block, offset, start, positions, values, |_| {
+            put_back(block, offset, start, positions, values, |_| {
                 let keep = room > 0;
                 room -= usize::from(keep);
                 keep
@@ -109,7 +109,7 @@ pub(crate) fn take_reaching(
 
 /// Of the elements moved since index `start`, puts those that are not kept back into their block, which begins at
 /// `offset`.
-pub(crate) fn give_back(
+pub(crate) fn put_back(
     block: &mut [f32],
     offset: usize,
     start: usize,

@@ -32,7 +32,7 @@ use gradwire_bits::{DecodeError, rice, varint};
 use crate::compressors::sparsification::fraction;
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::tails::{Tail, sampled_tails, tails};
-use crate::numeric::take::{clear, give_back};
+use crate::numeric::take::{clear, put_back};
 use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::positions::{PositionCode, make_room};
@@ -238,7 +238,7 @@ fn take(
         }
         kernels::compact_beyond(block, tail.side, limit, offset as u32, positions, values);
         let mut room = most - start;
-        give_back(block, offset, start, positions, values, |value| {
+        put_back(block, offset, start, positions, values, |value| {
             let tie = !all_ties && value.abs() == threshold.value;
             let keep = room > 0 && (!tie || ties > 0);
             ties -= usize::from(tie && keep);
@@ -281,8 +281,9 @@ impl Compressor for Sbc {
         if self.sampled { Statistics::Largest } else { Statistics::Tails(self.kept(elements)) }
     }
 
+    /// The mean of a sample's tail can be far above that of the elements that are sent with it.
     fn is_contractive(&self) -> bool {
-        true
+        !self.sampled
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -199,6 +199,32 @@ mod tests {
             assert_eq!(encoder.residual("t").unwrap(), left[rank]);
         }
     }
+
+    #[test]
+    fn with_plain_memory_rounds_forget_nothing() {
+        // The steps of a sender with weights of its own for the residual, and of one with the usual ones.
+        let left = |spec: &str| {
+            let sender = Sender::starting_from(spec, &[2, 3], &[1.0, 0.0, 0.0]);
+            let Sender { encoder, tensor } = sender;
+            let mut encoder = encoder.with_plain_memory();
+            for (step, gradient) in
+                [(7, [9.0, 16.0, 0.0, 12.0, 13.0, 0.0]), (8, [1.0, 0.0, 2.0, 0.0, 3.0, 0.0])]
+            {
+                let (mut means, mut addend) = (Vec::new(), Vec::new());
+                for round in 0..2 {
+                    let floats = Floats::F32(&gradient);
+                    encoder
+                        .contribute(&tensor, (step, round), floats, &means, &mut addend)
+                        .unwrap();
+                    means.extend_from_slice(&addend);
+                }
+                encoder.conclude(&tensor, step, &means, &mut [0.0; 6]).unwrap();
+            }
+            encoder.residual("t").unwrap().to_vec()
+        };
+        assert_eq!(left("powersgd:rank=1,beta=0.5,gamma=2"), left("powersgd:rank=1"));
+    }
+
     #[test]
     fn a_device_is_given_the_factors() {
         let start = [1.0, 0.0, 0.0];

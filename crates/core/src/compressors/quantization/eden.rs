@@ -258,7 +258,11 @@ impl Compressor for Eden {
     }
 
     fn max_elements(&self, message_len: usize) -> usize {
-        let most = (message_len / 4).saturating_mul(BLOCK);
+        let mut most = (message_len / 4).saturating_mul(BLOCK);
+        if self.huffman {
+            // Counts of symbols have 32 bits.
+            most = most.min(u32::MAX as usize);
+        }
         self.sample().map_or(most, |sample| sample.most_elements(most))
     }
 

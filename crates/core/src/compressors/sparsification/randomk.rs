@@ -222,8 +222,13 @@ impl DeviceForm for RandomK {
         args: DeviceArgs<'_>,
         message: &mut Vec<u8>,
     ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+        let DeviceArgs { context, elements, workspace } = args;
         let pairs = Pairs::<0>::read(form, fraction::kept(self.ratio, elements), elements)?;
+        self.make_room(elements, workspace)?;
+        self.draw(0, context, elements, workspace);
+        if !pairs.positions().eq(workspace.positions.iter().copied()) {
+            return Err(DecodeError::Corrupt("positions are not those that are drawn"));
+        }
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
         fields::put_f32s(&workspace.values, message);
         Ok(Sent::Positions)

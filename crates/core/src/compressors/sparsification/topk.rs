@@ -104,15 +104,21 @@ impl TopK {
     ) -> Result<&'a [[u8; 4]], DecodeError> {
         let most = self.most(elements);
         let (code, count) = positions::take_header(&mut message, most)?;
-        if !self.sampled && count < most {
-            return Err(DecodeError::Corrupt("there are fewer positions than the ratio asks for"));
-        }
+        self.check_count(count, most)?;
         if self.code.is_some_and(|expected| expected != code) {
             return Err(DecodeError::Corrupt("positions are in another code than agreed"));
         }
         let values = fields::take(&mut message, 4 * count)?;
         code.decode(message, count, elements, &mut workspace.positions)?;
         Ok(values.as_chunks().0)
+    }
+
+    /// Refuses fewer elements than the ratio asks for, where their number is exact.
+    fn check_count(&self, count: usize, most: usize) -> Result<(), DecodeError> {
+        if self.sampled || count == most {
+            return Ok(());
+        }
+        Err(DecodeError::Corrupt("there are fewer positions than the ratio asks for"))
     }
 
     /// The most elements that a message carries.
@@ -188,7 +194,9 @@ impl DeviceForm for TopK {
         message: &mut Vec<u8>,
     ) -> Result<Sent, DecodeError> {
         let DeviceArgs { elements, workspace, .. } = args;
-        let pairs = Pairs::<0>::read(form, self.most(elements), elements)?;
+        let most = self.most(elements);
+        let pairs = Pairs::<0>::read(form, most, elements)?;
+        self.check_count(pairs.positions().count(), most)?;
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
         Ok(self.write(elements, workspace, message))
     }

@@ -18,7 +18,8 @@
 //!   variance is 0, so they would be sent at once. But a server that sends changes of a model, and the owner of a slice
 //!   that sends a mean, keep them, so that nothing is lost. Without error feedback r is the latest gradient.
 //! - **Moments**: [`Input::squares`](crate::Input::squares); a gradient without them counts as one part. The trainer
-//!   divides a batch of images into four.
+//!   divides a batch of images into four. Batch normalisation then takes the statistics of each quarter, and a step takes a
+//!   longer time, which modelled step times do not contain.
 //! - **Deviations**: positions are entropy-coded; the paper uses 28 bits each. An element whose square is
 //!   below the range of `f32` is never sent.
 //! - **Cost**: 8 bytes per element for the squares, 8 for the maximum, 12 to find M, 20 to select.

@@ -295,10 +295,6 @@ impl Compressor for SketchMl {
         Ok(())
     }
 
-    fn is_contractive(&self) -> bool {
-        true
-    }
-
     fn max_len(&self, elements: usize) -> usize {
         let lists = 2 * self.groups;
         let heads = 2 * (varint::len(MOST as u64) + 4 * self.buckets)
