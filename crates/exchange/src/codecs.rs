@@ -37,13 +37,13 @@ struct Entry {
     /// The names under which it is encoded: the tensor's, or those of its slices.
     names: Vec<String>,
     carried: Carried,
-    /// Where messages carry changes: the sum of their means, empty before the first.
-    sum: Sum,
+    /// Where messages carry changes: the ranks' common estimate, empty before the first.
+    estimate: Estimate,
 }
 
-/// A sum of means of changes, which is the same on all ranks, and a copy for rollback.
+/// The sum of means of changes, which is the same on all ranks, and a copy for rollback.
 #[derive(Debug, Default)]
-struct Sum {
+struct Estimate {
     now: Vec<f32>,
     checkpoint: Vec<f32>,
 }
@@ -132,7 +132,7 @@ impl Codecs {
             stage: None,
             names: vec![tensor.name().to_owned()],
             carried: Carried::default(),
-            sum: Sum::default(),
+            estimate: Estimate::default(),
         };
         Self {
             tensors: config.tensors.iter().zip(schedules).map(entry).collect(),
@@ -296,15 +296,15 @@ impl Codecs {
         Ok(())
     }
 
-    /// Where messages of a tensor carry changes, adds the mean of all ranks' changes to the sum, and replaces the mean by
-    /// the sum. Call it once a step, with the mean that all ranks have.
-    pub(crate) fn accumulate(&mut self, index: usize, mean: &mut [f32]) {
+    /// Where messages of a tensor carry changes, adds the mean of all ranks' changes to the estimate, and replaces the mean by
+    /// it. Call it once a step, with the mean that all ranks have.
+    pub(crate) fn add_changes(&mut self, index: usize, mean: &mut [f32]) {
         if !self.sends_changes(index) {
             return;
         }
-        let Entry { sum, carried, .. } = &mut self.tensors[index];
-        sum.now.resize(mean.len(), 0.0);
-        for (sum, mean) in sum.now.iter_mut().zip(mean) {
+        let Entry { estimate, carried, .. } = &mut self.tensors[index];
+        estimate.now.resize(mean.len(), 0.0);
+        for (sum, mean) in estimate.now.iter_mut().zip(mean) {
             *sum += *mean;
             *mean = *sum;
         }
@@ -423,40 +423,46 @@ impl Codecs {
         self.tensors.iter().flat_map(|entry| &entry.names).map(String::as_str)
     }
 
-    /// Copies the state of the encoders and the sums, for [`rollback`](Self::rollback).
+    /// Copies the state of the encoders and the estimates, for [`rollback`](Self::rollback).
     pub(crate) fn checkpoint(&mut self) {
         self.encoder.checkpoint();
         self.second.iter_mut().for_each(Encoder::checkpoint);
-        self.tensors.iter_mut().for_each(|entry| entry.sum.checkpoint.clone_from(&entry.sum.now));
+        self.tensors
+            .iter_mut()
+            .for_each(|entry| entry.estimate.checkpoint.clone_from(&entry.estimate.now));
     }
 
     /// Restores the state that [`checkpoint`](Self::checkpoint) copied.
     pub(crate) fn rollback(&mut self) {
         self.encoder.rollback();
         self.second.iter_mut().for_each(Encoder::rollback);
-        self.tensors.iter_mut().for_each(|entry| entry.sum.now.clone_from(&entry.sum.checkpoint));
+        self.tensors
+            .iter_mut()
+            .for_each(|entry| entry.estimate.now.clone_from(&entry.estimate.checkpoint));
     }
 
-    /// Adds the state of the encoder and the sums to `state`, under `prefix`; that of the encoder of averages, under
+    /// Adds the state of the encoder and the estimates to `state`, under `prefix`; that of the encoder of averages, under
     /// `reduce/`.
     pub(crate) fn save(&self, prefix: &str, state: &mut State) {
         self.encoder.save(prefix, state);
         self.second.iter().for_each(|second| second.save(REDUCE, state));
-        self.save_sums(prefix, state);
+        self.save_estimates(prefix, state);
     }
 
-    /// Adds the sums of changes to `state`, under `prefix`.
-    pub(crate) fn save_sums(&self, prefix: &str, state: &mut State) {
-        for Entry { tensor, sum, .. } in self.tensors.iter().filter(|e| !e.sum.now.is_empty()) {
-            state.set_floats(&state_keys::sum(prefix, tensor.name()), sum.now.clone());
+    /// Adds the estimates to `state`, under `prefix`.
+    pub(crate) fn save_estimates(&self, prefix: &str, state: &mut State) {
+        for Entry { tensor, estimate, .. } in
+            self.tensors.iter().filter(|e| !e.estimate.now.is_empty())
+        {
+            state.set_floats(&state_keys::sum(prefix, tensor.name()), estimate.now.clone());
         }
     }
 
-    /// Restores the sums that [`save_sums`](Self::save_sums) wrote, and empties all others.
+    /// Restores the estimates that [`save_estimates`](Self::save_estimates) wrote, and empties all others.
     ///
     /// # Errors
-    /// `State` for a sum of another length than the tensor's; nothing has changed then.
-    pub(crate) fn restore_sums(&mut self, prefix: &str, state: &State) -> Result<()> {
+    /// `State` for an estimate of another length than the tensor's; nothing has changed then.
+    pub(crate) fn restore_estimates(&mut self, prefix: &str, state: &State) -> Result<()> {
         let saved = |tensor: &Tensor| {
             let key = state_keys::sum(prefix, tensor.name());
             match state.floats(&key) {
@@ -466,7 +472,7 @@ impl Codecs {
         };
         let sums = self.tensors.iter().map(|entry| saved(&entry.tensor));
         let sums = sums.collect::<Result<Vec<_>, _>>()?;
-        self.tensors.iter_mut().zip(sums).for_each(|(entry, sum)| entry.sum.now = sum);
+        self.tensors.iter_mut().zip(sums).for_each(|(entry, sum)| entry.estimate.now = sum);
         Ok(())
     }
 
@@ -484,7 +490,7 @@ impl Codecs {
         }
         self.encoder.restore(prefix, state)?;
         self.second.iter_mut().try_for_each(|second| second.restore(REDUCE, state))?;
-        self.restore_sums(prefix, state)
+        self.restore_estimates(prefix, state)
     }
 }
 

@@ -18,7 +18,7 @@ pub struct StepInput<'a> {
     /// This rank's gradients, one flat buffer per tensor.
     pub gradients: &'a [Vec<f32>],
     /// If each gradient is a sum of parts, such as micro-batches: the elementwise sums of the squares of the parts.
-    /// `None`: every gradient is a single part. Required if [`needs_squares`](DistributedOptimizer::needs_squares).
+    /// `None`: every gradient is a single part. Only used if [`needs_squares`](DistributedOptimizer::needs_squares).
     pub squares: Option<&'a [Vec<f32>]>,
     /// Added to the mean gradient before the optimizer runs; the same on every rank. For variance-reduced gradients,
     /// which are sent as differences from it. An exchange with servers refuses it.
@@ -73,8 +73,8 @@ pub trait DistributedOptimizer: Send {
         None
     }
 
-    /// The length of this rank's messages for a tensor in the last step, in bytes; a message to several ranks counts
-    /// once.
+    /// The length of this rank's messages for its gradient of a tensor in the last step, in bytes; a message to several ranks
+    /// counts once, and averages that it sends on do not.
     fn message_bytes(&self, index: usize) -> usize {
         let _ = index;
         0

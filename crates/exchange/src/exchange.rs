@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// How the ranks of a run exchange their tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exchange {
-    /// Messages are added between the ranks; for linear compressors only.
+    /// Messages are added between the ranks; for linear compressors, and multi-round methods such as `powersgd`.
     AllReduce,
     /// Every rank receives every message and averages by itself.
     AllGather,

@@ -316,7 +316,7 @@ impl GroupConfig<'_> {
         let later = policy.push.later.iter().map(|(from, spec)| format!("{spec} from {from}"));
         let mut text = format!(
             "gradwire-exchange {}\nexchange {}\nworkers {}\nshares {:?}\nseed {}\ncompressor {}\nlater {:?}\npull \
-             compressor {}\nrules {:?}\nraw vectors {}\nraw below {}\nraw names {:?}\n",
+             compressor {:?}\nrules {:?}\nraw vectors {}\nraw below {}\nraw names {:?}\n",
             env!("CARGO_PKG_VERSION"),
             self.exchange,
             self.workers,
@@ -324,7 +324,7 @@ impl GroupConfig<'_> {
             self.seed,
             policy.push.first,
             later.collect::<Vec<_>>(),
-            policy.pull(),
+            policy.pull.as_ref().map(Spec::to_string),
             policy.rules.iter().map(Rule::to_string).collect::<Vec<_>>(),
             policy.raw_vectors,
             policy.raw_below,

@@ -50,11 +50,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Floors
+//! # Layers
 //!
-//! Each floor uses only the floors below it.
+//! Each layer uses only the layers below it.
 //!
-//! | floor | what |
+//! | layer | what |
 //! |---|---|
 //! | [`Role`], [`launch`] | one rank of a run, or all ranks in one process |
 //! | [`DistributedOptimizer`] | what a trainer calls: [`ReplicatedOptimizer`], or [`ServerWorker`] |

@@ -47,6 +47,17 @@ enum Host {
     Overlapped { pipeline: Pipeline, groups: usize, carried: Vec<Carried> },
 }
 
+impl Host {
+    /// Stops the other ranks, too.
+    fn abort(&mut self) {
+        match self {
+            Self::Inline { reducer, .. } => reducer.abort(),
+            // Without an answer the thread has ended.
+            Self::Overlapped { pipeline, .. } => drop(pipeline.ask(Reducer::abort)),
+        }
+    }
+}
+
 impl ReplicatedOptimizer {
     /// Joins the other ranks, all of which call this at the same time.
     ///
@@ -165,7 +176,10 @@ impl DistributedOptimizer for ReplicatedOptimizer {
     }
 
     fn step(&mut self, input: StepInput<'_>, parameters: &mut [Vec<f32>]) -> Result<StepReport> {
-        input.check(&self.tensors, parameters)?;
+        if let Err(error) = input.check(&self.tensors, parameters) {
+            self.host.abort();
+            return Err(error);
+        }
         let Self { host, optimizer, tensors, .. } = self;
         let mut report;
         match host {

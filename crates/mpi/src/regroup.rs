@@ -51,8 +51,7 @@ fn connect(links: &Links, deadline: Duration) -> Result<Vec<usize>, Fault> {
         sent.extend(notice.ok());
     }
     let here = hear(links, Instant::now() + deadline)?;
-    let blamed = links.culprit() == Some(links.rank);
-    if here.len() <= links.size / 2 && (links.size > 2 || blamed) {
+    if ends(here.len(), links.size, links.culprit() == Some(links.rank)) {
         return Ok(Vec::new());
     }
     let Some(&first) = here.first().filter(|&&first| first != own) else {
@@ -86,6 +85,12 @@ fn connect(links: &Links, deadline: Duration) -> Result<Vec<usize>, Fault> {
     Ok(Vec::new())
 }
 
+/// Whether a rank that has heard `here` of `size` ranks, itself included, ends. Of two ranks, the one that was blamed ends also
+/// if it hears the other, which has not waited for it.
+fn ends(here: usize, size: usize, blamed: bool) -> bool {
+    if size > 2 { here <= size / 2 } else { blamed }
+}
+
 /// The ranks that say that they are there, this one included: all but the one that was blamed, or those heard in time.
 fn hear(links: &Links, until: Instant) -> Result<BTreeSet<usize>, Fault> {
     let mut here = BTreeSet::from([links.members[links.rank]]);
@@ -98,7 +103,9 @@ fn hear(links: &Links, until: Instant) -> Result<BTreeSet<usize>, Fault> {
         match Arrival::probe(None, Tag::Notice(links.session + 1))? {
             Some(arrival) => {
                 let from = arrival.from;
-                if Notice::receive(arrival)? == Some(Notice::Here) {
+                // A rank that an earlier group has excluded may have sent one, too.
+                let is_here = Notice::receive(arrival)? == Some(Notice::Here);
+                if is_here && links.members.contains(&from) {
                     here.insert(from);
                 }
             }
@@ -118,4 +125,22 @@ fn settle(transfers: &mut Vec<Transfer>) -> Result<(), Fault> {
     }
     *transfers = still;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_groups_go_on_side_by_side() {
+        // More than half, whoever is blamed.
+        for blamed in [false, true] {
+            let go_on = |size: usize| (1..=size).filter(|&here| !ends(here, size, blamed)).min();
+            assert_eq!([3, 4, 5, 8].map(go_on), [Some(2), Some(3), Some(3), Some(5)]);
+        }
+        // Of two ranks exactly one, whether or not they hear each other.
+        for here in [1, 2] {
+            assert!(ends(here, 2, true) && !ends(here, 2, false));
+        }
+    }
 }

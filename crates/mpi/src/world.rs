@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use gradwire_exchange::{ExchangeError, Result};
+use gradwire_exchange::{Endpoint, ExchangeError, Result};
 use mpi::Threading;
 use mpi::environment::Universe;
 use mpi::topology::SimpleCommunicator;
@@ -35,6 +35,7 @@ impl World {
     /// # Errors
     /// `Config` if MPI was started before, or cannot be called from any thread, or if no thread can be started.
     pub fn init(deadline: Duration) -> Result<Self> {
+        let deadline = deadline.min(Endpoint::LONGEST_DEADLINE);
         let watch = Watch::start().or_else(|error| {
             refuse(format!("the thread that watches MPI cannot start: {error}"))
         })?;

@@ -142,6 +142,10 @@ impl Hierarchical {
         let weights = step.weights;
         let weight = |members: Range<usize>| weights[members].iter().sum::<f32>();
         self.outgoing.clear();
+        if self.members(step, own).len() > 1 {
+            // Those of this rank's gradient. A node's mean is a single part.
+            step.squares = None;
+        }
         if weight(self.members(step, own)) != 0.0 {
             let Self { outgoing, message, .. } = self;
             step.compress(|step| step.encode_all(values, outgoing, message))?;

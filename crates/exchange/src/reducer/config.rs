@@ -28,7 +28,8 @@ pub enum OnNonFinite {
     /// Fail with an error that names the tensor.
     Refuse,
     /// Skip the step: roll back the residuals on all ranks and return NaN, for a trainer that then scales its losses
-    /// down. Costs, for each group, a message of one byte between any two ranks, and a second copy of the residuals.
+    /// down. All values of a buffer count, also padding and the places of other ranks' shards: let them be zeros. Costs, for
+    /// each group, a message of one byte between any two ranks, and a second copy of the residuals.
     Skip,
 }
 

@@ -95,7 +95,8 @@ impl Reducer {
     /// of the host, so some ranks may use devices and others not. For all-gather with compressors that have a
     /// [device form](gradwire::Compressor::device_form), and for all-reduce with methods in rounds that have
     /// [theirs](gradwire::MultiRound::device_rounds), and linear compressors whose residual does not depend on the message
-    /// that comes back.
+    /// that comes back. With all-gather the device applies a vote ([`gradwire::Aggregation::Vote`]) to the mean by itself, and one
+    /// whose residuals change before a later group of the step is skipped has to take that back.
     ///
     /// # Errors
     /// As for [`average`](Self::average).
@@ -114,8 +115,15 @@ impl Reducer {
         step: u64,
         device: &mut dyn DeviceGroup,
     ) -> Result<Outcome> {
-        if at >= self.groups.len() {
+        let Some(group) = self.groups.get(at) else {
             return refuse(format!("there is no group {at}; form it first"));
+        };
+        if let Some(&index) = group.indices.iter().find(|&&index| self.codecs.sends_changes(index))
+        {
+            return refuse(format!(
+                "'{}' has ef=ef21, whose sum of changes the host keeps; average the group with `average`",
+                self.config.tensors[index].name()
+            ));
         }
         if self.config.on_non_finite == OnNonFinite::Skip {
             let finite = device.forms()?.non_finite.is_none();

@@ -102,7 +102,9 @@ impl Pipeline {
         if buckets.step_before(step).is_some() {
             return None;
         }
-        buckets.begin(step);
+        if buckets.step != Some(step) {
+            buckets.begin(step);
+        }
         drop(buckets);
         Some(self.feed.clone())
     }
@@ -134,7 +136,12 @@ impl Pipeline {
     /// Those of the reducer.
     pub(crate) fn wait(&self) -> Result<Box<Bucket>> {
         let mut bucket = self.done.pop().ok_or_else(ExchangeError::ended)?;
-        match std::mem::replace(&mut bucket.outcome, Ok(Ok(()))) {
+        let outcome = std::mem::replace(&mut bucket.outcome, Ok(Ok(())));
+        if !matches!(outcome, Ok(Ok(()))) {
+            // The exchange has ended. The bucket does not come back, so that nobody may wait for it.
+            self.done.close();
+        }
+        match outcome {
             Ok(outcome) => outcome.map(|()| bucket),
             Err(panic) => panic::resume_unwind(panic),
         }

@@ -86,6 +86,10 @@ impl Reducer {
         let (rank, size) = (self.transport.rank(), self.transport.size());
         let first = states.first().ok_or_else(|| ExchangeError::config("there is no state"))?;
         let workers = first.number("workers")? as usize;
+        if workers == 0 {
+            return Err(ExchangeError::from(StateError::Damaged("it is of no ranks".to_owned())));
+        }
+        states.iter().try_for_each(|state| self.check(state))?;
         let same =
             workers == size && first.setting("exchange")? == self.config.exchange.to_string();
         refuse_repeated(&states)?;
@@ -109,7 +113,6 @@ impl Reducer {
             });
             state
         };
-        self.check(&state)?;
         self.restore(&state)
     }
 
@@ -219,5 +222,24 @@ mod tests {
         let state = reducer.save();
         let error = reducer.load(&[state.clone(), state]).unwrap_err().to_string();
         assert!(error.contains("two of them of rank 0"), "{error}");
+    }
+
+    #[test]
+    fn crafted_states_are_refused_before_memory_is_taken() {
+        let transport = in_process::connect(1, in_process::Options::default()).remove(0);
+        let mut reducer = reducer(transport);
+        let of = |workers: u64, key: &str, values: Vec<f32>| {
+            let mut state = State::new();
+            state.set_setting("exchange", "scatter-reduce");
+            state.set_number("workers", workers);
+            state.set_number("rank", 0);
+            state.set_floats(key, values);
+            state
+        };
+        let error = reducer.load(&[of(0, "push/residual/t", vec![0.0; 1000])]).unwrap_err();
+        assert!(error.to_string().contains("of no ranks"), "{error}");
+        // Of another exchange, so that slices are put together: one that begins far behind the tensor.
+        let far = "push/residual/t[4000000000000..4000000000000]";
+        assert!(reducer.load(&[of(1, far, vec![])]).is_err());
     }
 }

@@ -9,7 +9,7 @@ impl CompressionSchedule {
         bytes: u64,
         run: RunDescription<'_>,
     ) -> Result<Schedule, ScheduleError> {
-        let drop = run.drops.first().copied();
+        let drop = run.drops.iter().copied().find(|&drop| 0 < drop && drop < run.steps);
         let spec = self.first();
         let Some(key) = ["p", "ratio"].into_iter().find(|key| spec.real(key).is_some()) else {
             return Err(self.unfit("only a compressor with a parameter p or ratio has a budget"));

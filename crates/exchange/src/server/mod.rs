@@ -8,7 +8,7 @@
 //! copy. There is no barrier for the whole model.
 //!
 //! All workers add the same bytes to the same parameters, so they hold the same bits. The server's parameters are those
-//! plus the residual of the pulls. With a pull compressor without error feedback (`none`, `terngrad`, `fp16`) there is no
+//! plus the residual of the pulls. With a pull compressor without error feedback (such as `none`, `terngrad`, `fp16`) there is no
 //! residual: the server continues from the parameters that it has sent, and holds the workers' bits.
 //!
 //! With `b` backup workers, a server averages the first `n − b` pushes of a tensor. It drops and counts later pushes;

@@ -143,7 +143,8 @@ impl Server {
                 Ok((worker, header)) => self.handle(worker, header, &mut buffer)?,
                 Err(ExchangeError::PeerLost { peer, .. }) if self.present.contains(&peer) => {
                     self.present.retain(|&worker| worker != peer);
-                    gone.get_or_insert(peer);
+                    // Those who left before were not missed.
+                    gone = Some(peer);
                 }
                 // With nothing in progress, the workers are computing.
                 Err(ExchangeError::Deadline { .. }) if self.overdue().is_none() => {}
@@ -281,7 +282,7 @@ impl Server {
                 pushes.add_message(&slot.tensor, from, push, mean)
             })?;
             pushes.aggregate(&slot.tensor, step, mean)?;
-            pushes.accumulate(slot.index, mean);
+            pushes.add_changes(slot.index, mean);
             Ok::<(), gradwire::Error>(())
         })?;
         delta.clear();

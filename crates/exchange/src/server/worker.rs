@@ -294,12 +294,13 @@ impl DistributedOptimizer for ServerWorker {
     }
 
     fn step(&mut self, input: StepInput<'_>, parameters: &mut [Vec<f32>]) -> Result<StepReport> {
-        input.check(&self.tensors, parameters)?;
+        let mut valid = input.check(&self.tensors, parameters);
         if input.shift.is_some() {
-            return refuse(
+            valid = refuse(
                 "servers do not shift gradients; use all-gather, all-reduce or scatter-reduce",
             );
         }
+        or_abort(&mut *self.transport, valid)?;
         let before = self.transport.traffic();
         let mut report = StepReport::default();
         self.step = input.step;

@@ -19,8 +19,13 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// The longest deadline, 34 years. Longer ones, such as [`Duration::MAX`], are limited to it, because points in time that lie
+    /// further ahead cannot be computed.
+    pub const LONGEST_DEADLINE: Duration = Duration::from_secs(1 << 30);
+
     /// A rank that has sent nothing yet.
     pub fn new(rank: usize, size: usize, deadline: Duration) -> Self {
+        let deadline = deadline.min(Self::LONGEST_DEADLINE);
         Self { rank, size, deadline, traffic: Traffic::default() }
     }
 

@@ -85,6 +85,9 @@ impl Shared {
         let mut pool = self.pool();
         if Arc::get_mut(&mut buffer).is_some() {
             pool.push(buffer);
+        } else {
+            // While the pool is locked, or two users could both find that there is another.
+            drop(buffer);
         }
     }
 

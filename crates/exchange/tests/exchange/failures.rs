@@ -94,7 +94,14 @@ fn a_nan_names_the_tensor_on_its_rank_and_the_rank_elsewhere() {
                 gradients[0][7] = f32::NAN;
             }
             early(exchange, 1, &gradients);
-            exchange.step(StepInput::new(1, RATE, &gradients), &mut run.initial.clone())
+            let failed =
+                exchange.step(StepInput::new(1, RATE, &gradients), &mut run.initial.clone());
+            // Nobody waits for what the error has ended.
+            for step in 2..4 {
+                let input = StepInput::new(step, RATE, &gradients);
+                assert!(exchange.step(input, &mut run.initial.clone()).is_err(), "{name}");
+            }
+            failed
         });
         for (rank, result) in results.into_iter().enumerate() {
             let error = result.unwrap().unwrap_err();
@@ -106,6 +113,27 @@ fn a_nan_names_the_tensor_on_its_rank_and_the_rank_elsewhere() {
                 panic!("{name}: {error}");
             };
             assert_eq!((tensor.split('[').next(), index), (Some("t0.weight"), 7), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_gradient_of_another_length_stops_all_ranks_at_once() {
+    for name in STRATEGIES {
+        let run = run(name);
+        let (results, _) = run.workers(|rank, exchange| {
+            let mut gradients = gradients(&run.tensors, rank, 0);
+            if rank == 1 {
+                gradients[0].pop();
+            }
+            exchange.step(StepInput::new(0, RATE, &gradients), &mut run.initial.clone())
+        });
+        for (rank, result) in results.into_iter().enumerate() {
+            match result.unwrap().unwrap_err() {
+                ExchangeError::Codec(Error::WrongLength { .. }) if rank == 1 => {}
+                ExchangeError::PeerLost { peer: 1, .. } if rank != 1 => {}
+                error => panic!("{name}, rank {rank}: {error}"),
+            }
         }
     }
 }

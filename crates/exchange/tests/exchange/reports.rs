@@ -57,7 +57,7 @@ fn slices_make_up_the_tensor() {
 
 #[test]
 fn squares_reach_the_compressor_whole_or_in_slices() {
-    for name in ["all-gather", "scatter-reduce", "server"] {
+    for name in ["all-gather", "scatter-reduce", "server", "hierarchical:node=1"] {
         let mut run = Run::of(name, 2, "variance", &SIZES);
         run.policy.raw_below = 0;
         run.each(|rank, exchange| {
@@ -85,6 +85,22 @@ fn squares_reach_the_compressor_whole_or_in_slices() {
             }
         });
     }
+}
+
+#[test]
+fn the_mean_of_a_node_is_a_single_part() {
+    let mut run = Run::of("hierarchical:node=2", 4, "variance", &SIZES);
+    run.policy.raw_below = 0;
+    run.each(|rank, exchange| {
+        let gradients = gradients(&run.tensors, rank, 0);
+        // Of the leader's own gradient; by them all elements would be sent.
+        let squares: Vec<Vec<f32>> = gradients.iter().map(|one| vec![0.0; one.len()]).collect();
+        let input = StepInput { squares: Some(&squares), ..StepInput::new(0, RATE, &gradients) };
+        exchange.step(input, &mut run.initial.clone()).unwrap();
+        // The square of a single part is not above its variance. Only leaders send.
+        let sent = |index| exchange.sent(index).is_some_and(<[u32]>::is_empty);
+        assert!(rank % 2 == 1 || (0..SIZES.len()).all(sent));
+    });
 }
 
 #[test]

@@ -131,6 +131,12 @@ fn a_handshake_names_the_first_difference_and_both_ranks() {
         for message in handshake(&one, &reshaped) {
             assert!(message.contains("tensor 't1.weight' [4, 5]"), "{message}");
         }
+        // One that follows schedules and rules, and one that does not.
+        let mut pulls = run(name, "topk:ratio=0.1");
+        pulls.policy.pull = Some("topk:ratio=0.1".parse().unwrap());
+        for message in handshake(&one, &pulls) {
+            assert!(message.contains("pull compressor"), "{message}");
+        }
         let mut moved = run(name, "topk:ratio=0.1");
         moved.initial[0][0] += 1.0;
         for message in handshake(&one, &moved) {

@@ -75,7 +75,7 @@ impl Server {
             Some(staleness) => staleness.save(&self.slots, &mut state),
             None => self.pulls.save("pull/", &mut state),
         }
-        self.pushes.save_sums("push/", &mut state);
+        self.pushes.save_estimates("push/", &mut state);
         self.optimizer.save("optimizer/", &mut state);
         state
     }
@@ -92,7 +92,7 @@ impl Server {
             Some(staleness) => staleness.restore(&self.slots, state)?,
             None => self.pulls.restore("pull/", state)?,
         }
-        self.pushes.restore_sums("push/", state)?;
+        self.pushes.restore_estimates("push/", state)?;
         Ok(self.optimizer.restore("optimizer/", state)?)
     }
 }
