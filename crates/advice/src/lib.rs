@@ -16,9 +16,9 @@
 //! What it cannot know is what compression does to the trained model. [`Candidate::doubt`] says where gradwire's own
 //! measurements call for care.
 //!
-//! # Floors
+//! # Layers
 //!
-//! | floor | modules |
+//! | layer | modules |
 //! |---|---|
 //! | 3 | `advice`, `measured_step`, `text` |
 //! | 2 | `timeline` |

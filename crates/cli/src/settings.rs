@@ -13,7 +13,8 @@ use crate::failure::Failure;
 /// Settings that are not given come from the experiment file, or else from the defaults.
 #[derive(Debug, Default, PartialEq, Args)]
 pub(crate) struct Settings {
-    /// Take settings from a TOML file; flags given beside it win
+    /// Take settings from a TOML file; flags given beside it win, and what neither has keeps its default, whatever the
+    /// model
     #[arg(long, value_name = "FILE")]
     experiment: Option<PathBuf>,
     /// A folder with MNIST, CIFAR-10, class folders of images, text or MovieLens' ratings, or the name of a known data
@@ -41,17 +42,19 @@ impl Settings {
         self.given.0.iter().any(|(name, _)| named(name))
     }
 
-    /// The experiment these settings describe, on top of the file's or of `base`.
-    pub(crate) fn experiment(&self, base: Experiment) -> Result<Experiment, Failure> {
+    /// The experiment these settings describe, on top of the file's or of those that suit the model.
+    pub(crate) fn experiment(&self) -> Result<Experiment, Failure> {
+        let mut with_model = Experiment::default();
+        self.given.apply(&mut with_model)?;
+        self.of_study(Experiment::default().suiting(with_model.model))
+    }
+
+    /// The experiment these settings describe, on top of the file's or of a study's.
+    pub(crate) fn of_study(&self, study: Experiment) -> Result<Experiment, Failure> {
         let mut experiment = match &self.experiment {
             Some(path) => Experiment::read(path)?,
-            None => base,
+            None => study,
         };
-        if self.has("model") && self.experiment.is_none() {
-            let mut with_model = experiment.clone();
-            self.given.apply(&mut with_model)?;
-            experiment = experiment.suiting(with_model.model);
-        }
         self.given.apply(&mut experiment)?;
         set(&mut experiment.data, self.data.clone());
         set(&mut experiment.evaluations, self.evaluations);

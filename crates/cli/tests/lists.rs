@@ -61,6 +61,13 @@ fn data_is_listed_and_checked() {
     let printed = bench.ok("data check letters");
     assert!(printed.contains("187 training and 3 test characters, 7 symbols"), "{printed}");
     assert!(printed.contains("none of the data sets known"), "{printed}");
+    // A known data set is found in the folder above it, and its file is another.
+    std::fs::create_dir(bench.path("all")).unwrap();
+    bench.text("all/tinyshakespeare", "to be or not to be ", 10);
+    let output = bench.run("data check all");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error.contains("input.txt differ from the known files"), "{error}");
     let labels = bench.read("images/train-labels-idx1-ubyte");
     bench.write("images/train-labels-idx1-ubyte", &labels[..50]);
     assert!(bench.refused("data check images").contains("train-labels-idx1-ubyte"));

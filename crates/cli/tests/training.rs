@@ -64,6 +64,34 @@ fn overlap_changes_no_bit_and_says_what_it_hid() {
 }
 
 #[test]
+fn a_comparison_goes_on_with_runs_that_are_done_or_sets_them_aside() {
+    let bench = Bench::with_images();
+    let line = format!("compare {TINY} --steps 4 --out out --compressor none");
+    bench.ok(&line);
+    let first = bench.read_text("out/runs.jsonl");
+    bench.ok(&format!("{line} --compressor 3lc --resume"));
+    let both = bench.read_text("out/runs.jsonl");
+    assert!(both.starts_with(&first) && both.lines().count() == 2);
+    assert!(!bench.path("out/runs.jsonl.1").exists());
+    let error = bench.refused(&format!("{line} --lr 0.5 --resume"));
+    assert!(error.contains("give another output folder"), "{error}");
+    bench.ok(&line);
+    assert_eq!(bench.read_text("out/runs.jsonl.1"), both);
+    assert_eq!(bench.read_text("out/runs.jsonl").lines().count(), 1);
+}
+
+#[test]
+fn results_that_cannot_be_written_are_refused_before_training() {
+    let bench = Bench::with_images();
+    for flag in ["--out", "--json"] {
+        // It would take hours.
+        let output = bench.run(&format!("train {TINY} --steps 100000000 {flag} images"));
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains("it is a folder"), "{error}");
+    }
+}
+
+#[test]
 fn compare_needs_no_data() {
     let bench = Bench::new();
     bench.ok("compare --model mlp --steps 2 --workers 1 --compressor none --json rows.json");

@@ -13,3 +13,13 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), TestbedError> {
     made.and_then(|()| gradwire::files::write_atomic(path, bytes))
         .map_err(TestbedError::write(path))
 }
+
+/// Checks that a file of results can be written, before hours are spent on what it will hold: makes its folder if it is
+/// missing, and leaves a file that is there as it is.
+///
+/// # Errors
+/// Those of the file system.
+pub fn check_writable(path: &Path) -> Result<(), TestbedError> {
+    let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    made.and_then(|()| gradwire::files::check_writable(path)).map_err(TestbedError::write(path))
+}

@@ -9,7 +9,7 @@ use crate::format::{bandwidth, seconds, significant};
 use crate::page::Page;
 use crate::plot::{Chart, Figure};
 use crate::runner::Outcome;
-use crate::summary::{Row, Spread, Summary, summarize};
+use crate::summary::{Row, Summary, summarize};
 use crate::{TestbedError, accounting, diagnosis, figures, table};
 
 /// The report of an experiment and its runs, which `command` executed, as a self-contained HTML page.
@@ -28,6 +28,9 @@ pub fn html(
     page.facts(facts(runs));
     if outcome.interrupted {
         page.paragraph("The comparison was stopped before all of its runs were done.");
+    }
+    if !outcome.failures.is_empty() {
+        page.paragraph(FAILED).list(&outcome.failed());
     }
     if let [what, lines @ ..] = verdict(&summary).as_slice() {
         page.paragraph(what).list(lines);
@@ -68,16 +71,20 @@ fn svg(chart: Chart) -> String {
     chart.svg()
 }
 
-/// The verdict: for each link, the fastest of the compressors that keep quality. Empty without a run of `none`.
+/// The verdict: for each link, the fastest of the compressors that keep quality with all seeds. Empty without a run of
+/// `none`.
 pub fn verdict(summary: &Summary) -> Vec<String> {
     let Some(none) = summary.baseline() else { return Vec::new() };
     let (allowed, within) = tolerance(summary.metric, none);
-    let keeps = |row: &&Row| match summary.metric.is_fraction() {
-        true => row.quality.mean >= none.quality.mean - allowed,
-        false => row.quality.mean <= none.quality.mean + allowed,
+    let keeps = |row: &&Row| {
+        // Seeds differ by more than compressors, so that only runs with the same one are compared where there are any.
+        let difference = row.difference.map_or(row.quality.mean - none.quality.mean, |d| d.mean);
+        let worse = if summary.metric.is_fraction() { -difference } else { difference };
+        worse <= allowed && row.quality.count == summary.seeds()
     };
-    let mut lines =
-        vec![format!("Fastest that keep the quality of none, within {within}; modelled:")];
+    let mut lines = vec![format!(
+        "Fastest that keep the quality of none, within {within} in the mean over seeds; modelled:"
+    )];
     for (at, link) in summary.links.iter().enumerate() {
         let kept = summary.rows.iter().filter(keeps);
         let best = kept.min_by(|a, b| a.on_links[at].step.total_cmp(&b.on_links[at].step));
@@ -95,28 +102,20 @@ pub fn verdict(summary: &Summary) -> Vec<String> {
 
 /// The tolerance within which a quality counts as kept: as a number and in words.
 fn tolerance(metric: Metric, none: &Row) -> (f64, String) {
-    let Spread { mean, sd, .. } = none.quality;
     if metric.is_fraction() {
-        let allowed = sd.max(TOLERANCE);
-        let points = allowed * 100.0;
-        return (
-            allowed,
-            format!("{points:.2} points (its spread over seeds, at least half a point)"),
-        );
+        return (TOLERANCE, format!("{:.1} points", TOLERANCE * 100.0));
     }
-    let allowed = sd.max(RELATIVE_TOLERANCE * mean);
-    let within = format!(
-        "a perplexity of {} more (its spread over seeds, at least one in a hundred)",
-        significant(allowed)
-    );
-    (allowed, within)
+    let allowed = RELATIVE_TOLERANCE * none.quality.mean;
+    (allowed, format!("a perplexity of {} more", significant(allowed)))
 }
+
+/// What stands before failed runs.
+pub(crate) const FAILED: &str = "These runs failed, and are in none of the tables and charts:";
 
 /// The smallest speed-up for which a compressor is recommended.
 const WORTHWHILE: f64 = 1.05;
 
-/// How far below the baseline an accuracy may lie if its spread over seeds is smaller or unknown: half a percentage
-/// point.
+/// How far below the baseline an accuracy may lie: half a percentage point.
 const TOLERANCE: f64 = 0.005;
 
 /// The same for a perplexity above the baseline, as a fraction of the baseline.
@@ -185,6 +184,33 @@ mod tests {
         runs[2].quality -= 0.02;
         assert!(says(&runs)[1].contains("3lc"));
         assert!(says(&runs[1..]).is_empty());
+    }
+
+    #[test]
+    fn a_loss_with_every_seed_is_not_within_the_spread_of_seeds() {
+        let runs = [("none", 1), ("none", 2), ("3lc", 1), ("3lc", 2)];
+        let mut runs = runs.map(|(compressor, seed)| synthetic::run(compressor, seed));
+        let says =
+            |runs: &[RunRecord]| verdict(&summarize(runs, &[Link::mbit(0.1)]).unwrap()).remove(1);
+        (runs[0].quality, runs[1].quality) = (0.90, 0.96);
+        // 2.5 points less each time, where seeds differ by 6.
+        (runs[2].quality, runs[3].quality) = (0.875, 0.935);
+        assert!(says(&runs).contains("nothing else pays"));
+        (runs[2].quality, runs[3].quality) = (0.897, 0.957);
+        assert!(says(&runs).contains("3lc"));
+    }
+
+    #[test]
+    fn runs_that_failed_are_shown_and_their_compressor_is_not_recommended() {
+        let runs = [("none", 1), ("none", 2), ("3lc", 1)];
+        let runs = runs.map(|(compressor, seed)| synthetic::run(compressor, seed));
+        let summary = summarize(&runs, &[Link::mbit(0.1)]).unwrap();
+        assert!(verdict(&summary)[1].contains("nothing else pays"));
+        assert!(table::notes(&summary).last().unwrap().starts_with("3lc has 1 of 2 seeds"));
+        let failure = TestbedError::Config("3lc, seed 2: the loss is NaN".to_owned());
+        let outcome = Outcome { runs: runs.to_vec(), failures: vec![failure], interrupted: false };
+        let page = html(&Experiment::default(), &outcome, "gradwire compare").unwrap();
+        assert!(page.contains(FAILED) && page.contains("seed 2: the loss is NaN"));
     }
 
     #[test]

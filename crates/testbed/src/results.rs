@@ -81,8 +81,21 @@ pub fn write(path: &Path, runs: &[RunRecord]) -> Result<(), TestbedError> {
     write_atomic(path, text.as_bytes())
 }
 
+/// Gives a file of earlier runs another name, if there is one: `.1` is appended. A file of that name is replaced.
+///
+/// # Errors
+/// Those of the file system.
+pub fn set_aside(path: &Path) -> Result<(), TestbedError> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".1");
+    match std::fs::rename(path, &aside) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(TestbedError::write(path)(error)),
+        _ => Ok(()),
+    }
+}
+
 /// A copy of `run` whose trace has at most `points` entries: each is the mean over its window of
-/// steps and has the number of the window's last step, so that sums over the run do not change.
+/// steps and has the number of the window's last step. The last window may be shorter.
 pub fn thin(run: &RunRecord, points: usize) -> RunRecord {
     let window = run.trace.len().div_ceil(points.max(1)).max(1);
     let trace = run.trace.chunks(window).map(mean).collect();
@@ -196,6 +209,17 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let error = read(&path).unwrap_err().to_string();
         assert!(error.contains("line 2"), "{error}");
+    }
+
+    #[test]
+    fn earlier_runs_are_set_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.jsonl");
+        set_aside(&path).unwrap();
+        write(&path, &[synthetic::run("3lc", 1)]).unwrap();
+        set_aside(&path).unwrap();
+        assert!(read(&path).unwrap().is_empty());
+        assert_eq!(read(&folder.path().join("runs.jsonl.1")).unwrap().len(), 1);
     }
 
     #[test]

@@ -34,6 +34,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Why runs failed, a line for each.
+    pub fn failed(&self) -> Vec<String> {
+        self.failures.iter().map(TestbedError::to_string).collect()
+    }
+
     /// Adds the outcome of another list.
     pub fn add(&mut self, other: Self) {
         self.runs.extend(other.runs);

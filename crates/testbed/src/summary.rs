@@ -108,6 +108,17 @@ impl Summary {
         self.rows.iter().find(|row| row.compressor == spec)
     }
 
+    /// The seeds of the row that has most.
+    pub fn seeds(&self) -> usize {
+        self.rows.iter().map(|row| row.quality.count).max().unwrap_or(0)
+    }
+
+    /// The rows that have fewer seeds than others, because runs failed or are not done. What is left may be the better part.
+    pub fn incomplete(&self) -> impl Iterator<Item = &Row> {
+        let seeds = self.seeds();
+        self.rows.iter().filter(move |row| row.quality.count < seeds)
+    }
+
     /// The row that ratios are relative to: that of `none`, by the bytes it moved, message headers included. Without
     /// it, they are relative to 32 bits per parameter, step and direction.
     pub fn baseline(&self) -> Option<&Row> {
@@ -181,9 +192,20 @@ pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> f64 {
         largest_share: run.largest_tensor as f64 / run.parameters.max(1) as f64,
     };
     let wire = link.step_time(run.exchange, run.workers, bytes).as_secs_f64();
-    let own = mean(run.trace.iter().map(|s| s.compress + s.decompress + s.update)).unwrap_or(0.0);
+    let own = mean_step(run, |step| step.compress + step.decompress + step.update);
     let server = run.server.filter(|_| common.servers).unwrap_or(0.0);
     common.compute + own + server + wire
+}
+
+/// The mean of a figure over the steps of a run; 0 without a trace. In a thinned trace each entry is the mean of the steps
+/// since the entry before it.
+fn mean_step(run: &RunRecord, figure: impl Fn(&StepRecord) -> f64) -> f64 {
+    let (mut done, mut sum) = (0, 0.0);
+    for step in &run.trace {
+        sum += figure(step) * (step.step + 1).saturating_sub(done) as f64;
+        done = step.step + 1;
+    }
+    if done == 0 { 0.0 } else { sum / done as f64 }
 }
 
 /// The median compute time of a step over all runs, in seconds.
@@ -197,9 +219,7 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
     let over = |figure: &dyn Fn(&RunRecord) -> f64| {
         mean(runs.iter().map(|run| figure(run))).expect("a group has a run")
     };
-    let over_steps = |field: fn(&StepRecord) -> f64| {
-        over(&|run| mean(run.trace.iter().map(field)).unwrap_or(0.0))
-    };
+    let over_steps = |field: fn(&StepRecord) -> f64| over(&|run| mean_step(run, field));
     let qualities: Vec<f64> = runs.iter().map(|run| run.quality).collect();
     let on_link = |&link| {
         let seconds = runs.iter().map(|run| step_seconds(run, common, link) / runs.len() as f64);

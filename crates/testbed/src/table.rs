@@ -253,7 +253,13 @@ pub fn notes(summary: &Summary) -> Vec<String> {
              taken seed by seed, and their deviation is that of these differences.",
         ),
     ];
-    notes.into_iter().filter(|(said, _)| *said).map(|(_, note)| note.to_owned()).collect()
+    let said = notes.into_iter().filter(|(said, _)| *said).map(|(_, note)| note.to_owned());
+    let seeds = summary.seeds();
+    let incomplete = summary.incomplete().map(|row| {
+        let (compressor, count) = (&row.compressor, row.quality.count);
+        format!("{compressor} has {count} of {seeds} seeds: compare it with care.")
+    });
+    said.chain(incomplete).collect()
 }
 
 #[cfg(test)]

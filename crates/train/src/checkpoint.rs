@@ -67,7 +67,7 @@ pub(crate) struct Checkpoint {
     pub(crate) record: Record,
     state: State,
     /// Workers of the run that wrote it.
-    saved_by: usize,
+    pub(crate) saved_by: usize,
 }
 
 impl Checkpoint {

@@ -37,10 +37,16 @@ impl From<TrainError> for Interrupted {
 }
 
 impl Attempt {
-    /// The first attempt, from the checkpoint that the run resumes from.
+    /// The first attempt, from the checkpoint that the run resumes from, which another number of workers may have written.
     pub(crate) fn first(config: &RunConfig, checkpoint: Option<Box<Checkpoint>>) -> Self {
-        let changes =
-            checkpoint.as_ref().map_or_else(Vec::new, |saved| saved.record.changes.clone());
+        let mut changes = Vec::new();
+        if let Some(saved) = &checkpoint {
+            changes.clone_from(&saved.record.changes);
+            if saved.saved_by != config.workers {
+                let (step, workers) = (saved.step, config.workers);
+                changes.push(WorkersChanged { step, workers, lost: None });
+            }
+        }
         Self { config: config.clone(), checkpoint, changes }
     }
 

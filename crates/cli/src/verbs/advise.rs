@@ -34,7 +34,7 @@ pub(crate) struct Advise {
     #[arg(long = "link", required = true, value_name = "LINK", value_parser = parse_link)]
     links: Vec<Link>,
     /// The optimizer, such as adamw or sgd; adaptive ones suffer more from error feedback
-    #[arg(long, value_name = "NAME", default_value = "adam")]
+    #[arg(long, value_name = "NAME", default_value = "adam", value_parser = optimizer)]
     optimizer: OptimizerKind,
     /// A compressor to try; repeat it for several [default: fourteen of all kinds]
     #[arg(long = "compressor", value_name = "SPEC")]
@@ -45,6 +45,35 @@ pub(crate) struct Advise {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// The optimizers known by name: those of `train`, and others of PyTorch and its libraries.
+const OPTIMIZERS: [&str; 16] = [
+    "sgd",
+    "momentum",
+    "nesterov",
+    "adam",
+    "adamw",
+    "adamax",
+    "nadam",
+    "radam",
+    "adagrad",
+    "adadelta",
+    "adafactor",
+    "rmsprop",
+    "lamb",
+    "lion",
+    "muon",
+    "rprop",
+];
+
+/// Reads the name of an optimizer, in letters of either case.
+fn optimizer(name: &str) -> Result<OptimizerKind, String> {
+    let lower = name.to_lowercase();
+    if !OPTIMIZERS.contains(&lower.as_str()) {
+        return Err(format!("give one of {}", OPTIMIZERS.join(", ")));
+    }
+    lower.parse().map_err(|error: gradwire_exchange::ExchangeError| error.to_string())
 }
 
 impl Advise {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gradwire_testbed::experiment::Experiment;
-use gradwire_testbed::files::write_atomic;
+use gradwire_testbed::files::{check_writable, write_atomic};
 use gradwire_testbed::report;
 use gradwire_testbed::runner::{Outcome, run_all};
 use gradwire_testbed::summary::{Summary, summarize};
@@ -28,6 +28,9 @@ pub(crate) struct Compare {
     /// The folder for report.html, runs.jsonl and experiment.toml
     #[arg(long, value_name = "DIR", default_value = "gradwire-report")]
     out: PathBuf,
+    /// Go on with the finished runs in that folder; without it they are kept as runs.jsonl.1
+    #[arg(long)]
+    resume: bool,
     /// Write a row for each run as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -35,22 +38,30 @@ pub(crate) struct Compare {
 
 impl Compare {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let mut experiment = self.settings.experiment(Experiment::default())?;
+        let mut experiment = self.settings.experiment()?;
         self.several.apply(&mut experiment);
         engine::fit(&mut experiment, self.settings.has("workers"))?;
         experiment.check()?;
         let data = experiment.load_data()?;
         let runs = experiment.runs(&data);
+        self.json.as_deref().map_or(Ok(()), check_writable)?;
         let started = engine::start(&runs)?;
         let kept = self.out.join("runs.jsonl");
-        let keep = |all: &[RunRecord]| results::write(&kept, all);
-        let outcome = run_all(&runs, &[], &*started.engine, &started.bars, keep);
+        let done = if self.resume { results::read(&kept)? } else { Vec::new() };
+        let mut earlier = !self.resume;
+        let keep = |all: &[RunRecord]| {
+            if std::mem::take(&mut earlier) {
+                results::set_aside(&kept)?;
+            }
+            results::write(&kept, all)
+        };
+        let outcome = run_all(&runs, &done, &*started.engine, &started.bars, keep);
         started.bars.clear();
         let outcome = outcome?;
         if !outcome.runs.is_empty() {
             self.show(&experiment, &outcome)?;
         }
-        conclude(outcome, runs.len())
+        conclude(outcome, runs.len(), "--resume goes on with them")
     }
 
     fn show(&self, experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {
@@ -59,8 +70,8 @@ impl Compare {
         let html = report::html(experiment, outcome, &command_line())?;
         write_atomic(&self.out.join("experiment.toml"), experiment.to_toml().as_bytes())?;
         write_atomic(&report, html.as_bytes())?;
-        write_json(self.json.as_deref(), &outcome.runs)?;
         print_tables(&summary)?;
+        write_json(self.json.as_deref(), &outcome.runs)?;
         output::line("")?;
         let verdict = report::verdict(&summary);
         if !verdict.is_empty() {
@@ -87,11 +98,16 @@ pub(crate) fn print_tables(summary: &Summary) -> Result<(), Failure> {
     output::line(table::time(summary).terminal())
 }
 
-/// Succeeds if all runs are done; otherwise fails with what is missing, and why.
-pub(crate) fn conclude(mut outcome: Outcome, wanted: usize) -> Result<(), Failure> {
+/// Succeeds if all runs are done; otherwise fails with what is missing, why, and how to continue.
+pub(crate) fn conclude(
+    mut outcome: Outcome,
+    wanted: usize,
+    to_continue: &str,
+) -> Result<(), Failure> {
     if outcome.interrupted {
         let done = outcome.runs.len();
-        return Err(Failure::Interrupted(format!("{done} of {wanted} runs are done")));
+        let reason = format!("{done} of {wanted} runs are done; {to_continue}");
+        return Err(Failure::Interrupted(reason));
     }
     let Some(last) = outcome.failures.pop() else { return Ok(()) };
     for failure in &outcome.failures {

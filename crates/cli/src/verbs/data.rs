@@ -63,9 +63,11 @@ fn place(known: &Known) -> String {
 }
 
 fn check(dir: &Path) -> Result<(), Failure> {
-    let data = data::load(dir).map_err(|error| Failure::Input(error.to_string()))?;
-    output::line(format!("{}: {}\nSHA-256 {}", data.name, sizes(&data.content), data.checksum))?;
-    let verdicts = verdicts(&data.name, dir)?;
+    let loaded = data::load(dir).map_err(|error| Failure::Input(error.to_string()))?;
+    let (name, sum) = (&loaded.name, &loaded.checksum);
+    output::line(format!("{name}: {}\nSHA-256 {sum}", sizes(&loaded.content)))?;
+    let place = data::folder_with_files(dir).map_err(|error| Failure::Input(error.to_string()))?;
+    let verdicts = verdicts(name, &place)?;
     if verdicts.is_empty() {
         return output::line("It is none of the data sets known by name, so no checksum is known.");
     }

@@ -76,7 +76,8 @@ impl Reproduce {
         }
         interrupt::listen();
         let (experiment, command) = (&Experiment::default(), &command_line());
-        let results = Results { study, row: 0, experiment, runs: &[], out, command };
+        let (runs, failed) = (&[], &[]);
+        let results = Results { study, row: 0, experiment, runs, failed, out, command };
         show(&results, &Bars::new(true))
     }
 
@@ -94,7 +95,7 @@ impl Reproduce {
             let reason = format!("{} runs in one process; start it without mpirun", study.id);
             return Err(Failure::Input(reason));
         }
-        let mut experiment = self.settings.experiment(experiment)?;
+        let mut experiment = self.settings.of_study(experiment)?;
         experiment.compressors =
             study.compressors_among(row, experiment.steps, &self.compressors)?;
         if !self.seeds.is_empty() {
@@ -102,6 +103,12 @@ impl Reproduce {
         }
         experiment.check()?;
         let data = experiment.load_data()?;
+        if experiment.epochs.is_some() {
+            // What a study derives from the number of steps follows the epochs.
+            experiment.steps = experiment.steps_on(&data);
+            experiment.compressors =
+                study.compressors_among(row, experiment.steps, &self.compressors)?;
+        }
         let fractions = if self.fractions.is_empty() { study.fractions } else { &self.fractions };
         let given = self.settings.has("workers").then_some(experiment.workers);
         let workers = given.or(processes);
@@ -120,14 +127,15 @@ impl Reproduce {
             let text = varied.to_owned() + &experiment.to_toml();
             write_atomic(&out.join("experiment.toml"), text.as_bytes())?;
             let (experiment, runs, command) = (&experiment, &outcome.runs, &command_line());
-            show(&Results { study, row, experiment, runs, out, command }, bars)?;
+            let failed = &outcome.failed();
+            show(&Results { study, row, experiment, runs, failed, out, command }, bars)?;
         }
         // Those of other compressors, which the page shows, do not count.
         let asked = |record: &RunRecord| {
             runs.iter().any(|run| run.compressor.to_string() == record.compressor)
         };
         outcome.runs.retain(asked);
-        conclude(outcome, runs.len())
+        conclude(outcome, runs.len(), "the same command goes on with them")
     }
 
     /// Refuses flags of settings that the study fixes.

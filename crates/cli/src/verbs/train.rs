@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::slice;
 
 use clap::Args;
-use gradwire_testbed::experiment::Experiment;
+use gradwire_testbed::files::check_writable;
 use gradwire_testbed::runner::Progress;
 use gradwire_testbed::{results, summary::summarize};
 use gradwire_train::CompressionSchedule;
@@ -56,7 +56,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 
 impl Train {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let mut experiment = self.settings.experiment(Experiment::default())?;
+        let mut experiment = self.settings.experiment()?;
         experiment.compressors = vec![self.compressor.clone()];
         experiment.seeds = vec![self.seed];
         engine::fit(&mut experiment, self.settings.has("workers"))?;
@@ -66,6 +66,8 @@ impl Train {
         let save =
             self.save.clone().map(|path| Save { path, every: self.save_every, keep: self.keep });
         let options = RunOptions { save, resume: self.resume.clone(), ..RunOptions::default() };
+        let files = [&self.out, &self.json].into_iter().flatten();
+        files.map(PathBuf::as_path).try_for_each(check_writable)?;
 
         let started = engine::start(slice::from_ref(&config))?;
         started.bars.started(0, 1, &config);
@@ -76,11 +78,11 @@ impl Train {
 
         let runs = slice::from_ref(&record);
         let summary = summarize(runs, &experiment.links())?;
+        print_tables(&summary)?;
+        output::line(format!("\nDigest of the parameters: {}", record.digest))?;
         if let Some(path) = &self.out {
             results::write(path, runs)?;
         }
-        write_json(self.json.as_deref(), runs)?;
-        print_tables(&summary)?;
-        output::line(format!("\nDigest of the parameters: {}", record.digest))
+        write_json(self.json.as_deref(), runs)
     }
 }

@@ -49,6 +49,15 @@ pub fn load(dir: &Path) -> Result<Dataset, DataError> {
     Ok(Dataset { name, checksum: sums.total(), content })
 }
 
+/// The folder that has the files of the data set at `dir`, as [`load`] finds it: that folder, its subfolder, or the folder of
+/// the file.
+///
+/// # Errors
+/// As for [`load`], where no data set or several are found.
+pub fn folder_with_files(dir: &Path) -> Result<PathBuf, DataError> {
+    Ok(recognise(dir)?.0)
+}
+
 /// Loads the archive `dir/name`: images, images with masks, or otherwise text.
 fn archive(dir: &Path, name: &str, sums: &mut Checksums) -> Result<Content, DataError> {
     let path = dir.join(name);

@@ -34,6 +34,6 @@ pub use digits::{embedded, embedded_sized};
 pub use error::DataError;
 pub use frames::{frames, frames_sized};
 pub use images::Images;
-pub use load::load;
+pub use load::{folder_with_files, load};
 pub use ratings::{Question, Ratings};
 pub use text::{Text, Unit};

@@ -1,7 +1,14 @@
 //! Checks of an experiment before it runs.
 
+use std::ops::RangeInclusive;
+
 use super::Experiment;
 use crate::TestbedError;
+
+/// The links whose times can be modelled: from a bit a second to a petabit.
+const LINK_MBIT: RangeInclusive<f64> = 1e-6..=1e9;
+/// The latencies, up to twelve days.
+const LATENCY_MS: RangeInclusive<f64> = 0.0..=1e9;
 
 impl Experiment {
     /// Refuses invalid experiments, with the reason.
@@ -18,10 +25,10 @@ impl Experiment {
         let is_positive = |value: &f64| value.is_finite() && *value > 0.0;
         let refused = if let Some(epochs) = self.epochs.filter(|epochs| !is_positive(epochs)) {
             format!("epochs must be a positive number, not {epochs}")
-        } else if let Some(bad) = self.links_mbit.iter().find(|mbit| !is_positive(mbit)) {
-            format!("a link of {bad} Mbit/s carries nothing; give a positive number")
-        } else if !(self.latency_ms.is_finite() && self.latency_ms >= 0.0) {
-            format!("latency must not be negative: {} ms", self.latency_ms)
+        } else if let Some(bad) = self.links_mbit.iter().find(|mbit| !LINK_MBIT.contains(mbit)) {
+            format!("a link of {bad} Mbit/s; give a number from 1e-6 to 1e9")
+        } else if !LATENCY_MS.contains(&self.latency_ms) {
+            format!("a latency of {} ms; give a number from 0 to 1e9", self.latency_ms)
         } else {
             return self.distinct();
         };
@@ -62,6 +69,8 @@ mod tests {
         assert!(refused(|e| e.epochs = Some(-1.0)).contains("epochs"));
         assert!(refused(|e| e.clip = Some(0.0)).contains("clip"));
         assert!(refused(|e| e.links_mbit = vec![0.0]).contains("link"));
+        assert!(refused(|e| e.links_mbit = vec![1e-20]).contains("link"));
+        assert!(refused(|e| e.latency_ms = 1e23).contains("latency"));
         assert!(refused(|e| e.seeds = vec![3, 3]).contains("seed 3"));
         assert!(refused(|e| e.compressors.push(known("3lc"))).contains("3lc"));
     }

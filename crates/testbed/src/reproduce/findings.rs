@@ -5,6 +5,7 @@ use gradwire_train::RunRecord;
 use super::study::{Charts, Report, Results, chart};
 use crate::page::Page;
 use crate::plot::Figure;
+use crate::report::FAILED;
 use crate::summary::Summary;
 use crate::table::{self, Table};
 use crate::{diagnosis, figures};
@@ -63,6 +64,9 @@ impl Findings {
         let study = results.study;
         let mut page = Page::new(&format!("{}: {}", study.id, study.summary));
         page.paragraph(&format!("{}.", study.citation));
+        if !results.failed.is_empty() {
+            page.paragraph(FAILED).list(results.failed);
+        }
         for (heading, table) in &self.tables {
             page.section(heading).table(table);
         }
@@ -95,8 +99,12 @@ fn files(
     let embedded = charts.iter().map(|(name, chart)| format!("![{}]({name})\n", chart.title()));
     let embedded: String = embedded.collect();
     let command = results.command;
+    let failed: String = match results.failed {
+        [] => String::new(),
+        lines => format!("{FAILED}\n\n- {}\n\n", lines.join("\n- ")),
+    };
     let readme = format!(
-        "# {id}: {summary}\n\n{text}\n{embedded}\n## To repeat it\n\n```\n{command}\n```\n"
+        "# {id}: {summary}\n\n{failed}{text}\n{embedded}\n## To repeat it\n\n```\n{command}\n```\n"
     );
     let charts = charts.iter().map(|(name, chart)| (name.clone(), chart.svg_file()));
     [("README.md".to_owned(), readme)].into_iter().chain(more).chain(charts).collect()

@@ -138,6 +138,8 @@ pub struct Results<'a> {
     pub experiment: &'a Experiment,
     /// The runs, of all variants and lengths.
     pub runs: &'a [RunRecord],
+    /// Why other runs failed, a line for each.
+    pub failed: &'a [String],
     /// The folder that the page is written to.
     pub out: &'a Path,
     /// The command that repeats the study.

@@ -18,8 +18,9 @@ use crate::observer::Observer;
 use crate::permits::Permits;
 use crate::record::Sample;
 
-/// Rounds between two agreements on whether to stop: each costs a message to the first worker and one back.
-const ROUNDS_BETWEEN: u64 = 8;
+/// The least number of steps between two agreements on whether to stop: each costs a message to the first worker and one
+/// back.
+const STEPS_BETWEEN: u64 = 8;
 
 /// One worker's end of a group of processes.
 pub(crate) struct ProcessCoordinator<'a> {
@@ -30,8 +31,8 @@ pub(crate) struct ProcessCoordinator<'a> {
     events: Events,
     /// Steps that have not been sent to the first worker.
     unsent: Vec<(Sample, u64)>,
-    /// Rounds begun in this process.
-    rounds_begun: u64,
+    /// Steps since the workers last agreed on whether to stop, those of the round that begins included.
+    steps_since: u64,
 }
 
 impl<'a> ProcessCoordinator<'a> {
@@ -43,7 +44,7 @@ impl<'a> ProcessCoordinator<'a> {
         permits: &'a Permits,
         events: Events,
     ) -> Self {
-        Self { rank, config, observer, permits, events, unsent: Vec::new(), rounds_begun: 0 }
+        Self { rank, config, observer, permits, events, unsent: Vec::new(), steps_since: 0 }
     }
 
     /// Sends the unsent steps to the first worker.
@@ -128,7 +129,7 @@ impl<'a> ProcessCoordinator<'a> {
 }
 
 impl Coordinator for ProcessCoordinator<'_> {
-    /// Every few rounds all workers agree to stop if the observer of any worker asks for it.
+    /// Every few steps, where a round begins, all workers agree to stop if the observer of any worker asks for it.
     fn stops(
         &mut self,
         step: u64,
@@ -139,10 +140,11 @@ impl Coordinator for ProcessCoordinator<'_> {
         if round.start != step || self.config.backups() > 0 {
             return Ok(false);
         }
-        self.rounds_begun += 1;
-        if !self.rounds_begun.is_multiple_of(ROUNDS_BETWEEN) {
+        self.steps_since += round.end - round.start;
+        if self.steps_since < STEPS_BETWEEN {
             return Ok(false);
         }
+        self.steps_since = 0;
         let asked = self.collect(exchange, vec![u8::from(self.observer.stop())])?;
         let mut stops =
             asked.map_or_else(Vec::new, |all| vec![u8::from(all.concat().contains(&1))]);

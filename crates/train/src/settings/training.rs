@@ -165,19 +165,20 @@ settings! {
     /// Training steps [default: 600]
     steps: u64 = 600, "steps" "N";
 
-    /// Images, or windows or streams of text, per worker and step [default: 32, 12 for gpt, 5 for LSTMs]
+    /// Images, or windows or streams of text, per worker and step [default: 32, 12 for gpt, 5 for LSTMs, 64 for ncf]
     batch: usize = 32, "batch" "N";
 
     /// sgd, momentum[:m=0.9], nesterov[:m=0.9], adam[:beta1=0.9,beta2=0.999], adamw, 1-bit Adam as
-    /// adamw:freeze=N,exchange=momentum, muon[:m=0.95], rmsprop[:rho=0.9,m=0], adagrad [default: momentum, adamw for gpt, sgd for LSTMs]
+    /// adamw:freeze=N,exchange=momentum, muon[:m=0.95], rmsprop[:rho=0.9,m=0], adagrad [default: momentum, adamw for gpt, sgd for LSTMs, adam for ncf]
     optimizer: OptimizerKind = known("momentum"), "optimizer" "NAME";
 
     /// A number, or a schedule such as cosine:from=0.1,to=0.001,scale=on or
     /// step:from=0.1,factor=0.1,at=0.5+0.75 [default: one that suits the model]
     learning_rate: LearningRate = known("cosine:from=0.01,to=0.0001"), "lr" "RATE";
 
-    /// Weight of the ℓ2 penalty: the gradient gets this times the parameter; with adamw, matrices lose this times the
-    /// learning rate [default: 0.0001, 0.1 for gpt, none for LSTMs]
+    /// Weight of the ℓ2 penalty: the gradient gets this times the parameter, with --send gradients once for all steps of a
+    /// round; with adamw and muon, matrices lose this times the learning rate [default: 0.0001, 0.1 for gpt, none for LSTMs
+    /// and ncf]
     weight_decay: f32 = 1e-4, "weight-decay" "W";
 
     /// Weight of the ℓ1 penalty: the gradient gets this times the parameter's sign [default: 0]

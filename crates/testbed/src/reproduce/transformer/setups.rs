@@ -80,7 +80,7 @@ const SEEDS: usize = 3;
 static SETUPS: [SetUp; 5] = [
     SetUp {
         name: "2 ranks, 2.5 times as many steps",
-        change: |e| e.steps = e.steps * 5 / 2,
+        change: |e| (e.steps, e.epochs) = (e.steps * 5 / 2, None),
         settings: &[
             Settings::of("gradients", &["none"], SEEDS),
             Settings::of(OUTER, &["eden:every=100"], SEEDS),

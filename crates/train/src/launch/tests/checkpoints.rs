@@ -193,7 +193,8 @@ fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
         assert!(before.values().any(|sum| sum.abs() > 1e-3), "{before:?}");
         for workers in [1, 2, 3, 6] {
             let other = config.clone().with(|c| c.workers = workers);
-            let after = left(&other);
+            let (after, step) =
+                (left(&other), Checkpoint::read(&path, &other, |_, _| {}).unwrap().step);
             // What an owner in a scatter-reduce has left of means comes on top.
             if exchange != "scatter-reduce" {
                 assert!(before.keys().eq(after.keys()));
@@ -204,6 +205,7 @@ fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
             }
             let resumed = resume(&other, &path).unwrap();
             assert_eq!((resumed.trace.len(), resumed.workers), (20, workers));
+            assert_eq!(resumed.changes, [WorkersChanged { step, workers, lost: None }]);
         }
     }
 }
