@@ -67,10 +67,10 @@ class One:
         forms = self.kernel.start(self.batch, source, found, step)()
         return source, forms
 
-    def settle(self, source, forms):
+    def clear_sent(self, source, forms):
         at = self.batch.vector([0])
-        self.kernel.settle(self.batch, forms, at, source)
-        self.memory.settle(self.batch, forms, at, self.arrays)
+        self.kernel.clear_sent(self.batch, forms, at, source)
+        self.memory.clear_sent(self.batch, forms, at, self.arrays)
 
     def add(self, form, out, step, rank=0):
         self.kernel.add(self.batch, form, self.batch.vector([0]), out, 0.5, step, rank)
@@ -93,7 +93,7 @@ def compare(spec, elements, dtype, device, steps=2, start=0):
         first, end = forms.ranges[0]
         message = packer.pack("w", (elements,), step, forms.bytes[first:end].cpu().numpy().tobytes())
         form = packer.unpack("w", (elements,), step, 0, message)
-        one.settle(source, Forms(on_device(form, device), [(0, len(form))]))
+        one.clear_sent(source, Forms(on_device(form, device), [(0, len(form))]))
         same["message"] &= message == host.encode("w", (elements,), step, buffer(bucket[start:].cpu(), "values"))
         for kind, array in one.arrays.items():
             same["kept"] &= equal(array[start:], torch.frombuffer(bytearray(host.array("w", kind)), dtype=torch.float32))
@@ -275,6 +275,9 @@ def main():
         f"{name}: {len(compared)} comparisons; different: {differ}, {kept} residuals or velocities, {replicas} replicas, "
         f"{runs} runs on device and host; {options.out}"
     )
+    failed = [one["error"] for part in ("messages", "speed", "steps") for one in report[part] if "error" in one]
+    if failed:
+        raise SystemExit(f"{len(failed)} did not run: {failed[0]}")
 
 
 if __name__ == "__main__":

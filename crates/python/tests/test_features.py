@@ -197,6 +197,25 @@ def test_a_subgroup_of_ranks_works():
     assert nothing is None and (one[0] == two[0]).all() and one[1][-1] < one[1][0] and one[2] > 0
 
 
+def groups_after_a_subgroup(rank, size):
+    """Some ranks register with a group of theirs, and then all ranks make groups."""
+    pair = torch.distributed.new_group([1, 2])
+    if rank > 0:
+        for _ in range(2):
+            model = nn.parallel.DistributedDataParallel(Net(), process_group=pair)
+            gradwire.torch.register(model, "3lc", deadline=30.0)
+    whole = nn.parallel.DistributedDataParallel(Net())
+    gradwire.torch.register(whole, "3lc", deadline=30.0)
+    later = torch.distributed.new_group()
+    total = torch.tensor([float(rank)])
+    torch.distributed.all_reduce(total, group=later)
+    return float(total)
+
+
+def test_groups_can_be_made_after_a_subgroup_registered():
+    assert ranks(3, groups_after_a_subgroup, timeout=60) == [3.0, 3.0, 3.0]
+
+
 def one_rank(rank, size):
     model, _ = build("3lc")
     return train(model, torch.optim.SGD(model.parameters(), lr=0.1), 0, range(10))

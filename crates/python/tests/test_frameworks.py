@@ -133,6 +133,24 @@ class Node:
         return change
 
 
+def test_flower_sends_counters_with_the_model():
+    pytest.importorskip("flwr")
+    from flwr.app import ArrayRecord, Message, RecordDict
+    from flwr.supercore.task_identity import TaskIdentity
+    from gradwire.flower import CompressionMod, unpack
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 0
+    start = {"weight": torch.zeros(4, 8), "num_batches_tracked": torch.tensor(5)}
+
+    def app(message, context):
+        end = {name: values + 2 for name, values in start.items()}
+        return Message(RecordDict({"arrays": ArrayRecord(end)}), reply_to=message)
+
+    message = Message(RecordDict({"arrays": ArrayRecord(start)}), dst_node_id=5, message_type="train")
+    changes = unpack(CompressionMod("int8")(message, Node().context, app).content["arrays"])
+    assert changes["num_batches_tracked"] == 2 and abs(changes["weight"] - 2).max() < 0.02
+
+
 def test_flower_sends_later_what_a_message_leaves_out():
     pytest.importorskip("flwr")
     from flwr.supercore.task_identity import TaskIdentity
@@ -151,6 +169,8 @@ def test_flower_sends_later_what_a_message_leaves_out():
     alone, plain = Node(), CompressionMod("topk:ratio=0.25", error_feedback=False)
     assert (alone.round(plain, start, step) == alone.round(plain, start, step)).all()
     assert len(alone.context.state.array_records) == 0
+    with pytest.raises(gradwire.ConfigError, match="float32 or float16"):
+        Node().round(plain, numpy.zeros(3), numpy.ones(3))
     # A vector is sent whole, as is a scalar, and the values of a mask take the place of the old ones.
     assert (Node().round(compression, start[0], step[0]) == step[0]).all()
     scalar = Node().round(compression, numpy.array(2, "float32"), numpy.array(3, "float32"))

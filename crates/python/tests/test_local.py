@@ -385,3 +385,18 @@ def test_an_overflow_skips_the_local_step_and_not_the_round():
     assert (one[0] == two[0]).all() and numpy.isfinite(one[0]).all() and one[1] == two[1] == 4
     assert one[2] == [0, 1, 2, 3] and two[2] == [0, 2, 3]
     assert (one[3], two[3]) == (8.0, 4.0)
+
+
+def refusals(rank, size):
+    """Why local steps are refused for models whose parameters something else averages, or cannot be averaged."""
+    found = []
+    for model in (nn.parallel.DistributedDataParallel(nn.Linear(3, 2)), nn.Linear(3, 2).double()):
+        with pytest.raises(gradwire.ConfigError) as refused:
+            gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        found.append(str(refused.value))
+    return found
+
+
+def test_what_cannot_take_local_steps_is_refused():
+    ((wrapped, double),) = ranks(1, refusals)
+    assert "before it is wrapped" in wrapped and "torch.float64" in double

@@ -72,6 +72,11 @@ class CompressionMod:
         state = context.state
         left = _arrays(state[_RESIDUAL]) if _RESIDUAL in state else {}
         rounds = int(state[_ROUNDS]["rounds"]) if _ROUNDS in state else 0
+        # Without a frame in the reply the server would take changes for models.
+        if any(map(_adds, end.values())) and not any(map(_is_float, end.values())):
+            raise _core.ConfigError(
+                "the model has no arrays of float32 or float16, so that nothing can be compressed; convert it, or leave out the mod"
+            )
         changes = {name: _change(values, start[name], left.get(name)) for name, values in end.items()}
         key = {"step": rounds, "seed": self._seed, "rank": _rank(message)}
         packed = pack(changes, self._compressor, raw_vectors=self._raw_vectors, **key)
@@ -123,7 +128,8 @@ def pack(arrays: Named, compressor: str, *, raw_vectors: bool = True, **key: int
 
     def packed(name: str, values: numpy.ndarray) -> Array:
         if values.dtype not in (numpy.float32, numpy.float16):
-            return Array(values)
+            # The difference of two scalars is not an array.
+            return Array(numpy.asarray(values))
         spec = "none" if raw_vectors and values.ndim < 2 else compressor
         frame = compress(numpy.require(values, requirements="C"), spec, name=name, **key)
         return Array(str(values.dtype), tuple(values.shape), _FRAME, frame)

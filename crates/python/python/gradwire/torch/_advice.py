@@ -184,10 +184,7 @@ def _size(process_group: Optional[Any]) -> int:
 def _check(model: Any, steps: int) -> None:
     if steps < 1:
         raise _core.ConfigError(f"steps={steps}: record at least one step")
-    if isinstance(model, torch.nn.parallel.DistributedDataParallel) or _setup.is_sharded(model):
-        raise _core.ConfigError(
-            f"the model is a {type(model).__name__}, whose gradients are already averages; pass the model before it is wrapped"
-        )
+    _setup.check_unwrapped(model)
     if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
         raise _core.ConfigError(f"advise needs PyTorch 2.1 or later, and this is {torch.__version__}")
     _setup.check_gradients(model)

@@ -20,30 +20,42 @@ from .. import _core
 Groups = Tuple[Any, Any]
 
 
-def private_groups(process_group: Optional[Any] = None) -> Groups:
+# Of each group of some ranks, by its name: the number of groups that were created for it in this process.
+_created: Dict[str, int] = {}
+
+
+def private_groups(process_group: Optional[Any] = None, deadline: Optional[float] = None) -> Groups:
     """Creates gloo groups of the same ranks for gradwire alone.
 
     They do not interfere with the user's collectives, and can send bytes if the user's group is NCCL. All ranks must call
-    it at the same time.
+    it at the same time, and wait for each other for ``deadline`` seconds, five minutes by default.
     """
     if not dist.is_available() or not dist.is_initialized():
         raise _core.ConfigError("torch.distributed is not initialized; call init_process_group first")
-    groups = (_private_group(process_group), _private_group(process_group))
+    patience = timedelta(seconds=300.0 if deadline is None else deadline)
+    groups = (_private_group(process_group, patience), _private_group(process_group, patience))
     # This rank may end the groups at once, and then a rank that is still connecting to them would fail.
-    dist.barrier(groups[1])
+    groups[1].barrier().wait(patience)
     return groups
 
 
-def _private_group(process_group: Optional[Any]) -> Any:
+def _private_group(process_group: Optional[Any], patience: timedelta) -> Any:
     if process_group is None or process_group is dist.group.WORLD:
-        return dist.new_group(backend="gloo")
+        return dist.new_group(backend="gloo", timeout=patience)
+    # PyTorch counts the groups of a process to name them. A group that it created for some ranks only would change the names of
+    # later groups there, so that all ranks would wait for each other in vain.
     ranks = dist.get_process_group_ranks(process_group)
-    return dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+    name = f"gradwire/{process_group.group_name}/{'-'.join(map(str, ranks))}"
+    number = _created[name] = _created.get(name, 0) + 1
+    store = dist.PrefixStore(f"{name}/{number}", dist.distributed_c10d._get_default_store())
+    return dist.ProcessGroupGloo(store, dist.get_rank(process_group), len(ranks), patience)
 
 
-def connect(process_group: Optional[Any], make: Callable[[Channel], _core.Reducer]) -> Tuple[_core.Reducer, Groups]:
+def connect(
+    process_group: Optional[Any], make: Callable[[Channel], _core.Reducer], deadline: Optional[float] = None
+) -> Tuple[_core.Reducer, Groups]:
     """A reducer that ``make`` creates over private groups of some ranks, and the groups."""
-    groups = private_groups(process_group)
+    groups = private_groups(process_group, deadline)
     try:
         return make(Channel(groups)), groups
     except BaseException:

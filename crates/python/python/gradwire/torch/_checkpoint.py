@@ -18,13 +18,18 @@ def read_checkpoint(checkpoint_id: Union[str, os.PathLike[str]], name: str = "gr
     # Imported here, because it takes as long as the rest of this package.
     import torch.distributed.checkpoint as dcp
 
-    prefix = f"{name}.exchange."
     found = dcp.FileSystemReader(checkpoint_id).read_metadata().state_dict_metadata
-    ranks: Dict[str, Any] = {key[len(prefix) :]: None for key in found if key.startswith(prefix)}
-    if not ranks:
+    state: State = {}
+    for key in found:
+        if key.startswith(f"{name}."):
+            *folders, last = key[len(name) + 1 :].split(".")
+            place = state
+            for folder in folders:
+                place = place.setdefault(folder, {})
+            place[last] = None
+    if not state.get("exchange"):
         raise _core.StateError(
             f"{os.fspath(checkpoint_id)} has no state of gradwire under '{name}'; give the key that it was saved under"
         )
-    state: State = {"gradwire": None, "step": None, "world_size": None, "exchange": ranks}
     dcp.load({name: state}, checkpoint_id=checkpoint_id)
     return state

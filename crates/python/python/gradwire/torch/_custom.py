@@ -136,7 +136,8 @@ class Custom:
 
     def load(self, states: Sequence[bytes]) -> None:
         """Restores residuals, by the rule of ``Hook.load_state_dict``."""
-        loaded = [torch.load(io.BytesIO(state), weights_only=True) for state in states]
+        # On whatever device they were saved; a residual moves to that of its gradient when it is used.
+        loaded = [torch.load(io.BytesIO(state), weights_only=True, map_location="cpu") for state in states]
         rank, size = self._reducer.rank, self._reducer.size
         if len({state["rank"] for state in loaded}) < len(loaded):
             raise _core.StateError("two states are of the same rank; give the state that this rank saved, or those of one group of ranks")

@@ -245,5 +245,6 @@ def _receive(group: Any, source: int, patience: timedelta) -> Dict[str, Any]:
     group.recv([length], source, _TAG).wait(patience)
     payload = torch.empty(int(length), dtype=torch.uint8, device="cpu")
     group.recv([payload], source, _TAG).wait(patience)
-    state: Dict[str, Any] = torch.load(io.BytesIO(payload.numpy().tobytes()), weights_only=True)
+    # The devices of the sender may be others; loading the state moves it.
+    state: Dict[str, Any] = torch.load(io.BytesIO(payload.numpy().tobytes()), weights_only=True, map_location="cpu")
     return state

@@ -163,7 +163,7 @@ class Hook(Handle):
             Custom.check(compressor, {"scaler": scaler, "optimizer": optimizer, "device": device, **options})
             options["exchange"] = "all-gather"
         make = partial(_setup.every_step, named, spec, **options)
-        super().__init__(*connect(process_group, make), scaler)
+        super().__init__(*connect(process_group, make, options.get("deadline")), scaler)
         self._optimizer = optimizer
         self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer)
         if self._custom is not None:
@@ -205,26 +205,29 @@ class Hook(Handle):
 
     def _submit(self, bucket: Any) -> Future:
         """Has a bucket averaged."""
+        tensor, scale = bucket.buffer(), self._scale
+        if isinstance(scale, torch.Tensor) and scale.device != tensor.device:
+            # A model on several devices has its loss on one of them.
+            scale = scale.to(tensor.device)
         if self._optimizer is not None:
-            self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), self._scale)
-        tensor = bucket.buffer()
+            self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), scale)
         group = self._group(bucket, tensor)
         if self._custom is not None:
             names = [self._names[id(parameter)] for parameter in bucket.parameters()]
             return self._custom.average(self._step - 1, names, bucket.gradients(), tensor)
         if self._device is not None:
             names = [self._names[id(parameter)] for parameter in bucket.parameters()]
-            return self._device.average(group, self._step - 1, names, tensor, self._scale)
+            return self._device.average(group, self._step - 1, names, tensor, scale)
         if tensor.device.type == "cuda":
             staging = self._staging.get(tensor.device)
             if staging is None:
                 staging = self._staging[tensor.device] = Staging(tensor.device)
-            future, values, done, ready = staging.stage(bucket.index(), tensor, self._scale)
-            scale = 1.0
+            future, values, done, ready = staging.stage(bucket.index(), tensor, scale)
+            left = 1.0
         else:
-            future, values, ready, scale = Future(), tensor, None, float(self._scale)
+            future, values, ready, left = Future(), tensor, None, float(scale)
             done = partial(future.set_result, tensor)
-        self._reducer.average(group, self._step - 1, buffer(values, "a bucket"), done, scale=scale, ready=ready)
+        self._reducer.average(group, self._step - 1, buffer(values, "a bucket"), done, scale=left, ready=ready)
         return future
 
     def _group(self, bucket: Any, tensor: torch.Tensor) -> int:

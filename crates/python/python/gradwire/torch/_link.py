@@ -50,7 +50,9 @@ class MeasuredLink:
         self._values = {size: torch.zeros(size, dtype=torch.float32, device="cpu") for size in sizes}
         tensors = [(str(size), values) for size, values in self._values.items()]
         self._reducer, self._groups = connect(
-            process_group, lambda channel: _setup.reducer(tensors, "none", channel, exchange="all-gather", deadline=deadline)
+            process_group,
+            lambda channel: _setup.reducer(tensors, "none", channel, exchange="all-gather", deadline=deadline),
+            deadline,
         )
         self._step = 0
         self.rank: int = self._reducer.rank

@@ -98,6 +98,8 @@ class LocalSteps(torch.optim.Optimizer):
             raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
         _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
         _setup.check_replicated(options)
+        _setup.check_unwrapped(model)
+        _setup.check_types(model)
         named = _setup.trainable(model)
         parts = strided(named, fragments)
         make = partial(_setup.reducer, [one for part in parts for one in part], compressor, **options)
@@ -109,13 +111,13 @@ class LocalSteps(torch.optim.Optimizer):
             membership = Membership(lighthouse, min_workers or 1, deadline)
             self._elastic = Elastic(self._replica, membership, _fingerprint(named, self._replica, settings), deadline)
         else:
-            self._connect(process_group)
+            self._connect(process_group, options.get("deadline"))
         lengths = _round_lengths(every, self._replica.reducer.stages)
         self._rounds = Rounds(self._replica, lengths, sync_until, fragment_sync_delay, fragment_update_alpha)
 
-    def _connect(self, process_group: Optional[Any]) -> None:
+    def _connect(self, process_group: Optional[Any], deadline: Optional[float]) -> None:
         """Connects the ranks of a group, which all start from the model of the first."""
-        _, groups = connect(process_group, self._replica.connect)
+        _, groups = connect(process_group, self._replica.connect, deadline)
         self._release = weakref.finalize(self, release, self._replica.reducer, groups)
         self._release.atexit = False
         source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0

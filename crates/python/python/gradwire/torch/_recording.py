@@ -7,7 +7,8 @@ import json
 import statistics
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from itertools import chain
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 import torch
 
@@ -194,15 +195,18 @@ class Restored:
     def __init__(self, model: torch.nn.Module, optimizer: Optional[Any]) -> None:
         self._model, self._optimizer = model, optimizer
 
+    def _tensors(self) -> Iterable[torch.Tensor]:
+        """Parameters and buffers, also those that no state has."""
+        return chain(self._model.parameters(), self._model.buffers())
+
     def __enter__(self) -> None:
-        self._parameters = {name: value.clone() for name, value in self._model.state_dict().items() if torch.is_tensor(value)}
+        self._values = [(value, value.detach().clone()) for value in self._tensors()]
         self._state = copy.deepcopy(self._optimizer.state_dict()) if self._optimizer is not None else None
 
     def __exit__(self, *error: Any) -> None:
         with torch.no_grad():
-            for name, value in self._model.state_dict().items():
-                if name in self._parameters:
-                    value.copy_(self._parameters[name])
+            for value, before in self._values:
+                value.copy_(before)
         for parameter in self._model.parameters():
             parameter.grad = None
         if self._optimizer is not None:

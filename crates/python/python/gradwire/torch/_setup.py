@@ -31,19 +31,32 @@ def trainable(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
     return named
 
 
-def check_gradients(model: torch.nn.Module) -> None:
-    """Refuses a model whose gradients cannot be averaged."""
+def check_types(model: torch.nn.Module) -> None:
+    """Refuses a model with parameters of a type that cannot be averaged."""
     for name, parameter in trainable(model):
         if str(parameter.dtype).replace("torch.", "") not in DTYPES:
             raise _core.ConfigError(
                 f"'{name}' has the type {parameter.dtype}; gradwire averages {', '.join(DTYPES[:-1])} and {DTYPES[-1]}, so "
                 "convert the model, or freeze this parameter"
             )
+
+
+def check_gradients(model: torch.nn.Module) -> None:
+    """Refuses a model whose gradients cannot be averaged."""
+    check_types(model)
     for name, module in model.named_modules():
         if not isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
             continue
         if module.sparse and module.weight.requires_grad:
             raise _core.ConfigError(f"the gradient of '{plain(name)}' is sparse; create the embedding with sparse=False")
+
+
+def check_unwrapped(model: torch.nn.Module) -> None:
+    """Refuses a model whose gradients something else averages already."""
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel) or is_sharded(model):
+        raise _core.ConfigError(
+            f"the model is a {type(model).__name__}, whose gradients are already averages; pass the model before it is wrapped"
+        )
 
 
 def is_sharded(model: torch.nn.Module) -> bool:

@@ -56,7 +56,7 @@ class Sharded(Handle):
         scaler: Optional[Any],
     ) -> None:
         make = partial(_setup.every_step, named, compressor, exchange=exchange, **options)
-        super().__init__(*connect(group, make), scaler)
+        super().__init__(*connect(group, make, options.get("deadline")), scaler)
         self._gradients = _GroupExchange(self._reducer)
         self._parameters: Optional[_GroupExchange] = None
         self._installed: List[Tuple[Any, str, Any]] = []
@@ -66,7 +66,7 @@ class Sharded(Handle):
     def gather(self, named: Named, compressor: str, group: Any, options: Dict[str, Any]) -> None:
         """Compresses the parameters that the ranks of ``group`` gather."""
         make = partial(_setup.every_step, named, compressor, exchange="gather-shards", **options)
-        reducer, private = connect(group, make)
+        reducer, private = connect(group, make, options.get("deadline"))
         self._parameters = _GroupExchange(reducer)
         self._release_parameters = weakref.finalize(self, release, reducer, private)
         self._release_parameters.atexit = False

@@ -26,7 +26,7 @@ class TrialExchange:
     ) -> None:
         self._named = named
         self._reducer, self._channels = connect(
-            process_group, lambda channel: _setup.reducer(named, self.spec, channel, deadline=deadline)
+            process_group, lambda channel: _setup.reducer(named, self.spec, channel, deadline=deadline), deadline
         )
         self._step = 0
         self._bytes: List[int] = []

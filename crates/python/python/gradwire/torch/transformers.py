@@ -35,7 +35,7 @@ class Compression(TrainerCallback):
         """Registers with the model that the Trainer has wrapped, and restores what a checkpoint contains."""
         self.handle = register(self._trainer.model_wrapped, self._compressor, **self._options)
         if state.global_step:
-            self._resume(_folder(args, state))
+            self._resume(self._folder(args, state))
 
     def _resume(self, folder: Path) -> None:
         assert self.handle is not None
@@ -50,7 +50,10 @@ class Compression(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Writes this rank's residuals to the folder of the checkpoint."""
         if self.handle is not None:
-            torch.save(self.handle.state_dict(), _folder(args, state) / f"gradwire-rank{dist.get_rank()}.pt")
+            folder = self._folder(args, state)
+            # The Trainer of another rank, or of another node, may not have made it.
+            folder.mkdir(parents=True, exist_ok=True)
+            torch.save(self.handle.state_dict(), folder / f"gradwire-rank{dist.get_rank()}.pt")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Ends the exchange. A later ``train`` wraps the model again, and begins with empty residuals."""
@@ -60,6 +63,8 @@ class Compression(TrainerCallback):
             # The Trainer would take its DistributedDataParallel again, which has a hook.
             self._trainer.model_wrapped = self._trainer.model
 
-
-def _folder(args: Any, state: Any) -> Path:
-    return Path(args.output_dir) / f"checkpoint-{state.global_step}"
+    def _folder(self, args: Any, state: Any) -> Path:
+        """The folder of the checkpoint; in a search of hyperparameters it is that of the trial."""
+        trial = getattr(self._trainer, "_trial", None)
+        of = getattr(self._trainer, "_get_output_dir", None)
+        return Path(args.output_dir if of is None else of(trial=trial)) / f"checkpoint-{state.global_step}"
