@@ -222,3 +222,12 @@ def test_streams_of_late_steps_and_other_ranks_are_the_hosts():
         device, host = Device("natural", {"gaussian": (9,)}, rank=rank), Host("natural", rank=rank)
         (form,) = device.encode(step, device.bucket({"gaussian": values}))
         assert form == host.encode(device.slots[0], step, values)
+
+
+def test_the_script_for_gpus_compares_messages():
+    sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+    import gpu
+
+    for spec in ("3lc", "dgc:ratio=0.05"):
+        same = gpu.compare(spec, 1000, torch.float32, torch.device("cpu"))
+        assert same["same_message"] and same["same_kept"] and same["same_sum"], same
