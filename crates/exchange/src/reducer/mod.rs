@@ -45,39 +45,6 @@ use crate::{GroupConfig, Operation, Participation, Phase, Result, StepReport, Tr
 ///
 /// Tensors have names. The reducer keeps the residual and the other state of each compressor by tensor name, so that a
 /// tensor may move to another group. [`save`](Self::save) and [`load`](Self::load) store and restore this state.
-///
-/// ```
-/// use std::thread;
-///
-/// use gradwire::{Spec, Tensor};
-/// use gradwire_exchange::{OnNonFinite, Policy, Reducer, ReducerConfig, in_process};
-///
-/// type Outcome = Result<(), Box<dyn std::error::Error>>;
-/// let average = |transport: in_process::InProcess, gradient: &mut [f32]| -> Outcome {
-///     let config = ReducerConfig {
-///         exchange: "all-gather".parse()?,
-///         policy: Policy::new("int8".parse::<Spec>()?),
-///         tensors: vec![Tensor::new("fc.weight", &[20, 50])],
-///         seed: 0,
-///         on_non_finite: OnNonFinite::Refuse,
-///     };
-///     let mut reducer = Reducer::new(Box::new(transport), config)?;
-///     let group = reducer.form(&["fc.weight"])?;
-///     // Once a step, for each group.
-///     reducer.average(group, 0, gradient)?;
-///     Ok(reducer.flush()?)
-/// };
-/// // Two ranks, here threads of a process.
-/// thread::scope(|scope| {
-///     for (rank, transport) in in_process::connect(2, Default::default()).into_iter().enumerate() {
-///         scope.spawn(move || {
-///             let mut gradient = vec![rank as f32; 1000];
-///             average(transport, &mut gradient).unwrap();
-///             assert!(gradient.iter().all(|mean| (mean - 0.5).abs() < 1e-3));
-///         });
-///     }
-/// });
-/// ```
 pub struct Reducer {
     transport: Box<dyn Transport>,
     config: ReducerConfig,

@@ -4,6 +4,7 @@
 
 mod cases;
 mod input;
+mod several;
 
 use core::cell::Cell;
 

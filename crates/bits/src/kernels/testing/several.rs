@@ -1,0 +1,46 @@
+//! Inputs and calls that several kernels share.
+
+use alloc::vec::Vec;
+
+use super::{Input, Output, Shifted};
+use crate::kernels::{Bins, RUN};
+
+pub(super) fn bins(input: &Input) -> Bins {
+    Bins { least: f64::from(input.x), width: f64::from(input.y), top: 63 }
+}
+
+/// A kernel that adds the numbers of little-endian bytes.
+pub(super) fn adds(add: fn(&[u8], f32, &mut [f32]), input: &Input, output: &mut Output) {
+    let bytes = input.elements(4 * input.len, |at| (input.word(at / 4) >> (at % 4 * 8)) as u8);
+    let mut out = input.more();
+    add(&bytes, input.x, &mut out);
+    output.computed(&out);
+}
+
+/// A kernel that appends numbers to a message and returns the largest.
+pub(super) fn appends(append: fn(&[f32], &mut Vec<u8>) -> u32, input: &Input, output: &mut Output) {
+    // Behind a header that leaves the memory aligned, or not.
+    for start in [1, 16] {
+        let mut message = Vec::with_capacity(start + 4 * input.len);
+        message.resize(start, 9);
+        output.bits([append(&input.floats(), &mut message)]);
+        output.bits(message);
+    }
+}
+
+/// Columns of runs in a row that is sixteen longer than the input, and their signs.
+pub(super) fn run_places(input: &Input) -> (Shifted<u32>, Shifted<u32>) {
+    let row = (input.len + RUN) as u32;
+    let columns = input.elements(input.len, |at| input.word(at) % row);
+    (columns, input.elements(input.len, |at| input.word(at) << 31))
+}
+
+/// A matrix of rows as long as the input, the numbers of its rows and columns and of a thin matrix's columns, and elements of the
+/// thin matrix.
+pub(super) fn thin(input: &Input) -> ([usize; 3], [Shifted<f32>; 2]) {
+    let [rows, columns, rank] = [input.len % 10, input.len, input.len % 6];
+    let float = |at| f32::from_bits(input.word(at));
+    let c = input.elements(rows * columns, float);
+    let factor = input.elements(rows.max(columns) * rank, |at| float(at + 7));
+    ([rows, columns, rank], [c, factor])
+}
