@@ -26,7 +26,7 @@ impl<'a> GroupWriter<'a> {
         Self { out, buffer: [0; ROOM + 8], upper: 0, filled: 0 }
     }
 
-    /// Appends groups, all of a [`CHUNK`] at most: each has its bits in the uppermost places of the first number, the first one
+    /// Appends groups that hold the codes of at most [`CHUNK`] symbols; more would overwrite each other. Each has its bits in the uppermost places of the first number, the first one
     /// lowest, and how many these are in the lowest byte of the second: at most [`GROUP_BITS`]. Other bits, in the lowest
     /// byte of the first number and above that of the second, may have any value.
     #[inline(always)]

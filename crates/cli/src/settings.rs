@@ -13,7 +13,7 @@ use crate::failure::Failure;
 /// Settings that are not given come from the experiment file, or else from the defaults.
 #[derive(Debug, Default, PartialEq, Args)]
 pub(crate) struct Settings {
-    /// Take settings from a TOML file; flags given beside it win, and what neither has keeps its default, whatever the
+    /// Take settings from a TOML file. Flags override it. Settings in neither keep the general defaults, not those of the
     /// model
     #[arg(long, value_name = "FILE")]
     experiment: Option<PathBuf>,

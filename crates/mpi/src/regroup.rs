@@ -132,13 +132,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_groups_go_on_side_by_side() {
+    fn half_of_the_ranks_end_and_of_two_the_one_that_was_blamed() {
         // More than half, whoever is blamed.
         for blamed in [false, true] {
             let go_on = |size: usize| (1..=size).filter(|&here| !ends(here, size, blamed)).min();
             assert_eq!([3, 4, 5, 8].map(go_on), [Some(2), Some(3), Some(3), Some(5)]);
         }
-        // Of two ranks exactly one, whether or not they hear each other.
+        // Of two ranks of which one blames the other, whether or not they hear each other.
         for here in [1, 2] {
             assert!(ends(here, 2, true) && !ends(here, 2, false));
         }

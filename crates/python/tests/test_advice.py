@@ -170,3 +170,32 @@ def test_the_recommended_compressor_is_a_spec_that_register_takes():
     asked = {"compressor": "fp16", "exchange": "all-gather", "rules": {"second.*": "none"}}
     found = Trained().advise(link="1mbit", ranks=2, candidates=[asked])
     assert found.compressor == "fp16" == gradwire.canonical(found.compressor)
+
+
+class Counting(nn.Module):
+    """A layer that counts its passes in buffers, one of which no state has, and puts a new tensor into the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 2)
+        self.register_buffer("passes", torch.zeros(1))
+        self.register_buffer("hidden", torch.zeros(1), persistent=False)
+
+    def forward(self, x):
+        self.passes = self.passes + 1
+        self.hidden += 1
+        return self.layer(x)
+
+
+def test_buffers_are_what_they_were_whether_or_not_a_state_has_them():
+    model = Counting()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step():
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+
+    weight = model.layer.weight.detach().clone()
+    gradwire.torch.advise(model, step, optimizer=optimizer, link="1gbit", ranks=2)
+    assert model.passes == 0 and model.hidden == 0 and (model.layer.weight == weight).all()

@@ -4,7 +4,7 @@ use crate::kernels;
 
 /// Alphabets up to this size are counted symbol by symbol.
 const FEW: usize = 16;
-/// The symbols that a count for each symbol of a small alphabet reads from the cache.
+/// Symbols of a block, which stays in the cache while each symbol of the alphabet is counted in it.
 const BLOCK: usize = 4096;
 
 /// Alphabets up to this size are counted in several tables.
@@ -60,16 +60,16 @@ fn count_small<const SIZE: usize>(symbols: &[u16], counts: &mut [u32]) {
         return count_one_by_one(symbols, counts);
     }
     for stretch in symbols.chunks(STRETCH) {
-        let Tables(mut tables) = Tables([([0; SIZE], [0; 16]); TABLES]);
+        let mut tables = Tables([([0; SIZE], [0; 16]); TABLES]);
         let (groups, rest) = stretch.as_chunks::<TABLES>();
         for group in groups {
-            for ((table, _), &symbol) in tables.iter_mut().zip(group) {
+            for ((table, _), &symbol) in tables.0.iter_mut().zip(group) {
                 table[usize::from(symbol)] += 1;
             }
         }
         count_one_by_one(rest, counts);
         for symbol in 0..SIZE {
-            let sum = tables.iter().map(|(table, _)| table[symbol]).sum::<u32>();
+            let sum = tables.0.iter().map(|(table, _)| table[symbol]).sum::<u32>();
             if sum > 0 {
                 counts[symbol] = counts[symbol].saturating_add(sum);
             }

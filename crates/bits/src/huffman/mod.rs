@@ -11,7 +11,7 @@
 //!
 //! Range: alphabets of up to 2^16 symbols, lengths of up to [`MOST_BITS`] bits; with four streams
 //! [`STREAMS_BITS`] bits. Cost: at most one bit per symbol above the entropy; encoding looks up 8 bytes per
-//! symbol (2 in alphabets of up to 256 symbols), decoding 4 bytes of a table of 4·2^longest bytes, at least 16 KiB. With four streams codes that are short
+//! symbol (2 in alphabets of up to 256 symbols with codes of at most 12 bits), decoding 4 bytes of a table of 4·2^longest bytes, at least 16 KiB. With four streams codes that are short
 //! are looked up in pairs, 8 bytes in a table of 32 KiB. A `Code` keeps its tables, so fitting again allocates
 //! nothing in a steady state.
 //!

@@ -336,6 +336,7 @@ mod tests {
                 bytes.iter().map(|byte| u16::from(byte % 3)).collect();
             let ones = symbols.iter().filter(|&&symbol| symbol == 1).count();
             assert_eq!(occurrences(&symbols, 1) as usize, ones);
+            assert_eq!(occurrences(&[3; 70_000], 3), 70_000);
         });
     }
 }

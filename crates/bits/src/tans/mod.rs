@@ -75,7 +75,8 @@ pub struct Code {
     transitions: Vec<Transition>,
     /// The states of the symbols, symbol by symbol, each with 2^12 added.
     states: Vec<u16>,
-    /// By symbol of a list: the bits it leads to.
+    /// For each symbol of the list that is encoded: the bits to write and their number, as
+    /// [`join_entries`](crate::kernels::join_entries) takes them.
     entries: Vec<u16>,
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Advise {
 }
 
 /// The optimizers known by name: those of `train`, and others of PyTorch and its libraries.
-const OPTIMIZERS: [&str; 16] = [
+const OPTIMIZERS: [&str; 18] = [
     "sgd",
     "momentum",
     "nesterov",
@@ -65,15 +65,18 @@ const OPTIMIZERS: [&str; 16] = [
     "lion",
     "muon",
     "rprop",
+    "sparseadam",
+    "asgd",
 ];
 
-/// Reads the name of an optimizer, in letters of either case.
+/// Reads the name of an optimizer, in letters of either case, of which parameters may follow.
 fn optimizer(name: &str) -> Result<OptimizerKind, String> {
     let lower = name.to_lowercase();
-    if !OPTIMIZERS.contains(&lower.as_str()) {
+    let name = lower.split(':').next().unwrap_or_default();
+    if !OPTIMIZERS.contains(&name) {
         return Err(format!("give one of {}", OPTIMIZERS.join(", ")));
     }
-    lower.parse().map_err(|error: gradwire_exchange::ExchangeError| error.to_string())
+    name.parse().map_err(|error: gradwire_exchange::ExchangeError| error.to_string())
 }
 
 impl Advise {

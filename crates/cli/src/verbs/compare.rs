@@ -28,7 +28,8 @@ pub(crate) struct Compare {
     /// The folder for report.html, runs.jsonl and experiment.toml
     #[arg(long, value_name = "DIR", default_value = "gradwire-report")]
     out: PathBuf,
-    /// Go on with the finished runs in that folder; without it they are kept as runs.jsonl.1
+    /// Go on with the finished runs in that folder. Without it, their file is renamed to runs.jsonl.1, which replaces an
+    /// older one
     #[arg(long)]
     resume: bool,
     /// Write a row for each run as JSON
@@ -44,17 +45,17 @@ impl Compare {
         experiment.check()?;
         let data = experiment.load_data()?;
         let runs = experiment.runs(&data);
-        self.json.as_deref().map_or(Ok(()), check_writable)?;
         let started = engine::start(&runs)?;
         let kept = self.out.join("runs.jsonl");
         let done = if self.resume { results::read(&kept)? } else { Vec::new() };
-        let mut earlier = !self.resume;
-        let keep = |all: &[RunRecord]| {
-            if std::mem::take(&mut earlier) {
+        // Of several processes one writes.
+        if started.bars.report() {
+            self.json.as_deref().map_or(Ok(()), check_writable)?;
+            if !self.resume {
                 results::set_aside(&kept)?;
             }
-            results::write(&kept, all)
-        };
+        }
+        let keep = |all: &[RunRecord]| results::write(&kept, all);
         let outcome = run_all(&runs, &done, &*started.engine, &started.bars, keep);
         started.bars.clear();
         let outcome = outcome?;

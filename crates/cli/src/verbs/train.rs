@@ -66,10 +66,13 @@ impl Train {
         let save =
             self.save.clone().map(|path| Save { path, every: self.save_every, keep: self.keep });
         let options = RunOptions { save, resume: self.resume.clone(), ..RunOptions::default() };
-        let files = [&self.out, &self.json].into_iter().flatten();
-        files.map(PathBuf::as_path).try_for_each(check_writable)?;
 
         let started = engine::start(slice::from_ref(&config))?;
+        // Of several processes one writes.
+        if started.bars.report() {
+            let files = [&self.out, &self.json].into_iter().flatten();
+            files.map(PathBuf::as_path).try_for_each(check_writable)?;
+        }
         started.bars.started(0, 1, &config);
         let record = started.engine.run(&config, &started.bars, &options);
         started.bars.clear();

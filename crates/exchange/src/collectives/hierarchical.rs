@@ -143,7 +143,7 @@ impl Hierarchical {
         let weight = |members: Range<usize>| weights[members].iter().sum::<f32>();
         self.outgoing.clear();
         if self.members(step, own).len() > 1 {
-            // Those of this rank's gradient. A node's mean is a single part.
+            // They are those of the leader's own gradient; the node's mean counts as a single part.
             step.squares = None;
         }
         if weight(self.members(step, own)) != 0.0 {

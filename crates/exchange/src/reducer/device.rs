@@ -95,8 +95,9 @@ impl Reducer {
     /// of the host, so some ranks may use devices and others not. For all-gather with compressors that have a
     /// [device form](gradwire::Compressor::device_form), and for all-reduce with methods in rounds that have
     /// [theirs](gradwire::MultiRound::device_rounds), and linear compressors whose residual does not depend on the message
-    /// that comes back. With all-gather the device applies a vote ([`gradwire::Aggregation::Vote`]) to the mean by itself, and one
-    /// whose residuals change before a later group of the step is skipped has to take that back.
+    /// that comes back. With all-gather the device must apply a vote ([`gradwire::Aggregation::Vote`]) to the mean itself.
+    /// If a later group of the step is skipped, the device must roll back the residuals that earlier groups of the step have
+    /// changed.
     ///
     /// # Errors
     /// As for [`average`](Self::average).

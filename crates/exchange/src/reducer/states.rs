@@ -150,7 +150,10 @@ impl Reducer {
             };
             let whole = self.config.tensors[at].elements();
             let (fits, expected) = match &entry.range {
-                Some(range) => (range.end <= whole && range.len() == values.len(), range.len()),
+                Some(range) => {
+                    let within = range.start <= range.end && range.end <= whole;
+                    (within && range.len() == values.len(), range.len())
+                }
                 None => (values.len() == whole, whole),
             };
             if !fits && entry.kind != "kept" {
@@ -239,7 +242,9 @@ mod tests {
         let error = reducer.load(&[of(0, "push/residual/t", vec![0.0; 1000])]).unwrap_err();
         assert!(error.to_string().contains("of no ranks"), "{error}");
         // Of another exchange, so that slices are put together: one that begins far behind the tensor.
-        let far = "push/residual/t[4000000000000..4000000000000]";
-        assert!(reducer.load(&[of(1, far, vec![])]).is_err());
+        for range in ["4000000000000..4000000000000", "4000000000000..0"] {
+            let far = format!("push/residual/t[{range}]");
+            assert!(reducer.load(&[of(1, &far, vec![])]).is_err(), "{range}");
+        }
     }
 }

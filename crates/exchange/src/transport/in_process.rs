@@ -86,7 +86,7 @@ impl Shared {
         if Arc::get_mut(&mut buffer).is_some() {
             pool.push(buffer);
         } else {
-            // While the pool is locked, or two users could both find that there is another.
+            // Under the lock: otherwise two users could each see the other's reference, and neither would return the buffer.
             drop(buffer);
         }
     }

@@ -20,35 +20,47 @@ from .. import _core
 Groups = Tuple[Any, Any]
 
 
-# Of each group of some ranks, by its name: the number of groups that were created for it in this process.
-_created: Dict[str, int] = {}
-
-
 def private_groups(process_group: Optional[Any] = None, deadline: Optional[float] = None) -> Groups:
     """Creates gloo groups of the same ranks for gradwire alone.
 
     They do not interfere with the user's collectives, and can send bytes if the user's group is NCCL. All ranks must call
-    it at the same time, and wait for each other for ``deadline`` seconds, five minutes by default.
+    it at the same time. They wait for each other for five minutes, or for ``deadline`` seconds if that is longer.
     """
     if not dist.is_available() or not dist.is_initialized():
         raise _core.ConfigError("torch.distributed is not initialized; call init_process_group first")
-    patience = timedelta(seconds=300.0 if deadline is None else deadline)
-    groups = (_private_group(process_group, patience), _private_group(process_group, patience))
+    # Impossible deadlines are refused later, by the reducer.
+    longer = isinstance(deadline, (int, float)) and _START_SECONDS < deadline < 1e9
+    patience = timedelta(seconds=deadline if longer else _START_SECONDS)  # type: ignore[arg-type]
+    if process_group is None or process_group is dist.group.WORLD:
+        groups = dist.new_group(backend="gloo", timeout=patience), dist.new_group(backend="gloo", timeout=patience)
+    else:
+        groups = _groups_of_some(process_group, patience)
     # This rank may end the groups at once, and then a rank that is still connecting to them would fail.
     groups[1].barrier().wait(patience)
     return groups
 
 
-def _private_group(process_group: Optional[Any], patience: timedelta) -> Any:
-    if process_group is None or process_group is dist.group.WORLD:
-        return dist.new_group(backend="gloo", timeout=patience)
-    # PyTorch counts the groups of a process to name them. A group that it created for some ranks only would change the names of
-    # later groups there, so that all ranks would wait for each other in vain.
-    ranks = dist.get_process_group_ranks(process_group)
-    name = f"gradwire/{process_group.group_name}/{'-'.join(map(str, ranks))}"
-    number = _created[name] = _created.get(name, 0) + 1
-    store = dist.PrefixStore(f"{name}/{number}", dist.distributed_c10d._get_default_store())
-    return dist.ProcessGroupGloo(store, dist.get_rank(process_group), len(ranks), patience)
+# How long ranks wait for each other at the start, in seconds.
+_START_SECONDS = 300.0
+
+
+def _groups_of_some(process_group: Any, patience: timedelta) -> Groups:
+    """Two groups of the ranks of ``process_group``.
+
+    Not by ``new_group``: PyTorch counts the groups of a process to name them. A group that only some ranks create would change
+    the names of later groups on these ranks, and all ranks would wait for each other in vain.
+    """
+    ranks, rank = dist.get_process_group_ranks(process_group), dist.get_rank(process_group)
+    store = dist.distributed_c10d._get_default_store()
+    # The first rank draws a number that no other groups have.
+    number = [store.add("gradwire/groups", 1) if rank == 0 else None]
+    dist.broadcast_object_list(number, src=ranks[0], group=process_group)
+
+    def create(direction: str) -> Any:
+        prefix = dist.PrefixStore(f"gradwire/{number[0]}/{direction}", store)
+        return dist.ProcessGroupGloo(prefix, rank, len(ranks), patience)
+
+    return create("up"), create("down")
 
 
 def connect(
@@ -74,7 +86,7 @@ def _destroy(groups: Groups) -> None:
         try:
             dist.destroy_process_group(group)
         except (AssertionError, RuntimeError, ValueError):
-            # The process has already destroyed its groups.
+            # The process has already destroyed its groups, or PyTorch does not know this one, which ends with its last reference.
             pass
 
 

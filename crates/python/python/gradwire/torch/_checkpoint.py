@@ -18,18 +18,18 @@ def read_checkpoint(checkpoint_id: Union[str, os.PathLike[str]], name: str = "gr
     # Imported here, because it takes as long as the rest of this package.
     import torch.distributed.checkpoint as dcp
 
+    prefix = f"{name}.exchange."
     found = dcp.FileSystemReader(checkpoint_id).read_metadata().state_dict_metadata
-    state: State = {}
-    for key in found:
-        if key.startswith(f"{name}."):
-            *folders, last = key[len(name) + 1 :].split(".")
-            place = state
-            for folder in folders:
-                place = place.setdefault(folder, {})
-            place[last] = None
-    if not state.get("exchange"):
+    if f"{name}.common" in found:
+        raise _core.StateError(
+            f"{os.fspath(checkpoint_id)} has a state of LocalSteps under '{name}'; load it with dcp.load on as many ranks as saved "
+            "it, or save it with torch.save for another number"
+        )
+    ranks: Dict[str, Any] = {key[len(prefix) :]: None for key in found if key.startswith(prefix)}
+    if not ranks:
         raise _core.StateError(
             f"{os.fspath(checkpoint_id)} has no state of gradwire under '{name}'; give the key that it was saved under"
         )
+    state: State = {"gradwire": None, "step": None, "world_size": None, "exchange": ranks}
     dcp.load({name: state}, checkpoint_id=checkpoint_id)
     return state

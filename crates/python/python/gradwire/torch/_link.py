@@ -81,7 +81,7 @@ class MeasuredLink:
 
     def barrier(self) -> None:
         """Waits for all ranks."""
-        dist.barrier(self._groups[0])
+        self._groups[0].barrier().wait()
 
     def slowest(self, seconds: Sequence[float]) -> List[float]:
         """For each of some times the longest that it took on any rank."""
@@ -128,7 +128,7 @@ class MeasuredLink:
         self._reducer.wait()
 
     def _all_reduce(self, size: int) -> None:
-        dist.all_reduce(self._values[size], group=self._groups[0])
+        self._groups[0].allreduce([self._values[size]]).wait()
 
     def _slowest(self, action: Callable[[], Any]) -> float:
         """The seconds of an action on the rank where it takes longest."""

@@ -7,8 +7,7 @@ import json
 import statistics
 import time
 from functools import partial
-from itertools import chain
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 
@@ -195,18 +194,24 @@ class Restored:
     def __init__(self, model: torch.nn.Module, optimizer: Optional[Any]) -> None:
         self._model, self._optimizer = model, optimizer
 
-    def _tensors(self) -> Iterable[torch.Tensor]:
-        """Parameters and buffers, also those that no state has."""
-        return chain(self._model.parameters(), self._model.buffers())
-
     def __enter__(self) -> None:
-        self._values = [(value, value.detach().clone()) for value in self._tensors()]
+        self._parameters = [(parameter, parameter.detach().clone()) for parameter in self._model.parameters()]
+        # Also those that no state has. A step may put other tensors in their places.
+        self._buffers = [
+            (module, name, value, value.detach().clone())
+            for module in self._model.modules()
+            for name, value in module._buffers.items()
+            if value is not None
+        ]
         self._state = copy.deepcopy(self._optimizer.state_dict()) if self._optimizer is not None else None
 
     def __exit__(self, *error: Any) -> None:
         with torch.no_grad():
-            for value, before in self._values:
+            for parameter, before in self._parameters:
+                parameter.copy_(before)
+            for module, name, value, before in self._buffers:
                 value.copy_(before)
+                module._buffers[name] = value
         for parameter in self._model.parameters():
             parameter.grad = None
         if self._optimizer is not None:
