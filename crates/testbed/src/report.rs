@@ -206,7 +206,8 @@ mod tests {
         let runs = runs.map(|(compressor, seed)| synthetic::run(compressor, seed));
         let summary = summarize(&runs, &[Link::mbit(0.1)]).unwrap();
         assert!(verdict(&summary)[1].contains("nothing else pays"));
-        assert!(table::notes(&summary).last().unwrap().starts_with("3lc has 1 of 2 seeds"));
+        let note = "Compressors with fewer than 2 seeds, which say less: 3lc 1.";
+        assert_eq!(table::notes(&summary).last().unwrap(), note);
         let failure = TestbedError::Config("3lc, seed 2: the loss is NaN".to_owned());
         let outcome = Outcome { runs: runs.to_vec(), failures: vec![failure], interrupted: false };
         let page = html(&Experiment::default(), &outcome, "gradwire compare").unwrap();

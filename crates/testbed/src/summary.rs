@@ -1,5 +1,7 @@
 //! Runs of several compressors and seeds, summarised in a row for each compressor.
 
+use std::collections::BTreeSet;
+
 use gradwire_exchange::{Exchange, Link, StepBytes};
 use gradwire_train::CompressionSchedule;
 use gradwire_train::{Metric, RunRecord, StepRecord};
@@ -180,6 +182,17 @@ pub fn by_compressor(runs: &[RunRecord]) -> Vec<Vec<&RunRecord>> {
         }
     }
     groups
+}
+
+/// The number of seeds that each compressor of these runs has, in words: `3`, or `1 to 3`.
+pub fn seeds_of_each(runs: &[RunRecord]) -> String {
+    let seeds =
+        |group: &Vec<&RunRecord>| group.iter().map(|run| run.seed).collect::<BTreeSet<u64>>().len();
+    let counts: BTreeSet<usize> = by_compressor(runs).iter().map(seeds).collect();
+    match (counts.first(), counts.last()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (least, _) => least.copied().unwrap_or(0).to_string(),
+    }
 }
 
 /// Modelled seconds of one step of `run` on `link`: its measured times, the times it shares with the runs it is compared
@@ -371,6 +384,14 @@ mod tests {
         let difference = synthetic::summary(&runs).rows[1].difference.unwrap();
         assert!(near(difference.mean, -0.03) && near(difference.sd, 0.02 / 2f64.sqrt()));
         assert_eq!(difference.count, 2);
+    }
+
+    #[test]
+    fn seeds_are_those_that_the_runs_have() {
+        let runs = [("none", 1), ("none", 2), ("3lc", 2)];
+        let runs = runs.map(|(compressor, seed)| synthetic::run(compressor, seed));
+        assert_eq!(seeds_of_each(&runs), "1 to 2");
+        assert_eq!(seeds_of_each(&runs[..2]), "2");
     }
 
     #[test]

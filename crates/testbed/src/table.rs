@@ -254,12 +254,13 @@ pub fn notes(summary: &Summary) -> Vec<String> {
         ),
     ];
     let said = notes.into_iter().filter(|(said, _)| *said).map(|(_, note)| note.to_owned());
-    let seeds = summary.seeds();
-    let incomplete = summary.incomplete().map(|row| {
-        let (compressor, count) = (&row.compressor, row.quality.count);
-        format!("{compressor} has {count} of {seeds} seeds: compare it with care.")
+    let incomplete = |row: &Row| format!("{} {}", row.compressor, row.quality.count);
+    let incomplete: Vec<String> = summary.incomplete().map(incomplete).collect();
+    let fewer = (!incomplete.is_empty()).then(|| {
+        let (seeds, which) = (summary.seeds(), incomplete.join(", "));
+        format!("Compressors with fewer than {seeds} seeds, which say less: {which}.")
     });
-    said.chain(incomplete).collect()
+    said.chain(fewer).collect()
 }
 
 #[cfg(test)]

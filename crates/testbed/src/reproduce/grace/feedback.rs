@@ -24,8 +24,7 @@ pub(crate) const FEEDBACK: Study = Study {
     variants: |_, experiment, _| by_exchange(experiment),
     report: |results, _| {
         let (full, summary) = results.summarized()?;
-        let seeds = results.experiment.seeds.len();
-        let setup = BENCHMARKS[results.row].setup(&full[0], seeds, false, None);
+        let setup = BENCHMARKS[results.row].setup(&full, false, None);
         let charts = charts_over_steps(&summary, &full);
         let findings =
             Findings::of_one_setup("Measured", table(&summary, &full), &summary, charts, setup);

@@ -38,7 +38,7 @@ pub(super) fn report(
     let (full, summary) = results.summarized()?;
     let mut charts = charts(&summary);
     charts.extend(charts_over_steps(&summary, &full));
-    let setup = BENCHMARKS[results.row].setup(&full[0], experiment.seeds.len(), false, sign_rates);
+    let setup = BENCHMARKS[results.row].setup(&full, false, sign_rates);
     let compared =
         |spec: &str| experiment.compressors.iter().any(|schedule| schedule.to_string() == spec);
     let table = table(&summary, compared);

@@ -27,11 +27,10 @@ pub(crate) const FIGURE_8: Study = Study {
         // The wire is measured on the first link.
         let link = experiment.links()[0];
         let all = scaled(runs, link)?;
-        let seeds = experiment.seeds.len();
         let findings = Findings {
             tables: vec![("Measured", table(&all))],
             charts: vec![chart("scaling.svg", by_workers(&all, link))],
-            setup: BENCHMARKS[results.row].setup(&runs[0], seeds, true, None),
+            setup: BENCHMARKS[results.row].setup(runs, true, None),
             notes: vec![scaling::NOTE.to_owned()],
         };
         Ok(findings.report(results))

@@ -3,6 +3,7 @@
 use gradwire_train::RunRecord;
 
 use crate::experiment::{Experiment, known};
+use crate::summary::seeds_of_each;
 use crate::table::Table;
 
 /// The paper in a line.
@@ -106,12 +107,11 @@ impl Benchmark {
     /// ours.
     pub(super) fn setup(
         &self,
-        run: &RunRecord,
-        seeds: usize,
+        runs: &[RunRecord],
         varies: bool,
         sign_rates: Option<[&str; 2]>,
     ) -> Table {
-        let [model, data] = self.trains;
+        let ([model, data], run) = (self.trains, &runs[0]);
         let mut setup = Table::setup("survey");
         setup.line("model", model, format!("{}, {} parameters", run.model, run.parameters));
         setup.line("data", self.paper_data.unwrap_or(data), &run.data);
@@ -135,7 +135,7 @@ impl Benchmark {
         setup.line("exchange", exchange, "the same, in one process");
         setup.line("accelerator", "one V100 a worker", "one core a worker");
         setup.line("bytes", "computed from types", "counted at the transport");
-        setup.line("runs", "one", format!("{seeds} of each"));
+        setup.line("runs", "one", format!("{} of each", seeds_of_each(runs)));
         setup
     }
 }

@@ -4,6 +4,7 @@ use gradwire_train::RunRecord;
 
 use crate::experiment::Experiment;
 use crate::reproduce::study::schedules;
+use crate::summary::seeds_of_each;
 use crate::table::Table;
 
 /// The paper in a line.
@@ -66,10 +67,11 @@ pub(super) fn experiment<'a>(specs: impl IntoIterator<Item = &'a str>) -> Experi
 }
 
 /// The paper's set-up and that of the runs.
-pub(super) fn setup(experiment: &Experiment, run: &RunRecord) -> Table {
+pub(super) fn setup(experiment: &Experiment, runs: &[RunRecord]) -> Table {
+    let run = &runs[0];
     let vectors = if experiment.raw_vectors { ", vectors" } else { "" };
     let uncompressed = format!("tensors below {} elements{vectors}", experiment.raw_below);
-    let seeds = format!("{} a design", experiment.seeds.len());
+    let seeds = format!("{} a design", seeds_of_each(runs));
     let mut setup = Table::setup("paper");
     setup.line("model", "ResNet-110", format!("{} ({} parameters)", run.model, run.parameters));
     setup.line("data", "CIFAR-10", &run.data);

@@ -23,7 +23,7 @@ pub(crate) const TABLE_1: Study = Study {
             chart(name, figures::quality_by_length(results.runs, link))
         });
         let charts: Charts = over_time.chain(charts_over_steps(&summary, &full)).collect();
-        let setup = paper::setup(results.experiment, &full[0]);
+        let setup = paper::setup(results.experiment, &full);
         let (heading, table) = ("Table 1, paper and here", table_1(&summary));
         Ok(Findings::of_one_setup(heading, table, &summary, charts, setup).report(results))
     },
@@ -70,7 +70,7 @@ pub(crate) const TABLE_2: Study = Study {
     }),
     report: |results, _| {
         let (full, summary) = results.summarized()?;
-        let setup = paper::setup(results.experiment, &full[0]);
+        let setup = paper::setup(results.experiment, &full);
         let (heading, charts) = ("Table 2, paper and here", vec![bits(&full)]);
         let findings = Findings::of_one_setup(heading, table_2(&summary), &summary, charts, setup);
         Ok(findings.report(results))
