@@ -5,10 +5,8 @@
 //!   with flat parameters and gradients.
 //! - [`optim`], [`schedule`]: update rules and learning rates.
 //!
-//! Models are computed by burn on its `flex` device, in the thread of the caller; burn is not part of this crate's
-//! interface.
+//! Models compute in the thread of the caller.
 
-mod burn;
 pub mod data;
 mod matmul;
 pub mod models;

@@ -11,8 +11,9 @@
 //! they are not split, which adds 1 413 120 parameters. Response normalisation and dropout are left out. AdaComp's 288
 //! MB match neither: 62 378 344 floats are 250 MB. Images must be at least 63×63.
 
-use super::layers::{Next, Window};
+use super::layout::Next;
 use super::network::Builder;
+use super::window::Window;
 
 /// The unit of the widths of all layers.
 pub(super) const WIDTH: usize = 32;
@@ -21,12 +22,12 @@ pub(super) const WIDTH: usize = 32;
 pub(super) fn alexnet(net: &mut Builder, width: usize) {
     let first = Window { kernel: 11, stride: 4, padding: 2 };
     let pool = Window { kernel: 3, stride: 2, padding: 0 };
-    net.conv("conv1", 3 * width, first, Next::Relu).relu().max_pool(pool).tap();
-    net.conv("conv2", 8 * width, Window::same(5), Next::Relu).relu().max_pool(pool).tap();
-    net.conv("conv3", 12 * width, Window::same(3), Next::Relu).relu().tap();
-    net.conv("conv4", 12 * width, Window::same(3), Next::Relu).relu().tap();
-    net.conv("conv5", 8 * width, Window::same(3), Next::Relu).relu().max_pool(pool).tap();
-    net.linear("fc1", 128 * width, Next::Relu).relu().tap();
-    net.linear("fc2", 128 * width, Next::Relu).relu().tap();
+    net.conv("conv1", 3 * width, first, Next::Relu).relu().max_pool(pool);
+    net.conv("conv2", 8 * width, Window::same(5), Next::Relu).relu().max_pool(pool);
+    net.conv("conv3", 12 * width, Window::same(3), Next::Relu).relu();
+    net.conv("conv4", 12 * width, Window::same(3), Next::Relu).relu();
+    net.conv("conv5", 8 * width, Window::same(3), Next::Relu).relu().max_pool(pool);
+    net.linear("fc1", 128 * width, Next::Relu).relu();
+    net.linear("fc2", 128 * width, Next::Relu).relu();
     net.classifier("fc3");
 }

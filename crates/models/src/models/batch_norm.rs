@@ -1,226 +1,171 @@
-//! Batch normalisation as an operation of the engine. Forward it reads the maps three times and writes them once; the
-//! engine's own transposes and copies them several times.
+//! Batch normalisation over all but the channel dimension (Ioffe and Szegedy 2015).
 
-use crate::burn;
-use crate::burn::backend::autodiff::checkpoint::base::Checkpointer;
-use crate::burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use crate::burn::backend::autodiff::grads::Gradients;
-use crate::burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use crate::burn::backend::tensor::FloatTensor;
-use crate::burn::backend::{Autodiff, AutodiffBackend, Backend, Dispatch, Flex, backend_extension};
-use crate::burn::tensor::Tensor;
-use burn_flex::FlexTensor;
-
-use super::flex::{slice, tensor};
+use super::layout::{Init, Layout};
+use super::maps::Maps;
+use super::pass::{Norm, Pass};
+use super::pointwise::add;
 
 /// Added to a variance before its square root is taken.
-pub(super) const EPSILON: f32 = 1e-5;
+const EPSILON: f32 = 1e-5;
+/// Weight of a new batch in the running statistics.
+const MOMENTUM: f32 = 0.1;
 
-/// Maps `[batch, channels, height, width]`, normalised by the mean and the variance of each channel in this batch, then
-/// scaled and shifted. Also returns the means and the (population) variances, `[2, channels]`.
-pub(super) fn batch_norm(
-    maps: Tensor<4>,
-    scale: Tensor<1>,
-    shift: Tensor<1>,
-) -> (Tensor<4>, Tensor<2>) {
-    let [maps, scale, shift] = [maps.into_dispatch(), scale.into_dispatch(), shift.into_dispatch()];
-    let moments = <Dispatch as BatchNorm>::moments(maps.clone());
-    let normalised = <Dispatch as BatchNorm>::normalise(maps, moments.clone(), scale, shift);
-    (Tensor::from_dispatch(normalised), Tensor::from_dispatch(moments))
+/// The running mean and variance of one batch normalisation, by channel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Statistics {
+    /// Running mean.
+    pub mean: Vec<f32>,
+    /// Running (population) variance.
+    pub variance: Vec<f32>,
 }
 
-#[backend_extension(Flex, Autodiff)]
-trait BatchNorm: Backend {
-    fn moments(maps: FloatTensor<Self>) -> FloatTensor<Self>;
+impl Statistics {
+    /// Statistics before the first batch: mean 0, variance 1.
+    pub fn new(channels: usize) -> Self {
+        Self { mean: vec![0.0; channels], variance: vec![1.0; channels] }
+    }
 
-    fn normalise(
-        maps: FloatTensor<Self>,
-        moments: FloatTensor<Self>,
-        scale: FloatTensor<Self>,
-        shift: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
-}
-
-impl BatchNorm for Flex {
-    fn moments(maps: FlexTensor) -> FlexTensor {
-        let maps = maps.to_contiguous();
-        let shape = Shape::of(&maps);
-        let mean = shape.means(slice(&maps), |_, values| sum(values, |value| value));
-        let variance = shape.means(slice(&maps), |channel, values| {
+    /// The statistics of a batch.
+    fn of(maps: &Maps) -> Self {
+        let mean = means(maps, |_, values| sum(values, |value| value));
+        let variance = means(maps, |channel, values| {
             let mean = mean[channel];
             sum(values, |value| (value - mean) * (value - mean))
         });
-        tensor([mean, variance].concat(), [2, shape.channels])
+        Self { mean, variance }
     }
 
-    fn normalise(
-        maps: FlexTensor,
-        moments: FlexTensor,
-        scale: FlexTensor,
-        shift: FlexTensor,
-    ) -> FlexTensor {
-        let maps = maps.to_contiguous();
-        let shape = Shape::of(&maps);
-        let moments = Moments::of(&moments);
-        let [scale, shift] = [&scale, &shift].map(|tensor| tensor.to_contiguous());
-        let (scale, shift) = (slice(&scale), slice(&shift));
-        let mut out = vec![0.0; slice(&maps).len()];
-        for (channel, values, out) in shape.planes_to(slice(&maps), &mut out) {
-            let factor = scale[channel] * moments.inverse[channel];
-            let (mean, shift) = (moments.mean[channel], shift[channel]);
-            for (out, value) in out.iter_mut().zip(values) {
-                *out = (value - mean) * factor + shift;
-            }
-        }
-        tensor(out, shape.dimensions)
+    /// Follows those of a batch.
+    fn observe(&mut self, batch: &Self) {
+        follow(&mut self.mean, &batch.mean);
+        follow(&mut self.variance, &batch.variance);
+    }
+
+    /// One over each channel's standard deviation.
+    fn inverses(&self) -> Vec<f32> {
+        self.variance.iter().map(|variance| 1.0 / (variance + EPSILON).sqrt()).collect()
     }
 }
 
-impl<C: CheckpointStrategy> BatchNorm for Autodiff<Flex, C> {
-    fn moments(maps: FloatTensor<Self>) -> FloatTensor<Self> {
-        // Gradients do not flow through the moments; `normalise` accounts for their part.
-        Self::from_inner(<Flex as BatchNorm>::moments(maps.into_primitive()))
-    }
-
-    fn normalise(
-        maps: FloatTensor<Self>,
-        moments: FloatTensor<Self>,
-        scale: FloatTensor<Self>,
-        shift: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        let nodes = [maps.node(), scale.node(), shift.node()];
-        let [maps, moments, scale, shift] =
-            [maps, moments, scale, shift].map(|tensor| tensor.into_primitive());
-        let run =
-            |maps, moments, scale| <Flex as BatchNorm>::normalise(maps, moments, scale, shift);
-        match Normalisation.prepare::<C>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => {
-                let state = (maps.clone(), moments.clone(), scale.clone());
-                prepared.finish(state, run(maps, moments, scale))
-            }
-            OpsKind::UnTracked(prepared) => prepared.finish(run(maps, moments, scale)),
-        }
+/// running ← (1 − momentum)·running + momentum·observed
+fn follow(running: &mut [f32], observed: &[f32]) {
+    for (running, &observed) in running.iter_mut().zip(observed) {
+        *running += MOMENTUM * (observed - *running);
     }
 }
 
-#[derive(Debug)]
-struct Normalisation;
+/// A batch normalisation: each channel gets mean 0 and variance 1, then is scaled and shifted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchNorm {
+    scale: usize,
+    shift: usize,
+    statistics: usize,
+}
 
-impl Backward<Flex, 3> for Normalisation {
-    type State = (FlexTensor, FlexTensor, FlexTensor);
-
-    fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let (maps, moments, scale) = ops.state;
-        let gradient = gradients.consume::<Flex>(&ops.node).to_contiguous();
-        let (maps, scale) = (maps.to_contiguous(), scale.to_contiguous());
-        let found = backward(&maps, &Moments::of(&moments), slice(&scale), slice(&gradient));
-        for (node, found) in ops.parents.into_iter().zip(found) {
-            if let Some(node) = node {
-                gradients.register::<Flex>(node.id, found);
-            }
+impl BatchNorm {
+    /// Declares a normalisation of `channels` channels with scale 1 and shift 0.
+    pub(super) fn new(layout: &mut Layout, name: &str, channels: usize) -> Self {
+        layout.norms.push((name.to_owned(), channels));
+        Self {
+            scale: layout.parameter(name, "scale", &[channels], Init::Constant(1.0)),
+            shift: layout.parameter(name, "shift", &[channels], Init::Constant(0.0)),
+            statistics: layout.norms.len() - 1,
         }
     }
+
+    /// The positions of its parameters.
+    pub(super) fn parameters(&self) -> [usize; 2] {
+        [self.scale, self.shift]
+    }
+
+    /// Feature maps of any height and width.
+    pub(super) fn forward(&self, pass: &mut Pass<'_>, x: Maps) -> Maps {
+        let Self { scale, shift, statistics } = *self;
+        let [scales, shifts] = [scale, shift].map(|at| &*pass.parameters[at]);
+        let running = match &mut pass.norm {
+            Norm::Running(running) => return normalise(&x, &running[statistics], scales, shifts),
+            Norm::Batch(running) => &mut running[statistics],
+        };
+        let batch = Statistics::of(&x);
+        running.observe(&batch);
+        let y = normalise(&x, &batch, scales, shifts);
+        pass.record(move |gradient, sums| {
+            let [of_maps, of_scale, of_shift] = backward(&x, &batch, scales, gradient.values());
+            add(&mut sums.gradients[scale], &of_scale);
+            add(&mut sums.gradients[shift], &of_shift);
+            sums.ready([scale, shift]);
+            Maps::new(of_maps, x.shape)
+        });
+        y
+    }
+}
+
+/// Maps normalised by these statistics, then scaled and shifted.
+fn normalise(maps: &Maps, statistics: &Statistics, scale: &[f32], shift: &[f32]) -> Maps {
+    let (mean, inverse) = (&statistics.mean, statistics.inverses());
+    let mut out = vec![0.0; maps.values().len()];
+    for (channel, values, out) in planes_to(maps, &mut out) {
+        let factor = scale[channel] * inverse[channel];
+        let (mean, shift) = (mean[channel], shift[channel]);
+        for (out, value) in out.iter_mut().zip(values) {
+            *out = (value - mean) * factor + shift;
+        }
+    }
+    Maps::new(out, maps.shape)
 }
 
 /// The gradients of the maps, the scale and the shift. With n values a channel, x̂ the normalised maps and g the gradient:
 /// ∂x = scale / σ · (g − mean(g) − x̂·mean(g·x̂)), ∂scale = Σ g·x̂, ∂shift = Σ g.
-fn backward(
-    maps: &FlexTensor,
-    moments: &Moments,
-    scale: &[f32],
-    gradient: &[f32],
-) -> [FlexTensor; 3] {
-    let shape = Shape::of(maps);
-    let maps = slice(maps);
-    let mean = shape.means(gradient, |_, values| sum(values, |value| value));
-    let mut products = vec![0.0; shape.channels];
-    for (at, (maps, gradient)) in shape.planes(maps).zip(shape.planes(gradient)).enumerate() {
-        let channel = at % shape.channels;
-        let centre = moments.mean[channel];
-        products[channel] += f64::from(sum_of_products(maps, gradient, centre));
+fn backward(maps: &Maps, batch: &Statistics, scale: &[f32], gradient: &[f32]) -> [Vec<f32>; 3] {
+    let (count, inverse) = ((maps.batch() * maps.plane()) as f64, batch.inverses());
+    let channels = maps.shape[0];
+    let (mut totals, mut products) = (vec![0.0; channels], vec![0.0; channels]);
+    let planes = maps.values().chunks_exact(maps.plane()).zip(gradient.chunks_exact(maps.plane()));
+    for (at, (values, gradient)) in planes.enumerate() {
+        let channel = at % channels;
+        totals[channel] += f64::from(sum(gradient, |value| value));
+        let centre = batch.mean[channel];
+        products[channel] += f64::from(sum_of_products(values, gradient, centre));
     }
-    let count = shape.values() as f64;
-    let inverse = |channel: usize| moments.inverse[channel];
+    let mean: Vec<f32> = totals.iter().map(|total| (total / count) as f32).collect();
     // mean(g·x̂), channel by channel.
-    let projected: Vec<f32> = (products.iter().enumerate())
-        .map(|(channel, sum)| (sum / count) as f32 * inverse(channel))
+    let projected: Vec<f32> = (products.iter().zip(&inverse))
+        .map(|(sum, inverse)| (sum / count) as f32 * inverse)
         .collect();
-    let mut out = vec![0.0; maps.len()];
-    let each = shape.planes_to(maps, &mut out).zip(shape.planes(gradient));
-    for ((channel, maps, out), gradient) in each {
-        let factor = scale[channel] * inverse(channel);
-        let along = projected[channel] * inverse(channel);
-        let (centre, mean) = (moments.mean[channel], mean[channel]);
-        for ((out, value), gradient) in out.iter_mut().zip(maps).zip(gradient) {
+    let mut out = vec![0.0; maps.values().len()];
+    let each = planes_to(maps, &mut out).zip(gradient.chunks_exact(maps.plane()));
+    for ((channel, values, out), gradient) in each {
+        let factor = scale[channel] * inverse[channel];
+        let along = projected[channel] * inverse[channel];
+        let (centre, mean) = (batch.mean[channel], mean[channel]);
+        for ((out, value), gradient) in out.iter_mut().zip(values).zip(gradient) {
             *out = factor * (gradient - mean - (value - centre) * along);
         }
     }
-    let totals = |means: Vec<f32>| {
-        let totals = means.into_iter().map(|mean| (f64::from(mean) * count) as f32).collect();
-        tensor(totals, [shape.channels])
-    };
-    [tensor(out, shape.dimensions), totals(projected), totals(mean)]
+    let sums =
+        |means: Vec<f32>| means.into_iter().map(|mean| (f64::from(mean) * count) as f32).collect();
+    [out, sums(projected), sums(mean)]
 }
 
-/// The means of the channels and one over their standard deviations.
-struct Moments {
-    mean: Vec<f32>,
-    inverse: Vec<f32>,
+/// The channel of each map, the map, and another of the same size.
+fn planes_to<'a>(
+    maps: &'a Maps,
+    out: &'a mut [f32],
+) -> impl Iterator<Item = (usize, &'a [f32], &'a mut [f32])> {
+    let (plane, channels) = (maps.plane(), maps.shape[0]);
+    let each = maps.values().chunks_exact(plane).zip(out.chunks_exact_mut(plane)).enumerate();
+    each.map(move |(at, (values, out))| (at % channels, values, out))
 }
 
-impl Moments {
-    fn of(moments: &FlexTensor) -> Self {
-        let moments = moments.to_contiguous();
-        let (mean, variance) = slice(&moments).split_at(slice(&moments).len() / 2);
-        let inverse = variance.iter().map(|variance| 1.0 / (variance + EPSILON).sqrt()).collect();
-        Self { mean: mean.to_vec(), inverse }
+/// The mean of each channel of what `sum` finds in each map.
+fn means(maps: &Maps, sum: impl Fn(usize, &[f32]) -> f32) -> Vec<f32> {
+    let channels = maps.shape[0];
+    let mut sums = vec![0.0; channels];
+    for (at, values) in maps.values().chunks_exact(maps.plane()).enumerate() {
+        sums[at % channels] += f64::from(sum(at % channels, values));
     }
-}
-
-/// The sizes of the maps.
-#[derive(Clone, Copy)]
-struct Shape {
-    dimensions: [usize; 4],
-    channels: usize,
-}
-
-impl Shape {
-    fn of(maps: &FlexTensor) -> Self {
-        let dimensions: [usize; 4] = maps.layout().shape().dims();
-        Self { dimensions, channels: dimensions[1] }
-    }
-
-    /// Values of one channel in all images.
-    fn values(&self) -> usize {
-        self.dimensions.iter().product::<usize>() / self.channels
-    }
-
-    /// The maps, one after the other.
-    fn planes<'a>(&self, values: &'a [f32]) -> impl Iterator<Item = &'a [f32]> {
-        values.chunks_exact(self.dimensions[2] * self.dimensions[3])
-    }
-
-    /// The channel of each map, the map, and another of the same size.
-    fn planes_to<'a>(
-        &self,
-        values: &'a [f32],
-        out: &'a mut [f32],
-    ) -> impl Iterator<Item = (usize, &'a [f32], &'a mut [f32])> {
-        let channels = self.channels;
-        let out = out.chunks_exact_mut(self.dimensions[2] * self.dimensions[3]);
-        let each = self.planes(values).zip(out).enumerate();
-        each.map(move |(at, (values, out))| (at % channels, values, out))
-    }
-
-    /// The mean of each channel of what `sum` finds in each map.
-    fn means(&self, values: &[f32], sum: impl Fn(usize, &[f32]) -> f32) -> Vec<f32> {
-        let mut sums = vec![0.0; self.channels];
-        for (at, values) in self.planes(values).enumerate() {
-            let channel = at % self.channels;
-            sums[channel] += f64::from(sum(channel, values));
-        }
-        sums.into_iter().map(|sum| (sum / self.values() as f64) as f32).collect()
-    }
+    let count = (maps.batch() * maps.plane()) as f64;
+    sums.into_iter().map(|sum| (sum / count) as f32).collect()
 }
 
 /// Lanes of a sum, in an order that does not depend on the processor.
@@ -255,50 +200,46 @@ fn sum_of_products(values: &[f32], gradient: &[f32], centre: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use crate::burn::tensor::{Device, TensorData, module, s};
-
     use super::*;
-    use crate::models::layers::floats;
+    use crate::models::testing::{Trial, wave};
 
-    fn close<const D: usize>(found: Tensor<D>, expected: Tensor<D>) {
-        assert_eq!(found.dims(), expected.dims());
-        let (found, expected) = (found.into_data(), expected.into_data());
-        for (found, expected) in floats(&found).iter().zip(floats(&expected)) {
-            assert!((found - expected).abs() < 1e-4, "{found} for {expected}");
-        }
+    /// Normalised maps in f64, by the definition, of one image after the other.
+    fn naive(
+        maps: &[f64],
+        scale: &[f64],
+        shift: &[f64],
+        [channels, plane]: [usize; 2],
+    ) -> Vec<f64> {
+        let channel = |at: usize| at / plane % channels;
+        let of = |wanted: usize| {
+            (0..maps.len()).filter(move |&at| channel(at) == wanted).map(|at| maps[at])
+        };
+        let mean = |wanted| of(wanted).sum::<f64>() / of(wanted).count() as f64;
+        let normalise = |(at, x): (usize, &f64)| {
+            let (at, mean) = (channel(at), mean(channel(at)));
+            let variance =
+                of(at).map(|x| (x - mean) * (x - mean)).sum::<f64>() / of(at).count() as f64;
+            scale[at] * (x - mean) / (variance + f64::from(EPSILON)).sqrt() + shift[at]
+        };
+        maps.iter().enumerate().map(normalise).collect()
     }
 
     #[test]
-    fn values_and_gradients_are_those_of_the_engine() {
-        let device = Device::flex().autodiff();
-        let shape = [3, 4, 5, 7];
-        let values = |step: f32, count: usize| -> TensorData {
-            let values = (0..count).map(|at| (at as f32 * step).sin() * 2.0 + 0.5).collect();
-            TensorData::new::<f32, _>(values, [count])
-        };
-        let of = |step, count| Tensor::<1>::from_data(values(step, count), &device);
-        let maps = of(0.7, 420).reshape(shape).require_grad();
-        let (scale, shift) = (of(1.1, 4).require_grad(), of(0.9, 4).require_grad());
-        let run = |own: bool| {
-            let (x, scale_of, shift_of) = (maps.clone(), scale.clone(), shift.clone());
-            let (output, mean, variance) = if own {
-                let (output, moments) = batch_norm(x, scale_of, shift_of);
-                let [mean, variance] =
-                    [0, 1].map(|row| moments.clone().slice(s![row..row + 1, ..]).reshape([4]));
-                (output, mean, variance)
-            } else {
-                let epsilon = f64::from(EPSILON);
-                let result = module::batch_norm_train(x, scale_of, shift_of, epsilon);
-                (result.output, result.mean, result.variance)
-            };
-            let gradients = (output.clone() * of(0.3, 420).reshape(shape)).sum().backward();
-            let maps = maps.grad(&gradients).expect("it was tracked");
-            let vectors = [&scale, &shift].map(|of| of.grad(&gradients).expect("it was tracked"));
-            (output, maps, [mean, variance].into_iter().chain(vectors))
-        };
-        let (found, expected) = (run(true), run(false));
-        close(found.0, expected.0);
-        close(found.1, expected.1);
-        found.2.zip(expected.2).for_each(|(found, expected)| close(found, expected));
+    fn values_and_gradients_are_those_of_the_definition() {
+        let (channels, plane) = (4, 35);
+        let mut layout = Layout::default();
+        let norm = BatchNorm::new(&mut layout, "norm", channels);
+        let parameters = vec![wave(channels, 1.1), wave(channels, 0.9)];
+        let run = |pass: &mut Pass<'_>, x| norm.forward(pass, x);
+        Trial::run((3, [channels, 5, 7]), parameters, run)
+            .check(|x, parameters| naive(x, &parameters[0], &parameters[1], [channels, plane]));
+    }
+
+    #[test]
+    fn statistics_are_those_of_the_batch() {
+        // Two images of two channels.
+        let maps = Maps::new(vec![1.0, 3.0, 0.0, 0.0, 5.0, 7.0, 0.0, 4.0], [2, 1, 2]);
+        let found = Statistics::of(&maps);
+        assert_eq!((found.mean, found.variance), (vec![4.0, 1.0], vec![5.0, 3.0]));
     }
 }

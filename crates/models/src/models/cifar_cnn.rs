@@ -7,15 +7,16 @@
 //! 32×32×3 images and 10 classes: 2 432 + 25 632 + 51 264 + 10 250. Cuda-convnet's 3×3 pooling windows and response
 //! normalisation are left out. Images must be at least 8×8.
 
-use super::layers::{Next, Window};
+use super::layout::Next;
 use super::network::Builder;
+use super::window::Window;
 
 /// Declares the network.
 pub(super) fn cifar_cnn(net: &mut Builder) {
     for (name, channels) in [("conv1", 32), ("conv2", 32), ("conv3", 64)] {
         // Relu commutes with max-pooling; after it there are a quarter of the values.
         net.conv(name, channels, Window::same(5), Next::PooledRelu);
-        net.max_pool(Window::square(2)).relu().tap();
+        net.max_pool(Window::square(2)).relu();
     }
     net.classifier("fc");
 }

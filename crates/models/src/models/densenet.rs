@@ -12,23 +12,25 @@
 //! transitions, 2·3 640 for 39 batch norms, 168·11 + 11 for the classifier. With 10 classes that is
 //! 357 322. Images must be at least 4×4.
 
-use super::layers::{Next, Window, global_mean};
+use super::layout::Next;
 use super::network::Builder;
+use super::operations::global_mean;
+use super::window::Window;
 
 /// Blocks of densely connected layers.
 const BLOCKS: usize = 3;
 
 /// Declares a network whose blocks have `layers` layers of `growth` channels each.
 pub(super) fn densenet(net: &mut Builder, [layers, growth]: [usize; 2]) {
-    net.conv("conv", 16, Window::same(3), Next::Relu).tap();
+    net.conv("conv", 16, Window::same(3), Next::Relu);
     for block in 1..=BLOCKS {
         for layer in 1..=layers {
             let name = format!("block{block}.layer{layer}");
-            net.concat(false, |net| unit(net, &name, growth, 3)).tap();
+            net.concat(false, |net| unit(net, &name, growth, 3));
         }
         if block < BLOCKS {
             unit(net, &format!("transition{block}"), 2 * growth, 1);
-            net.halve().tap();
+            net.halve();
         }
     }
     net.norm("norm").relu().global(global_mean).classifier("fc");

@@ -16,6 +16,11 @@ pub struct ImageShape {
 }
 
 impl ImageShape {
+    /// Channels, height and width.
+    pub(super) fn maps(&self) -> [usize; 3] {
+        [self.channels, self.height, self.width]
+    }
+
     /// Values in an image.
     pub fn elements(&self) -> usize {
         self.channels * self.height * self.width

@@ -19,8 +19,9 @@
 //! class more, "background": 2 049 parameters. AdaComp (Chen et al. 2018) gives both networks in MiB of
 //! floats, 44.6 and 98.
 
-use super::layers::{Window, global_mean};
 use super::network::Builder;
+use super::operations::global_mean;
+use super::window::Window;
 
 /// The sizes of such a network.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +46,7 @@ const EXPANSION: usize = 4;
 /// Declares such a network.
 pub(super) fn imagenet_resnet(net: &mut Builder, config: ResNetConfig) {
     unit(net, "first", config.width, Window::same(7).by(2)).relu();
-    net.max_pool(Window { kernel: 3, stride: 2, padding: 1 }).tap();
+    net.max_pool(Window { kernel: 3, stride: 2, padding: 1 });
     for (stage, count) in config.blocks.into_iter().enumerate() {
         let inner = config.width << stage;
         for block in 0..count {
@@ -71,7 +72,7 @@ pub(super) fn imagenet_resnet(net: &mut Builder, config: ResNetConfig) {
                     unit(net, &format!("{name}.shortcut"), to, Window::of(1).by(stride));
                 }
             };
-            net.residual(body, shortcut).relu().tap();
+            net.residual(body, shortcut).relu();
         }
     }
     net.global(global_mean).classifier("fc");

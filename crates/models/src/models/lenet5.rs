@@ -8,8 +8,9 @@
 //! then also fits the description of AdaComp's MNIST-CNN (Chen et al. 2018: two convolutions of 5×5 with rectifiers,
 //! two fully connected layers, 1.7 MB).
 
-use super::layers::{Next, Window};
+use super::layout::Next;
 use super::network::Builder;
+use super::window::Window;
 
 /// Declares the network, with or without relu after the convolutions.
 pub(super) fn lenet5(net: &mut Builder, rectified: bool) {
@@ -20,8 +21,7 @@ pub(super) fn lenet5(net: &mut Builder, rectified: bool) {
             // Relu commutes with max-pooling; after it there are a quarter of the values.
             net.relu();
         }
-        net.tap();
     }
-    net.linear("fc1", 500, Next::Relu).relu().tap();
+    net.linear("fc1", 500, Next::Relu).relu();
     net.classifier("fc2");
 }

@@ -1,7 +1,6 @@
 //! What models of images minimise.
 
-use crate::burn::tensor::Tensor;
-use crate::burn::tensor::activation::log_softmax;
+use super::maps::Maps;
 
 /// A loss of the scores of images or pixels: the mean over them of a loss of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,44 +12,70 @@ pub(super) enum Loss {
 }
 
 impl Loss {
-    /// The targets for the label and for the other classes.
-    pub(super) fn targets(self) -> [f32; 2] {
-        match self {
-            Loss::CrossEntropy => [1.0, 0.0],
-            Loss::SquaredError => [1.0, -1.0],
-        }
-    }
-
-    /// The mean over the rows of `scores`, with targets of the same shape.
-    pub(super) fn mean(self, scores: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
-        let [rows, _] = scores.dims();
-        match self {
-            Loss::CrossEntropy => (log_softmax(scores, 1) * targets).sum() / -(rows as f32),
-            Loss::SquaredError => {
-                let differences = scores - targets;
-                (differences.clone() * differences).sum() / (2.0 * rows as f32)
+    /// The mean over the rows of `scores`, and its gradient.
+    ///
+    /// # Panics
+    /// If there is not one label for each row, or a label is no class.
+    pub(super) fn mean(self, mut scores: Maps, labels: &[u16]) -> (f64, Maps) {
+        let classes = scores.image();
+        assert_eq!(scores.batch(), labels.len(), "a label for each row of scores");
+        let mean = 1.0 / labels.len() as f32;
+        let mut loss = 0.0;
+        for (row, &label) in scores.values_mut().chunks_exact_mut(classes).zip(labels) {
+            self.prepare(row);
+            loss += self.of(row, label);
+            for (class, value) in row.iter_mut().enumerate() {
+                let chosen = class == usize::from(label);
+                *value = mean
+                    * match self {
+                        Loss::CrossEntropy => value.exp() - if chosen { 1.0 } else { 0.0 },
+                        Loss::SquaredError => *value - target(chosen),
+                    };
             }
         }
+        (loss / labels.len() as f64, scores)
     }
 
-    /// The values that [`of`](Self::of) takes; the highest of a row is at the highest score.
-    pub(super) fn values(self, scores: Tensor<2>) -> Tensor<2> {
-        match self {
-            Loss::CrossEntropy => log_softmax(scores, 1),
-            Loss::SquaredError => scores,
+    /// Replaces a row of scores by the values that [`of`](Self::of) takes; the highest stays the highest.
+    pub(super) fn prepare(self, row: &mut [f32]) {
+        if self == Loss::CrossEntropy {
+            let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            // The highest score first: together with the logarithm, it would absorb it.
+            row.iter_mut().for_each(|score| *score -= most);
+            let total = row.iter().map(|score| score.exp()).sum::<f32>().ln();
+            row.iter_mut().for_each(|score| *score -= total);
         }
     }
 
-    /// The loss of one image or pixel, from its row of [values](Self::values).
-    pub(super) fn of(self, row: &[f32], label: usize) -> f64 {
+    /// The loss of one image or pixel, from its [prepared](Self::prepare) row.
+    pub(super) fn of(self, row: &[f32], label: u16) -> f64 {
+        let label = usize::from(label);
         match self {
             Loss::CrossEntropy => -f64::from(row[label]),
             Loss::SquaredError => {
-                let [of_label, of_others] = self.targets().map(f64::from);
-                let target = |class: usize| if class == label { of_label } else { of_others };
-                let values = row.iter().enumerate();
-                values.map(|(class, &value)| (f64::from(value) - target(class)).powi(2) / 2.0).sum()
+                let distance = |(class, &value): (usize, &f32)| {
+                    (f64::from(value) - f64::from(target(class == label))).powi(2) / 2.0
+                };
+                row.iter().enumerate().map(distance).sum()
             }
         }
+    }
+}
+
+/// The target of squared errors for the label's class and for the others.
+fn target(chosen: bool) -> f32 {
+    if chosen { 1.0 } else { -1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_of_huge_scores_are_exact() {
+        let scores = Maps::new(vec![6e10, 6e10, -6e10, -6e10], [4, 1, 1]);
+        let (loss, gradient) = Loss::CrossEntropy.mean(scores, &[1]);
+        assert!((loss - f64::ln(2.0)).abs() < 1e-6, "{loss}");
+        assert_eq!(gradient.values(), [0.5, -0.5, 0.0, 0.0]);
     }
 }

@@ -10,10 +10,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::burn::tensor::activation::{relu, tanh};
-
-use super::layers::Next;
+use super::layout::Next;
 use super::network::Builder;
+use super::operations::{relu, tanh};
 
 /// The most hidden layers.
 const MOST_LAYERS: usize = 8;
@@ -80,7 +79,7 @@ pub(super) fn mlp(net: &mut Builder, hidden: Hidden) {
     let next = if hidden.tanh { Next::Linear } else { Next::Relu };
     for (at, units) in (1..).zip(hidden.units()) {
         net.linear(&format!("fc{at}"), units, next);
-        net.apply(if hidden.tanh { tanh } else { relu }).tap();
+        net.apply(if hidden.tanh { tanh } else { relu });
     }
     net.classifier(&format!("fc{}", hidden.units().count() + 1));
     if hidden.squared {

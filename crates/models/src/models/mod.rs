@@ -9,31 +9,41 @@ mod alexnet;
 mod batch_norm;
 mod cifar_cnn;
 mod conv;
+mod dense;
 mod densenet;
+mod doubling;
 mod error;
-mod flex;
 mod gpt;
 mod image_shape;
 mod imagenet_resnet;
 mod kind;
-mod layers;
+mod layout;
 mod lenet5;
 mod loss;
 mod lstm;
+mod maps;
 mod max_pool;
 mod mlp;
 mod model;
 mod ncf;
 mod network;
+mod operations;
+#[cfg(test)]
+mod order_tests;
+mod pass;
+mod pointwise;
 mod resnet;
 mod resnet9;
 mod score;
-mod tap;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;
 mod unet;
 mod vgg;
+mod window;
 
+pub use batch_norm::Statistics;
 pub use error::ModelError;
 pub use gpt::{Gpt, GptConfig, Windows};
 pub use image_shape::ImageShape;
@@ -44,5 +54,3 @@ pub use model::Model;
 pub(crate) use ncf::cross_entropy;
 pub use ncf::{Pairs, Recommender};
 pub use score::Score;
-
-pub use layers::Statistics;

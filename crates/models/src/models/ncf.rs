@@ -16,7 +16,7 @@
 //! million ratings these are 31 832 577. A step uses only the rows of its pairs, but the gradient is stored densely, as
 //! large as the tables.
 
-use super::layers::{Init, Layout};
+use super::layout::{Init, Layout};
 use super::{ModelError, ModelKind};
 use crate::TaskKind;
 use crate::matmul::{Matrix, multiply};

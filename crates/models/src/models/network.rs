@@ -3,85 +3,125 @@
 //! A [`Builder`] declares the parameters of each layer as the layer is added, and tracks the shape of the feature maps,
 //! so that a network states only the output size of each layer.
 
-use std::fmt;
-
-use crate::burn::tensor::Tensor;
-use crate::burn::tensor::activation::relu;
-
 use super::ImageShape;
-use super::layers::{BatchNorm, Conv, Doubling, Layout, Linear, Next, Pass, Window, mean_pool};
+use super::batch_norm::BatchNorm;
+use super::conv::Conv;
+use super::dense::Dense;
+use super::doubling::Doubling;
+use super::layout::{Layout, Next};
+use super::maps::Maps;
 use super::max_pool::max_pool;
+use super::operations;
+use super::pass::Pass;
+use super::window::Window;
 
-/// A network of images. Computes one score for each class and image, or class and pixel.
-pub(super) trait Network: Send + Sync + fmt::Debug {
-    /// `[batch, channels, height, width]` in, `[batch, classes]` or `[batch · height · width, classes]`
-    /// out.
-    fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2>;
-}
+/// An operation without parameters.
+pub(super) type Operation = fn(&mut Pass<'_>, Maps) -> Maps;
 
-/// A layer, or an operation between layers, on `[batch, channels, height, width]`.
+/// A layer, or an operation between layers.
 #[derive(Debug)]
 enum Layer {
     Conv(Conv),
     Doubling(Doubling),
     Norm(BatchNorm),
     /// Height and width become 1.
-    Linear(Linear),
-    /// An operation without parameters.
-    Apply(fn(Tensor<4>) -> Tensor<4>),
+    Dense(Dense),
+    Apply(Operation),
     MaxPool(Window),
-    /// See [`Pass::tap`].
-    Tap,
     /// The sum of the body's and the shortcut's output.
     Residual {
-        body: Vec<Layer>,
-        shortcut: Vec<Layer>,
+        body: Network,
+        shortcut: Network,
     },
     /// The channels of the input, then those of the body's output; the reverse where `last`.
     Concat {
-        body: Vec<Layer>,
+        body: Network,
         last: bool,
     },
 }
 
 impl Layer {
-    fn forward(&self, pass: &mut Pass<'_>, x: Tensor<4>) -> Tensor<4> {
+    fn forward(&self, pass: &mut Pass<'_>, x: Maps) -> Maps {
         match self {
             Layer::Conv(conv) => conv.forward(pass, x),
             Layer::Doubling(doubling) => doubling.forward(pass, x),
             Layer::Norm(norm) => norm.forward(pass, x),
-            Layer::Linear(linear) => {
-                let y = linear.forward(pass, x.flatten(1, 3));
-                let [batch, features] = y.dims();
-                y.reshape([batch, features, 1, 1])
-            }
-            Layer::Apply(operation) => operation(x),
-            Layer::MaxPool(window) => max_pool(x, *window),
-            Layer::Tap => pass.tap(x),
+            Layer::Dense(dense) => connect(*dense, pass, x),
+            Layer::Apply(operation) => operation(pass, x),
+            Layer::MaxPool(window) => max_pool(pass, *window, x),
+            Layer::Residual { body, shortcut } => add_branches(body, shortcut, pass, x),
+            Layer::Concat { body, last } => concat(body, *last, pass, x),
+        }
+    }
+
+    /// Groups of parameters whose gradients become final together, in the order of back-propagation.
+    fn gradient_order(&self) -> Vec<Vec<usize>> {
+        match self {
+            Layer::Conv(conv) => vec![conv.parameters().collect()],
+            Layer::Doubling(doubling) => vec![doubling.parameters().to_vec()],
+            Layer::Norm(norm) => vec![norm.parameters().to_vec()],
+            Layer::Dense(dense) => vec![dense.parameters().collect()],
+            Layer::Apply(_) | Layer::MaxPool(_) => Vec::new(),
             Layer::Residual { body, shortcut } => {
-                let y = run(body, pass, x.clone());
-                y + run(shortcut, pass, x)
+                [body.gradient_order(), shortcut.gradient_order()].concat()
             }
-            Layer::Concat { body, last } => {
-                let y = run(body, pass, x.clone());
-                Tensor::cat(if *last { vec![y, x] } else { vec![x, y] }, 1)
-            }
+            Layer::Concat { body, .. } => body.gradient_order(),
         }
     }
 }
 
-/// The layers of a network, in order.
-#[derive(Debug)]
-pub(super) struct Sequential(Vec<Layer>);
-
-impl Network for Sequential {
-    fn forward(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Tensor<2> {
-        run(&self.0, pass, images).flatten(1, 3)
-    }
+/// A fully connected layer, from all values of an image.
+fn connect(dense: Dense, pass: &mut Pass<'_>, x: Maps) -> Maps {
+    let parameters = pass.parameters;
+    let y = dense.forward(parameters, x.values());
+    pass.record(move |gradient, sums| {
+        dense.add_gradients(x.values(), gradient.values(), sums.gradients);
+        sums.ready(dense.parameters());
+        x.gradient(|| dense.x_gradient(parameters, gradient.values()))
+    });
+    Maps::new(y, [dense.outputs(), 1, 1])
 }
 
-fn run(layers: &[Layer], pass: &mut Pass<'_>, x: Tensor<4>) -> Tensor<4> {
-    layers.iter().fold(x, |x, layer| layer.forward(pass, x))
+fn add_branches(body: &Network, shortcut: &Network, pass: &mut Pass<'_>, x: Maps) -> Maps {
+    let (y, of_body) = pass.apart(|pass| body.forward(pass, x.clone()));
+    let (z, of_shortcut) = pass.apart(|pass| shortcut.forward(pass, x));
+    pass.record(move |gradient, sums| {
+        let found = of_body.back(gradient.clone(), sums);
+        found.plus(&of_shortcut.back(gradient, sums))
+    });
+    y.plus(&z)
+}
+
+fn concat(body: &Network, last: bool, pass: &mut Pass<'_>, x: Maps) -> Maps {
+    let (y, of_body) = pass.apart(|pass| body.forward(pass, x.clone()));
+    let (x_shape, y_shape) = (x.shape, y.shape);
+    let joined = if last { y.beside(&x) } else { x.beside(&y) };
+    pass.record(move |gradient, sums| {
+        let (of_x, of_y) = if last {
+            let (of_y, of_x) = gradient.split(y_shape[0]);
+            (of_x, of_y)
+        } else {
+            gradient.split(x_shape[0])
+        };
+        of_body.back(of_y, sums).plus(&of_x)
+    });
+    joined
+}
+
+/// The layers of a network, in order. Computes one score for each class and image, or class and pixel.
+#[derive(Debug)]
+pub(super) struct Network(Vec<Layer>);
+
+impl Network {
+    /// Images in, scores of their classes out, as maps of one value; rows of pixels count as images.
+    pub(super) fn forward(&self, pass: &mut Pass<'_>, images: Maps) -> Maps {
+        self.0.iter().fold(images, |x, layer| layer.forward(pass, x))
+    }
+
+    /// Groups of parameters whose gradients become final together, in the order of back-propagation.
+    pub(super) fn gradient_order(&self) -> Vec<Vec<usize>> {
+        self.0.iter().rev().flat_map(Layer::gradient_order).collect()
+    }
 }
 
 /// Adds layers to a network, and their parameters to its layout.
@@ -106,8 +146,8 @@ impl Builder {
     }
 
     /// The parameters, and the network that uses them.
-    pub(super) fn finish(self) -> (Layout, Sequential) {
-        (self.layout, Sequential(self.layers))
+    pub(super) fn finish(self) -> (Layout, Network) {
+        (self.layout, Network(self.layers))
     }
 
     /// Channels of the last layer's output.
@@ -162,8 +202,8 @@ impl Builder {
     /// A fully connected layer with bias, from all values of the last layer.
     pub(super) fn linear(&mut self, name: &str, to: usize, next: Next) -> &mut Self {
         let from = self.shape.iter().product();
-        let linear = Linear::new(&mut self.layout, name, [from, to], next);
-        self.add_linear(linear, to)
+        let dense = Dense::new(&mut self.layout, name, [from, to], next.init(from));
+        self.add_dense(dense)
     }
 
     /// The last layer, fully connected: a score for each class.
@@ -173,30 +213,31 @@ impl Builder {
 
     /// The last layer without bias.
     pub(super) fn unbiased_classifier(&mut self, name: &str) -> &mut Self {
-        let widths = [self.shape.iter().product(), self.classes];
-        let linear = Linear::unbiased(&mut self.layout, name, widths, Next::Linear);
-        self.add_linear(linear, self.classes)
+        let from = self.shape.iter().product();
+        let init = Next::Linear.init(from);
+        let dense = Dense::unbiased(&mut self.layout, name, [from, self.classes], init);
+        self.add_dense(dense)
     }
 
-    fn add_linear(&mut self, linear: Linear, to: usize) -> &mut Self {
-        self.shape = [to, 1, 1];
-        self.add(Layer::Linear(linear))
+    fn add_dense(&mut self, dense: Dense) -> &mut Self {
+        self.shape = [dense.outputs(), 1, 1];
+        self.add(Layer::Dense(dense))
     }
 
     /// An operation that keeps the shape.
-    pub(super) fn apply(&mut self, operation: fn(Tensor<4>) -> Tensor<4>) -> &mut Self {
+    pub(super) fn apply(&mut self, operation: Operation) -> &mut Self {
         self.add(Layer::Apply(operation))
     }
 
     /// An operation that leaves one value of each channel.
-    pub(super) fn global(&mut self, operation: fn(Tensor<4>) -> Tensor<4>) -> &mut Self {
+    pub(super) fn global(&mut self, operation: Operation) -> &mut Self {
         self.shape = [self.channels(), 1, 1];
         self.apply(operation)
     }
 
     /// A rectifier.
     pub(super) fn relu(&mut self) -> &mut Self {
-        self.apply(relu)
+        self.apply(operations::relu)
     }
 
     /// The largest value of each window.
@@ -208,19 +249,14 @@ impl Builder {
     /// The mean of each 2×2 square.
     pub(super) fn halve(&mut self) -> &mut Self {
         self.shape = self.moved(self.channels(), Window::square(2));
-        self.apply(|x| mean_pool(x, 2))
-    }
-
-    /// A [tap](Pass::tap): all later layers depend on the tensor at this point.
-    pub(super) fn tap(&mut self) -> &mut Self {
-        self.add(Layer::Tap)
+        self.apply(operations::halve)
     }
 
     /// The layers that `declare` adds, apart from the others.
-    fn branch(&mut self, declare: impl FnOnce(&mut Self)) -> Vec<Layer> {
+    fn branch(&mut self, declare: impl FnOnce(&mut Self)) -> Network {
         let before = std::mem::take(&mut self.layers);
         declare(self);
-        std::mem::replace(&mut self.layers, before)
+        Network(std::mem::replace(&mut self.layers, before))
     }
 
     /// The sum of the outputs of a body and a shortcut, both applied to the last layer's output.

@@ -22,15 +22,14 @@
 //! of them "background" (715); against the original's 19 batch norms (1 376) and 10 classes (650) that
 //! is 320 fewer and 65 more.
 
-use crate::burn::tensor::{Tensor, s};
-
-use super::layers::{Window, global_mean};
 use super::network::Builder;
+use super::operations::{global_mean, widen};
+use super::window::Window;
 
 /// Declares a network with `n` blocks a stage.
 pub(super) fn resnet(net: &mut Builder, n: usize) {
     let kernel = Window::same(3);
-    net.conv_norm(["conv", "norm"], 16, kernel).relu().tap();
+    net.conv_norm(["conv", "norm"], 16, kernel).relu();
     for (stage, width) in [(1, 16), (2, 32), (3, 64)] {
         for block in 1..=n {
             let name = |layer: &str| format!("stage{stage}.block{block}.{layer}");
@@ -45,15 +44,8 @@ pub(super) fn resnet(net: &mut Builder, n: usize) {
                     net.apply(widen);
                 }
             };
-            net.residual(body, shortcut).relu().tap();
+            net.residual(body, shortcut).relu();
         }
     }
     net.global(global_mean).classifier("fc");
-}
-
-/// Every second row and column, and as many zero channels again.
-fn widen(x: Tensor<4>) -> Tensor<4> {
-    let x = x.slice(s![.., .., ..;2, ..;2]);
-    let zeros = x.zeros_like();
-    Tensor::cat(vec![x, zeros], 1)
 }

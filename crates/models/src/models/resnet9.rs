@@ -10,21 +10,22 @@
 //! Table 3: 6 563 520 in convolutions, 4 480 in batch norms, 5 120 in the classifier. Images must be at
 //! least 8×8.
 
-use super::layers::{Window, global_max};
 use super::network::Builder;
+use super::operations::{eighth, global_max};
+use super::window::Window;
 
 /// Channels of the first convolution.
 pub(super) const WIDTH: usize = 64;
 
 /// Declares a network whose first convolution has `width` channels.
 pub(super) fn resnet9(net: &mut Builder, width: usize) {
-    unit(net, "first", width).tap();
-    unit(net, "layer1", 2 * width).max_pool(Window::square(2)).tap();
-    around(net, "residual1").tap();
-    unit(net, "layer2", 4 * width).max_pool(Window::square(2)).tap();
-    unit(net, "layer3", 8 * width).max_pool(Window::square(2)).tap();
-    around(net, "residual3").tap();
-    net.global(global_max).unbiased_classifier("fc").apply(|scores| scores * 0.125);
+    unit(net, "first", width);
+    unit(net, "layer1", 2 * width).max_pool(Window::square(2));
+    around(net, "residual1");
+    unit(net, "layer2", 4 * width).max_pool(Window::square(2));
+    unit(net, "layer3", 8 * width).max_pool(Window::square(2));
+    around(net, "residual3");
+    net.global(global_max).unbiased_classifier("fc").apply(eighth);
 }
 
 /// Convolution, batch norm, relu.

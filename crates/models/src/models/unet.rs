@@ -11,10 +11,10 @@
 //! pixel, and the cross-entropy is the logistic loss. 1 850 305 parameters in 46 tensors on grey images, the numbers of
 //! the survey's Table 3; `unet:4` has a quarter of all channels. Sides must be multiples of 16.
 
-use crate::burn::tensor::Tensor;
-
-use super::layers::{Next, Window};
+use super::layout::Next;
 use super::network::Builder;
+use super::operations::against_zero;
+use super::window::Window;
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -32,14 +32,14 @@ pub(super) const SIDES: usize = 16;
 pub(super) fn unet(net: &mut Builder, width: usize) {
     level(net, 0, width);
     pair(net, "out", [2 * width; 2]);
-    net.tap().conv("last", 1, Window::of(1), Next::Linear).apply(as_rows);
+    net.conv("last", 1, Window::of(1), Next::Linear).apply(against_zero);
 }
 
 /// A pair of convolutions on the way down, the levels below it, and the convolutions on the way up.
 fn level(net: &mut Builder, at: usize, width: usize) {
     pair(net, &format!("down{}", at + 1), [DOWN[at] * width; 2]);
     let below = |net: &mut Builder| {
-        net.max_pool(Window::square(2)).tap();
+        net.max_pool(Window::square(2));
         if at + 1 < DOWN.len() {
             level(net, at + 1, width);
         }
@@ -49,18 +49,11 @@ fn level(net: &mut Builder, at: usize, width: usize) {
         pair(net, &name, [first, second]);
         net.doubling(&format!("{name}.doubling"), doubled).relu();
     };
-    net.concat(true, below).tap();
+    net.concat(true, below);
 }
 
 /// Two convolutions with rectifiers.
 fn pair(net: &mut Builder, name: &str, [first, second]: [usize; 2]) {
     net.conv(&format!("{name}.a"), first, Window::same(3), Next::Relu).relu();
     net.conv(&format!("{name}.b"), second, Window::same(3), Next::Relu).relu();
-}
-
-/// A row for each pixel: 0 for the first class, and the pixel's score for the second.
-fn as_rows(scores: Tensor<4>) -> Tensor<4> {
-    let [batch, _, height, width] = scores.dims();
-    let scores = scores.reshape([batch * height * width, 1, 1, 1]);
-    Tensor::cat(vec![scores.zeros_like(), scores], 1)
 }

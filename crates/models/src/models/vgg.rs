@@ -15,8 +15,9 @@
 //! 30 and 143 671 337 in 38 tensors, which is one class more, "background": 513 and 4 097 parameters.
 //! Images must be at least 32×32.
 
-use super::layers::{Next, Window};
+use super::layout::Next;
 use super::network::Builder;
+use super::window::Window;
 
 /// Channels of the five stages, as multiples of the first stage's.
 const WIDTHS: [usize; 5] = [1, 2, 4, 8, 8];
@@ -43,12 +44,12 @@ pub(super) fn vgg(net: &mut Builder, config: VggConfig) {
     for (stage, (convs, width)) in (1..).zip(config.convs.into_iter().zip(WIDTHS)) {
         for conv in 1..=convs {
             let name = format!("stage{stage}.conv{conv}");
-            net.conv(&name, width * config.width, Window::same(3), Next::Relu).relu().tap();
+            net.conv(&name, width * config.width, Window::same(3), Next::Relu).relu();
         }
         net.max_pool(Window::square(2));
     }
     for (at, &units) in (1..).zip(config.hidden) {
-        net.linear(&format!("fc{at}"), units, Next::Relu).relu().tap();
+        net.linear(&format!("fc{at}"), units, Next::Relu).relu();
     }
     net.classifier(&format!("fc{}", config.hidden.len() + 1));
 }

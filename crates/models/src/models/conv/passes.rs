@@ -4,7 +4,7 @@
 //! position. An output map is then a sum of shifted planes, and the gradient of a weight is the inner product of a
 //! map's gradient with a shifted plane.
 
-use super::super::layers::Window;
+use super::super::window::Window;
 use super::Shapes;
 use super::kernels::{ROWS, Weights, add_weight_gradient, correlate};
 use super::stack::{Line, Stack, lines};

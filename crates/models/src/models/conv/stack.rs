@@ -1,7 +1,7 @@
 //! A few images, laid out so that one fixed offset leads from each position of a kernel to the pixel under any of its
 //! elements.
 
-use super::super::layers::Window;
+use super::super::window::Window;
 use super::kernels::MULTIPLE;
 
 /// Padded images, one below the other, in planes.

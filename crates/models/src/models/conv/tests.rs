@@ -1,66 +1,89 @@
-//! The operation against the engine's own convolution and its gradients.
+//! The operation against its definition.
 
-use crate::burn::tensor::ops::ConvOptions;
-use crate::burn::tensor::{Device, Tensor, TensorData, module};
+use super::{Conv, Layout, Next};
+use crate::models::pass::Pass;
+use crate::models::testing::{Trial, close, wave, wide};
+use crate::models::window::Window;
 
-use super::conv;
-use crate::models::layers::{Window, floats};
-
-fn values(shape: [usize; 4], step: f32, device: &Device) -> Tensor<4> {
-    let values = (0..shape.iter().product()).map(|at: usize| (at as f32 * step).sin()).collect();
-    Tensor::from_data(TensorData::new::<f32, _>(values, shape), device)
-}
-
-fn close(found: Tensor<4>, expected: Tensor<4>) {
-    assert_eq!(found.dims(), expected.dims());
-    let (found, expected) = (found.into_data(), expected.into_data());
-    for (found, expected) in floats(&found).iter().zip(floats(&expected)) {
-        assert!((found - expected).abs() < 1e-3, "{found} for {expected}");
+/// Calls `take` with the numbers of a value of the output, and of the pixel and the weight of each of its products.
+fn for_each_product(
+    (batch, [from, height, width]): (usize, [usize; 3]),
+    to: usize,
+    window: Window,
+    mut take: impl FnMut(usize, usize, usize),
+) {
+    let Window { kernel, stride, padding } = window;
+    let [rows, columns] = [height, width].map(|length| window.places(length));
+    let elements = from * kernel * kernel;
+    for value in 0..batch * to * rows * columns {
+        let (row, column) = (value / columns % rows, value % columns);
+        let (image, map) = (value / (rows * columns) / to, value / (rows * columns) % to);
+        for element in 0..elements {
+            let channel = element / (kernel * kernel);
+            let y = (row * stride + element / kernel % kernel).checked_sub(padding);
+            let x = (column * stride + element % kernel).checked_sub(padding);
+            if let (Some(y), Some(x)) = (y, x)
+                && y < height
+                && x < width
+            {
+                let pixel = ((image * from + channel) * height + y) * width + x;
+                take(value, pixel, map * elements + element);
+            }
+        }
     }
 }
 
+/// Kernel, stride, height, width and padding.
+const CASES: [[usize; 5]; 16] = [
+    [1, 1, 4, 5, 0],
+    [3, 1, 6, 6, 1],
+    [3, 2, 8, 7, 1],
+    [3, 2, 7, 8, 1],
+    [5, 1, 9, 7, 0],
+    [5, 1, 6, 40, 2],
+    [1, 2, 5, 5, 0],
+    [1, 3, 6, 7, 0],
+    [2, 2, 5, 4, 0],
+    [4, 3, 11, 9, 2],
+    [7, 2, 12, 10, 3],
+    [11, 4, 20, 23, 2],
+    [2, 3, 8, 9, 1],
+    [4, 2, 5, 5, 2],
+    [5, 3, 7, 4, 3],
+    [6, 2, 4, 9, 4],
+];
+
 #[test]
-fn values_and_gradients_are_those_of_the_engine() {
-    let cases = [
-        (1, 1, 4, 5, 0),
-        (3, 1, 6, 6, 1),
-        (3, 2, 8, 7, 1),
-        (3, 2, 7, 8, 1),
-        (5, 1, 9, 7, 0),
-        (5, 1, 6, 40, 2),
-        (1, 2, 5, 5, 0),
-        (1, 3, 6, 7, 0),
-        (2, 2, 5, 4, 0),
-        (4, 3, 11, 9, 2),
-        (7, 2, 12, 10, 3),
-        (11, 4, 20, 23, 2),
-        (2, 3, 8, 9, 1),
-        (4, 2, 5, 5, 2),
-        (5, 3, 7, 4, 3),
-        (6, 2, 4, 9, 4),
-    ];
-    // 34 images are no whole number of stacks.
-    let each = cases.into_iter().flat_map(|case| [1, 34].map(|batch| (batch, case)));
-    for (batch, (kernel, stride, height, width, padding)) in each {
-        let device = Device::flex().autodiff();
-        let images = values([batch, 5, height, width], 0.7, &device).require_grad();
-        let weight = values([9, 5, kernel, kernel], 1.3, &device).require_grad();
-        let run = |own: bool| {
-            let (x, w) = (images.clone(), weight.clone());
-            let maps = if own {
-                conv(x, w, Window { kernel, stride, padding })
-            } else {
-                let options = ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1);
-                module::conv2d(x, w, None, options)
-            };
-            let down = values(maps.dims(), 0.3, &device);
-            let gradients = (maps.clone() * down).sum().backward();
-            let of = |tensor: &Tensor<4>| tensor.grad(&gradients).expect("it was tracked");
-            (maps, of(&images), of(&weight))
-        };
-        let (found, expected) = (run(true), run(false));
-        close(found.0, expected.0);
-        close(found.1, expected.1);
-        close(found.2, expected.2);
+fn values_and_gradients_are_those_of_the_definition() {
+    let (from, to) = (5, 9);
+    for [kernel, stride, height, width, padding] in CASES {
+        let window = Window { kernel, stride, padding };
+        let conv = Conv::new(&mut Layout::default(), "conv", [from, to], window, Next::Relu);
+        let parameters = vec![wave(to * from * kernel * kernel, 1.3), wave(to, 0.9)];
+        // 34 images are no whole number of stacks.
+        for batch in [1, 34] {
+            let shape = (batch, [from, height, width]);
+            let run = |pass: &mut Pass<'_>, x| conv.forward(pass, x);
+            let trial = Trial::run(shape, parameters.clone(), run);
+            let (x, down) = (wide(&trial.x), wide(&trial.down));
+            let (weight, bias) = (wide(&parameters[0]), wide(&parameters[1]));
+            let places = trial.y.len() / batch / to;
+            let map = |value: usize| value / places % to;
+            let mut y: Vec<f64> = (0..trial.y.len()).map(|value| bias[map(value)]).collect();
+            let [mut of_x, mut of_weight, mut of_bias] =
+                [&x, &weight, &bias].map(|values| vec![0.0; values.len()]);
+            for (value, down) in down.iter().enumerate() {
+                of_bias[map(value)] += down;
+            }
+            for_each_product(shape, to, window, |value, pixel, element| {
+                y[value] += x[pixel] * weight[element];
+                of_x[pixel] += down[value] * weight[element];
+                of_weight[element] += down[value] * x[pixel];
+            });
+            close(&trial.y, &y);
+            for (found, expected) in trial.gradients.iter().zip([of_x, of_weight, of_bias]) {
+                close(found, &expected);
+            }
+        }
     }
 }

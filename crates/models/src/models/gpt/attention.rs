@@ -3,7 +3,7 @@
 //! Each row of the input has the queries, keys and values of all heads. For each window and head, with Q, K and V of
 //! shape `[length, size]`, it computes `softmax(Q·Kᵀ / √size)·V`, where a token sees itself and those before it.
 
-use super::pointwise::{dot, softmax};
+use super::super::pointwise::{dot, softmax};
 use crate::matmul::{Matrix, multiply};
 
 /// The sizes of an attention.

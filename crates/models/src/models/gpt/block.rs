@@ -1,11 +1,11 @@
 //! A block: attention and an MLP, each behind a normalisation and added to its input.
 
-use super::super::layers::Layout;
+use super::super::dense::Dense;
+use super::super::layout::{Init, Layout};
+use super::super::pointwise::{add, gelu, gelu_backward};
 use super::DEVIATION;
 use super::attention::{self, Attention};
-use super::dense::Dense;
 use super::norm::{LayerNorm, Normalised};
-use super::pointwise::{add, gelu, gelu_backward};
 
 /// A block.
 #[derive(Debug)]
@@ -38,17 +38,18 @@ impl Block {
     /// Declares one of `layers` blocks.
     pub(super) fn new(layout: &mut Layout, name: &str, [layers, heads, width]: [usize; 3]) -> Self {
         let variance = DEVIATION * DEVIATION;
+        let inner = Init::Uniform { variance };
         // The variances of 2·layers outputs add up.
-        let added = variance / (2 * layers) as f32;
+        let added = Init::Uniform { variance: variance / (2 * layers) as f32 };
         let called = |layer: &str| format!("{name}.{layer}");
         Self {
             heads,
             width,
             norm1: LayerNorm::new(layout, &called("norm1"), width),
-            qkv: Dense::new(layout, &called("attention.qkv"), [width, 3 * width], variance),
+            qkv: Dense::new(layout, &called("attention.qkv"), [width, 3 * width], inner),
             out: Dense::new(layout, &called("attention.out"), [width, width], added),
             norm2: LayerNorm::new(layout, &called("norm2"), width),
-            fc1: Dense::new(layout, &called("mlp.fc1"), [width, 4 * width], variance),
+            fc1: Dense::new(layout, &called("mlp.fc1"), [width, 4 * width], inner),
             fc2: Dense::new(layout, &called("mlp.fc2"), [4 * width, width], added),
         }
     }
@@ -56,9 +57,8 @@ impl Block {
     /// The positions of its parameters.
     pub(super) fn parameters(&self) -> Vec<usize> {
         let Self { norm1, qkv, out, norm2, fc1, fc2, .. } = self;
-        let norms = [norm1, norm2].map(LayerNorm::parameters);
-        let layers = [qkv, out, fc1, fc2].map(Dense::parameters);
-        norms.into_iter().chain(layers).flatten().collect()
+        let norms = [norm1, norm2].into_iter().flat_map(LayerNorm::parameters);
+        norms.chain([qkv, out, fc1, fc2].into_iter().flat_map(Dense::parameters)).collect()
     }
 
     /// `[tokens, width]` in and out, in windows of `length` tokens.

@@ -17,9 +17,7 @@
 
 mod attention;
 mod block;
-mod dense;
 mod norm;
-mod pointwise;
 #[cfg(test)]
 mod tests;
 
@@ -29,15 +27,15 @@ use std::sync::Arc;
 
 use gradwire_exchange::GradientSink;
 
-use super::layers::{Init, Layout};
-use super::model::highest;
+use super::layout::{Init, Layout};
+use super::pass::Sums;
+use super::pointwise::{add, highest, softmax};
 use super::{ModelError, Score};
 use crate::matmul::{Matrix, multiply};
 use crate::options::{Options, OptionsError, Printer};
 
 use block::Block;
 use norm::LayerNorm;
-use pointwise::{add, softmax};
 
 /// The standard deviation of weights.
 const DEVIATION: f32 = 0.02;
@@ -135,10 +133,7 @@ impl Gpt {
         sink: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
         let width = self.config.width;
-        let ready = |indices: &[usize], gradients: &[Vec<f32>]| {
-            let Some(sink) = sink else { return };
-            indices.iter().for_each(|&index| sink.ready(index, &gradients[index]));
-        };
+        let sums = Sums { gradients, sink };
         let mut x = self.embed(parameters, windows);
         let mut traces = Vec::with_capacity(self.blocks.len());
         for block in &self.blocks {
@@ -152,17 +147,17 @@ impl Gpt {
 
         let scores = Matrix::new(&scores, self.vocabulary);
         let outputs = Matrix::new(&last.output, width);
-        multiply(scores.transposed(), outputs, true, &mut gradients[self.tokens]);
+        multiply(scores.transposed(), outputs, true, &mut sums.gradients[self.tokens]);
         let mut gradient = vec![0.0; x.len()];
         multiply(scores, Matrix::new(&parameters[self.tokens], width), false, &mut gradient);
-        gradient = self.norm.backward(parameters, &last, &gradient, gradients);
-        ready(&self.norm.parameters(), gradients);
+        gradient = self.norm.backward(parameters, &last, &gradient, sums.gradients);
+        sums.ready(self.norm.parameters());
         for (block, trace) in self.blocks.iter().zip(traces).rev() {
-            block.backward(parameters, trace, &mut gradient, gradients);
-            ready(&block.parameters(), gradients);
+            block.backward(parameters, trace, &mut gradient, sums.gradients);
+            sums.ready(block.parameters());
         }
-        self.differentiate_embedding(windows, &gradient, gradients);
-        ready(&[self.tokens, self.positions], gradients);
+        self.differentiate_embedding(windows, &gradient, sums.gradients);
+        sums.ready([self.tokens, self.positions]);
         loss
     }
 

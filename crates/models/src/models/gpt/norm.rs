@@ -1,8 +1,8 @@
 //! Layer normalisation (Ba, Kiros and Hinton 2016): each row gets mean 0 and variance 1, then a scale and a shift for
 //! each column.
 
-use super::super::layers::{Init, Layout};
-use super::pointwise::{dot, sum};
+use super::super::layout::{Init, Layout};
+use super::super::pointwise::{dot, sum};
 
 /// Added to a variance before its square root is taken.
 const EPSILON: f32 = 1e-5;

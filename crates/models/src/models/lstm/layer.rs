@@ -12,7 +12,7 @@
 //! first. Sequences are stored time by time: row t·streams + s is stream s at time t. The contribution of x is one
 //! product for all times, that of h one per time; the gradient of W is one product over all times.
 
-use super::super::layers::{Init, Layout};
+use super::super::layout::{Init, Layout};
 use crate::matmul::{Matrix, multiply};
 
 /// The initial values of all parameters but biases: uniform in ±0.05.

@@ -30,8 +30,8 @@ mod tests;
 
 use gradwire::{Rng, State, StateError};
 
-use super::layers::Layout;
-use super::model::highest;
+use super::layout::Layout;
+use super::pointwise::highest;
 use super::{ModelError, ModelKind, Score};
 use crate::TaskKind;
 use crate::matmul::{Matrix, multiply};

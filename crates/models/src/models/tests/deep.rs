@@ -98,17 +98,3 @@ fn evaluation_scores_each_image() {
         assert!(score.loss.is_finite() && score.loss > 0.0, "{name}: {}", score.loss);
     }
 }
-
-#[test]
-fn pooling_by_hand() {
-    use crate::burn::tensor::{Device, Tensor, TensorData};
-    use crate::models::layers::{Window, floats, global_max, global_mean, mean_pool};
-    use crate::models::max_pool::max_pool;
-    let values: Vec<f32> = (0..16).map(|at| at as f32).collect();
-    let x = Tensor::<4>::from_data(TensorData::new(values, [1, 1, 4, 4]), &Device::flex());
-    assert_eq!(floats(&mean_pool(x.clone(), 2).into_data()), [2.5, 4.5, 10.5, 12.5]);
-    assert_eq!(floats(&global_mean(x.clone()).into_data()), [7.5]);
-    assert_eq!(floats(&global_max(x.clone()).into_data()), [15.0]);
-    // Windows at −1, 1 of rows and columns 0..3.
-    assert_eq!(floats(&max_pool(x, Window::same(3).by(2)).into_data()), [5.0, 7.0, 13.0, 15.0]);
-}

@@ -22,7 +22,7 @@ fn gradients_are_handed_over_between_the_beginning_of_a_step_and_its_end() {
     let (result, log) = logged(&config, |_, _| {});
     result.unwrap();
     let step = |step| {
-        let handed = [6, 7, 4, 5, 2, 3].map(Call::HandedOver);
+        let handed = [6, 7, 4, 5, 2, 3, 0, 1].map(Call::HandedOver);
         [&[Call::Sink(step)], &handed[..], &[Call::Step(step)]].concat()
     };
     assert_eq!(log, [step(0), step(1)].concat());

@@ -1,4 +1,4 @@
-//! Operations on rows: sums, softmax, GELU.
+//! Operations on rows of values: sums, softmax, GELU.
 //!
 //! They are written so that compilers vectorise them: sums have [`LANES`] independent parts, and [`exp`] is a polynomial
 //! instead of a call.
@@ -20,6 +20,17 @@ pub(super) fn sum(values: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
     chunks.for_each(|chunk| add(&mut lanes, chunk));
     lanes.iter().sum::<f32>() + rest
+}
+
+/// Adds to each sum the values of its map, of the maps of one image.
+pub(super) fn add_map_sums(sums: &mut [f32], maps: &[f32]) {
+    let maps = maps.chunks_exact(maps.len() / sums.len());
+    sums.iter_mut().zip(maps).for_each(|(total, map)| *total += sum(map));
+}
+
+/// Where the highest value is; the first of equal ones.
+pub(super) fn highest(row: &[f32]) -> usize {
+    (1..row.len()).fold(0, |best, at| if row[at] > row[best] { at } else { best })
 }
 
 /// The scalar product.

@@ -1,0 +1,83 @@
+//! Checks of operations on feature maps against their definitions in f64.
+
+use super::maps::Maps;
+use super::pass::{Pass, Sums};
+
+/// Values without much structure: a wave of this step.
+pub(super) fn wave(count: usize, step: f64) -> Vec<f32> {
+    (0..count).map(|at| (at as f64 * step).sin() as f32).collect()
+}
+
+/// An operation's input and parameters, its output and the gradients of an inner product of the output.
+pub(super) struct Trial {
+    /// The input.
+    pub(super) x: Vec<f32>,
+    /// The parameters.
+    pub(super) parameters: Vec<Vec<f32>>,
+    /// The output.
+    pub(super) y: Vec<f32>,
+    /// What the output is multiplied with.
+    pub(super) down: Vec<f32>,
+    /// The gradients of the input, then of the parameters.
+    pub(super) gradients: Vec<Vec<f32>>,
+}
+
+impl Trial {
+    /// Runs an operation on a batch of waves.
+    pub(super) fn run(
+        (batch, shape): (usize, [usize; 3]),
+        parameters: Vec<Vec<f32>>,
+        run: impl Fn(&mut Pass<'_>, Maps) -> Maps,
+    ) -> Self {
+        let x = wave(batch * shape.iter().product::<usize>(), 0.7);
+        let mut statistics = [super::Statistics::new(shape[0])];
+        let mut pass = Pass::training(&parameters, &mut statistics);
+        let (y, record) = pass.apart(|pass| run(pass, Maps::new(x.clone(), shape)));
+        let down = wave(y.values().len(), 0.3);
+        let mut gradients: Vec<Vec<f32>> =
+            parameters.iter().map(|values| vec![0.0; values.len()]).collect();
+        let mut sums = Sums { gradients: &mut gradients, sink: None };
+        drop(pass);
+        let of_x = record.back(Maps::new(down.clone(), y.shape), &mut sums).values().to_vec();
+        gradients.insert(0, of_x);
+        Self { x, parameters, y: y.values().to_vec(), down, gradients }
+    }
+
+    /// Compares the output with that of `naive`, of the input and the parameters, and the gradients with its slopes.
+    /// `naive` has no kinks within 10⁻⁶ of these.
+    pub(super) fn check(&self, naive: impl Fn(&[f64], &[Vec<f64>]) -> Vec<f64>) {
+        let tensors: Vec<Vec<f64>> =
+            [&self.x].into_iter().chain(&self.parameters).map(|values| wide(values)).collect();
+        close(&self.y, &naive(&tensors[0], &tensors[1..]));
+        let product = |tensors: &[Vec<f64>]| -> f64 {
+            let y = naive(&tensors[0], &tensors[1..]);
+            y.iter().zip(&self.down).map(|(y, down)| y * f64::from(*down)).sum()
+        };
+        for (at, found) in self.gradients.iter().enumerate() {
+            let slope = |element: usize| {
+                let [above, below] = [1e-6, -1e-6].map(|step| {
+                    let mut moved = tensors.clone();
+                    moved[at][element] += step;
+                    product(&moved)
+                });
+                (above - below) / 2e-6
+            };
+            close(found, &(0..found.len()).map(slope).collect::<Vec<f64>>());
+        }
+    }
+}
+
+/// The same values in f64.
+pub(super) fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&x| f64::from(x)).collect()
+}
+
+/// Both are near each other, relative to the largest.
+pub(super) fn close(found: &[f32], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    let largest = expected.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
+    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let difference = f64::from(*found) - expected;
+        assert!(difference.abs() < 1e-4 * largest, "{found} for {expected} at {at}");
+    }
+}
