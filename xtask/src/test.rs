@@ -14,7 +14,7 @@ const FIRST: [(&str, &str); 2] =
     [("format", "fmt --all --check"), ("build", "test --workspace --no-run")];
 const TESTS: [(&str, &str); 2] = [
     ("tests", "test --workspace --no-fail-fast"),
-    ("codes without the standard library", "test -p gradwire-bits --no-default-features --lib"),
+    ("codes without the standard library", "check -p gradwire-bits --no-default-features --lib"),
 ];
 /// The step beside the tests.
 const LINTS: &str = "clippy --workspace --all-targets -- -D warnings";

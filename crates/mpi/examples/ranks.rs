@@ -18,6 +18,7 @@ use std::time::Duration;
 use common::checks;
 use common::engine::Engine;
 use common::{RATE, Run, exchange, gradients};
+use gradwire::Spec;
 use gradwire_exchange::{DistributedOptimizer, ExchangeError, Role, StepInput};
 use gradwire_mpi::World;
 
@@ -78,6 +79,24 @@ struct Job {
 impl Engine for Job {
     fn workers(&self, servers: usize) -> Vec<usize> {
         self.world.size().checked_sub(servers).filter(|&workers| workers > 0).into_iter().collect()
+    }
+
+    /// One of each way in which messages travel. What a compressor does in them is checked with ranks in one process.
+    fn specs(&self) -> Vec<Spec> {
+        let specs = [
+            "none",
+            "fp16",
+            "3lc",
+            "topk",
+            "topk:ratio=0.25,ef=ef21,momentum=0.5",
+            "sbc",
+            "signsgd",
+            "powersgd",
+            "thc",
+            "variance",
+            "chunk-topk:mean=senders",
+        ];
+        specs.map(|text| text.parse().expect("a spec of the registry")).to_vec()
     }
 
     fn run<R: Send>(

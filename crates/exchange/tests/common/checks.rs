@@ -1,14 +1,16 @@
 //! Checks of every strategy, over any engine.
 
 use super::engine::Engine;
-use super::{RATE, Run, SIZES, bits, exchange, gradients, lossless, specs, suits};
+use super::{RATE, Run, SIZES, SMALL_SIZES, bits, exchange, gradients, lossless, suits};
 
 /// All ranks end with the same bits, for every compressor that the strategy takes, tensor size and number of ranks; and
 /// the parameters have changed.
 pub fn ends_identical(engine: &mut impl Engine, name: &str) {
-    for spec in specs().into_iter().filter(|spec| suits(name, spec)) {
+    for spec in engine.specs().into_iter().filter(|spec| suits(name, spec)) {
         for workers in engine.workers(exchange(name).servers()) {
-            let run = Run::new(exchange(name), workers, &spec, &SIZES);
+            // One number of workers has a tensor that is compressed in parts.
+            let sizes = if workers == 3 { &SIZES } else { &SMALL_SIZES };
+            let run = Run::new(exchange(name), workers, &spec, sizes);
             // Ranks in other processes compare digests at the end.
             let ranks = engine.steps(&run, 3);
             let Some(first) = ranks.first() else { continue };

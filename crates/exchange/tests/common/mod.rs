@@ -19,6 +19,8 @@ use gradwire_exchange::{
 
 /// Sizes at the edge cases of packing and cutting.
 pub const SIZES: [usize; 7] = [1023, 0, 1, 100_000, 4, 5, 6];
+/// The same, and a large tensor that is not compressed in parts.
+pub const SMALL_SIZES: [usize; 7] = [1023, 0, 1, 9_000, 4, 5, 6];
 
 pub fn exchange(text: &str) -> Exchange {
     text.parse().unwrap()
