@@ -64,6 +64,10 @@ pub(crate) fn message(id: &str, input: &[u8]) {
         let untouched = bits.iter().all(|&bits| bits == MARK.to_bits());
         assert!(untouched, "{spec}, {shape:?}: a refused message was added in part");
     }
+    if spec.compressor().device_form().is_some() {
+        let unpacked = decoder.unpack(&tensor, (3, 2), message, &mut Vec::new());
+        assert_eq!(unpacked.is_ok(), accepted, "{spec}, {shape:?}: the form for a device");
+    }
     if spec.compressor().rounds().is_some() {
         rounds(spec, &tensor, message);
     }

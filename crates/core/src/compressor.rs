@@ -56,6 +56,11 @@ pub trait Compressor: Debug + Send + Sync {
         None
     }
 
+    /// Whether both ends draw the positions of the elements sent, so that messages do not contain them.
+    fn draws_positions(&self) -> bool {
+        false
+    }
+
     /// What the compressor must know about a whole tensor with this number of elements before it writes the first one; the largest
     /// absolute value by default.
     fn statistics(&self, _elements: usize) -> Statistics {

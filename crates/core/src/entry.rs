@@ -53,9 +53,6 @@ pub struct Entry {
     pub unbiased: bool,
     /// Whether decoding gives back every bit of an `f32` input; false by default.
     pub lossless: bool,
-    /// Whether both ends draw the positions of the elements sent, so that messages do not contain them; false by
-    /// default.
-    pub drawn_positions: bool,
     /// Passes over the tensor, which bound its speed; [`Passes::ONE`] by default.
     pub passes: Passes,
     /// Makes the compressor from values of [`parameters`](Self::parameters), in their order and inside their ranges.
@@ -87,7 +84,6 @@ impl Entry {
             payload: "",
             unbiased: false,
             lossless: false,
-            drawn_positions: false,
             passes: Passes::ONE,
             build,
         }

@@ -326,3 +326,20 @@ fn methods_with_a_memory_of_their_own_are_known() {
     ids.dedup();
     assert_eq!(ids, ["demo", "dgc", "sgc", "signum", "variance"]);
 }
+
+#[test]
+fn memories_with_momentum_say_so() {
+    for (text, applies) in [
+        ("signum", true),
+        ("signum:momentum=0", false),
+        ("dgc", true),
+        ("sgc", true),
+        ("sgc:alpha=0", false),
+        ("demo", true),
+        ("demo:momentum=0", false),
+        ("topk:momentum=0.9", true),
+        ("topk", false),
+    ] {
+        assert_eq!(text.parse::<Spec>().unwrap().applies_momentum(), applies, "{text}");
+    }
+}

@@ -64,7 +64,7 @@ const RANGES: &[(&str, &[&str], &[&str])] = &[
     ("powersgd:rank", &["0", "33"], &["1", "32"]),
     ("gradzip:rank", &["0", "33"], &["1", "32"]),
     // With λ = 0 the inverse of a singular matrix would be asked for.
-    ("gradzip:lambda", &["0", "-0.1", "1.01"], &["1e-300", "1"]),
+    ("gradzip:lambda", &["0", "-0.1", "1e-10", "1.01"], &["1e-9", "1"]),
     ("atomo:s", &["0", "0.009", "1000000001"], &["0.01", "1000000000"]),
     ("atomo:rank", &["0", "4097"], &["1", "4096"]),
     // A slice of one element has one component, itself.

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `config/…` | every setting that must not change |
 //! | `step` | steps done |
-//! | `parameters/<tensor>` | the workers' parameters, equal on all |
+//! | `parameters/<tensor>` | the workers' parameters, equal on all; those of the first, if workers are asynchronous |
 //! | `statistics<r>/<norm>.mean`, `.variance` | the batch-norm statistics of worker r |
 //! | `streams<r>/…` | the hidden state of worker r's language model |
 //! | `worker<r>/…` | residuals and optimizer of worker r; for worker 0, those of the servers; its parameters, if workers are asynchronous |

@@ -9,8 +9,8 @@ use gradwire_models::data::Dataset;
 
 use crate::settings::{SETTINGS, TrainingSettings};
 
-/// Everything that defines a run; the same configuration gives the same bits (except with backup workers, whose steps
-/// depend on which pushes arrive first). Dereferences to its settings: `config.workers`.
+/// Everything that defines a run; the same configuration gives the same bits (except with backup or
+/// asynchronous workers, whose steps depend on which pushes arrive first). Dereferences to its settings: `config.workers`.
 #[derive(Debug, Clone)]
 pub struct RunConfig {
     /// The settings.

@@ -56,8 +56,39 @@ impl LocalSteps {
         self.optimizer.save("local/", state);
     }
 
-    /// Restores what [`save`](Self::save) wrote, between two rounds.
-    pub(crate) fn restore(&mut self, state: &State) -> Result<(), StateError> {
-        self.optimizer.restore("local/", state)
+    /// Restores what [`save`](Self::save) wrote, between two rounds, when the worker has the `common` parameters.
+    pub(crate) fn restore(&mut self, common: &[Vec<f32>], state: &State) -> Result<(), StateError> {
+        self.optimizer.restore("local/", state)?;
+        self.parameters.clone_from_slice(common);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gradwire::Tensor;
+    use gradwire_models::optim::OptimizerKind;
+
+    use super::*;
+
+    #[test]
+    fn a_restored_worker_continues_from_its_own_parameters() {
+        let momentum: OptimizerKind = "momentum".parse().unwrap();
+        let tensors = [Tensor::new("a", &[2])];
+        let local = || LocalSteps {
+            parameters: vec![vec![1.0, 2.0]],
+            optimizer: momentum.build(&tensors, 0.0),
+            mask: false,
+            send: Payload::Updates,
+        };
+        let mut state = State::new();
+        local().save(&mut state);
+        // Asynchronous workers differ: this one has not the parameters that all begin with.
+        let common = [vec![5.0, 6.0]];
+        let mut restored = local();
+        restored.restore(&common, &state).unwrap();
+        let mut sent = [vec![9.0, 9.0]];
+        restored.write(&common, &mut sent);
+        assert_eq!(sent, [[0.0, 0.0]]);
     }
 }

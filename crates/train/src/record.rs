@@ -135,7 +135,7 @@ pub struct Evaluation {
     pub quality: f64,
     /// Mean loss: cross-entropy, unless the model minimises another.
     pub loss: f64,
-    /// Images or tokens evaluated.
+    /// Images, tokens, pixels (with masks) or users (of ratings) evaluated.
     pub examples: usize,
 }
 
@@ -301,8 +301,7 @@ impl RunRecord {
             return None;
         }
         let Sent { sparse, dense, raw, position_bits } = self.sent;
-        let position_bits =
-            if schedule.first().entry().drawn_positions { 0.0 } else { position_bits };
+        let position_bits = if compressor.draws_positions() { 0.0 } else { position_bits };
         let all = sparse + dense + raw;
         (self.rounds > 0 && all > 0.0).then(|| TrafficEstimate {
             iterations: self.steps as f64,

@@ -18,7 +18,7 @@ use crate::outer::OuterOptimizer;
 use crate::overlap;
 use crate::rounds::Rounds;
 use crate::settings::Payload;
-use crate::validation::task_config;
+use crate::validation::{check_squares, task_config};
 
 /// The longest that a rank waits in rounds of many steps. A rank that dies is noticed at once.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 3600);
@@ -165,6 +165,7 @@ fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds),
     let pull =
         if config.send.is_local() { Some(lossless(&push.first)) } else { policy.pull.clone() };
     let policy = Policy { push, pull, ..policy };
+    check_squares(config, &policy)?;
     overlap::check_schedule(config, &policy, &rounds)?;
     Ok((policy, rounds))
 }

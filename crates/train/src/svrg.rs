@@ -105,6 +105,10 @@ pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
         (each_step, "one compressor, and an exchange at each step: leave out every="),
         (config.exchange.servers() == 0, "an exchange without servers"),
         (
+            config.clip.is_none(),
+            "no clipping, which would bound their correction instead: leave out --clip",
+        ),
+        (
             !config.compressor.first().compressor().keeps_squares(),
             "a compressor that needs no squares of plain gradients, as variance does",
         ),

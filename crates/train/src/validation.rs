@@ -1,5 +1,6 @@
 //! Refusing configurations that cannot run.
 
+use gradwire_exchange::Policy;
 use gradwire_models::tasks::{self, TaskConfig};
 
 use crate::config::RunConfig;
@@ -51,6 +52,10 @@ fn check_outer(config: &RunConfig) -> Result<(), TrainError> {
             "an outer optimizer applies the updates of local steps, and {} are sent; give --send updates, or no --outer",
             config.send
         ),
+        Some(outer) if !outer.exchanges_gradients() => format!(
+            "the outer optimizer {outer} would exchange its momentum, and it is given the mean update; leave out \
+             exchange=momentum"
+        ),
         Some(outer) if !config.exchange.keeps_replicas_identical() => format!(
             "the outer optimizer {outer} applies the mean of all workers, and '{}' applies the update of each as it \
              comes; give another exchange",
@@ -75,6 +80,19 @@ fn check_momentum(config: &RunConfig) -> Result<(), TrainError> {
         Some((_, need)) => {
             Err(TrainError::Config(format!("the optimizer '{}' needs {need}", config.optimizer)))
         }
+    }
+}
+
+/// Refuses compressors that compare a gradient with the squares of its parts, where a momentum is sent.
+pub(crate) fn check_squares(config: &RunConfig, policy: &Policy) -> Result<(), TrainError> {
+    let keeps = policy.pushes().find(|spec| spec.compressor().keeps_squares());
+    match keeps.filter(|_| !config.optimizer.exchanges_gradients()) {
+        None => Ok(()),
+        Some(spec) => Err(TrainError::Config(format!(
+            "'{spec}' compares a gradient with the squares of its parts, and the optimizer '{}' sends its momentum; leave out \
+             exchange=momentum, or take another compressor",
+            config.optimizer
+        ))),
     }
 }
 

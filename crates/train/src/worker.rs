@@ -104,7 +104,7 @@ impl<'a> Worker<'a> {
             svrg.restore(self.replica.tensors(), state)?;
         }
         if let Some(local) = &mut self.local {
-            local.restore(state)?;
+            local.restore(&self.parameters, state)?;
         }
         Ok(())
     }

@@ -87,7 +87,8 @@ fn soak(options: &Options) -> Result<bool, String> {
         let at = choose(&mut trial, mpi);
         let (name, _, attack) = ATTACKS[at];
         let result = attack(&mut trial);
-        counts[at].0 += trial.attacks;
+        // A trial may fail before its first attack counts.
+        counts[at].0 += trial.attacks.max(1);
         trials += 1;
         if let Err(reason) = result {
             counts[at].1 += 1;

@@ -2,13 +2,18 @@
 
 use super::vectorised;
 
+/// The largest f32 below 2³¹.
+const BELOW_ONE: f32 = 2_147_483_520.0;
+
 vectorised! {
     /// Writes each value x that is drawn, and 0 for the others. x is drawn with probability |x| / level (1
-    /// from the level up): if u·level < |x|, where u is the upper 24 bits of its random word as a fraction
-    /// in [0, 1). Processes the shortest length.
+    /// from the level up): if u·level < |x|, where u is the upper 31 bits of its random word as a fraction
+    /// in [0, 1), rounded to 24 significant bits. Processes the shortest length.
     pub fn drawn / drawn_scalar(values: &[f32], level: f32, random: &[u32], out: &mut [f32]) {
         for ((x, word), out) in values.iter().zip(random).zip(out) {
-            let limit = (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0) * level;
+            // The largest word would be rounded to 1.
+            let u = ((word >> 1) as i32 as f32).min(BELOW_ONE) * (1.0 / 2_147_483_648.0);
+            let limit = u * level;
             *out = if x.abs() > limit { *x } else { 0.0 };
         }
     }
@@ -54,6 +59,10 @@ mod tests {
         assert_eq!(drawn([-2.5; 4]), [-2.5, -2.5, -2.5, 0.0]);
         assert_eq!(drawn([4.0, -4.0, 9.0, -4.0]), [4.0, -4.0, 9.0, -4.0]);
         assert_eq!(drawn([0.0, -0.0, 0.0, 0.0]), [0.0; 4]);
+        // A chance of 1.5 · 2⁻²⁴: 384 of all words.
+        let rare = 1.5 / 16_777_216.0;
+        super::drawn(&[rare; 4], 1.0, &[0, 383, 384, u32::MAX], &mut out);
+        assert_eq!(out, [rare, rare, 0.0, 0.0]);
     }
 
     #[test]

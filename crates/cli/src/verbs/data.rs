@@ -101,7 +101,7 @@ fn sizes(content: &Content) -> String {
             let classes = images.train.classes;
             let classed = if images.train.is_masked() { "classes of pixels" } else { "classes" };
             format!(
-                "{train} training and {test} test images of {height}×{width}×{channels}, {classes} {classed}"
+                "{train} training and {test} test images of {width}×{height}×{channels}, {classes} {classed}"
             )
         }
         Content::Ratings(ratings) => format!(

@@ -30,4 +30,8 @@ impl Memory for Average {
     fn keeps_velocity(&self) -> bool {
         true
     }
+
+    fn replaces_momentum(&self) -> bool {
+        self.decay > 0.0
+    }
 }

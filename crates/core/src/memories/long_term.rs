@@ -31,4 +31,8 @@ impl Memory for LongTerm {
         encoding.clear_sent(sent, sum);
         Ok(sent)
     }
+
+    fn replaces_momentum(&self) -> bool {
+        self.alpha > 0.0
+    }
 }

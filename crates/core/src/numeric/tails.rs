@@ -63,8 +63,8 @@ pub fn sampled_tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -
 }
 
 /// Estimates two limits on absolute values: a fraction `ratio` of the elements at or above zero exceeds the first, the
-/// same fraction of those below zero the second. Infinite for a side with only zeros in the sample; otherwise at least
-/// one element of the sample exceeds it.
+/// same fraction of those below zero the second. 0 for a side with only zeros in the sample; otherwise at least one element
+/// of the sample exceeds it.
 pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, buffers: &mut Buffers) -> [f32; 2] {
     let Buffers { above, below, .. } = buffers;
     // Either side has about half of the elements.
@@ -77,7 +77,7 @@ pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, buffers: &mut Buffers)
     [above, below].map(|side| {
         let count = ((ratio * side.len() as f64).round() as usize).clamp(1, side.len().max(1));
         if !side.iter().any(|x| *x > 0.0) {
-            return f32::INFINITY;
+            return 0.0;
         }
         let (_, &mut reached, _) = side.select_nth_unstable_by(count - 1, |a, b| b.total_cmp(a));
         reached.next_down().max(0.0)

@@ -61,12 +61,15 @@ impl Entry<'_> {
     }
 }
 
-/// Calls `each` with every folder and regular file of the archive at `path`, whose content is `bytes`.
+/// Calls `each` with every folder and regular file of the archive at `path`, whose content is `bytes`, but for hidden ones
+/// and those that macOS adds.
 pub(super) fn visit(
     path: &Path,
     bytes: &[u8],
-    each: impl FnMut(Entry<'_>) -> Result<(), DataError>,
+    mut each: impl FnMut(Entry<'_>) -> Result<(), DataError>,
 ) -> Result<(), DataError> {
+    let hidden = |part: &&str| part.starts_with('.') || *part == "__MACOSX";
+    let each = |entry: Entry<'_>| if entry.parts.iter().any(hidden) { Ok(()) } else { each(entry) };
     match path.extension().is_some_and(|extension| extension == "zip") {
         true => visit_zip(path, bytes, each),
         false => visit_tar(path, bytes, each),

@@ -1,10 +1,9 @@
 //! The data sets known by name: descriptions, folders, and the checksums of their files.
 
 use std::env;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::files::{content, sha256, unreadable};
+use super::files::{content, sha256, sha256_of, unreadable};
 use super::{DataError, Dataset, digits, frames, load};
 
 /// Environment variable with the path of a folder that has one subfolder per data set.
@@ -111,7 +110,7 @@ const CATALOGUE: [Known; 10] = [
     },
     Known {
         name: "movielens-100k",
-        summary: "MovieLens' 100000 ratings of 1682 films by 943 users, what each took last kept back; one file",
+        summary: "MovieLens' 100000 ratings of 1682 films by 943 users, each user's last film is held out for testing; one file",
         files: &[file(
             "u.data",
             "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",
@@ -169,7 +168,7 @@ pub(super) fn places_under(
 }
 
 /// Loads data set `name` from the first of its [`places`] that exists. The name need not be in the catalogue; `digits`
-/// and `frames` are generated from seed 0 if they have no folder.
+/// and `frames` are generated from seed 0 if no folder is given.
 ///
 /// # Errors
 /// [`DataError::NotFound`] with these places if none of them exists; otherwise as [`load`].
@@ -213,11 +212,7 @@ impl KnownFile {
             sha256(&bytes)
         } else if zipped.is_file() {
             let bytes = std::fs::read(&zipped).map_err(|e| DataError::read(&zipped, e))?;
-            let mut unzipped = Vec::new();
-            content(&zipped, &bytes)
-                .read_to_end(&mut unzipped)
-                .map_err(|e| unreadable(&zipped, &e))?;
-            sha256(&unzipped)
+            sha256_of(&mut content(&zipped, &bytes)).map_err(|e| unreadable(&zipped, &e))?
         } else {
             return Ok(Verdict::Missing);
         };

@@ -42,6 +42,17 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
+/// The same of what a reader gives, which may be larger than the memory.
+pub(super) fn sha256_of(reader: &mut impl Read) -> io::Result<String> {
+    let (mut digest, mut block) = (Sha256::new(), [0; 1 << 16]);
+    loop {
+        match reader.read(&mut block)? {
+            0 => return Ok(hex(&digest.finalize())),
+            count => digest.update(&block[..count]),
+        }
+    }
+}
+
 /// `bytes` in lower-case hexadecimal.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {

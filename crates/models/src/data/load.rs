@@ -19,7 +19,7 @@ use super::{Content, DataError, Dataset, ImageSet, cifar, folder, idx, masks, ra
 ///   with masks, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, which are scaled down to 96×96;
 /// - ratings: MovieLens' `u.data`, `ratings.dat` or `ratings.csv`.
 ///
-/// `dir` may also be the path of the archive, text or ratings, or a folder with one subfolder that contains a data set.
+/// `dir` may also be the path of the archive, text (of two, either) or ratings, or a folder with one subfolder that contains a data set.
 /// Text files are ignored if there is anything else, because most data sets have a readme. The data set takes the
 /// folder's (or archive's) name. The checksum is that of the list of its files: `sha256sum FILES | sha256sum`, with
 /// paths relative to the folder and sorted.
@@ -145,7 +145,9 @@ fn file_itself(path: &Path) -> Result<(PathBuf, Layout), DataError> {
             Ok((dir.to_owned(), Layout::Ratings(name.to_owned())))
         }
         (Some(dir), Some(name)) if text::is_text(name) => {
-            Ok((dir.to_owned(), Layout::Text(vec![name.to_owned()])))
+            let other = text::other_of_pair(name).filter(|other| dir.join(other).is_file());
+            let names = [Some(name), other].into_iter().flatten().map(str::to_owned);
+            Ok((dir.to_owned(), Layout::Text(names.collect())))
         }
         _ => Err(DataError::Unrecognised { path: path.to_owned() }),
     }

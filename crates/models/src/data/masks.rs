@@ -1,8 +1,9 @@
 //! Images with masks: in one archive, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, whose white pixels mark the
 //! pixels of the second class.
 //!
-//! Images may have any size; they are converted to grey and scaled down to [`SIDE`] × [`SIDE`]. A pixel of the scaled
-//! mask is of the second class if at least a quarter of its area is, so that thin cracks stay. Images alternate between
+//! Images may have any size, which their masks share; they are converted to grey and scaled down to [`SIDE`] × [`SIDE`]. A
+//! pixel of the scaled mask is the mean around it, in which near pixels weigh more; it is of the second class if at least a
+//! quarter of this weight is, so that thin cracks stay. Images alternate between
 //! the folders, each folder sorted by name; every fifth image of a folder is for testing.
 
 use std::collections::BTreeMap;
@@ -46,12 +47,17 @@ pub(super) fn load_archive(
         let image = pair.image.ok_or_else(|| lacks(format!("{name}.jpg")))?;
         let mask = pair.mask.ok_or_else(|| lacks(format!("{name}.png")))?;
         let set = if turn % TEST_EACH == TEST_EACH - 1 { &mut test } else { &mut train };
-        let (image, mask) = (
-            shrunk(&path.join(format!("{name}.jpg")), &image, ImageFormat::Jpeg)?,
-            shrunk(&path.join(format!("{name}.png")), &mask, ImageFormat::Png)?,
-        );
-        set.pixels.extend(image.into_raw());
-        set.labels.extend(mask.into_raw().into_iter().map(|grey| u16::from(grey >= QUARTER)));
+        let image = decode(&path.join(format!("{name}.jpg")), &image, ImageFormat::Jpeg)?;
+        let mask_path = path.join(format!("{name}.png"));
+        let mask = decode(&mask_path, &mask, ImageFormat::Png)?;
+        if mask.dimensions() != image.dimensions() {
+            let size = |image: &GrayImage| format!("{}×{}×1", image.width(), image.height());
+            let (found, expected) = (size(&mask), size(&image));
+            return Err(DataError::ImageSize { path: mask_path, found, expected });
+        }
+        let mask = shrunk(&mask).into_raw().into_iter();
+        set.pixels.extend(shrunk(&image).into_raw());
+        set.labels.extend(mask.map(|grey| u16::from(grey >= QUARTER)));
     }
     Ok(Some((train, test)))
 }
@@ -93,8 +99,12 @@ fn in_turn(folders: Folders) -> Vec<(usize, String, Pair)> {
     keyed
 }
 
-fn shrunk(path: &Path, bytes: &[u8], format: ImageFormat) -> Result<GrayImage, DataError> {
+fn decode(path: &Path, bytes: &[u8], format: ImageFormat) -> Result<GrayImage, DataError> {
     let image = image::load_from_memory_with_format(bytes, format)
         .map_err(|e| DataError::damaged(path, format!("it cannot be decoded ({e})")))?;
-    Ok(resize(&image.into_luma8(), SIDE as u32, SIDE as u32, FilterType::Triangle))
+    Ok(image.into_luma8())
+}
+
+fn shrunk(image: &GrayImage) -> GrayImage {
+    resize(image, SIDE as u32, SIDE as u32, FilterType::Triangle)
 }

@@ -99,8 +99,9 @@ impl Ratings {
 
 /// Distinct items that a user has not taken, in the order in which they are drawn.
 fn others(user: u32, items: usize, taken: &[u32]) -> Vec<u32> {
-    let mut free: Vec<u32> =
-        (0..items as u32).filter(|item| taken.binary_search(item).is_err()).collect();
+    let mut taken = taken.iter().peekable();
+    let is_free = |item: &u32| taken.next_if_eq(&item).is_none();
+    let mut free: Vec<u32> = (0..items as u32).filter(is_free).collect();
     let mut rng = Rng::new(0, u64::from(user), 0, 0, STREAM);
     let count = OTHERS.min(free.len());
     for at in 0..count {
@@ -135,10 +136,12 @@ pub(super) fn load_file(
     let text = String::from_utf8_lossy(&bytes);
     let between = FORMS.iter().find(|(known, _)| *known == name).map_or("\t", |(_, parts)| *parts);
     let mut lines = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
+    // A table may begin with a byte-order mark and the names of its columns.
+    let named = between == ",";
+    for (number, line) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
         match parse(line, between) {
             Some(rating) => lines.push(rating),
-            None if number == 1 && line.starts_with(|first: char| first.is_alphabetic()) => {}
+            None if line.trim().is_empty() || (number == 1 && (named || lettered(line))) => {}
             None => {
                 let reason = format!(
                     "line {number} is no user, item, rating and time: '{}'",
@@ -154,6 +157,11 @@ pub(super) fn load_file(
         return Err(DataError::damaged(&path, reason));
     }
     Ok(ratings)
+}
+
+/// Whether a line begins with a letter, as one of names does.
+fn lettered(line: &str) -> bool {
+    line.starts_with(|first: char| first.is_alphabetic())
 }
 
 fn parse(line: &str, between: &str) -> Option<(u32, u32, u64)> {
@@ -202,6 +210,10 @@ mod tests {
         assert_eq!(load("ratings.dat", &joined("::")).unwrap(), first);
         let named = format!("userId,movieId,rating,timestamp\n{}", joined(","));
         assert_eq!(load("ratings.csv", &named).unwrap(), first);
+        // As spreadsheets write it.
+        let quoted =
+            format!("\u{feff}\"userId\",\"movieId\",\"rating\",\"timestamp\"\r\n{}\n", joined(","));
+        assert_eq!(load("ratings.csv", &quoted).unwrap(), first);
     }
 
     #[test]

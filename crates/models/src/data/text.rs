@@ -104,6 +104,17 @@ pub(super) fn load_archive(path: &Path, bytes: &[u8]) -> Result<Option<Text>, Da
     if files.is_empty() { Ok(None) } else { assemble(path, &files).map(Some) }
 }
 
+/// The pairs of a training and a test text.
+const PAIRS: [[&str; 2]; 2] = [["ptb.train.txt", "ptb.test.txt"], ["train.txt", "test.txt"]];
+
+/// The other file of the pair that a file belongs to, if it belongs to one.
+pub(super) fn other_of_pair(name: &str) -> Option<&'static str> {
+    PAIRS.iter().find_map(|pair| {
+        let at = pair.iter().position(|known| *known == name)?;
+        Some(pair[1 - at])
+    })
+}
+
 /// Contents by path.
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -132,7 +143,7 @@ fn assemble(origin: &Path, files: &Files) -> Result<Text, DataError> {
     let text = if ["ptb.train.txt", "ptb.test.txt"].into_iter().any(|name| find(name).is_some()) {
         let (train_path, train, test_path, test) = pair("ptb.train.txt", "ptb.test.txt")?;
         words((&train_path, &train), (&test_path, &test))?
-    } else if find("train.txt").is_some() {
+    } else if ["train.txt", "test.txt"].into_iter().any(|name| find(name).is_some()) {
         let (train_path, train, test_path, test) = pair("train.txt", "test.txt")?;
         characters((&train_path, &train), (&test_path, &test))?
     } else {

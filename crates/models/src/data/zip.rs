@@ -2,7 +2,8 @@
 //! lays them out. Encrypted archives, parts of archives and those beyond 4 GiB are refused.
 //!
 //! The directory is at the end, followed by a record of [`END`] bytes and a comment. Each of its entries has the offset
-//! of a file's own header, which the content follows.
+//! of a file's own header, which the content follows. With 65 535 files or more the record is preceded by a larger one,
+//! of zip64, and by the offset of that.
 
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
@@ -11,6 +12,12 @@ use std::io::{self, Read};
 /// Bytes of the record at the end, without its comment.
 const END: usize = 22;
 const END_MARK: &[u8; 4] = b"PK\x05\x06";
+/// Bytes of zip64's record with the offset of its own end record.
+const LOCATOR: usize = 20;
+const LOCATOR_MARK: &[u8; 4] = b"PK\x06\x07";
+/// Bytes of zip64's end record.
+const LARGE_END: usize = 56;
+const LARGE_END_MARK: &[u8; 4] = b"PK\x06\x06";
 /// Bytes of an entry of the directory, without its names.
 const ENTRY: usize = 46;
 const ENTRY_MARK: &[u8; 4] = b"PK\x01\x02";
@@ -33,8 +40,7 @@ pub(super) fn entries(bytes: &[u8]) -> Result<Vec<ZipEntry<'_>>, &'static str> {
         .map_while(|comment| bytes.len().checked_sub(END + comment))
         .find(|&at| bytes[at..].starts_with(END_MARK))
         .ok_or("it does not end with a directory")?;
-    let count = short(bytes, end + 10)?;
-    let mut at = word(bytes, end + 16)?;
+    let Directory { count, start: mut at, end } = directory(bytes, end)?;
     let mut entries = Vec::new();
     for _ in 0..count {
         let entry = part(bytes, at, ENTRY)?;
@@ -42,7 +48,35 @@ pub(super) fn entries(bytes: &[u8]) -> Result<Vec<ZipEntry<'_>>, &'static str> {
         entries.push(read_entry(bytes, entry, name)?);
         at += ENTRY + name.len() + short(entry, 30)? + short(entry, 32)?;
     }
+    if at != end {
+        return Err("its directory has other entries than it says");
+    }
     Ok(entries)
+}
+
+/// The number of files, and where the directory begins and ends.
+struct Directory {
+    count: usize,
+    start: usize,
+    end: usize,
+}
+
+/// Reads the end record at `end`, or that of zip64 before it.
+fn directory(bytes: &[u8], end: usize) -> Result<Directory, &'static str> {
+    let locator = end.checked_sub(LOCATOR).filter(|&at| bytes[at..].starts_with(LOCATOR_MARK));
+    let Some(locator) = locator else {
+        return Ok(Directory {
+            count: short(bytes, end + 10)?,
+            start: word(bytes, end + 16)?,
+            end,
+        });
+    };
+    let at = long(bytes, locator + 8)?;
+    let record = part(bytes, at, LARGE_END)?;
+    if !record.starts_with(LARGE_END_MARK) {
+        return Err("its directory leads nowhere");
+    }
+    Ok(Directory { count: long(record, 32)?, start: long(record, 48)?, end: at })
 }
 
 fn read_entry<'a>(
@@ -113,6 +147,11 @@ fn part(bytes: &[u8], at: usize, length: usize) -> Result<&[u8], &'static str> {
 fn short(bytes: &[u8], at: usize) -> Result<usize, &'static str> {
     let part = part(bytes, at, 2)?;
     Ok(usize::from(u16::from_le_bytes([part[0], part[1]])))
+}
+
+fn long(bytes: &[u8], at: usize) -> Result<usize, &'static str> {
+    let part = part(bytes, at, 8)?.first_chunk().expect("eight bytes");
+    usize::try_from(u64::from_le_bytes(*part)).map_err(|_| "it ends too early")
 }
 
 fn word(bytes: &[u8], at: usize) -> Result<usize, &'static str> {

@@ -27,8 +27,9 @@ impl ImageShape {
     }
 }
 
+/// Width, height and channels.
 impl fmt::Display for ImageShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}×{}×{}", self.height, self.width, self.channels)
+        write!(f, "{}×{}×{}", self.width, self.height, self.channels)
     }
 }

@@ -23,9 +23,9 @@ impl Init {
         Init::Uniform { variance: 2.0 / fan_in as f32 }
     }
 
-    /// Variance 0.65 / fan-in, for weights in front of a rectifier and max-pooling: the square of the largest of four
-    /// independent normal values, rectified, is 1/0.65 of their variance on average, where He's half of it is kept
-    /// without pooling. With He's variance each such layer would triple the scores' variance.
+    /// Variance 0.65 / fan-in, for weights in front of a rectifier and max-pooling. Pooling takes the largest of four
+    /// values: if they are independent and normal, its square after the rectifier is on average 1/0.65 of their variance;
+    /// without pooling it is half of it, hence He's 2. With He's variance each such layer would triple the scores' variance.
     fn pooled(fan_in: usize) -> Self {
         Init::Uniform { variance: 0.65 / fan_in as f32 }
     }

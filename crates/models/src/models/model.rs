@@ -100,13 +100,12 @@ impl Model {
         let mut score = Score::default();
         let rows = scores.values_mut().chunks_exact_mut(self.shape.classes);
         for (row, &label) in rows.zip(labels) {
-            self.loss.prepare(row);
+            let found = highest(row);
             score.examples += 1;
-            let (found, expected) = (highest(row), usize::from(label));
-            score.correct += usize::from(found == expected);
+            score.correct += usize::from(found == usize::from(label));
             score.both += usize::from(found == 1 && label == 1);
             score.either += usize::from(found == 1 || label == 1);
-            score.loss += self.loss.of(row, label);
+            score.loss += self.loss.differentiate(row, label);
         }
         score
     }

@@ -55,6 +55,17 @@ pub(super) fn softmax(scores: &mut [f32], scale: f32) {
     scores.iter_mut().for_each(|score| *score *= inverse);
 }
 
+/// −ln of the probability of `target`, in nats; turns scores into probabilities.
+pub(super) fn cross_entropy(scores: &mut [f32], target: usize) -> f64 {
+    let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    // Probabilities are at least e^−87; the loss of a score below that is exact.
+    let of_target = f64::from(scores[target] - most);
+    scores.iter_mut().for_each(|score| *score = exp(*score - most));
+    let total = sum(scores);
+    scores.iter_mut().for_each(|score| *score /= total);
+    f64::from(total).ln() - of_target
+}
+
 /// √(2/π) and the coefficient of GELU's cubic term.
 const GELU: [f32; 2] = [0.797_884_6, 0.044_715];
 
@@ -126,6 +137,15 @@ mod tests {
         for (found, expected) in scores.into_iter().zip([0.25, 0.75, 0.0]) {
             assert!((found - expected).abs() < 1e-6, "{scores:?}");
         }
+    }
+
+    #[test]
+    fn losses_are_exact_where_probabilities_are_too_small() {
+        let mut scores = [0.0, -300.0, 0.0];
+        let loss = cross_entropy(&mut scores, 1);
+        assert!((loss - 300.0 - f64::ln(2.0)).abs() < 1e-5, "{loss}");
+        assert!((scores[0] - 0.5).abs() < 1e-6 && scores[1] < 1e-37, "{scores:?}");
+        assert!(cross_entropy(&mut [f32::NAN, 1.0], 1).is_nan());
     }
 
     #[test]

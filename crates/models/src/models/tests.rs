@@ -137,7 +137,7 @@ fn kinds_parse_and_print() {
 fn impossible_shapes_are_refused() {
     let small = ImageShape { height: 15, ..MNIST };
     let message = Model::new(LENET5, small).unwrap_err().to_string();
-    assert!(message.contains("at least 16×16") && message.contains("15×28×1"), "{message}");
+    assert!(message.contains("at least 16×16") && message.contains("28×15×1"), "{message}");
     assert!(Model::new(LENET5, ImageShape { height: 16, width: 16, ..MNIST }).is_ok());
     let mlp = "mlp".parse().unwrap();
     assert!(Model::new(mlp, ImageShape { channels: 0, ..MNIST }).is_err());

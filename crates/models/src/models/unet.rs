@@ -4,7 +4,7 @@
 //! Down: four pairs of 3×3 convolutions with 32, 32, 64 and 128 channels, max-pool 2 after each. Up:
 //! four times two 3×3 convolutions and a transposed one of 2×2 that doubles the sides; its output is concatenated with
 //! that of the pair of the same size on the way down: 256, 256 and 128 channels, then 128, 64 and 64, 64, 32 and 32,
-//! 32, 16 and 16. At last two 3×3 convolutions with 32 channels and a 1×1 to one. All have biases and, except the last,
+//! 32, 16 and 16. Last come two 3×3 convolutions with 32 channels and a 1×1 to one. All have biases and, except the last,
 //! relu; 3×3 are padded, so that images keep their size, unlike in the paper.
 //!
 //! The single value of a pixel is the score of the second class; that of the first is 0: a row of the output is a

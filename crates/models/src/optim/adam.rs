@@ -8,7 +8,7 @@
 //! `freeze` v and its correction stay what they are after that number of updates, as in 1-bit Adam (Tang et al. 2021);
 //! then an update is linear in the gradients. With `exchange=momentum` it is 1-bit Adam: from the freeze on ranks exchange,
 //! in place of gradients, what m would be with their gradient alone, β₁·m + (1−β₁)·g, and the mean of that is m. Error
-//! feedback keeps what compression takes from the momentum, which is not divided by √v any more when it is sent.
+//! feedback keeps what compression leaves out of the momentum. The momentum is sent undivided; each rank divides the mean by √v.
 //!
 //! The paper sends gradients uncompressed until the freeze, which a schedule says: `none until 1000 then onebit` with
 //! `freeze=1000`. It freezes when mean squares have become stable; here the number of updates is given.

@@ -20,7 +20,8 @@ pub trait Replica: Send + Sync {
     /// Loads the batch of a step.
     fn load_batch(&mut self, step: u64);
 
-    /// The number of parts the loaded batch can be divided into: its examples, or 1 where they depend on each other.
+    /// The number of parts the loaded batch can be divided into: its examples, or 1 where they depend on each other, as the windows of a
+    /// text do. Batch normalisation takes its statistics of the parts that are given at once.
     fn parts(&self) -> usize;
 
     /// Adds the mean gradient of these parts of the batch loaded for `step`, as if there were no others, and returns

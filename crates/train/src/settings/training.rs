@@ -177,7 +177,7 @@ settings! {
     learning_rate: LearningRate = known("cosine:from=0.01,to=0.0001"), "lr" "RATE";
 
     /// Weight of the ℓ2 penalty: the gradient gets this times the parameter, with --send gradients once for all steps of a
-    /// round; with adamw and muon, matrices lose this times the learning rate [default: 0.0001, 0.1 for gpt, none for LSTMs
+    /// round; with adamw and muon, tensors of two or more dimensions lose this times the learning rate [default: 0.0001, 0.1 for gpt, none for LSTMs
     /// and ncf]
     weight_decay: f32 = 1e-4, "weight-decay" "W";
 

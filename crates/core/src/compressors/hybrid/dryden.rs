@@ -3,7 +3,8 @@
 //! - **Selection**: the fraction `ratio` of the elements at or above zero reaches the threshold τ⁺, and the same
 //!   fraction of those below zero reaches τ⁻. Both are estimated from a sample of evenly spaced runs: 1/256 of the
 //!   elements, but at least 64 / ratio and 1024, or all. No zeros are sent, and at most 2·max(1, round(ratio·d))
-//!   elements of each sign, the largest. A sign with non-zero elements in the sample sends at least one.
+//!   elements of each sign, the largest. A sign with only zeros in the sample reaches its threshold with any other element, so a
+//!   sign with non-zero elements sends at least one.
 //! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as varint and, unless
 //!   that is 0, the mean absolute value of the positive and of the negative elements sent as f32, one bit per sign, and
 //!   the positions. An empty tensor has an empty message.
@@ -246,6 +247,13 @@ mod tests {
         assert!((4..=sent.len() - 4).contains(&late), "{late} of {}", sent.len());
         let least = sent.iter().map(|&at| gradient[at].abs()).fold(f32::MAX, f32::min);
         assert!(least > 2.1474e9 * 0.999 * 1e-9, "{least}");
+    }
+
+    #[test]
+    fn elements_that_no_sample_has_are_sent() {
+        let mut gradient = vec![0.0; 12_800];
+        (gradient[16], gradient[3]) = (-2.0, 1.0);
+        assert_eq!(round_trip("dryden", &gradient), gradient);
     }
 
     #[test]

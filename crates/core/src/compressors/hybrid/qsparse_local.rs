@@ -258,6 +258,10 @@ impl Compressor for QsparseLocal {
         }
     }
 
+    fn draws_positions(&self) -> bool {
+        self.random
+    }
+
     fn statistics(&self, elements: usize) -> Statistics {
         let kept = fraction::kept(self.ratio, elements);
         if self.random { Statistics::Largest } else { Statistics::KthLargest(kept) }

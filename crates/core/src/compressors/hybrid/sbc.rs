@@ -4,8 +4,9 @@
 //!   = max(1, round(p·d)). The tail whose mean is larger in absolute value is sent, each element as that mean; the
 //!   other stays in the residual. A tail contains only strictly positive or only strictly negative elements, so it may
 //!   have fewer than k. Of equal values those with the lowest positions belong to it; of equal means the negative tail
-//!   is sent. A tensor of zeros sends nothing. `select=sampled` estimates thresholds and means from a sample of 1/256
-//!   of the elements, in runs, and sends the elements that reach the threshold, at most 2k.
+//!   is sent. A tensor of zeros sends nothing. `select=sampled` estimates thresholds, and which mean is larger, from a
+//!   sample of runs: 1/256 of the elements, but at least 32·d/k and 1024, or all. It sends the elements that reach the threshold, at
+//!   most 2k, of more the first, as their own mean.
 //! - **Message**: a byte with the parameter b of the position code (lowest 5 bits), the sign (bit 5),
 //!   whether the count is not k and follows (bit 6), and whether the mean is a bfloat16 (bit 7); the
 //!   count as varint if it follows; unless that is 0, the mean, and the positions in the Golomb code
@@ -18,7 +19,8 @@
 //! - **Cost**: 8 bytes per element to gather both tails, 12 to select one of them.
 //!
 //! Deviations: the thresholds of Algorithm 2 are applied to the update ΔW, where the paper writes W.
-//! `mean=bf16` is not in the paper: it rounds the mean towards zero, and the residual keeps the rest.
+//! `mean=bf16` is not in the paper: it rounds the mean towards zero, and the residual keeps the rest; a mean below 2⁻¹³³
+//! becomes 0.
 //! At p = 0.01 equation 5 gives 8.11 bits a position, not the 8.38 that the paper prints.
 //!
 //! Reference: Sattler, Wiedemann, Müller, Samek: "Sparse Binary Compression: Towards Distributed Deep
@@ -34,6 +36,7 @@ use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::tails::{Tail, sampled_tails, tails};
 use crate::numeric::take::{clear, put_back};
 use crate::parameters::{either, real};
+use crate::tools::give_back;
 use crate::wire::fields;
 use crate::wire::positions::{PositionCode, make_room};
 use crate::{
@@ -69,7 +72,7 @@ crate::parameters! {
     pub struct Sbc {
         /// fraction of elements to send
         p: f64 = real(0.01, Excluded(0.0), Excluded(1.0)),
-        /// exact tails, or thresholds and means estimated from a sample
+        /// exact tails, or thresholds estimated from a sample
         sampled("select"): bool = either(&["exact", "sampled"]),
         /// Golomb parameter of the positions: the cheapest, or that of equation 5
         derived("golomb"): bool = either(&["cheapest", "derived"]),
@@ -134,13 +137,18 @@ impl Sbc {
         elements: usize,
         workspace: &mut Workspace,
     ) -> Tail {
-        let tail = self.winner(source, self.kept(elements), workspace);
-        let (level, most) = (self.level(tail.mean), self.most(elements));
-        let signed = if tail.side == Side::Below { -level } else { level };
-        clear(most, workspace);
+        let mut tail = self.winner(source, self.kept(elements), workspace);
+        let most = if tail.count == 0 { 0 } else { self.most(elements) };
+        clear(self.most(elements), workspace);
         let Workspace { positions, values, .. } = workspace;
-        let most = if tail.count == 0 { 0 } else { most };
-        take(source, &tail, signed, most, positions, values);
+        take(source, &tail, most, positions, values);
+        if self.sampled {
+            tail.mean = mean(values);
+        }
+        let level = self.level(tail.mean);
+        let signed = if tail.side == Side::Below { -level } else { level };
+        values.iter_mut().for_each(|value| *value -= signed);
+        give_back(source, positions, values);
         tail
     }
 
@@ -218,12 +226,16 @@ impl Sbc {
     }
 }
 
-/// Moves the elements of a tail, at most `most`, to the workspace, and leaves their differences from `level` in the
-/// tensor.
+/// The mean absolute value; 0 of none.
+fn mean(values: &[f32]) -> f32 {
+    let sum: f64 = values.iter().map(|value| f64::from(value.abs())).sum();
+    (sum / values.len().max(1) as f64) as f32
+}
+
+/// Moves the elements of a tail, at most `most`, to the workspace.
 fn take(
     source: &mut Source<'_>,
     tail: &Tail,
-    level: f32,
     most: usize,
     positions: &mut Vec<u32>,
     values: &mut Vec<f32>,
@@ -245,9 +257,6 @@ fn take(
             room -= usize::from(keep);
             keep
         });
-        for (&position, value) in positions[start..].iter().zip(&values[start..]) {
-            block[position as usize - offset] = value - level;
-        }
     });
 }
 
@@ -281,9 +290,8 @@ impl Compressor for Sbc {
         if self.sampled { Statistics::Largest } else { Statistics::Tails(self.kept(elements)) }
     }
 
-    /// The mean of a sample's tail can be far above that of the elements that are sent with it.
     fn is_contractive(&self) -> bool {
-        !self.sampled
+        true
     }
 
     fn max_len(&self, elements: usize) -> usize {
@@ -292,7 +300,7 @@ impl Compressor for Sbc {
         1 + varint::len(most as u64) + 4 + PositionCode::Rice.max_len(most, elements)
     }
 
-    /// Without a form if thresholds and means are estimated from a sample, or a mean may be rounded to 0.
+    /// Without a form if thresholds are estimated from a sample, or a mean may be rounded to 0.
     fn device_form(&self) -> Option<&dyn DeviceForm> {
         (!self.sampled && !self.short_mean).then_some(self as &dyn DeviceForm)
     }
@@ -353,6 +361,20 @@ mod tests {
     use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     const GRADIENT: [f32; 10] = [0.5, -3.0, 0.0, 1.0, 2.0, -0.5, 4.0, -1.0, 0.25, -2.0];
+
+    #[test]
+    fn a_sample_s_mean_is_not_sent() {
+        // The sample has the one large element, and a mean far above that of the elements that are sent.
+        let mut gradient = vec![1.0; 100_000];
+        gradient[0] = 1e6;
+        let decoded = round_trip("sbc:p=0.01,select=sampled", &gradient);
+        let sent: Vec<usize> = (0..decoded.len()).filter(|&at| decoded[at] != 0.0).collect();
+        let sum: f64 = sent.iter().map(|&at| f64::from(gradient[at])).sum();
+        let mean = (sum / sent.len() as f64) as f32;
+        assert!(sent.iter().all(|&at| decoded[at] == mean), "{} of {mean}", decoded[0]);
+        let left = residual("sbc:p=0.01,select=sampled", &gradient);
+        assert!((0..decoded.len()).all(|at| left[at] == gradient[at] - decoded[at]));
+    }
 
     #[test]
     fn the_tail_with_the_larger_mean_is_sent() {

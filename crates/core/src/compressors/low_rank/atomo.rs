@@ -16,7 +16,8 @@
 //! - **Uncompressed** are tensors of one dimension, tensors whose expected atoms are no shorter than the matrix, and
 //!   tensors with elements of 2⁶⁴ or more, whose products might overflow. This does not depend on which atoms are drawn.
 //! - **Draws**: atom i (in decreasing order) uses the upper 24 bits of word i of the sender's stream for the tensor and
-//!   step; its probability is rounded up to a multiple of 2⁻²⁴. Element i uses word i [for rounding](crate::Rng::fill_rounding). The
+//!   step; its probability is rounded up to a multiple of 2⁻²⁴. Element i uses word i [for rounding](crate::Rng::fill_rounding), or, where few
+//!   are drawn, of the stream itself, as in `adaptive`. The
 //!   random start of the decomposition and the random directions have a stream each.
 //! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is Σσ²·(1 / p − 1) in all, plus the
 //!   rounding of products in f32. It is the least possible one if all singular vectors are found, or those that are not have

@@ -8,7 +8,7 @@
 //!   dimensions, and tensors that this would not shrink, are sent uncompressed.
 //! - **Aggregation**: two rounds of all-reduce. Under other exchanges each rank factors on its own and both
 //!   factors are gathered.
-//! - **Range**: rank 1 to 32; λ > 0 and at most 1.
+//! - **Range**: rank 1 to 32; λ from 10⁻⁹ to 1: below, gradients of a lower rank than `rank` would be solved for with f32's rounding alone.
 //! - **Error feedback**: on. The residual of a rank is `C − P·Rᵀ` with its own `R`; the residuals of all ranks add up
 //!   to what the mean left out.
 //! - **Draws**: `R` starts uniform in [−1, 1), the same on every rank; a column that becomes zero is drawn again.
@@ -22,7 +22,7 @@
 //! Reference: Cho, Muthusamy, Nemanich, Puri: "GradZip: Gradient Compression using Alternating Matrix
 //! Factorization for Large-scale Deep Learning", NeurIPS 2019 workshop on systems for ML.
 
-use std::ops::Bound::{Excluded, Included};
+use std::ops::Bound::Included;
 
 use super::factors::Alternation;
 use crate::compressors::single_rank::SingleRank;
@@ -49,7 +49,7 @@ crate::parameters! {
         /// columns of the factors
         pub rank: usize = whole(4, 1..=MAX_RANK as u64),
         /// regularisation: weight of the factors' norms, relative to their columns'
-        pub lambda: f64 = real(0.001, Excluded(0.0), Included(1.0)),
+        pub lambda: f64 = real(0.001, Included(1e-9), Included(1.0)),
     }
 }
 

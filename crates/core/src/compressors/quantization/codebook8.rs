@@ -10,7 +10,7 @@
 //! - **Error**: at most the width of a bucket, 0.047·σ, for elements up to 6·σ from the mean; 1.8·10⁻⁴ of the variance for a
 //!   normal distribution.
 //! - **Error feedback**: off, as in the paper, which compresses pseudo-gradients of a hundred local steps with it.
-//! - **Limits**: where max|c| is above half of the largest f32, means are cut so that no residual overflows.
+//! - **Limits**: a σ below 10⁻⁶ of the root mean square counts as 0, and buckets are then 12/256 wide. Where max|c| is above half of the largest f32, means are cut so that no residual overflows.
 //! - **Deviations**: means of empty buckets are not sent.
 //! - **Cost**: 8 bytes per element for mean and deviation, 8 for the buckets and their means, and 12 with
 //!   error feedback.

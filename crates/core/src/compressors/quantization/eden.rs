@@ -245,6 +245,10 @@ impl Compressor for Eden {
         }
     }
 
+    fn draws_positions(&self) -> bool {
+        self.sample().is_some()
+    }
+
     /// With error feedback, where the scale is that of least squares.
     fn is_contractive(&self) -> bool {
         true

@@ -1,9 +1,9 @@
 //! `int4`: 15 evenly spaced levels in blocks, optionally after a Hadamard transform of each block.
 //!
 //! The tensor is cut into blocks of `block` elements; the last may be shorter. In each block `step = max|c| / 7`,
-//! `q = round(c / step)` in [−7, 7] (ties to even), decoded as `q·step`. With `hadamard=on` the same is done to `H·c` of
-//! each whole block, where H is the orthonormal Walsh–Hadamard matrix, and decoded with the inverse, which is H itself: a
-//! large element is spread over its block, so that the others do not all become 0.
+//! `q = round(c / step)` in [−7, 7] (ties to even), decoded as `q·step`. With `hadamard=on` `H·c` of each whole block is
+//! quantized, where H is the Walsh–Hadamard matrix of ±1: `step = max|H·c| / (7·block)`, `q = round(H·c / (block·step))`,
+//! decoded as `step·H·q`. A large element is spread over its block, so that the others do not all become 0.
 //!
 //! - **Message**: for each block `step` as bf16, rounded up, and two levels in a byte, the first in the low half, as q + 8:
 //!   4 + 16 / `block` bits an element. An odd last level shares its byte with a 0.
@@ -32,7 +32,7 @@ use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sen
 pub(crate) static ENTRY: Entry = Entry {
     id: "int4",
     summary: "15 evenly spaced levels up to the largest absolute value of a block",
-    formula: "x̂ = s·round(c/s), s = max|c|/7 of the block; with the transform H·s·round(H·c/s)",
+    formula: "x̂ = s·round(c/s), s = max|c|/7 of the block; with the transform s·H·round(H·c/(n·s)), s = max|H·c|/(7·n), n = block",
     family: Family::Quantization,
     error_feedback: true,
     examples: &["hadamard=on", "block=32", "block=512,hadamard=on,ef=off"],

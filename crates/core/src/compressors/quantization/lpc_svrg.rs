@@ -7,7 +7,7 @@
 //! - **Message**: δ as f32, then for each element the code-word counted from the lowest, in w bits:
 //!   w·d + 32 bits. `code=huffman` uses [Huffman code](gradwire_bits::huffman) where that is shorter.
 //! - **Range**: w from 2 (one bit leaves no δ) to 16; λ in (0, 1]. With λ = 1 no element is
-//!   clipped, and the message is unbiased, with variance (c − ε)·(ε + δ − c), at most δ² / 4. A smaller λ biases the
+//!   clipped, and the message is unbiased up to 2⁻²⁴·δ, with variance (c − ε)·(ε + δ − c), at most δ² / 4. A smaller λ biases the
 //!   few largest elements, but reduces the variance of all others.
 //! - **Draws**: element i uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
 //!   the tensor and step.

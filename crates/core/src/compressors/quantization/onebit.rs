@@ -69,6 +69,10 @@ impl Compressor for OneBit {
         Statistics::Signs
     }
 
+    fn value_bits(&self) -> Option<u32> {
+        Some(1)
+    }
+
     fn is_contractive(&self) -> bool {
         true
     }

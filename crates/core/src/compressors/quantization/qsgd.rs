@@ -16,7 +16,7 @@
 //! - **Range**: s from 1 to 32 767. The default, 127, is what 8 bits hold. `bucket=0` is one bucket
 //!   for the tensor, as in the analysis; the default of 512 is the paper's in experiments. `norm=2`
 //!   is the Euclidean norm, `norm=max` the largest absolute value, so that all levels are used. With Elias and Huffman
-//!   code up to 2³² − 1 elements. The message is unbiased, with variance step²·(t − ⌊t⌋)·(⌊t⌋ + 1 − t).
+//!   code up to 2³² − 1 elements. The message is unbiased up to 2⁻²⁴ of a step, with variance step²·(t − ⌊t⌋)·(⌊t⌋ + 1 − t).
 //! - **Draws**: element i uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
 //!   the tensor and step.
 //! - **Limits**: if 1 / step overflows (a step below about 3·10⁻³⁹), the step and the bucket's elements are sent as

@@ -22,7 +22,7 @@
 //!   | 0.99 | 0.091 | 0.235 | 0.226 | 0.113 |
 //!   | 0.999 | 0.012 | 0.204 | 0.125 | 0.025 |
 //! - **Range**: clip ≥ 0, in standard deviations; 0 is no clipping, which is 3LC's comparator
-//!   "Stoch 3-value + QE". Without clipping the message is unbiased, with variance c·(M − c).
+//!   "Stoch 3-value + QE". Without clipping the message is unbiased up to 2⁻²⁴·M, with variance c·(M − c).
 //! - **Draws**: element i uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
 //!   the tensor and step.
 //! - **Error feedback**: off; with it, training is known to diverge (Lim et al. 2019, §3.1).

@@ -11,7 +11,8 @@
 //!   their number as varint, their values as f32, the positions. Then the drawn elements: code byte and number, and,
 //!   unless the number is 0, M as f32, one bit per sign, the positions. An empty tensor has an empty message.
 //! - **Draws**: element i uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
-//!   the tensor and step, so probabilities are multiples of 2⁻²⁴, rounded up.
+//!   the tensor and step, so probabilities are multiples of 2⁻²⁴, rounded up. With fewer than one of 4096 elements in k
+//!   it uses the upper 31 bits of word i of the stream itself, and probabilities below 2⁻⁷ are rounded to multiples of 2⁻³¹.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. At most k elements are above M; the number
 //!   drawn is random.
 //! - **Error feedback**: off; the message is unbiased.
@@ -124,6 +125,31 @@ mod tests {
         assert_eq!(round_trip("adaptive:ratio=0.3", &gradient), expected);
         let kept = residual("adaptive:ratio=0.3,ef=on", &gradient);
         assert!(kept.iter().zip(&gradient).zip(&expected).all(|((m, g), q)| *m == g - q));
+    }
+
+    #[test]
+    fn few_elements_are_decided_by_whole_words() {
+        let elements = 3 * BLOCK;
+        let gradient: Vec<f32> = (0..elements).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect();
+        let sum: f64 = gradient.iter().map(|x| f64::from(x.abs())).sum();
+        let level = drawn::rounded_up(sum);
+        for step in 0..20 {
+            let mut words = vec![0; elements];
+            Rng::new(1, Tensor::new("t", &[]).id(), 2, step, 0).fill(&mut words);
+            let sent = |(&x, &word): (&f32, &u32)| {
+                let sent = (word >> 1) as f32 / 2_147_483_648.0 * level < x.abs();
+                if sent { level.copysign(x) } else { 0.0 }
+            };
+            let expected: Vec<f32> = gradient.iter().zip(&words).map(sent).collect();
+            let spec: crate::Spec = "adaptive:ratio=0.00001".parse().unwrap();
+            let tensor = Tensor::new("t", &[elements]);
+            let (mut message, mut out) = (Vec::new(), vec![0.0; elements]);
+            let input = crate::Floats::F32(&gradient);
+            crate::Encoder::new(&spec, 1, 2).encode(&tensor, step, input, &mut message).unwrap();
+            let mut decoder = crate::Decoder::new(&spec, 1);
+            decoder.decode_add(&tensor, step, 2, &message, 1.0, &mut out).unwrap();
+            assert_eq!(out, expected);
+        }
     }
 
     #[test]

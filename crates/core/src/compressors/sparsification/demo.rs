@@ -91,7 +91,7 @@ impl Memory for Decoupled {
     }
 
     fn replaces_momentum(&self) -> bool {
-        true
+        self.momentum > 0.0
     }
 }
 

@@ -13,6 +13,8 @@
 //! - **Message**: as `topk`.
 //! - **Range**: ratio in (0, 1], momentum in \[0, 1); up to 2³² − 1 elements.
 //! - **Error feedback**: on, as above; if off, the method is `topk` with a sampled threshold.
+//! - **Deviations**: with warm-up the ratio falls at every step, in the paper at each of four epochs to a quarter; the sample is 1/256 of the
+//!   elements, but at least 4096, in runs of 16, in the paper 0.1 to 1 % at random; of more than 2k elements the first are sent.
 //! - **Cost**: 24 bytes per element for the velocity, 8 for the maximum, 8 for each count, 12 to select.
 //!
 //! Reference: Lin, Han, Mao, Wang, Dally: "Deep Gradient Compression: Reducing the Communication

@@ -93,7 +93,8 @@ pub(in crate::compressors) fn encode(
     let Workspace { positions, own, .. } = workspace;
     let drawn = own.get();
     make_room(kept, elements, positions, drawn);
-    draw(source, context, level, drawn);
+    let words = Words::of(elements, kept);
+    draw(source, context, level, words, drawn);
     let Drawn { large, large_values, small, small_values } = drawn;
     merge(large, small, positions);
     let code = PositionCode::shortest(large, elements);
@@ -101,14 +102,39 @@ pub(in crate::compressors) fn encode(
     signs::write(&[level], elements, small, small_values, message);
 }
 
+/// The random words of elements.
+#[derive(Debug, Clone, Copy)]
+enum Words {
+    /// Those [for rounding](crate::Rng::fill_rounding), of 24 bits.
+    Rounding,
+    /// One of 32 bits for each element. Probabilities near 2⁻²⁴ would be rounded up by much with fewer bits.
+    Whole,
+}
+
+impl Words {
+    /// The words to draw about `kept` elements.
+    fn of(elements: usize, kept: usize) -> Self {
+        if elements / kept.max(1) < 1 << 12 { Self::Rounding } else { Self::Whole }
+    }
+}
+
 /// Draws elements, and leaves in the residual what the message does not carry.
-fn draw(source: &mut Source<'_>, context: &Context<'_>, level: f32, drawn: &mut Drawn) {
+fn draw(
+    source: &mut Source<'_>,
+    context: &Context<'_>,
+    level: f32,
+    words: Words,
+    drawn: &mut Drawn,
+) {
     let Drawn { large, large_values, small, small_values } = drawn;
     let (rng, keeps_residual) = (context.rng(0), source.keeps_residual());
     let (mut random, mut drawn) = ([0; BLOCK], [0.0; BLOCK]);
     source.take_blocks(|offset, block| {
         let (random, drawn) = (&mut random[..block.len()], &mut drawn[..block.len()]);
-        rng.fill_rounding(offset, random);
+        match words {
+            Words::Rounding => rng.fill_rounding(offset, random),
+            Words::Whole => rng.fill_from(offset, random),
+        }
         kernels::drawn(block, level, random, drawn);
         let (first, base) = ([large.len(), small.len()], offset as u32);
         // The first call sets its elements to 0, so that the second selects the others.

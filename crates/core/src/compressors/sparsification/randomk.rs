@@ -49,7 +49,6 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     reference: "Stich, Cordonnier, Jaggi, NeurIPS 2018",
     payload: "k × f32",
-    drawn_positions: true,
     ..Entry::of::<RandomK>()
 };
 
@@ -185,6 +184,10 @@ impl Compressor for RandomK {
 
     fn value_bits(&self) -> Option<u32> {
         Some(32)
+    }
+
+    fn draws_positions(&self) -> bool {
+        true
     }
 
     fn is_contractive(&self) -> bool {

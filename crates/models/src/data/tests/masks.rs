@@ -60,6 +60,26 @@ fn images_without_masks_are_refused() {
 }
 
 #[test]
+fn masks_have_the_size_of_their_images() {
+    let dir = tempdir().unwrap();
+    let [image, (name, _)] = pair("a/0");
+    let turned = encode(GrayImage::from_pixel(96, 192, Luma([255])), ImageFormat::Png);
+    write_archive(dir.path(), &[image, (name, turned)]);
+    refused(dir.path(), &["a/0.png", "96×192×1", "192×96×1"]);
+}
+
+#[test]
+fn hidden_files_are_no_images() {
+    let dir = tempdir().unwrap();
+    let mut files: Vec<_> = (0..5).flat_map(|at| pair(&format!("a/{at}"))).collect();
+    for name in ["a/._0.jpg", "__MACOSX/a/1.png", "a/.trash/2.jpg"] {
+        files.push((name.to_owned(), b"no image".to_vec()));
+    }
+    write_archive(dir.path(), &files);
+    assert_eq!(image_set(&load(dir.path()).unwrap()).train.len(), 4);
+}
+
+#[test]
 fn magnetic_tiles() {
     let Some(dir) = real_data("magnetic-tile") else { return };
     let known = catalogue().iter().find(|known| known.name == "magnetic-tile").unwrap();

@@ -73,6 +73,19 @@ fn a_test_file_is_in_the_training_texts_characters() {
     refused(dir.path(), &["lacks test.txt"]);
 }
 
+#[test]
+fn a_file_of_a_pair_brings_the_other() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "train.txt", b"abc");
+    write(dir.path(), "test.txt", b"ca");
+    for name in ["train.txt", "test.txt"] {
+        let data = load(&dir.path().join(name)).unwrap();
+        assert_eq!((text(&data).train.len(), text(&data).test.len()), (3, 2), "{name}");
+    }
+    fs::remove_file(dir.path().join("train.txt")).unwrap();
+    refused(dir.path(), &["lacks train.txt"]);
+}
+
 const TRAIN: &[u8] = b" the cat <unk> the mat \n the end \n";
 const TEST: &[u8] = b" the dog \n";
 
@@ -100,6 +113,38 @@ fn the_penn_treebank_is_read_by_words() {
     }
     fs::remove_file(dir.path().join("plain/ptb.test.txt")).unwrap();
     refused(&dir.path().join("plain"), &["lacks ptb.test.txt"]);
+}
+
+#[test]
+fn a_large_zip_is_read_by_its_zip64_record() {
+    let dir = tempdir().unwrap();
+    let end = ZIP.windows(4).rposition(|mark| mark == b"PK\x05\x06").unwrap();
+    let field = |at: usize, len: usize| {
+        ZIP[end + at..][..len].iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte))
+    };
+    let (count, start) = (field(10, 2), field(16, 4));
+    // Of the same archive, with more files than the record at the end can count.
+    let large = |count: u64| {
+        let mut bytes = ZIP[..end].to_vec();
+        bytes.extend(b"PK\x06\x06");
+        bytes.extend([0; 28]);
+        [count, 0, start].iter().for_each(|field| bytes.extend(field.to_le_bytes()));
+        bytes.extend(b"PK\x06\x07\0\0\0\0");
+        bytes.extend((end as u64).to_le_bytes());
+        bytes.extend([1, 0, 0, 0]);
+        bytes.extend(&ZIP[end..]);
+        let end = bytes.len() - (ZIP.len() - end);
+        bytes[end + 8..end + 12].fill(0xff);
+        bytes
+    };
+    write(dir.path(), "large.zip", &large(count));
+    assert_eq!(text(&load(dir.path()).unwrap()).test.len(), 3);
+    write(dir.path(), "large.zip", &large(count - 1));
+    refused(dir.path(), &["large.zip", "other entries than it says"]);
+    let mut short = ZIP.to_vec();
+    short[end + 10] -= 1;
+    write(dir.path(), "large.zip", &short);
+    refused(dir.path(), &["other entries than it says"]);
 }
 
 #[test]

@@ -29,7 +29,7 @@ use gradwire_exchange::GradientSink;
 
 use super::layout::{Init, Layout};
 use super::pass::Sums;
-use super::pointwise::{add, highest, softmax};
+use super::pointwise::{add, cross_entropy, highest};
 use super::{ModelError, Score};
 use crate::matmul::{Matrix, multiply};
 use crate::options::{Options, OptionsError, Printer};
@@ -176,8 +176,7 @@ impl Gpt {
         for (row, &target) in scores.chunks_exact_mut(self.vocabulary).zip(windows.targets) {
             total.examples += 1;
             total.correct += usize::from(highest(row) == target as usize);
-            softmax(row, 1.0);
-            total.loss -= f64::from(row[target as usize]).ln();
+            total.loss += cross_entropy(row, target as usize);
         }
         total
     }
@@ -213,10 +212,8 @@ impl Gpt {
         let scale = 1.0 / targets.len() as f32;
         let mut loss = 0.0;
         for (row, &target) in scores.chunks_exact_mut(self.vocabulary).zip(targets) {
-            softmax(row, 1.0);
-            let likelihood = &mut row[target as usize];
-            loss -= f64::from(*likelihood).ln();
-            *likelihood -= 1.0;
+            loss += cross_entropy(row, target as usize);
+            row[target as usize] -= 1.0;
             row.iter_mut().for_each(|value| *value *= scale);
         }
         loss / targets.len() as f64

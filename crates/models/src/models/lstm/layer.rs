@@ -15,7 +15,7 @@
 use super::super::layout::{Init, Layout};
 use crate::matmul::{Matrix, multiply};
 
-/// The initial values of all parameters but biases: uniform in ±0.05.
+/// The initial values of all parameters but the gates' biases: uniform in ±0.05.
 pub(super) const INIT: Init = Init::Uniform { variance: 0.05 * 0.05 / 3.0 };
 
 /// One layer.

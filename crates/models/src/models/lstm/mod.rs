@@ -31,7 +31,7 @@ mod tests;
 use gradwire::{Rng, State, StateError};
 
 use super::layout::Layout;
-use super::pointwise::highest;
+use super::pointwise::{cross_entropy, highest};
 use super::{ModelError, ModelKind, Score};
 use crate::TaskKind;
 use crate::matmul::{Matrix, multiply};
@@ -308,17 +308,4 @@ fn drop_out(values: &mut [f32], mask: Option<&Vec<f32>>) {
     if let Some(mask) = mask.filter(|mask| !mask.is_empty()) {
         values.iter_mut().zip(mask).for_each(|(value, factor)| *value *= factor);
     }
-}
-
-/// −ln of the probability of `target`, in nats; turns the scores into probabilities.
-fn cross_entropy(scores: &mut [f32], target: usize) -> f64 {
-    let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let of_target = f64::from(scores[target] - most);
-    let mut sum = 0.0;
-    for score in &mut *scores {
-        *score = (*score - most).exp();
-        sum += *score;
-    }
-    scores.iter_mut().for_each(|score| *score /= sum);
-    f64::from(sum).ln() - of_target
 }

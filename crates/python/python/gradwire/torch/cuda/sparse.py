@@ -160,9 +160,8 @@ class Dryden(Sparse):
         sides, sent = counts[:, :2], torch.stack((counts[:, 2], counts[:, 1]), 1)
         ranks = (sides.double() * self._ratio + 0.5).floor().long().clamp(min=1).minimum(sides.clamp(min=1))
         limits = kth_largest(sampler.table, sample, ranks).patterns
-        limits = torch.where(ranks > sent, 0, limits)
-        # A sign that the sample lacks sends nothing.
-        limits = torch.where(sent > 0, limits, 0x7FFFFFFF).to(torch.int32)
+        # So do those of a sign that the sample lacks.
+        limits = torch.where(ranks > sent, 0, limits).to(torch.int32)
         return mark_reaching(batch, values, limits), None
 
 
