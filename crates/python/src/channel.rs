@@ -144,6 +144,8 @@ impl Transport for Channel {
         into.reserve_exact(length);
         into.extend_from_slice(&rest[..length.min(rest.len())]);
         while into.len() < length {
+            // A part that arrives shows that the peer is there, however slow the link.
+            let until = until.max(Instant::now() + self.endpoint.deadline);
             let left = length - into.len();
             let part = self.receive(peer, (PART.min(left), left > PART), until, during)?;
             into.extend_from_slice(part.get());

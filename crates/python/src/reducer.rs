@@ -5,6 +5,7 @@ mod plan;
 mod progress;
 
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use gradwire::{State, Tensor};
@@ -356,8 +357,23 @@ impl Reducer {
         py: Python<'_>,
         question: impl FnOnce(&mut Averages) -> Result<R> + Send + 'static,
     ) -> PyResult<R> {
-        let answer = py.detach(|| self.background.ask(question));
-        Ok(answer.ok_or_else(gone)?.map_err(Failure::from)?)
+        let (answer, mut answered) = mpsc::sync_channel(1);
+        self.background.submit(move |averages| {
+            // Nobody waits for it after Ctrl-C.
+            let _ = answer.send(question(averages));
+        });
+        loop {
+            let waited;
+            (answered, waited) = py.detach(move || {
+                let waited = answered.recv_timeout(GLANCE);
+                (answered, waited)
+            });
+            match waited {
+                Ok(answer) => return Ok(answer.map_err(Failure::from)?),
+                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+                Err(RecvTimeoutError::Disconnected) => return Err(gone().into()),
+            }
+        }
     }
 }
 
