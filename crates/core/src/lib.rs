@@ -85,3 +85,7 @@ pub use workspace::Workspace;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/adding-a-compressor.md")]
 struct AddingACompressor;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
