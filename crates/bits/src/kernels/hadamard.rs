@@ -27,17 +27,17 @@ pub fn hadamard(values: &mut [f32]) {
         }
         return;
     }
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx512.is_used() {
+        // SAFETY: the processor has the features the function is compiled for.
+        return unsafe { avx512::transform(values) };
+    }
     within_groups(groups);
     across_groups(values);
 }
 
 /// Transforms each group.
 fn within_groups(groups: &mut [[f32; GROUP]]) {
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
-        // SAFETY: the processor has the features the function is compiled for.
-        return unsafe { avx512::within_groups(groups) };
-    }
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::level::Level::Avx2.is_used() {
         // SAFETY: as above.
@@ -93,26 +93,118 @@ fn within<const HALF: usize>(group: [f32; GROUP]) -> [f32; GROUP] {
 mod avx512 {
     use core::arch::x86_64::*;
 
-    /// As the scalar loop: of each pair the sum in the lower place, the difference in the higher.
+    /// Elements of a register.
+    const LANES: usize = 16;
+
+    /// The transform of at least [`LANES`] elements, in as few passes as sixteen registers allow: of 4096 elements in two.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(super) fn within_groups(groups: &mut [[f32; 16]]) {
-        for group in groups {
-            // SAFETY: the group holds the sixteen floats that are read, and then written.
-            unsafe {
-                let x = _mm512_loadu_ps(group.as_ptr());
-                let x = step(x, _mm512_permute_ps::<0b10_11_00_01>(x), 0xaaaa);
-                let x = step(x, _mm512_permute_ps::<0b01_00_11_10>(x), 0xcccc);
-                let x = step(x, _mm512_shuffle_f32x4::<0b10_11_00_01>(x, x), 0xf0f0);
-                let x = step(x, _mm512_shuffle_f32x4::<0b01_00_11_10>(x, x), 0xff00);
-                _mm512_storeu_ps(group.as_mut_ptr(), x);
-            }
+    pub(super) fn transform(values: &mut [f32]) {
+        let mut done = first(values);
+        while done < values.len() {
+            // A pass combines elements `done` apart, then twice as far, and so on.
+            done *= match values.len() / done {
+                2 => across::<2>(values, done),
+                4 => across::<4>(values, done),
+                8 => across::<8>(values, done),
+                _ => across::<16>(values, done),
+            };
+        }
+    }
+
+    /// Transforms each block of sixteen registers, or all elements if they are fewer; returns the length of a block.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn first(values: &mut [f32]) -> usize {
+        match values.len() / LANES {
+            1 => blocks::<1>(values),
+            2 => blocks::<2>(values),
+            4 => blocks::<4>(values),
+            8 => blocks::<8>(values),
+            _ => blocks::<16>(values),
         }
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
+    fn blocks<const REGISTERS: usize>(values: &mut [f32]) -> usize {
+        let length = REGISTERS * LANES;
+        for block in values.chunks_exact_mut(length) {
+            let start = block.as_mut_ptr();
+            let mut x = [_mm512_setzero_ps(); REGISTERS];
+            for (at, x) in x.iter_mut().enumerate() {
+                // SAFETY: the block holds the floats of each register.
+                *x = within(unsafe { _mm512_loadu_ps(start.add(at * LANES)) });
+            }
+            butterflies(&mut x);
+            for (at, x) in x.iter().enumerate() {
+                // SAFETY: as above.
+                unsafe { _mm512_storeu_ps(start.add(at * LANES), *x) };
+            }
+        }
+        length
+    }
+
+    /// Combines elements `apart`, and multiples of it up to half of `REGISTERS` times; returns `REGISTERS`.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    fn across<const REGISTERS: usize>(values: &mut [f32], apart: usize) -> usize {
+        for block in values.chunks_exact_mut(REGISTERS * apart) {
+            let start = block.as_mut_ptr();
+            for column in (0..apart).step_by(LANES) {
+                let mut x = [_mm512_setzero_ps(); REGISTERS];
+                for (at, x) in x.iter_mut().enumerate() {
+                    // SAFETY: a column and the registers that are multiples of `apart` behind it are within the block.
+                    *x = unsafe { _mm512_loadu_ps(start.add(column + at * apart)) };
+                }
+                butterflies(&mut x);
+                for (at, x) in x.iter().enumerate() {
+                    // SAFETY: as above.
+                    unsafe { _mm512_storeu_ps(start.add(column + at * apart), *x) };
+                }
+            }
+        }
+        REGISTERS
+    }
+
+    /// The transform across registers.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    fn butterflies<const REGISTERS: usize>(x: &mut [__m512; REGISTERS]) {
+        // One loop for each distance, so that the compiler unrolls them, and keeps the registers in registers.
+        combine::<REGISTERS, 1>(x);
+        combine::<REGISTERS, 2>(x);
+        combine::<REGISTERS, 4>(x);
+        combine::<REGISTERS, 8>(x);
+    }
+
+    /// Sums and differences of registers that are `HALF` apart.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    fn combine<const REGISTERS: usize, const HALF: usize>(x: &mut [__m512; REGISTERS]) {
+        for pair in x.chunks_exact_mut(2 * HALF) {
+            let (lows, highs) = pair.split_at_mut(HALF);
+            for (low, high) in lows.iter_mut().zip(highs) {
+                (*low, *high) = (_mm512_add_ps(*low, *high), _mm512_sub_ps(*low, *high));
+            }
+        }
+    }
+
+    /// The transform of the elements of a register: of each pair the sum in the lower place, the difference in the higher.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    fn within(x: __m512) -> __m512 {
+        let x = step(x, _mm512_permute_ps::<0b10_11_00_01>(x), 0xaaaa);
+        let x = step(x, _mm512_permute_ps::<0b01_00_11_10>(x), 0xcccc);
+        let x = step(x, _mm512_shuffle_f32x4::<0b10_11_00_01>(x, x), 0xf0f0);
+        step(x, _mm512_shuffle_f32x4::<0b01_00_11_10>(x, x), 0xff00)
+    }
+
+    /// `other + x`, or `other − x` in the higher places. The product is exact, so it rounds as a difference does.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
     fn step(x: __m512, other: __m512, higher: __mmask16) -> __m512 {
-        _mm512_mask_sub_ps(_mm512_add_ps(x, other), higher, other, x)
+        let one = _mm512_set1_ps(1.0);
+        let signs = _mm512_mask_blend_ps(higher, one, _mm512_set1_ps(-1.0));
+        _mm512_fmadd_ps(x, signs, other)
     }
 }
 
@@ -197,7 +289,7 @@ mod tests {
 
     #[test]
     fn transforms_are_sums_with_signs() {
-        for bits in 0..10 {
+        for bits in 0..=12 {
             let values = numbers(1 << bits);
             let sign = |at: usize| if at.count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
             let sum = |row: usize| {
