@@ -65,7 +65,10 @@ class Strategy(gradwire.flower.CompressedStrategy, FedAvg):
 
     def aggregate_train(self, server_round, replies):
         replies = list(replies)
-        sizes = [sum(len(array.data) for array in reply.content["arrays"].values()) for reply in replies]
+        completed = [reply for reply in replies if not reply.has_error()]
+        if not completed:
+            raise RuntimeError(f"no client completed round {server_round}; Flower has logged their errors")
+        sizes = [sum(len(array.data) for array in reply.content["arrays"].values()) for reply in completed]
         self.sent_bytes = max([self.sent_bytes, *sizes])
         return super().aggregate_train(server_round, replies)
 

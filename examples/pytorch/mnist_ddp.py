@@ -7,6 +7,7 @@ DIR contains the gzipped idx files of MNIST. Without --data (or GRADWIRE_DATA) t
 
 import argparse
 import gzip
+import itertools
 import os
 from pathlib import Path
 
@@ -42,6 +43,15 @@ def generated():
     return TensorDataset(images, labels)
 
 
+def epochs(data):
+    """Batches of one epoch after the other, without end."""
+    sampler = DistributedSampler(data)
+    batches = DataLoader(data, batch_size=32, sampler=sampler, drop_last=True)
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        yield from batches
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("GRADWIRE_DATA", ".")) / "mnist")
@@ -59,12 +69,9 @@ def main():
     handle = gradwire.torch.register(model, options.compressor)
 
     data = mnist(options.data) if options.data.is_dir() else generated()
-    batches = DataLoader(data, batch_size=32, sampler=DistributedSampler(data), drop_last=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     right = seen = 0
-    for step, (images, labels) in enumerate(batches):
-        if step == options.steps:
-            break
+    for step, (images, labels) in enumerate(itertools.islice(epochs(data), options.steps)):
         scores = model(images)
         optimizer.zero_grad()
         nn.functional.cross_entropy(scores, labels).backward()

@@ -57,5 +57,5 @@ def flat(model):
 
 def exchange_bytes(state):
     """The state of the exchange of the one rank in a saved state."""
-    ((state,),) = state["exchange"].values()
+    ((state, *_),) = state["exchange"].values()
     return state.numpy().tobytes()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import gradwire
-from gradwire import _core
+from gradwire import _arrays, _core
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -34,6 +34,25 @@ def test_the_known_numbers_of_3lc():
 def test_an_empty_array_round_trips():
     back = gradwire.decompress(gradwire.compress(numpy.zeros((0, 3), "float32"), "3lc"))
     assert back.shape == (0, 3)
+
+
+def test_a_numpy_scalar_round_trips():
+    value = numpy.full(3, 1.5, "float32").mean()
+    back = gradwire.decompress(gradwire.compress(value, "none"))
+    assert back.shape == () and back == value
+    # The address of a scalar is that of memory that is free again.
+    assert isinstance(_arrays._snapshot(value), numpy.ndarray)
+
+
+@pytest.mark.parametrize("option, says", [
+    ({"seed": -1}, "seed=-1 is out of range"),
+    ({"step": 1 << 64}, "step=18446744073709551616 is out of range"),
+    ({"rank": 1 << 32}, "rank=4294967296 is out of range"),
+    ({"rank": "0"}, "rank='0' is not an integer"),
+])
+def test_numbers_out_of_range_are_refused(option, says):
+    with pytest.raises(gradwire.ConfigError, match=says):
+        gradwire.compress(numpy.zeros(3, "float32"), "none", **option)
 
 
 @pytest.mark.parametrize("array, says", [

@@ -12,7 +12,7 @@ from torch import nn
 
 import gradwire.torch
 from models import Net, build, data, exchange_bytes, train
-from world import outcomes
+from world import outcomes, ranks
 
 
 def killed(rank, size):
@@ -108,6 +108,10 @@ def refused(rank, size):
         (object(), {}),
         ("3LC", {}),
         ("3lc", {"rules": {"frist.*": "none"}}),
+        ("3lc", {"seed": -1}),
+        ("3lc", {"raw_below": 1 << 64}),
+        ("3lc", {"total_steps": -5}),
+        ("3lc", {"threads": 1.5}),
     ]:
         try:
             gradwire.torch.register(model, compressor, **options)
@@ -122,7 +126,8 @@ def test_invalid_arguments_are_refused_by_register():
         "do not add", "unknown compressor", "not by 'server'", "TENSORS -> SPEC", "'error' or 'skip'",
         "threads=0 is too small", "total_steps",
         "LocalSteps", "every 10 steps", "every 7 steps", "every", "cannot use the residuals", "no method compress",
-        "did you mean '3lc'?", "'first.weight'",
+        "did you mean '3lc'?", "'first.weight'", "seed=-1 is out of range", "raw_below=18446744073709551616 is out of range",
+        "total_steps=-5 is out of range", "threads=1.5 is not an integer",
     ]
     for result in outcomes(2, refused):
         assert result[0] == "ok", result
@@ -155,7 +160,7 @@ def of_another_kind(rank, size):
         sharded,
         wrapped(Net().double()),
         wrapped(nn.Sequential(nn.Embedding(10, 40, sparse=True), nn.Linear(40, 10))),
-        torch.compile(wrapped(Net()), backend="eager"),
+        torch.compile(Net(), backend="eager"),
         build("none")[0],
         *(model for model, _ in others),
     ]:
@@ -169,13 +174,48 @@ def of_another_kind(rank, size):
 
 def test_models_of_another_kind_are_refused_with_what_to_do():
     expected = ["LocalSteps with the plain model", "fsdp.register", "'first.weight' has the type torch.float64", "sparse=False"]
-    expected += ["before torch.compile", "has a communication hook already"]
+    expected += ["the model is a Net, not DistributedDataParallel", "has a communication hook already"]
     for result in outcomes(2, of_another_kind):
         assert result[0] == "ok", result
         messages, others = result[1]
         assert len(messages) == len(expected + others)
         for message, says in zip(messages, expected + others):
             assert says in message, message
+
+
+def misspelt(rank, size):
+    groups = torch.distributed.distributed_c10d._world.pg_map
+    before, messages = len(groups), []
+    for options in ({"treads": 4}, {"scalar": None}):
+        try:
+            gradwire.torch.Hook(Net(), "3lc", **options)
+        except gradwire.ConfigError as error:
+            messages.append(str(error))
+    return messages, len(groups) - before
+
+
+def test_a_misspelt_argument_is_refused_before_groups_are_made():
+    for messages, groups in ranks(2, misspelt):
+        assert "did you mean 'threads'?" in messages[0] and "did you mean 'scaler'?" in messages[1], messages
+        assert groups == 0
+
+
+def scaled_on_one(rank, size):
+    build("3lc", scaler=torch.amp.GradScaler("cpu") if rank == 0 else None)
+
+
+def frozen_at_different_steps(rank, size):
+    model, _ = build()
+    gradwire.torch.register(model, "none", optimizer=gradwire.torch.OneBitAdam(model.parameters(), freeze=5 + rank))
+
+
+@pytest.mark.parametrize("function, says", [
+    (scaled_on_one, ("scaler=GradScaler", "no scaler")),
+    (frozen_at_different_steps, ("OneBitAdam(freeze=5)", "OneBitAdam(freeze=6)")),
+])
+def test_ranks_with_other_scalers_or_optimizers_are_refused(function, says):
+    for failed in outcomes(2, function):
+        assert failed[1] == "ConfigError" and all(text in failed[2] for text in says), failed
 
 
 def frozen_late(rank, size):

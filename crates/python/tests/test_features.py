@@ -262,6 +262,34 @@ def test_a_compressor_written_in_python_trains():
     assert plan["first.weight"] == 4 + 64 * 96 // 8 and sum(plan.values()) == stats["message_bytes"]
 
 
+class Constant:
+    """Decodes every message to the same value."""
+
+    error_feedback = False
+
+    def __init__(self, value):
+        self._value = value
+
+    def compress(self, tensor):
+        return b"x"
+
+    def decompress(self, message, shape):
+        return torch.full(tuple(shape), self._value)
+
+
+def summed(rank, size, value):
+    model, _ = build(Constant(value), dtype=torch.float16)
+    model(torch.ones(1, 64, dtype=torch.float16)).float().sum().backward()
+    return model.module.first.weight.grad.float().unique().tolist()
+
+
+@pytest.mark.parametrize("value", [1.5007503, 70000.0])
+def test_means_of_a_python_compressor_are_rounded_once(value):
+    # A sum of 16-bit floats would be 1.5, and that of the larger values infinity.
+    nearest = min(torch.tensor(value).half().float().item(), 65504.0)
+    assert ranks(3, summed, value) == [[nearest]] * 3
+
+
 class Other(Mine):
     pass
 
@@ -272,7 +300,7 @@ def other(rank, size):
 
 def test_ranks_with_compressors_of_other_classes_are_refused():
     for failed in outcomes(2, other):
-        assert failed[1] == "ConfigError" and "Mine, Other" in failed[2], failed
+        assert failed[1] == "ConfigError" and "compressor Mine" in failed[2] and "compressor Other" in failed[2], failed
 
 
 def grown(rank, size, states):
@@ -360,6 +388,27 @@ def test_compiled_models_have_the_names_of_their_parameters():
     for size, step in ranks(2, compiled):
         # first.weight uncompressed.
         assert 4 * 6144 < size < 4 * 6144 + 4 * 600 and step == 3
+
+
+def compiled_outside(rank, size, compressor, steps_before):
+    """Registers a compiled DistributedDataParallel, after some steps."""
+    torch.manual_seed(0)
+    model = torch.compile(nn.parallel.DistributedDataParallel(Net()), backend="aot_eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, range(steps_before))
+    handle = gradwire.torch.register(model, compressor) if compressor else None
+    train(model, optimizer, rank, range(steps_before, steps_before + 3))
+    return flat(model), handle and (handle.step, handle.stats()["message_bytes"])
+
+
+@pytest.mark.parametrize("steps_before", [0, 2])
+def test_a_hook_is_called_in_a_model_compiled_outside(steps_before):
+    (plain, _), _ = ranks(2, compiled_outside, None, steps_before)
+    (one, (steps, sent)), (two, _) = ranks(2, compiled_outside, "none", steps_before)
+    assert steps == 3 and sent > 4 * 6144 and (one == two).all()
+    numpy.testing.assert_allclose(one, plain, rtol=1e-4, atol=1e-5)
+    (one, (_, sent)), (two, _) = ranks(2, compiled_outside, "3lc", steps_before)
+    assert sent < 4000 and (one == two).all()
 
 
 def on_another_default_device(rank, size):

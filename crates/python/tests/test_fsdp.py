@@ -1,5 +1,6 @@
 """Tests compression in models that ``fully_shard`` has sharded, beside FSDP2 alone."""
 
+import ctypes
 import io
 
 import numpy
@@ -149,6 +150,51 @@ def test_every_compressor_lowers_the_loss():
         assert (parameters == same).all() and size > 0, spec
         best = numpy.mean(losses[-5:]) / numpy.mean(losses[:2])
         assert best < (0.97 if spec in SLOW else 0.9), f"{spec}: {losses[0]} to {losses[-1]}"
+
+
+def staged(rank, size, compressor, options):
+    """A run whose values are copied to other memory and back, as those of a GPU are."""
+    memory = gradwire.torch._sharded.Pinned.of
+
+    def of(self, length):
+        found = memory(self, length)
+        # What was not copied must not count.
+        return found.fill_(0xFF)
+
+    gradwire.torch._sharded.Pinned.of = of
+    gradwire.torch._sharded._is_in_main_memory = lambda values: False
+    return run(rank, size, compressor, options, {}, False)
+
+
+@pytest.mark.parametrize("compressor, options", [("3lc", {}), ("none", {"parameters": "int8"})])
+def test_what_a_device_copies_is_all_that_is_needed(compressor, options):
+    plain, found = ranks(2, run, compressor, options, {}, False), ranks(2, staged, compressor, options)
+    assert all((one[0] == other[0]).all() for one, other in zip(plain, found))
+
+
+class Ends:
+    """Stands for a reducer: makes all values one."""
+
+    def group(self, names):
+        return 0
+
+    def average(self, group, step, tensor, done, scale):
+        address, elements, _ = tensor
+        self.seen = numpy.ctypeslib.as_array((ctypes.c_float * elements).from_address(address)).copy()
+        ctypes.memmove(address, numpy.ones(elements, "float32").ctypes.data, 4 * elements)
+
+    def wait(self):
+        pass
+
+
+def test_only_parts_are_copied(monkeypatch):
+    monkeypatch.setattr(gradwire.torch._sharded, "_is_in_main_memory", lambda values: False)
+    reducer = Ends()
+    exchange = gradwire.torch._sharded._GroupExchange(reducer)
+    exchange._memory(torch.device("cpu")).of(16).zero_()
+    values = torch.full((4,), 2.0)
+    exchange.exchange(0, [], values, read=slice(0, 2), written=slice(2, 4))
+    assert reducer.seen.tolist() == [2.0, 2.0, 0.0, 0.0] and values.tolist() == [2.0, 2.0, 1.0, 1.0]
 
 
 def accumulate(rank, size, compressor):

@@ -9,8 +9,11 @@ import numpy
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 import gradwire.torch
+from gradwire.torch import _replica
 from models import Net, data, flat
 from world import ranks
 
@@ -150,6 +153,21 @@ def masked(rank, size, mask):
 def test_momentum_of_sent_elements_is_masked():
     assert all(found >= 614 for found in ranks(2, masked, True))
     assert all(found < 300 for found in ranks(2, masked, False))
+
+
+def test_parameters_of_several_devices_become_one_tensor():
+    # Fake tensors have a device, and no memory on it.
+    with FakeTensorMode():
+        parameters = [torch.empty(3, 4, device="cuda:0", dtype=torch.bfloat16), torch.empty(5, device="cuda:1"), torch.empty(2)]
+        flat = _replica._flat(parameters)
+    assert flat.device.type == "cpu" and flat.dtype == torch.float32 and flat.shape == (19,)
+
+
+def test_the_elements_of_parameters_are_in_the_order_of_their_shapes():
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(4, 3, 2, 2, generator=generator).to(torch.bfloat16, memory_format=torch.channels_last)
+    bias = torch.randn(5, generator=generator)
+    assert torch.equal(_replica._flat([weight, bias]), torch.cat([weight.float().reshape(-1), bias]))
 
 
 def one_layer(compressor, dtype=torch.float32, **options):
@@ -390,7 +408,16 @@ def test_an_overflow_skips_the_local_step_and_not_the_round():
 def refusals(rank, size):
     """Why local steps are refused for models whose parameters something else averages, or cannot be averaged."""
     found = []
-    for model in (nn.parallel.DistributedDataParallel(nn.Linear(3, 2)), nn.Linear(3, 2).double()):
+    wrapped = nn.parallel.DistributedDataParallel
+    sharded = FullyShardedDataParallel(nn.Linear(3, 2), device_id=torch.device("cpu"))
+    for model in (
+        nn.Linear(3, 2).double(),
+        wrapped(nn.Linear(3, 2)),
+        torch.compile(wrapped(nn.Linear(3, 2)), backend="eager"),
+        nn.Sequential(nn.Linear(3, 3), wrapped(nn.Linear(3, 2))),
+        sharded,
+        torch.compile(sharded, backend="eager"),
+    ):
         with pytest.raises(gradwire.ConfigError) as refused:
             gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1))
         found.append(str(refused.value))
@@ -398,5 +425,7 @@ def refusals(rank, size):
 
 
 def test_what_cannot_take_local_steps_is_refused():
-    ((wrapped, double),) = ranks(1, refusals)
-    assert "before it is wrapped" in wrapped and "torch.float64" in double
+    ((double, *wrapped),) = ranks(1, refusals)
+    assert "torch.float64" in double and len(wrapped) == 5
+    for message in wrapped:
+        assert "before it is wrapped" in message and "DataParallel" in message, message

@@ -9,7 +9,7 @@ from torch import nn
 
 import gradwire.torch
 from models import Net, build, data, flat
-from world import ranks
+from world import outcomes, ranks
 
 FREEZE = 6
 SETTINGS = {"lr": 0.01, "betas": (0.8, 0.99), "weight_decay": 0.1}
@@ -76,6 +76,63 @@ def test_compressed_momentum_trains_and_resumes():
     half = ranks(2, trained, compressor, range(17))
     resumed = ranks(2, trained, compressor, range(17, 40), False, [one[2] for one in half])
     assert (resumed[1][0] == whole[1][0]).all()
+
+
+def stepped(rank, size, way):
+    """Two backward passes after the freeze that both exchange momentum, with something in between."""
+    model, _ = build()
+    optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=1)
+    gradwire.torch.register(model, "none", optimizer=optimizer)
+
+    def backward(step):
+        x, labels = data(rank, step)
+        nn.functional.cross_entropy(model(x), labels).backward()
+
+    backward(0)
+    optimizer.step()
+    optimizer.zero_grad()
+    if way == "no_sync":
+        with model.no_sync():
+            backward(1)
+    else:
+        backward(1)
+    if way in ("step", "zero_grad"):
+        getattr(optimizer, way)()
+    backward(2)
+    optimizer.step()
+    return flat(model)
+
+
+@pytest.mark.parametrize("way", ["no_sync", "step", "zero_grad"])
+def test_momentum_is_exchanged_once_for_each_step(way):
+    one, two = ranks(2, stepped, way)
+    assert (one == two).all()
+
+
+def test_momentum_is_not_exchanged_twice_for_a_step():
+    for failed in outcomes(2, stepped, "accumulation"):
+        assert failed[0] == "error" and "under model.no_sync()" in failed[2], failed
+
+
+def overflowing(rank, size):
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    model, _ = build()
+    optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=2)
+    handle = gradwire.torch.register(model, "none", optimizer=optimizer, scaler=scaler, on_nonfinite="skip")
+    for step in range(6):
+        x, labels = data(rank, step)
+        loss = nn.functional.cross_entropy(model(x), labels)
+        # As Transformers does, whose optimizer is not told.
+        model.zero_grad()
+        scaler.scale(loss * float("inf") if step == 4 else loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return flat(model), handle.stats()["total_skipped"]
+
+
+def test_momentum_is_exchanged_again_after_a_skipped_step():
+    (one, skipped), (two, _) = ranks(2, overflowing)
+    assert (one == two).all() and numpy.isfinite(one).all() and skipped == 1
 
 
 def refusals(rank, size):

@@ -7,7 +7,10 @@ import json
 import numpy
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 
+import gradwire
+from gradwire.torch import read_checkpoint
 from models import build, exchange_bytes, flat, train
 from world import ranks
 
@@ -73,6 +76,64 @@ def test_another_number_of_ranks_keeps_the_mean_residual(before, after):
         numpy.testing.assert_allclose(found, owed, rtol=1e-5, atol=1e-7)
         assert numpy.abs(owed).max() > 0
     assert all((one[0] == second[0][0]).all() for one in second)
+
+
+class Convolution(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Conv2d(16, 16, 3)
+        self.head = torch.nn.Linear(16, 10)
+
+    def forward(self, x):
+        return self.head(self.layer(x).mean((2, 3)))
+
+
+def formatted(rank, size, memory_format, saved):
+    """A state after two steps, or why one cannot be loaded."""
+    model, handle = build("topk:ratio=0.1", module=lambda: Convolution().to(memory_format=memory_format))
+    if saved is not None:
+        try:
+            handle.load_state_dict(torch.load(io.BytesIO(saved[rank]), weights_only=True))
+        except gradwire.StateError as error:
+            return str(error)
+    for step in range(2):
+        images = torch.randn(4, 16, 8, 8, generator=torch.Generator().manual_seed(rank))
+        model(images.to(memory_format=memory_format)).square().sum().backward()
+    file = io.BytesIO()
+    torch.save(handle.state_dict(), file)
+    return file.getvalue()
+
+
+def test_a_state_of_another_memory_format_is_refused():
+    contiguous, channels_last = torch.contiguous_format, torch.channels_last
+    for before, after in [(contiguous, channels_last), (channels_last, contiguous)]:
+        saved = ranks(2, formatted, before, None)
+        assert all(isinstance(one, bytes) for one in ranks(2, formatted, before, saved))
+        for message in ranks(2, formatted, after, saved):
+            assert "'layer.weight' was saved in another memory format" in message
+
+
+def distributed(rank, size, folder, before):
+    """The residuals that a distributed checkpoint gives back, if ``before`` is given, or those that it keeps."""
+    channels_last = torch.channels_last
+    model, handle = build("topk:ratio=0.1", module=lambda: Convolution().to(memory_format=channels_last))
+    if before is None:
+        model(torch.randn(4, 16, 8, 8).to(memory_format=channels_last)).square().sum().backward()
+        dcp.save({"gradwire": handle.state_dict()}, checkpoint_id=folder)
+        return residuals(handle)
+    state = {"gradwire": handle.state_dict()}
+    dcp.load(state, checkpoint_id=folder)
+    handle.load_state_dict(state["gradwire"])
+    found = residuals(handle)
+    handle.load_state_dict(read_checkpoint(folder))
+    again = residuals(handle)
+    return all((found[name] == again[name]).all() and (found[name] == of).all() for name, of in before[rank].items())
+
+
+def test_a_distributed_checkpoint_gives_each_rank_its_residuals(tmp_path):
+    kept = ranks(2, distributed, str(tmp_path), None)
+    assert all(numpy.abs(one).max() > 0 for one in kept[0].values())
+    assert ranks(2, distributed, str(tmp_path), kept) == [True, True]
 
 
 def gathered(rank, size):

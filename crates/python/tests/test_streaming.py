@@ -95,6 +95,39 @@ def test_runs_resume_in_the_middle_of_an_exchange(options, at):
     assert whole[0][3]["wait_seconds"] >= 0.0
 
 
+def resumed_together(rank, size, steps, options, states):
+    """A run that goes on from the states of all ranks in one, and from each rank's own model."""
+    return local(rank, size, steps, options, "sgd", states and [{**one, "local": states[0]["local"]} for one in states])
+
+
+def all_ranks(rank, size, steps, options):
+    """A run, with the states of all ranks in one."""
+    original = gradwire.torch.LocalSteps.state_dict
+    gradwire.torch.LocalSteps.state_dict = lambda self: original(self, all_ranks=True)
+    return local(rank, size, steps, options)
+
+
+MASKED = {"every": 6, "compressor": "sbc:p=0.1", "fragments": 2, "fragment_sync_delay": 2, "fragment_update_alpha": 0.25}
+
+
+def test_a_resumed_exchange_masks_the_momentum_of_what_each_rank_had_sent():
+    whole = ranks(2, local, range(12), MASKED)
+    unmasked = ranks(2, local, range(12), {**MASKED, "mask": False})
+    # An exchange began after the sixth step, and its mean is applied after the eighth.
+    half = [one[2] for one in ranks(2, local, range(7), MASKED)]
+    together = [one[2] for one in ranks(2, all_ranks, range(7), MASKED)]
+    for resumed in (
+        ranks(2, local, range(7, 12), MASKED, "sgd", half),
+        ranks(2, resumed_together, range(7, 12), MASKED, together),
+    ):
+        for rank in range(2):
+            assert (resumed[rank][0] == whole[rank][0]).all() and (resumed[rank][0] != unmasked[rank][0]).any()
+    assert list(half[1]["local"]["sent"]) == ["rank1"] and len(together[1]["local"]["sent"]) == 2
+    # A single rank has not sent what the first of two had.
+    (alone,) = ranks(1, resumed_together, range(7, 12), MASKED, together)
+    assert numpy.isfinite(alone[0]).all()
+
+
 def synchronized(rank, size):
     torch.manual_seed(rank)
     net = Net()

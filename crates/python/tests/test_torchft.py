@@ -1,9 +1,13 @@
 """Tests compression under torchft's Manager: replicas that stay, are lost, fail a step, and join."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +21,7 @@ from gradwire.torch.torchft import DistributedDataParallel, ProcessGroupGloo  # 
 from models import Net, data, flat  # noqa: E402
 
 PATIENCE = timedelta(seconds=20)
+EXAMPLE = Path(__file__).parents[3] / "examples" / "pytorch" / "with_torchft.py"
 
 
 def managed(address, shard, least, compressor, **options):
@@ -148,3 +153,20 @@ def refused(log, address):
 def test_what_cannot_work_is_refused():
     with lighthouse(1) as address, workers() as start:
         start(refused, address).finish(60)
+
+
+def test_the_example_trains():
+    with lighthouse(2, heartbeat_seconds=5.0) as address:
+        command = [sys.executable, str(EXAMPLE), "--steps", "30"]
+        environment = {**os.environ, "TORCHFT_LIGHTHOUSE": address}
+        replicas = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) for _ in range(2)
+        ]
+        try:
+            for replica in replicas:
+                printed, errors = replica.communicate(timeout=100)
+                assert replica.returncode == 0, errors
+                assert float(re.search(r"accuracy ([0-9.]+)", printed)[1]) > 0.5
+        finally:
+            for replica in replicas:
+                replica.kill()

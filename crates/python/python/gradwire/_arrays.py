@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from functools import partial
 from typing import Any, Callable, Optional, Sequence, Tuple, Union
 
@@ -53,7 +54,21 @@ def _snapshot(array: Any) -> Any:
         buffer(array)
         return array.clone()
     buffer(array)
-    return array.copy()
+    import numpy
+
+    # A numpy scalar does not own the memory of its address, and its copy is a scalar again.
+    return numpy.array(array)
+
+
+def whole_number(name: str, value: Any, bits: int = 64) -> int:
+    """An argument as an integer. Raises ``ConfigError`` unless it is one from 0 to ``2**bits - 1``."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise _core.ConfigError(f"{name}={value!r} is not an integer; give one from 0 to 2**{bits} - 1") from None
+    if not 0 <= number < 1 << bits:
+        raise _core.ConfigError(f"{name}={number} is out of range; give an integer from 0 to 2**{bits} - 1")
+    return number
 
 
 def keeping(array: Any) -> Callable[[], None]:
@@ -75,7 +90,8 @@ def compress(
     compressors. The array is copied first, so other threads may write to it meanwhile.
     """
     array = _snapshot(array)
-    return _core.encode(buffer(array), tuple(array.shape), spec, name, step, seed, rank)
+    key = whole_number("step", step), whole_number("seed", seed), whole_number("rank", rank, 32)
+    return _core.encode(buffer(array), tuple(array.shape), spec, name, *key)
 
 
 def decompress(data: Union[bytes, bytearray, memoryview], *, to: str = "numpy", max_bytes: Optional[int] = None) -> Any:

@@ -91,7 +91,8 @@ class CompressionMod:
 class CompressedStrategy:
     """A mixin for strategies such as Flower's ``FedAvg``: the server sends compressed models and takes compressed changes.
 
-    Not for strategies that read the model before they send it, such as ``FedAdam``, ``FedAvgM`` and ``QFedAvg``.
+    Not for strategies that read the model before they send it (``FedOpt``, ``FedAdam``, ``FedAdagrad``, ``FedYogi``, ``FedAvgM``,
+    ``QFedAvg``), nor inside the wrappers ``DifferentialPrivacy…``, which read the changes.
 
     Put it before the strategy among the base classes. ``compressor`` is that of the models; clients start from what they
     decompress, and so does the mean of their changes.

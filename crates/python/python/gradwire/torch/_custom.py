@@ -14,6 +14,7 @@ from torch.futures import Future
 
 from .. import _core
 from . import _setup
+from ._staging import write
 
 # The arguments that only gradwire's own compressors support, with their defaults.
 _FOREIGN: Dict[str, Any] = {
@@ -74,10 +75,12 @@ class Custom:
         self._sizes.update(zip(names, map(len, messages)))
         own = b"".join(struct.pack("<I", len(message)) + message for message in messages)
         everyone = self._reducer.gather(step, own)
-        for gradient in gradients:
-            gradient.zero_()
+        # Sums of 16-bit floats would be rounded once for every rank, and could overflow.
+        means = [torch.zeros(one.shape, dtype=torch.float32, device=one.device) for one in gradients]
         for rank, fused in enumerate(everyone):
-            self._add(rank, fused, gradients)
+            self._add(rank, fused, means)
+        for gradient, mean in zip(gradients, means):
+            write(mean, 1.0, gradient)
         self._stats["elements"] += whole.numel()
         self._stats["message_bytes"] += sum(map(len, messages))
         self._stats["seconds"] += time.perf_counter() - start
@@ -100,14 +103,15 @@ class Custom:
             self._residuals[name] = corrected - decoded.to(corrected.device)
         return message
 
-    def _add(self, rank: int, fused: bytes, gradients: Sequence[torch.Tensor]) -> None:
+    def _add(self, rank: int, fused: bytes, means: Sequence[torch.Tensor]) -> None:
+        """Adds a rank's share of the means."""
         at = 0
-        for gradient in gradients:
+        for mean in means:
             (length,) = struct.unpack_from("<I", fused, at)
             message = fused[at + 4 : at + 4 + length]
             at += 4 + length
-            decoded = self._compressor.decompress(message, gradient.shape).to(gradient.device)
-            gradient.add_(decoded.to(gradient.dtype), alpha=1.0 / self._reducer.size)
+            decoded = self._compressor.decompress(message, mean.shape).to(mean.device)
+            mean.add_(decoded.to(torch.float32), alpha=1.0 / self._reducer.size)
         if at != len(fused):
             raise _core.MessageError(f"rank {rank} sent {len(fused) - at} bytes too many")
 

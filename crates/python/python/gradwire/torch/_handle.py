@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch.autograd import Variable
@@ -61,6 +61,11 @@ class Handle:
         """The object that saves and loads the state of the exchange."""
         return self._reducer
 
+    @property
+    def _layout(self) -> Optional[_setup.Layout]:
+        """The order of elements in residuals, if it is that of the parameters' memory."""
+        return None
+
     def _compare(self, what: str, own: str) -> None:
         """Closes the handle and raises ``ConfigError`` unless all ranks have the same value."""
         values = {value.decode() for value in self._reducer.gather(0, own.encode())}
@@ -68,7 +73,7 @@ class Handle:
         self._reducer.wait()
         if len(values) > 1:
             self.close()
-            raise _core.ConfigError(f"{what} differs between ranks: {', '.join(sorted(values))}")
+            raise _core.ConfigError(f"{what} differs between ranks: {'; '.join(sorted(values))}")
 
     def _begin(self) -> None:
         """Begins a step."""
@@ -173,7 +178,8 @@ class Handle:
                 f"this rank exchanges gradients with {self._reducer.size} of the ranks that train the model, so that it cannot have "
                 "the states of all; save the state of each rank, with torch.distributed.checkpoint or in a file of its own"
             )
-        return _setup.packed(self._kind, self._step, self._states, self._reducer, all_ranks)
+        layout = [] if self._layout is None else [self._layout]
+        return _setup.packed(self._kind, self._step, self._states, self._reducer, all_ranks, *layout)
 
     @property
     def all_ranks(self) -> AllRanks:
@@ -193,14 +199,30 @@ class Handle:
         All ranks must call it at the same time. If a state does not fit on one rank, nothing changes on any, and all raise
         ``StateError`` or ``ConfigError``.
         """
+        self._load_with(lambda: states)
 
-        def load() -> int:
+    def _load_with(self, read: Callable[[], Optional[Union[State, Sequence[State]]]]) -> bool:
+        """As ``load_state_dict`` with what ``read()`` returns; if that fails on one rank, all ranks raise.
+
+        If it returns ``None`` on all ranks, nothing changes, and the result is false.
+        """
+
+        def load() -> Optional[int]:
+            states = read()
+            if states is None:
+                return None
             first, parts = _setup.merged(states, self._kind, self._reducer.size)
+            if self._layout is not None:
+                _setup.check_layout(states, self._layout)
             self._states.load(parts)
             step: int = first["step"]
             return step
 
-        self._step = _setup.together(self._reducer, self._states, load)
+        step = _setup.together(self._reducer, self._states, load)
+        if step is None:
+            return False
+        self._step = step
+        return True
 
 
 class AllRanks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from inspect import signature
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -40,13 +41,15 @@ def register(
 ) -> Hook:
     """Makes a DistributedDataParallel model average its gradients through gradwire.
 
+    The model may be compiled: ``torch.compile(DistributedDataParallel(module))``.
+
     ``compressor`` is a spec string (``"eden"``, ``"3lc:s=1.75"``), a schedule (``"none until 100 then topk"``) or an object with
     ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. ``rules`` selects other compressors by a
     tensor's name, size or kind: ``{"*.bias": "none", ">=100000": "powersgd:rank=2"}``. Tensors of one dimension (norms,
     biases; with ``raw_vectors``), of fewer than ``raw_below`` elements, or with a word of ``raw_names`` in their name are
     sent uncompressed unless a rule matches them.
     ``exchange`` is ``all-gather``, ``scatter-reduce``, ``all-reduce`` or ``auto``. The run fails if another rank does not
-    answer within ``deadline`` seconds.
+    answer within ``deadline`` seconds; what a rank does alone, such as an evaluation, must be shorter.
 
     With ``on_nonfinite="skip"`` all ranks skip a step in which the gradients of a rank contain NaN or infinity: residuals do
     not change, and gradients become NaN from the bucket with the first such value on, so that ``GradScaler`` skips the step of
@@ -65,6 +68,7 @@ def register(
     A compressor object receives the gradients of all tensors, including vectors, and its messages travel by all-gather. Of
     the other arguments it supports only ``deadline``; any other raises ``ConfigError``.
     """
+    model = _setup.uncompiled(model)
     _check(model)
     state = Hook(
         model.module,
@@ -106,8 +110,6 @@ def _check(model: Any) -> None:
                 "torch._dynamo.config.optimize_ddp is 'python_reducer', which calls hooks with single gradients; set it to 'ddp_optimizer'"
             )
         return
-    if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
-        raise _core.ConfigError("the model is compiled; register its DistributedDataParallel before torch.compile")
     kind = type(model).__name__
     if isinstance(model, torch.nn.Module) and _setup.is_sharded(model):
         remedy = "for a model that fully_shard has sharded use gradwire.torch.fsdp.register"
@@ -152,6 +154,7 @@ class Hook(Handle):
             raise _core.ConfigError(
                 f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; others need not be given"
             )
+        _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
         named = _setup.trainable(module)
         _setup.check_gradients(module)
         self._names = {id(parameter): name for name, parameter in named}
@@ -166,8 +169,8 @@ class Hook(Handle):
         super().__init__(*connect(process_group, make, options.get("deadline")), scaler)
         self._optimizer = optimizer
         self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer)
-        if self._custom is not None:
-            self._compare("the compressor", self._custom.spec)
+        kind = "a spec string" if self._custom is None else f"the compressor {self._custom.spec}"
+        self._compare("what register was given", f"{kind}, {_given('scaler', scaler)}, {_given('optimizer', optimizer)}")
         if self._custom is None:
             try:
                 self._device, self._compressed_on = _device.of(device, self._reducer, named, options)
@@ -186,6 +189,13 @@ class Hook(Handle):
     def _states(self) -> Any:
         return self._custom or self._device or self._reducer
 
+    @property
+    def _layout(self) -> Optional[_setup.Layout]:
+        if self._custom is not None:
+            return None
+        named = [(self._names[id(parameter)], parameter) for parameter in self._parameters]
+        return {name: list(parameter.stride()) for name, parameter in named if not parameter.is_contiguous()}
+
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
         plan = super()._plan()
         return plan if self._custom is None else self._custom.plan(plan)
@@ -193,6 +203,12 @@ class Hook(Handle):
     @property
     def _spec(self) -> str:
         return super()._spec if self._custom is None else self._custom.spec
+
+    def _begin(self) -> None:
+        if self._optimizer is not None and self._reducer.stats()["skipped"]:
+            # The scaler left out the optimizer's step.
+            self._optimizer.forget_exchange()
+        super()._begin()
 
     def average(self, bucket: Any) -> Future:
         """Averages a bucket over ranks, in place and in the background."""
@@ -266,3 +282,13 @@ class Hook(Handle):
         if self._custom is None:
             return super().stats()
         return {**self._custom.stats(), "wait_seconds": self._wait_seconds}
+
+
+# The keyword arguments of ``Hook`` of its own.
+_ARGUMENTS = [name for name, one in signature(Hook).parameters.items() if one.kind is one.KEYWORD_ONLY]
+
+
+def _given(name: str, value: Optional[Any]) -> str:
+    """An argument as ranks compare it."""
+    freeze = f"(freeze={value.freeze})" if isinstance(value, OneBitAdam) else ""
+    return f"no {name}" if value is None else f"{name}={type(value).__name__}{freeze}"

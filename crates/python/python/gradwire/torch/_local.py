@@ -6,7 +6,7 @@ import hashlib
 import weakref
 from functools import partial
 from inspect import signature
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -17,7 +17,7 @@ from ._channel import connect, release
 from ._elastic import Elastic
 from ._fragments import Named, strided
 from ._membership import Membership
-from ._replica import Nesterov, Outer, Replica
+from ._replica import Nesterov, Outer, Replica, Sent
 from ._rounds import Rounds
 from ._setup import State
 
@@ -232,6 +232,8 @@ class LocalSteps(torch.optim.Optimizer):
         state.update(round=replica.round, common=replica.common.clone(), outer=replica.pack_outer())
         if replica.fragments > 1 or pending is not None:
             state.update(fragments=replica.fragments, pending=pending)
+        if pending is not None:
+            state["sent"] = _setup.by_rank(reducer, _setup.to_bytes(self._rounds.sent()), all_ranks)
         if self._elastic is not None:
             state.update(base=replica.base, worker=self._elastic.name, rounds=self._elastic.rounds)
         return state
@@ -240,7 +242,8 @@ class LocalSteps(torch.optim.Optimizer):
         """Restores results of ``state_dict``, as ``Hook.load_state_dict`` does: on all ranks, or on none.
 
         Restore the model and the optimizer, too: each rank its own, if they were saved between two rounds. Do it after the
-        ``LocalSteps`` was created, since that makes all models equal to the first.
+        ``LocalSteps`` was created, since that makes all models equal to the first. On another number of ranks, an exchange that
+        was under way (``fragment_sync_delay``) does not set the momentum of what was sent to zero.
 
         A worker that has joined a run keeps the parameters of the run, and takes over only the residual, from the last
         state of a worker that was lost. That is an error if the lost worker sent anything after it saved this state.
@@ -259,7 +262,17 @@ class LocalSteps(torch.optim.Optimizer):
         replica.base = first.get("base", first["step"])
         replica.common.copy_(first["common"])
         replica.load_outer(first["outer"])
-        self._rounds.load(first.get("pending"))
+        self._rounds.load(first.get("pending"), self._sent(states))
+
+    def _sent(self, states: Union[State, Sequence[State]]) -> Sent:
+        """What this rank had sent of an exchange that was under way when it saved one of these states."""
+        reducer = self._replica.reducer
+        for state in [states] if isinstance(states, Mapping) else states:
+            own = state.get("sent", {}).get(_setup.rank_key(reducer))
+            if own is not None and state["world_size"] == reducer.size:
+                sent: Sent = _setup.from_bytes(own)
+                return sent
+        return {}
 
     def _check_and_load(
         self, states: Union[State, Sequence[State]], load: Callable[[State, List[bytes]], None]

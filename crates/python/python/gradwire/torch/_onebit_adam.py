@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -21,7 +21,9 @@ class OneBitAdam(torch.optim.Optimizer):
         gradwire.torch.register(model, "none until 1000 then onebit", optimizer=optimizer)
 
     The paper freezes when mean squares have become stable, for BERT after a sixth of the steps. After the freeze ``grad`` is the
-    momentum once ``backward()`` has returned, so do not clip it; log gradient norms before.
+    momentum once ``backward()`` has returned, so do not clip it; log gradient norms before. Accumulate gradients under
+    ``model.no_sync()``, since momentum can be exchanged only once in a step. ``torch.distributed.algorithms.Join`` is not supported
+    after the freeze: a rank without data has no gradient to make momentum of.
 
     ``betas``, ``eps`` and ``weight_decay`` are those of ``torch.optim.AdamW``. Raises ``ConfigError`` for values out of range.
     """
@@ -42,16 +44,42 @@ class OneBitAdam(torch.optim.Optimizer):
             raise _core.ConfigError(f"betas={betas} are impossible; give two numbers from 0, below 1")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._freeze = freeze
+        # The parameters whose momentum was exchanged since the last step, by id.
+        self._exchanged: Set[int] = set()
+
+    @property
+    def freeze(self) -> int:
+        """The number of steps of AdamW."""
+        return self._freeze
+
+    def forget_exchange(self) -> None:
+        """Discards the momentum that was exchanged, because no step will use it."""
+        self._exchanged.clear()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Resets gradients, and with them the momentum that was exchanged."""
+        self.forget_exchange()
+        super().zero_grad(set_to_none)
 
     @torch.no_grad()
     def to_exchange(self, parameters: Sequence[torch.nn.Parameter], gradients: Sequence[torch.Tensor], scale: Scale) -> None:
         """Replaces this rank's gradients, which are multiplied by ``scale``, by what ranks exchange, in place. A scale on a GPU
-        stays there."""
+        stays there.
+
+        Raises ``ConfigError`` where ``grad`` already is the momentum that was exchanged, to which a backward pass has added.
+        """
         groups = {id(one): group for group in self.param_groups for one in group["params"]}
         for parameter, gradient in zip(parameters, gradients):
             state: Dict[str, Any] = self.state.get(parameter, {})
             group = groups.get(id(parameter))
             if group is not None and state and state["step"] >= self._freeze:
+                if id(parameter) in self._exchanged:
+                    raise _core.ConfigError(
+                        "OneBitAdam has exchanged momentum already since its last step, and a second backward pass would add to it; "
+                        "run all backward passes of a step but the last under model.no_sync(), and call optimizer.zero_grad() where "
+                        "you leave out a step"
+                    )
+                self._exchanged.add(id(parameter))
                 beta, _ = group["betas"]
                 gradient.mul_(1.0 - beta).add_(state["exp_avg"] * scale, alpha=beta)
 
@@ -66,6 +94,7 @@ class OneBitAdam(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._update(parameter, group)
+        self.forget_exchange()
         return loss
 
     def _update(self, parameter: torch.nn.Parameter, group: Dict[str, Any]) -> None:

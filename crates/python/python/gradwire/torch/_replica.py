@@ -15,13 +15,16 @@ from .. import _core
 from .._arrays import buffer, keeping
 from ._channel import Channel
 from ._fragments import Named
-from ._staging import to_host
+from ._staging import Pinned
 
 _MOMENTA = ("momentum_buffer", "exp_avg")
 
 
 # Makes the outer optimizer for the common parameters.
 Outer = Callable[[List[torch.nn.Parameter]], torch.optim.Optimizer]
+
+# The positions of the elements that a message carried, by tensor; tensors that it carried whole are left out.
+Sent = Dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -146,9 +149,14 @@ class Replica:
         if norm > limit:
             change.mul_(limit / norm)
 
-    def apply(self, change: torch.Tensor, number: int, fragment: int = 0, alpha: float = 0.0) -> None:
+    def apply(
+        self, change: torch.Tensor, number: int, fragment: int = 0, alpha: float = 0.0, sent: Optional[Sent] = None
+    ) -> None:
         """Applies the mean change of a fragment's round; the replica continues from the common parameters, mixed with ``alpha``
-        of its own."""
+        of its own.
+
+        ``sent`` is what ``sent`` returned after the round's message, by default what the reducer knows of it.
+        """
         self.round, self.base = number + 1, self.step
         places = self._places[fragment]
         common, parameters = self._common[places], self._parameters[places]
@@ -164,7 +172,7 @@ class Replica:
             self.outer.zero_grad(set_to_none=True)
         self._continue(places, alpha)
         if self._mask:
-            self._mask_momentum(places)
+            self._mask_momentum(places, self.sent(fragment) if sent is None else sent)
 
     def _continue(self, places: slice, alpha: float) -> None:
         """Replaces parameters by the common ones, mixed with ``alpha`` of their own."""
@@ -223,22 +231,40 @@ class Replica:
             if packed["optimizer"] is not None:
                 self.optimizer.load_state_dict(packed["optimizer"])
 
-    def _mask_momentum(self, places: slice) -> None:
+    def sent(self, fragment: int = 0) -> Sent:
+        """The positions whose momentum is set to zero when the fragment's last message is applied."""
+        places, sent = self._places[fragment], {}
         for name, parameter in zip(self.names[places], self._parameters[places]):
-            state = self.optimizer.state.get(parameter, {})
-            momenta = [state[key] for key in _MOMENTA if torch.is_tensor(state.get(key))]
-            sent = self.reducer.sent(name) if momenta else None
-            if sent:
-                # Positions are row-major; the momentum may have another order in memory.
-                mask = torch.zeros(parameter.shape, dtype=torch.bool, device="cpu")
-                mask.view(-1)[torch.frombuffer(bytearray(sent), dtype=torch.int32).long()] = True
-                for momentum in momenta:
-                    momentum.masked_fill_(mask.to(momentum.device), 0.0)
+            positions = self.reducer.sent(name) if self._mask and self._momenta(parameter) else None
+            if positions:
+                sent[name] = torch.frombuffer(bytearray(positions), dtype=torch.int32)
+        return sent
+
+    def _momenta(self, parameter: torch.nn.Parameter) -> List[torch.Tensor]:
+        state = self.optimizer.state.get(parameter, {})
+        return [state[key] for key in _MOMENTA if torch.is_tensor(state.get(key))]
+
+    def _mask_momentum(self, places: slice, sent: Sent) -> None:
+        for name, parameter in zip(self.names[places], self._parameters[places]):
+            if name not in sent:
+                continue
+            # Positions are row-major; the momentum may have another order in memory.
+            mask = torch.zeros(parameter.shape, dtype=torch.bool, device="cpu")
+            mask.view(-1)[sent[name].long()] = True
+            for momentum in self._momenta(parameter):
+                momentum.masked_fill_(mask.to(momentum.device), 0.0)
 
 
 def _flat(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The elements of all parameters in main memory. Those of a GPU are put together there, and copied at once."""
-    return to_host(torch.cat([one.detach().float().reshape(-1) for one in parameters]))
+    """The elements of all parameters as float32 in main memory, which is pinned if any of them is on a GPU.
+
+    Parameters are copied one by one: they may be on several devices, and a GPU then has no copy of the whole model.
+    """
+    devices = [one.device for one in parameters if one.device.type == "cuda"] or [torch.device("cpu")]
+    flat = Pinned(devices[0]).of(4 * sum(one.numel() for one in parameters)).view(torch.float32)
+    for part, one in zip(_parts(flat, parameters), parameters):
+        part.copy_(one.detach().reshape(-1))
+    return flat
 
 
 def _parts(flat: torch.Tensor, parameters: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:

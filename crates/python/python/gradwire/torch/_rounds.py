@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 
 from .. import _core
-from ._replica import Replica
+from ._replica import Replica, Sent
 
 
 # First steps, ascending from 0, with numbers of steps.
@@ -26,6 +26,8 @@ class _Pending:
     number: int
     # The step after which the mean is applied.
     due: int
+    # What this replica sent, if a saved state told; else the reducer knows it.
+    sent: Optional[Sent] = None
 
 
 class Rounds:
@@ -108,7 +110,7 @@ class Rounds:
         pending, self._pending = self._pending, None
         assert pending is not None
         self._wait()
-        self._replica.apply(pending.change, pending.number, pending.fragment, self._alpha)
+        self._replica.apply(pending.change, pending.number, pending.fragment, self._alpha, pending.sent)
 
     def _wait(self) -> None:
         start = time.perf_counter()
@@ -123,8 +125,14 @@ class Rounds:
         one = self._pending
         return {"fragment": one.fragment, "mean": one.change.clone(), "number": one.number, "due": one.due}
 
-    def load(self, packed: Optional[Dict[str, Any]]) -> None:
-        """Restores what ``pack`` returned."""
+    def sent(self) -> Sent:
+        """What this replica sent of the mean that is not applied yet, if there is one; call ``pack`` first."""
+        if self._pending is None:
+            return {}
+        return self._replica.sent(self._pending.fragment) if self._pending.sent is None else self._pending.sent
+
+    def load(self, packed: Optional[Dict[str, Any]], sent: Sent) -> None:
+        """Restores what ``pack`` and ``sent`` returned."""
         self._pending = None
         if packed is not None:
-            self._pending = _Pending(packed["fragment"], packed["mean"].clone(), packed["number"], packed["due"])
+            self._pending = _Pending(packed["fragment"], packed["mean"].clone(), packed["number"], packed["due"], sent)

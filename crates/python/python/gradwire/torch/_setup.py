@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from difflib import get_close_matches
 from inspect import signature
@@ -11,12 +12,14 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
-from .._arrays import DTYPES
+from .._arrays import DTYPES, whole_number
 from ._channel import Channel
 
 State = Dict[str, Any]
 Loaded = TypeVar("Loaded")
 Rules = Union[Mapping[str, str], Sequence[str], None]
+# The strides of the parameters that are not contiguous, by name.
+Layout = Dict[str, List[int]]
 
 
 # What torch.compile and activation checkpointing insert into the names of the modules that they wrap.
@@ -52,16 +55,34 @@ def check_gradients(model: torch.nn.Module) -> None:
 
 
 def check_unwrapped(model: torch.nn.Module) -> None:
-    """Refuses a model whose gradients something else averages already."""
-    if isinstance(model, torch.nn.parallel.DistributedDataParallel) or is_sharded(model):
-        raise _core.ConfigError(
-            f"the model is a {type(model).__name__}, whose gradients are already averages; pass the model before it is wrapped"
-        )
+    """Refuses a model if something else averages gradients of it, or of a part of it, already."""
+    for module in model.modules():
+        if any(_is_a(module, kind) for kind in _AVERAGED):
+            where = "the model is" if module is model else "the model contains"
+            raise _core.ConfigError(
+                f"{where} a {type(module).__name__}, whose gradients are already averages; pass the model before it is wrapped"
+            )
+
+
+# What averages gradients: DistributedDataParallel, FSDP1 and FSDP2.
+_AVERAGED = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
 
 
 def is_sharded(model: torch.nn.Module) -> bool:
-    """Whether ``fully_shard`` has sharded a part of the model; by name, because PyTorch before 2.6 has no such class."""
-    return any(base.__name__ == "FSDPModule" for module in model.modules() for base in type(module).__mro__)
+    """Whether ``fully_shard`` has sharded a part of the model."""
+    return any(_is_a(module, "FSDPModule") for module in model.modules())
+
+
+def _is_a(module: torch.nn.Module, kind: str) -> bool:
+    """Whether a module's class has this name, or one of its bases; not every version of PyTorch has every class."""
+    return any(base.__name__ == kind for base in type(module).__mro__)
+
+
+def uncompiled(model: Any) -> Any:
+    """The module that ``torch.compile`` has wrapped, or the model if it is not compiled."""
+    while isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
+        model = model._orig_mod
+    return model
 
 
 def plain(name: str) -> str:
@@ -88,7 +109,7 @@ def reducer(
     threads: int = 1,
 ) -> _core.Reducer:
     """Creates a reducer for some parameters over the ranks of a channel."""
-    if threads < 1:
+    if whole_number("threads", threads) < 1:
         raise _core.ConfigError(f"threads={threads} is too small; compression needs at least 1")
     if on_nonfinite not in ("error", "skip"):
         raise _core.ConfigError(f"on_nonfinite={on_nonfinite!r} is unknown; use 'error' or 'skip'")
@@ -99,13 +120,13 @@ def reducer(
         compressor,
         rules=rules_of(rules),
         exchange=exchange,
-        seed=seed,
+        seed=whole_number("seed", seed),
         raw_vectors=raw_vectors,
-        raw_below=raw_below,
+        raw_below=whole_number("raw_below", raw_below),
         raw_names=list(raw_names),
         skip=on_nonfinite == "skip",
         deadline=deadline,
-        steps=total_steps,
+        steps=None if total_steps is None else whole_number("total_steps", total_steps),
         threads=threads,
     )
 
@@ -159,36 +180,63 @@ def uses_ef21(compressor: Any, rules: Rules) -> bool:
     return any(re.search(r"\bef\s*=\s*ef21\b", spec) for spec in specs)
 
 
-def packed(kind: str, step: int, exchange: Any, reducer: _core.Reducer, all_ranks: bool) -> State:
-    """The state of a ``kind`` of object: that of its exchange at this rank, or of all ranks of its group.
+def packed(kind: str, step: int, exchange: Any, reducer: _core.Reducer, all_ranks: bool, *more: Any) -> State:
+    """The state of a ``kind`` of object: that of its exchange at this rank, or of all ranks of its group, with ``more`` beside
+    each.
 
     Ranks are named by their numbers in the default process group, if there is one, so that names are unique in a job.
     """
-    # Workers that come and go make their own groups, and there is no default group.
-    own = dist.get_rank() if dist.is_initialized() else reducer.rank
     if all_ranks:
-        ranks = [int(rank) for rank in reducer.gather(0, str(own).encode())]
+        ranks = [rank.decode() for rank in reducer.gather(0, rank_key(reducer).encode())]
         states = dict(zip(ranks, exchange.save_all()))
     else:
-        states = {own: exchange.save()}
+        states = {rank_key(reducer): exchange.save()}
     return {
         "gradwire": kind,
         "step": step,
         "world_size": reducer.size,
-        "exchange": {f"rank{rank}": _pack(state) for rank, state in states.items()},
+        "exchange": {rank: (_pack(state), *more) for rank, state in states.items()},
     }
 
 
-def _pack(state: bytes) -> Tuple[torch.Tensor]:
+def rank_key(reducer: _core.Reducer) -> str:
+    """The name of this rank in states."""
+    # Workers that come and go make their own groups, and there is no default group.
+    return f"rank{dist.get_rank() if dist.is_initialized() else reducer.rank}"
+
+
+def by_rank(reducer: _core.Reducer, own: bytes, all_ranks: bool) -> Dict[str, Tuple[torch.Tensor]]:
+    """Bytes of this rank, or of all ranks of its group, as a state has them."""
+    if not all_ranks:
+        return {rank_key(reducer): (_pack(own),)}
+    ranks, parts = reducer.gather(0, rank_key(reducer).encode()), reducer.gather(0, own)
+    # This rank may end now, and the others must have its part.
+    reducer.wait()
+    return {rank.decode(): (_pack(part),) for rank, part in zip(ranks, parts)}
+
+
+def to_bytes(value: Any) -> bytes:
+    """Tensors by name as bytes."""
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
+
+
+def from_bytes(packed: Any) -> Any:
+    """What ``to_bytes`` was given, from an entry of a state."""
+    return torch.load(io.BytesIO(_unpack(packed)), weights_only=True, map_location="cpu")
+
+
+def _pack(state: bytes) -> torch.Tensor:
     """Bytes as ``torch.save``, ``torch.load(weights_only=True)`` and distributed checkpoints take them.
 
-    Distributed checkpoints load a tensor only where there is one of the same length, but take a tuple as it is.
+    Distributed checkpoints load a tensor only where there is one of the same length, but take a tuple as it is; so give it in one.
     """
-    return (torch.frombuffer(bytearray(state), dtype=torch.uint8),)
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
 
 def _unpack(state: Any) -> bytes:
-    """Bytes from ``_pack``, whose tuple a file format may have made a list; earlier versions had none."""
+    """Bytes from the tuple with the result of ``_pack``, which a file format may have made a list; earlier versions had none."""
     tensor = state[0] if isinstance(state, (list, tuple)) else state
     unpacked: bytes = tensor.cpu().numpy().tobytes()
     return unpacked
@@ -207,10 +255,25 @@ def merged(states: Union[State, Sequence[State]], kind: str, size: int) -> Tuple
     return states[0], [_unpack(part) for state in states for part in _parts(state, size)]
 
 
+def check_layout(states: Union[State, Sequence[State]], layout: Layout) -> None:
+    """Refuses states whose residuals have their elements in another order. Earlier versions did not save the order."""
+    for state in [states] if isinstance(states, Mapping) else states:
+        exchange = state["exchange"]
+        for part in exchange.values() if isinstance(exchange, Mapping) else exchange:
+            saved = part[1] if isinstance(part, (list, tuple)) and len(part) > 1 else layout
+            for name in sorted({*saved, *layout}):
+                if list(saved.get(name, ())) != layout.get(name, []):
+                    raise _core.StateError(
+                        f"'{name}' was saved in another memory format, in which its residual has another order; give the model the "
+                        "format of the saved run (model.to(memory_format=...)) before DistributedDataParallel wraps it"
+                    )
+
+
 def together(reducer: _core.Reducer, states: Any, load: Callable[[], Loaded]) -> Loaded:
     """Loads a state on all ranks, or on none if it fails on one; returns what ``load`` returned.
 
-    ``states`` has the state that ``load`` replaces; a ``load`` that fails must leave it as it was.
+    ``states`` has the state that ``load`` replaces; a ``load`` that fails must leave it as it was. One that has nothing to load
+    returns ``None``, which is an error where others have something.
     """
     before = states.save()
     failure: Optional[Exception] = None
@@ -218,17 +281,23 @@ def together(reducer: _core.Reducer, states: Any, load: Callable[[], Loaded]) ->
         loaded = load()
     except Exception as error:
         failure = error
-    report = f"{type(failure).__name__}: {failure}" if failure is not None else ""
-    reports = reducer.gather(0, report.encode())
+    report = f"{type(failure).__name__}: {failure}" if failure is not None else _NOTHING if loaded is None else ""
+    reports = [report.decode() for report in reducer.gather(0, report.encode())]
     # This rank may end now, and the others must have its report.
     reducer.wait()
     if failure is not None:
         raise failure
+    if set(reports) == {_NOTHING}:
+        return loaded
     for rank, report in enumerate(reports):
         if report:
             states.load([before])
-            raise _core.StateError(f"rank {rank} cannot load its state: {report.decode()}")
+            raise _core.StateError(f"rank {rank} cannot load its state: {report}")
     return loaded
+
+
+# What a rank reports that has nothing to load.
+_NOTHING = "it has none, and others have; give all ranks their states, or none"
 
 
 def _parts(state: State, size: int) -> List[Any]:

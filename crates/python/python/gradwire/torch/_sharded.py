@@ -16,8 +16,15 @@ from .._arrays import buffer, keeping
 from . import _setup
 from ._channel import connect, release
 from ._handle import Handle
-from ._staging import Pinned, to_host
+from ._staging import Pinned
 from ._units import Named, Unit
+
+
+_ALL = slice(None)
+
+
+def _is_in_main_memory(values: torch.Tensor) -> bool:
+    return values.device.type == "cpu"
 
 
 class _GroupExchange:
@@ -31,14 +38,23 @@ class _GroupExchange:
         # One exchange ends before the next begins.
         return self._pinned.setdefault(device, Pinned(device))
 
-    def exchange(self, step: int, names: List[str], values: torch.Tensor, scale: float = 1.0) -> None:
-        """Exchanges values, and waits: FSDP2 uses what its communication leaves as soon as it returns."""
-        host = values if values.device.type == "cpu" else to_host(values, self._memory(values.device))
+    def exchange(
+        self, step: int, names: List[str], values: torch.Tensor, scale: float = 1.0, read: slice = _ALL, written: slice = _ALL
+    ) -> None:
+        """Exchanges values, and waits: FSDP2 uses what its communication leaves as soon as it returns.
+
+        Of values on a GPU the exchange sees only ``read``, and changes only ``written``, so that no more is copied.
+        """
+        host = values
+        if not _is_in_main_memory(values):
+            memory = self._memory(values.device).of(values.numel() * values.element_size())
+            host = memory.view(values.dtype)
+            host[read].copy_(values[read])
         group = self.reducer.group(names)
         self.reducer.average(group, step, buffer(host, "a group of shards"), keeping(host), scale=scale)
         self.reducer.wait()
         if host is not values:
-            values.copy_(host)
+            values[written].copy_(host[written])
 
 
 class Sharded(Handle):
@@ -90,8 +106,9 @@ class Sharded(Handle):
         if self._parameters is not None:
             self._release_parameters()
 
-    def average(self, names: List[str], values: torch.Tensor) -> None:
-        """Averages the gradients of some parameters in place: the shards of all ranks, or one shard of all replicas."""
+    def average(self, names: List[str], values: torch.Tensor, own: slice = _ALL) -> None:
+        """Averages the gradients of some parameters in place: the shards of all ranks, of which ``own`` is needed, or one shard
+        of all replicas."""
         backward = torch._C._current_graph_task_id()
         if backward != self._backward or backward == -1:
             self._backward = backward
@@ -99,16 +116,16 @@ class Sharded(Handle):
             self._wait_at_end()
         start = time.perf_counter()
         with record_function("gradwire::exchange"):
-            self._gradients.exchange(self._step - 1, names, values, float(self._scale))
+            self._gradients.exchange(self._step - 1, names, values, float(self._scale), written=own)
         self._wait_seconds += time.perf_counter() - start
 
-    def fill(self, names: List[str], values: torch.Tensor) -> None:
-        """Fills ``values``, the shards of all ranks of some parameters, of which this rank's own are given."""
+    def fill(self, names: List[str], values: torch.Tensor, own: slice) -> None:
+        """Fills ``values``, the shards of all ranks of some parameters, of which ``own``, those of this rank, are given."""
         assert self._parameters is not None
         # In a backward pass the step is already counted. Both passes of a step need the same random draws.
         started = self._backward != -1 and self._backward == torch._C._current_graph_task_id()
         with record_function("gradwire::gather"):
-            self._parameters.exchange(self._step - started, names, values)
+            self._parameters.exchange(self._step - started, names, values, read=own)
 
     def stats(self) -> Dict[str, Any]:
         """The cost of the last step for this rank, as in ``Handle.stats``.
@@ -144,6 +161,11 @@ class _Communication:
         return torch.empty(*size, dtype=dtype, device=device)
 
 
+def _own(group: Any, shard: int) -> slice:
+    """The place of this rank's ``shard`` elements among those of all ranks."""
+    return slice(group.rank() * shard, (group.rank() + 1) * shard)
+
+
 class ReduceScatter(_Communication):
     """The reduce-scatter of a unit's gradients."""
 
@@ -156,9 +178,9 @@ class ReduceScatter(_Communication):
                 "gradwire averages gradients; instead of set_gradient_divide_factor, multiply the loss by a factor"
             )
         shard = output_tensor.numel()
-        self._handle.average(self._unit.reduced(shard), input_tensor)
-        own = input_tensor[group.rank() * shard :][:shard]
-        torch.mul(own, group.size() if op == dist.ReduceOp.SUM else 1, out=output_tensor)
+        own = _own(group, shard)
+        self._handle.average(self._unit.reduced(shard), input_tensor, own)
+        torch.mul(input_tensor[own], group.size() if op == dist.ReduceOp.SUM else 1, out=output_tensor)
 
 
 class AllGather(_Communication):
@@ -174,7 +196,7 @@ class AllGather(_Communication):
                 "parameters"
             )
         # The input is this rank's part of the output.
-        self._handle.fill(self._unit.names, output_tensor)
+        self._handle.fill(self._unit.names, output_tensor, _own(group, input_tensor.numel()))
 
 
 class AllReduce:

@@ -167,12 +167,3 @@ def write(means: torch.Tensor, scale: Scale, bucket: torch.Tensor) -> None:
         limit = torch.finfo(bucket.dtype).max
         means.clamp_(-limit, limit)
     bucket.copy_(means)
-
-
-def to_host(values: torch.Tensor, memory: Optional[Pinned] = None) -> torch.Tensor:
-    """A copy in main memory, which is pinned if the values are on a GPU."""
-    if values.device.type == "cpu":
-        return values.clone()
-    memory = memory or Pinned(values.device)
-    host = memory.of(values.numel() * values.element_size()).view(values.dtype)
-    return host.copy_(values.reshape(-1)).view(values.shape)

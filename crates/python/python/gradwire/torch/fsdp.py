@@ -44,7 +44,7 @@ def register(
     compressed; with a mesh of two dimensions (HSDP), PyTorch's all-reduce between replicas stays uncompressed. With
     ``replicas``, a process group or a mesh of one dimension with the ranks that hold the same shard, the mean of each
     shard is averaged over these ranks with compressed messages, by ``exchange``; the model must then be sharded over a
-    mesh of one dimension.
+    mesh of one dimension, and ``set_requires_all_reduce(False)`` has no effect.
 
     ``parameters``, such as ``"int8"``, ``"8bit"`` or ``"fp16"``, also compresses the parameters that FSDP2 gathers for the
     forward pass, and again for the backward pass if it frees them in between. They are sent whole each time, without

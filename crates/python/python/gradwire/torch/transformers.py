@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from transformers import Trainer, TrainerCallback
 
 from .. import _core
+from . import _framework
 from ._handle import Handle
 from ._hook import register
 
@@ -25,6 +27,9 @@ class Compression(TrainerCallback):
 
         trainer.add_callback(gradwire.torch.transformers.Compression(trainer, "eden"))
         trainer.train()
+
+    With ``fp16=True`` the Trainer's ``GradScaler`` is the ``scaler``, and ``on_nonfinite`` defaults to ``"skip"``. A run of a
+    single process goes on without compression, with a warning.
     """
 
     def __init__(self, trainer: Trainer, compressor: Any = "eden", **options: Any) -> None:
@@ -33,19 +38,15 @@ class Compression(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Registers with the model that the Trainer has wrapped, and restores what a checkpoint contains."""
-        self.handle = register(self._trainer.model_wrapped, self._compressor, **self._options)
+        if _framework.is_single_process(self._trainer.model_wrapped):
+            return
+        scaler = getattr(getattr(self._trainer, "accelerator", None), "scaler", None)
+        options = _framework.with_scaler(self._compressor, self._options, scaler)
+        self.handle = register(self._trainer.model_wrapped, self._compressor, **options)
         if state.global_step:
-            self._resume(self._folder(args, state))
-
-    def _resume(self, folder: Path) -> None:
-        assert self.handle is not None
-        saved = sorted(folder.glob("gradwire-rank*.pt"))
-        if not saved:
-            raise _core.StateError(
-                f"{folder} has no gradwire-rank*.pt: the checkpoint was saved without gradwire, or is in another output "
-                "folder; resume from a checkpoint of output_dir that was saved with gradwire"
-            )
-        self.handle.load_state_dict([torch.load(file, weights_only=True, map_location="cpu") for file in saved])
+            folder = self._folder(args, state)
+            read = partial(_read, folder, dist.get_rank(), dist.get_world_size())
+            _framework.load(self.handle, read, str(folder))
 
     def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Writes this rank's residuals to the folder of the checkpoint."""
@@ -53,7 +54,7 @@ class Compression(TrainerCallback):
             folder = self._folder(args, state)
             # The Trainer of another rank, or of another node, may not have made it.
             folder.mkdir(parents=True, exist_ok=True)
-            torch.save(self.handle.state_dict(), folder / f"gradwire-rank{dist.get_rank()}.pt")
+            torch.save(self.handle.state_dict(), _file(folder, dist.get_rank()))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Ends the exchange. A later ``train`` wraps the model again, and begins with empty residuals."""
@@ -68,3 +69,29 @@ class Compression(TrainerCallback):
         trial = getattr(self._trainer, "_trial", None)
         of = getattr(self._trainer, "_get_output_dir", None)
         return Path(args.output_dir if of is None else of(trial=trial)) / f"checkpoint-{state.global_step}"
+
+
+def _file(folder: Path, rank: int) -> Path:
+    """The file of a rank's state in the folder of a checkpoint."""
+    return folder / f"gradwire-rank{rank}.pt"
+
+
+def _read(folder: Path, rank: int, size: int) -> Optional[Any]:
+    """A rank's state, or those of all ranks if another number of ranks saved them; ``None`` if there are none."""
+    if next(folder.glob("gradwire-rank*.pt"), None) is None:
+        return None
+    own = _load(folder, rank) if _file(folder, rank).is_file() else None
+    if own is not None and own["world_size"] == size:
+        return own
+    saved: int = _load(folder, 0)["world_size"]
+    return [_load(folder, one) for one in range(saved)]
+
+
+def _load(folder: Path, rank: int) -> Any:
+    file = _file(folder, rank)
+    if not file.is_file():
+        raise _core.StateError(
+            f"{file} is missing: every rank of the saved run wrote one, and a run with another number of ranks needs all; "
+            "copy it from the machine of that rank"
+        )
+    return torch.load(file, weights_only=True, map_location="cpu")

@@ -1,0 +1,45 @@
+"""What the callbacks for training frameworks have in common."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Callable, Dict, Mapping, Optional
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from . import _setup
+from ._handle import Handle
+
+
+def is_single_process(model: Any) -> bool:
+    """Whether there are no other ranks to exchange gradients with, which is a warning."""
+    if isinstance(_setup.uncompiled(model), DistributedDataParallel):
+        return False
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        return False
+    warnings.warn(
+        "gradwire compresses nothing, because a single process trains the model; start several, as with "
+        "torchrun --nproc-per-node 2, or remove the callback",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return True
+
+
+def with_scaler(compressor: Any, options: Mapping[str, Any], scaler: Optional[Any]) -> Dict[str, Any]:
+    """The options of ``register``, with the framework's ``scaler`` unless another is given or a Python compressor takes none."""
+    if scaler is None or "scaler" in options or not isinstance(compressor, str):
+        return dict(options)
+    return {"on_nonfinite": "skip", **options, "scaler": scaler}
+
+
+def load(handle: Handle, read: Callable[[], Optional[Any]], where: str) -> None:
+    """Restores what ``read`` returns, on all ranks or on none.
+
+    If it returns ``None`` on all ranks, residuals begin empty, with a warning. It is an error if it does so on some.
+    """
+    if not handle._load_with(read):
+        warnings.warn(
+            f"{where} has no state of gradwire, as if saved without it; residuals begin empty", RuntimeWarning, stacklevel=3
+        )

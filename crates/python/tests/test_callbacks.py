@@ -1,0 +1,217 @@
+"""Tests the callbacks for Lightning and Transformers beyond the examples: what they do where something is missing."""
+
+import warnings
+
+import pytest
+import torch
+
+from test_frameworks import together
+from world import outcomes, ranks
+
+def warned(function):
+    """What gradwire warned of in a call."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function()
+    return [str(one.message) for one in caught if "gradwire" in str(one.message)]
+
+
+def lightning(compression, steps, **options):
+    """A Trainer of Lightning, and what its ``fit`` takes."""
+    import lightning.pytorch as pl
+    import with_lightning
+
+    trainer = pl.Trainer(
+        accelerator="cpu", max_steps=steps, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[compression] if compression else [], **options,
+    )
+    batches = torch.utils.data.DataLoader(torch.zeros(100_000), batch_size=1)
+    return trainer, (with_lightning.Module(), batches)
+
+
+def transformers(compressor, folder, steps, save=True):
+    """A Trainer of Transformers with its callback, if a compressor is given."""
+    import task
+    import with_transformers
+    from gradwire.torch.transformers import Compression
+    from transformers import Trainer, TrainingArguments
+
+    arguments = TrainingArguments(
+        output_dir=folder, max_steps=steps, per_device_train_batch_size=1, use_cpu=True, report_to=[],
+        disable_tqdm=True, ddp_backend="gloo" if torch.distributed.is_initialized() else None,
+        save_strategy="steps" if save else "no", save_steps=steps,
+    )
+    trainer = Trainer(task.model(), arguments, train_dataset=with_transformers.Points())
+    compression = Compression(trainer, compressor or "none")
+    if compressor:
+        trainer.add_callback(compression)
+    return trainer, compression
+
+
+def alone(rank, size, function, folder):
+    """Trains in a process without a process group."""
+    torch.distributed.destroy_process_group()
+    return function(folder)
+
+
+def lightning_alone(folder):
+    from gradwire.torch.lightning import Compression
+
+    trainer, task = lightning(Compression("3lc"), 2, devices=1)
+    found = warned(lambda: trainer.fit(*task))
+    return trainer.global_step, found
+
+
+def transformers_alone(folder):
+    trainer, _ = transformers("3lc", folder, 2)
+    found = warned(trainer.train)
+    return trainer.state.global_step, found
+
+
+@pytest.mark.parametrize("framework, function", [("lightning", lightning_alone), ("transformers", transformers_alone)])
+def test_a_single_process_goes_on_without_compression(framework, function, tmp_path):
+    pytest.importorskip(framework)
+    ((steps, (message,)),) = ranks(1, alone, function, str(tmp_path))
+    assert steps == 2 and "a single process" in message and "torchrun" in message
+
+
+def lightning_resumes(rank, size, folder, saved_with, steps):
+    """Saves a checkpoint, perhaps without gradwire, and resumes from it."""
+    from gradwire.torch.lightning import Compression
+
+    trainer, task = lightning(Compression("3lc") if saved_with else None, 2, strategy="ddp", devices=size)
+    trainer.fit(*task)
+    trainer.save_checkpoint(f"{folder}/saved.ckpt")
+    compression = Compression("3lc")
+    trainer, task = lightning(compression, steps, strategy="ddp", devices=size)
+    found = warned(lambda: trainer.fit(*task, ckpt_path=f"{folder}/saved.ckpt"))
+    return found, compression.handle.step
+
+
+def transformers_resumes(rank, size, folder, saved_with, steps):
+    trainer, _ = transformers("3lc" if saved_with else None, folder, 2)
+    trainer.train()
+    torch.distributed.barrier()
+    trainer, compression = transformers("3lc", folder, steps, save=False)
+    counted = []
+    compression.on_step_end = lambda *others, **named: counted.append(compression.handle.step)
+    found = warned(lambda: trainer.train(resume_from_checkpoint=True))
+    return found, counted[-1]
+
+
+@pytest.mark.parametrize("framework, function", [("lightning", lightning_resumes), ("transformers", transformers_resumes)])
+def test_a_checkpoint_from_before_gradwire_begins_with_empty_residuals(framework, function, tmp_path):
+    pytest.importorskip(framework)
+    for (message,), steps in ranks(2, together, function, str(tmp_path), False, 5):
+        assert steps == 3 and "has no state of gradwire" in message
+    for messages, steps in ranks(2, together, function, str(tmp_path), True, 5):
+        assert steps == 5 and not messages
+
+
+def transformers_saves(rank, size, folder):
+    transformers("3lc", folder, 2)[0].train()
+
+
+def transformers_goes_on(rank, size, folder):
+    trainer, compression = transformers("3lc", folder, 4, save=False)
+    counted = []
+    compression.on_step_end = lambda *others, **named: counted.append(compression.handle.step)
+    trainer.train(resume_from_checkpoint=True)
+    return counted[-1]
+
+
+def test_a_rank_reads_its_own_file_or_all(tmp_path):
+    pytest.importorskip("transformers")
+    ranks(3, together, transformers_saves, str(tmp_path))
+    files = [tmp_path / "checkpoint-2" / f"gradwire-rank{rank}.pt" for rank in range(3)]
+    assert ranks(2, together, transformers_goes_on, str(tmp_path)) == [4, 4]
+    for file in files:
+        file.unlink()
+    ranks(2, together, transformers_saves, str(tmp_path))
+    # What another run has left there does not matter.
+    files[2].write_bytes(b"not a state")
+    assert ranks(2, together, transformers_goes_on, str(tmp_path)) == [4, 4]
+    files[1].unlink()
+    told, own = outcomes(2, together, transformers_goes_on, str(tmp_path))
+    assert own[1] == "StateError" and "gradwire-rank1.pt is missing" in own[2], own
+    assert told[1] == "StateError" and "rank 1 cannot load" in told[2], told
+    files[0].unlink()
+    for failed in outcomes(2, together, transformers_goes_on, str(tmp_path)):
+        assert failed[1] == "StateError" and "gradwire-rank0.pt is missing" in failed[2], failed
+
+
+def fitted_twice(rank, size, folder):
+    """Fits two times with the same Trainer of Lightning; saves a checkpoint in between, after training."""
+    from gradwire.torch.lightning import Compression
+
+    gathers = []
+
+    class Counted(Compression):
+        def on_train_end(self, trainer, pl_module):
+            save = self.handle.state_dict
+            self.handle.state_dict = lambda **options: gathers.append(options) or save(**options)
+            self.before = save()["exchange"][f"rank{rank}"][0]
+
+        def on_train_batch_start(self, *others):
+            self.first = getattr(self, "first", None) or (self.handle.step, self.handle.state_dict()["exchange"][f"rank{rank}"][0])
+
+    compression = Counted("topk:ratio=0.1")
+    trainer, task = lightning(compression, 2, strategy="ddp", devices=size)
+    trainer.fit(*task)
+    at_end, own = list(gathers), compression.before
+    trainer.save_checkpoint(f"{folder}/end.ckpt")
+    trainer.fit_loop.max_epochs, trainer.fit_loop.epoch_loop.max_steps = -1, 4
+    compression.first = None
+    trainer.fit(*task)
+    (saved,) = torch.load(f"{folder}/end.ckpt", weights_only=False)["callbacks"].values()
+    step, again = compression.first
+    return at_end, gathers, step, len(saved["exchange"]), bool((again == own).all()), compression._saved
+
+
+def test_lightning_gathers_states_only_for_checkpoints(tmp_path):
+    pytest.importorskip("lightning")
+    for at_end, gathers, step, saved, same, kept in ranks(2, together, fitted_twice, str(tmp_path)):
+        assert at_end == [] and gathers[:2] == [{"all_ranks": True}, {}]
+        assert step == 2 and saved == 2 and same and kept == {}
+
+
+def lightning_scaled(rank, size, folder):
+    from gradwire.torch.lightning import Compression
+    from lightning.pytorch.plugins import MixedPrecision
+
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    compression = Compression("3lc")
+    trainer, task = lightning(
+        compression, 3, strategy="ddp", devices=size, plugins=[MixedPrecision("16-mixed", "cpu", scaler)]
+    )
+    overflow = lambda gradient: gradient * (float("inf") if trainer.global_step == 1 and scaler.get_scale() == 64.0 else 1.0)
+    task[0].net.layers[0].weight.register_hook(overflow)
+    trainer.fit(*task)
+    return compression.handle._scaler is scaler, compression.handle.stats()["total_skipped"], scaler.get_scale()
+
+
+def transformers_scaled(rank, size, folder):
+    trainer, compression = transformers("3lc", folder, 2)
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    found = []
+    compression.on_step_end = lambda *others, **named: found.append(compression.handle._scaler is trainer.accelerator.scaler)
+    trainer.train()
+    return found
+
+
+def test_the_scaler_of_a_framework_is_taken(tmp_path):
+    pytest.importorskip("lightning")
+    assert ranks(2, together, lightning_scaled, str(tmp_path)) == [(True, 1, 32.0)] * 2
+    pytest.importorskip("transformers")
+    assert ranks(2, together, transformers_scaled, str(tmp_path)) == [[True, True]] * 2
+
+
+def test_options_of_the_user_are_kept():
+    from gradwire.torch._framework import with_scaler
+
+    scaler = object()
+    assert with_scaler("3lc", {"seed": 1}, None) == {"seed": 1}
+    assert with_scaler("3lc", {"seed": 1}, scaler) == {"seed": 1, "scaler": scaler, "on_nonfinite": "skip"}
+    assert with_scaler("3lc", {"on_nonfinite": "error"}, scaler) == {"on_nonfinite": "error", "scaler": scaler}
+    assert with_scaler("3lc", {"scaler": None}, scaler) == {"scaler": None}
+    assert with_scaler(object(), {}, scaler) == {}
