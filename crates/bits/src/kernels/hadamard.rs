@@ -14,7 +14,58 @@ const GROUP: usize = 16;
 /// # Panics
 /// If the length is not a power of two.
 pub fn hadamard(values: &mut [f32]) {
+    check_length(values);
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if avx512::takes(values) {
+        // SAFETY: the processor has the features the function is compiled for.
+        return unsafe { avx512::hadamard(values) };
+    }
+    transform(values);
+}
+
+/// A random rotation, not normalised: flips the sign of element i where bit i mod 32 of word i / 32 is 1, then applies the
+/// [transform](hadamard).
+///
+/// # Panics
+/// If the length is not a power of two, or there are fewer words than one for 32 elements.
+pub fn rotate(values: &mut [f32], words: &[u32]) {
+    check_length(values);
+    check_words(values, words);
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if avx512::takes(values) {
+        // SAFETY: as above.
+        return unsafe { avx512::rotate(values, words) };
+    }
+    flip_signs(values, words);
+    transform(values);
+}
+
+/// The reverse of [`rotate`], times the length: the transform, then the flips.
+///
+/// # Panics
+/// As [`rotate`].
+pub fn rotate_back(values: &mut [f32], words: &[u32]) {
+    check_length(values);
+    check_words(values, words);
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if avx512::takes(values) {
+        // SAFETY: as above.
+        return unsafe { avx512::rotate_back(values, words) };
+    }
+    transform(values);
+    flip_signs(values, words);
+}
+
+fn check_length(values: &[f32]) {
     assert!(values.len().is_power_of_two(), "the length {} is not a power of two", values.len());
+}
+
+fn check_words(values: &[f32], words: &[u32]) {
+    assert!(words.len() >= values.len().div_ceil(32), "a word for 32 elements");
+}
+
+/// The transform, without AVX-512.
+fn transform(values: &mut [f32]) {
     let (groups, rest) = values.as_chunks_mut::<GROUP>();
     if groups.is_empty() {
         let mut half = 1;
@@ -26,11 +77,6 @@ pub fn hadamard(values: &mut [f32]) {
             half *= 2;
         }
         return;
-    }
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if super::level::Level::Avx512.is_used() {
-        // SAFETY: the processor has the features the function is compiled for.
-        return unsafe { avx512::transform(values) };
     }
     within_groups(groups);
     across_groups(values);
@@ -96,59 +142,102 @@ mod avx512 {
     /// Elements of a register.
     const LANES: usize = 16;
 
-    /// The transform of at least [`LANES`] elements, in as few passes as sixteen registers allow: of 4096 elements in two.
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(super) fn transform(values: &mut [f32]) {
-        let mut done = first(values);
-        while done < values.len() {
-            // A pass combines elements `done` apart, then twice as far, and so on.
-            done *= match values.len() / done {
-                2 => across::<2>(values, done),
-                4 => across::<4>(values, done),
-                8 => across::<8>(values, done),
-                _ => across::<16>(values, done),
-            };
-        }
+    /// Whether these kernels are used: there is at least a register of elements.
+    pub(super) fn takes(values: &[f32]) -> bool {
+        values.len() >= LANES && super::super::level::Level::Avx512.is_used()
     }
 
-    /// Transforms each block of sixteen registers, or all elements if they are fewer; returns the length of a block.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn first(values: &mut [f32]) -> usize {
-        match values.len() / LANES {
-            1 => blocks::<1>(values),
-            2 => blocks::<2>(values),
-            4 => blocks::<4>(values),
-            8 => blocks::<8>(values),
-            _ => blocks::<16>(values),
-        }
+    pub(super) fn hadamard(values: &mut [f32]) {
+        passes(values, |_, x| x, |_, x| x);
     }
 
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn rotate(values: &mut [f32], words: &[u32]) {
+        passes(values, |at, x| flipped(x, words, at), |_, x| x);
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn rotate_back(values: &mut [f32], words: &[u32]) {
+        passes(values, |_, x| x, |at, x| flipped(x, words, at));
+    }
+
+    /// The elements from index `at` on, with the signs of `words` flipped.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
-    fn blocks<const REGISTERS: usize>(values: &mut [f32]) -> usize {
-        let length = REGISTERS * LANES;
-        for block in values.chunks_exact_mut(length) {
-            let start = block.as_mut_ptr();
+    fn flipped(x: __m512, words: &[u32], at: usize) -> __m512 {
+        let bits = (words[at / 32] >> (at % 32)) as u16;
+        let (x, sign) = (_mm512_castps_si512(x), _mm512_set1_epi32(i32::MIN));
+        _mm512_castsi512_ps(_mm512_mask_xor_epi32(x, bits, x, sign))
+    }
+
+    /// The transform in as few passes as sixteen registers allow: of 4096 elements in two. The first applies `before` to
+    /// the registers that it loads, the last `after` to those that it stores, each with the index of its first element.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    fn passes(
+        values: &mut [f32],
+        before: impl Fn(usize, __m512) -> __m512,
+        after: impl Fn(usize, __m512) -> __m512,
+    ) {
+        match values.len() / LANES {
+            1 => return blocks::<1>(values, before, after),
+            2 => return blocks::<2>(values, before, after),
+            4 => return blocks::<4>(values, before, after),
+            8 => return blocks::<8>(values, before, after),
+            16 => return blocks::<16>(values, before, after),
+            _ => blocks::<16>(values, before, |_, x| x),
+        }
+        let mut done = 16 * LANES;
+        // A pass combines elements `done` apart, then twice as far, and so on.
+        while values.len() / done > 16 {
+            across::<16>(values, done, |_, x| x);
+            done *= 16;
+        }
+        match values.len() / done {
+            2 => across::<2>(values, done, after),
+            4 => across::<4>(values, done, after),
+            8 => across::<8>(values, done, after),
+            _ => across::<16>(values, done, after),
+        }
+    }
+
+    /// Transforms each block of `REGISTERS` registers.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    fn blocks<const REGISTERS: usize>(
+        values: &mut [f32],
+        before: impl Fn(usize, __m512) -> __m512,
+        after: impl Fn(usize, __m512) -> __m512,
+    ) {
+        for (number, block) in values.chunks_exact_mut(REGISTERS * LANES).enumerate() {
+            let (first, start) = (number * REGISTERS * LANES, block.as_mut_ptr());
             let mut x = [_mm512_setzero_ps(); REGISTERS];
             for (at, x) in x.iter_mut().enumerate() {
                 // SAFETY: the block holds the floats of each register.
-                *x = within(unsafe { _mm512_loadu_ps(start.add(at * LANES)) });
+                let loaded = unsafe { _mm512_loadu_ps(start.add(at * LANES)) };
+                *x = within(before(first + at * LANES, loaded));
             }
             butterflies(&mut x);
             for (at, x) in x.iter().enumerate() {
+                let stored = after(first + at * LANES, *x);
                 // SAFETY: as above.
-                unsafe { _mm512_storeu_ps(start.add(at * LANES), *x) };
+                unsafe { _mm512_storeu_ps(start.add(at * LANES), stored) };
             }
         }
-        length
     }
 
-    /// Combines elements `apart`, and multiples of it up to half of `REGISTERS` times; returns `REGISTERS`.
+    /// Combines elements `apart`, a multiple of a register's, and multiples of that up to half of `REGISTERS` times.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
-    fn across<const REGISTERS: usize>(values: &mut [f32], apart: usize) -> usize {
-        for block in values.chunks_exact_mut(REGISTERS * apart) {
-            let start = block.as_mut_ptr();
+    fn across<const REGISTERS: usize>(
+        values: &mut [f32],
+        apart: usize,
+        after: impl Fn(usize, __m512) -> __m512,
+    ) {
+        assert!(apart.is_multiple_of(LANES), "columns are whole registers");
+        for (number, block) in values.chunks_exact_mut(REGISTERS * apart).enumerate() {
+            let (first, start) = (number * REGISTERS * apart, block.as_mut_ptr());
             for column in (0..apart).step_by(LANES) {
                 let mut x = [_mm512_setzero_ps(); REGISTERS];
                 for (at, x) in x.iter_mut().enumerate() {
@@ -157,12 +246,12 @@ mod avx512 {
                 }
                 butterflies(&mut x);
                 for (at, x) in x.iter().enumerate() {
+                    let stored = after(first + column + at * apart, *x);
                     // SAFETY: as above.
-                    unsafe { _mm512_storeu_ps(start.add(column + at * apart), *x) };
+                    unsafe { _mm512_storeu_ps(start.add(column + at * apart), stored) };
                 }
             }
         }
-        REGISTERS
     }
 
     /// The transform across registers.
@@ -243,11 +332,7 @@ mod avx2 {
 
 vectorised! {
     /// Flips the sign of element i where bit i mod 32 of word i / 32 is 1.
-    ///
-    /// # Panics
-    /// If there are fewer words than one for 32 elements.
-    pub fn flip_signs / flip_signs_scalar(values: &mut [f32], words: &[u32]) {
-        assert!(words.len() >= values.len().div_ceil(32), "a word for 32 elements");
+    fn flip_signs / flip_signs_scalar(values: &mut [f32], words: &[u32]) {
         for (values, word) in values.chunks_mut(32).zip(words) {
             for (at, value) in (0u32..).zip(values) {
                 *value = f32::from_bits(value.to_bits() ^ (word >> at & 1) << 31);
@@ -312,6 +397,28 @@ mod tests {
         flip_signs(&mut values, &[0b111, 2]);
         assert_eq!(values[..4], [-1.0, 2.0, -1.0, 1.0]);
         assert_eq!(values[31..], [1.0, 1.0, -1.0]);
+    }
+
+    #[test]
+    fn rotations_are_flips_and_a_transform() {
+        for bits in 0..=13 {
+            let values = numbers(1 << bits);
+            let words: Vec<u32> = (1u32..=256).map(|at| at.wrapping_mul(2_654_435_761)).collect();
+            let flipped = |values: &[f32]| -> Vec<f32> {
+                let flip = |(at, x): (usize, &f32)| {
+                    if words[at / 32] >> (at % 32) & 1 == 1 { -x } else { *x }
+                };
+                values.iter().enumerate().map(flip).collect()
+            };
+            let mut expected = flipped(&values);
+            transform(&mut expected);
+            let mut found = values.clone();
+            rotate(&mut found, &words);
+            assert_eq!(found, expected);
+            transform(&mut expected);
+            rotate_back(&mut found, &words);
+            assert_eq!(found, flipped(&expected));
+        }
     }
 
     #[test]

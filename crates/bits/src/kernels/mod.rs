@@ -60,7 +60,7 @@ pub use codes::{ShortCodes, join_codes, join_entries};
 pub use compact::{Side, compact_beyond, count_above};
 pub use convert::{bf16_add, bf16_to_f32, f16_add, f16_to_f32, f32_add, f32_to_bf16, f32_to_f16};
 pub use draw::{drawn, sum_up_to};
-pub use hadamard::{flip_signs, hadamard, limits_reached};
+pub use hadamard::{hadamard, limits_reached, rotate, rotate_back};
 pub use hash::{columns_and_signs, hashed};
 pub use int8::{int8_add, int8_levels, int8_residual};
 pub use levels::{Levels, levels_add, stochastic_levels};

@@ -6,7 +6,7 @@ use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
 use crate::parameters::{Param, Parameters, Value};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
-use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Helpers, Sent};
+use crate::{Aggregation, BLOCK, Compressor, DecodeArgs, EncodeArgs, Helpers, Sent};
 
 /// Buffers of a single rank that runs all rounds.
 #[derive(Debug, Default)]
@@ -28,11 +28,15 @@ impl Transcript {
                 means.extend_from_slice(addend);
             }
             ReduceOp::TableMean(table) => {
-                indices.clear();
-                // Of f32 to u16 at once, the compiler makes no vector instructions.
-                indices.extend(addend.iter().map(|&index| index as i32 as u16));
-                Alphabet::new(table.len(), false).put_fixed(indices, message);
-                append_entries(table, indices, means);
+                let alphabet = Alphabet::new(table.len(), false);
+                // A block's indices end with a whole byte.
+                for block in addend.chunks(BLOCK) {
+                    indices.clear();
+                    // Of f32 to u16 at once, the compiler makes no vector instructions.
+                    indices.extend(block.iter().map(|&index| index as i32 as u16));
+                    alphabet.put_fixed(indices, message);
+                    append_entries(table, indices, means);
+                }
             }
         }
     }
@@ -50,14 +54,13 @@ impl Transcript {
                 }
             }
             ReduceOp::TableMean(table) => {
-                Alphabet::new(table.len(), false).take_fixed(
-                    message,
-                    len,
-                    indices,
-                    &mut Helpers::default(),
-                )?;
+                let alphabet = Alphabet::new(table.len(), false);
                 means.try_reserve(len)?;
-                append_entries(table, indices, means);
+                for start in (0..len).step_by(BLOCK) {
+                    let count = BLOCK.min(len - start);
+                    alphabet.take_fixed(message, count, indices, &mut Helpers::default())?;
+                    append_entries(table, indices, means);
+                }
             }
         }
         Ok(())

@@ -57,14 +57,12 @@ impl Signs {
 
     /// Replaces x by H·D·x.
     pub(crate) fn rotate(&self, piece: &mut [f32]) {
-        kernels::flip_signs(piece, &self.0);
-        kernels::hadamard(piece);
+        kernels::rotate(piece, &self.0);
     }
 
     /// Replaces y by D·H·y, which is the rotation back times the piece's size.
     pub(crate) fn rotate_back(&self, piece: &mut [f32]) {
-        kernels::hadamard(piece);
-        kernels::flip_signs(piece, &self.0);
+        kernels::rotate_back(piece, &self.0);
     }
 }
 

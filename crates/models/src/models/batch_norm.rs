@@ -2,8 +2,8 @@
 
 use super::layout::{Init, Layout};
 use super::maps::Maps;
-use super::pass::{Norm, Pass};
-use super::pointwise::add;
+use super::pass::{Pass, StatisticsSource};
+use super::pointwise::{LANES, add, sum};
 
 /// Added to a variance before its square root is taken.
 const EPSILON: f32 = 1e-5;
@@ -27,10 +27,10 @@ impl Statistics {
 
     /// The statistics of a batch.
     fn of(maps: &Maps) -> Self {
-        let mean = means(maps, |_, values| sum(values, |value| value));
+        let mean = means(maps, |_, values| sum(values));
         let variance = means(maps, |channel, values| {
             let mean = mean[channel];
-            sum(values, |value| (value - mean) * (value - mean))
+            sum_of_squares(values, mean)
         });
         Self { mean, variance }
     }
@@ -82,19 +82,21 @@ impl BatchNorm {
     pub(super) fn forward(&self, pass: &mut Pass<'_>, x: Maps) -> Maps {
         let Self { scale, shift, statistics } = *self;
         let [scales, shifts] = [scale, shift].map(|at| &*pass.parameters[at]);
-        let running = match &mut pass.norm {
-            Norm::Running(running) => return normalise(&x, &running[statistics], scales, shifts),
-            Norm::Batch(running) => &mut running[statistics],
+        let running = match &mut pass.statistics {
+            StatisticsSource::Running(running) => {
+                return normalise(&x, &running[statistics], scales, shifts);
+            }
+            StatisticsSource::Batch(running) => &mut running[statistics],
         };
         let batch = Statistics::of(&x);
         running.observe(&batch);
         let y = normalise(&x, &batch, scales, shifts);
-        pass.record(move |gradient, sums| {
+        pass.record(move |gradient, gradients| {
             let [of_maps, of_scale, of_shift] = backward(&x, &batch, scales, gradient.values());
-            add(&mut sums.gradients[scale], &of_scale);
-            add(&mut sums.gradients[shift], &of_shift);
-            sums.ready([scale, shift]);
-            Maps::new(of_maps, x.shape)
+            add(&mut gradients.all[scale], &of_scale);
+            add(&mut gradients.all[shift], &of_shift);
+            gradients.ready([scale, shift]);
+            x.outline().gradient(|| of_maps)
         });
         y
     }
@@ -117,13 +119,14 @@ fn normalise(maps: &Maps, statistics: &Statistics, scale: &[f32], shift: &[f32])
 /// The gradients of the maps, the scale and the shift. With n values a channel, x̂ the normalised maps and g the gradient:
 /// ∂x = scale / σ · (g − mean(g) − x̂·mean(g·x̂)), ∂scale = Σ g·x̂, ∂shift = Σ g.
 fn backward(maps: &Maps, batch: &Statistics, scale: &[f32], gradient: &[f32]) -> [Vec<f32>; 3] {
-    let (count, inverse) = ((maps.batch() * maps.plane()) as f64, batch.inverses());
+    let (count, inverse) = ((maps.batch() * maps.map_len()) as f64, batch.inverses());
     let channels = maps.shape[0];
     let (mut totals, mut products) = (vec![0.0; channels], vec![0.0; channels]);
-    let planes = maps.values().chunks_exact(maps.plane()).zip(gradient.chunks_exact(maps.plane()));
+    let planes =
+        maps.values().chunks_exact(maps.map_len()).zip(gradient.chunks_exact(maps.map_len()));
     for (at, (values, gradient)) in planes.enumerate() {
         let channel = at % channels;
-        totals[channel] += f64::from(sum(gradient, |value| value));
+        totals[channel] += f64::from(sum(gradient));
         let centre = batch.mean[channel];
         products[channel] += f64::from(sum_of_products(values, gradient, centre));
     }
@@ -133,7 +136,7 @@ fn backward(maps: &Maps, batch: &Statistics, scale: &[f32], gradient: &[f32]) ->
         .map(|(sum, inverse)| (sum / count) as f32 * inverse)
         .collect();
     let mut out = vec![0.0; maps.values().len()];
-    let each = planes_to(maps, &mut out).zip(gradient.chunks_exact(maps.plane()));
+    let each = planes_to(maps, &mut out).zip(gradient.chunks_exact(maps.map_len()));
     for ((channel, values, out), gradient) in each {
         let factor = scale[channel] * inverse[channel];
         let along = projected[channel] * inverse[channel];
@@ -142,9 +145,9 @@ fn backward(maps: &Maps, batch: &Statistics, scale: &[f32], gradient: &[f32]) ->
             *out = factor * (gradient - mean - (value - centre) * along);
         }
     }
-    let sums =
-        |means: Vec<f32>| means.into_iter().map(|mean| (f64::from(mean) * count) as f32).collect();
-    [out, sums(projected), sums(mean)]
+    let of_scale = products.iter().zip(&inverse).map(|(sum, inverse)| *sum as f32 * inverse);
+    let of_shift = totals.iter().map(|total| *total as f32);
+    [out, of_scale.collect(), of_shift.collect()]
 }
 
 /// The channel of each map, the map, and another of the same size.
@@ -152,8 +155,8 @@ fn planes_to<'a>(
     maps: &'a Maps,
     out: &'a mut [f32],
 ) -> impl Iterator<Item = (usize, &'a [f32], &'a mut [f32])> {
-    let (plane, channels) = (maps.plane(), maps.shape[0]);
-    let each = maps.values().chunks_exact(plane).zip(out.chunks_exact_mut(plane)).enumerate();
+    let (map_len, channels) = (maps.map_len(), maps.shape[0]);
+    let each = maps.values().chunks_exact(map_len).zip(out.chunks_exact_mut(map_len)).enumerate();
     each.map(move |(at, (values, out))| (at % channels, values, out))
 }
 
@@ -161,27 +164,24 @@ fn planes_to<'a>(
 fn means(maps: &Maps, sum: impl Fn(usize, &[f32]) -> f32) -> Vec<f32> {
     let channels = maps.shape[0];
     let mut sums = vec![0.0; channels];
-    for (at, values) in maps.values().chunks_exact(maps.plane()).enumerate() {
+    for (at, values) in maps.values().chunks_exact(maps.map_len()).enumerate() {
         sums[at % channels] += f64::from(sum(at % channels, values));
     }
-    let count = (maps.batch() * maps.plane()) as f64;
+    let count = (maps.batch() * maps.map_len()) as f64;
     sums.into_iter().map(|sum| (sum / count) as f32).collect()
 }
 
-/// Lanes of a sum, in an order that does not depend on the processor.
-const LANES: usize = 16;
-
-/// The sum of a function of each value, in lanes.
-#[inline(always)]
-fn sum(values: &[f32], of: impl Fn(f32) -> f32) -> f32 {
+/// Σ (value − centre)².
+fn sum_of_squares(values: &[f32], centre: f32) -> f32 {
     let (chunks, rest) = values.as_chunks::<LANES>();
+    let square = |value: f32| (value - centre) * (value - centre);
     let mut lanes = [0.0; LANES];
     for chunk in chunks {
         for (lane, &value) in lanes.iter_mut().zip(chunk) {
-            *lane += of(value);
+            *lane += square(value);
         }
     }
-    lanes.iter().sum::<f32>() + rest.iter().map(|&value| of(value)).sum::<f32>()
+    lanes.iter().sum::<f32>() + rest.iter().map(|&value| square(value)).sum::<f32>()
 }
 
 /// Σ gradient · (value − centre).
@@ -233,6 +233,19 @@ mod tests {
         let run = |pass: &mut Pass<'_>, x| norm.forward(pass, x);
         Trial::run((2, [channels, 4, 5]), parameters, run)
             .check(|x, parameters| naive(x, &parameters[0], &parameters[1], [channels, plane]));
+    }
+
+    #[test]
+    fn scoring_uses_the_running_statistics() {
+        let norm = BatchNorm::new(&mut Layout::default(), "norm", 2);
+        let running = [Statistics { mean: vec![1.0, -2.0], variance: vec![4.0, 0.25] }];
+        let parameters = [vec![3.0, 1.0], vec![0.5, -1.0]];
+        let maps = Maps::new(vec![5.0, 1.0, -1.5, -2.0], [2, 1, 2]);
+        let y = norm.forward(&mut Pass::scoring(&parameters, &running), maps);
+        // 3·(x − 1)/2 + 0.5, and (x + 2)/0.5 − 1.
+        for (found, expected) in y.values().iter().zip([6.5, 0.5, 0.0, -1.0]) {
+            assert!((found - expected).abs() < 1e-4, "{found} for {expected}");
+        }
     }
 
     #[test]

@@ -34,11 +34,12 @@ impl Doubling {
     /// Feature maps of twice the height and width.
     pub(super) fn forward<'a>(&self, pass: &mut Pass<'a>, x: Maps) -> Maps {
         let Self { weight, bias, from, to } = *self;
-        let (parameters, [_, height, width], plane) = (pass.parameters, x.shape, x.plane());
+        let (parameters, [_, height, width], plane) = (pass.parameters, x.shape, x.map_len());
         let weights = Matrix::new(&parameters[weight], to * SQUARE);
         let mut squares = vec![0.0; to * SQUARE * plane];
         let mut y = vec![0.0; x.batch() * squares.len()];
-        for (x, y) in x.values().chunks_exact(x.image()).zip(y.chunks_exact_mut(squares.len())) {
+        for (x, y) in x.values().chunks_exact(x.image_len()).zip(y.chunks_exact_mut(squares.len()))
+        {
             multiply(weights.transposed(), Matrix::new(x, plane), false, &mut squares);
             for (start, row) in rows(to, height, width).zip(squares.chunks_exact(width)) {
                 let places = y[start..].iter_mut().step_by(2);
@@ -48,24 +49,24 @@ impl Doubling {
                 map.iter_mut().for_each(|y| *y += bias);
             }
         }
-        pass.record(move |gradient, sums| {
+        pass.record(move |gradient, gradients| {
             let mut found = vec![0.0; x.values().len()];
             let images =
                 found.chunks_exact_mut(from * plane).zip(x.values().chunks_exact(from * plane));
-            let gradients = gradient.values().chunks_exact(squares.len());
-            for ((found, x), gradient) in images.zip(gradients) {
-                add_map_sums(&mut sums.gradients[bias], gradient);
+            let of_images = gradient.values().chunks_exact(squares.len());
+            for ((found, x), gradient) in images.zip(of_images) {
+                add_map_sums(&mut gradients.all[bias], gradient);
                 for (start, row) in rows(to, height, width).zip(squares.chunks_exact_mut(width)) {
                     let places = gradient[start..].iter().step_by(2);
                     places.zip(row).for_each(|(gradient, value)| *value = *gradient);
                 }
                 let squares = Matrix::new(&squares, plane);
-                let of_weight = &mut sums.gradients[weight];
+                let of_weight = &mut gradients.all[weight];
                 multiply(Matrix::new(x, plane), squares.transposed(), true, of_weight);
                 multiply(weights, squares, false, found);
             }
-            sums.ready([weight, bias]);
-            x.gradient(|| found)
+            gradients.ready([weight, bias]);
+            x.outline().gradient(|| found)
         });
         Maps::new(y, [to, 2 * height, 2 * width])
     }

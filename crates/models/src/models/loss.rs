@@ -18,11 +18,11 @@ impl Loss {
     /// # Panics
     /// If there is not one label for each row, or a label is no class.
     pub(super) fn mean(self, mut scores: Maps, labels: &[u16]) -> (f64, Maps) {
-        let classes = scores.image();
+        let classes = scores.image_len();
         assert_eq!(scores.batch(), labels.len(), "a label for each row of scores");
         let mut loss = 0.0;
         for (row, &label) in scores.values_mut().chunks_exact_mut(classes).zip(labels) {
-            loss += self.differentiate(row, label);
+            loss += self.loss_and_gradient(row, label);
         }
         let weight = 1.0 / labels.len() as f32;
         scores.values_mut().iter_mut().for_each(|gradient| *gradient *= weight);
@@ -30,8 +30,9 @@ impl Loss {
     }
 
     /// The loss of one image or pixel, whose scores become its gradient.
-    pub(super) fn differentiate(self, scores: &mut [f32], label: u16) -> f64 {
+    pub(super) fn loss_and_gradient(self, scores: &mut [f32], label: u16) -> f64 {
         let label = usize::from(label);
+        assert!(label < scores.len(), "label {label} is no class of {}", scores.len());
         match self {
             Loss::CrossEntropy => {
                 let loss = cross_entropy(scores, label);

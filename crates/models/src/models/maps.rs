@@ -11,7 +11,25 @@ pub(super) struct Maps {
     values: Rc<Vec<f32>>,
     /// Channels, height and width of an image's maps, none of which is 0.
     pub(super) shape: [usize; 3],
+    /// Whether no gradient is needed, as for the network's input.
     constant: bool,
+}
+
+/// What a gradient must know about the maps that it is of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Outline {
+    /// The number of values.
+    pub(super) len: usize,
+    /// As [`Maps::shape`].
+    pub(super) shape: [usize; 3],
+    constant: bool,
+}
+
+impl Outline {
+    /// The gradient of the maps; no maps where none is needed.
+    pub(super) fn gradient(self, find: impl FnOnce() -> Vec<f32>) -> Option<Maps> {
+        (!self.constant).then(|| Maps::new(find(), self.shape))
+    }
 }
 
 impl Maps {
@@ -40,31 +58,40 @@ impl Maps {
         Rc::<Vec<f32>>::make_mut(&mut self.values)
     }
 
-    /// The values of an image.
-    pub(super) fn image(&self) -> usize {
+    /// The number of values of an image.
+    pub(super) fn image_len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// The values of a map.
-    pub(super) fn plane(&self) -> usize {
+    /// The number of values of a map.
+    pub(super) fn map_len(&self) -> usize {
         self.shape[1] * self.shape[2]
+    }
+
+    /// What remains to be known about them when the values are no longer needed.
+    pub(super) fn outline(&self) -> Outline {
+        Outline { len: self.values.len(), shape: self.shape, constant: self.constant }
     }
 
     /// The number of images.
     pub(super) fn batch(&self) -> usize {
-        self.values.len() / self.image()
+        self.values.len() / self.image_len()
     }
 
     /// The sum with maps of the same shape.
+    ///
+    /// # Panics
+    /// If they have another shape.
     pub(super) fn plus(mut self, other: &Maps) -> Self {
+        assert_eq!(self.shape, other.shape, "maps of one shape are added");
         add(self.values_mut(), other.values());
         Self { constant: self.constant && other.constant, ..self }
     }
 
     /// These maps, and behind each image's channels those of another batch.
     pub(super) fn beside(&self, other: &Maps) -> Self {
-        let images = self.values.chunks_exact(self.image());
-        let others = other.values.chunks_exact(other.image());
+        let images = self.values.chunks_exact(self.image_len());
+        let others = other.values.chunks_exact(other.image_len());
         let mut joined = Vec::with_capacity(self.values.len() + other.values.len());
         for (image, other) in images.zip(others) {
             joined.extend_from_slice(image);
@@ -78,15 +105,13 @@ impl Maps {
     pub(super) fn split(&self, channels: usize) -> (Self, Self) {
         let [all, height, width] = self.shape;
         let at = channels * height * width;
-        let images = || self.values.chunks_exact(self.image()).map(|image| image.split_at(at));
-        let first = images().flat_map(|(first, _)| first).copied().collect();
-        let rest = images().flat_map(|(_, rest)| rest).copied().collect();
+        let mut first = Vec::with_capacity(self.batch() * at);
+        let mut rest = Vec::with_capacity(self.values.len() - self.batch() * at);
+        for image in self.values.chunks_exact(self.image_len()) {
+            first.extend_from_slice(&image[..at]);
+            rest.extend_from_slice(&image[at..]);
+        }
         let shape = |channels| [channels, height, width];
         (Self::new(first, shape(channels)), Self::new(rest, shape(all - channels)))
-    }
-
-    /// The gradient of these maps; without values where none is needed.
-    pub(super) fn gradient(&self, find: impl FnOnce() -> Vec<f32>) -> Self {
-        Self::new(if self.constant { Vec::new() } else { find() }, self.shape)
     }
 }

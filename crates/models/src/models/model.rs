@@ -10,7 +10,7 @@ use super::layout::Layout;
 use super::loss::Loss;
 use super::maps::Maps;
 use super::network::Network;
-use super::pass::{Pass, Sums};
+use super::pass::{Gradients, Pass};
 use super::pointwise::highest;
 use super::{ImageShape, ModelError, ModelKind, Score};
 
@@ -67,7 +67,7 @@ impl Model {
     /// one per pixel if the model scores pixels.
     ///
     /// # Panics
-    /// If lengths do not fit, or a label is not a class.
+    /// If lengths do not fit, there is no image, or a label is not a class.
     pub fn add_gradients(
         &mut self,
         parameters: &[Vec<f32>],
@@ -76,11 +76,12 @@ impl Model {
         gradients: &mut [Vec<f32>],
         sink: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
+        assert!(!images.is_empty(), "a batch has an image");
         let mut pass = Pass::training(parameters, &mut self.statistics);
         let images = Maps::input(images, self.shape.maps());
         let (scores, record) = pass.apart(|pass| self.network.forward(pass, images));
         let (loss, gradient) = self.loss.mean(scores, labels);
-        record.back(gradient, &mut Sums { gradients, sink });
+        record.back(gradient, &mut Gradients { all: gradients, sink });
         loss
     }
 
@@ -97,6 +98,7 @@ impl Model {
     ) -> Score {
         let images = Maps::input(images, self.shape.maps());
         let mut scores = self.network.forward(&mut Pass::scoring(parameters, statistics), images);
+        assert_eq!(scores.batch(), labels.len(), "a label for each row of scores");
         let mut score = Score::default();
         let rows = scores.values_mut().chunks_exact_mut(self.shape.classes);
         for (row, &label) in rows.zip(labels) {
@@ -105,7 +107,7 @@ impl Model {
             score.correct += usize::from(found == usize::from(label));
             score.both += usize::from(found == 1 && label == 1);
             score.either += usize::from(found == 1 || label == 1);
-            score.loss += self.loss.differentiate(row, label);
+            score.loss += self.loss.loss_and_gradient(row, label);
         }
         score
     }

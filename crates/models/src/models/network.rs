@@ -74,10 +74,10 @@ impl Layer {
 fn connect(dense: Dense, pass: &mut Pass<'_>, x: Maps) -> Maps {
     let parameters = pass.parameters;
     let y = dense.forward(parameters, x.values());
-    pass.record(move |gradient, sums| {
-        dense.add_gradients(x.values(), gradient.values(), sums.gradients);
-        sums.ready(dense.parameters());
-        x.gradient(|| dense.x_gradient(parameters, gradient.values()))
+    pass.record(move |gradient, gradients| {
+        dense.add_gradients(x.values(), gradient.values(), gradients.all);
+        gradients.ready(dense.parameters());
+        x.outline().gradient(|| dense.x_gradient(parameters, gradient.values()))
     });
     Maps::new(y, [dense.outputs(), 1, 1])
 }
@@ -85,9 +85,10 @@ fn connect(dense: Dense, pass: &mut Pass<'_>, x: Maps) -> Maps {
 fn add_branches(body: &Network, shortcut: &Network, pass: &mut Pass<'_>, x: Maps) -> Maps {
     let (y, of_body) = pass.apart(|pass| body.forward(pass, x.clone()));
     let (z, of_shortcut) = pass.apart(|pass| shortcut.forward(pass, x));
-    pass.record(move |gradient, sums| {
-        let found = of_body.back(gradient.clone(), sums);
-        found.plus(&of_shortcut.back(gradient, sums))
+    pass.record(move |gradient, gradients| {
+        let found = of_body.back(gradient.clone(), gradients);
+        let other = of_shortcut.back(gradient, gradients);
+        Some(found?.plus(&other?))
     });
     y.plus(&z)
 }
@@ -96,24 +97,24 @@ fn concat(body: &Network, last: bool, pass: &mut Pass<'_>, x: Maps) -> Maps {
     let (y, of_body) = pass.apart(|pass| body.forward(pass, x.clone()));
     let (x_shape, y_shape) = (x.shape, y.shape);
     let joined = if last { y.beside(&x) } else { x.beside(&y) };
-    pass.record(move |gradient, sums| {
+    pass.record(move |gradient, gradients| {
         let (of_x, of_y) = if last {
             let (of_y, of_x) = gradient.split(y_shape[0]);
             (of_x, of_y)
         } else {
             gradient.split(x_shape[0])
         };
-        of_body.back(of_y, sums).plus(&of_x)
+        Some(of_body.back(of_y, gradients)?.plus(&of_x))
     });
     joined
 }
 
-/// The layers of a network, in order. Computes one score for each class and image, or class and pixel.
+/// The layers of a network, in order.
 #[derive(Debug)]
 pub(super) struct Network(Vec<Layer>);
 
 impl Network {
-    /// Images in, scores of their classes out, as maps of one value; rows of pixels count as images.
+    /// Computes a row of class scores for each image, or for each pixel. The rows are maps of the shape `[classes, 1, 1]`.
     pub(super) fn forward(&self, pass: &mut Pass<'_>, images: Maps) -> Maps {
         self.0.iter().fold(images, |x, layer| layer.forward(pass, x))
     }

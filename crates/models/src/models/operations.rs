@@ -8,7 +8,7 @@ use super::pointwise::{highest, sum};
 pub(super) fn relu(pass: &mut Pass<'_>, mut x: Maps) -> Maps {
     // NaN stays NaN.
     x.values_mut().iter_mut().for_each(|x| *x = if *x < 0.0 { 0.0 } else { *x });
-    record_each(pass, &x, |y, gradient| if y > 0.0 { gradient } else { 0.0 });
+    record_each(pass, &x, |y, gradient| if y <= 0.0 { 0.0 } else { gradient });
     x
 }
 
@@ -33,7 +33,7 @@ fn record_each(pass: &mut Pass<'_>, y: &Maps, back: impl Fn(f32, f32) -> f32 + '
         for (gradient, y) in gradient.values_mut().iter_mut().zip(y.values()) {
             *gradient = back(*y, *gradient);
         }
-        gradient
+        Some(gradient)
     });
 }
 
@@ -52,9 +52,10 @@ pub(super) fn halve(pass: &mut Pass<'_>, x: Maps) -> Maps {
     let maps = x.batch() * channels;
     let mean = |square: [usize; 4]| square.map(|at| x.values()[at]).iter().sum::<f32>() / 4.0;
     let y = (0..maps).flat_map(places).map(mean).collect();
+    let of_x = x.outline();
     pass.record(move |gradient, _| {
-        x.gradient(|| {
-            let mut found = vec![0.0; x.values().len()];
+        of_x.gradient(|| {
+            let mut found = vec![0.0; of_x.len];
             for (square, gradient) in (0..maps).flat_map(places).zip(gradient.values()) {
                 square.into_iter().for_each(|at| found[at] = gradient / 4.0);
             }
@@ -66,32 +67,39 @@ pub(super) fn halve(pass: &mut Pass<'_>, x: Maps) -> Maps {
 
 /// The mean of each map.
 pub(super) fn global_mean(pass: &mut Pass<'_>, x: Maps) -> Maps {
-    let (plane, [channels, ..]) = (x.plane(), x.shape);
-    let y = x.values().chunks_exact(plane).map(|map| sum(map) / plane as f32).collect();
+    let (map_len, [channels, ..]) = (x.map_len(), x.shape);
+    let y = x.values().chunks_exact(map_len).map(|map| sum(map) / map_len as f32).collect();
+    let of_x = x.outline();
     pass.record(move |gradient, _| {
-        x.gradient(|| {
-            let each = gradient.values().iter().map(|gradient| gradient / plane as f32);
-            each.flat_map(|gradient| std::iter::repeat_n(gradient, plane)).collect()
+        of_x.gradient(|| {
+            let each = gradient.values().iter().map(|gradient| gradient / map_len as f32);
+            each.flat_map(|gradient| std::iter::repeat_n(gradient, map_len)).collect()
         })
     });
     Maps::new(y, [channels, 1, 1])
 }
 
-/// The largest value of each map. Of equal values the first gets the gradient.
+/// The largest value of each map. Of equal values the first gets the gradient. NaN is the largest.
 pub(super) fn global_max(pass: &mut Pass<'_>, x: Maps) -> Maps {
-    let (plane, [channels, ..]) = (x.plane(), x.shape);
-    let largest: Vec<usize> = x.values().chunks_exact(plane).map(highest).collect();
-    let maps = x.values().chunks_exact(plane);
+    let (map_len, [channels, ..]) = (x.map_len(), x.shape);
+    let largest: Vec<usize> = x.values().chunks_exact(map_len).map(largest_at).collect();
+    let maps = x.values().chunks_exact(map_len);
     let y = maps.zip(&largest).map(|(map, &at)| map[at]).collect();
+    let of_x = x.outline();
     pass.record(move |gradient, _| {
-        x.gradient(|| {
-            let mut found = vec![0.0; x.values().len()];
-            let maps = found.chunks_exact_mut(plane).zip(largest);
+        of_x.gradient(|| {
+            let mut found = vec![0.0; of_x.len];
+            let maps = found.chunks_exact_mut(map_len).zip(largest);
             maps.zip(gradient.values()).for_each(|((map, at), gradient)| map[at] = *gradient);
             found
         })
     });
     Maps::new(y, [channels, 1, 1])
+}
+
+/// Where the first NaN is, or else the first of the largest values.
+fn largest_at(map: &[f32]) -> usize {
+    map.iter().position(|x| x.is_nan()).unwrap_or_else(|| highest(map))
 }
 
 /// Every second row and column, from the first on, and as many channels of zeros again.
@@ -112,9 +120,10 @@ pub(super) fn widen(pass: &mut Pass<'_>, x: Maps) -> Maps {
             out.iter_mut().zip(row).for_each(|(out, x)| *out = *x);
         }
     }
+    let of_x = x.outline();
     pass.record(move |gradient, _| {
-        x.gradient(|| {
-            let mut found = vec![0.0; x.values().len()];
+        of_x.gradient(|| {
+            let mut found = vec![0.0; of_x.len];
             for (at, gradient) in gradient.values().chunks_exact(image).enumerate() {
                 for (first, gradient) in rows(at).zip(gradient.chunks_exact(row_len)) {
                     let row = found[first..first + width].iter_mut().step_by(2);
@@ -129,10 +138,10 @@ pub(super) fn widen(pass: &mut Pass<'_>, x: Maps) -> Maps {
 
 /// A row of two scores for each pixel of a single map: 0, and the pixel's value.
 pub(super) fn against_zero(pass: &mut Pass<'_>, x: Maps) -> Maps {
-    let shape = x.shape;
+    let of_x = x.outline();
     let scores = x.values().iter().flat_map(|&x| [0.0, x]).collect();
     pass.record(move |gradient, _| {
-        Maps::new(gradient.values().iter().skip(1).step_by(2).copied().collect(), shape)
+        of_x.gradient(|| gradient.values().iter().skip(1).step_by(2).copied().collect())
     });
     Maps::new(scores, [2, 1, 1])
 }
@@ -188,5 +197,7 @@ mod tests {
         let y = relu(&mut pass, Maps::new(vec![f32::NAN, -1.0, 2.0], [3, 1, 1]));
         assert!(y.values()[0].is_nan());
         assert_eq!(y.values()[1..], [0.0, 2.0]);
+        let y = global_max(&mut pass, Maps::new(vec![1.0, f32::NAN, 2.0, 3.0], [1, 2, 2]));
+        assert!(y.values()[0].is_nan());
     }
 }

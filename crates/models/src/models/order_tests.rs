@@ -1,4 +1,4 @@
-//! Gradients passed to a sink are final, and come in the order that was said.
+//! Gradients passed to a sink are final, and come in the order that `gradient_order` returns.
 
 use std::sync::{Arc, Mutex};
 

@@ -16,13 +16,13 @@ pub(super) struct Pass<'a> {
     /// The parameters, in the layout's order.
     pub(super) parameters: &'a [Vec<f32>],
     /// The statistics that batch normalisation uses.
-    pub(super) norm: Norm<'a>,
+    pub(super) statistics: StatisticsSource<'a>,
     /// `None` if no gradients are wanted.
     record: Option<Record<'a>>,
 }
 
 /// The source of batch normalisation's statistics.
-pub(super) enum Norm<'a> {
+pub(super) enum StatisticsSource<'a> {
     /// The batch; the running statistics are updated.
     Batch(&'a mut [Statistics]),
     /// The running statistics.
@@ -32,22 +32,29 @@ pub(super) enum Norm<'a> {
 impl<'a> Pass<'a> {
     /// A pass whose gradients are wanted.
     pub(super) fn training(parameters: &'a [Vec<f32>], statistics: &'a mut [Statistics]) -> Self {
-        Self { parameters, norm: Norm::Batch(statistics), record: Some(Record::default()) }
+        Self {
+            parameters,
+            statistics: StatisticsSource::Batch(statistics),
+            record: Some(Record::default()),
+        }
     }
 
     /// A pass that only scores.
     pub(super) fn scoring(parameters: &'a [Vec<f32>], statistics: &'a [Statistics]) -> Self {
-        Self { parameters, norm: Norm::Running(statistics), record: None }
+        Self { parameters, statistics: StatisticsSource::Running(statistics), record: None }
     }
 
     /// Records the backward pass of an operation.
-    pub(super) fn record(&mut self, back: impl FnOnce(Maps, &mut Sums<'_>) -> Maps + 'a) {
+    pub(super) fn record(
+        &mut self,
+        back: impl FnOnce(Maps, &mut Gradients<'_>) -> Option<Maps> + 'a,
+    ) {
         if let Some(Record(operations)) = &mut self.record {
             operations.push(Box::new(back));
         }
     }
 
-    /// Runs operations, and returns their record apart from that of the others.
+    /// Runs operations with a record of their own, and returns that record.
     pub(super) fn apart(&mut self, run: impl FnOnce(&mut Self) -> Maps) -> (Maps, Record<'a>) {
         let inner = self.record.as_ref().map(|_| Record::default());
         let before = std::mem::replace(&mut self.record, inner);
@@ -57,32 +64,33 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// The backward pass of an operation: takes the gradient of its output, returns that of its input.
-type Back<'a> = Box<dyn FnOnce(Maps, &mut Sums<'_>) -> Maps + 'a>;
+/// The backward pass of an operation: takes the gradient of its output, and returns that of its input, if it is needed.
+type Back<'a> = Box<dyn FnOnce(Maps, &mut Gradients<'_>) -> Option<Maps> + 'a>;
 
 /// The backward passes of operations, in the order of the forward pass.
 #[derive(Default)]
 pub(super) struct Record<'a>(Vec<Back<'a>>);
 
 impl Record<'_> {
-    /// Turns the gradient of the last output into that of the first input.
-    pub(super) fn back(self, gradient: Maps, sums: &mut Sums<'_>) -> Maps {
-        self.0.into_iter().rev().fold(gradient, |gradient, back| back(gradient, sums))
+    /// Turns the gradient of the last output into that of the first input, if it is needed.
+    pub(super) fn back(self, gradient: Maps, gradients: &mut Gradients<'_>) -> Option<Maps> {
+        // What has no gradient is ahead of all parameters.
+        self.0.into_iter().rev().try_fold(gradient, |gradient, back| back(gradient, gradients))
     }
 }
 
 /// The gradients of all parameters, to which a backward pass adds.
-pub(super) struct Sums<'a> {
+pub(super) struct Gradients<'a> {
     /// One for each parameter.
-    pub(super) gradients: &'a mut [Vec<f32>],
+    pub(super) all: &'a mut [Vec<f32>],
     /// Gets each gradient once it is final.
     pub(super) sink: Option<&'a Arc<dyn GradientSink>>,
 }
 
-impl Sums<'_> {
+impl Gradients<'_> {
     /// Passes on these gradients. Call it once for each parameter, when nothing more is added to its gradient.
     pub(super) fn ready(&self, indices: impl IntoIterator<Item = usize>) {
         let Some(sink) = self.sink else { return };
-        indices.into_iter().for_each(|index| sink.ready(index, &self.gradients[index]));
+        indices.into_iter().for_each(|index| sink.ready(index, &self.all[index]));
     }
 }

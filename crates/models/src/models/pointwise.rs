@@ -3,11 +3,15 @@
 //! They are written so that compilers vectorise them: sums have [`LANES`] independent parts, and [`exp`] is a polynomial
 //! instead of a call.
 
-/// The partial sums of a sum.
-const LANES: usize = 16;
+/// The partial sums of a sum, in an order that does not depend on the processor.
+pub(super) const LANES: usize = 16;
 
 /// `sum += terms`, element by element.
+///
+/// # Panics
+/// If there are more or fewer terms than sums.
 pub(super) fn add(sum: &mut [f32], terms: &[f32]) {
+    assert_eq!(sum.len(), terms.len(), "a term for each sum");
     for (sum, term) in sum.iter_mut().zip(terms) {
         *sum += term;
     }

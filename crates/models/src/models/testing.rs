@@ -1,7 +1,7 @@
 //! Checks of operations on feature maps against their definitions in f64.
 
 use super::maps::Maps;
-use super::pass::{Pass, Sums};
+use super::pass::{Gradients, Pass};
 
 /// Values without much structure: a wave of this step.
 pub(super) fn wave(count: usize, step: f64) -> Vec<f32> {
@@ -16,8 +16,8 @@ pub(super) struct Trial {
     pub(super) parameters: Vec<Vec<f32>>,
     /// The output.
     pub(super) y: Vec<f32>,
-    /// What the output is multiplied with.
-    pub(super) down: Vec<f32>,
+    /// What the output is multiplied with: the gradient of the output.
+    pub(super) y_gradient: Vec<f32>,
     /// The gradients of the input, then of the parameters.
     pub(super) gradients: Vec<Vec<f32>>,
 }
@@ -33,14 +33,16 @@ impl Trial {
         let mut statistics = [super::Statistics::new(shape[0])];
         let mut pass = Pass::training(&parameters, &mut statistics);
         let (y, record) = pass.apart(|pass| run(pass, Maps::new(x.clone(), shape)));
-        let down = wave(y.values().len(), 0.3);
+        let y_gradient = wave(y.values().len(), 0.3);
+        // Gradients are added to what is there.
         let mut gradients: Vec<Vec<f32>> =
-            parameters.iter().map(|values| vec![0.0; values.len()]).collect();
-        let mut sums = Sums { gradients: &mut gradients, sink: None };
+            parameters.iter().map(|values| vec![1.0; values.len()]).collect();
         drop(pass);
-        let of_x = record.back(Maps::new(down.clone(), y.shape), &mut sums).values().to_vec();
-        gradients.insert(0, of_x);
-        Self { x, parameters, y: y.values().to_vec(), down, gradients }
+        let of_y = Maps::new(y_gradient.clone(), y.shape);
+        let of_x = record.back(of_y, &mut Gradients { all: &mut gradients, sink: None });
+        gradients.iter_mut().flatten().for_each(|gradient| *gradient -= 1.0);
+        gradients.insert(0, of_x.expect("the input is no constant").values().to_vec());
+        Self { x, parameters, y: y.values().to_vec(), y_gradient, gradients }
     }
 
     /// Compares the output with that of `naive`, of the input and the parameters, and the gradients with its slopes.
@@ -51,7 +53,7 @@ impl Trial {
         close(&self.y, &naive(&tensors[0], &tensors[1..]));
         let product = |tensors: &[Vec<f64>]| -> f64 {
             let y = naive(&tensors[0], &tensors[1..]);
-            y.iter().zip(&self.down).map(|(y, down)| y * f64::from(*down)).sum()
+            y.iter().zip(&self.y_gradient).map(|(y, y_gradient)| y * f64::from(*y_gradient)).sum()
         };
         for (at, found) in self.gradients.iter().enumerate() {
             let slope = |element: usize| {
@@ -72,7 +74,7 @@ pub(super) fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&x| f64::from(x)).collect()
 }
 
-/// Both are near each other, relative to the largest.
+/// Both are near each other, relative to the largest value, or to 1.
 pub(super) fn close(found: &[f32], expected: &[f64]) {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(1.0, |most: f64, x| most.max(x.abs()));

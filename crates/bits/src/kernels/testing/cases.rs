@@ -353,10 +353,19 @@ pub const KERNELS: &[(&str, Case)] = &[
         }
         output.computed(&values);
     }),
-    ("flip_signs", |input, output| {
+    ("rotate", |input, output| {
         let mut values = input.floats();
-        flip_signs(&mut values, &input.draws());
-        output.moved(&values);
+        if let Some(bits) = values.len().checked_ilog2() {
+            rotate(&mut values[..1 << bits], &input.draws());
+        }
+        output.computed(&values);
+    }),
+    ("rotate_back", |input, output| {
+        let mut values = input.floats();
+        if let Some(bits) = values.len().checked_ilog2() {
+            rotate_back(&mut values[..1 << bits], &input.draws());
+        }
+        output.computed(&values);
     }),
     ("limits_reached", |input, output| {
         let mut symbols = input.symbols();

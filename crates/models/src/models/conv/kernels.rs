@@ -112,7 +112,7 @@ impl Correlate<'_> {
 
 /// Adds to the gradient of the weight of each output plane and term the sum over `positions`, a multiple of
 /// [`MULTIPLE`], of `maps · planes[offset + position]`. `maps` has a whole number of [`ROWS`] planes.
-pub(super) fn add_weight_gradient(
+pub(super) fn add_products(
     positions: usize,
     maps: &[f32],
     planes: &[f32],

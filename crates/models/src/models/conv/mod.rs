@@ -10,7 +10,7 @@ mod tests;
 use super::layout::{Layout, Next};
 use super::maps::Maps;
 use super::pass::Pass;
-use super::pointwise::{add, add_map_sums};
+use super::pointwise::add_map_sums;
 use super::window::Window;
 
 /// A two-dimensional convolution with square kernels.
@@ -76,16 +76,16 @@ impl Conv {
                 map.iter_mut().for_each(|y| *y += parameters[bias][at]);
             }
         }
-        pass.record(move |gradient, sums| {
+        pass.record(move |gradient, gradients| {
             let gradient = gradient.values();
-            let found = passes::weight_gradient(&shapes, gradient, x.values());
-            add(&mut sums.gradients[weight], &found);
+            let of_weight = &mut gradients.all[weight];
+            passes::add_weight_gradient(&shapes, gradient, x.values(), of_weight);
             if let Some(bias) = bias {
                 let images = gradient.chunks_exact(image);
-                images.for_each(|maps| add_map_sums(&mut sums.gradients[bias], maps));
+                images.for_each(|maps| add_map_sums(&mut gradients.all[bias], maps));
             }
-            sums.ready(layer.parameters());
-            x.gradient(|| passes::images_gradient(&shapes, gradient, &parameters[weight]))
+            gradients.ready(layer.parameters());
+            x.outline().gradient(|| passes::images_gradient(&shapes, gradient, &parameters[weight]))
         });
         Maps::new(y, [to, rows, columns])
     }

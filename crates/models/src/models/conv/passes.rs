@@ -6,7 +6,7 @@
 
 use super::super::window::Window;
 use super::Shapes;
-use super::kernels::{ROWS, Weights, add_weight_gradient, correlate};
+use super::kernels::{ROWS, Weights, add_products, correlate};
 use super::stack::{Line, Stack, lines};
 
 /// Each output value is the sum of `weight · pixel` over the kernel.
@@ -69,13 +69,17 @@ pub(super) fn images_gradient(shapes: &Shapes, gradient: &[f32], weight: &[f32])
     found
 }
 
-/// ∂W = Σ ∂map · shifted plane, over positions and images.
-pub(super) fn weight_gradient(shapes: &Shapes, gradient: &[f32], images: &[f32]) -> Vec<f32> {
+/// Adds ∂W = Σ ∂map · shifted plane, over positions and images.
+pub(super) fn add_weight_gradient(
+    shapes: &Shapes,
+    gradient: &[f32],
+    images: &[f32],
+    of_weight: &mut [f32],
+) {
     let stack = Stack::new(shapes.window, shapes.height, shapes.width);
     let offsets = stack.offsets(shapes.from);
     let mut planes = vec![0.0; stack.elements(shapes.from)];
     let mut maps = vec![0.0; shapes.to.next_multiple_of(ROWS) * stack.positions];
-    let mut found = vec![0.0; shapes.to * offsets.len()];
     let image = stack.images * shapes.from * stack.pixels();
     let map = stack.images * shapes.to * shapes.places().iter().product::<usize>();
     for (images, gradient) in images.chunks(image).zip(gradient.chunks(map)) {
@@ -85,9 +89,8 @@ pub(super) fn weight_gradient(shapes: &Shapes, gradient: &[f32], images: &[f32])
         }
         stack.pad(images, shapes.from, &mut planes);
         stack.spread(gradient, shapes.to, &mut maps);
-        add_weight_gradient(stack.positions, &maps, &planes, &offsets, &mut found);
+        add_products(stack.positions, &maps, &planes, &offsets, of_weight);
     }
-    found
 }
 
 /// Convolves all images, stack by stack, and gives the sums at the positions of each stack to `take`.

@@ -65,20 +65,20 @@ fn values_and_gradients_are_those_of_the_definition() {
             let shape = (batch, [from, height, width]);
             let run = |pass: &mut Pass<'_>, x| conv.forward(pass, x);
             let trial = Trial::run(shape, parameters.clone(), run);
-            let (x, down) = (wide(&trial.x), wide(&trial.down));
+            let (x, y_gradient) = (wide(&trial.x), wide(&trial.y_gradient));
             let (weight, bias) = (wide(&parameters[0]), wide(&parameters[1]));
             let places = trial.y.len() / batch / to;
             let map = |value: usize| value / places % to;
             let mut y: Vec<f64> = (0..trial.y.len()).map(|value| bias[map(value)]).collect();
             let [mut of_x, mut of_weight, mut of_bias] =
                 [&x, &weight, &bias].map(|values| vec![0.0; values.len()]);
-            for (value, down) in down.iter().enumerate() {
-                of_bias[map(value)] += down;
+            for (value, y_gradient) in y_gradient.iter().enumerate() {
+                of_bias[map(value)] += y_gradient;
             }
             for_each_product(shape, to, window, |value, pixel, element| {
                 y[value] += x[pixel] * weight[element];
-                of_x[pixel] += down[value] * weight[element];
-                of_weight[element] += down[value] * x[pixel];
+                of_x[pixel] += y_gradient[value] * weight[element];
+                of_weight[element] += y_gradient[value] * x[pixel];
             });
             close(&trial.y, &y);
             for (found, expected) in trial.gradients.iter().zip([of_x, of_weight, of_bias]) {

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use gradwire_exchange::GradientSink;
 
 use super::layout::{Init, Layout};
-use super::pass::Sums;
+use super::pass::Gradients;
 use super::pointwise::{add, cross_entropy, highest};
 use super::{ModelError, Score};
 use crate::matmul::{Matrix, multiply};
@@ -133,7 +133,7 @@ impl Gpt {
         sink: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
         let width = self.config.width;
-        let sums = Sums { gradients, sink };
+        let gradients = Gradients { all: gradients, sink };
         let mut x = self.embed(parameters, windows);
         let mut traces = Vec::with_capacity(self.blocks.len());
         for block in &self.blocks {
@@ -147,17 +147,17 @@ impl Gpt {
 
         let scores = Matrix::new(&scores, self.vocabulary);
         let outputs = Matrix::new(&last.output, width);
-        multiply(scores.transposed(), outputs, true, &mut sums.gradients[self.tokens]);
+        multiply(scores.transposed(), outputs, true, &mut gradients.all[self.tokens]);
         let mut gradient = vec![0.0; x.len()];
         multiply(scores, Matrix::new(&parameters[self.tokens], width), false, &mut gradient);
-        gradient = self.norm.backward(parameters, &last, &gradient, sums.gradients);
-        sums.ready(self.norm.parameters());
+        gradient = self.norm.backward(parameters, &last, &gradient, gradients.all);
+        gradients.ready(self.norm.parameters());
         for (block, trace) in self.blocks.iter().zip(traces).rev() {
-            block.backward(parameters, trace, &mut gradient, sums.gradients);
-            sums.ready(block.parameters());
+            block.backward(parameters, trace, &mut gradient, gradients.all);
+            gradients.ready(block.parameters());
         }
-        self.differentiate_embedding(windows, &gradient, sums.gradients);
-        sums.ready([self.tokens, self.positions]);
+        self.differentiate_embedding(windows, &gradient, gradients.all);
+        gradients.ready([self.tokens, self.positions]);
         loss
     }
 

@@ -5,7 +5,7 @@ use gradwire_train::RunRecord;
 use super::paper::{self, BENCHMARKS};
 use crate::experiment::known;
 use crate::reproduce::findings::{Findings, charts_over_steps};
-use crate::reproduce::study::{Study, by_exchange, schedules};
+use crate::reproduce::study::{Study, by_exchange, by_momentum, schedules};
 use crate::summary::{Row, Summary, paired};
 use crate::table::{Table, difference, or_dash, quality};
 
@@ -21,7 +21,7 @@ pub(crate) const FEEDBACK: Study = Study {
         let compressors = schedules(std::iter::once("none".to_owned()).chain(pairs));
         BENCHMARKS[row].experiment().with(|e| e.compressors = compressors)
     }),
-    variants: |_, experiment, _| by_exchange(experiment),
+    variants: |_, experiment, _| by_momentum(experiment).iter().flat_map(by_exchange).collect(),
     report: |results, _| {
         let (full, summary) = results.summarized()?;
         let setup = BENCHMARKS[results.row].setup(&full, false, None);

@@ -143,9 +143,9 @@ mod tests {
         assert!(
             ids(1).contains(&"signsgd")
                 && ids(1).contains(&"dryden")
-                && ids(1).len() == METHODS.len() - 5
+                && ids(1).len() == METHODS.len() - 6
         );
-        // Its memory applies the momentum.
-        assert_eq!((ids(2), variants[2].optimizer), (vec!["dgc"], known("sgd")));
+        // Their memories apply the momentum.
+        assert_eq!((ids(2), variants[2].optimizer), (vec!["signum", "dgc"], known("sgd")));
     }
 }
