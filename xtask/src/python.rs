@@ -79,7 +79,7 @@ pub(crate) fn test(package: Option<Package>, beside: bool, report: &mut Report) 
     let mut tests = python(&folder);
     // Most tests wait for processes that they start.
     let options = ["-m", "pytest", "-n", "auto", "--dist", "worksteal", "-rfEs", "--color=no"];
-    tests.args(options).arg("crates/python/tests");
+    tests.args(options).args(["--durations=15", "crates/python/tests"]);
     report.step("Python tests", |counts| {
         let read = |line: &str| counts.read_pytest(line);
         if beside { reads_whole(&mut tests, read) } else { reads(&mut tests, read) }
