@@ -67,7 +67,8 @@ class Strategy(gradwire.flower.CompressedStrategy, FedAvg):
         replies = list(replies)
         completed = [reply for reply in replies if not reply.has_error()]
         if not completed:
-            raise RuntimeError(f"no client completed round {server_round}; Flower has logged their errors")
+            reasons = "; ".join(sorted({str(reply.error.reason) for reply in replies})) or "none has answered"
+            raise RuntimeError(f"no client completed round {server_round}: {reasons}")
         sizes = [sum(len(array.data) for array in reply.content["arrays"].values()) for reply in completed]
         self.sent_bytes = max([self.sent_bytes, *sizes])
         return super().aggregate_train(server_round, replies)

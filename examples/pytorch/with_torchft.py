@@ -2,10 +2,11 @@
 
     torchft_lighthouse --min_replicas 1 --join_timeout_ms 10000 &
     export TORCHFT_LIGHTHOUSE=http://localhost:29510
-    python examples/pytorch/with_torchft.py &
-    python examples/pytorch/with_torchft.py
+    REPLICA=0 python examples/pytorch/with_torchft.py &
+    REPLICA=1 python examples/pytorch/with_torchft.py
 
-Stop one of them and start it again: the others go on, and it continues with their parameters.
+Each replica trains on data of its own, which REPLICA selects. Stop one of them and start it again: the others go on,
+and it continues with their parameters.
 """
 
 import os
@@ -22,6 +23,7 @@ def train(folder, steps, resume):
     # What torchrun sets; here each replica is a single process.
     store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT=str(store.port))
+    replica = int(os.environ.get("REPLICA", 0))
     net = task.model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
 
@@ -38,9 +40,8 @@ def train(folder, steps, resume):
     model = DistributedDataParallel(manager, net, "3lc")
     committing = torchft.Optimizer(manager, optimizer)
     while manager.current_step() < steps:
-        step, rank = manager.current_step(), os.getpid() % 1000
         committing.zero_grad()
-        model(*task.batch(rank, step))["loss"].backward()
+        model(*task.batch(replica, manager.current_step()))["loss"].backward()
         committing.step()
     manager.shutdown(wait=False)
     return net

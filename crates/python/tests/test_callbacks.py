@@ -5,8 +5,10 @@ import warnings
 import pytest
 import torch
 
+import gradwire
 from test_frameworks import together
 from world import outcomes, ranks
+
 
 def warned(function):
     """What gradwire warned of in a call."""
@@ -57,8 +59,12 @@ def alone(rank, size, function, folder):
 def lightning_alone(folder):
     from gradwire.torch.lightning import Compression
 
-    trainer, task = lightning(Compression("3lc"), 2, devices=1)
+    compression = Compression("3lc")
+    compression.load_state_dict({"exchange": {}})
+    trainer, task = lightning(compression, 2, devices=1)
     found = warned(lambda: trainer.fit(*task))
+    # Not for a later training.
+    assert compression.state_dict() == {}
     return trainer.global_step, found
 
 
@@ -103,7 +109,7 @@ def transformers_resumes(rank, size, folder, saved_with, steps):
 def test_a_checkpoint_from_before_gradwire_begins_with_empty_residuals(framework, function, tmp_path):
     pytest.importorskip(framework)
     for (message,), steps in ranks(2, together, function, str(tmp_path), False, 5):
-        assert steps == 3 and "has no state of gradwire" in message
+        assert steps == 3 and "has no state of gradwire" in message and "schedules begin at step 0" in message
     for messages, steps in ranks(2, together, function, str(tmp_path), True, 5):
         assert steps == 5 and not messages
 
@@ -138,6 +144,57 @@ def test_a_rank_reads_its_own_file_or_all(tmp_path):
     files[0].unlink()
     for failed in outcomes(2, together, transformers_goes_on, str(tmp_path)):
         assert failed[1] == "StateError" and "gradwire-rank0.pt is missing" in failed[2], failed
+
+
+def transformers_elsewhere(rank, size, saved, folder):
+    """Resumes from a checkpoint in another output folder."""
+    trainer, _ = transformers("3lc", folder, 4, save=False)
+    trainer.train(resume_from_checkpoint=f"{saved}/checkpoint-2")
+
+
+def test_a_checkpoint_in_another_output_folder_is_refused(tmp_path):
+    pytest.importorskip("transformers")
+    ranks(2, together, transformers_saves, str(tmp_path / "one"))
+    for failed in outcomes(2, together, transformers_elsewhere, str(tmp_path / "one"), str(tmp_path / "two")):
+        assert failed[1] == "StateError" and "another output folder" in failed[2], failed
+
+
+def save_files(folder, size, run):
+    """The files that the ranks of a run write."""
+    for rank in range(size):
+        torch.save({"world_size": size, "run": run}, folder / f"gradwire-rank{rank}.pt")
+
+
+def runs(states):
+    """The runs that states are of."""
+    return {state["run"] for state in ([states] if isinstance(states, dict) else states)}
+
+
+def test_files_of_an_earlier_run_with_more_ranks_are_not_read(tmp_path):
+    pytest.importorskip("transformers")
+    from gradwire.torch.transformers import _read, _remove_stale
+
+    save_files(tmp_path, 3, "first")
+    save_files(tmp_path, 2, "second")
+    # Rank 2 of three has a file of its own, of the first run.
+    for rank in range(3):
+        assert runs(_read(tmp_path, rank, 3)) == {"second"}
+    _remove_stale(tmp_path, 2)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["gradwire-rank0.pt", "gradwire-rank1.pt"]
+    assert isinstance(_read(tmp_path, 1, 2), dict)
+
+
+def test_files_of_two_runs_are_refused(tmp_path):
+    pytest.importorskip("transformers")
+    from gradwire.torch.transformers import _read
+
+    save_files(tmp_path, 3, "first")
+    (tmp_path / "gradwire-rank0.pt").unlink()
+    # As on a node whose disk does not have the file of rank 0.
+    assert runs(_read(tmp_path, 1, 3)) == {"first"}
+    torch.save({"world_size": 2, "run": "second"}, tmp_path / "gradwire-rank0.pt")
+    with pytest.raises(gradwire.StateError, match="states of runs with 2 and with 3 ranks"):
+        _read(tmp_path, 1, 2)
 
 
 def fitted_twice(rank, size, folder):
@@ -175,6 +232,47 @@ def test_lightning_gathers_states_only_for_checkpoints(tmp_path):
         assert step == 2 and saved == 2 and same and kept == {}
 
 
+def lightning_goes_back(rank, size, folder):
+    """Fits again, from a checkpoint that was saved without gradwire."""
+    from gradwire.torch.lightning import Compression
+
+    trainer, task = lightning(None, 2, strategy="ddp", devices=size)
+    trainer.fit(*task)
+    trainer.save_checkpoint(f"{folder}/without.ckpt")
+    compression, steps = Compression("topk:ratio=0.1"), []
+    compression.on_train_batch_start = lambda *others: steps.append(compression.handle.step)
+    trainer, task = lightning(compression, 4, strategy="ddp", devices=size)
+    trainer.fit(*task)
+    return steps, warned(lambda: trainer.fit(*task, ckpt_path=f"{folder}/without.ckpt"))
+
+
+def test_lightning_does_not_take_residuals_to_the_weights_of_a_checkpoint(tmp_path):
+    pytest.importorskip("lightning")
+    for steps, (message,) in ranks(2, together, lightning_goes_back, str(tmp_path)):
+        assert steps == [0, 1, 2, 3, 0, 1] and "has no state of gradwire" in message
+
+
+def lightning_closed(rank, size, folder):
+    """Fits again after the callback was closed; in between one rank alone asks for the states."""
+    from gradwire.torch.lightning import Compression
+
+    compression, steps = Compression("topk:ratio=0.1"), []
+    compression.on_train_batch_start = lambda *others: steps.append(compression.handle.step)
+    trainer, task = lightning(compression, 2, strategy="ddp", devices=size)
+    trainer.fit(*task)
+    compression.close()
+    saved = len(compression.state_dict()["exchange"]) if rank == 0 else size
+    closed = compression.handle is None
+    trainer.fit_loop.max_epochs, trainer.fit_loop.epoch_loop.max_steps = -1, 4
+    trainer.fit(*task)
+    return closed, saved, steps
+
+
+def test_a_closed_callback_of_lightning_keeps_the_states_of_all_ranks(tmp_path):
+    pytest.importorskip("lightning")
+    assert ranks(2, together, lightning_closed, str(tmp_path)) == [(True, 2, [0, 1, 2, 3])] * 2
+
+
 def lightning_scaled(rank, size, folder):
     from gradwire.torch.lightning import Compression
     from lightning.pytorch.plugins import MixedPrecision
@@ -199,11 +297,13 @@ def transformers_scaled(rank, size, folder):
     return found
 
 
-def test_the_scaler_of_a_framework_is_taken(tmp_path):
-    pytest.importorskip("lightning")
-    assert ranks(2, together, lightning_scaled, str(tmp_path)) == [(True, 1, 32.0)] * 2
-    pytest.importorskip("transformers")
-    assert ranks(2, together, transformers_scaled, str(tmp_path)) == [[True, True]] * 2
+@pytest.mark.parametrize("framework, function, found", [
+    ("lightning", lightning_scaled, (True, 1, 32.0)),
+    ("transformers", transformers_scaled, [True, True]),
+])
+def test_the_scaler_of_a_framework_is_taken(framework, function, found, tmp_path):
+    pytest.importorskip(framework)
+    assert ranks(2, together, function, str(tmp_path)) == [found] * 2
 
 
 def test_options_of_the_user_are_kept():

@@ -11,6 +11,7 @@ import torch.distributed.fsdp
 from torch import nn
 
 import gradwire.torch
+from gradwire.torch import _channel
 from models import Net, build, data, exchange_bytes, train
 from world import outcomes, ranks
 
@@ -184,20 +185,24 @@ def test_models_of_another_kind_are_refused_with_what_to_do():
 
 
 def misspelt(rank, size):
-    groups = torch.distributed.distributed_c10d._world.pg_map
-    before, messages = len(groups), []
+    made, messages = [], []
+    original = _channel.private_groups
+    _channel.private_groups = lambda *arguments: made.append(arguments) or original(*arguments)
     for options in ({"treads": 4}, {"scalar": None}):
         try:
             gradwire.torch.Hook(Net(), "3lc", **options)
         except gradwire.ConfigError as error:
             messages.append(str(error))
-    return messages, len(groups) - before
+    refused = len(made)
+    gradwire.torch.Hook(Net(), "3lc").close()
+    return messages, refused, len(made)
 
 
 def test_a_misspelt_argument_is_refused_before_groups_are_made():
-    for messages, groups in ranks(2, misspelt):
+    for messages, *groups in ranks(2, misspelt):
         assert "did you mean 'threads'?" in messages[0] and "did you mean 'scaler'?" in messages[1], messages
-        assert groups == 0
+        # The hook whose arguments are right makes groups, so that the count can be wrong.
+        assert groups == [0, 1]
 
 
 def scaled_on_one(rank, size):
@@ -209,13 +214,38 @@ def frozen_at_different_steps(rank, size):
     gradwire.torch.register(model, "none", optimizer=gradwire.torch.OneBitAdam(model.parameters(), freeze=5 + rank))
 
 
+class Custom:
+    def compress(self, tensor):
+        return tensor.numpy().tobytes()
+
+    def decompress(self, message, shape):
+        return torch.frombuffer(bytearray(message), dtype=torch.float32).view(shape)
+
+
+def with_other_objects(rank, size):
+    build("none" if rank == 0 else Custom(), exchange="all-gather")
+
+
 @pytest.mark.parametrize("function, says", [
-    (scaled_on_one, ("scaler=GradScaler", "no scaler")),
-    (frozen_at_different_steps, ("OneBitAdam(freeze=5)", "OneBitAdam(freeze=6)")),
+    (scaled_on_one, "scaler differs between ranks: GradScaler; none"),
+    (frozen_at_different_steps, "optimizer differs between ranks: OneBitAdam(freeze=5); OneBitAdam(freeze=6)"),
+    (with_other_objects, "compressor differs between ranks: Custom; a spec string"),
 ])
 def test_ranks_with_other_scalers_or_optimizers_are_refused(function, says):
     for failed in outcomes(2, function):
-        assert failed[1] == "ConfigError" and all(text in failed[2] for text in says), failed
+        assert failed[1] == "ConfigError" and says in failed[2], failed
+
+
+class OtherScaler(torch.amp.GradScaler):
+    """A scaler of another class."""
+
+
+def scaled_by_other_classes(rank, size):
+    build("3lc", scaler=(OtherScaler if rank == 0 else torch.amp.GradScaler)("cpu"))
+
+
+def test_scalers_may_have_different_classes():
+    ranks(2, scaled_by_other_classes)
 
 
 def frozen_late(rank, size):

@@ -439,6 +439,8 @@ def refused(rank, size, case):
         register(model)
         model.set_gradient_divide_factor(3.0)
         train(model, adam(model), rank, range(1))
+    elif case == "seed":
+        register(shard(mesh), seed="1")
     elif case == "ddp":
         gradwire.torch.register(nn.parallel.DistributedDataParallel(Net()), exchange="reduce-scatter")
 
@@ -457,6 +459,7 @@ def refused(rank, size, case):
         ("skip", "needs a mesh of one dimension"),
         ("number", "use True or False"),
         ("factor", "multiply the loss"),
+        ("seed", "seed='1' is not an integer"),
         ("ddp", "gradwire.torch.fsdp.register"),
     ],
 )

@@ -4,6 +4,7 @@ import copy
 import gc
 import weakref
 from functools import partial
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -155,11 +156,15 @@ def test_momentum_of_sent_elements_is_masked():
     assert all(found < 300 for found in ranks(2, masked, False))
 
 
-def test_parameters_of_several_devices_become_one_tensor():
+def test_parameters_of_several_devices_become_one_tensor(monkeypatch):
+    waits = []
+    stream = lambda device: SimpleNamespace(synchronize=lambda: waits.append(str(device)))
+    monkeypatch.setattr(torch.cuda, "current_stream", stream)
     # Fake tensors have a device, and no memory on it.
     with FakeTensorMode():
         parameters = [torch.empty(3, 4, device="cuda:0", dtype=torch.bfloat16), torch.empty(5, device="cuda:1"), torch.empty(2)]
-        flat = _replica._flat(parameters)
+        flat = _replica._flat([*parameters, torch.empty(0, device="cuda:1")])
+    assert sorted(waits) == ["cuda:0", "cuda:1"]
     assert flat.device.type == "cpu" and flat.dtype == torch.float32 and flat.shape == (19,)
 
 

@@ -114,6 +114,44 @@ def test_momentum_is_not_exchanged_twice_for_a_step():
         assert failed[0] == "error" and "under model.no_sync()" in failed[2], failed
 
 
+def accumulating_on_one(rank, size):
+    """After the freeze rank 0 has a second backward pass without a step in between."""
+    model, _ = build()
+    optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=1)
+    gradwire.torch.register(model, "none", optimizer=optimizer)
+    for step in range(3):
+        x, labels = data(rank, step)
+        nn.functional.cross_entropy(model(x), labels).backward()
+        if rank == 1 or step == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_a_refused_exchange_ends_the_other_ranks():
+    accumulating, other = outcomes(2, accumulating_on_one, timeout=60)
+    assert accumulating[1] == "ConfigError" and "under model.no_sync()" in accumulating[2], accumulating
+    assert other[1] == "PeerLostError" and "rank 0" in other[2], other
+
+
+def joined(rank, size):
+    """After the freeze rank 0 has no more batches."""
+    model, _ = build()
+    optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=2)
+    gradwire.torch.register(model, "none", optimizer=optimizer)
+    with torch.distributed.algorithms.Join([model]):
+        for step in range(3 + rank):
+            x, labels = data(rank, step)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), labels).backward()
+            optimizer.step()
+
+
+def test_a_rank_without_data_is_refused_after_the_freeze():
+    without, other = outcomes(2, joined, timeout=60)
+    assert without[1] == "ConfigError" and "algorithms.Join after its freeze" in without[2], without
+    assert other[1] == "PeerLostError" and "rank 0" in other[2], other
+
+
 def overflowing(rank, size):
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     model, _ = build()

@@ -5,6 +5,7 @@ import copy
 import numpy
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from torch import nn
 
 import gradwire.torch
@@ -126,6 +127,62 @@ def test_a_resumed_exchange_masks_the_momentum_of_what_each_rank_had_sent():
     # A single rank has not sent what the first of two had.
     (alone,) = ranks(1, resumed_together, range(7, 12), MASKED, together)
     assert numpy.isfinite(alone[0]).all()
+
+
+DISTRIBUTED = {**MASKED, "outer": gradwire.torch.Nesterov()}
+
+
+def through_a_distributed_checkpoint(rank, size, folder, at, begin):
+    """Saves a run after ``at`` steps, and loads it into the state of one of ``begin`` steps; goes on from that."""
+    found, _, saved, _ = local(rank, size, range(at), DISTRIBUTED)
+    dcp.save({"steps": saved["local"]}, checkpoint_id=folder)
+    fresh = local(rank, size, range(begin), DISTRIBUTED)[2]["local"]
+    dcp.load({"steps": fresh}, checkpoint_id=folder)
+    resumed = {rank: {**saved, "local": fresh}}
+    return local(rank, size, range(at, 16), DISTRIBUTED, "sgd", resumed)[0], fresh["pending"][0] is not None
+
+
+@pytest.mark.parametrize("at, begin, pending", [(7, 0, True), (13, 0, True), (8, 7, False), (1, 0, False)])
+def test_a_distributed_checkpoint_has_the_outer_optimizer_and_the_exchange_under_way(at, begin, pending, tmp_path):
+    whole = ranks(2, local, range(16), DISTRIBUTED)
+    found = ranks(2, through_a_distributed_checkpoint, str(tmp_path), at, begin)
+    for (expected, *_), (parameters, is_pending) in zip(whole, found):
+        assert (parameters == expected).all() and is_pending == pending
+
+
+def earlier(rank, size):
+    """A run that goes on from a state as earlier versions saved it, without tuples."""
+    saved = local(rank, size, range(7), DISTRIBUTED)[2]
+    state = dict(saved["local"], outer=saved["local"]["outer"][0], pending=saved["local"]["pending"][0])
+    return local(rank, size, range(7, 16), DISTRIBUTED, "sgd", {rank: {**saved, "local": state}})[0]
+
+
+def test_states_of_earlier_versions_are_read():
+    whole = ranks(2, local, range(16), DISTRIBUTED)
+    for (expected, *_), parameters in zip(whole, ranks(2, earlier)):
+        assert (parameters == expected).all()
+
+
+def damaged(rank, size, entry, value):
+    """Why a state does not load that is damaged on rank 1."""
+    state = local(rank, size, range(7), DISTRIBUTED)[2]["local"]
+    if rank == 1:
+        state[entry] = value
+    net = Net()
+    steps = gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), **DISTRIBUTED)
+    with pytest.raises(gradwire.StateError) as refused:
+        steps.load_state_dict(state)
+    return str(refused.value), steps.completed_steps
+
+
+@pytest.mark.parametrize("entry, value, says", [
+    ("sent", {"rank1": (torch.zeros(9, dtype=torch.uint8),)}, "damaged"),
+    ("pending", ({"fragment": 0},), "damaged"),
+    ("outer", ({"kind": "SGD", "state": {"param_groups": []}},), "parameter groups"),
+])
+def test_a_state_that_is_damaged_on_one_rank_loads_on_none(entry, value, says):
+    (other, begun), (own, _) = ranks(2, damaged, entry, value)
+    assert says in own and "rank 1 cannot load its state" in other and begun == 0
 
 
 def synchronized(rank, size):

@@ -155,18 +155,23 @@ def test_what_cannot_work_is_refused():
         start(refused, address).finish(60)
 
 
-def test_the_example_trains():
+def test_the_example_trains(tmp_path):
     with lighthouse(2, heartbeat_seconds=5.0) as address:
         command = [sys.executable, str(EXAMPLE), "--steps", "30"]
-        environment = {**os.environ, "TORCHFT_LIGHTHOUSE": address}
-        replicas = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) for _ in range(2)
-        ]
+        logs, replicas = [tmp_path / f"replica{number}" for number in range(2)], []
         try:
-            for replica in replicas:
-                printed, errors = replica.communicate(timeout=100)
-                assert replica.returncode == 0, errors
+            for number, log in enumerate(logs):
+                environment = {**os.environ, "TORCHFT_LIGHTHOUSE": address, "REPLICA": str(number)}
+                # A full pipe, which nobody reads, would stop a replica that the other waits for.
+                with log.open("w") as errors:
+                    replicas.append(
+                        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
+                    )
+            for replica, log in zip(replicas, logs):
+                printed, _ = replica.communicate(timeout=100)
+                assert replica.returncode == 0, log.read_text()
                 assert float(re.search(r"accuracy ([0-9.]+)", printed)[1]) > 0.5
         finally:
             for replica in replicas:
                 replica.kill()
+                replica.wait()

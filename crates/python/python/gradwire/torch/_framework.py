@@ -37,9 +37,13 @@ def with_scaler(compressor: Any, options: Mapping[str, Any], scaler: Optional[An
 def load(handle: Handle, read: Callable[[], Optional[Any]], where: str) -> None:
     """Restores what ``read`` returns, on all ranks or on none.
 
-    If it returns ``None`` on all ranks, residuals begin empty, with a warning. It is an error if it does so on some.
+    If it returns ``None`` on all ranks, residuals begin empty, and schedules at step 0, with a warning. It is an error
+    if it does so on some.
     """
     if not handle._load_with(read):
         warnings.warn(
-            f"{where} has no state of gradwire, as if saved without it; residuals begin empty", RuntimeWarning, stacklevel=3
+            f"{where} has no state of gradwire, as if saved without it; residuals begin empty, and schedules begin at "
+            "step 0",
+            RuntimeWarning,
+            stacklevel=3,
         )

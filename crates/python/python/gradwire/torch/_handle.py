@@ -67,13 +67,16 @@ class Handle:
         return None
 
     def _compare(self, what: str, own: str) -> None:
-        """Closes the handle and raises ``ConfigError`` unless all ranks have the same value."""
-        values = {value.decode() for value in self._reducer.gather(0, own.encode())}
-        # Ranks that end now must have sent their values.
-        self._reducer.wait()
-        if len(values) > 1:
+        """Raises ``ConfigError`` unless all ranks have the same value. If this fails, the handle is closed."""
+        try:
+            values = {value.decode() for value in self._reducer.gather(0, own.encode())}
+            # Ranks that end now must have sent their values.
+            self._reducer.wait()
+            if len(values) > 1:
+                raise _core.ConfigError(f"{what} differs between ranks: {'; '.join(sorted(values))}")
+        except BaseException:
             self.close()
-            raise _core.ConfigError(f"{what} differs between ranks: {'; '.join(sorted(values))}")
+            raise
 
     def _begin(self) -> None:
         """Begins a step."""

@@ -22,7 +22,7 @@ from ._staging import Staging
 
 
 def register(
-    model: DistributedDataParallel,
+    model: Any,
     compressor: Any = "eden",
     *,
     rules: _setup.Rules = None,
@@ -169,8 +169,9 @@ class Hook(Handle):
         super().__init__(*connect(process_group, make, options.get("deadline")), scaler)
         self._optimizer = optimizer
         self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer)
-        kind = "a spec string" if self._custom is None else f"the compressor {self._custom.spec}"
-        self._compare("what register was given", f"{kind}, {_given('scaler', scaler)}, {_given('optimizer', optimizer)}")
+        self._compare("compressor", "a spec string" if self._custom is None else self._custom.spec)
+        self._compare("scaler", "none" if scaler is None else "GradScaler")
+        self._compare("optimizer", "none" if optimizer is None else f"OneBitAdam(freeze={optimizer.freeze})")
         if self._custom is None:
             try:
                 self._device, self._compressed_on = _device.of(device, self._reducer, named, options)
@@ -226,7 +227,12 @@ class Hook(Handle):
             # A model on several devices has its loss on one of them.
             scale = scale.to(tensor.device)
         if self._optimizer is not None:
-            self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), scale)
+            try:
+                self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), scale)
+            except BaseException:
+                # The other ranks wait for this one.
+                self._reducer.abort()
+                raise
         group = self._group(bucket, tensor)
         if self._custom is not None:
             names = [self._names[id(parameter)] for parameter in bucket.parameters()]
@@ -286,9 +292,3 @@ class Hook(Handle):
 
 # The keyword arguments of ``Hook`` of its own.
 _ARGUMENTS = [name for name, one in signature(Hook).parameters.items() if one.kind is one.KEYWORD_ONLY]
-
-
-def _given(name: str, value: Optional[Any]) -> str:
-    """An argument as ranks compare it."""
-    freeze = f"(freeze={value.freeze})" if isinstance(value, OneBitAdam) else ""
-    return f"no {name}" if value is None else f"{name}={type(value).__name__}{freeze}"

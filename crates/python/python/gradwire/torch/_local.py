@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
+from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
@@ -18,7 +19,7 @@ from ._elastic import Elastic
 from ._fragments import Named, strided
 from ._membership import Membership
 from ._replica import Nesterov, Outer, Replica, Sent
-from ._rounds import Rounds
+from ._rounds import Pending, Rounds
 from ._setup import State
 
 
@@ -229,11 +230,10 @@ class LocalSteps(torch.optim.Optimizer):
         replica = self._replica
         reducer, pending = replica.reducer, self._rounds.pack()
         state = _setup.packed("local", replica.step, reducer, reducer, all_ranks)
-        state.update(round=replica.round, common=replica.common.clone(), outer=replica.pack_outer())
-        if replica.fragments > 1 or pending is not None:
-            state.update(fragments=replica.fragments, pending=pending)
-        if pending is not None:
-            state["sent"] = _setup.by_rank(reducer, _setup.to_bytes(self._rounds.sent()), all_ranks)
+        state.update(round=replica.round, common=replica.common.clone(), fragments=replica.fragments)
+        # Distributed checkpoints load only keys that there are before, and take a tuple whole.
+        state.update(outer=(replica.pack_outer(),), pending=(pending,))
+        state["sent"] = _setup.by_rank(reducer, _setup.to_bytes(self._rounds.sent()), all_ranks)
         if self._elastic is not None:
             state.update(base=replica.base, worker=self._elastic.name, rounds=self._elastic.rounds)
         return state
@@ -251,18 +251,17 @@ class LocalSteps(torch.optim.Optimizer):
         replica, elastic = self._replica, self._elastic
         if elastic is None:
             load = partial(self._check_and_load, states, lambda _, parts: replica.reducer.load(parts))
-            first = _setup.together(replica.reducer, replica.reducer, load)
+            loaded = _setup.together(replica.reducer, replica.reducer, load)
         elif replica.step:
             take_over = lambda first, parts: elastic.take_over(first.get("worker"), first.get("rounds"), parts)
             self._check_and_load(states, take_over)
             return
         else:
-            first = self._check_and_load(states, lambda _, parts: elastic.load(parts))
-        replica.step, replica.round = first["step"], first["round"]
-        replica.base = first.get("base", first["step"])
-        replica.common.copy_(first["common"])
-        replica.load_outer(first["outer"])
-        self._rounds.load(first.get("pending"), self._sent(states))
+            loaded = self._check_and_load(states, lambda _, parts: elastic.load(parts))
+        replica.step, replica.round, replica.base = loaded.step, loaded.round, loaded.base
+        replica.common.copy_(loaded.common)
+        replica.load_outer(loaded.outer)
+        self._rounds.load(loaded.pending)
 
     def _sent(self, states: Union[State, Sequence[State]]) -> Sent:
         """What this rank had sent of an exchange that was under way when it saved one of these states."""
@@ -276,8 +275,9 @@ class LocalSteps(torch.optim.Optimizer):
 
     def _check_and_load(
         self, states: Union[State, Sequence[State]], load: Callable[[State, List[bytes]], None]
-    ) -> State:
-        """Calls ``load`` with the first of some saved states that fit, and with the states of exchanges; returns the first."""
+    ) -> _Loaded:
+        """Calls ``load`` with the first of some saved states that fit, and with the states of exchanges; returns the
+        rest of the states."""
         first, parts = _setup.merged(states, "local", self._replica.reducer.size)
         common = self._replica.common
         if first["common"].shape != common.shape:
@@ -285,24 +285,53 @@ class LocalSteps(torch.optim.Optimizer):
                 f"the state has {first['common'].numel()} parameters, but the model has {common.numel()}; it belongs to "
                 "another model"
             )
-        _check_outer(first, self._replica)
+        outer = _outer(first, self._replica)
         fragments = first.get("fragments", 1)
         if fragments != self._replica.fragments:
             raise _core.StateError(
                 f"the state was saved with fragments={fragments}, and this run has {self._replica.fragments}; use the same number"
             )
+        try:
+            pending = self._rounds.unpack(_whole(first.get("pending")), self._sent(states))
+        except Exception as error:
+            raise _core.StateError(
+                f"the exchange under way in the state is damaged: {error!r}; load another checkpoint"
+            ) from error
+        step = first["step"]
+        loaded = _Loaded(step, first["round"], first.get("base", step), first["common"], outer, pending)
         load(first, parts)
-        return first
+        return loaded
 
 
-def _check_outer(state: State, replica: Replica) -> None:
-    """Refuses the saved state of an outer optimizer that is not of the present one's kind."""
+@dataclass
+class _Loaded:
+    """What a saved state has beside that of the exchange."""
+
+    step: int
+    round: int
+    base: int
+    common: torch.Tensor
+    outer: Optional[Dict[str, Any]]
+    pending: Optional[Pending]
+
+
+def _whole(entry: Any) -> Any:
+    """An entry of a state from its tuple, which a file format may have made a list; earlier versions had none."""
+    return entry[0] if isinstance(entry, (list, tuple)) else entry
+
+
+def _outer(state: State, replica: Replica) -> Optional[Dict[str, Any]]:
+    """The saved state of the outer optimizer. Refuses one that the present outer optimizer cannot load."""
     if "outer" not in state:
         raise _core.StateError("the state was saved by an earlier version of gradwire, which this one does not read")
-    saved: Optional[Dict[str, Any]] = state["outer"]
-    present = replica.pack_outer()
-    if (saved and saved["kind"]) != (present and present["kind"]):
+    saved: Optional[Dict[str, Any]] = _whole(state["outer"])
+    if (saved and saved["kind"]) != (replica.outer and type(replica.outer).__name__):
         raise _core.StateError("the state was saved with another outer optimizer; use the same one")
+    if saved is not None and replica.outer is not None:
+        groups = [len(group["params"]) for group in saved["state"]["param_groups"]]
+        if groups != [len(group["params"]) for group in replica.outer.param_groups]:
+            raise _core.StateError("the saved outer optimizer has other parameter groups; use the same ones")
+    return saved
 
 
 # The keyword arguments of ``LocalSteps`` of its own.

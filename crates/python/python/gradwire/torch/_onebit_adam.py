@@ -66,22 +66,32 @@ class OneBitAdam(torch.optim.Optimizer):
         """Replaces this rank's gradients, which are multiplied by ``scale``, by what ranks exchange, in place. A scale on a GPU
         stays there.
 
-        Raises ``ConfigError`` where ``grad`` already is the momentum that was exchanged, to which a backward pass has added.
+        Raises ``ConfigError`` outside a backward pass, and where ``grad`` already is the momentum that was exchanged,
+        to which a backward pass has added.
         """
         groups = {id(one): group for group in self.param_groups for one in group["params"]}
         for parameter, gradient in zip(parameters, gradients):
             state: Dict[str, Any] = self.state.get(parameter, {})
             group = groups.get(id(parameter))
             if group is not None and state and state["step"] >= self._freeze:
-                if id(parameter) in self._exchanged:
-                    raise _core.ConfigError(
-                        "OneBitAdam has exchanged momentum already since its last step, and a second backward pass would add to it; "
-                        "run all backward passes of a step but the last under model.no_sync(), and call optimizer.zero_grad() where "
-                        "you leave out a step"
-                    )
+                self._check_exchange(parameter)
                 self._exchanged.add(id(parameter))
                 beta, _ = group["betas"]
                 gradient.mul_(1.0 - beta).add_(state["exp_avg"] * scale, alpha=beta)
+
+    def _check_exchange(self, parameter: torch.nn.Parameter) -> None:
+        """Refuses to exchange momentum that this rank has no gradient for, or for a second time in a step."""
+        if torch._C._current_graph_task_id() == -1:
+            raise _core.ConfigError(
+                "OneBitAdam does not support torch.distributed.algorithms.Join after its freeze: a rank without data has "
+                "no gradient to make momentum of; give all ranks the same number of batches"
+            )
+        if id(parameter) in self._exchanged:
+            raise _core.ConfigError(
+                "OneBitAdam has exchanged momentum already since its last step, and a second backward pass would add to "
+                "it; run all backward passes of a step but the last under model.no_sync(), and call optimizer.zero_grad() "
+                "where you leave out a step"
+            )
 
     @torch.no_grad()
     def step(self, closure: Optional[Any] = None) -> Any:

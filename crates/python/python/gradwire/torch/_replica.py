@@ -263,7 +263,9 @@ def _flat(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
     devices = [one.device for one in parameters if one.device.type == "cuda"] or [torch.device("cpu")]
     flat = Pinned(devices[0]).of(4 * sum(one.numel() for one in parameters)).view(torch.float32)
     for part, one in zip(_parts(flat, parameters), parameters):
-        part.copy_(one.detach().reshape(-1))
+        part.copy_(one.detach().reshape(-1), non_blocking=True)
+    for device in {one.device for one in parameters if one.device.type == "cuda"}:
+        torch.cuda.current_stream(device).synchronize()
     return flat
 
 

@@ -17,7 +17,7 @@ Lengths = List[Tuple[int, int]]
 
 
 @dataclass
-class _Pending:
+class Pending:
     """A fragment's exchange under way, or its mean that is not applied yet."""
 
     fragment: int
@@ -57,7 +57,7 @@ class Rounds:
             raise _core.ConfigError(f"fragment_update_alpha={alpha} is impossible; give a number from 0, below 1")
         self._replica, self._lengths, self._sync_until, self._delay = replica, lengths, sync_until, delay
         self._alpha = alpha if alpha is not None else 0.5 if delay else 0.0
-        self._pending: Optional[_Pending] = None
+        self._pending: Optional[Pending] = None
         # The seconds for which training waited for the last exchange.
         self.waited = 0.0
 
@@ -92,7 +92,7 @@ class Rounds:
             [at] = starting
             change = self._replica.change(at)
             number = self._replica.send(change, at)
-            self._pending = _Pending(at, change, number, step + self._delay)
+            self._pending = Pending(at, change, number, step + self._delay)
 
     def exchange(self, fragments: List[int]) -> None:
         """Exchanges these fragments now, after what is under way, and applies their means."""
@@ -131,8 +131,13 @@ class Rounds:
             return {}
         return self._replica.sent(self._pending.fragment) if self._pending.sent is None else self._pending.sent
 
-    def load(self, packed: Optional[Dict[str, Any]], sent: Sent) -> None:
-        """Restores what ``pack`` and ``sent`` returned."""
-        self._pending = None
-        if packed is not None:
-            self._pending = _Pending(packed["fragment"], packed["mean"].clone(), packed["number"], packed["due"], sent)
+    @staticmethod
+    def unpack(packed: Optional[Dict[str, Any]], sent: Sent) -> Optional[Pending]:
+        """What ``load`` takes, from what ``pack`` and ``sent`` returned."""
+        if packed is None:
+            return None
+        return Pending(packed["fragment"], packed["mean"].clone(), packed["number"], packed["due"], sent)
+
+    def load(self, pending: Optional[Pending]) -> None:
+        """Goes on with a mean that is not applied yet, if there is one."""
+        self._pending = pending

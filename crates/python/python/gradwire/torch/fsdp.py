@@ -88,7 +88,7 @@ def register(
     shards = _units.shard_group(units)
     if replicas is None:
         # Replicas average what they reduce; with equal random draws, their errors would not cancel.
-        options["seed"] = seed + ((_units.replica_rank(units) or 0) << 32)
+        options["seed"] = _setup.whole_number("seed", seed) + ((_units.replica_rank(units) or 0) << 32)
         handle = Sharded(_units.whole(units), compressor, shards, "reduce-scatter", options, scaler)
     else:
         group = _units.replica_group(replicas, units)

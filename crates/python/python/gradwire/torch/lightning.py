@@ -21,6 +21,9 @@ class Compression(pl.Callback):
 
         trainer = pl.Trainer(strategy="ddp", devices=8, callbacks=[Compression("eden")])
 
+    After ``fit`` a checkpoint still asks all ranks for their states. ``close()`` collects them for later checkpoints,
+    and ends the exchange.
+
     With ``precision="16-mixed"`` the Trainer's ``GradScaler`` is the ``scaler``, and ``on_nonfinite`` defaults to ``"skip"``.
     A run of a single process that Lightning does not wrap in DistributedDataParallel goes on without compression, with a warning.
     """
@@ -28,37 +31,59 @@ class Compression(pl.Callback):
     def __init__(self, compressor: Any = "eden", **options: Any) -> None:
         self._compressor, self._options = compressor, options
         self.handle: Optional[Handle] = None
-        # The states that the next training begins with.
+        # The states that the next training begins with, if a checkpoint was read or the last exchange was closed.
         self._saved: Dict[str, Any] = {}
+        # Whether a checkpoint was read since training last started.
+        self._read = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Registers with the model that the strategy has wrapped, and restores what a checkpoint contained."""
-        self._end_last()
+        saved = self._take_saved()
         if _framework.is_single_process(trainer.strategy.model):
             return
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         options = _framework.with_scaler(self._compressor, self._options, scaler)
         self.handle = register(trainer.strategy.model, self._compressor, **options)
-        saved, self._saved = self._saved, {}
         # What is left of a training before is not of one that begins.
         if trainer.global_step > 0:
             _framework.load(self.handle, lambda: saved or None, "the checkpoint")
 
-    def _end_last(self) -> None:
-        """Ends the exchange of the last training, and keeps this rank's residuals unless a checkpoint was loaded since."""
+    def _take_saved(self) -> Dict[str, Any]:
+        """The states to begin with: those of the checkpoint that was read, or of the last training, which ends."""
+        saved, self._saved = self._saved, {}
+        read, self._read = self._read, False
         last, self.handle = self.handle, None
         if last is not None:
-            self._saved = self._saved or last.state_dict()
+            saved = saved if read else last.state_dict()
             last.close()
+        return saved
+
+    def close(self) -> None:
+        """Ends the exchange after ``fit``; all ranks must call it at the same time.
+
+        Later checkpoints contain the states of all ranks without asking for them, and a later ``fit`` begins with them.
+        """
+        if self.handle is not None:
+            self._saved = self.state_dict()
+            self.handle.close()
+            self.handle = None
 
     def state_dict(self) -> Dict[str, Any]:
         """The states of all ranks, which Lightning saves in its checkpoints.
 
         Lightning asks all ranks at the same time, also for a checkpoint that is saved after training. So the exchange ends when
-        the next training starts, or with this callback.
+        the next training starts, with ``close``, or with this callback.
         """
-        return self.handle.state_dict(all_ranks=True) if self.handle is not None else self._saved
+        if self.handle is None or self._read:
+            return self._saved
+        return self.handle.state_dict(all_ranks=True)
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: Dict[str, Any]
+    ) -> None:
+        """Discards the states of the last training: the weights are now those of the checkpoint."""
+        self._saved, self._read = {}, True
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Keeps the states of a checkpoint until training starts."""
-        self._saved = state_dict
+        """Keeps the states of a checkpoint until training starts. Lightning calls it only if there are some."""
+        self._saved, self._read = state_dict, True

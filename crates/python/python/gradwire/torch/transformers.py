@@ -23,7 +23,8 @@ class Compression(TrainerCallback):
 
     The arguments after the trainer are those of ``gradwire.torch.register``. Every rank writes its residuals to the folder of
     each checkpoint, as ``gradwire-rank0.pt`` and so on; ``trainer.train(resume_from_checkpoint=True)`` restores them from the
-    folder ``checkpoint-STEP`` in the output folder, on any number of ranks::
+    folder ``checkpoint-STEP`` in the output folder, on any number of ranks. Resuming from another output folder raises
+    ``StateError``, because the Trainer does not tell callbacks where it is; copy the checkpoint to the present one::
 
         trainer.add_callback(gradwire.torch.transformers.Compression(trainer, "eden"))
         trainer.train()
@@ -54,6 +55,8 @@ class Compression(TrainerCallback):
             folder = self._folder(args, state)
             # The Trainer of another rank, or of another node, may not have made it.
             folder.mkdir(parents=True, exist_ok=True)
+            if args.local_process_index == 0:
+                _remove_stale(folder, dist.get_world_size())
             torch.save(self.handle.state_dict(), _file(folder, dist.get_rank()))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
@@ -76,15 +79,34 @@ def _file(folder: Path, rank: int) -> Path:
     return folder / f"gradwire-rank{rank}.pt"
 
 
+def _remove_stale(folder: Path, size: int) -> None:
+    """Removes the files of an earlier run with more than ``size`` ranks."""
+    for file in folder.glob("gradwire-rank*.pt"):
+        number = file.stem[len("gradwire-rank") :]
+        if number.isdecimal() and int(number) >= size:
+            file.unlink(missing_ok=True)
+
+
 def _read(folder: Path, rank: int, size: int) -> Optional[Any]:
     """A rank's state, or those of all ranks if another number of ranks saved them; ``None`` if there are none."""
+    if not folder.is_dir():
+        raise _core.StateError(
+            f"{folder} does not exist, so the run resumes from another output folder, which the Trainer does not tell "
+            "its callbacks; set output_dir to that folder, or copy the checkpoint to this one"
+        )
     if next(folder.glob("gradwire-rank*.pt"), None) is None:
         return None
-    own = _load(folder, rank) if _file(folder, rank).is_file() else None
-    if own is not None and own["world_size"] == size:
-        return own
-    saved: int = _load(folder, 0)["world_size"]
-    return [_load(folder, one) for one in range(saved)]
+    # All ranks decide by the file of rank 0; on a node whose disk does not have it, by their own.
+    first = next((one for one in (0, rank) if _file(folder, one).is_file()), 0)
+    saved: int = _load(folder, first)["world_size"]
+    states = [_load(folder, one) for one in ([rank] if saved == size else range(saved))]
+    for state in states:
+        if state["world_size"] != saved:
+            raise _core.StateError(
+                f"{folder} has states of runs with {saved} and with {state['world_size']} ranks; remove the "
+                "gradwire-rank*.pt of one"
+            )
+    return states[0] if saved == size else states
 
 
 def _load(folder: Path, rank: int) -> Any:
@@ -94,4 +116,5 @@ def _load(folder: Path, rank: int) -> Any:
             f"{file} is missing: every rank of the saved run wrote one, and a run with another number of ranks needs all; "
             "copy it from the machine of that rank"
         )
-    return torch.load(file, weights_only=True, map_location="cpu")
+    # Mapped into memory, because all ranks read the number of ranks from one file.
+    return torch.load(str(file), weights_only=True, map_location="cpu", mmap=True)
