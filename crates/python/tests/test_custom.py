@@ -1,0 +1,135 @@
+"""Compressors written in Python."""
+
+import numpy
+import pytest
+import torch
+
+import gradwire.torch
+from models import Net, build, flat, train
+from world import outcomes, ranks
+
+
+class Mine:
+    """A compressor written in Python that sends signs and a scale."""
+
+    def compress(self, tensor):
+        scale = tensor.abs().mean().reshape(1)
+        return scale.numpy().tobytes() + numpy.packbits((tensor > 0).numpy().reshape(-1)).tobytes()
+
+    def decompress(self, message, shape):
+        elements = int(numpy.prod(shape))
+        scale = float(numpy.frombuffer(message[:4], "float32")[0])
+        bits = numpy.unpackbits(numpy.frombuffer(message[4:], "uint8"))[:elements]
+        return torch.from_numpy(numpy.where(bits, scale, -scale).astype("float32")).view(tuple(shape))
+
+
+def custom(rank, size):
+    model, handle = build(Mine(), deadline=60.0, rules={}, raw_names=[])
+    losses = train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(30))
+    state = handle.state_dict()
+    # Some file formats make tuples lists.
+    state["exchange"] = {name: list(one) for name, one in state["exchange"].items()}
+    handle.load_state_dict(state)
+    plan = {one.name: one.message_bytes for one in handle.describe().tensors}
+    return flat(model), losses, handle.stats(), repr(handle), str(handle.describe()), plan
+
+
+def test_a_compressor_written_in_python_trains():
+    found = ranks(2, custom)
+    assert (found[0][0] == found[1][0]).all()
+    assert numpy.mean(found[0][1][-5:]) < 0.6 * numpy.mean(found[0][1][:3])
+    _, _, stats, name, table, plan = found[0]
+    assert stats["ratio"] > 20
+    assert "Mine by all-gather over 2 ranks" in name and "expected ?" in table, (name, table)
+    # Four bytes of scale, and a bit an element.
+    assert plan["first.weight"] == 4 + 64 * 96 // 8 and sum(plan.values()) == stats["message_bytes"]
+
+
+class Constant:
+    """Decodes every message to the same value."""
+
+    error_feedback = False
+
+    def __init__(self, value):
+        self._value = value
+
+    def compress(self, tensor):
+        return b"x"
+
+    def decompress(self, message, shape):
+        return torch.full(tuple(shape), self._value)
+
+
+def summed(rank, size, value):
+    model, _ = build(Constant(value), dtype=torch.float16)
+    model(torch.ones(1, 64, dtype=torch.float16)).float().sum().backward()
+    return model.module.first.weight.grad.float().unique().tolist()
+
+
+@pytest.mark.parametrize("value", [1.5007503, 70000.0])
+def test_means_of_a_python_compressor_are_rounded_once(value):
+    # A sum of 16-bit floats would be 1.5, and that of the larger values infinity.
+    nearest = min(torch.tensor(value).half().float().item(), 65504.0)
+    assert ranks(3, summed, value) == [[nearest]] * 3
+
+
+class Other(Mine):
+    pass
+
+
+def other(rank, size):
+    build(Mine() if rank == 0 else Other())
+
+
+def test_ranks_with_compressors_of_other_classes_are_refused():
+    for failed in outcomes(2, other):
+        assert failed[1] == "ConfigError" and "compressor differs between ranks: Mine; Other" in failed[2], failed
+
+
+def grown(rank, size, states):
+    model, handle = build(Mine())
+    if states is None:
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(3))
+    else:
+        handle.load_state_dict(states)
+    return handle.state_dict(), handle._custom._residuals
+
+
+@pytest.mark.parametrize("before, after", [(1, 2), (3, 2)])
+def test_residuals_of_a_python_compressor_move_to_other_ranks(before, after):
+    saved = ranks(before, grown, None)
+    moved = ranks(after, grown, [state for state, _ in saved])
+    for name in saved[0][1]:
+        # The mean over ranks of what is still to be sent stays.
+        mean = sum(residuals[name] for _, residuals in saved) / before
+        found = sum(residuals.get(name, torch.zeros_like(mean)) for _, residuals in moved) / after
+        torch.testing.assert_close(found, mean)
+    if before == 3:
+        failed = outcomes(after, grown, [saved[0][0]])
+        assert all("all 3 ranks" in one[2] for one in failed), failed
+
+
+def arguments(rank, size, options):
+    messages = []
+    for option in options:
+        try:
+            gradwire.torch.Hook(Net(), Mine(), **option)
+            messages.append("nothing was refused")
+        except gradwire.ConfigError as error:
+            messages.append(str(error))
+    return messages
+
+
+def test_arguments_that_a_python_compressor_does_not_support_are_refused():
+    options = [
+        {"rules": {"*.weight": "none"}},
+        {"exchange": "scatter-reduce"},
+        {"seed": 7},
+        {"on_nonfinite": "skip", "scaler": torch.amp.GradScaler("cpu")},
+        {"raw_vectors": False, "raw_below": 0},
+        {"raw_names": ["norm"], "total_steps": 100},
+        {"optimizer": gradwire.torch.OneBitAdam(Net().parameters(), freeze=3)},
+    ]
+    (messages,) = ranks(1, arguments, options)
+    for option, message in zip(options, messages):
+        assert "written in Python" in message and all(name in message for name in option), message
