@@ -181,7 +181,8 @@ impl Builder {
         to: usize,
         window: Window,
     ) -> &mut Self {
-        let conv = Conv::unbiased(&mut self.layout, conv, [self.shape[0], to], window);
+        let channels = [self.shape[0], to];
+        let conv = Conv::unbiased(&mut self.layout, conv, channels, window, Next::Relu);
         self.shape = self.moved(to, window);
         self.add(Layer::Conv(conv)).norm(norm)
     }

@@ -31,21 +31,12 @@ impl Conv {
         window: Window,
         next: Next,
     ) -> Self {
-        let layer = Self::with(layout, name, [from, to], window, next);
+        let layer = Self::unbiased(layout, name, [from, to], window, next);
         Self { bias: Some(layout.bias(name, to)), ..layer }
     }
 
     /// Declares a convolution without bias, in front of batch normalisation.
     pub(super) fn unbiased(
-        layout: &mut Layout,
-        name: &str,
-        channels: [usize; 2],
-        window: Window,
-    ) -> Self {
-        Self::with(layout, name, channels, window, Next::Relu)
-    }
-
-    fn with(
         layout: &mut Layout,
         name: &str,
         [from, to]: [usize; 2],
