@@ -124,6 +124,10 @@ mod over_mpi {
             run_elastic_rank(config, observer, options, connect)
         }
 
+        fn keeps_records(&self) -> bool {
+            self.rank == 0
+        }
+
         fn decide(&self, own: bool) -> Result<bool, TrainError> {
             let mut said = vec![u8::from(own)];
             let operation = Operation::whole(Phase::Broadcast, 0);

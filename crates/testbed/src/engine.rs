@@ -15,6 +15,11 @@ pub trait Engine: Sync {
         options: &RunOptions,
     ) -> Result<Option<RunRecord>, TrainError>;
 
+    /// Whether this process keeps the records of runs, and writes files.
+    fn keeps_records(&self) -> bool {
+        true
+    }
+
     /// Returns the decision of the first rank on every rank.
     ///
     /// # Errors

@@ -27,5 +27,6 @@ pub mod summary;
 #[cfg(test)]
 mod synthetic;
 pub mod table;
+pub mod unfinished;
 
 pub use error::TestbedError;

@@ -1,11 +1,13 @@
 //! Executes runs one after another, and skips those that are already done.
 
-use gradwire_train::settings::{SETTINGS, Setting, TrainingSettings};
-use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError};
+use std::path::Path;
 
-use crate::TestbedError;
+use gradwire_train::settings::{SETTINGS, Setting, TrainingSettings};
+use gradwire_train::{Observer, RunConfig, RunRecord, TrainError};
+
 use crate::engine::Engine;
 use crate::results::compact;
+use crate::{TestbedError, unfinished};
 
 /// The number of trace points of a run in results.
 pub const TRACE_POINTS: usize = 100;
@@ -48,16 +50,19 @@ impl Outcome {
 }
 
 /// Executes the runs of `configs` that are not in `done`, in order, one at a time. After each run, `keep` receives all
-/// finished runs, old and new, to store them for a later call. New runs are [compacted](compact) to [`TRACE_POINTS`].
+/// finished runs, old and new, to store them for a later call. New runs are [compacted](compact) to [`TRACE_POINTS`]. A run
+/// that is stopped or killed leaves a checkpoint at `unfinished`, from which a later call goes on with it, with the bits of
+/// a run never stopped; the next run replaces it.
 ///
 /// # Errors
-/// If a run in `done` has other settings, or `keep` fails. A run that fails is an entry of
+/// If a run in `done` has other settings, the checkpoint cannot be written, or `keep` fails. A run that fails is an entry of
 /// [`Outcome::failures`], and the next one begins.
 pub fn run_all(
     configs: &[RunConfig],
     done: &[RunRecord],
     engine: &dyn Engine,
     progress: &dyn Progress,
+    unfinished: &Path,
     mut keep: impl FnMut(&[RunRecord]) -> Result<(), TestbedError>,
 ) -> Result<Outcome, TestbedError> {
     let mut outcome = Outcome::default();
@@ -77,7 +82,8 @@ pub fn run_all(
             continue;
         }
         progress.started(at, configs.len(), config);
-        match engine.run(config, progress, &RunOptions::default()) {
+        let options = unfinished::options(unfinished, config, engine)?;
+        match engine.run(config, progress, &options) {
             // Another process keeps the record.
             Ok(None) => {}
             Ok(Some(run)) => {
@@ -86,6 +92,7 @@ pub fn run_all(
                 all.push(run.clone());
                 outcome.runs.push(run);
                 keep(&all)?;
+                unfinished::forget(unfinished)?;
             }
             Err(TrainError::Stopped { .. }) => {
                 outcome.interrupted = true;
@@ -101,7 +108,7 @@ pub fn run_all(
 }
 
 /// Returns the decision of the first rank on every rank.
-fn decide(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
+pub(crate) fn decide(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
     engine.decide(own).map_err(|error| TestbedError::Config(error.to_string()))
 }
 

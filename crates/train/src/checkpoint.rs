@@ -138,6 +138,12 @@ impl Checkpoint {
     }
 }
 
+/// Whether a run of this configuration can resume from the checkpoint at a path: whether one is there, intact and of the same
+/// settings. Reads it.
+pub fn can_resume(path: &Path, config: &RunConfig) -> bool {
+    Checkpoint::read(path, config, |_, _| {}).is_ok()
+}
+
 /// The key of the number of steps after which a worker's state was saved. It shows whether a checkpoint is complete.
 pub(crate) fn saved_at(rank: usize) -> String {
     format!("{}step", worker_prefix(rank))

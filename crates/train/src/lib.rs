@@ -35,6 +35,7 @@ mod svrg;
 mod validation;
 mod worker;
 
+pub use checkpoint::can_resume;
 pub use config::RunConfig;
 pub use diagnosis::{Diagnosis, Histogram, Layer, LayerDiagnosis};
 pub use error::TrainError;

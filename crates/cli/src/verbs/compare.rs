@@ -8,7 +8,7 @@ use gradwire_testbed::files::{check_writable, write_atomic};
 use gradwire_testbed::report;
 use gradwire_testbed::runner::{Outcome, run_all};
 use gradwire_testbed::summary::{Summary, summarize};
-use gradwire_testbed::{results, rows::rows, table};
+use gradwire_testbed::{results, rows::rows, table, unfinished};
 use gradwire_train::RunRecord;
 
 use crate::failure::Failure;
@@ -28,7 +28,7 @@ pub(crate) struct Compare {
     /// The folder for report.html, runs.jsonl and experiment.toml
     #[arg(long, value_name = "DIR", default_value = "gradwire-report")]
     out: PathBuf,
-    /// Go on with the finished runs in that folder. Without it, their file is renamed to runs.jsonl.1, which replaces an
+    /// Go on with the runs in that folder, the one that was stopped included. Without it, their file is renamed to runs.jsonl.1, which replaces an
     /// older one
     #[arg(long)]
     resume: bool,
@@ -47,16 +47,18 @@ impl Compare {
         let runs = experiment.runs(&data);
         let started = engine::start(&runs)?;
         let kept = self.out.join("runs.jsonl");
+        let unfinished = unfinished::beside(&kept);
         let done = if self.resume { results::read(&kept)? } else { Vec::new() };
         // Of several processes one writes.
         if started.bars.report() {
             self.json.as_deref().map_or(Ok(()), check_writable)?;
             if !self.resume {
                 results::set_aside(&kept)?;
+                unfinished::forget(&unfinished)?;
             }
         }
         let keep = |all: &[RunRecord]| results::write(&kept, all);
-        let outcome = run_all(&runs, &done, &*started.engine, &started.bars, keep);
+        let outcome = run_all(&runs, &done, &*started.engine, &started.bars, &unfinished, keep);
         started.bars.clear();
         let outcome = outcome?;
         if !outcome.runs.is_empty() {

@@ -18,8 +18,8 @@ use crate::{engine, interrupt, output};
 
 /// Run a paper's table again; print its figures and the measured ones side by side.
 ///
-/// Without a name, lists what there is. Finished runs are kept in the output folder: the same
-/// command goes on where an earlier one was stopped. experiments/ has settings for real data.
+/// Without a name, lists what there is. Finished runs are kept in the output folder, and a checkpoint
+/// of one that was stopped: the same command goes on where an earlier one ended. experiments/ has settings for real data.
 #[derive(Debug, Args)]
 pub(crate) struct Reproduce {
     /// Which table
