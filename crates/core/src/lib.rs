@@ -71,7 +71,7 @@ pub use input::Input;
 pub use memories::Memory;
 pub use multi_round::{MultiRound, ReduceOp};
 pub use rng::Rng;
-pub use source::{BLOCK, LEAST_DIVIDED, NonFinite, Parts, Residual, SCRATCH, Source};
+pub use source::{BLOCK, LEAST_DIVIDED, NonFinite, Parts, Residual, SCRATCH, Source, Velocity};
 pub use spec::{Spec, SpecError};
 pub use state::State;
 pub use statistics::Statistics;

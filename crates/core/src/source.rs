@@ -5,12 +5,17 @@
 //! first-level cache: [`Source::peek`] shows a block and discards it; [`Source::take`] writes it over the residual,
 //! where the compressor leaves what its message does not carry. A two-pass compressor thus moves 8 + 12 bytes per
 //! element, and its message.
+//!
+//! With momentum a velocity, `u ← momentum·u + factor·g`, takes the gradient's place. It is stored as blocks are taken, too, so
+//! that it adds a read to each pass and a write to the last.
 
+mod latest;
 mod parts;
 mod slice;
 
 use gradwire_bits::kernels::SignSums;
 
+use self::latest::Latest;
 pub(crate) use self::parts::PART;
 pub use self::parts::{LEAST_DIVIDED, Parts};
 use self::slice::Slice;
@@ -51,6 +56,26 @@ impl Residual {
     pub const PLAIN: Self = Self { beta: 1.0, gamma: 1.0 };
 }
 
+/// The weights of a velocity u, a running sum or mean of gradients: `u ← momentum·u + factor·g`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Velocity {
+    /// Weight of the previous velocity, in \[0, 1).
+    pub momentum: f32,
+    /// Weight of the gradient, a finite number that is not negative.
+    pub factor: f32,
+}
+
+impl Velocity {
+    /// The weights of a running mean: `u ← momentum·u + (1 − momentum)·g`.
+    pub fn mean(momentum: f32) -> Self {
+        Self { momentum, factor: 1.0 - momentum }
+    }
+
+    fn is_mean(self) -> bool {
+        self == Self::mean(self.momentum)
+    }
+}
+
 /// A finite tensor to be compressed, corrected by the residual of earlier messages.
 pub struct Source<'a> {
     /// All elements, or those of a [part](Parts) in its first lane.
@@ -64,6 +89,8 @@ pub struct Source<'a> {
     plain: bool,
     /// Whether all elements have been checked.
     checked: bool,
+    /// Whether an element has been taken.
+    taken: bool,
 }
 
 impl<'a> Source<'a> {
@@ -79,26 +106,24 @@ impl<'a> Source<'a> {
         feedback: Option<(Residual, &'a mut [f32])>,
         scratch: &'a mut [f32],
     ) -> Result<Self, NonFinite> {
-        let (largest, mut alone) = (Statistics::Largest, Helpers::default());
-        Self::with_statistics(gradient, feedback, scratch, largest, &mut alone)
+        let source = Self::unchecked(gradient, feedback, scratch);
+        source.with_statistics(Statistics::Largest, &mut Helpers::default())
     }
 
-    /// As [`new`](Self::new); the pass also gathers statistics, and `helpers` share it.
+    /// The same source after a pass that checks its elements and gathers statistics, which `helpers` share.
     pub(crate) fn with_statistics(
-        gradient: Floats<'a>,
-        feedback: Option<(Residual, &'a mut [f32])>,
-        scratch: &'a mut [f32],
+        mut self,
         statistics: Statistics,
         helpers: &mut Helpers,
     ) -> Result<Self, NonFinite> {
-        let mut source = Self { checked: true, ..Self::unchecked(gradient, feedback, scratch) };
-        source.gathered = source.gather(statistics, helpers);
-        source.finish()?;
-        Ok(source)
+        self.gathered = self.gather(statistics, helpers);
+        self.finish()?;
+        self.checked = true;
+        Ok(self)
     }
 
     /// A source whose elements are checked as they are peeked at or taken. Call [`finish`](Self::finish) after all were shown; with
-    /// a residual before the first is taken, because that overwrites it.
+    /// a residual or a velocity before the first is taken, because that overwrites them.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -110,14 +135,25 @@ impl<'a> Source<'a> {
         if let Some((_, residual)) = &feedback {
             assert_eq!(residual.len(), gradient.len());
         }
-        Self::of(Slice { first: 0, gradient, feedback }, scratch)
+        let latest = Latest { gradient, velocity: None };
+        Self::of(Slice { first: 0, latest, feedback }, scratch)
+    }
+
+    /// The same source with a velocity in place of the gradient.
+    ///
+    /// # Panics
+    /// If its length is not the gradient's.
+    pub(crate) fn with_velocity(mut self, weights: Velocity, velocity: &'a mut [f32]) -> Self {
+        assert_eq!(velocity.len(), self.len());
+        self.own.latest.velocity = Some((weights, velocity));
+        self
     }
 
     fn of(own: Slice<'a>, scratch: &'a mut [f32]) -> Self {
         assert!(scratch.len() >= SCRATCH);
         let (others, kept) = (Vec::new(), &mut [][..]);
         let gathered = Gathered::new(Statistics::None);
-        Self { own, others, kept, scratch, gathered, plain: false, checked: false }
+        Self { own, others, kept, scratch, gathered, plain: false, checked: false, taken: false }
     }
 
     /// A source of which every element has been peeked at, with what was found.
@@ -141,6 +177,21 @@ impl<'a> Source<'a> {
     pub(crate) fn finish(&mut self) -> Result<(), NonFinite> {
         let finite = f32::from_bits(self.gathered.largest).is_finite();
         if finite { Ok(()) } else { Err(self.first_non_finite()) }
+    }
+
+    /// Whether a velocity is in the gradient's place.
+    pub(crate) fn has_velocity(&self) -> bool {
+        self.own.latest.velocity.is_some()
+    }
+
+    /// Stores the velocity, if there is one, unless it was stored as elements were taken.
+    pub(crate) fn store_velocity(&mut self) {
+        if !self.has_velocity() || self.taken {
+            return;
+        }
+        for (start, len) in self.blocks() {
+            self.own.latest.take(start, &mut self.scratch[..len]);
+        }
     }
 
     /// The same source with the values that the method keeps for the tensor in addition to the residual.
@@ -218,7 +269,8 @@ impl<'a> Source<'a> {
     /// Passes the corrected elements `start .. start + len` (at most [`BLOCK`]) to the closure; what it leaves in the
     /// slice becomes the residual. Take every element exactly once, in any order, and do not peek at it afterwards.
     pub fn take<R>(&mut self, start: usize, len: usize, take: impl FnOnce(&mut [f32]) -> R) -> R {
-        let Self { own, others, scratch, gathered, checked, .. } = self;
+        let Self { own, others, scratch, gathered, checked, taken, .. } = self;
+        *taken = true;
         let lane = others.iter_mut().rev().find(|lane| lane.first <= start).unwrap_or(own);
         let block = lane.take(start, &mut scratch[..len]);
         if !*checked {
@@ -227,15 +279,16 @@ impl<'a> Source<'a> {
         take(block)
     }
 
-    /// [`take`](Self::take) for methods that distinguish the latest gradient from the sum: the closure gets both; the
-    /// gradient is without its weight γ.
+    /// [`take`](Self::take) for methods that distinguish the latest gradient, or velocity, from the sum: the closure gets both;
+    /// the gradient is without its weight γ.
     pub fn take_with_gradient<R>(
         &mut self,
         start: usize,
         len: usize,
         take: impl FnOnce(&mut [f32], &[f32]) -> R,
     ) -> R {
-        let Self { own, scratch, gathered, checked, .. } = self;
+        let Self { own, scratch, gathered, checked, taken, .. } = self;
+        *taken = true;
         let (sum, gradient) = own.take_with_gradient(start, len, scratch);
         if !*checked {
             gathered.add(gradient);
@@ -307,7 +360,7 @@ impl<'a> Source<'a> {
     pub(crate) fn convert_blocks(&mut self, mut convert: impl FnMut(&[f32]) -> u32) {
         debug_assert!(self.own.feedback.is_none(), "blocks of the gradient lack the residual");
         for (start, len) in self.blocks() {
-            let block = self.own.gradient(start, &mut self.scratch[..len]);
+            let block = self.own.peek(start, &mut self.scratch[..len]);
             self.gathered.largest = self.gathered.largest.max(convert(block));
         }
     }
@@ -324,6 +377,16 @@ impl<'a> Source<'a> {
     pub fn peek_short_blocks(&mut self, mut look: impl FnMut(usize, &[f32])) {
         for (start, len) in self.blocks_of(SHORT) {
             self.peek(start, len, |block| look(start, block));
+        }
+    }
+
+    /// As [`peek_short_blocks`](Self::peek_short_blocks), without error feedback, for a method that does not look at an element
+    /// again: it stores the velocity on the way.
+    pub(crate) fn look_last_at_short_blocks(&mut self, mut look: impl FnMut(&[f32])) {
+        if self.has_velocity() {
+            self.take_short_blocks(|_, block| look(block));
+        } else {
+            self.peek_short_blocks(|_, block| look(block));
         }
     }
 

@@ -1,8 +1,7 @@
 //! EF21: messages carry changes of an estimate that receivers keep.
 
-use super::velocity::{accelerate, for_blocks};
-use super::{Encoding, Memory, Step};
-use crate::{Floats, NonFinite, Residual, Sent};
+use super::{Encoding, Memory, Step, for_blocks};
+use crate::{Floats, NonFinite, Residual, Sent, Velocity};
 
 /// The change `c = Q(v − h)` of an estimate h of v is sent, and `h ← h + c`. Receivers add up the means of the
 /// messages, and that sum, the mean of all ranks' h, takes the place of the mean gradient.
@@ -32,20 +31,22 @@ impl Memory for Ef21 {
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
         let Step { input, feedback, velocity, kept, scratch, .. } = step;
         let (_, estimate) = feedback.expect("EF21 is error feedback");
-        let target = match self.momentum {
-            0.0 => input.gradient,
-            momentum => {
-                let weights = [momentum, 1.0 - momentum];
-                let check = Some((DIFFERENCE, &*estimate));
-                accelerate(input.gradient, weights, velocity, check, scratch)?;
-                Floats::F32(velocity)
-            }
-        };
         let Before(before) = encoding.buffers();
         before.clear();
         before.extend_from_slice(estimate);
-        let source = encoding.source(target, Some((DIFFERENCE, &mut *estimate)), scratch)?;
+        let feedback = Some((DIFFERENCE, &mut *estimate));
+        let source = match self.momentum {
+            0.0 => encoding.source(input.gradient, feedback, scratch)?,
+            momentum => {
+                let latest = (Velocity::mean(momentum), &mut *velocity);
+                encoding.source_of_velocity(input.gradient, latest, feedback, scratch)?
+            }
+        };
         let sent = encoding.encode(&mut source.with_kept(kept))?;
+        let target = match self.momentum {
+            0.0 => input.gradient,
+            _ => Floats::F32(velocity),
+        };
         let Before(before) = encoding.buffers();
         for_blocks(target, scratch, |start, block| {
             let arrays = before[start..].iter().zip(&mut estimate[start..]);

@@ -11,7 +11,6 @@ mod long_term;
 mod momentum;
 mod residual;
 mod squares;
-mod velocity;
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -25,7 +24,10 @@ pub use squares::Squares;
 use crate::numeric::selection::kth_largest;
 use crate::numeric::tails::tails;
 use crate::statistics::Found;
-use crate::{Context, Floats, Input, NonFinite, Residual, Sent, Source, Statistics, Workspace};
+use crate::{
+    BLOCK, Context, Floats, Input, NonFinite, Residual, Sent, Source, Statistics, Velocity,
+    Workspace,
+};
 
 /// A rule by which part of a gradient is kept and added to later gradients.
 ///
@@ -119,16 +121,35 @@ impl Encoding<'_> {
         feedback: Option<(Residual, &'a mut [f32])>,
         scratch: &'a mut [f32],
     ) -> Result<Source<'a>, NonFinite> {
+        self.examined(Source::unchecked(gradient, feedback, scratch))
+    }
+
+    /// As [`source`](Self::source), with the new velocity, `u ← momentum·u + factor·g`, in the gradient's place.
+    /// [`encode`](Self::encode) stores it.
+    ///
+    /// # Errors
+    /// As for [`Source::new`].
+    pub fn source_of_velocity<'a>(
+        &mut self,
+        gradient: Floats<'a>,
+        (weights, velocity): (Velocity, &'a mut [f32]),
+        feedback: Option<(Residual, &'a mut [f32])>,
+        scratch: &'a mut [f32],
+    ) -> Result<Source<'a>, NonFinite> {
+        let source = Source::unchecked(gradient, feedback, scratch);
+        self.examined(source.with_velocity(weights, velocity))
+    }
+
+    /// A source after the pass that checks its elements and gathers statistics, if there is one before the encoding.
+    fn examined<'a>(&mut self, mut source: Source<'a>) -> Result<Source<'a>, NonFinite> {
         let kind = self.statistics;
-        if feedback.is_none() && kind == Statistics::None {
-            return Ok(Source::unchecked(gradient, None, scratch));
+        let overwrites = source.keeps_residual() || source.has_velocity();
+        if !overwrites && kind == Statistics::None {
+            return Ok(source);
         }
-        if gradient.is_empty() || !matches!(kind, Statistics::KthLargest(_) | Statistics::Tails(_))
-        {
-            let helpers = &mut self.workspace.helpers;
-            return Source::with_statistics(gradient, feedback, scratch, kind, helpers);
+        if source.is_empty() || !matches!(kind, Statistics::KthLargest(_) | Statistics::Tails(_)) {
+            return source.with_statistics(kind, &mut self.workspace.helpers);
         }
-        let mut source = Source::unchecked(gradient, feedback, scratch);
         let found = self.search(&mut source);
         source.searched(kind, found)
     }
@@ -144,7 +165,8 @@ impl Encoding<'_> {
         }
     }
 
-    /// Appends the message for `source`, and leaves in the source's residual what the message does not carry.
+    /// Appends the message for `source`, leaves in the source's residual what the message does not carry, and stores its
+    /// velocity.
     ///
     /// # Errors
     /// [`NonFinite`] for an element that is not finite, if [`source`](Self::source) has not looked for one. There is no
@@ -152,6 +174,7 @@ impl Encoding<'_> {
     pub fn encode(&mut self, source: &mut Source<'_>) -> Result<Sent, NonFinite> {
         let sent = (self.encode)(source, self.workspace);
         source.finish()?;
+        source.store_velocity();
         Ok(sent)
     }
 
@@ -177,5 +200,13 @@ impl Encoding<'_> {
     /// The memory's own buffers, which keep their allocation and content from step to step.
     pub fn buffers<T: Any + Debug + Default + Send>(&mut self) -> &mut T {
         self.workspace.own()
+    }
+}
+
+/// Calls `look` with each block of a gradient and the index of its first element.
+fn for_blocks(gradient: Floats<'_>, scratch: &mut [f32], mut look: impl FnMut(usize, &[f32])) {
+    for start in (0..gradient.len()).step_by(BLOCK) {
+        let len = BLOCK.min(gradient.len() - start);
+        look(start, gradient.block(start, &mut scratch[..len]));
     }
 }

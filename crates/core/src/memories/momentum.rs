@@ -1,8 +1,7 @@
 //! DGC's momentum correction.
 
-use super::velocity::{accelerate, for_blocks};
-use super::{Encoding, Memory, Step};
-use crate::{Floats, NonFinite, Residual, Sent};
+use super::{Encoding, Memory, Step, for_blocks};
+use crate::{Floats, NonFinite, Residual, Sent, Velocity};
 
 /// The clipped gradient is added to a velocity, `u ← m·u + g`, and the velocity to the residual, `v ← v + u`, which is
 /// compressed; both become 0 where elements were sent.
@@ -25,16 +24,10 @@ impl Memory for Momentum {
                 clipping(input.gradient, limit, scratch)
             }
         };
-        let weights = [self.momentum, factor];
-        accelerate(
-            input.gradient,
-            weights,
-            velocity,
-            Some((Residual::PLAIN, &*residual)),
-            scratch,
-        )?;
+        let weights = Velocity { momentum: self.momentum, factor };
         let feedback = Some((Residual::PLAIN, residual));
-        let source = encoding.source(Floats::F32(velocity), feedback, scratch)?;
+        let latest = (weights, &mut *velocity);
+        let source = encoding.source_of_velocity(input.gradient, latest, feedback, scratch)?;
         let sent = encoding.encode(&mut source.with_kept(kept))?;
         encoding.clear_sent(sent, velocity);
         Ok(sent)

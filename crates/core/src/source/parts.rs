@@ -126,7 +126,8 @@ impl<'a> Source<'a> {
             return values.take(1).for_each(|value| work(self, value, workspace));
         }
         let (plain, checked) = (self.plain, self.checked);
-        let (gathered, total) = (self.gathered, Mutex::new(self.gathered.largest));
+        let gathered = self.gathered;
+        let total = Mutex::new((self.gathered.largest, self.taken));
         let jobs: Vec<_> = divide(self.own.reborrow(), parts)
             .into_iter()
             .map(|slices| (slices, values.next().expect("there is a value for each part")))
@@ -136,12 +137,14 @@ impl<'a> Source<'a> {
         side_by_side(own, lent.helpers.each(), jobs.into_iter(), |(slices, value), buffers| {
             let (workspace, scratch) = buffers;
             let (own, others) = slices;
-            let mut part = Source { own, others, kept: &mut [], scratch, gathered, plain, checked };
+            let (kept, taken) = (&mut [][..], false);
+            let mut part = Source { own, others, kept, scratch, gathered, plain, checked, taken };
             work(&mut part, value, workspace);
             let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
-            *total = part.gathered.largest.max(*total);
+            *total = (part.gathered.largest.max(total.0), part.taken || total.1);
         });
-        self.gathered.largest = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (self.gathered.largest, self.taken) =
+            total.into_inner().unwrap_or_else(PoisonError::into_inner);
     }
 
     /// As [`in_parts`](Self::in_parts), and appends what `work` appends for each part, in the order of the parts.
@@ -201,11 +204,15 @@ impl<'a> Source<'a> {
             let mut gathered = Gathered::new(kind);
             for start in (start..elements.min(start + PART)).step_by(BLOCK) {
                 let scratch = &mut scratch[..BLOCK.min(elements - start)];
-                if kind == Statistics::Largest {
-                    gathered.largest = gathered.largest.max(whole.abs_max_bits(start, scratch));
-                } else {
-                    gathered.add(whole.peek(start, scratch));
-                }
+                let bits = match kind {
+                    Statistics::None => whole.check_bits(start, scratch),
+                    Statistics::Largest => whole.abs_max_bits(start, scratch),
+                    _ => {
+                        gathered.add(whole.peek(start, scratch));
+                        continue;
+                    }
+                };
+                gathered.largest = gathered.largest.max(bits);
             }
             gathered
         };
@@ -346,7 +353,8 @@ mod tests {
             threads.with_helpers(|buffers| {
                 let (floats, scratch) = (Floats::F32(gradient), &mut buffers.scratch[..]);
                 let helpers = &mut buffers.workspace.helpers;
-                let source = Source::with_statistics(floats, None, scratch, kind, helpers);
+                let source = Source::unchecked(floats, None, scratch);
+                let source = source.with_statistics(kind, helpers);
                 source.map(|mut source| {
                     let extremes = source.extremes();
                     (source.sums_by_sign(), format!("{:?}", source.moments()), extremes)

@@ -1,39 +1,39 @@
-//! A range of a tensor's gradient and residual.
+//! A range of a tensor's gradient, velocity and residual.
 
 use gradwire_bits::kernels;
 
+use super::latest::{Latest, split_off, sum_to};
 use super::{BLOCK, Residual};
 use crate::Floats;
 
 /// The elements of a tensor from index `first` on. Indices are those of the tensor.
 pub(super) struct Slice<'a> {
     pub(super) first: usize,
-    pub(super) gradient: Floats<'a>,
+    pub(super) latest: Latest<'a>,
     pub(super) feedback: Option<(Residual, &'a mut [f32])>,
 }
 
 impl<'a> Slice<'a> {
     pub(super) fn len(&self) -> usize {
-        self.gradient.len()
+        self.latest.gradient.len()
     }
 
     /// The gradient from index `start` on, as many elements as the scratch has.
     pub(super) fn gradient<'s>(&'s self, start: usize, scratch: &'s mut [f32]) -> &'s [f32] {
-        self.gradient.block(start - self.first, scratch)
+        self.latest.gradient.block(start - self.first, scratch)
     }
 
-    /// The sum of gradient and residual from index `start` on, as many elements as the scratch has.
+    /// The sum of gradient, or velocity, and residual from index `start` on, as many elements as the scratch has.
     pub(super) fn peek<'s>(&'s self, start: usize, scratch: &'s mut [f32]) -> &'s [f32] {
-        let Some((Residual { beta, gamma }, residual)) = &self.feedback else {
-            return self.gradient(start, scratch);
-        };
         let at = start - self.first;
+        let Some((Residual { beta, gamma }, residual)) = &self.feedback else {
+            return self.latest.peek(at, scratch);
+        };
         let memory = &residual[at..at + scratch.len()];
-        if let Floats::F32(gradient) = self.gradient {
-            let gradient = &gradient[at..at + scratch.len()];
-            kernels::accumulate_to(scratch, memory, gradient, *beta, *gamma);
+        if self.latest.velocity.is_none() {
+            sum_to(scratch, memory, self.latest.gradient, at, [*beta, *gamma]);
         } else {
-            self.gradient.block(at, scratch);
+            self.latest.peek(at, scratch);
             kernels::accumulate(scratch, memory, *gamma, *beta);
         }
         scratch
@@ -41,7 +41,10 @@ impl<'a> Slice<'a> {
 
     /// The bits of the largest absolute value of the same sum, which is not stored if both are `f32`.
     pub(super) fn abs_max_bits(&self, start: usize, scratch: &mut [f32]) -> u32 {
-        if let (Some((weights, residual)), Floats::F32(gradient)) = (&self.feedback, self.gradient)
+        if let (
+            Some((weights, residual)),
+            Latest { gradient: Floats::F32(gradient), velocity: None },
+        ) = (&self.feedback, &self.latest)
         {
             let (first, len) = (start - self.first, scratch.len());
             let [memory, gradient] = [&**residual, gradient].map(|all| &all[first..first + len]);
@@ -50,28 +53,34 @@ impl<'a> Slice<'a> {
         kernels::abs_max_bits(self.peek(start, scratch))
     }
 
-    /// The same sum, in place of the residual if there is one.
-    pub(super) fn take<'s>(&'s mut self, start: usize, scratch: &'s mut [f32]) -> &'s mut [f32] {
-        let at = start - self.first;
-        match &mut self.feedback {
-            None => {
-                if let Floats::F32(gradient) = self.gradient {
-                    scratch.copy_from_slice(&gradient[at..at + scratch.len()]);
-                } else {
-                    self.gradient.block(at, scratch);
-                }
-                scratch
-            }
-            Some((Residual { beta, gamma }, residual)) => {
-                let memory = &mut residual[at..at + scratch.len()];
-                let gradient = self.gradient.block(at, scratch);
-                kernels::accumulate(memory, gradient, *beta, *gamma);
-                memory
+    /// Bits of a float that is finite if and only if all elements of the same sum are.
+    pub(super) fn check_bits(&self, start: usize, scratch: &mut [f32]) -> u32 {
+        let velocity = &self.latest.velocity;
+        if self.feedback.is_none()
+            && velocity.as_ref().is_some_and(|(weights, _)| weights.is_mean())
+        {
+            // The mean of half of the largest number and any other does not overflow, so the velocity need not be read.
+            let largest = kernels::abs_max_bits(self.gradient(start, scratch));
+            if f32::from_bits(largest) <= f32::MAX / 2.0 {
+                return largest;
             }
         }
+        self.abs_max_bits(start, scratch)
     }
 
-    /// The same sum, and the gradient. The scratch has two blocks, of which the first `len` elements are used.
+    /// The same sum, in place of the residual if there is one. Stores the new velocity.
+    pub(super) fn take<'s>(&'s mut self, start: usize, scratch: &'s mut [f32]) -> &'s mut [f32] {
+        let at = start - self.first;
+        let Some((Residual { beta, gamma }, residual)) = &mut self.feedback else {
+            self.latest.take_to(at, scratch);
+            return scratch;
+        };
+        let memory = &mut residual[at..at + scratch.len()];
+        kernels::accumulate(memory, self.latest.take(at, scratch), *beta, *gamma);
+        memory
+    }
+
+    /// The same sum, and the gradient, or velocity. The scratch has two blocks, of which the first `len` elements are used.
     pub(super) fn take_with_gradient<'s>(
         &'s mut self,
         start: usize,
@@ -80,17 +89,17 @@ impl<'a> Slice<'a> {
     ) -> (&'s mut [f32], &'s [f32]) {
         let at = start - self.first;
         let (own, sum) = scratch.split_at_mut(BLOCK);
-        let gradient = self.gradient.block(at, &mut own[..len]);
+        let latest = self.latest.take(at, &mut own[..len]);
         match &mut self.feedback {
             None => {
                 let sum = &mut sum[..len];
-                sum.copy_from_slice(gradient);
-                (sum, gradient)
+                sum.copy_from_slice(latest);
+                (sum, latest)
             }
             Some((Residual { beta, gamma }, residual)) => {
                 let memory = &mut residual[at..at + len];
-                kernels::accumulate(memory, gradient, *beta, *gamma);
-                (memory, gradient)
+                kernels::accumulate(memory, latest, *beta, *gamma);
+                (memory, latest)
             }
         }
     }
@@ -99,20 +108,15 @@ impl<'a> Slice<'a> {
     pub(super) fn reborrow(&mut self) -> Slice<'_> {
         let feedback =
             self.feedback.as_mut().map(|(weights, residual)| (*weights, &mut **residual));
-        Slice { first: self.first, gradient: self.gradient, feedback }
+        Slice { first: self.first, latest: self.latest.reborrow(), feedback }
     }
 
     /// Cuts off the first `len` elements, or all if there are fewer.
     pub(super) fn split_off(&mut self, len: usize) -> Slice<'a> {
         let len = len.min(self.len());
-        let (gradient, more) = self.gradient.split_at(len);
-        let feedback = self.feedback.take().map(|(weights, residual)| {
-            let (residual, more) = residual.split_at_mut(len);
-            self.feedback = Some((weights, more));
-            (weights, residual)
-        });
         let first = self.first;
-        (self.first, self.gradient) = (first + len, more);
-        Slice { first, gradient, feedback }
+        self.first += len;
+        let (latest, feedback) = (self.latest.split_off(len), split_off(&mut self.feedback, len));
+        Slice { first, latest, feedback }
     }
 }

@@ -34,9 +34,9 @@ fn statistics_are_those_of_the_sum_with_a_pass_of_their_own_or_without() {
         let (mut residual, mut scratch) = ([4.0, 8.0, -12.0].repeat(BLOCK), [0.0; SCRATCH]);
         let feedback = Some((WEIGHTED, &mut residual[..]));
         let floats = Floats::F32(&gradient);
-        let mut source =
-            Source::with_statistics(floats, feedback, &mut scratch, kind, &mut Helpers::default())
-                .unwrap();
+        let mut source = Source::unchecked(floats, feedback, &mut scratch)
+            .with_statistics(kind, &mut Helpers::default())
+            .unwrap();
         assert_eq!(source.abs_max(), 6.0);
         let SignSums { negative_sum, positive_sum, negative_count } = source.sums_by_sign();
         assert_eq!((negative_sum, positive_sum), (-6.0 * blocks, 4.0 * blocks));
@@ -54,9 +54,9 @@ fn statistics_refuse_what_is_not_finite() {
     for kind in [Statistics::Signs, Statistics::Moments, Statistics::Extremes] {
         let mut scratch = [0.0; SCRATCH];
         let floats = Floats::F32(&gradient);
-        let bad =
-            Source::with_statistics(floats, None, &mut scratch, kind, &mut Helpers::default())
-                .map(|_| ());
+        let bad = Source::unchecked(floats, None, &mut scratch)
+            .with_statistics(kind, &mut Helpers::default())
+            .map(|_| ());
         assert_eq!(bad.unwrap_err().index, 1);
     }
 }

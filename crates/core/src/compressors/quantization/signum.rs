@@ -6,7 +6,7 @@
 //! - **Message**: d bits, as `signsgd`.
 //! - **Range**: momentum δ in \[0, 1); 0 is `signsgd`.
 //! - **Error feedback**: off; with it, the signs of z + residual are sent, and the difference becomes the residual.
-//! - **Cost**: 8 bytes per element to check the new running mean, 12 to write it, 4 for the signs.
+//! - **Cost**: 4 bytes per element to check the gradient, 12 for the running mean and its signs.
 //!
 //! Reference: Bernstein, Zhao, Azizzadenesheli, Anandkumar: "signSGD with Majority Vote is Communication Efficient
 //! and Fault Tolerant", ICLR 2019.

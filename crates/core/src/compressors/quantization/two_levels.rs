@@ -24,7 +24,7 @@ pub(super) fn encode(
     source.append_in_parts(parts, workspace, message, parts.places(), |source, _, message, _| {
         let mut bits = [0; BLOCK / 8];
         if !source.keeps_residual() {
-            return source.peek_short_blocks(|_, block| {
+            return source.look_last_at_short_blocks(|block| {
                 let bits = &mut bits[..len(block.len())];
                 kernels::signs(block, bits);
                 message.extend_from_slice(bits);
