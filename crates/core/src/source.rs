@@ -173,6 +173,13 @@ impl<'a> Source<'a> {
         self.gathered.found.filter(|_| self.gathered.kind == kind)
     }
 
+    /// Whether all elements are finite, for a compressor that has [peeked at](Statistics::Peeked) all of them.
+    pub fn is_finite(&mut self) -> bool {
+        // Only now: what is taken needs no second check.
+        self.checked = true;
+        f32::from_bits(self.gathered.largest).is_finite()
+    }
+
     /// Checks the elements that were shown.
     pub(crate) fn finish(&mut self) -> Result<(), NonFinite> {
         let finite = f32::from_bits(self.gathered.largest).is_finite();

@@ -16,6 +16,10 @@ pub enum Statistics {
     /// [largest](crate::Source::abs_max). It may receive NaN and infinity, and must not panic; the encoder then discards the
     /// message. It must leave the arrays that it keeps, other than the residual, unchanged.
     None,
+    /// Nothing that another pass could gather: the compressor peeks at every element itself before it takes the first, which
+    /// checks them. Then it asks whether [all are finite](crate::Source::is_finite), and returns if not; the encoder discards
+    /// the message. It must not panic because of NaN and infinity, nor ask for the [largest](crate::Source::abs_max).
+    Peeked,
     /// The [largest absolute value](crate::Source::abs_max), which is known with all of the following, too.
     Largest,
     /// The [sums by sign](crate::Source::sums_by_sign).
@@ -93,6 +97,7 @@ impl Gathered {
         match self.kind {
             // Those that are searched for are found by their own pass.
             Statistics::None
+            | Statistics::Peeked
             | Statistics::Largest
             | Statistics::KthLargest(_)
             | Statistics::Tails(_) => {}

@@ -144,7 +144,7 @@ impl Encoding<'_> {
     fn examined<'a>(&mut self, mut source: Source<'a>) -> Result<Source<'a>, NonFinite> {
         let kind = self.statistics;
         let overwrites = source.keeps_residual() || source.has_velocity();
-        if !overwrites && kind == Statistics::None {
+        if kind == Statistics::Peeked || !overwrites && kind == Statistics::None {
             return Ok(source);
         }
         if source.is_empty() || !matches!(kind, Statistics::KthLargest(_) | Statistics::Tails(_)) {

@@ -4,8 +4,8 @@
 //!   velocity to the residual, `v ← v + u`, which is compressed. Momentum factor masking (3.2): u and v become 0 where
 //!   elements were sent. The optimizer must not apply momentum again.
 //! - **Local clipping** (3.1): each of N ranks clips the ℓ2 norm of its gradient to clip·N^(−1/2), tensor by tensor; 0
-//!   does not clip. The paper clips the whole gradient: that is the trainer's `--clip`, ahead of the memory. Warm-up of the ratio (3.3): over the first `warmup` steps it falls exponentially from a quarter to
-//!   `ratio`.
+//!   does not clip. The paper clips the whole gradient: that is the trainer's `--clip`, ahead of the memory.
+//! - **Warm-up** of the ratio (3.3): over the first `warmup` steps it falls exponentially from a quarter to `ratio`.
 //! - **Selection**: the elements that reach a threshold estimated from a random sample (3.1's hierarchical selection).
 //!   If more than 1.25·k elements reach it, it is replaced by the exact threshold among those; if fewer than 0.8·k do,
 //!   it is lowered by a fifth, at most three times, which bounds what the survey of Xu et al. 2020 found to be the
@@ -15,7 +15,7 @@
 //! - **Error feedback**: on, as above; if off, the method is `topk` with a sampled threshold.
 //! - **Deviations**: with warm-up the ratio falls at every step, in the paper at each of four epochs to a quarter; the sample is 1/256 of the
 //!   elements, but at least 4096, in runs of 16, in the paper 0.1 to 1 % at random; of more than 2k elements the first are sent.
-//! - **Cost**: 24 bytes per element for the velocity, 8 for the maximum, 8 for each count, 12 to select.
+//! - **Cost**: 12 bytes per element for each count, of which there usually is one, and 20 to select.
 //!
 //! Reference: Lin, Han, Mao, Wang, Dally: "Deep Gradient Compression: Reducing the Communication
 //! Bandwidth for Distributed Training", ICLR 2018.
@@ -31,7 +31,9 @@ use crate::device::{DeviceArgs, DeviceForm};
 use crate::memories::{Memory, Momentum};
 use crate::numeric::selection::{self, among, sampled_threshold};
 use crate::parameters::{Kind, Parameters, real, whole};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source};
+use crate::{
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "dgc",
@@ -99,27 +101,30 @@ impl<M> Dgc<M> {
     }
 }
 
-/// A threshold that about k elements reach.
+/// A threshold that about k elements reach; `None` if an element is not finite.
 fn adjusted(
     source: &mut Source<'_>,
     k: usize,
     mut threshold: f32,
     candidates: &mut Vec<f32>,
-) -> f32 {
+) -> Option<f32> {
     let (few, many) = (0.8 * k as f64, 1.25 * k as f64);
     for lowered in 0..=ADJUSTMENTS {
         let below = threshold.next_down().max(0.0);
         let mut count = 0;
         source.peek_blocks(|_, block| count += kernels::count_above(block, below));
+        if lowered == 0 && !source.is_finite() {
+            return None;
+        }
         if count as f64 > many {
-            return among(source, k, below, candidates);
+            return Some(among(source, k, below, candidates));
         }
         if count as f64 >= few || lowered == ADJUSTMENTS {
             break;
         }
         threshold *= 0.8;
     }
-    threshold
+    Some(threshold)
 }
 
 impl<M: Memory> Compressor for Dgc<M> {
@@ -133,8 +138,9 @@ impl<M: Memory> Compressor for Dgc<M> {
             // At most as many as are sent, so that the buffer stops growing after the first step.
             candidates.clear();
             candidates.reserve(selection.most(source.len()) + BLOCK);
-            threshold = sampled_threshold(source, k, &mut context.rng(0), candidates);
-            threshold = adjusted(source, k, threshold, candidates);
+            let sampled = sampled_threshold(source, k, &mut context.rng(0), candidates);
+            let Some(adjusted) = adjusted(source, k, sampled, candidates) else { return Sent::All };
+            threshold = adjusted;
         }
         selection.send_reaching(source, threshold, workspace, message)
     }
@@ -145,6 +151,10 @@ impl<M: Memory> Compressor for Dgc<M> {
 
     fn memory(&self) -> Option<&dyn Memory> {
         Some(&self.memory)
+    }
+
+    fn statistics(&self, _: usize) -> Statistics {
+        Statistics::Peeked
     }
 
     fn value_bits(&self) -> Option<u32> {
@@ -252,7 +262,7 @@ mod tests {
         let floats = Floats::F32(&values);
         let mut source = Source::new(floats, None, &mut scratch).unwrap();
         let mut reach = |threshold: f32| {
-            let threshold = adjusted(&mut source, 1000, threshold, &mut Vec::new());
+            let threshold = adjusted(&mut source, 1000, threshold, &mut Vec::new()).unwrap();
             values.iter().filter(|x| **x >= threshold).count()
         };
         assert_eq!(reach(9001.0), 1000);
