@@ -7,7 +7,7 @@ use std::iter;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use super::{BLOCK, Slice, Source};
+use super::{BLOCK, SHORT, Slice, Source};
 use crate::statistics::{Gathered, Statistics};
 use crate::threads::side_by_side;
 use crate::{Helpers, Workspace};
@@ -202,8 +202,8 @@ impl<'a> Source<'a> {
         assert!(whole.first == 0 && self.others.is_empty(), "a part has no statistics of its own");
         let gather = |start: usize, scratch: &mut [f32]| {
             let mut gathered = Gathered::new(kind);
-            for start in (start..elements.min(start + PART)).step_by(BLOCK) {
-                let scratch = &mut scratch[..BLOCK.min(elements - start)];
+            for start in (start..elements.min(start + PART)).step_by(SHORT) {
+                let scratch = &mut scratch[..SHORT.min(elements - start)];
                 let bits = match kind {
                     Statistics::None => whole.check_bits(start, scratch),
                     Statistics::Largest => whole.abs_max_bits(start, scratch),
