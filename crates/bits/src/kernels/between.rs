@@ -56,7 +56,7 @@ mod avx512 {
     use alloc::vec::Vec;
     use core::arch::x86_64::*;
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
     pub(super) fn between(
         groups: &[[f32; 16]],
         side: Side,

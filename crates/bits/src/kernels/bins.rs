@@ -83,7 +83,7 @@ mod avx512 {
 
     /// # Safety
     /// `values` and `gradient` have the same length.
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
     pub(super) unsafe fn reaching(
         values: &[f32],
         gradient: &[f32],

@@ -79,7 +79,7 @@ mod avx512 {
     use alloc::vec::Vec;
     use core::arch::x86_64::*;
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
     pub(super) fn compact(
         groups: &mut [[f32; 16]],
         side: Side,

@@ -28,7 +28,8 @@ impl Level {
                 std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("popcnt")
             }
             Level::Avx512 => {
-                std::is_x86_feature_detected!("avx512f")
+                Level::Avx2.is_used()
+                    && std::is_x86_feature_detected!("avx512f")
                     && std::is_x86_feature_detected!("avx512bw")
                     && std::is_x86_feature_detected!("avx512dq")
                     && std::is_x86_feature_detected!("avx512vl")

@@ -186,7 +186,7 @@ mod avx512 {
 
     use super::{LANES, Lanes};
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
     pub(super) fn sums(groups: &[[f32; LANES]]) -> (Lanes, Lanes, u64) {
         let zero = _mm512_setzero_ps();
         let mut halves = [_mm512_setzero_pd(); 4];

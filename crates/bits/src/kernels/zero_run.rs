@@ -73,7 +73,7 @@ mod avx512 {
     /// Encodes a word of 64 bytes at once: the byte at the end of each run becomes the run's code, and
     /// one compression of the register removes the other bytes of runs. A run at the end of the word
     /// stays pending; words with runs longer than [`LONGEST`] are encoded run by run.
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,popcnt")]
     pub(super) fn encode(words: &[[u8; 64]], pending: &mut usize, out: &mut Vec<u8>) {
         for word in words {
             // SAFETY: the word holds the 64 bytes that are read.

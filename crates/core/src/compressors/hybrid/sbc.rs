@@ -249,6 +249,9 @@ fn take(
             return;
         }
         kernels::compact_beyond(block, tail.side, limit, offset as u32, positions, values);
+        if all_ties && positions.len() <= most {
+            return;
+        }
         let mut room = most - start;
         put_back(block, offset, start, positions, values, |value| {
             let tie = !all_ties && value.abs() == threshold.value;
