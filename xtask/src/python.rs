@@ -2,6 +2,7 @@
 //! virtual environment, and runs the tests.
 
 use std::fs;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
@@ -9,6 +10,8 @@ use std::thread::{self, JoinHandle};
 use crate::counts::{reads, reads_whole};
 use crate::report::Report;
 
+/// What installs the packages, in a third of pip's time.
+const UV: &str = "uv==0.12.24";
 const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
 
 /// The virtual environment of the tests, which is installed in a thread: downloading and unpacking PyTorch takes minutes, in
@@ -77,9 +80,12 @@ fn builds(folder: &Path) -> bool {
 pub(crate) fn test(package: Option<Package>, beside: bool, report: &mut Report) {
     let Some(Package(folder)) = package else { return };
     let mut tests = python(&folder);
-    // Most tests wait for processes that they start.
-    let options = ["-m", "pytest", "-n", "auto", "--dist", "worksteal", "-rfEs", "--color=no"];
-    tests.args(options).args(["--durations=15", "crates/python/tests"]);
+    // More than there are cores, because most tests wait for processes that they start.
+    let at_once = thread::available_parallelism().map_or(1, NonZero::get) + 1;
+    tests.args(["-m", "pytest", "-n"]).arg(at_once.to_string());
+    tests
+        .args(["--dist", "worksteal", "-rfEs", "--color=no"])
+        .args(["--durations=15", "crates/python/tests"]);
     report.step("Python tests", |counts| {
         let read = |line: &str| counts.read_pytest(line);
         if beside { reads_whole(&mut tests, read) } else { reads(&mut tests, read) }
@@ -109,14 +115,18 @@ fn install(folder: &Path) -> Result<(), String> {
         return Err("no python3 with venv; install one (Debian: python3-venv)".to_owned());
     }
     let python = venv.join("bin/python");
-    // Of tens of thousands of files tests import few; those are compiled when they are.
-    let packages = "-m pip install --quiet --disable-pip-version-check --no-compile -r";
-    if !runs(Command::new(python).args(packages.split(' ')).arg(REQUIREMENTS)) {
+    let pip = format!("-m pip install --quiet --disable-pip-version-check {UV}");
+    let mut uv = Command::new(venv.join("bin/uv"));
+    // It compiles no file: of tens of thousands tests import few, which are compiled when they are. A cache would double the
+    // gigabytes.
+    uv.args(["pip", "install", "--quiet", "--no-cache", "-r", REQUIREMENTS, "--python"])
+        .arg(&python);
+    if !(runs(Command::new(&python).args(pip.split(' '))) && runs(&mut uv)) {
         // Removes gigabytes of unpacked files that are of no use.
         let _ = fs::remove_dir_all(folder);
         return Err(format!(
-            "the packages of {REQUIREMENTS} cannot be installed; see pip's error above. They need access to PyPI and \
-             9 GB of disk while they are unpacked"
+            "the packages of {REQUIREMENTS} cannot be installed; see the error above. They need access to PyPI and 7 GB of \
+             disk"
         ));
     }
     let stamp = fs::copy(REQUIREMENTS, folder.join("requirements.txt"));

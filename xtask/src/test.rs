@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::counts::{reads, reads_whole};
 use crate::mpi;
-use crate::python::{self, Environment, Package};
+use crate::python::{self, Environment};
 use crate::report::Report;
 
 /// The steps that come first, and the tests: the name of each, and the arguments of cargo.
@@ -27,10 +27,9 @@ pub(crate) fn run() -> ExitCode {
     for (name, step) in FIRST {
         report.step(name, |counts| cargo(&arguments(step, mpi), |line| counts.read(line)));
     }
-    let package = python::build(environment, &mut report);
     let (running, are_running) = mpsc::channel();
     let beside = thread::scope(|scope| {
-        let beside = scope.spawn(move || beside_tests(&are_running, package, mpi));
+        let beside = scope.spawn(move || beside_tests(&are_running, environment, mpi));
         for (name, step) in TESTS {
             report.step(name, |counts| {
                 cargo(&arguments(step, mpi), |line| {
@@ -47,15 +46,17 @@ pub(crate) fn run() -> ExitCode {
 }
 
 /// The steps beside the tests.
-fn beside_tests(are_running: &Receiver<()>, package: Option<Package>, mpi: bool) -> Report {
+fn beside_tests(are_running: &Receiver<()>, environment: Environment, mpi: bool) -> Report {
     let mut report = Report::default();
     // Cargo builds one thing at a time, and has to find the tests built before it runs them.
     let _ = are_running.recv();
+    let package = python::build(environment, &mut report);
+    // The longest step, so the first.
+    python::test(package, true, &mut report);
     report.step("lints", |_| {
         let mut clippy = Command::new(env!("CARGO"));
         reads_whole(clippy.args(arguments(LINTS, mpi).split(' ')), |_| {})
     });
-    python::test(package, true, &mut report);
     report
 }
 

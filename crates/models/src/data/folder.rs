@@ -5,15 +5,13 @@
 //! so that every prefix of the data has about the same number of images of each class.
 
 use std::collections::BTreeMap;
-use std::io::Cursor;
 use std::num::NonZero;
 use std::path::Path;
 use std::thread;
 
-use image::{DynamicImage, ImageReader};
-
 use super::archive::MAX_ALL;
 use super::files::{Checksums, names};
+use super::picture::{self, Picture};
 use super::{DataError, Images, archive};
 
 /// The splits' folders: training, test, and the name that stands in for `test`.
@@ -240,23 +238,9 @@ fn decode_files(origin: &Path, files: &[File], expected: Shape) -> Result<Vec<u8
 
 /// Decodes one file into channels-first bytes: one channel if it is grey, else red, green, blue.
 fn decode_file(origin: &Path, file: &File) -> Result<(Shape, Vec<u8>), DataError> {
-    let damaged = |e: &dyn std::fmt::Display| {
-        DataError::damaged(&origin.join(&file.path), format!("it cannot be decoded ({e})"))
-    };
-    let reader = ImageReader::new(Cursor::new(&file.bytes))
-        .with_guessed_format()
-        .map_err(|e| damaged(&e))?;
-    let image = reader.decode().map_err(|e| damaged(&e))?;
-    let (width, height) = (image.width() as usize, image.height() as usize);
-    if image.color().has_color() {
-        let planes = planes(&image);
-        Ok((Shape { width, height, channels: 3 }, planes))
-    } else {
-        Ok((Shape { width, height, channels: 1 }, image.into_luma8().into_raw()))
-    }
-}
-
-fn planes(image: &DynamicImage) -> Vec<u8> {
-    let interleaved = image.to_rgb8().into_raw();
-    (0..3).flat_map(|channel| interleaved.iter().skip(channel).step_by(3).copied()).collect()
+    let picture = picture::decode(&file.bytes).map_err(|error| {
+        DataError::damaged(&origin.join(&file.path), format!("it cannot be decoded ({error})"))
+    })?;
+    let Picture { width, height, channels, .. } = picture;
+    Ok((Shape { width, height, channels }, picture.planes()))
 }

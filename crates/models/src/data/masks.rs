@@ -9,9 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use image::imageops::{FilterType, resize};
-use image::{GrayImage, ImageFormat};
-
+use super::picture::{self, Picture};
 use super::{DataError, Images, archive};
 
 /// Rows and columns of the scaled images.
@@ -47,16 +45,16 @@ pub(super) fn load_archive(
         let image = pair.image.ok_or_else(|| lacks(format!("{name}.jpg")))?;
         let mask = pair.mask.ok_or_else(|| lacks(format!("{name}.png")))?;
         let set = if turn % TEST_EACH == TEST_EACH - 1 { &mut test } else { &mut train };
-        let image = decode(&path.join(format!("{name}.jpg")), &image, ImageFormat::Jpeg)?;
+        let image = decode(&path.join(format!("{name}.jpg")), &image)?;
         let mask_path = path.join(format!("{name}.png"));
-        let mask = decode(&mask_path, &mask, ImageFormat::Png)?;
-        if mask.dimensions() != image.dimensions() {
-            let size = |image: &GrayImage| format!("{}×{}×1", image.width(), image.height());
+        let mask = decode(&mask_path, &mask)?;
+        if (mask.width, mask.height) != (image.width, image.height) {
+            let size = |picture: &Picture| format!("{}×{}×1", picture.width, picture.height);
             let (found, expected) = (size(&mask), size(&image));
             return Err(DataError::ImageSize { path: mask_path, found, expected });
         }
-        let mask = shrunk(&mask).into_raw().into_iter();
-        set.pixels.extend(shrunk(&image).into_raw());
+        let mask = mask.scaled(SIDE, SIDE).pixels.into_iter();
+        set.pixels.extend(image.scaled(SIDE, SIDE).pixels);
         set.labels.extend(mask.map(|grey| u16::from(grey >= QUARTER)));
     }
     Ok(Some((train, test)))
@@ -99,12 +97,8 @@ fn in_turn(folders: Folders) -> Vec<(usize, String, Pair)> {
     keyed
 }
 
-fn decode(path: &Path, bytes: &[u8], format: ImageFormat) -> Result<GrayImage, DataError> {
-    let image = image::load_from_memory_with_format(bytes, format)
-        .map_err(|e| DataError::damaged(path, format!("it cannot be decoded ({e})")))?;
-    Ok(image.into_luma8())
-}
-
-fn shrunk(image: &GrayImage) -> GrayImage {
-    resize(image, SIDE as u32, SIDE as u32, FilterType::Triangle)
+fn decode(path: &Path, bytes: &[u8]) -> Result<Picture, DataError> {
+    let picture = picture::decode(bytes)
+        .map_err(|error| DataError::damaged(path, format!("it cannot be decoded ({error})")))?;
+    Ok(picture.grey())
 }

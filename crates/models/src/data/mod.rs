@@ -21,6 +21,7 @@ mod idx;
 mod images;
 mod load;
 mod masks;
+mod picture;
 mod ratings;
 #[cfg(test)]
 pub(crate) mod tests;

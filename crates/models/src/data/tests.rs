@@ -8,6 +8,7 @@ mod folder;
 mod idx;
 mod layout;
 mod masks;
+pub(crate) mod pictures;
 mod real;
 pub(crate) mod real_data;
 mod text;

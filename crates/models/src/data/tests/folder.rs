@@ -1,24 +1,16 @@
 use std::fs;
-use std::io::Cursor;
 use std::path::Path;
 
-use image::{DynamicImage, GrayImage, ImageFormat, Luma, Rgb, RgbImage};
 use tempfile::tempdir;
 
+use super::pictures::{jpeg_of, png_of};
 use super::{gzip, image_set, refused, write};
 use crate::data::folder::check_count;
 use crate::data::{DataError, load};
 
-pub(super) fn encode(image: impl Into<DynamicImage>, format: ImageFormat) -> Vec<u8> {
-    let mut bytes = Cursor::new(Vec::new());
-    image.into().write_to(&mut bytes, format).unwrap();
-    bytes.into_inner()
-}
-
 /// A PNG of 2 columns and 1 row: `value`, 1, 2 on the left, 3, 4, 5 on the right.
 fn png(value: u8) -> Vec<u8> {
-    let pixel = |x, _| if x == 0 { Rgb([value, 1, 2]) } else { Rgb([3, 4, 5]) };
-    encode(RgbImage::from_fn(2, 1, pixel), ImageFormat::Png)
+    png_of((2, 1), 3, &[value, 1, 2, 3, 4, 5])
 }
 
 /// Three training images in two classes, and one test image of each, by path.
@@ -82,7 +74,7 @@ fn val_stands_in_for_test() {
 #[test]
 fn a_small_archive_does_not_fill_the_memory() {
     // 1100 times 8 MB of black, in 20 kB each.
-    let bytes = encode(GrayImage::new(4000, 2000), ImageFormat::Png);
+    let bytes = png_of((4000, 2000), 1, &vec![0; 8_000_000]);
     let names = (0..1100).map(|at| format!("train/cat/{at}.png")).chain(["test/cat/0.png".into()]);
     let files: Vec<_> = names.map(|name| (name, bytes.clone())).collect();
     let dir = tempdir().unwrap();
@@ -121,7 +113,7 @@ fn archives_load_as_the_folders_they_hold() {
 #[test]
 fn grey_and_jpeg_images_load() {
     let dir = tempdir().unwrap();
-    let flat = |value| encode(GrayImage::from_pixel(8, 8, Luma([value])), ImageFormat::Jpeg);
+    let flat = |value| jpeg_of((8, 8), 1, &[value; 64]);
     for (path, value) in
         [("train/a/1.jpg", 40), ("train/b/1.jpeg", 200), ("test/a/1.jpg", 90), ("test/b/1.JPG", 0)]
     {
@@ -156,12 +148,12 @@ fn refused_after(change: impl Fn(&mut Vec<(String, Vec<u8>)>), words: &[&str]) -
 
 #[test]
 fn faulty_folders_are_refused() {
-    let wide = || encode(RgbImage::new(3, 1), ImageFormat::Png);
+    let wide = || png_of((3, 1), 3, &[0; 9]);
     let error = refused_after(|files| files[0].1 = wide(), &["train/cat/b.png", "3×1×3", "2×1×3"]);
     assert!(matches!(error, DataError::ImageSize { .. }));
     let error = refused_after(|files| files[4].1 = wide(), &["test/ant/1.png", "3×1×3"]);
     assert!(matches!(error, DataError::ImageSize { .. }));
-    let grey = || encode(GrayImage::new(2, 1), ImageFormat::Png);
+    let grey = || png_of((2, 1), 1, &[0; 2]);
     refused_after(|files| files[1].1 = grey(), &["train/cat/a.png", "2×1×1", "2×1×3"]);
 
     let error =

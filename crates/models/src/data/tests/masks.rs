@@ -1,21 +1,19 @@
 use std::path::Path;
 
-use image::{GrayImage, ImageFormat, Luma};
 use tempfile::tempdir;
 
-use super::folder::{encode, tar};
+use super::folder::tar;
+use super::pictures::{jpeg_of, png_of};
 use super::{image_set, refused, write};
 use crate::data::tests::real_data::real_data;
 use crate::data::{Verdict, catalogue, load};
 
 /// An image of two bright columns of four, and its mask.
 fn pair(path: &str) -> [(String, Vec<u8>); 2] {
-    let grey = |dark: u8, bright: u8| {
-        GrayImage::from_fn(192, 96, move |x, _| Luma([if x < 96 { bright } else { dark }]))
-    };
+    let grey = |dark: u8, bright: u8| [[bright; 96], [dark; 96]].concat().repeat(96);
     [
-        (format!("{path}.jpg"), encode(grey(20, 200), ImageFormat::Jpeg)),
-        (format!("{path}.png"), encode(grey(0, 255), ImageFormat::Png)),
+        (format!("{path}.jpg"), jpeg_of((192, 96), 1, &grey(20, 200))),
+        (format!("{path}.png"), png_of((192, 96), 1, &grey(0, 255))),
     ]
 }
 
@@ -63,7 +61,7 @@ fn images_without_masks_are_refused() {
 fn masks_have_the_size_of_their_images() {
     let dir = tempdir().unwrap();
     let [image, (name, _)] = pair("a/0");
-    let turned = encode(GrayImage::from_pixel(96, 192, Luma([255])), ImageFormat::Png);
+    let turned = png_of((96, 192), 1, &[255; 96 * 192]);
     write_archive(dir.path(), &[image, (name, turned)]);
     refused(dir.path(), &["a/0.png", "96×192×1", "192×96×1"]);
 }
