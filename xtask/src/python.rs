@@ -125,8 +125,8 @@ fn install(folder: &Path) -> Result<(), String> {
         // Removes gigabytes of unpacked files that are of no use.
         let _ = fs::remove_dir_all(folder);
         return Err(format!(
-            "the packages of {REQUIREMENTS} cannot be installed; see the error above. They need access to PyPI and 7 GB of \
-             disk"
+            "the packages of {REQUIREMENTS} cannot be installed; see the error above. They need access to PyPI, or a mirror that UV_DEFAULT_INDEX \
+             names, and 7 GB of disk"
         ));
     }
     let stamp = fs::copy(REQUIREMENTS, folder.join("requirements.txt"));

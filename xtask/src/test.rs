@@ -4,7 +4,7 @@ use std::process::{Command, ExitCode};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-use crate::counts::{reads, reads_whole};
+use crate::counts::reads;
 use crate::mpi;
 use crate::python::{self, Environment};
 use crate::report::Report;
@@ -12,12 +12,12 @@ use crate::report::Report;
 /// The steps that come first, and the tests: the name of each, and the arguments of cargo.
 const FIRST: [(&str, &str); 2] =
     [("format", "fmt --all --check"), ("build", "test --workspace --no-run")];
-const TESTS: [(&str, &str); 2] = [
+const TESTS: [(&str, &str); 3] = [
     ("tests", "test --workspace --no-fail-fast"),
     ("codes without the standard library", "check -p gradwire-bits --no-default-features --lib"),
+    // After the tests, which are done before those of the Python package beside them.
+    ("lints", "clippy --workspace --all-targets -- -D warnings"),
 ];
-/// The step beside the tests.
-const LINTS: &str = "clippy --workspace --all-targets -- -D warnings";
 
 /// Runs every step, even after one has failed, and prints a summary.
 pub(crate) fn run() -> ExitCode {
@@ -29,7 +29,7 @@ pub(crate) fn run() -> ExitCode {
     }
     let (running, are_running) = mpsc::channel();
     let beside = thread::scope(|scope| {
-        let beside = scope.spawn(move || beside_tests(&are_running, environment, mpi));
+        let beside = scope.spawn(move || beside_tests(&are_running, environment));
         for (name, step) in TESTS {
             report.step(name, |counts| {
                 cargo(&arguments(step, mpi), |line| {
@@ -46,17 +46,12 @@ pub(crate) fn run() -> ExitCode {
 }
 
 /// The steps beside the tests.
-fn beside_tests(are_running: &Receiver<()>, environment: Environment, mpi: bool) -> Report {
+fn beside_tests(are_running: &Receiver<()>, environment: Environment) -> Report {
     let mut report = Report::default();
     // Cargo builds one thing at a time, and has to find the tests built before it runs them.
     let _ = are_running.recv();
     let package = python::build(environment, &mut report);
-    // The longest step, so the first.
     python::test(package, true, &mut report);
-    report.step("lints", |_| {
-        let mut clippy = Command::new(env!("CARGO"));
-        reads_whole(clippy.args(arguments(LINTS, mpi).split(' ')), |_| {})
-    });
     report
 }
 
@@ -126,10 +121,11 @@ mod tests {
     #[test]
     fn without_mpi_its_crate_is_left_out_of_the_workspace() {
         let [(_, format), ..] = FIRST;
+        let [.., (_, lints)] = TESTS;
         let without = "clippy --workspace --exclude gradwire-mpi --all-targets -- -D warnings";
-        assert_eq!(arguments(LINTS, false), without);
+        assert_eq!(arguments(lints, false), without);
         let with = "clippy --workspace --features gradwire-cli/mpi --all-targets -- -D warnings";
-        assert_eq!(arguments(LINTS, true), with);
+        assert_eq!(arguments(lints, true), with);
         assert_eq!(arguments(format, false), format);
     }
 }

@@ -47,6 +47,8 @@ struct Entry {
     /// The index of its spec.
     spec: usize,
     kept: KeptArrays,
+    /// Whether the arrays come from elsewhere, so that they may hold what is not finite.
+    foreign: bool,
     /// The arrays at the last [checkpoint](Encoder::checkpoint).
     checkpoint: KeptArrays,
     /// For a multi-round method without error feedback: the gradient of the step in progress.
@@ -119,7 +121,9 @@ impl Encoder {
 
     /// Replaces the array of a kind that is kept for a tensor.
     pub fn set_array(&mut self, name: &str, kind: Kept, values: Option<Vec<f32>>) {
-        entry_of(&mut self.tensors, name).kept.0[kind as usize] = values;
+        let entry = entry_of(&mut self.tensors, name);
+        entry.kept.0[kind as usize] = values;
+        entry.foreign = true;
     }
 
     /// Appends the message for `input` to `message` and updates the tensor's state.
@@ -211,6 +215,10 @@ impl Sender {
         let compressor = spec.compressor();
         message.reserve(compressor.max_len(tensor.elements()));
 
+        if entry.foreign {
+            entry.kept.check_velocity().map_err(|at| Error::non_finite(tensor.name(), at))?;
+            entry.foreign = false;
+        }
         let feedback = self.feedback(spec);
         let residual = feedback.unwrap_or(Residual::PLAIN);
         let memory = spec.own_memory(plain).unwrap_or(&residual);

@@ -7,7 +7,7 @@
 //! element, and its message.
 //!
 //! With momentum a velocity, `u ← momentum·u + factor·g`, takes the gradient's place. It is stored as blocks are taken, too, so
-//! that it adds a read to each pass and a write to the last.
+//! that it adds a read to each pass and a write to the last. A compressor that only peeks takes another pass for it.
 
 mod latest;
 mod parts;
@@ -38,7 +38,7 @@ pub const SCRATCH: usize = 2 * BLOCK;
 pub struct NonFinite {
     /// Flat index of the first such element.
     pub index: usize,
-    /// Its value: that of the gradient, or that of the sum with the residual if only the sum overflows.
+    /// Its value: that of the gradient, or that of the velocity or the sum with the residual if only these overflow.
     pub value: f32,
 }
 
@@ -72,7 +72,7 @@ impl Velocity {
     }
 
     fn is_mean(self) -> bool {
-        self == Self::mean(self.momentum)
+        (0.0..1.0).contains(&self.momentum) && self == Self::mean(self.momentum)
     }
 }
 
@@ -173,9 +173,9 @@ impl<'a> Source<'a> {
         self.gathered.found.filter(|_| self.gathered.kind == kind)
     }
 
-    /// Whether all elements are finite, for a compressor that has [peeked at](Statistics::Peeked) all of them.
-    pub fn is_finite(&mut self) -> bool {
-        // Only now: what is taken needs no second check.
+    /// Ends the check of elements, for a compressor that has [peeked at](Statistics::Peeked) all of them: from now on they may be
+    /// taken. Returns whether all are finite; if not, the compressor must take none.
+    pub fn ends_check(&mut self) -> bool {
         self.checked = true;
         f32::from_bits(self.gathered.largest).is_finite()
     }
@@ -231,9 +231,11 @@ impl<'a> Source<'a> {
     /// The largest absolute value of the corrected tensor; 0 for an empty one.
     ///
     /// # Panics
-    /// Without a residual, if the compressor asks for [no statistics](Statistics::None).
+    /// Without a residual, if the compressor asks for [no statistics](Statistics::None); before the end of its own
+    /// [check](Statistics::Peeked).
     pub fn abs_max(&self) -> f32 {
-        assert!(self.checked, "without statistics the largest value is not known");
+        let gathered = self.keeps_residual() || self.gathered.kind != Statistics::None;
+        assert!(self.checked && gathered, "without statistics the largest value is not known");
         f32::from_bits(self.gathered.largest)
     }
 

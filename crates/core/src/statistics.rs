@@ -11,14 +11,14 @@ use crate::numeric::moments::Moments;
 /// The pass that checks the elements gathers it, so that it needs no pass of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Statistics {
-    /// Nothing. Without a residual there is no pass before the encoding: elements are checked as the compressor
+    /// Nothing. Without a residual or a velocity there is no pass before the encoding: elements are checked as the compressor
     /// [peeks at](crate::Source::peek) or [takes](crate::Source::take) them, which it does with every one. It must not ask for the
     /// [largest](crate::Source::abs_max). It may receive NaN and infinity, and must not panic; the encoder then discards the
     /// message. It must leave the arrays that it keeps, other than the residual, unchanged.
     None,
-    /// Nothing that another pass could gather: the compressor peeks at every element itself before it takes the first, which
-    /// checks them. Then it asks whether [all are finite](crate::Source::is_finite), and returns if not; the encoder discards
-    /// the message. It must not panic because of NaN and infinity, nor ask for the [largest](crate::Source::abs_max).
+    /// Nothing. The compressor's own first pass, which peeks at every element before it takes any, checks them. Behind that pass
+    /// it calls [`ends_check`](crate::Source::ends_check), and returns if that is false; the encoder then discards the message.
+    /// It must not panic because of NaN and infinity.
     Peeked,
     /// The [largest absolute value](crate::Source::abs_max), which is known with all of the following, too.
     Largest,
@@ -70,7 +70,8 @@ pub(crate) enum Found {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gathered {
     pub(crate) kind: Statistics,
-    /// The bits of the largest absolute value, those of infinity or above with an element that is not finite.
+    /// The bits of the largest absolute value, or with [`Statistics::None`] of the gradient's, which is enough to check the velocity;
+    /// those of infinity or above with an element that is not finite.
     pub(crate) largest: u32,
     pub(crate) signs: SignSums,
     pub(crate) moments: Moments,

@@ -80,6 +80,8 @@ def test_a_trainer_may_train_again(tmp_path):
 
 def in_ray(rank, size, folder):
     """Runs Ray's example stopped and resumed; Ray starts processes of its own."""
+    # Ray's processes would give way to those of other tests, and take several times as long.
+    os.environ["RAY_worker_niceness"] = "0"
     import ray
     import with_ray
 

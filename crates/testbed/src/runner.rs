@@ -51,11 +51,11 @@ impl Outcome {
 
 /// Executes the runs of `configs` that are not in `done`, in order, one at a time. After each run, `keep` receives all
 /// finished runs, old and new, to store them for a later call. New runs are [compacted](compact) to [`TRACE_POINTS`]. A run
-/// that is stopped or killed leaves a checkpoint at `unfinished`, from which a later call goes on with it, with the bits of
-/// a run never stopped; the next run replaces it.
+/// that is stopped or killed leaves a [checkpoint](crate::unfinished) in the folder `unfinished`, from which a later call goes
+/// on with it.
 ///
 /// # Errors
-/// If a run in `done` has other settings, the checkpoint cannot be written, or `keep` fails. A run that fails is an entry of
+/// If a run in `done` has other settings, that folder cannot be written to, or `keep` fails. A run that fails is an entry of
 /// [`Outcome::failures`], and the next one begins.
 pub fn run_all(
     configs: &[RunConfig],
@@ -82,8 +82,7 @@ pub fn run_all(
             continue;
         }
         progress.started(at, configs.len(), config);
-        let options = unfinished::options(unfinished, config, engine)?;
-        match engine.run(config, progress, &options) {
+        match unfinished::run(config, engine, progress, unfinished)? {
             // Another process keeps the record.
             Ok(None) => {}
             Ok(Some(run)) => {
@@ -92,7 +91,7 @@ pub fn run_all(
                 all.push(run.clone());
                 outcome.runs.push(run);
                 keep(&all)?;
-                unfinished::forget(unfinished)?;
+                unfinished::forget(unfinished, config)?;
             }
             Err(TrainError::Stopped { .. }) => {
                 outcome.interrupted = true;

@@ -1,84 +1,179 @@
-//! The run that was stopped or killed before its end: a checkpoint beside the results, from which it goes on.
+//! Runs that are stopped or killed before their end, and go on from a checkpoint beside the results.
+//!
+//! The name of a checkpoint has the [fingerprint](RunConfig::fingerprint) of its run, so that no other run takes it for its
+//! own. For runs that are killed, a run is stopped every few minutes, which writes a checkpoint, and goes on from it at once.
+//! That changes no bit and no time of a step. Runs whose workers do not wait for each other, and those that go on without lost
+//! workers, are not stopped: they have a checkpoint only if the user stops them.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use gradwire_train::{RunConfig, RunOptions, Save, can_resume};
+use gradwire_train::{
+    Evaluation, Observer, RunConfig, RunOptions, RunRecord, Save, StepRecord, TrainError,
+    can_resume,
+};
 
 use crate::TestbedError;
 use crate::engine::Engine;
 use crate::files::check_writable;
-use crate::runner::decide;
+use crate::runner::{Progress, decide};
 
-/// The number of checkpoints of a run, in equal intervals. They are written in addition to the one of a run that is stopped, for
-/// runs that are killed.
-const CHECKPOINTS: u64 = 10;
+/// The time between two checkpoints.
+const INTERVAL: Duration = Duration::from_secs(180);
 
-/// The checkpoint that belongs to a file of results.
-pub fn beside(results: &Path) -> PathBuf {
-    results.with_file_name("unfinished.state")
+/// How the names of checkpoints begin.
+const NAME: &str = "unfinished-";
+
+/// The checkpoint of a run in a folder.
+fn path(folder: &Path, config: &RunConfig) -> PathBuf {
+    folder.join(format!("{NAME}{}.state", config.fingerprint()))
 }
 
-/// Removes the checkpoint, if there is one.
+/// Removes the checkpoint of a run, if there is one.
 ///
 /// # Errors
 /// Those of the file system.
-pub fn forget(path: &Path) -> Result<(), TestbedError> {
+pub(crate) fn forget(folder: &Path, config: &RunConfig) -> Result<(), TestbedError> {
+    let path = path(folder, config);
+    // What a killed process has not renamed yet.
+    let new = path.with_extension("state.new");
+    [path, new].iter().try_for_each(|path| remove(path))
+}
+
+/// Removes all checkpoints of unfinished runs from a folder.
+///
+/// # Errors
+/// Those of the file system.
+pub fn forget_all(folder: &Path) -> Result<(), TestbedError> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    let ours = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(NAME))
+    };
+    entries.flatten().map(|entry| entry.path()).filter(ours).try_for_each(|path| remove(&path))
+}
+
+fn remove(path: &Path) -> Result<(), TestbedError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(TestbedError::write(path)(error)),
         _ => Ok(()),
     }
 }
 
-/// How a run goes on from the checkpoint at `path`, if that is one of this run, and writes its own there. The first rank
-/// decides for all.
-pub(crate) fn options(
-    path: &Path,
+/// Executes a run, from its checkpoint in a folder if there is one, and writes checkpoints there.
+///
+/// # Errors
+/// Those of the run inside; outside those of the folder and of the agreement between ranks.
+pub(crate) fn run(
     config: &RunConfig,
     engine: &dyn Engine,
-) -> Result<RunOptions, TestbedError> {
-    let keeps = engine.keeps_records();
-    if keeps {
-        check_writable(path)?;
+    progress: &dyn Progress,
+    folder: &Path,
+) -> Result<Result<Option<RunRecord>, TrainError>, TestbedError> {
+    run_with(config, engine, progress, folder, INTERVAL)
+}
+
+/// [`run`], with another time between checkpoints.
+fn run_with(
+    config: &RunConfig,
+    engine: &dyn Engine,
+    progress: &dyn Progress,
+    folder: &Path,
+    interval: Duration,
+) -> Result<Result<Option<RunRecord>, TrainError>, TestbedError> {
+    let (path, keeps) = (path(folder, config), engine.keeps_records());
+    let writable = if keeps { check_writable(&path) } else { Ok(()) };
+    // The first rank decides for all, also if it cannot write.
+    let mut resumes = decide(engine, keeps && can_resume(&path, config))?;
+    writable?;
+    if keeps && !resumes {
+        forget(folder, config)?;
     }
-    let every = config.steps.div_ceil(CHECKPOINTS);
-    let save = Some(Save { path: path.to_owned(), every, keep: 1 });
-    let resume = decide(engine, keeps && can_resume(path, config))?.then(|| path.to_owned());
-    Ok(RunOptions { save, resume, ..RunOptions::default() })
+    let pauses = config.resumes_exactly() && config.min_workers.is_none();
+    let warned = Mutex::default();
+    loop {
+        let save = Some(Save { path: path.clone(), every: 0, at_end: false, keep: 1 });
+        let resume = resumes.then(|| path.clone());
+        let options = RunOptions { save, resume, ..RunOptions::default() };
+        let end = pauses.then(|| Instant::now() + interval);
+        match engine.run(config, &Turn { progress, end, warned: &warned }, &options) {
+            Err(TrainError::Stopped { .. }) if pauses && !decide(engine, progress.stop())? => {
+                resumes = true;
+            }
+            outcome => return Ok(outcome),
+        }
+    }
+}
+
+/// Watches a run between two of its checkpoints.
+struct Turn<'a> {
+    progress: &'a dyn Progress,
+    end: Option<Instant>,
+    /// What was shown, because a run that goes on gives the same warnings again.
+    warned: &'a Mutex<HashSet<String>>,
+}
+
+impl Observer for Turn<'_> {
+    fn step(&self, record: &StepRecord, total: u64) {
+        self.progress.step(record, total);
+    }
+
+    fn evaluated(&self, evaluation: &Evaluation) {
+        self.progress.evaluated(evaluation);
+    }
+
+    fn warned(&self, warning: &str) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.insert(warning.to_owned()) {
+            self.progress.warned(warning);
+        }
+    }
+
+    fn workers(&self) -> Option<usize> {
+        self.progress.workers()
+    }
+
+    fn stop(&self) -> bool {
+        self.progress.stop() || self.end.is_some_and(|end| Instant::now() >= end)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use gradwire_models::data;
-    use gradwire_train::{Observer, RunRecord, StepRecord};
 
     use super::*;
     use crate::engine::Threads;
     use crate::experiment::{Experiment, known};
-    use crate::runner::{Outcome, Progress, run_all};
+    use crate::runner::{Outcome, run_all};
 
-    /// Notes the steps it sees, and stops runs at one of them.
+    /// Notes the first step it sees, stops runs when it is asked for the n-th time, once a step, and each time takes a moment.
     #[derive(Default)]
-    struct Stopping {
-        at: Option<u64>,
-        steps: Mutex<Vec<u64>>,
+    struct Watching {
+        stops_at: Option<u64>,
+        asked: AtomicU64,
+        first: Mutex<Option<u64>>,
     }
 
-    impl Observer for Stopping {
+    impl Observer for Watching {
         fn step(&self, record: &StepRecord, _: u64) {
-            self.steps.lock().unwrap().push(record.step);
+            self.first.lock().unwrap().get_or_insert(record.step);
         }
 
         fn stop(&self) -> bool {
-            let steps = self.steps.lock().unwrap();
-            self.at.is_some_and(|at| steps.last().is_some_and(|&step| step >= at))
+            std::thread::sleep(Duration::from_millis(1));
+            let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+            self.stops_at.is_some_and(|at| asked >= at)
         }
     }
 
-    impl Progress for Stopping {
+    impl Progress for Watching {
         fn started(&self, _: usize, _: usize, _: &RunConfig) {}
 
         fn finished(&self, _: &RunRecord) {}
@@ -86,72 +181,120 @@ mod tests {
         fn note(&self, _: &str) {}
     }
 
-    fn runs(compressor: &str) -> Vec<RunConfig> {
-        let experiment = Experiment {
-            compressors: vec![known(compressor)],
-            ..Experiment::default().with(|e| {
-                e.model = known("mlp");
-                (e.workers, e.batch, e.steps) = (2, 4, 40);
-            })
-        };
-        experiment.runs(&Arc::new(data::embedded_sized(0, 100, 10)))
+    /// Counts how often a run begins or goes on.
+    #[derive(Default)]
+    struct Counting(AtomicU64);
+
+    impl Engine for Counting {
+        fn run(
+            &self,
+            config: &RunConfig,
+            observer: &dyn Observer,
+            options: &RunOptions,
+        ) -> Result<Option<RunRecord>, TrainError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Threads.run(config, observer, options)
+        }
     }
 
-    /// The outcome of the runs of a compressor, stopped at a step, and the first step that was taken.
-    fn outcome(compressor: &str, at: Option<u64>, unfinished: &Path) -> (Outcome, u64) {
-        let progress = Stopping { at, ..Stopping::default() };
-        let keep = |_: &[RunRecord]| Ok(());
-        let outcome = run_all(&runs(compressor), &[], &Threads, &progress, unfinished, keep);
-        let first = progress.steps.lock().unwrap()[0];
+    fn config(compressor: &str, change: impl FnOnce(&mut Experiment)) -> RunConfig {
+        let experiment = Experiment::default().with(|e| {
+            e.compressors = vec![known(compressor)];
+            e.model = known("mlp");
+            (e.workers, e.batch, e.steps) = (2, 4, 40);
+            change(e);
+        });
+        experiment.runs(&Arc::new(data::embedded_sized(0, 100, 10))).remove(0)
+    }
+
+    /// The outcome of a run, stopped after about this number of steps, and the first step that was taken.
+    fn outcome(config: &RunConfig, stops_at: Option<u64>, folder: &Path) -> (Outcome, u64) {
+        let progress = Watching { stops_at, ..Watching::default() };
+        let configs = std::slice::from_ref(config);
+        let outcome = run_all(configs, &[], &Threads, &progress, folder, |_| Ok(()));
+        let first = progress.first.lock().unwrap().unwrap_or_default();
         (outcome.unwrap(), first)
+    }
+
+    fn files(folder: &Path) -> Vec<PathBuf> {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+
+    fn same_run(one: &RunRecord, other: &RunRecord) {
+        assert_eq!((&one.digest, one.bytes_up), (&other.digest, other.bytes_up));
+        assert_eq!(one.evaluations, other.evaluations);
+        let steps = |run: &RunRecord| -> Vec<(u64, f64)> {
+            run.trace.iter().map(|step| (step.step, step.loss)).collect()
+        };
+        assert_eq!(steps(one), steps(other));
     }
 
     #[test]
     fn a_stopped_run_goes_on_with_the_same_bits_and_leaves_no_checkpoint() {
         let folder = tempfile::tempdir().unwrap();
-        let path = beside(&folder.path().join("new/runs.jsonl"));
-        let (whole, _) = outcome("3lc", None, &path);
-        assert!(!path.exists());
-        let (stopped, _) = outcome("3lc", Some(20), &path);
-        assert!(stopped.interrupted && stopped.runs.is_empty() && path.exists());
-        let (resumed, first) = outcome("3lc", None, &path);
-        assert!(first > 20 && !path.exists());
-        let (whole, resumed) = (&whole.runs[0], &resumed.runs[0]);
-        assert_eq!((&whole.digest, whole.bytes_up), (&resumed.digest, resumed.bytes_up));
-        assert_eq!(whole.evaluations, resumed.evaluations);
-        assert_eq!(whole.trace.len(), resumed.trace.len());
+        let (folder, config) = (&folder.path().join("new"), config("3lc", |_| {}));
+        let (whole, _) = outcome(&config, None, folder);
+        assert!(files(folder).is_empty());
+        let (stopped, _) = outcome(&config, Some(20), folder);
+        assert!(stopped.interrupted && stopped.runs.is_empty() && files(folder).len() == 1);
+        let (resumed, first) = outcome(&config, None, folder);
+        assert!(first > 10 && files(folder).is_empty(), "from step {first}");
+        same_run(&whole.runs[0], &resumed.runs[0]);
     }
 
     /// What a killed process leaves.
     #[test]
-    fn checkpoints_are_written_during_a_run() {
-        struct Looking<'a>(&'a Path, &'a RunConfig, Mutex<Vec<bool>>);
-        impl Observer for Looking<'_> {
-            fn step(&self, record: &StepRecord, _: u64) {
-                if [2, 30].contains(&record.step) {
-                    self.2.lock().unwrap().push(can_resume(self.0, self.1));
-                }
-            }
-        }
+    fn a_run_writes_checkpoints_on_its_way_and_they_change_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let path = beside(&folder.path().join("runs.jsonl"));
-        let config = &runs("3lc")[0];
-        let options = options(&path, config, &Threads).unwrap();
-        assert!(options.resume.is_none());
-        let looking = Looking(&path, config, Mutex::default());
-        Threads.run(config, &looking, &options).unwrap();
-        assert_eq!(*looking.2.lock().unwrap(), [false, true]);
+        let (folder, config) = (folder.path(), config("3lc", |_| {}));
+        let whole = Threads.run(&config, &(), &RunOptions::default()).unwrap().unwrap();
+        let (progress, engine) = (Watching::default(), Counting::default());
+        let interval = Duration::from_millis(10);
+        let run = run_with(&config, &engine, &progress, folder, interval).unwrap();
+        // Forty steps take forty milliseconds at least.
+        assert!(engine.0.into_inner() > 1);
+        same_run(&whole, &run.unwrap().unwrap());
+        assert!(can_resume(&path(folder, &config), &config));
+    }
+
+    #[test]
+    fn only_runs_whose_workers_wait_for_each_other_are_stopped() {
+        let turns = |change: fn(&mut Experiment)| {
+            let folder = tempfile::tempdir().unwrap();
+            let (config, engine) = (config("3lc", change), Counting::default());
+            let progress = Watching::default();
+            let run = run_with(&config, &engine, &progress, folder.path(), Duration::ZERO);
+            run.unwrap().unwrap();
+            engine.0.into_inner()
+        };
+        for exchange in ["server:backup=1", "server:mode=async", "server:stale=2"] {
+            assert!(!config("3lc", |e| e.exchange = known(exchange)).resumes_exactly());
+        }
+        assert_eq!(turns(|e| e.exchange = known("server:mode=async")), 1);
+        assert_eq!(turns(|e| e.min_workers = Some(1)), 1);
     }
 
     #[test]
     fn a_checkpoint_of_another_run_or_a_damaged_one_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
-        let path = beside(&folder.path().join("runs.jsonl"));
-        let stop = |compressor| outcome(compressor, Some(20), &path);
-        assert!(stop("none").0.interrupted);
-        assert_eq!(stop("3lc").1, 0);
-        let bytes = fs::read(&path).unwrap();
-        fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-        assert_eq!(outcome("3lc", None, &path).1, 0);
+        let folder = folder.path();
+        let one = config("3lc", |_| {});
+        assert!(outcome(&one, Some(20), folder).0.interrupted);
+        for other in [
+            config("none", |_| {}),
+            config("3lc", |e| e.workers = 3),
+            config("3lc", |e| e.evaluations = 9),
+            config("3lc", |e| e.deadline_s = 9.0),
+        ] {
+            assert_eq!(outcome(&other, None, folder).1, 0);
+        }
+        let file = &files(folder)[0];
+        let bytes = fs::read(file).unwrap();
+        fs::write(file, &bytes[..bytes.len() - 1]).unwrap();
+        assert_eq!(outcome(&one, None, folder).1, 0);
+        assert!(files(folder).is_empty());
+        assert!(outcome(&one, Some(20), folder).0.interrupted);
+        forget_all(folder).unwrap();
+        assert!(files(folder).is_empty());
     }
 }

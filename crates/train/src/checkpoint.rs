@@ -138,8 +138,8 @@ impl Checkpoint {
     }
 }
 
-/// Whether a run of this configuration can resume from the checkpoint at a path: whether one is there, intact and of the same
-/// settings. Reads it.
+/// Whether a run of this configuration can resume from the checkpoint at a path: whether one is there, intact and of settings
+/// that a run may resume with. Reads it.
 pub fn can_resume(path: &Path, config: &RunConfig) -> bool {
     Checkpoint::read(path, config, |_, _| {}).is_ok()
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use gradwire_exchange::{CompressionSchedule, Exchange};
 use gradwire_models::data::Dataset;
+use sha2::{Digest as _, Sha256};
 
+use crate::checkpoint::facts;
 use crate::settings::{SETTINGS, TrainingSettings};
 
 /// Everything that defines a run; the same configuration gives the same bits (except with backup or
@@ -77,6 +79,18 @@ impl RunConfig {
         }
     }
 
+    /// Whether stopping and resuming the run gives the bits of a run never stopped: not where workers do not wait for each
+    /// other.
+    pub fn resumes_exactly(&self) -> bool {
+        self.exchange.keeps_replicas_identical() && self.backups() == 0
+    }
+
+    /// Sixteen hexadecimal digits that differ between runs with different settings, data or versions of gradwire.
+    pub fn fingerprint(&self) -> String {
+        let digest = Sha256::digest(facts(self));
+        digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// The names and values that a resumed run must repeat.
     pub(crate) fn facts_of_result(&self) -> Vec<(String, String)> {
         let mut facts = self.facts_beside_settings();
@@ -91,7 +105,11 @@ impl RunConfig {
         let mut facts = self.facts_beside_settings();
         let settings = self.resolved();
         facts.extend(SETTINGS.iter().map(|setting| (setting.title(), setting.text(&settings))));
-        let every = [("evaluate every", self.evaluate_every), ("check every", self.check_every)];
+        let every = [
+            ("evaluate every", self.evaluate_every),
+            ("diagnose every", self.diagnose_every),
+            ("check every", self.check_every),
+        ];
         facts.extend(every.map(|(name, steps)| (name.to_owned(), steps.to_string())));
         facts
     }

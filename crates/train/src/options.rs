@@ -24,9 +24,11 @@ pub struct RunOptions {
 pub struct Save {
     /// The file.
     pub path: PathBuf,
-    /// Steps between checkpoints, each written at the first exchange after the interval; 0: only at the end,
-    /// and when the run is stopped.
+    /// Steps between checkpoints, each written at the first exchange after the interval; 0: none between. One is also
+    /// written when the run is stopped.
     pub every: u64,
+    /// Whether to write one at the end.
+    pub at_end: bool,
     /// Number of checkpoints to keep, the newest included; 0 is taken for 1.
     pub keep: usize,
 }

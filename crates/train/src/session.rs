@@ -108,7 +108,7 @@ impl Session<'_> {
         let shared = Shared {
             config,
             resolution,
-            save_every: self.options.save.as_ref().map(|save| save.every),
+            save: self.options.save.as_ref(),
             keeps_state: config.min_workers.is_some(),
             permits: Permits::new(available_parallelism().map_or(1, usize::from)),
         };

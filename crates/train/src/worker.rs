@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::gradients::{non_finite, penalise};
 use crate::local::LocalSteps;
 use crate::micro_batches::MicroBatches;
+use crate::options::Save;
 use crate::permits::Permits;
 use crate::record::{Sample, StepRecord};
 use crate::resolution::Resolution;
@@ -27,8 +28,8 @@ use crate::svrg::Svrg;
 pub(crate) struct Shared<'a> {
     pub(crate) config: &'a RunConfig,
     pub(crate) resolution: &'a Resolution<'a>,
-    /// Steps between checkpoints, the last step included; 0: only at the last step; `None`: no checkpoints.
-    pub(crate) save_every: Option<u64>,
+    /// When checkpoints are written, if any are.
+    pub(crate) save: Option<&'a Save>,
     /// Whether the state after each exchange is kept in memory.
     pub(crate) keeps_state: bool,
     pub(crate) permits: Permits,
@@ -157,7 +158,7 @@ impl<'a> Worker<'a> {
         if !self.coordinator.stops(step, round, &mut *self.exchange)? {
             return Ok(());
         }
-        let to_file = self.shared.save_every.is_some();
+        let to_file = self.shared.save.is_some();
         // With backup workers, workers may be at different steps, and their states make no checkpoint.
         if (to_file || self.shared.keeps_state) && config.backups() == 0 {
             self.save(step, to_file)?;
@@ -314,7 +315,8 @@ impl<'a> Worker<'a> {
         if last || due(config.evaluate_every) {
             self.evaluate(done, last)?;
         }
-        let to_file = self.shared.save_every.is_some_and(|interval| last || due(interval));
+        let to_file =
+            self.shared.save.is_some_and(|save| if last { save.at_end } else { due(save.every) });
         if to_file || self.shared.keeps_state && !last {
             self.save(done, to_file)?;
         }

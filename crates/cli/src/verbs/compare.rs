@@ -28,7 +28,7 @@ pub(crate) struct Compare {
     /// The folder for report.html, runs.jsonl and experiment.toml
     #[arg(long, value_name = "DIR", default_value = "gradwire-report")]
     out: PathBuf,
-    /// Go on with the runs in that folder, the one that was stopped included. Without it, their file is renamed to runs.jsonl.1, which replaces an
+    /// Go on with the runs in that folder, one that was stopped included. Without it checkpoints of such runs are removed and, their file is renamed to runs.jsonl.1, which replaces an
     /// older one
     #[arg(long)]
     resume: bool,
@@ -47,24 +47,23 @@ impl Compare {
         let runs = experiment.runs(&data);
         let started = engine::start(&runs)?;
         let kept = self.out.join("runs.jsonl");
-        let unfinished = unfinished::beside(&kept);
         let done = if self.resume { results::read(&kept)? } else { Vec::new() };
         // Of several processes one writes.
         if started.bars.report() {
             self.json.as_deref().map_or(Ok(()), check_writable)?;
             if !self.resume {
                 results::set_aside(&kept)?;
-                unfinished::forget(&unfinished)?;
+                unfinished::forget_all(&self.out)?;
             }
         }
         let keep = |all: &[RunRecord]| results::write(&kept, all);
-        let outcome = run_all(&runs, &done, &*started.engine, &started.bars, &unfinished, keep);
+        let outcome = run_all(&runs, &done, &*started.engine, &started.bars, &self.out, keep);
         started.bars.clear();
         let outcome = outcome?;
         if !outcome.runs.is_empty() {
             self.show(&experiment, &outcome)?;
         }
-        conclude(outcome, runs.len(), "--resume goes on with them")
+        conclude(outcome, runs.len(), "--resume goes on from there")
     }
 
     fn show(&self, experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {

@@ -135,7 +135,7 @@ impl Reproduce {
             runs.iter().any(|run| run.compressor.to_string() == record.compressor)
         };
         outcome.runs.retain(asked);
-        conclude(outcome, runs.len(), "the same command goes on with them")
+        conclude(outcome, runs.len(), "the same command goes on from there")
     }
 
     /// Refuses flags of settings that the study fixes.

@@ -63,8 +63,12 @@ impl Train {
         experiment.check()?;
         let data = experiment.load_data()?;
         let config = experiment.runs(&data).remove(0);
-        let save =
-            self.save.clone().map(|path| Save { path, every: self.save_every, keep: self.keep });
+        let save = self.save.clone().map(|path| Save {
+            path,
+            every: self.save_every,
+            at_end: true,
+            keep: self.keep,
+        });
         let options = RunOptions { save, resume: self.resume.clone(), ..RunOptions::default() };
 
         let started = engine::start(slice::from_ref(&config))?;

@@ -1,6 +1,6 @@
 //! The arrays that an encoder keeps for a tensor from step to step.
 
-use crate::{Compressor, Residual, StateError, Tensor};
+use crate::{Compressor, NonFinite, Residual, StateError, Tensor};
 
 /// The names of the arrays in saved states: the residual, a running sum or mean of gradients, and the compressor's own
 /// array.
@@ -30,6 +30,14 @@ impl KeptArrays {
     /// The residual.
     pub(super) fn residual(&self) -> Option<&[f32]> {
         self.0[0].as_deref()
+    }
+
+    /// Refuses a velocity with an element that is not finite. Encoding does not look: from finite gradients a finite velocity
+    /// stays finite.
+    pub(super) fn check_velocity(&self) -> Result<(), NonFinite> {
+        let velocity = self.0[Kept::Velocity as usize].as_deref().unwrap_or_default();
+        let bad = velocity.iter().position(|x| !x.is_finite());
+        bad.map_or(Ok(()), |index| Err(NonFinite { index, value: velocity[index] }))
     }
 
     /// The arrays for a step of a tensor: the residual with these weights, if there is error feedback; the velocity, if

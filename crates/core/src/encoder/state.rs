@@ -65,7 +65,9 @@ impl Encoder {
         }
         for (at, under) in kinds.iter().enumerate() {
             for (name, values) in state.floats_under(under) {
-                entry_of(&mut self.tensors, name).kept.0[at] = Some(values.to_vec());
+                let entry = entry_of(&mut self.tensors, name);
+                entry.kept.0[at] = Some(values.to_vec());
+                entry.foreign = true;
             }
         }
         Ok(())

@@ -113,8 +113,8 @@ impl Encoding<'_> {
     /// [statistics](crate::Compressor::statistics) that the compressor asks for.
     ///
     /// # Errors
-    /// As for [`Source::new`]; those of a compressor that asks for none, without a residual, are left to
-    /// [`encode`](Self::encode).
+    /// As for [`Source::new`]. They are left to [`encode`](Self::encode) where a compressor asks for none, without a residual,
+    /// and where it checks the elements itself ([`Statistics::Peeked`]).
     pub fn source<'a>(
         &mut self,
         gradient: Floats<'a>,
@@ -128,7 +128,7 @@ impl Encoding<'_> {
     /// [`encode`](Self::encode) stores it.
     ///
     /// # Errors
-    /// As for [`Source::new`].
+    /// As for [`source`](Self::source).
     pub fn source_of_velocity<'a>(
         &mut self,
         gradient: Floats<'a>,
@@ -169,8 +169,8 @@ impl Encoding<'_> {
     /// velocity.
     ///
     /// # Errors
-    /// [`NonFinite`] for an element that is not finite, if [`source`](Self::source) has not looked for one. There is no
-    /// residual then; other arrays in [`Step`] must be as they were before.
+    /// [`NonFinite`] for an element that is not finite, if [`source`](Self::source) has not looked for one. Residual and
+    /// velocity are then unchanged; so until here the memory must not change any array in [`Step`].
     pub fn encode(&mut self, source: &mut Source<'_>) -> Result<Sent, NonFinite> {
         let sent = (self.encode)(source, self.workspace);
         source.finish()?;

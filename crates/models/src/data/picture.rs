@@ -70,7 +70,10 @@ fn png(bytes: &[u8]) -> Result<Picture, String> {
 }
 
 fn jpeg(bytes: &[u8]) -> Result<Picture, String> {
-    let options = DecoderOptions::default().set_strict_mode(false);
+    let options = DecoderOptions::default()
+        .set_strict_mode(false)
+        .set_max_width(usize::MAX)
+        .set_max_height(usize::MAX);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(text)?;
     let is_grey = decoder.input_colorspace() == Some(ColorSpace::Luma);
@@ -153,6 +156,7 @@ fn tents(from: usize, to: usize) -> Vec<Tent> {
     };
     (0..to).map(tent).collect()
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +182,20 @@ mod tests {
         assert_eq!(pixels(ColorType::Rgb, BitDepth::Eight, &colours), (3, colours.to_vec()));
         let with_alpha = [1, 2, 3, 0, 4, 5, 6, 255];
         assert_eq!(pixels(ColorType::Rgba, BitDepth::Eight, &with_alpha), (3, colours.to_vec()));
+    }
+
+    #[test]
+    fn palettes_become_colours() {
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, 3, 1);
+        encoder.set_color(ColorType::Indexed);
+        encoder.set_depth(BitDepth::Two);
+        encoder.set_palette(&[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        // One entry is transparent, which is dropped.
+        encoder.set_trns(&[255, 0]);
+        encoder.write_header().unwrap().write_image_data(&[0b10_00_01_00]).unwrap();
+        let picture = decode(&bytes).unwrap();
+        assert_eq!((picture.channels, picture.pixels), (3, vec![7, 8, 9, 1, 2, 3, 4, 5, 6]));
     }
 
     #[test]
@@ -232,5 +250,7 @@ mod tests {
         assert!(error(&huge).contains("512 MiB"), "{}", error(&huge));
         let jpeg = jpeg_of((8, 8), 1, &[90; 64]);
         (2..jpeg.len() / 2).for_each(|len| drop(error(&jpeg[..len])));
+        // The decoder completes a picture that lacks little.
+        (0..jpeg.len()).for_each(|len| drop(decode(&jpeg[..len])));
     }
 }

@@ -8,11 +8,11 @@ use gradwire_train::settings::{SETTINGS, Setting};
 use gradwire_train::{CompressionSchedule, RunConfig, RunRecord};
 
 use super::study::Study;
+use crate::TestbedError;
 use crate::engine::Engine;
 use crate::experiment::Experiment;
 use crate::results;
 use crate::runner::{Outcome, Progress, differences, run_all};
-use crate::{TestbedError, unfinished};
 
 /// One of the experiments of a study, with its runs.
 #[derive(Debug, Clone)]
@@ -80,8 +80,8 @@ impl Study {
     }
 }
 
-/// Executes the runs of `parts` that are not in the result file `kept`, and adds each to it when it ends. The
-/// checkpoint of an unfinished run lies [beside](unfinished::beside) that file. The outcome also has the finished runs with other compressors of the parts.
+/// Executes the runs of `parts` that are not in the result file `kept`, and adds each to it when it ends. A
+/// [checkpoint](crate::unfinished) of an unfinished run lies beside that file. The outcome also has the finished runs with other compressors of the parts.
 ///
 /// # Errors
 /// As for [`run_all`], and if the file cannot be read or written.
@@ -97,8 +97,14 @@ pub fn run_parts(
         let (mine, others): (Vec<_>, Vec<_>) =
             results::read(kept)?.into_iter().partition(|run| part.has(run, &varies));
         let keep = |mine: &[RunRecord]| results::write(kept, &[&others, mine].concat());
-        let mut of_part =
-            run_all(&part.runs, &mine, engine, progress, &unfinished::beside(kept), keep)?;
+        let mut of_part = run_all(
+            &part.runs,
+            &mine,
+            engine,
+            progress,
+            kept.parent().unwrap_or(Path::new(".")),
+            keep,
+        )?;
         of_part.runs.extend(part.others(&mine).cloned());
         // In the order of the study, so that `none` is the first.
         let order: Vec<String> =

@@ -58,7 +58,7 @@ pub(crate) fn checkpoint() -> (tempfile::TempDir, PathBuf) {
 
 /// Options that write checkpoints every `every` steps, and keep this number of them.
 pub(crate) fn saving(path: &Path, every: u64, keep: usize) -> RunOptions {
-    let save = Some(Save { path: path.to_owned(), every, keep });
+    let save = Some(Save { path: path.to_owned(), every, at_end: true, keep });
     RunOptions { save, ..RunOptions::default() }
 }
 

@@ -44,6 +44,7 @@ crate::parameters! {
 #[cfg(test)]
 mod tests {
     use crate::compressors::testing::Sender;
+    use crate::{Error, Floats, Kept, Tensor};
 
     #[test]
     fn signs_follow_the_running_mean() {
@@ -63,6 +64,24 @@ mod tests {
             let gradient = [if step == 0 { 10.0 } else { -1.0 }];
             assert_eq!(sender.encode(step, &gradient), [bits], "step {step}");
         }
+    }
+
+    #[test]
+    fn a_mean_from_elsewhere_is_refused_if_it_is_not_finite() {
+        let mut sender = Sender::new("signum", &[2]);
+        sender.encode(0, &[1.0, -1.0]);
+        let mut encode = |mean: [f32; 2], step| {
+            sender.encoder.set_array("t", Kept::Velocity, Some(mean.to_vec()));
+            let (tensor, mut message) = (Tensor::new("t", &[2]), Vec::new());
+            let gradient = Floats::F32(&[1.0, 1.0]);
+            let encoded = sender.encoder.encode(&tensor, step, gradient, &mut message);
+            encoded.map(|_| message)
+        };
+        let Err(Error::NonFinite { index: 1, value, .. }) = encode([0.0, f32::NAN], 1) else {
+            panic!("a mean that is not a number was taken")
+        };
+        assert!(value.is_nan());
+        assert_eq!(encode([0.0, -9.0], 1).unwrap(), [0b01]);
     }
 
     #[test]

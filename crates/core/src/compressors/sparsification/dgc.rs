@@ -113,7 +113,7 @@ fn adjusted(
         let below = threshold.next_down().max(0.0);
         let mut count = 0;
         source.peek_blocks(|_, block| count += kernels::count_above(block, below));
-        if lowered == 0 && !source.is_finite() {
+        if lowered == 0 && !source.ends_check() {
             return None;
         }
         if count as f64 > many {

@@ -7,7 +7,7 @@
 //!   ε.
 //! - **Selection, message, range, warm-up**: as [`dgc`](super::dgc).
 //! - **Error feedback**: on, as above; if off, the method is `topk` with a sampled threshold.
-//! - **Cost**: 8 bytes per element for each count, of which there usually is one, 12 to select and 24 for the memory.
+//! - **Cost**: 8 bytes per element for each count, of which there usually is one, 12 to select and 20 for the memory.
 //!
 //! The definition follows the survey of Xu et al. 2020, section 3.2; masking u where elements were sent is our reading
 //! of its "sparsified similarly to DGC".

@@ -55,7 +55,7 @@ fn a_stop_after_a_saved_step_saves_it_once() {
             let mut before = None;
             // Stopped, gone on, and stopped again.
             for steps in [5, 7] {
-                options.save = Some(Save { path: path.clone(), every, keep: 2 });
+                options.save = Some(Save { path: path.clone(), every, at_end: true, keep: 2 });
                 let error = run(&config, &StopAfter::new(steps), &options).unwrap_err();
                 let TrainError::Stopped { step, .. } = error else { panic!("{name}: {error}") };
                 let saved = saved(&path, &config);
