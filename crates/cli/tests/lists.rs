@@ -23,7 +23,21 @@ fn list_has_a_row_for_each_registered_compressor() {
     let table = bench.ok("list");
     assert!(ids.iter().all(|id| table.contains(id)));
     assert!(table.contains("local-steps: ") && table.contains("svrg: "));
-    assert!(table.contains(" 3lc: x̂ = M·round(c/M), M = s·max|c|\n"));
+}
+
+#[test]
+fn list_describes_a_compressor() {
+    let bench = Bench::new();
+    let described = bench.ok("list 3lc sbc2");
+    assert!(described.contains("x̂ = M·round(c/M), M = s·max|c|\n"), "{described}");
+    assert!(described.contains("\nsbc: ") && described.contains("Golomb"), "{described}");
+    // Its own parameters and the common ones.
+    for parameter in ["zre", "every"] {
+        assert!(described.lines().any(|line| line.trim().starts_with(parameter)), "{described}");
+    }
+    let rows: Vec<Value> = serde_json::from_str(&bench.ok("list --json sbc2")).unwrap();
+    assert!(rows.len() == 1 && rows[0]["id"] == "sbc");
+    assert!(bench.refused("list 3lx").contains("3lc"));
 }
 
 #[test]

@@ -129,13 +129,15 @@ impl Kind {
     }
 }
 
-/// The bracket and the number at an end of an interval.
-fn end(bound: Bound<f64>, [closed, open]: [&'static str; 2]) -> (&'static str, f64) {
-    match bound {
+/// The bracket and the number at an end of an interval; a very large or small number as a power of ten.
+fn end(bound: Bound<f64>, [closed, open]: [&'static str; 2]) -> (&'static str, String) {
+    let (bracket, x) = match bound {
         Included(x) => (closed, x),
         Excluded(x) => (open, x),
         Bound::Unbounded => (open, f64::INFINITY),
-    }
+    };
+    let plain = x == 0.0 || x.is_infinite() || (1e-4..1e6).contains(&x.abs());
+    (bracket, if plain { x.to_string() } else { format!("{x:e}") })
 }
 
 /// The type of a parameter's field in a compressor's struct: `f64`, `f32`, `u16`, `u32`, `u64`, `usize`,

@@ -11,9 +11,12 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::output;
 
-/// List the compressors with their parameters, defaults and papers.
+/// List the compressors, or describe some: formula, message, parameters, paper.
 #[derive(Debug, Args)]
 pub(crate) struct List {
+    /// Compressors to describe, as 3lc or sbc2 [default: a line for each registered one]
+    #[arg(value_name = "COMPRESSOR")]
+    compressors: Vec<Spec>,
     /// Print JSON: an array with a row for each compressor
     #[arg(long)]
     json: bool,
@@ -56,27 +59,68 @@ struct Parameter {
 
 impl List {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let rows: Vec<Row> = REGISTRY.iter().map(|entry| Row::of(entry)).collect();
-        if self.json {
-            return output::line(output::json(&rows));
+        let described = || self.compressors.iter().map(Spec::entry);
+        if self.json && self.compressors.is_empty() {
+            output::line(output::json(&rows(REGISTRY.iter().copied())))
+        } else if self.json {
+            output::line(output::json(&rows(described())))
+        } else if self.compressors.is_empty() {
+            overview(&rows(REGISTRY.iter().copied()))
+        } else {
+            described().try_for_each(describe)
         }
-        output::line(overview(&rows).terminal())?;
-        output::line("\nParameters, as in 3lc:s=1.75 or topk:ratio=0.05,select=sampled:\n")?;
-        output::line(parameters(&rows).terminal())?;
-        output::line("\nPresets, names for compressors with certain parameters:\n")?;
-        for preset in PRESETS {
-            output::line(format!(" {} = {}:{}", preset.name, preset.id, preset.items))?;
-        }
-        output::line("\nSchedules, which go with every compressor:\n")?;
-        SCHEDULES.iter().try_for_each(|(id, use_)| output::line(format!(" {id}: {use_}")))?;
-        output::line(
-            "\nFormulas, of x̂ that c, the gradient and its residual, decodes to; u is uniform in [0, 1), and \
-             [a < b] is 1 where true, else 0:\n",
-        )?;
-        rows.iter().try_for_each(|row| output::line(format!(" {}: {}", row.id, row.formula)))?;
-        output::line("\nReferences:\n")?;
-        rows.iter().try_for_each(|row| output::line(format!(" {}: {}", row.id, row.reference)))
     }
+}
+
+fn rows(entries: impl Iterator<Item = &'static Entry>) -> Vec<Row> {
+    entries.map(Row::of).collect()
+}
+
+/// A line for each compressor, preset and schedule.
+fn overview(rows: &[Row]) -> Result<(), Failure> {
+    let compressors = Table::of(rows)
+        .column("compressor", |row| row.id)
+        .column("family", |row| row.family)
+        .column("what it does", |row| row.summary)
+        .table();
+    output::line(compressors.left_aligned().terminal())?;
+    output::line("\nPresets, names for compressors with certain parameters:\n")?;
+    for preset in PRESETS {
+        output::line(format!(" {} = {}:{}", preset.name, preset.id, preset.items))?;
+    }
+    output::line("\nSchedules, which go with every compressor:\n")?;
+    SCHEDULES.iter().try_for_each(|(id, use_)| output::line(format!(" {id}: {use_}")))?;
+    output::line("\nParameters, formula, message and paper of one: gradwire list NAME")
+}
+
+/// All about one compressor.
+fn describe(entry: &'static Entry) -> Result<(), Failure> {
+    let row = Row::of(entry);
+    let properties = [
+        ("formula", row.formula),
+        ("message", row.payload),
+        ("reference", row.reference),
+        ("family", row.family),
+        ("messages", row.aggregation),
+        (
+            "error feedback",
+            if row.error_feedback { "on, unless ef=off" } else { "off, unless ef=on" },
+        ),
+    ];
+    let parameters: Vec<Parameter> = entry.all_parameters().map(Parameter::of).collect();
+    let parameters = Table::of(&parameters)
+        .column("parameter", |one| one.key)
+        .column("default", |one| match (one.key, row.error_feedback) {
+            ("ef", true) => "on",
+            ("ef", false) => "off",
+            _ => &one.default,
+        })
+        .column("values", |one| &one.values)
+        .column("what it does", |one| one.help)
+        .table();
+    output::line(format!("{}: {}\n", row.id, row.summary))?;
+    properties.iter().try_for_each(|(name, value)| output::line(format!(" {name:<15} {value}")))?;
+    output::line(format!("\n{}\n", parameters.left_aligned().terminal()))
 }
 
 impl Row {
@@ -112,32 +156,4 @@ impl Parameter {
             help: parameter.help,
         }
     }
-}
-
-fn overview(rows: &[Row]) -> Table {
-    Table::of(rows)
-        .column("compressor", |row| row.id)
-        .column("family", |row| row.family)
-        .column("messages", |row| row.aggregation)
-        .column("error feedback", |row| if row.error_feedback { "on" } else { "off" })
-        .column("payload", |row| row.payload)
-        .column("what it does", |row| row.summary)
-        .table()
-        .left_aligned()
-}
-
-fn parameters(rows: &[Row]) -> Table {
-    let common: Vec<Parameter> = Spec::common_parameters().iter().map(Parameter::of).collect();
-    let of_all = common.iter().map(|parameter| ("all", parameter));
-    let own = rows.iter().flat_map(|row| row.parameters.iter().map(|one| (row.id, one)));
-    let all: Vec<_> = own.chain(of_all).collect();
-    Table::of(&all)
-        .column("compressor", |(id, _)| id)
-        .column("parameter", |(_, one)| one.key)
-        // The default of error feedback is the compressor's own.
-        .column("default", |(_, one)| if one.key == "ef" { "see above" } else { &one.default })
-        .column("values", |(_, one)| &one.values)
-        .column("what it does", |(_, one)| one.help)
-        .table()
-        .left_aligned()
 }
