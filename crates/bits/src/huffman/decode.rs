@@ -9,7 +9,7 @@ use crate::{BitReader, DecodeError, try_resize};
 pub(super) type Table = [u32; 1 << TABLE_BITS];
 
 impl Code {
-    /// Appends `count` symbols decoded from the start of `bytes`, and returns the number of bytes read. The
+    /// Replaces `out` by `count` symbols decoded from the start of `bytes`, and returns the number of bytes read. The
     /// code must come from [`read`](Self::read). With more than one symbol in the alphabet each takes at
     /// least one bit, so the memory for an untrusted count is bounded by the length of `bytes`.
     ///
@@ -25,29 +25,29 @@ impl Code {
         count: usize,
         out: &mut Vec<u16>,
     ) -> Result<usize, DecodeError> {
-        let start = out.len();
         if !self.make_room(bytes, count, out)? {
             return Ok(0);
         }
         let mut reader = BitReader::new(bytes);
-        self.decode_stream(&mut reader, &mut out[start..])?;
+        self.decode_stream(&mut reader, out)?;
         reader.finish()
     }
 
-    /// Appends `count` places for symbols, if the bytes can hold that number. Returns whether there is a stream; else the
-    /// places already have their symbol.
+    /// Makes `out` as long as the symbols, if the bytes can hold their number. Returns whether there is a stream, which
+    /// overwrites what is in `out`; else the symbols are in their places.
     pub(super) fn make_room(
         &self,
         bytes: &[u8],
         count: usize,
         out: &mut Vec<u16>,
     ) -> Result<bool, DecodeError> {
-        let end = out.len().saturating_add(count);
         if let Some(symbol) = self.single {
-            try_resize(out, end, symbol)?;
+            out.clear();
+            try_resize(out, count, symbol)?;
             return Ok(false);
         }
         if count == 0 {
+            out.clear();
             return Ok(false);
         }
         if self.longest == 0 {
@@ -57,7 +57,7 @@ impl Code {
         if count > bytes.len().saturating_mul(8) {
             return Err(DecodeError::Truncated);
         }
-        try_resize(out, end, 0)?;
+        try_resize(out, count, 0)?;
         Ok(true)
     }
 

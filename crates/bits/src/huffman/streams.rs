@@ -43,7 +43,7 @@ impl Code {
         put_lengths([a, b, c], &mut out[start..]);
     }
 
-    /// Appends `count` symbols decoded from streams at the start of `bytes`, and returns the number of bytes read. See
+    /// Replaces `out` by `count` symbols decoded from streams at the start of `bytes`, and returns the number of bytes read. See
     /// [`decode`](Self::decode).
     ///
     /// # Errors
@@ -61,7 +61,6 @@ impl Code {
         if self.longest > STREAMS_BITS {
             return Err(DecodeError::Corrupt("a Huffman code is too long for streams"));
         }
-        let start = out.len();
         if !self.make_room(bytes, count, out)? {
             return Ok(0);
         }
@@ -72,7 +71,7 @@ impl Code {
             self.fill_pairs();
         }
         let table = self.fixed_table().expect("no code is longer than the index of a fixed table");
-        let mut parts = quarters_mut(&mut out[start..]);
+        let mut parts = quarters_mut(out);
         let mut positions = starts.map(|start| 8 * start as u64);
         let done = if paired {
             let pairs = self.pairs.as_slice().try_into().expect("it was filled");
@@ -143,20 +142,18 @@ fn decode_singles(
     for at in 0..groups {
         let windows = positions.map(|position| window(bytes, position));
         let [Some(a), Some(b), Some(c), Some(d)] = windows else { return at * GROUP };
-        let mut bits = [a, b, c, d];
-        let (mut symbols, mut widths) = ([[0; GROUP]; STREAMS], [0; STREAMS]);
+        // The mark tells afterwards by how many bits they were shifted.
+        let mut bits = [a, b, c, d].map(|bits| bits | 1 << 63);
         for place in 0..GROUP {
             for i in 0..STREAMS {
                 let entry = table[bits[i] as usize % table.len()];
-                symbols[i][place] = (entry >> 16) as u16;
+                parts[i][at][place] = (entry >> 16) as u16;
                 // Shifts by the lowest six bits of the entry: its length.
                 bits[i] = bits[i].wrapping_shr(entry);
-                widths[i] += entry & 0xff;
             }
         }
         for i in 0..STREAMS {
-            positions[i] += u64::from(widths[i]);
-            parts[i][at] = symbols[i];
+            positions[i] += u64::from(bits[i].leading_zeros());
         }
     }
     groups * GROUP
@@ -176,8 +173,7 @@ fn decode_pairs(
         if (0..STREAMS).any(|i| done[i] + 2 * GROUP > parts[i].len()) {
             return done;
         }
-        let mut bits = [a, b, c, d];
-        let mut widths = [0; STREAMS];
+        let mut bits = [a, b, c, d].map(|bits| bits | 1 << 63);
         for _ in 0..GROUP {
             for i in 0..STREAMS {
                 let entry = table[bits[i] as usize % table.len()];
@@ -186,11 +182,10 @@ fn decode_pairs(
                 (place[0], place[1]) = ((entry >> 32) as u16, (entry >> 48) as u16);
                 done[i] += (entry >> 8 & 0xff) as usize;
                 bits[i] = bits[i].wrapping_shr(entry as u32);
-                widths[i] += (entry & 0xff) as u32;
             }
         }
         for i in 0..STREAMS {
-            positions[i] += u64::from(widths[i]);
+            positions[i] += u64::from(bits[i].leading_zeros());
         }
     }
 }

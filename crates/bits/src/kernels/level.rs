@@ -6,7 +6,7 @@
 pub enum Level {
     /// What every processor has: the scalar twins.
     Baseline,
-    /// AVX2, and POPCNT, which came before it.
+    /// AVX2, and POPCNT, LZCNT, BMI1 and BMI2, which came before it or with it.
     Avx2,
     /// The AVX-512 subsets F, BW, DQ and VL (from Skylake-X and Zen 4 on).
     Avx512,
@@ -25,7 +25,11 @@ impl Level {
         match self {
             Level::Baseline => true,
             Level::Avx2 => {
-                std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("popcnt")
+                std::is_x86_feature_detected!("avx2")
+                    && std::is_x86_feature_detected!("popcnt")
+                    && std::is_x86_feature_detected!("lzcnt")
+                    && std::is_x86_feature_detected!("bmi1")
+                    && std::is_x86_feature_detected!("bmi2")
             }
             Level::Avx512 => {
                 Level::Avx2.is_used()

@@ -51,6 +51,7 @@ use alloc::vec::Vec;
 
 use crate::DecodeError;
 use crate::huffman::{room, try_room};
+use crate::kernels::Entry;
 use crate::quarters::{LENGTHS, STREAMS};
 
 pub use shares::entropy_bits;
@@ -58,7 +59,7 @@ pub use shares::entropy_bits;
 /// The most symbols of an alphabet.
 pub const MOST_SYMBOLS: usize = 1 << 10;
 /// Bits of a state.
-const STATE_BITS: u32 = 12;
+const STATE_BITS: u32 = Entry::STATE_BITS;
 /// The number of states.
 const STATES: usize = 1 << STATE_BITS;
 /// The distance between two states of a symbol, modulo the number of states.
@@ -69,8 +70,8 @@ const STEP: usize = STATES * 5 / 8 + 3;
 pub struct Code {
     /// By symbol: its number of states.
     shares: Vec<u16>,
-    /// By state: the symbol from bit 16 up, the least next state from bit 4 up, and the number of bits.
-    decoding: Vec<u32>,
+    /// By state: what a decoder does in it.
+    decoding: Vec<Entry>,
     /// By symbol: how to get from a state to the next one.
     transitions: Vec<Transition>,
     /// The states of the symbols, symbol by symbol, each with 2^12 added.
@@ -142,41 +143,39 @@ impl Code {
         let used = shares::read(bytes, symbols, &mut self.shares)?;
         try_room(&mut self.decoding, STATES)?;
         self.decoding.clear();
-        self.decoding.resize(STATES, 0);
+        self.decoding.resize(STATES, Entry::default());
         self.fill_decoding();
         Ok(used)
     }
 
     /// Fills the decoding table, which has its length.
     fn fill_decoding(&mut self) {
-        let mut at = 0;
-        for (symbol, &share) in self.shares.iter().enumerate() {
+        let symbols = self.symbols_of_states();
+        let mut next = [0; MOST_SYMBOLS];
+        next.iter_mut().zip(&self.shares).for_each(|(next, &share)| *next = u32::from(share));
+        for (entry, symbol) in self.decoding.iter_mut().zip(symbols) {
+            let x = next[usize::from(symbol)];
+            next[usize::from(symbol)] += 1;
+            let bits = STATE_BITS - x.ilog2();
+            *entry = Entry::new(symbol.into(), (x << bits) - STATES as u32, bits);
+        }
+    }
+
+    /// By state: its symbol.
+    fn symbols_of_states(&self) -> [u16; STATES] {
+        let (mut symbols, mut at) = ([0; STATES], 0);
+        for (symbol, &share) in (0..).zip(&self.shares) {
             for _ in 0..share {
-                self.decoding[at] = symbol as u32;
+                symbols[at] = symbol;
                 at = (at + STEP) % STATES;
             }
         }
-        let mut next = [0; MOST_SYMBOLS];
-        next.iter_mut().zip(&self.shares).for_each(|(next, &share)| *next = u32::from(share));
-        for entry in &mut self.decoding {
-            let symbol = *entry;
-            let x = next[symbol as usize];
-            next[symbol as usize] += 1;
-            let bits = STATE_BITS - x.ilog2();
-            *entry = symbol << 16 | ((x << bits) - STATES as u32) << 4 | bits;
-        }
+        symbols
     }
 
     /// Fills the tables for encoding.
     fn fill_encoding(&mut self) {
-        let mut symbols = [0u16; STATES];
-        let mut at = 0;
-        for (symbol, &share) in self.shares.iter().enumerate() {
-            for _ in 0..share {
-                symbols[at] = symbol as u16;
-                at = (at + STEP) % STATES;
-            }
-        }
+        let symbols = self.symbols_of_states();
         let mut next = [0; MOST_SYMBOLS];
         self.transitions.clear();
         let mut before = 0u32;

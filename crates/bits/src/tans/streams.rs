@@ -3,16 +3,10 @@
 use alloc::vec::Vec;
 
 use super::{Code, STATE_BITS, STATES, Transition};
-use crate::bit_io::window;
 use crate::group_writer::{CHUNK, GroupWriter};
-use crate::kernels::join_entries;
+use crate::kernels::{Entries, decode_states, join_entries};
 use crate::quarters::{LENGTHS, STREAMS, put_lengths, quarters_mut, starts};
 use crate::{BitReader, DecodeError, try_resize};
-
-/// The symbols whose bits fit in a word, with seven before them.
-const GROUP: usize = 4;
-
-type Decoding = [u32; STATES];
 
 const NOT_WHOLE: DecodeError = DecodeError::Corrupt("a tANS stream does not end with its symbols");
 
@@ -44,11 +38,11 @@ impl Code {
         put_lengths([a, b, c], &mut out[start..]);
     }
 
-    /// Appends `count` symbols decoded from streams at the start of `bytes`, and returns the number of bytes read. The code
-    /// must come from [`read`](Self::read). Symbols may take no bits, so that the caller must bound their number.
+    /// Replaces `out` by `count` symbols decoded from streams at the start of `bytes`, and returns the number of bytes read.
+    /// The code must come from [`read`](Self::read). Symbols may take no bits, so that the caller must bound their number.
     ///
     /// # Errors
-    /// `Truncated`, `OutOfMemory`, or `Corrupt` if a stream does not end with its last symbol. What was appended is then
+    /// `Truncated`, `OutOfMemory`, or `Corrupt` if a stream does not end with its last symbol. What is in `out` is then
     /// unspecified.
     ///
     /// # Panics
@@ -59,15 +53,16 @@ impl Code {
         count: usize,
         out: &mut Vec<u16>,
     ) -> Result<usize, DecodeError> {
-        let table: &Decoding =
+        let table: &Entries =
             self.decoding.as_slice().try_into().expect("decoding needs a code from `read`");
         if count == 0 {
+            out.clear();
             return Ok(0);
         }
         let starts = starts(bytes)?;
-        let start = out.len();
-        try_resize(out, start.saturating_add(count), 0)?;
-        let mut parts = quarters_mut(&mut out[start..]);
+        // Symbols left from before are overwritten.
+        try_resize(out, count, 0)?;
+        let mut parts = quarters_mut(out);
         let mut states = [0; STREAMS];
         let mut positions = starts.map(|start| 8 * start as u64);
         for i in 0..STREAMS {
@@ -75,7 +70,7 @@ impl Code {
                 (states[i], positions[i]) = first_state(bytes, starts[i])?;
             }
         }
-        let done = decode_groups(table, bytes, &mut states, &mut positions, &mut parts);
+        let done = decode_states(table, bytes, &mut states, &mut positions, &mut parts);
         let mut used = LENGTHS;
         for (i, part) in parts.into_iter().enumerate() {
             let end = starts.get(i + 1).copied();
@@ -83,9 +78,8 @@ impl Code {
             let mut reader = BitReader::at(stream, positions[i]);
             for symbol in &mut part[done..] {
                 let entry = table[states[i] as usize % STATES];
-                let bits = reader.peek();
-                (states[i], *symbol) = (next(entry, bits), (entry >> 16) as u16);
-                reader.skip(entry & 15);
+                (states[i], *symbol) = (entry.next(reader.peek()), entry.symbol());
+                reader.skip(entry.bits());
             }
             let whole = reader.is_at_byte();
             used = reader.finish()?;
@@ -161,43 +155,4 @@ fn first_state(bytes: &[u8], start: usize) -> Result<(u32, u64), DecodeError> {
     reader.skip(STATE_BITS);
     reader.check()?;
     Ok((state, 8 * start as u64 + u64::from(zeros + 1 + STATE_BITS)))
-}
-
-/// The state after the one with this entry.
-#[inline(always)]
-fn next(entry: u32, bits: u64) -> u32 {
-    (entry >> 4 & (STATES as u32 - 1)) + (bits as u32 & !(u32::MAX << (entry & 15)))
-}
-
-/// Decodes the same number of symbols of each stream while all have whole words left, and returns this number.
-#[allow(clippy::needless_range_loop, reason = "the streams take turns at each place")]
-fn decode_groups(
-    table: &Decoding,
-    bytes: &[u8],
-    states: &mut [u32; STREAMS],
-    positions: &mut [u64; STREAMS],
-    parts: &mut [&mut [u16]; STREAMS],
-) -> usize {
-    let parts = parts.each_mut().map(|part| part.as_chunks_mut::<GROUP>().0);
-    let groups = parts.iter().map(|part| part.len()).min().unwrap_or(0);
-    for at in 0..groups {
-        let windows = positions.map(|position| window(bytes, position));
-        let [Some(a), Some(b), Some(c), Some(d)] = windows else { return at * GROUP };
-        let mut bits = [a, b, c, d];
-        let (mut symbols, mut widths) = ([[0; GROUP]; STREAMS], [0; STREAMS]);
-        for place in 0..GROUP {
-            for i in 0..STREAMS {
-                let entry = table[states[i] as usize % STATES];
-                symbols[i][place] = (entry >> 16) as u16;
-                states[i] = next(entry, bits[i]);
-                bits[i] >>= entry & 15;
-                widths[i] += entry & 15;
-            }
-        }
-        for i in 0..STREAMS {
-            positions[i] += u64::from(widths[i]);
-            parts[i][at] = symbols[i];
-        }
-    }
-    groups * GROUP
 }

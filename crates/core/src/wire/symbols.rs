@@ -221,7 +221,6 @@ impl Alphabet {
                 coder.tans.try_reserve(self.symbols)?;
             }
             if let Some(coding) = coding {
-                symbols.clear();
                 return coding.take(message, self.symbols, elements, coder, symbols);
             }
         }

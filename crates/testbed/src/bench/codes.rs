@@ -86,6 +86,7 @@ pub fn measure(symbols: usize, effort: Effort) -> Vec<Measurement> {
     {
         let encode = |list: &[u32], bytes: &mut Vec<u8>| elias.encode(list, bytes);
         let decode = |bytes: &[u8], back: &mut Vec<u32>| {
+            back.clear();
             elias.decode(bytes, symbols, back).expect("it was encoded");
         };
         rows.push(row(code, name, &list, figures(&list, effort, encode, decode)));
@@ -169,7 +170,6 @@ fn figures<T: Copy + Default + PartialEq>(
             encode(black_box(list), &mut bytes);
         });
         let decoding = once(|| {
-            back.clear();
             decode(black_box(&bytes), &mut back);
         });
         let copying = once(|| {

@@ -21,9 +21,10 @@ fn encoded(code: &Code, symbols: &[u16]) -> Vec<u8> {
 }
 
 fn decoded(code: &mut Code, bytes: &[u8], count: usize) -> Result<(Vec<u16>, usize), DecodeError> {
-    let mut out = vec![9];
+    // What is there is overwritten.
+    let mut out = vec![9; 50];
     let used = code.decode_streams(bytes, count, &mut out)?;
-    Ok((out.split_off(1), used))
+    Ok((out, used))
 }
 
 /// Decodes a stream by comparing every prefix with all canonical codes, and returns the symbols and the bits read.

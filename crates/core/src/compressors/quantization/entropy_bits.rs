@@ -208,7 +208,6 @@ impl Compressor for EntropyBits {
         }
         let Workspace { symbols, coder, helpers, .. } = workspace;
         if let Some(coding) = coding {
-            symbols.clear();
             // For the largest number of bits, so that later messages allocate nothing.
             let largest = 1 << self.most_bits();
             coder.code.try_reserve(largest, huffman::limit(largest))?;

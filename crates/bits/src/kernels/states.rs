@@ -1,0 +1,124 @@
+//! Decoding of four [tANS](crate::tans) streams at a time.
+//!
+//! BMI2 takes the lowest n bits of a word in one instruction. Each symbol waits for the state before it, and so for this.
+
+use crate::bit_io::window;
+use crate::quarters::STREAMS;
+
+/// The symbols whose bits fit in a word, with seven before them.
+const GROUP: usize = 4;
+
+/// What a decoder does in a state: its symbol, the least state after it, and the number of bits to read and add.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Entry(u32);
+
+/// An entry for each state. The number of states is a power of 2.
+pub(crate) type Entries = [Entry; 1 << Entry::STATE_BITS];
+
+impl Entry {
+    /// Bits of a state.
+    pub(crate) const STATE_BITS: u32 = 12;
+    /// Where the least next state is, above the number of bits.
+    const NEXT_AT: u32 = 8;
+    /// Where the symbol is.
+    const SYMBOL_AT: u32 = Self::NEXT_AT + Self::STATE_BITS;
+
+    /// An entry for a symbol below 2^12 and a state after it below 2^12; up to twelve bits are read.
+    pub(crate) fn new(symbol: u32, next: u32, bits: u32) -> Self {
+        debug_assert!(
+            symbol >> 12 == 0 && next >> Self::STATE_BITS == 0 && bits <= Self::STATE_BITS
+        );
+        Self(symbol << Self::SYMBOL_AT | next << Self::NEXT_AT | bits)
+    }
+
+    #[inline(always)]
+    pub(crate) fn symbol(self) -> u16 {
+        (self.0 >> Self::SYMBOL_AT) as u16
+    }
+
+    /// The number of bits to read.
+    #[inline(always)]
+    pub(crate) fn bits(self) -> u32 {
+        self.0 & 0xff
+    }
+
+    /// The next state, if these bits follow.
+    #[inline(always)]
+    pub(crate) fn next(self, bits: u64) -> u32 {
+        self.least_next() + (bits as u32 & !u32::MAX.wrapping_shl(self.0))
+    }
+
+    #[inline(always)]
+    fn least_next(self) -> u32 {
+        self.0 >> Self::NEXT_AT & ((1 << Self::STATE_BITS) - 1)
+    }
+}
+
+/// Decodes the same number of symbols of each stream while all have whole words left, and returns this number.
+pub(crate) fn decode_states(
+    entries: &Entries,
+    bytes: &[u8],
+    states: &mut [u32; STREAMS],
+    positions: &mut [u64; STREAMS],
+    parts: &mut [&mut [u16]; STREAMS],
+) -> usize {
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        // SAFETY: the processor has the features the function is compiled for.
+        return unsafe { bmi2::decode_states(entries, bytes, states, positions, parts) };
+    }
+    by_groups(entries, bytes, states, positions, parts, Entry::next)
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod bmi2 {
+    use core::arch::x86_64::_bzhi_u32;
+
+    use super::{Entries, Entry, STREAMS};
+
+    #[target_feature(enable = "bmi1,bmi2,lzcnt")]
+    pub(super) fn decode_states(
+        entries: &Entries,
+        bytes: &[u8],
+        states: &mut [u32; STREAMS],
+        positions: &mut [u64; STREAMS],
+        parts: &mut [&mut [u16]; STREAMS],
+    ) -> usize {
+        // The instruction takes the number of bits from the lowest byte.
+        let next = |Entry(entry), bits| Entry(entry).least_next() + _bzhi_u32(bits as u32, entry);
+        super::by_groups(entries, bytes, states, positions, parts, next)
+    }
+}
+
+#[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "the streams take turns at each place")]
+fn by_groups(
+    entries: &Entries,
+    bytes: &[u8],
+    states: &mut [u32; STREAMS],
+    positions: &mut [u64; STREAMS],
+    parts: &mut [&mut [u16]; STREAMS],
+    next: impl Fn(Entry, u64) -> u32,
+) -> usize {
+    let parts = parts.each_mut().map(|part| part.as_chunks_mut::<GROUP>().0);
+    let groups = parts.iter().map(|part| part.len()).min().unwrap_or(0);
+    for at in 0..groups {
+        let windows = positions.map(|position| window(bytes, position));
+        let [Some(a), Some(b), Some(c), Some(d)] = windows else { return at * GROUP };
+        // The mark tells afterwards by how many bits each was shifted.
+        let mut bits = [a, b, c, d].map(|bits| bits | 1 << 63);
+        for place in 0..GROUP {
+            for i in 0..STREAMS {
+                let entry = entries[states[i] as usize % entries.len()];
+                parts[i][at][place] = entry.symbol();
+                states[i] = next(entry, bits[i]);
+                // Shifts by the lowest six bits: the number of bits read.
+                bits[i] = bits[i].wrapping_shr(entry.0);
+            }
+        }
+        for i in 0..STREAMS {
+            positions[i] += u64::from(bits[i].leading_zeros());
+        }
+    }
+    groups * GROUP
+}
