@@ -12,11 +12,12 @@ use crate::report::Report;
 /// The steps that come first, and the tests: the name of each, and the arguments of cargo.
 const FIRST: [(&str, &str); 2] =
     [("format", "fmt --all --check"), ("build", "test --workspace --no-run")];
-const TESTS: [(&str, &str); 3] = [
+const TESTS: [(&str, &str); 4] = [
     ("tests", "test --workspace --no-fail-fast"),
     ("codes without the standard library", "check -p gradwire-bits --no-default-features --lib"),
     // After the tests, which are done before those of the Python package beside them.
     ("lints", "clippy --workspace --all-targets -- -D warnings"),
+    ("documentation", "doc --workspace --no-deps --config build.rustdocflags=[\"-Dwarnings\"]"),
 ];
 
 /// Runs every step, even after one has failed, and prints a summary.
@@ -121,7 +122,7 @@ mod tests {
     #[test]
     fn without_mpi_its_crate_is_left_out_of_the_workspace() {
         let [(_, format), ..] = FIRST;
-        let [.., (_, lints)] = TESTS;
+        let [.., (_, lints), _] = TESTS;
         let without = "clippy --workspace --exclude gradwire-mpi --all-targets -- -D warnings";
         assert_eq!(arguments(lints, false), without);
         let with = "clippy --workspace --features gradwire-cli/mpi --all-targets -- -D warnings";

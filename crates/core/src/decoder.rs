@@ -72,6 +72,9 @@ impl Decoder {
     /// Adds `weight` times the decoded message of `rank` to `out`.
     /// An error leaves `out` unchanged.
     ///
+    /// What is added up is not yet the gradient for methods that vote or that send changes; see the [crate's
+    /// documentation](crate).
+    ///
     /// # Errors
     /// [`Error::Message`] for bytes that are no message of this configuration and tensor;
     /// [`Error::OutOfMemory`]; [`Error::WrongLength`] and [`Error::TooLarge`] as for [`Encoder::encode`](crate::Encoder::encode).

@@ -8,7 +8,7 @@
 //!
 //! - **Dense**: the message without zero-run, Huffman, tANS and Elias code: numbers as f32 or 16-bit patterns, bits, quartic bytes,
 //!   and symbols of 1, 2, 4, 8 or 16 bits, from the lowest bit up. Symbols of 3 and 5 to 7 bits have a byte each, wider ones two.
-//! - **[Pairs]**: positions and values of the elements of a sparse message.
+//! - **Pairs**: positions and values of the elements of a sparse message.
 //!
 //! A method in [rounds](crate::MultiRound) has other forms, [`DeviceRounds`]: the host tells the device what to multiply by, and
 //! all-reduce averages what the device returns.

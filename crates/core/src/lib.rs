@@ -6,7 +6,7 @@
 //! only working memory. Both are made from a [`Spec`], the typed form of one string such as `3lc:s=1.75`.
 //!
 //! ```
-//! use gradwire::{Decoder, Encoder, Floats, Spec, Tensor};
+//! use gradwire::{Decoder, Encoder, Floats, Spec, State, Tensor};
 //!
 //! let spec: Spec = "3lc:s=1.5".parse()?;
 //! let tensor = Tensor::new("fc.weight", &[2, 3]);
@@ -20,8 +20,27 @@
 //! encoder.encode(&tensor, step, Floats::F32(&gradient), &mut message)?;
 //! decoder.decode_add(&tensor, step, 0, &message, 1.0, &mut sum)?;
 //! assert_eq!(sum, [0.0, 0.0, 0.0, 1.5, -1.5, 0.0]);
+//!
+//! // The residuals go into a checkpoint, under a prefix for each encoder, and come back.
+//! let mut state = State::new();
+//! encoder.save("rank0/", &mut state);
+//! let bytes = state.to_bytes()?;
+//! let mut resumed = Encoder::new(&spec, 0, 0);
+//! resumed.restore("rank0/", &State::from_bytes(&bytes)?)?;
+//! assert_eq!(resumed.residual("fc.weight"), encoder.residual("fc.weight"));
 //! # Ok::<(), gradwire::Error>(())
 //! ```
+//!
+//! [`Decoder::decode_add`] adds up messages, and no more. Some specs need a step after that, or another caller:
+//!
+//! | spec | what remains to do |
+//! |---|---|
+//! | `signsgd`, `signum`, `demo` | `compressor_of(name).aggregate(mean)` turns the mean of all ranks' messages into the gradient, by vote |
+//! | `ef=ef21` | messages are changes ([`Spec::sends_changes`]): add each step's mean to a sum, which is the gradient |
+//! | `every=N` | encode the change of the parameters over [N steps](Spec::every) |
+//! | `powersgd`, `thc` and others with [several rounds](MultiRound) | a rank alone sends a whole message; together they take several rounds |
+//!
+//! The crate `gradwire-exchange` does all of this between processes (`Reducer`).
 
 mod accumulator;
 mod compressor;
@@ -66,7 +85,7 @@ pub use encoder::{EncodeJob, Encoder, Kept};
 pub use entry::{Entry, Family};
 pub use error::{Error, StateError};
 pub use floats::{Dtype, Floats};
-pub use gradwire_bits::DecodeError;
+pub use gradwire_bits::{DecodeError, try_resize};
 pub use input::Input;
 pub use memories::Memory;
 pub use multi_round::{MultiRound, ReduceOp};

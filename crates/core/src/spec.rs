@@ -269,11 +269,7 @@ impl FromStr for Spec {
         };
         let preset = registry::PRESETS.iter().find(|preset| preset.name == id);
         let (id, defaults) = preset.map_or((id, ""), |preset| (preset.id, preset.items));
-        let entry = registry::find(id).ok_or_else(|| SpecError::UnknownCompressor {
-            id: id.to_owned(),
-            near: suggestion(id, registry::names()),
-            known: join(registry::names()),
-        })?;
+        let entry = registry::find(id).ok_or_else(|| unknown(text))?;
         let mut given = Given::new(entry, items)?;
         for item in defaults.split(',').filter(|item| !item.is_empty()) {
             given.read_default(item)?;
@@ -434,6 +430,24 @@ impl fmt::Display for Spec {
             item("every", &self.every)?;
         }
         Ok(())
+    }
+}
+
+/// Why a string does not begin with the name of a compressor.
+fn unknown(text: &str) -> SpecError {
+    if text.split_whitespace().any(|word| ["then", "until", "within"].contains(&word)) {
+        return SpecError::Schedule { text: text.to_owned() };
+    }
+    if let Some((name, rest)) = text.trim().split_once([',', ' '])
+        && registry::names().any(|known| known == name)
+    {
+        return SpecError::NoColon { meant: format!("{name}:{}", rest.trim()) };
+    }
+    let id = text.split(':').next().unwrap_or_default().trim();
+    SpecError::UnknownCompressor {
+        id: id.to_owned(),
+        near: suggestion(id, registry::names()),
+        known: join(registry::names()),
     }
 }
 

@@ -222,7 +222,9 @@ fn this_build_writes_and_reads_the_same_bytes() {
         } else {
             assert!(
                 file == bytes,
-                "this build writes '{spec}' in other bytes than its golden file"
+                "this build writes '{spec}' in other bytes than its golden file tests/golden/{name}; for a compressor that was \
+                 never released, delete that file and fuzz/corpus/messages/{}, and run cargo xtask generate",
+                spec.entry().id
             );
         }
     }

@@ -55,6 +55,8 @@ fn state_of_another_configuration_or_model_is_refused() {
     assert!(matches!(encoder(&spec).restore("", &without_spec), Err(StateError::Missing(_))));
 
     let mut restored = encoder(&spec);
+    let wrong_prefix = restored.restore("rank0", &state);
+    assert!(matches!(wrong_prefix, Err(StateError::Missing(key)) if key == "rank0encoder"));
     restored.restore("", &state).unwrap();
     let error = encode(&mut restored, &Tensor::new("t", &[12]), 1, &[1.0; 12]).unwrap_err();
     let Error::State(StateError::WrongSize { entry, found: 10, expected: 12 }) = error else {

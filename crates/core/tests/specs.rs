@@ -89,6 +89,9 @@ fn errors_name_the_known_ones() {
     assert!(matches!(error(""), SpecError::UnknownCompressor { .. }));
     assert!(matches!(error("3lc:s"), SpecError::NotAPair { .. }));
     assert!(matches!(error("3lc:s=1,s=1"), SpecError::DuplicateKey { .. }));
+    let comma = error("topk,ratio=0.1,ef=off").to_string();
+    assert_eq!(comma, "parameters follow a colon: write 'topk:ratio=0.1,ef=off'");
+    assert!(matches!(error("none until 100 then topk"), SpecError::Schedule { .. }));
     let choice = error("topk:select=random").to_string();
     assert!(choice.contains("exact or sampled"), "{choice}");
 }

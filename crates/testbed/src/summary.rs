@@ -102,6 +102,9 @@ pub struct Summary {
     pub links: Vec<Link>,
     /// Whether step times do not include servers, because not all runs have recorded their times.
     pub lacks_servers: bool,
+    /// The number of workers, if they are more than two and all runs are by all-gather: then an all-reduce of `none` would
+    /// move fewer bytes than the runs of `none`.
+    pub gathered: Option<usize>,
 }
 
 impl Summary {
@@ -146,12 +149,14 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
         compare(row, baseline.as_ref(), parameters);
         row.difference = uncompressed(&groups, group).and_then(|none| paired(group, none));
     }
+    let by_all_gather = runs.iter().all(|run| run.exchange == Exchange::AllGather);
     Ok(Summary {
         rows,
         metric: runs[0].metric,
         compute: common.compute,
         links: links.to_vec(),
         lacks_servers: !common.servers,
+        gathered: (by_all_gather && runs[0].workers > 2).then_some(runs[0].workers),
     })
 }
 

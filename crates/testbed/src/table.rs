@@ -218,10 +218,20 @@ pub fn difference(metric: Metric, difference: &Spread) -> String {
 
 /// Explanations of the numbers in [`traffic`] and [`time`], for a caption.
 pub fn notes(summary: &Summary) -> Vec<String> {
-    let ratio = if summary.baseline().is_some() {
-        "Ratios are to the bytes that the runs of none moved."
-    } else {
-        "Ratios are to 32 bits a parameter, step and direction, computed: none was not run."
+    let by_all_gather;
+    let ratio = match (summary.baseline(), summary.gathered) {
+        (Some(_), Some(workers)) => {
+            by_all_gather = format!(
+                "Ratios are to the bytes that the runs of none moved, by all-gather as well. An all-reduce of none moves {} \
+                 times fewer: run none with --exchange all-reduce for a fair comparison of bytes and times.",
+                workers as f64 / 2.0
+            );
+            &by_all_gather
+        }
+        (Some(_), None) => "Ratios are to the bytes that the runs of none moved.",
+        (None, _) => {
+            "Ratios are to 32 bits a parameter, step and direction, computed: none was not run."
+        }
     };
     let several_seeds = summary.rows.iter().any(|row| row.quality.count > 1);
     let notes = [
@@ -265,6 +275,7 @@ pub fn notes(summary: &Summary) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use gradwire_exchange::Exchange;
     use gradwire_train::RunRecord;
 
     use super::*;
@@ -316,6 +327,18 @@ mod tests {
         let time = time(&summary);
         assert_eq!((time.head.len(), time.head[4].as_str()), (8, "10 Mbit/s, modelled"));
         assert!(time.rows[0][4].ends_with("(1.00×)"));
+    }
+
+    #[test]
+    fn a_baseline_by_all_gather_is_said_to_move_more_than_by_all_reduce() {
+        let says = |workers, exchange| {
+            let mut runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
+            runs.iter_mut().for_each(|run| (run.workers, run.exchange) = (workers, exchange));
+            let notes = notes(&synthetic::summary(&runs)).concat();
+            notes.contains("moves 2.5 times fewer")
+        };
+        assert!(says(5, Exchange::AllGather));
+        assert!(!says(4, Exchange::AllGather) && !says(5, Exchange::ScatterReduce));
     }
 
     #[test]

@@ -21,8 +21,10 @@ impl Encoder {
 
     /// Adds the encoder's state to `state`, under keys that start with `prefix`: for every tensor that was encoded or
     /// has an assigned spec, the spec as the setting `spec/NAME`, and its arrays `residual/NAME`, `velocity/NAME` and
-    /// `kept/NAME`.
+    /// `kept/NAME`. The number `encoder` says that an encoder was saved there, even if it has no tensors yet. The prefix is used as it
+    /// is: let it end with a slash.
     pub fn save(&self, prefix: &str, state: &mut State) {
+        state.set_number(&saved_key(prefix), 1);
         for (name, entry) in &self.tensors {
             let spec = self.specs.0[entry.spec].to_string();
             state.set_setting(&format!("{prefix}spec/{name}"), spec);
@@ -38,11 +40,15 @@ impl Encoder {
     /// restored: [assign](Self::assign) them before. An error leaves the encoder unchanged.
     ///
     /// # Errors
-    /// [`StateError::Mismatch`] if a tensor was saved with another spec than it has now, and [`StateError::Missing`] if
-    /// an array was saved without a spec. An array of the wrong size is refused when its tensor is next encoded: only
+    /// [`StateError::Missing`] if no encoder was saved under the prefix, or an array without a spec, and
+    /// [`StateError::Mismatch`] if a tensor was saved with another spec than it has now. An array of the wrong size is refused when its tensor is next encoded: only
     /// then is the size known.
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         let specs = format!("{prefix}spec/");
+        // Earlier builds saved specs only.
+        if state.settings_under(&specs).next().is_none() {
+            state.number(&saved_key(prefix))?;
+        }
         for (name, saved) in state.settings_under(&specs) {
             let configured = self.spec_of(name);
             // The string of an unregistered spec does not parse.
@@ -60,9 +66,7 @@ impl Encoder {
                 state.setting(&format!("{specs}{name}"))?;
             }
         }
-        for entry in self.tensors.values_mut() {
-            *entry = Entry { spec: entry.spec, ..Entry::default() };
-        }
+        self.forget();
         for (at, under) in kinds.iter().enumerate() {
             for (name, values) in state.floats_under(under) {
                 let entry = entry_of(&mut self.tensors, name);
@@ -72,4 +76,15 @@ impl Encoder {
         }
         Ok(())
     }
+
+    /// Forgets the state of all tensors, but not their specs.
+    pub fn forget(&mut self) {
+        for entry in self.tensors.values_mut() {
+            *entry = Entry { spec: entry.spec, ..Entry::default() };
+        }
+    }
+}
+
+fn saved_key(prefix: &str) -> String {
+    format!("{prefix}encoder")
 }

@@ -16,11 +16,18 @@ pub(super) fn is_deterministic_and_bounded(spec: &Spec) {
                 assert!(step > 0 && case.ends_with("huge"), "{case}");
                 break;
             };
-            assert_eq!(message, again, "{case}");
-            assert!(message.len() <= compressor.max_len(tensor.elements()), "{case}");
-            assert!(tensor.elements() <= compressor.max_elements(message.len()), "{case}");
+            assert_eq!(message, again, "{case}: two encodings differ");
+            let (elements, len) = (tensor.elements(), message.len());
+            let most = compressor.max_len(elements);
+            assert!(len <= most, "{case}: {len} bytes, max_len is {most}");
+            let most = compressor.max_elements(len);
+            assert!(
+                elements <= most,
+                "{case}: {elements} elements in {len} bytes, max_elements is {most}"
+            );
             let decoded = decode(spec, tensor, step, &message).unwrap();
-            assert!(decoded.iter().all(|x| x.is_finite()), "{case}");
+            let bad = decoded.iter().position(|x| !x.is_finite());
+            assert!(bad.is_none(), "{case}: element {bad:?} decodes to what is not finite");
         }
     });
 }

@@ -13,6 +13,21 @@ pub enum SpecError {
         /// The ids registered, separated by commas.
         known: String,
     },
+    /// A schedule of several compressors.
+    #[error(
+        "'{text}' is a schedule, and one compressor belongs here; in Rust, gradwire_exchange::CompressionSchedule reads \
+         schedules"
+    )]
+    Schedule {
+        /// The string given.
+        text: String,
+    },
+    /// Parameters that do not follow a colon.
+    #[error("parameters follow a colon: write '{meant}'")]
+    NoColon {
+        /// The string that was probably meant.
+        meant: String,
+    },
     /// A key that the compressor does not have.
     #[error("'{id}' has no parameter '{key}'{near}; it has: {known}")]
     UnknownKey {

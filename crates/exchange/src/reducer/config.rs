@@ -1,6 +1,6 @@
 //! The configuration of a reducer, and the outcome of an average.
 
-use gradwire::Tensor;
+use gradwire::{Family, Tensor};
 
 use crate::error::refuse;
 use crate::group_config::adds;
@@ -43,13 +43,21 @@ pub enum Outcome {
 }
 
 impl ReducerConfig {
-    /// The exchange that suits a policy: all-reduce if messages can be added; otherwise all-gather up to 8 ranks, and
-    /// scatter-reduce beyond, because in an all-gather each rank receives `n − 1` messages.
+    /// The exchange that suits a policy: all-reduce if messages can be added, otherwise all-gather or scatter-reduce.
+    ///
+    /// In an all-gather each rank sends its message to n − 1 others; in a scatter-reduce it sends two of about the same
+    /// size, but the mean is compressed a second time. Scatter-reduce suits more than eight ranks. It also suits large
+    /// messages: those of b bits for each element with b·n ≥ 32, such as `int8` from four ranks on. An all-gather sends
+    /// at least half as many bytes of these as an uncompressed all-reduce sends.
     pub fn suitable(policy: &Policy, ranks: usize) -> Exchange {
+        // An all-gather sends b·(n − 1) bits for each element, an uncompressed all-reduce 2·32·(n − 1)/n.
+        let saves_little = |bits| ranks > 2 && ranks * bits as usize >= 32;
         match policy.pushes().all(adds) {
             true => Exchange::AllReduce,
-            false if ranks <= 8 => Exchange::AllGather,
-            false => Exchange::ScatterReduce,
+            false if ranks > 8 || bits_per_element(policy).is_some_and(saves_little) => {
+                Exchange::ScatterReduce
+            }
+            false => Exchange::AllGather,
         }
     }
 
@@ -71,6 +79,14 @@ impl ReducerConfig {
     }
 }
 
+/// The bits of an element in the messages of the last compressor of a schedule, if it sends a value of fixed width for each
+/// element, as quantization does.
+fn bits_per_element(policy: &Policy) -> Option<u32> {
+    let last =
+        policy.push.specs().last().filter(|spec| spec.entry().family == Family::Quantization)?;
+    last.compressor().value_bits()
+}
+
 /// Refuses exchanges that need the whole model at once.
 pub(crate) fn check_by_groups(exchange: Exchange) -> Result<()> {
     let by_groups = [Exchange::AllReduce, Exchange::AllGather, Exchange::ScatterReduce];
@@ -80,4 +96,39 @@ pub(crate) fn check_by_groups(exchange: Exchange) -> Result<()> {
     refuse(format!(
         "groups of tensors are averaged by all-reduce, all-gather or scatter-reduce, not by '{exchange}'"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Schedule;
+    use gradwire::Spec;
+
+    #[test]
+    fn all_gather_suits_small_messages_and_few_ranks() {
+        let spec = |text: &str| text.parse::<Spec>().unwrap();
+        let suits = |text, ranks| ReducerConfig::suitable(&Policy::new(spec(text)), ranks);
+        for (spec, most) in [
+            ("int8", 3),
+            ("qsgd", 3),
+            ("int4", 7),
+            ("eden:bits=4", 7),
+            ("eden", 8),
+            ("3lc", 8),
+            ("onebit", 8),
+            ("topk:ratio=0.5", 8),
+        ] {
+            for ranks in 2..20 {
+                let gathers = suits(spec, ranks) == Exchange::AllGather;
+                assert_eq!(gathers, ranks <= most, "{spec}, {ranks} ranks");
+                assert!(gathers || suits(spec, ranks) == Exchange::ScatterReduce);
+            }
+        }
+        // The last compressor of a schedule counts.
+        let changes = Schedule { first: spec("eden"), later: vec![(10, spec("int8"))] };
+        let suits_last = ReducerConfig::suitable(&Policy::new(changes), 4);
+        assert_eq!(suits_last, Exchange::ScatterReduce);
+        assert_eq!(suits("none", 2), Exchange::AllReduce);
+        assert_eq!(suits("powersgd", 20), Exchange::AllReduce);
+    }
 }

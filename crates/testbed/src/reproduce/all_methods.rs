@@ -245,7 +245,7 @@ fn compressors(experiment: &Experiment) -> Vec<(&'static str, Experiment)> {
 }
 
 /// Compressors that diverge here with momentum at this learning rate.
-const PLAIN_SGD: [&str; 4] = ["randomk", "adaptive", "sketched-sgd", "sgc"];
+const PLAIN_SGD: [&str; 3] = ["randomk", "adaptive", "sketched-sgd"];
 
 fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     let mut rows: Vec<(&str, &RunRecord)> = Vec::new();

@@ -106,7 +106,7 @@ impl Compressor for Dryden {
     }
 }
 
-/// [Pairs] of the elements beyond the thresholds of both signs; of a message, each with the mean of its sign.
+/// Pairs of the elements beyond the thresholds of both signs; of a message, each with the mean of its sign.
 impl DeviceForm for Dryden {
     fn pack(
         &self,

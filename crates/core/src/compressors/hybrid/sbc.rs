@@ -317,7 +317,7 @@ struct Candidates {
     scratch: Vec<f32>,
 }
 
-/// [Pairs] of elements that have both tails among them; of a message, of its tail.
+/// Pairs of elements that have both tails among them; of a message, of its tail.
 impl DeviceForm for Sbc {
     fn pack(
         &self,

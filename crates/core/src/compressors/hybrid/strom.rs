@@ -96,7 +96,7 @@ impl Compressor for Strom {
     }
 }
 
-/// [Pairs] of the elements beyond the threshold, of which the sign counts.
+/// Pairs of the elements beyond the threshold, of which the sign counts.
 impl DeviceForm for Strom {
     fn pack(
         &self,

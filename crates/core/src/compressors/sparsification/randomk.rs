@@ -217,7 +217,7 @@ impl Compressor for RandomK {
     }
 }
 
-/// [Pairs] of the elements drawn.
+/// Pairs of the elements drawn.
 impl DeviceForm for RandomK {
     fn pack(
         &self,

@@ -86,7 +86,7 @@ impl Compressor for Threshold {
     }
 }
 
-/// [Pairs] of the elements sent; of a message of all elements, those that are not 0.
+/// Pairs of the elements sent; of a message of all elements, those that are not 0.
 impl DeviceForm for Threshold {
     fn pack(
         &self,

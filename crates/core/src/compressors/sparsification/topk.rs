@@ -185,7 +185,7 @@ impl Compressor for TopK {
     }
 }
 
-/// [Pairs] of the elements sent.
+/// Pairs of the elements sent.
 impl DeviceForm for TopK {
     fn pack(
         &self,
