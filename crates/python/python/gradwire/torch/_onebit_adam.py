@@ -13,7 +13,7 @@ from ._staging import Scale
 class OneBitAdam(torch.optim.Optimizer):
     """AdamW whose ranks exchange their momentum in place of gradients after ``freeze`` steps (Tang et al. 2021).
 
-    Compression with error feedback harms Adam, because residuals enlarge its mean squares. Here the first ``freeze`` steps are
+    Compression with error feedback harms Adam, probably because residuals enlarge its mean squares. Here the first ``freeze`` steps are
     those of AdamW. Then the mean squares stay what they are, and ranks exchange what the momentum would be with their own
     gradient; the mean of that becomes the momentum. Give it to ``register``, too, with a schedule that compresses from the freeze on::
 
