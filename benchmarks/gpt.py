@@ -2,7 +2,7 @@
 
     python benchmarks/gpt.py --gradwire target/release/gradwire
 
-Both train the same sizes with AdamW on 12 windows a step, on random characters. The time is processor time of forward and
+Both train the same sizes with AdamW on 12 windows a step, on random characters. The time is CPU time of forward and
 backward pass, clipping and optimizer: the median over three runs of each, without the first steps of a run. Needs torch.
 """
 

@@ -6,7 +6,7 @@
 //! may be not to compress.
 //!
 //! 1. A [trial](Costs::measure) sends the recorded gradients through the real exchange between ranks in threads of this
-//!    process. It counts bytes at the transport, takes the processor time of compressing and decompressing, and
+//!    process. It counts bytes at the transport, takes the CPU time of compressing and decompressing, and
 //!    measures the error that remains after error feedback.
 //! 2. The [timeline](Cluster::step_seconds) puts a step together: buckets become ready during the backward pass, and
 //!    one thread compresses, sends and decompresses them in this order.

@@ -2,7 +2,7 @@
 //!
 //! Gradients become ready during the backward pass. One thread takes the buckets in this order: it compresses a bucket,
 //! sends it, waits for the others and decompresses. The optimizer begins when the backward pass and this thread are done.
-//! Where no core is free for the thread, its processor time delays the rest of the backward pass by as much.
+//! Where no core is free for the thread, its CPU time delays the rest of the backward pass by as much.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub struct Cluster {
     pub ranks: usize,
     /// Whether a core of this machine is free for compression while the others compute.
     pub spare_core: bool,
-    /// Ranks of this machine by its cores, at least 1: by this factor processor times become longer.
+    /// Ranks of this machine by its cores, at least 1: by this factor CPU times become longer.
     pub crowding: f64,
     /// Seconds by which a step becomes longer when ranks exchange messages that carry almost nothing: they wait for the
     /// slowest of them, and threads for cores.

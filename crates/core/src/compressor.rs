@@ -67,8 +67,8 @@ pub trait Compressor: Debug + Send + Sync {
         Statistics::Largest
     }
 
-    /// Whether, with error feedback and for every tensor, the expected squared error of the decoded one is at most the
-    /// squared norm: zeros would not be nearer. `ef=ef21` needs it. False by default.
+    /// Whether, with error feedback and for every tensor, the expected squared error is at most the squared norm,
+    /// which is the error of zeros. `ef=ef21` needs it. False by default.
     fn is_contractive(&self) -> bool {
         false
     }

@@ -31,7 +31,7 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 //!
-//! [`Decoder::decode_add`] adds up messages, and no more. Some specs need a step after that, or another caller:
+//! [`Decoder::decode_add`] only adds up messages. Some specs need a further step, or are called in another way:
 //!
 //! | spec | what remains to do |
 //! |---|---|

@@ -29,7 +29,7 @@ pub struct StepReport {
     pub skipped: u64,
 }
 
-/// Runs `work` and adds the processor time it took to `total`: its duration on an otherwise idle core.
+/// Runs `work` and adds the CPU time it took to `total`: its duration on an otherwise idle core.
 pub(crate) fn worked<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
     let start = ThreadTime::now();
     let result = work();
@@ -37,7 +37,7 @@ pub(crate) fn worked<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs the `work` of this many threads, and adds to `total` the processor time that it took, or the time that passed if there
+/// Runs the `work` of this many threads, and adds to `total` the CPU time that it took, or the time that passed if there
 /// are several.
 pub(crate) fn spent_by<R>(threads: usize, total: &mut Duration, work: impl FnOnce() -> R) -> R {
     if threads > 1 { timed(total, work) } else { worked(total, work) }

@@ -16,7 +16,7 @@ SETTINGS = {"lr": 0.01, "betas": (0.8, 0.99), "weight_decay": 0.1}
 
 
 def by_hand(size, steps):
-    """One process: AdamW up to the freeze, then with the mean squares that it had."""
+    """One process: AdamW up to the freeze, then with the second moments that it had."""
     torch.manual_seed(0)
     net = Net()
     adam = torch.optim.AdamW(net.parameters(), **SETTINGS)

@@ -1,7 +1,7 @@
 //! Throughput of runs with the time on the wire measured, and the bound on it if compression took no time.
 //!
 //! Workers share the cores of one machine, so the wall-clock time of a step is longer than with one machine for each
-//! worker. The time of a step is therefore the sum of its parts: the recorded processor times of gradient, codec and
+//! worker. The time of a step is therefore the sum of its parts: the recorded CPU times of gradient, codec and
 //! update, and the measured time on the wire. To measure it, ranks that are connected by a throttled transport send
 //! each other the same number of bytes as in the run, and compress nothing. Without the time of the codec, the sum is
 //! the bound that the survey of compressed communication measures by skipping compression (Xu et al. 2020, section
@@ -20,7 +20,7 @@ use crate::summary::compute_seconds;
 const REPETITIONS: u64 = 3;
 
 /// The caption of tables and charts.
-pub const NOTE: &str = "A step is the processor time of gradient, codec and update in the runs, and the time that as many \
+pub const NOTE: &str = "A step is the CPU time of gradient, codec and update in the runs, and the time that as many \
      bytes take on the first link, measured on a throttled transport with nothing to compress; without the codec's time \
      it gives the bound.";
 

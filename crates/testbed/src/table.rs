@@ -249,7 +249,7 @@ pub fn notes(summary: &Summary) -> Vec<String> {
         ),
         (
             summary.lacks_servers,
-            "Of servers, bytes count in modelled times; the processor time they decode, update and encode in was not \
+            "Of servers, bytes count in modelled times; the CPU time they decode, update and encode in was not \
              recorded in all of these runs.",
         ),
         (

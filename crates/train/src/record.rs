@@ -27,7 +27,7 @@ pub struct StepRecord {
     /// What a worker sent, in elements.
     #[serde(default, skip_serializing_if = "Sent::is_nothing")]
     pub sent: Sent,
-    /// Forward and backward passes, in processor time.
+    /// Forward and backward passes, in CPU time.
     pub compute: f64,
     /// Encoding.
     pub compress: f64,

@@ -19,7 +19,7 @@ pub(crate) struct Recorder {
     pub(crate) evaluations: Vec<Evaluation>,
     /// Diagnoses on record, in order.
     pub(crate) diagnoses: Vec<Diagnosis>,
-    /// The processor time of the busiest server in a step, if servers run in this process.
+    /// The CPU time of the busiest server in a step, if servers run in this process.
     pub(crate) server: Option<f64>,
     /// Steps on record from before a resumption.
     past: usize,

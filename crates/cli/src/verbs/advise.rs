@@ -13,8 +13,8 @@ use crate::tensors::{self, Named};
 
 /// Predict from recorded gradients whether compression pays, and which.
 ///
-/// Every compressor is tried on the gradients for bytes, processor time and the error that remains
-/// after error feedback; from these and the time of a step follows the time of a step on each link.
+/// Runs every compressor on the gradients, measures bytes, CPU time and the error that remains after
+/// error feedback, and computes from these and --step-ms the time of a step on each link.
 /// gradwire.torch.advise records gradients and times of a PyTorch model by itself.
 #[derive(Debug, Args)]
 pub(crate) struct Advise {

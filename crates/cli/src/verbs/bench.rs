@@ -12,8 +12,8 @@ use crate::{interrupt, output};
 
 /// Measure compress and decompress-add speed beside what memory allows, on one core or several.
 ///
-/// GB/s are 10⁹ bytes of float32 input a second. The bound is the speed at which the bytes that a
-/// method must move pass at the bandwidth of a copy, measured in the same moments. Build with
+/// GB/s are 10⁹ bytes of float32 input a second. The bound is the speed of only moving the bytes
+/// that a method must move, at the bandwidth of a copy, measured at the same time. Build with
 /// --release, or the figures mean nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {

@@ -28,8 +28,8 @@ pub(crate) struct Compare {
     /// The folder for report.html, runs.jsonl and experiment.toml
     #[arg(long, value_name = "DIR", default_value = "gradwire-report")]
     out: PathBuf,
-    /// Go on with the runs in that folder, one that was stopped included. Without it checkpoints of such runs are removed and, their file is renamed to runs.jsonl.1, which replaces an
-    /// older one
+    /// Continue the runs in that folder, including a stopped one. Without it, checkpoints of stopped runs are removed and
+    /// runs.jsonl is renamed to runs.jsonl.1, which replaces an older one
     #[arg(long)]
     resume: bool,
     /// Write a row for each run as JSON

@@ -38,8 +38,8 @@ pub(crate) struct Train {
     /// How many checkpoints stay: FILE, FILE.1 before it, and so on
     #[arg(long, value_name = "N", requires = "save", default_value_t = 2, value_parser = at_least_one)]
     keep: usize,
-    /// Go on from a checkpoint of the same settings, the number of workers excepted; from the newest good one, if it is
-    /// damaged
+    /// Resume from this checkpoint or, if damaged, the newest intact one; settings must match, except the number of
+    /// workers
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// Write the run with its trace, as JSON

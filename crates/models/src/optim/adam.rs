@@ -11,7 +11,7 @@
 //! feedback keeps what compression leaves out of the momentum. The momentum is sent undivided; each rank divides the mean by √v.
 //!
 //! The paper sends gradients uncompressed until the freeze, which a schedule says: `none until 1000 then onebit` with
-//! `freeze=1000`. It freezes when mean squares have become stable; here the number of updates is given.
+//! `freeze=1000`. It freezes when second moments have become stable; here the number of updates is given.
 
 use gradwire::Tensor;
 
@@ -28,14 +28,14 @@ pub struct AdamConfig {
     pub epsilon: f32,
     /// Whether weight decay is decoupled from the gradient.
     pub decoupled: bool,
-    /// The number of updates after which mean squares stay what they are; `None`: never.
+    /// The number of updates after which second moments stay what they are; `None`: never.
     pub freeze: Option<u64>,
     /// Whether ranks exchange their momentum after the freeze, in place of gradients.
     pub exchanges_momentum: bool,
 }
 
 impl AdamConfig {
-    /// Whether mean squares no longer change at this update.
+    /// Whether second moments no longer change at this update.
     fn is_frozen(&self, step: Step) -> bool {
         self.freeze.is_some_and(|updates| step.updates > updates)
     }

@@ -145,7 +145,7 @@ impl FromStr for OptimizerKind {
 fn adam(config: AdamConfig) -> Result<OptimizerKind, OptionsError> {
     if config.exchanges_momentum && config.freeze.is_none() {
         return Err(OptionsError::Unknown(
-            "exchange=momentum begins when mean squares are frozen; give freeze=N, a number of updates".to_owned(),
+            "exchange=momentum begins when second moments are frozen; give freeze=N, a number of updates".to_owned(),
         ));
     }
     Ok(OptimizerKind::Adam(config))

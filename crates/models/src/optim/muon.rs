@@ -59,7 +59,7 @@ impl Rule for MuonConfig {
         }
     }
 
-    /// Matrices have no mean squares.
+    /// Matrices have no second moments.
     fn keeps(&self, tensor: &Tensor, at: usize) -> bool {
         at == 0 || self.matrix(tensor).is_none()
     }

@@ -126,7 +126,7 @@ impl<R: Rule> Optimizer for PerTensor<R> {
         self.rule.to_exchange(tensor.next(0.0), parameters, &tensor.vectors, gradient);
     }
 
-    /// Resets the momentum of these elements; scales, such as mean squares, stay.
+    /// Resets the momentum of these elements; scales, such as second moments, stay.
     fn mask(&mut self, index: usize, positions: &[u32]) {
         if R::HAS_MOMENTUM {
             let momentum = &mut self.tensors[index].vectors[0];

@@ -3,7 +3,7 @@
 //!
 //! The runs have a few steps, and every exchange carries the same model. The transport counts the bytes; a second column
 //! has the bytes that the formulas of `docs/exchanges.md` give for b, the bytes of one worker's messages. Time is the
-//! processor time of compressing and decompressing, and the link model's time for the bytes. The first step, in which
+//! CPU time of compressing and decompressing, and the link model's time for the bytes. The first step, in which
 //! the processor's caches are cold, does not count.
 
 use std::collections::BTreeSet;
@@ -86,7 +86,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     let text = format!(
         "{} with {} parameters. By the formula: of docs/exchanges.md, for messages as long as those between the fewest \
          workers; with more, gradients differ, and a scatter-reduce compresses slices, each with a scale of its own. Time: \
-         the processor time of compressing and decompressing, and the link model's for the bytes; without the first \
+         the CPU time of compressing and decompressing, and the link model's for the bytes; without the first \
          step.\n\n{}\n{lines}",
         first.model,
         first.parameters,

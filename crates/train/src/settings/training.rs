@@ -142,7 +142,7 @@ settings! {
     /// The learning rate of the outer optimizer, the same at every round [default: 1]
     outer_rate: f32 = 1.0, "outer-lr" "RATE";
 
-    /// With updates: scale a worker's update down to the median of all workers' norms where it is longer [default: off]
+    /// With updates: scale an update whose norm exceeds the median of all workers' norms down to it [default: off]
     median_clip: bool = false, "median-clip" "on|off";
 
     /// How the training set is split among workers: shared, shards[:sizes=4+2+1+1],
@@ -213,7 +213,7 @@ settings! {
     /// Tensors whose name contains this word travel uncompressed; repeatable
     raw_names: Vec<String> = Vec::new(), "raw" "WORD";
 
-    /// The most test images or tokens that an evaluation before the last looks at; the last takes all
+    /// Maximum number of test images or tokens in an evaluation; the last evaluation takes all
     /// [default: 1000, 20000 for text]
     evaluate_at_most: usize = 1000, "evaluate-at-most" "N";
 

@@ -46,7 +46,7 @@ class Handle:
         """Ends the exchange with its thread and process groups.
 
         All ranks must call it between the same two steps. After it, a backward pass that exchanges gradients raises
-        ``ConfigError``. A handle is closed, too, when it is collected with its model, or as a context manager.
+        ``ConfigError``. It is also closed when collected with its model, or at the end of a ``with`` block.
         """
         self._release()
 

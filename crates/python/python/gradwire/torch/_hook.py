@@ -58,12 +58,13 @@ def register(
 
     With ``optimizer``, a ``OneBitAdam``, ranks exchange its momentum in place of gradients after its freeze.
 
-    ``device`` says where gradients of a GPU are compressed: by Triton kernels on the GPU where all compressors have one, else
-    on the host (``auto``); always on the host (``host``); or on the GPU, and it is an error where that is impossible
-    (``gpu``). Messages are the same, so ranks may differ in it.
+    ``device`` says where gradients on a GPU are compressed. ``auto``: by Triton kernels on the GPU if all compressors have
+    one, else on the host. ``host``: always on the host. ``gpu``: on the GPU, or raise an error if that is impossible.
+    Messages are the same, so ranks may differ in it.
 
-    ``threads`` of the host compress and decompress the tensors of a bucket side by side, and share the work on a
-    tensor with more than a thread's share of the bucket, except with all-reduce. More than one pays on cores that training leaves idle. Messages do not depend on it.
+    ``threads`` host threads compress and decompress the tensors of a bucket in parallel, and share a tensor that exceeds a
+    thread's share of the bucket, except with all-reduce. More than one pays on cores that training leaves idle. Messages do
+    not depend on it.
 
     A compressor object receives the gradients of all tensors, including vectors, and its messages travel by all-gather. Of
     the other arguments it supports only ``deadline``; any other raises ``ConfigError``.

@@ -40,10 +40,10 @@ class LocalSteps(torch.optim.Optimizer):
     change is added to the common parameters. With it, an optimizer applies the change as the negative of a gradient:
     ``outer`` is called with the common parameters, and returns the optimizer, such as ``Nesterov(lr=0.7)`` or
     ``partial(torch.optim.Adam, lr=1e-3)``. With ``mask`` the local momentum of the elements that were
-    sent is set to zero, as in sparse binary compression. With ``median_clip`` a change is scaled down to the median norm
-    of all workers' changes where it is longer, as in SparseLoCo.
+    sent is set to zero, as in sparse binary compression. With ``median_clip`` a change whose norm exceeds the median
+    norm of all workers' changes is scaled down to it (SparseLoCo).
 
-    With ``fragments``, a number, the layers of the model are dealt out to this many fragments. Each is exchanged once in
+    ``fragments`` is the number of groups into which the layers of the model are divided. Each is exchanged once in
     ``every`` steps, one after the other. With ``fragment_sync_delay``, a number of steps, training goes on for these steps
     while a fragment is exchanged. Then the fragment's parameters become the common ones, mixed with the worker's own, which
     have the weight ``fragment_update_alpha`` (0.5 by default with a delay), as in Streaming DiLoCo (Douillard et al. 2025).

@@ -13,14 +13,14 @@ from ._staging import Scale
 class OneBitAdam(torch.optim.Optimizer):
     """AdamW whose ranks exchange their momentum in place of gradients after ``freeze`` steps (Tang et al. 2021).
 
-    Compression with error feedback harms Adam, probably because residuals enlarge its mean squares. Here the first ``freeze`` steps are
-    those of AdamW. Then the mean squares stay what they are, and ranks exchange what the momentum would be with their own
-    gradient; the mean of that becomes the momentum. Give it to ``register``, too, with a schedule that compresses from the freeze on::
+    Compression with error feedback harms Adam, probably because residuals enlarge its second moments. Here the first ``freeze`` steps are
+    those of AdamW. Then second moments are frozen. Each rank updates the momentum with its own gradient and sends it; the
+    mean over ranks becomes the momentum. Give it to ``register``, too, with a schedule that compresses from the freeze on::
 
         optimizer = gradwire.torch.OneBitAdam(model.parameters(), lr=1e-3, freeze=1000)
         gradwire.torch.register(model, "none until 1000 then onebit", optimizer=optimizer)
 
-    The paper freezes when mean squares have become stable, for BERT after a sixth of the steps. After the freeze ``grad`` is the
+    The paper freezes when second moments have become stable, for BERT after a sixth of the steps. After the freeze ``grad`` is the
     momentum once ``backward()`` has returned, so do not clip it; log gradient norms before. Accumulate gradients under
     ``model.no_sync()``, since momentum can be exchanged only once in a step. ``torch.distributed.algorithms.Join`` is not supported
     after the freeze: a rank without data has no gradient to make momentum of.
@@ -39,7 +39,7 @@ class OneBitAdam(torch.optim.Optimizer):
         freeze: int,
     ) -> None:
         if freeze < 1:
-            raise _core.ConfigError(f"freeze={freeze} is too small; mean squares need at least 1 step")
+            raise _core.ConfigError(f"freeze={freeze} is too small; second moments need at least 1 step")
         if not all(0.0 <= beta < 1.0 for beta in betas):
             raise _core.ConfigError(f"betas={betas} are impossible; give two numbers from 0, below 1")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})

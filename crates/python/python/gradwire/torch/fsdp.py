@@ -57,8 +57,8 @@ def register(
     Parameters must be sharded by rows (dimension 0), the default of ``fully_shard``, and must not be sharded by tensor
     parallelism. Over a single rank FSDP2 exchanges nothing, and neither does gradwire.
 
-    With ``on_nonfinite="skip"``, which needs a mesh of one dimension and no ``replicas``, all gradients of a step become NaN
-    from the first module on whose gradients are not finite.
+    With ``on_nonfinite="skip"``, which needs a mesh of one dimension and no ``replicas``, gradients become NaN in the first
+    module where they are not finite and in all later ones.
     """
     common: Dict[str, Any] = dict(
         seed=seed,
