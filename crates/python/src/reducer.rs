@@ -4,11 +4,11 @@ mod job;
 mod plan;
 mod progress;
 
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gradwire::{State, Tensor};
+use gradwire::{Spec, State, Tensor};
 use gradwire_exchange::{
     Exchange, OnNonFinite, ParseExchangeError, Reducer as Averages, ReducerConfig, ReducerThread,
     Result, RuleError, StepReport, Transport,
@@ -29,13 +29,25 @@ use crate::policy;
 /// The time between two checks for Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(50);
 
+/// A schedule by its stages, each with its first step.
+fn schedule<'a>(stages: impl Iterator<Item = (u64, &'a Spec)>) -> String {
+    let mut text = String::new();
+    for (first, spec) in stages {
+        if first > 0 {
+            text += &format!(" until {first} then ");
+        }
+        text += &spec.to_string();
+    }
+    text
+}
+
 /// Averages groups of tensors over a process group.
 #[pyclass(module = "gradwire._core")]
 pub(crate) struct Reducer {
     background: ReducerThread,
     shared: Arc<Shared>,
     /// The tensors of each group.
-    groups: Vec<Arc<[String]>>,
+    groups: Mutex<Vec<Arc<[String]>>>,
     #[pyo3(get)]
     rank: usize,
     #[pyo3(get)]
@@ -89,7 +101,7 @@ impl Reducer {
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
         let config =
             ReducerConfig { exchange, policy, tensors: tensors.collect(), seed, on_non_finite };
-        let spec = config.policy.push.first.to_string();
+        let spec = schedule(config.policy.push.stages());
         let stages = config.policy.push.stages();
         let stages = stages.map(|(first, spec)| (first, spec.every())).collect();
         let averages =
@@ -98,7 +110,7 @@ impl Reducer {
         Ok(Self {
             background,
             shared: Arc::default(),
-            groups: Vec::new(),
+            groups: Mutex::default(),
             rank,
             size,
             exchange: name,
@@ -108,11 +120,12 @@ impl Reducer {
     }
 
     /// The number of a group of tensors, which are in the order of their values.
-    fn group(&mut self, names: Vec<String>) -> usize {
-        let known = self.groups.iter().position(|group| **group == *names);
+    fn group(&self, names: Vec<String>) -> usize {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = groups.iter().position(|group| **group == *names);
         known.unwrap_or_else(|| {
-            self.groups.push(names.into());
-            self.groups.len() - 1
+            groups.push(names.into());
+            groups.len() - 1
         })
     }
 
@@ -130,8 +143,7 @@ impl Reducer {
         scale: f32,
         ready: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let names = self.groups.get(group).cloned();
-        let names = names.ok_or_else(|| Failure::config(format!("there is no group {group}")))?;
+        let names = self.names_of(group)?;
         let pending = Pending::new(&self.shared);
         let submitted = self.background.submit(move |averages| {
             let shared = &pending.0;
@@ -157,8 +169,7 @@ impl Reducer {
         device: Py<PyAny>,
         done: Py<PyAny>,
     ) -> PyResult<()> {
-        let names = self.groups.get(group).cloned();
-        let names = names.ok_or_else(|| Failure::config(format!("there is no group {group}")))?;
+        let names = self.names_of(group)?;
         let pending = Pending::new(&self.shared);
         let submitted = self.background.submit(move |averages| {
             let shared = &pending.0;
@@ -339,6 +350,15 @@ impl Reducer {
 }
 
 impl Reducer {
+    /// The names of the tensors of a group.
+    fn names_of(&self, group: usize) -> Result<Arc<[String]>, Failure> {
+        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups
+            .get(group)
+            .cloned()
+            .ok_or_else(|| Failure::config(format!("there is no group {group}")))
+    }
+
     /// Submits a flush of all messages.
     fn flush(&self) {
         let pending = Pending::new(&self.shared);

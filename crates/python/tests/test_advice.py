@@ -1,13 +1,14 @@
 """Tests predictions of whether compression pays."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 import gradwire.torch
-from gradwire.torch import _link
+from gradwire.torch import _advice, _link
 from gradwire.torch._recording import Alone, Recording
 from models import Net, data, flat
 from world import ranks
@@ -199,3 +200,19 @@ def test_buffers_are_what_they_were_whether_or_not_a_state_has_them():
     weight = model.layer.weight.detach().clone()
     gradwire.torch.advise(model, step, optimizer=optimizer, link="1gbit", ranks=2)
     assert model.passes == 0 and model.hidden == 0 and (model.layer.weight == weight).all()
+
+
+def test_the_share_of_a_measured_bandwidth_is_not_that_of_a_link_that_was_given():
+    speeds = [_link.Speed(1e-4, 0.0, 1e8), _link.Speed(1e-4, 0.0, 1e10)]
+    measured = SimpleNamespace(local_ranks=2, messages=speeds[0], plain=speeds[1], bits_per_second=1e10)
+    recording = SimpleNamespace(staging=lambda: 0.0)
+    for measures_link, expected in [(True, 0.01), (False, 1.0)]:
+        cluster = _advice._cluster(recording, measured, 0.0, measures_link)
+        assert cluster["efficiency"] == pytest.approx(expected) and cluster["plain_efficiency"] == 1.0
+
+
+def test_a_link_that_is_too_fast_to_measure_has_a_bandwidth():
+    link = SimpleNamespace(_sizes=[1 << 14, 1 << 17, 1 << 20], _slowest=lambda action: 0.01)
+    speed = _link.MeasuredLink._speed(link, lambda size: None, 1.0)
+    # A long message takes no longer than a short one: that the difference is a tenth is assumed.
+    assert speed.bits_per_second == pytest.approx(32 * (7 / 8) * (1 << 20) / 0.001)

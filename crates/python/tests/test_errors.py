@@ -226,14 +226,65 @@ def with_other_objects(rank, size):
     build("none" if rank == 0 else Custom(), exchange="all-gather")
 
 
+def local_steps(**options):
+    net = Net()
+    gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), **options)
+
+
+def with_other_outer_rates(rank, size):
+    local_steps(outer=gradwire.torch.Nesterov(lr=0.5 + 0.2 * rank))
+
+
+def with_an_outer_step_on_one(rank, size):
+    local_steps(outer=gradwire.torch.Nesterov() if rank == 0 else None)
+
+
+def with_other_fragments(rank, size):
+    local_steps(every=6, fragments=1 + rank)
+
+
+def with_other_rounds(rank, size):
+    local_steps(every=5 + rank)
+
+
 @pytest.mark.parametrize("function, says", [
+    (with_other_outer_rates, "outer differs between ranks: SGD {'lr': 0.5,"),
+    (with_an_outer_step_on_one, "outer differs between ranks: None; SGD"),
+    (with_other_fragments, "fragments differs between ranks: 1; 2"),
+    (with_other_rounds, "every differs between ranks: 5; 6"),
     (scaled_on_one, "scaler differs between ranks: GradScaler; none"),
     (frozen_at_different_steps, "optimizer differs between ranks: OneBitAdam(freeze=5); OneBitAdam(freeze=6)"),
     (with_other_objects, "compressor differs between ranks: Custom; a spec string"),
 ])
-def test_ranks_with_other_scalers_or_optimizers_are_refused(function, says):
+def test_ranks_with_other_settings_are_refused(function, says):
     for failed in outcomes(2, function):
         assert failed[1] == "ConfigError" and says in failed[2], failed
+
+
+def misused_states(rank, size):
+    model, handle = build("3lc")
+    found = []
+
+    def saved(gradient):
+        try:
+            handle.state_dict()
+        except gradwire.ConfigError as error:
+            found.append(str(error))
+        return gradient
+
+    x, labels = data(rank, 0)
+    x.requires_grad_().register_hook(saved)
+    nn.functional.cross_entropy(model(x), labels).backward()
+    try:
+        handle.load_state_dict(None)
+    except gradwire.StateError as error:
+        found.append(str(error))
+    return found
+
+
+def test_states_in_a_backward_pass_and_none_are_refused():
+    for torn, none in ranks(2, misused_states):
+        assert "between two steps" in torn and "None is no state" in none
 
 
 class OtherScaler(torch.amp.GradScaler):

@@ -405,6 +405,16 @@ def test_both_passes_of_a_step_see_the_same_parameters():
     assert ranks(2, same_bits) == [[True] * 9] * 2
 
 
+def compressed_parameters_on_one(rank, size):
+    mesh = init_device_mesh("cpu", (size,))
+    gradwire.torch.fsdp.register(shard(mesh), parameters="int8" if rank == 0 else None, deadline=20.0)
+
+
+def test_ranks_with_other_settings_are_refused():
+    for failed in outcomes(2, compressed_parameters_on_one):
+        assert failed[1] == "ConfigError" and "parameters differs between ranks: None; int8" in failed[2], failed
+
+
 def refused(rank, size, case):
     mesh = init_device_mesh("cpu", (size,))
     register = gradwire.torch.fsdp.register

@@ -19,6 +19,37 @@ from models import Net, data, flat
 from world import ranks
 
 
+@pytest.mark.parametrize("options, says", [
+    ({"outer": "nesterov"}, "outer=gradwire.torch.Nesterov(lr=0.7)"),
+    ({"outer": gradwire.torch.Nesterov}, "outer=gradwire.torch.Nesterov(lr=0.7)"),
+    ({"every": "eden"}, "every='eden' is not an integer"),
+    ({"every": 2.5}, "every=2.5 is not an integer"),
+])
+def test_arguments_of_other_types_are_refused(options, says):
+    net = Net()
+    with pytest.raises(gradwire.ConfigError) as refused:
+        gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), **options)
+    assert says in str(refused.value)
+
+
+def test_an_optimizer_of_another_model_is_refused():
+    with pytest.raises(gradwire.ConfigError, match="none of the model's parameters"):
+        gradwire.torch.LocalSteps(Net(), torch.optim.SGD(Net().parameters(), lr=0.1))
+
+
+def grown(rank, size):
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    steps = gradwire.torch.LocalSteps(net, optimizer)
+    optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
+    with pytest.raises(gradwire.ConfigError, match="has other parameters"):
+        steps.step()
+
+
+def test_parameters_that_are_added_to_the_local_optimizer_are_refused():
+    ranks(2, grown)
+
+
 def local(rank, size, steps, options, optimizer="sgd", resume=None):
     torch.manual_seed(rank)
     net = Net()

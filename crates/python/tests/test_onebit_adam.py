@@ -39,6 +39,23 @@ def by_hand(size, steps):
     return flat(net)
 
 
+def averaged(rank, size, steps):
+    """With gradients that DistributedDataParallel averages, the optimizer keeps its own momentum."""
+    model, _ = build()
+    optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=FREEZE)
+    for step in range(steps):
+        x, labels = data(rank, step)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), labels).backward()
+        optimizer.step()
+    return flat(model.module)
+
+
+def test_without_an_exchange_of_momentum_it_is_that_of_the_gradients():
+    for found in ranks(2, averaged, 12):
+        numpy.testing.assert_allclose(found, by_hand(2, 12), rtol=0, atol=1e-5)
+
+
 def trained(rank, size, compressor, steps, scaled=False, resume=None, **options):
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=scaled)
     model, _ = build()

@@ -104,7 +104,7 @@ def advise(
             links = [_link(measured)]
         options = {
             "ranks": ranks or (measured.ranks if measured else 1),
-            "cluster": _cluster(recording, measured, max(0.0, waits)),
+            "cluster": _cluster(recording, measured, max(0.0, waits), measures_link=link is None),
             "links": links,
             "optimizer": type(optimizer).__name__ if optimizer is not None else "adam",
             "candidates": asked,
@@ -149,8 +149,13 @@ def _link(measured: MeasuredLink) -> str:
     return f"{measured.bits_per_second / 1e6}mbit"
 
 
-def _cluster(recording: Recording, measured: Optional[MeasuredLink], synchronization: float) -> Dict[str, float]:
-    """What shares the cores of this machine, and what messages take beside their bytes."""
+def _cluster(
+    recording: Recording, measured: Optional[MeasuredLink], synchronization: float, measures_link: bool
+) -> Dict[str, float]:
+    """What shares the cores of this machine, and what messages take beside their bytes.
+
+    Which part of the bandwidth either kind of messages uses is known of the link that was measured, not of one that was given.
+    """
     local = measured.local_ranks if measured else 1
     cluster = {
         "spare_core": float(local * (torch.get_num_threads() + 1) <= cores()),
@@ -164,7 +169,8 @@ def _cluster(recording: Recording, measured: Optional[MeasuredLink], synchroniza
         for prefix, speed in (("", measured.messages), ("plain_", measured.plain)):
             cluster[prefix + "overhead"] = speed.overhead
             cluster[prefix + "start"] = speed.start
-            cluster[prefix + "efficiency"] = speed.bits_per_second / measured.bits_per_second
+            if measures_link:
+                cluster[prefix + "efficiency"] = speed.bits_per_second / measured.bits_per_second
     return cluster
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from torch.autograd import Variable
@@ -66,14 +66,10 @@ class Handle:
         """The order of elements in residuals, if it is that of the parameters' memory."""
         return None
 
-    def _compare(self, what: str, own: str) -> None:
-        """Raises ``ConfigError`` unless all ranks have the same value. If this fails, the handle is closed."""
+    def _compare(self, settings: Mapping[str, str]) -> None:
+        """Raises ``ConfigError`` unless all ranks have the same settings. If this fails, the handle is closed."""
         try:
-            values = {value.decode() for value in self._reducer.gather(0, own.encode())}
-            # Ranks that end now must have sent their values.
-            self._reducer.wait()
-            if len(values) > 1:
-                raise _core.ConfigError(f"{what} differs between ranks: {'; '.join(sorted(values))}")
+            _setup.compare(self._reducer, settings)
         except BaseException:
             self.close()
             raise
@@ -134,6 +130,8 @@ class Handle:
         stats = self.stats()
         if stats["step"] is None:
             return "gradwire: no step yet"
+        if stats["skipped"]:
+            return f"gradwire: step {stats['step']}, skipped"
         parts = [f"step {stats['step']}", f"{stats['ratio']:.1f}x", f"{stats['message_bytes'] / 1e6:.3g} MB"]
         if "bytes_up" in stats:
             parts.append(f"up {stats['bytes_up'] / 1e6:.3g} MB, down {stats['bytes_down'] / 1e6:.3g} MB")
@@ -176,6 +174,8 @@ class Handle:
         ``all_ranks=True``, which all ranks must call at the same time, each rank returns the states of all ranks, which
         are sent over the network. Call it between two steps.
         """
+        if torch._C._current_graph_task_id() != -1:
+            raise _core.ConfigError("in a backward pass residuals are partly of this step; call state_dict between two steps")
         if all_ranks and self._has_replicas:
             raise _core.ConfigError(
                 f"this rank exchanges gradients with {self._reducer.size} of the ranks that train the model, so that it cannot have "
@@ -202,7 +202,13 @@ class Handle:
         All ranks must call it at the same time. If a state does not fit on one rank, nothing changes on any, and all raise
         ``StateError`` or ``ConfigError``.
         """
-        self._load_with(lambda: states)
+
+        def given() -> Union[State, Sequence[State]]:
+            if states is None:
+                raise _core.StateError("None is no state; the checkpoint has none of gradwire: begin without load_state_dict")
+            return states
+
+        self._load_with(given)
 
     def _load_with(self, read: Callable[[], Optional[Union[State, Sequence[State]]]]) -> bool:
         """As ``load_state_dict`` with what ``read()`` returns; if that fails on one rank, all ranks raise.

@@ -170,9 +170,13 @@ class Hook(Handle):
         super().__init__(*connect(process_group, make, options.get("deadline")), scaler)
         self._optimizer = optimizer
         self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer)
-        self._compare("compressor", "a spec string" if self._custom is None else self._custom.spec)
-        self._compare("scaler", "none" if scaler is None else "GradScaler")
-        self._compare("optimizer", "none" if optimizer is None else f"OneBitAdam(freeze={optimizer.freeze})")
+        self._compare(
+            {
+                "compressor": "a spec string" if self._custom is None else self._custom.spec,
+                "scaler": "none" if scaler is None else "GradScaler",
+                "optimizer": "none" if optimizer is None else f"OneBitAdam(freeze={optimizer.freeze})",
+            }
+        )
         if self._custom is None:
             try:
                 self._device, self._compressed_on = _device.of(device, self._reducer, named, options)

@@ -113,7 +113,8 @@ class MeasuredLink:
                 break
         short = max(size // 8, self._sizes[0]) if size > self._sizes[0] else size // 2
         long, part = (statistics.median(self._slowest(lambda: send(at)) for _ in range(5)) for at in (size, short))
-        bits_per_second = 32.0 * copies * (size - short) / max(long - part, 1e-9)
+        # On a link that is too fast to measure, such as that of one machine, the difference is noise.
+        bits_per_second = 32.0 * copies * (size - short) / max(long - part, 0.1 * long)
         start = part - overhead - 32.0 * copies * short / bits_per_second
         return Speed(overhead, max(start, 0.0), bits_per_second)
 

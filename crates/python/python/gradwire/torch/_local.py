@@ -84,7 +84,7 @@ class LocalSteps(torch.optim.Optimizer):
         lighthouse: Optional[str] = None,
         **options: Any,
     ) -> None:
-        if every is not None and every < 1:
+        if every is not None and _setup.whole_number("every", every) < 1:
             raise _core.ConfigError(f"every={every} is too small; a round has at least 1 step")
         if options.pop("scaler", None) is not None or options.get("on_nonfinite", "error") != "error":
             raise _core.ConfigError(
@@ -97,11 +97,16 @@ class LocalSteps(torch.optim.Optimizer):
             _check_elastic(compressor, options, min_workers, process_group)
         elif min_workers is not None:
             raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
+        if outer is not None and (isinstance(outer, type) or not callable(outer)):
+            raise _core.ConfigError("outer makes an optimizer of parameters, as outer=gradwire.torch.Nesterov(lr=0.7) does")
         _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
         _setup.check_replicated(options)
         _setup.check_unwrapped(model)
         _setup.check_types(model)
         named = _setup.trainable(model)
+        self._optimized = _optimized(optimizer)
+        if not {id(parameter) for _, parameter in named} & {id(parameter) for parameter in self._optimized}:
+            raise _core.ConfigError("the optimizer has none of the model's parameters; create it with model.parameters()")
         parts = strided(named, fragments)
         make = partial(_setup.reducer, [one for part in parts for one in part], compressor, **options)
         self._replica = Replica(model, parts, optimizer, outer, mask, median_clip, make)
@@ -112,15 +117,30 @@ class LocalSteps(torch.optim.Optimizer):
             membership = Membership(lighthouse, min_workers or 1, deadline)
             self._elastic = Elastic(self._replica, membership, _fingerprint(named, self._replica, settings), deadline)
         else:
-            self._connect(process_group, options.get("deadline"))
+            settings = {
+                "every": every,
+                "sync_until": sync_until,
+                "mask": mask,
+                "median_clip": median_clip,
+                "fragments": fragments,
+                "fragment_sync_delay": fragment_sync_delay,
+                "fragment_update_alpha": fragment_update_alpha,
+                "outer": _outer_settings(self._replica),
+            }
+            self._connect(process_group, options.get("deadline"), settings)
         lengths = _round_lengths(every, self._replica.reducer.stages)
         self._rounds = Rounds(self._replica, lengths, sync_until, fragment_sync_delay, fragment_update_alpha)
 
-    def _connect(self, process_group: Optional[Any], deadline: Optional[float]) -> None:
-        """Connects the ranks of a group, which all start from the model of the first."""
+    def _connect(self, process_group: Optional[Any], deadline: Optional[float], settings: Dict[str, Any]) -> None:
+        """Connects the ranks of a group, which all start from the model of the first, with the same settings."""
         _, groups = connect(process_group, self._replica.connect, deadline)
         self._release = weakref.finalize(self, release, self._replica.reducer, groups)
         self._release.atexit = False
+        try:
+            _setup.compare(self._replica.reducer, {what: str(setting) for what, setting in settings.items()})
+        except BaseException:
+            self.close()
+            raise
         source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0
         for tensor in self._replica.tensors():
             dist.broadcast(tensor.data, source, group=process_group)
@@ -164,7 +184,15 @@ class LocalSteps(torch.optim.Optimizer):
         self._replica.optimizer.zero_grad(set_to_none=set_to_none)
 
     def step(self, closure: Optional[Any] = None) -> Any:
-        """Takes a local step, and exchanges updates if a round is due."""
+        """Takes a local step, and exchanges updates if a round is due.
+
+        Raises ``ConfigError`` if parameters were added to the local optimizer, which rounds would not average.
+        """
+        if len(_optimized(self._replica.optimizer)) != len(self._optimized):
+            raise _core.ConfigError(
+                "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average them; "
+                "create LocalSteps again"
+            )
         loss = self._local_step(closure)
         self._replica.step += 1
         if self._elastic is None:
@@ -341,8 +369,20 @@ _ARGUMENTS = [name for name, one in signature(LocalSteps).parameters.items() if 
 def _fingerprint(named: Sequence[Named], replica: Replica, settings: Tuple[Any, ...]) -> str:
     """Equal for two workers if their models and settings are."""
     shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
-    outer = replica.outer and (type(replica.outer).__name__, replica.outer.defaults)
-    return hashlib.sha256(repr((shapes, outer, settings)).encode()).hexdigest()
+    return hashlib.sha256(repr((shapes, _outer_settings(replica), settings)).encode()).hexdigest()
+
+
+def _optimized(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
+    """The parameters of an optimizer."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _outer_settings(replica: Replica) -> Optional[str]:
+    """The outer optimizer with its settings."""
+    if replica.outer is None:
+        return None
+    settings = {name: value for name, value in replica.outer.defaults.items() if value is not None and value is not False}
+    return f"{type(replica.outer).__name__} {settings}"
 
 
 def _round_lengths(every: Optional[int], stages: List[Tuple[int, int]]) -> List[Tuple[int, int]]:

@@ -95,7 +95,7 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Optional[Any] = None) -> Any:
-        """Takes a step. After the freeze gradients are the mean momentum of all ranks."""
+        """Takes a step. After the freeze gradients that ``register`` has exchanged are the mean momentum of all ranks."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -116,10 +116,11 @@ class OneBitAdam(torch.optim.Optimizer):
         state["step"] += 1
         first, second = group["betas"]
         mean, square = state["exp_avg"], state["exp_avg_sq"]
-        if state["step"] > self._freeze:
+        if id(parameter) in self._exchanged:
             mean.copy_(gradient)
         else:
             mean.lerp_(gradient, 1.0 - first)
+        if state["step"] <= self._freeze:
             square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
         parameter.mul_(1.0 - group["lr"] * group["weight_decay"])
         corrected = 1.0 - second ** min(state["step"], self._freeze)

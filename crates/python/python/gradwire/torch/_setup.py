@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from difflib import get_close_matches
 from inspect import signature
@@ -129,6 +130,17 @@ def reducer(
         steps=None if total_steps is None else whole_number("total_steps", total_steps),
         threads=threads,
     )
+
+
+def compare(reducer: _core.Reducer, settings: Mapping[str, str]) -> None:
+    """Raises ``ConfigError`` that names the first of some settings that differs between ranks, with its values."""
+    ranks = [json.loads(one) for one in reducer.gather(0, json.dumps(dict(settings)).encode())]
+    # Ranks that end now must have sent their values.
+    reducer.wait()
+    for what in settings:
+        values = {str(one.get(what)) for one in ranks}
+        if len(values) > 1:
+            raise _core.ConfigError(f"{what} differs between ranks: {'; '.join(sorted(values))}")
 
 
 # The keyword arguments of ``reducer``.

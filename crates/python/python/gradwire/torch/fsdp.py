@@ -93,8 +93,9 @@ def register(
     else:
         group = _units.replica_group(replicas, units)
         handle = Sharded(_units.shards(units), compressor, group, exchange, options, scaler)
-        handle._compare("the shard that a rank of replicas holds", str(shards.rank()))
+        handle._compare({"the shard that a rank of replicas holds": str(shards.rank())})
     handle._has_replicas = replicas is not None or _units.replicas(units) > 1
+    handle._compare({"parameters": str(parameters), "scaler": "none" if scaler is None else "GradScaler"})
     if parameters is not None:
         handle.gather(_units.whole(gathered), parameters, shards, common)
     for unit in units:
