@@ -379,5 +379,5 @@ def test_a_handle_tells_how_tensors_are_sent():
     assert sum(one.message_bytes for one in after.tensors) == stats["message_bytes"]
     assert "all-gather over 2 ranks, step 3" in str(after) and "second.weight  960" in str(after)
     assert "no step yet" in start and "step 2" in summary and "waited" in summary
-    assert name == "<Hook none by all-gather over 2 ranks, step 3>"
+    assert name == "<Hook none until 2 then 3lc by all-gather over 2 ranks, step 3>"
     assert {"gradwire::submit", "gradwire::wait"} <= ranges

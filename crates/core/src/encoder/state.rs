@@ -45,10 +45,6 @@ impl Encoder {
     /// then is the size known.
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         let specs = format!("{prefix}spec/");
-        // Earlier builds saved specs only.
-        if state.settings_under(&specs).next().is_none() {
-            state.number(&saved_key(prefix))?;
-        }
         for (name, saved) in state.settings_under(&specs) {
             let configured = self.spec_of(name);
             // The string of an unregistered spec does not parse.
@@ -65,6 +61,10 @@ impl Encoder {
             for (name, _) in state.floats_under(under) {
                 state.setting(&format!("{specs}{name}"))?;
             }
+        }
+        // Earlier builds saved specs only.
+        if state.settings_under(&specs).next().is_none() {
+            state.number(&saved_key(prefix))?;
         }
         self.forget();
         for (at, under) in kinds.iter().enumerate() {

@@ -101,10 +101,11 @@ impl Reducer {
             let all = all.ok_or_else(|| {
                 ExchangeError::config(format!(
                     "the state was saved by {workers} ranks with '{}', and is restored by rank {rank} of {size} with \
-                     '{}': that takes the states of all {workers} ranks, and {} came; give them all",
+                     '{}': that takes the states of all {workers} ranks, and {} came; give them all{}",
                     first.setting("exchange").unwrap_or("?"),
                     self.config.exchange,
                     states.len(),
+                    if workers == size { ", or use the exchange of the state" } else { "" },
                 ))
             })?;
             let mut state = state_keys::reshard(&all, rank, size);

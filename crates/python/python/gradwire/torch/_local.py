@@ -97,7 +97,7 @@ class LocalSteps(torch.optim.Optimizer):
             _check_elastic(compressor, options, min_workers, process_group)
         elif min_workers is not None:
             raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
-        if outer is not None and (isinstance(outer, type) or not callable(outer)):
+        if outer is Nesterov or (outer is not None and not callable(outer)):
             raise _core.ConfigError("outer makes an optimizer of parameters, as outer=gradwire.torch.Nesterov(lr=0.7) does")
         _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
         _setup.check_replicated(options)
@@ -381,7 +381,10 @@ def _outer_settings(replica: Replica) -> Optional[str]:
     """The outer optimizer with its settings."""
     if replica.outer is None:
         return None
-    settings = {name: value for name, value in replica.outer.defaults.items() if value is not None and value is not False}
+    plain = (bool, int, float, str, tuple, torch.Tensor)
+    settings = {name: value for name, value in replica.outer.defaults.items() if isinstance(value, plain) and value is not False}
+    # A tensor's text would contain its device.
+    settings = {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in settings.items()}
     return f"{type(replica.outer).__name__} {settings}"
 
 
