@@ -8,8 +8,7 @@ mod several;
 use std::collections::HashMap;
 
 use gradwire::{
-    Decoder, Element, Encoder, Error, Input, Kept, ReduceOp, Sent, Spec, State, StateError, Tensor,
-    Threads,
+    Decoder, Element, Encoder, Error, Input, Kept, ReduceOp, Sent, Spec, State, Tensor, Threads,
 };
 
 use crate::state_keys::{self, REDUCE};
@@ -489,19 +488,12 @@ impl Codecs {
             let stage = schedule.specs().position(|spec| spec.to_string() == saved).unwrap_or(0);
             self.enter(index, stage);
         }
-        restore_encoder(&mut self.encoder, prefix, state)?;
-        self.second.iter_mut().try_for_each(|second| restore_encoder(second, REDUCE, state))?;
+        state_keys::restore_encoder(&mut self.encoder, prefix, state)?;
+        if let Some(second) = &mut self.second {
+            state_keys::restore_encoder(second, REDUCE, state)?;
+        }
         self.restore_estimates(prefix, state)
     }
-}
-
-/// Restores an encoder; without state if the state comes from an exchange that does not have this encoder.
-fn restore_encoder(encoder: &mut Encoder, prefix: &str, state: &State) -> Result<()> {
-    match encoder.restore(prefix, state) {
-        Err(StateError::Missing(key)) if key == format!("{prefix}encoder") => encoder.forget(),
-        other => other?,
-    }
-    Ok(())
 }
 
 fn encoder(config: &GroupConfig<'_>, rank: usize) -> Encoder {

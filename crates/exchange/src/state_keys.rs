@@ -12,7 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use gradwire::{Spec, State};
+use gradwire::{Encoder, Spec, State, StateError};
+
+use crate::Result;
 
 /// The prefix of the state of a rank's gradients.
 pub(crate) const PUSH: &str = "push/";
@@ -74,6 +76,15 @@ impl<'a> Entry<'a> {
 /// The key of a tensor's compressor.
 fn spec_key(owner: &str, name: &str) -> String {
     format!("{owner}spec/{name}")
+}
+
+/// Restores an encoder; without state if the state comes from an exchange that does not have this encoder.
+pub(crate) fn restore_encoder(encoder: &mut Encoder, prefix: &str, state: &State) -> Result<()> {
+    match encoder.restore(prefix, state) {
+        Err(StateError::Missing(key)) if key == format!("{prefix}encoder") => encoder.forget(),
+        other => other?,
+    }
+    Ok(())
 }
 
 /// Cuts the entries of whole tensors into entries of `slices`, except `kept` arrays, which are dropped. Other entries

@@ -21,8 +21,8 @@ impl Encoder {
 
     /// Adds the encoder's state to `state`, under keys that start with `prefix`: for every tensor that was encoded or
     /// has an assigned spec, the spec as the setting `spec/NAME`, and its arrays `residual/NAME`, `velocity/NAME` and
-    /// `kept/NAME`. The number `encoder` says that an encoder was saved there, even if it has no tensors yet. The prefix is used as it
-    /// is: let it end with a slash.
+    /// `kept/NAME`. The number `encoder` says that an encoder was saved there, even if it has no tensors yet. The prefix is
+    /// used as it is: let it end with a slash.
     pub fn save(&self, prefix: &str, state: &mut State) {
         state.set_number(&saved_key(prefix), 1);
         for (name, entry) in &self.tensors {
@@ -41,8 +41,8 @@ impl Encoder {
     ///
     /// # Errors
     /// [`StateError::Missing`] if no encoder was saved under the prefix, or an array without a spec, and
-    /// [`StateError::Mismatch`] if a tensor was saved with another spec than it has now. An array of the wrong size is refused when its tensor is next encoded: only
-    /// then is the size known.
+    /// [`StateError::Mismatch`] if a tensor was saved with another spec than it has now. An array of the wrong size is
+    /// refused when its tensor is next encoded: only then is the size known.
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         let specs = format!("{prefix}spec/");
         for (name, saved) in state.settings_under(&specs) {

@@ -2,11 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::input::Shifted;
-use super::several::{adds, appends, bins, run_places, thin};
+use super::several::{adds, appends, bins, run_places, streams, thin};
 use super::{Input, Output};
 use crate::kernels::*;
-use crate::quarters::quarters_mut;
 use crate::zero_run;
 
 /// A kernel, run on slices of the input; it appends all that it computes to the output.
@@ -285,18 +283,7 @@ pub const KERNELS: &[(&str, Case)] = &[
         join_entries(entries.as_chunks().0, &mut words);
         words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
     }),
-    ("decode_states", |input, output| {
-        let entry =
-            |at| Entry::new(input.word(at) >> 22, input.word(at) >> 5 & 0xfff, input.word(at) % 13);
-        let entries = core::array::from_fn(entry);
-        let mut states = core::array::from_fn(|i| input.word(i) & 0xfff);
-        let mut positions = core::array::from_fn(|i| 13 * i as u64);
-        let mut symbols: Shifted<u16> = input.zeros();
-        let parts = &mut quarters_mut(&mut symbols);
-        let done = decode_states(&entries, &input.bytes(), &mut states, &mut positions, parts);
-        output.bits(states.into_iter().chain(positions.map(|position| position as u32)));
-        output.bits(symbols.iter().map(|&symbol| u32::from(symbol)).chain([done as u32]));
-    }),
+    ("decode_states", streams),
     ("looked_up", |input, output| {
         let (numbers, mut out) = (input.more(), input.zeros());
         let sixteen = core::array::from_fn(|at| numbers.get(at).copied().unwrap_or(at as f32));

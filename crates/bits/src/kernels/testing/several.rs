@@ -1,9 +1,10 @@
-//! Inputs and calls that several kernels share.
+//! Inputs and calls that several kernels share, and longer cases.
 
 use alloc::vec::Vec;
 
 use super::{Input, Output, Shifted};
-use crate::kernels::{Bins, RUN};
+use crate::kernels::{Bins, Entry, RUN, decode_states};
+use crate::quarters::quarters_mut;
 
 pub(super) fn bins(input: &Input) -> Bins {
     Bins { least: f64::from(input.x), width: f64::from(input.y), top: 63 }
@@ -43,4 +44,18 @@ pub(super) fn thin(input: &Input) -> ([usize; 3], [Shifted<f32>; 2]) {
     let c = input.elements(rows * columns, float);
     let factor = input.elements(rows.max(columns) * rank, |at| float(at + 7));
     ([rows, columns, rank], [c, factor])
+}
+
+/// Decodes four tANS streams with any table.
+pub(super) fn streams(input: &Input, output: &mut Output) {
+    let entry =
+        |at| Entry::new(input.word(at) >> 22, input.word(at) >> 5 & 0xfff, input.word(at) % 13);
+    let entries = core::array::from_fn(entry);
+    let mut states = core::array::from_fn(|i| input.word(i) & 0xfff);
+    let mut positions = core::array::from_fn(|i| 13 * i as u64);
+    let mut symbols: Shifted<u16> = input.zeros();
+    let parts = &mut quarters_mut(&mut symbols);
+    let done = decode_states(&entries, &input.bytes(), &mut states, &mut positions, parts);
+    output.bits(states.into_iter().chain(positions.map(|position| position as u32)));
+    output.bits(symbols.iter().map(|&symbol| u32::from(symbol)).chain([done as u32]));
 }
