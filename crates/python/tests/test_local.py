@@ -50,6 +50,25 @@ def test_parameters_that_are_added_to_the_local_optimizer_are_refused():
     ranks(2, grown)
 
 
+def described(rank, size):
+    net = Net()
+    steps = gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), every=2, compressor="3lc")
+    before = steps.summary()
+    for step in range(2):
+        x, labels = data(rank, step)
+        nn.functional.cross_entropy(net(x), labels).backward()
+        steps.step()
+    return before, steps.summary(), repr(steps), steps.describe(), steps.stats()["message_bytes"]
+
+
+def test_local_steps_tell_how_tensors_are_sent():
+    before, after, name, description, sent = ranks(2, described)[0]
+    assert "no step yet" in before and "step 1" in after and "waited" in after
+    assert name == "<LocalSteps 3lc by all-gather over 2 ranks, step 2>"
+    assert sum(one.message_bytes for one in description.tensors) == sent
+    assert any(one.compressor == "3lc" for one in description.tensors)
+
+
 def local(rank, size, steps, options, optimizer="sgd", resume=None):
     torch.manual_seed(rank)
     net = Net()

@@ -1,10 +1,10 @@
-"""What a handle tells of itself: the compressor and size of every tensor."""
+"""How an exchange is described: the compressor and size of every tensor, and the cost of the last step."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import List
+from typing import Any, Dict, List
 
 
 @dataclass(frozen=True)
@@ -55,3 +55,17 @@ class Description:
 
 def _expected(ratio: float) -> str:
     return "?" if math.isnan(ratio) else f"{ratio:.1f}x"
+
+
+def summary(stats: Dict[str, Any]) -> str:
+    """The result of ``stats()`` in a line."""
+    if stats["step"] is None:
+        return "gradwire: no step yet"
+    if stats["skipped"]:
+        return f"gradwire: step {stats['step']}, skipped"
+    parts = [f"step {stats['step']}", f"{stats['ratio']:.1f}x", f"{stats['message_bytes'] / 1e6:.3g} MB"]
+    if "bytes_up" in stats:
+        parts.append(f"up {stats['bytes_up'] / 1e6:.3g} MB, down {stats['bytes_down'] / 1e6:.3g} MB")
+    if "wait_seconds" in stats:
+        parts.append(f"waited {1e3 * stats['wait_seconds']:.1f} ms")
+    return "gradwire: " + ", ".join(parts)

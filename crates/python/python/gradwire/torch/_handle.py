@@ -13,7 +13,7 @@ from torch.profiler import record_function
 from .. import _core
 from . import _setup
 from ._channel import Groups, release
-from ._description import Description, TensorPlan
+from ._description import Description, TensorPlan, summary
 from ._setup import State
 from ._staging import Scale
 
@@ -127,16 +127,7 @@ class Handle:
 
     def summary(self) -> str:
         """The cost of the last step in a line, for progress bars and logs."""
-        stats = self.stats()
-        if stats["step"] is None:
-            return "gradwire: no step yet"
-        if stats["skipped"]:
-            return f"gradwire: step {stats['step']}, skipped"
-        parts = [f"step {stats['step']}", f"{stats['ratio']:.1f}x", f"{stats['message_bytes'] / 1e6:.3g} MB"]
-        if "bytes_up" in stats:
-            parts.append(f"up {stats['bytes_up'] / 1e6:.3g} MB, down {stats['bytes_down'] / 1e6:.3g} MB")
-        parts.append(f"waited {1e3 * stats['wait_seconds']:.1f} ms")
-        return "gradwire: " + ", ".join(parts)
+        return summary(self.stats())
 
     def describe(self) -> Description:
         """How every tensor is sent at the next step: its compressor and the size that its message is expected to have; and

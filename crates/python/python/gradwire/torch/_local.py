@@ -15,6 +15,7 @@ import torch.distributed as dist
 from .. import _core
 from . import _setup
 from ._channel import connect, release
+from ._description import Description, TensorPlan, summary
 from ._elastic import Elastic
 from ._fragments import Named, strided
 from ._membership import Membership
@@ -245,6 +246,21 @@ class LocalSteps(torch.optim.Optimizer):
         if self._elastic is not None:
             return self._elastic.stats()
         return {**self._replica.reducer.stats(), "wait_seconds": self._rounds.waited}
+
+    def summary(self) -> str:
+        """The cost of the last round in a line, for progress bars and logs."""
+        return summary(self.stats())
+
+    def describe(self) -> Description:
+        """How every tensor is sent in a round that ends with the next step, and the size that its message is expected to
+        have, as in ``Hook.describe``."""
+        reducer, step = self._replica.reducer, self._replica.step
+        plan = [TensorPlan(*one) for one in reducer.plan(step)]
+        return Description(reducer.exchange, reducer.size, step, "the host", plan)
+
+    def __repr__(self) -> str:
+        reducer = self._replica.reducer
+        return f"<LocalSteps {reducer.spec} by {reducer.exchange} over {reducer.size} ranks, step {self._replica.step}>"
 
     def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
         """The statistics of the last round as arguments of ``SummaryWriter.add_scalar``."""
