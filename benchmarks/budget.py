@@ -90,7 +90,9 @@ def measure(task, compressor, every, seconds, seed):
     run(task, training, optimizer, trial // 2, lambda _: LAST, seed)
     taken = run(task, training, optimizer, trial, lambda _: LAST, seed)
     training.close()
-    steps = torch.tensor([max(1, round(seconds * trial / taken))])
+    # Whole rounds: behind the last exchange each rank has a model of its own.
+    length = every or 1
+    steps = torch.tensor([length * max(1, round(seconds * trial / taken / length))])
     dist.broadcast(steps, 0)
     steps = steps.item()
     model, optimizer, training = trainer(task, compressor, every, seed)

@@ -5,6 +5,7 @@ scripts/links runs it as every rank; rank 0 appends a JSON line for each hook to
 
 import argparse
 import json
+import math
 import os
 import statistics
 import time
@@ -19,6 +20,8 @@ from tasks import MOST_STEPS, TASKS
 
 # The first steps, which are not in the median, and the fewest that a run has.
 WARM_STEPS, FEWEST_STEPS = 12, 20
+# What tells one run from another.
+PLACE = ("task", "rate", "ranks", "hook", "seed", "turn")
 PYTORCH = ("no hook", "fp16_compress_hook", "powerSGD_hook")
 GRADWIRE = ("fp16", "int8", "eden:bits=2", "eden", "3lc", "topk:ratio=0.01", "powersgd:rank=1")
 
@@ -77,12 +80,15 @@ def measure(task, hook, seconds, limit, seed):
 
 
 def measured(path):
-    """The places of the runs to a target that a file has."""
+    """The runs that a file has: each with its place, and the seconds up to which it would have gone on."""
     if not os.path.exists(path):
-        return []
+        return {}
     with open(path) as file:
         runs = [json.loads(line) for line in file]
-    return [{key: run[key] for key in ("task", "rate", "ranks", "hook", "seed")} for run in runs if run["best"]]
+    # Older records do not have their limit. A run that reached its target had no need of one.
+    limit = lambda run: math.inf if run["steps_to_target"] else run.get("limit", math.inf)
+    # Neither do older timings have their turn.
+    return {tuple(run.get(key) for key in PLACE): limit(run) for run in runs if run["best"] or run.get("turn") is not None}
 
 
 def main():
@@ -93,6 +99,7 @@ def main():
     parser.add_argument("--hooks", nargs="*", default=[*PYTORCH, *GRADWIRE])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--steps", type=int, help="time this number of steps, without evaluation")
+    parser.add_argument("--turn", type=int, help="a number for each repetition of --steps")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -102,11 +109,11 @@ def main():
     task = TASKS[options.task]()
     for seed in options.seeds:
         for hook in options.hooks:
-            place = {"task": options.task, "rate": options.rate, "ranks": dist.get_world_size(), "hook": hook, "seed": seed}
-            if options.steps is None and place in done:
+            place = (options.task, options.rate, dist.get_world_size(), hook, seed, options.turn)
+            if done.get(place, 0.0) >= options.seconds and (options.steps is None or options.turn is not None):
                 continue
             found = measure(task, hook, options.seconds, options.steps, seed)
-            record = {**place, **found}
+            record = {**dict(zip(PLACE, place)), "limit": options.seconds, **found}
             if dist.get_rank() == 0:
                 print(f"{options.task} {options.rate} {hook}, seed {seed}: {found['step_ms']:.1f} ms per step, "
                       f"best {found['best']}, target after {found['steps_to_target']} steps, {found['seconds']:.1f} s", flush=True)

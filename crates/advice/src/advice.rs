@@ -23,6 +23,8 @@ pub struct Advice {
     pub compute: f64,
     /// The bandwidths of the links in bits per second.
     pub links: Vec<f64>,
+    /// Their latencies in seconds.
+    pub latencies: Vec<f64>,
     /// Steps without compression, averaged by the training framework.
     pub plain: Prediction,
     /// The candidates, in the order in which they were given.
@@ -32,7 +34,7 @@ pub struct Advice {
     /// For each link the fastest candidate with local steps, where it is faster than the recommended one.
     pub local: Vec<Option<usize>>,
     /// The bandwidth in bits per second above which no candidate that trains synchronously, and is not doubted, is faster than no
-    /// compression; `None` if none is faster on any link.
+    /// compression, at the latency of the first link; `None` if none is faster at any bandwidth.
     pub crossover: Option<f64>,
     /// The tensors on the first link, with the candidate that is recommended there; empty if none is.
     pub tensors: Vec<TensorAdvice>,
@@ -61,8 +63,8 @@ pub struct Prediction {
     pub doubt: Option<String>,
     /// The figures on each link.
     pub on_links: Vec<OnLink>,
-    /// The bandwidth in bits per second up to which it is faster than no compression, at most 10 Tbit/s; `None` if it
-    /// never is.
+    /// The bandwidth in bits per second up to which it is faster than no compression, at the latency of the first link and at
+    /// most 10 Tbit/s; `None` if it never is.
     pub crossover: Option<f64>,
 }
 
@@ -138,6 +140,7 @@ pub fn advise(
         elements: recording.elements(),
         compute: recording.step_seconds,
         links: links.iter().map(|link| link.bits_per_second).collect(),
+        latencies: links.iter().map(|link| link.latency.as_secs_f64()).collect(),
         plain: at.predict(&plain, &plain, true),
         local: local.collect(),
         crossover: sound.filter_map(|one| one.crossover).reduce(f64::max),

@@ -1,6 +1,7 @@
 //! Advice as text for a terminal.
 
 use std::fmt;
+use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
@@ -17,19 +18,21 @@ impl fmt::Display for Advice {
             "{ranks} ranks, {millions:.3} million parameters; a step without any exchange takes {compute:.1} ms.\n"
         )?;
         writeln!(out, "{}\n", self.table())?;
-        for (at, &link) in self.links.iter().enumerate() {
-            writeln!(out, "At {}: {}", bandwidth(link), self.verdict(at))?;
+        for (at, link) in self.link_names().enumerate() {
+            writeln!(out, "At {link}: {}", self.verdict(at))?;
         }
+        let latency = after_bandwidth(self.latencies[0]);
         match self.crossover {
             Some(link) if link < ANY_LINK => writeln!(
                 out,
-                "Above {} no compression of gradients that is not doubted is faster than none.",
+                "Above {}{latency} no compression of gradients that is not doubted is faster than none.",
                 bandwidth(link)
             ),
             Some(_) => Ok(()),
-            None => {
-                writeln!(out, "Compression of gradients that is not doubted is faster on no link.")
-            }
+            None => writeln!(
+                out,
+                "Compression of gradients that is not doubted is faster at no bandwidth{latency}."
+            ),
         }?;
         let plain: Vec<_> = self.tensors.iter().filter(|one| one.send == "none").collect();
         if !self.tensors.is_empty() {
@@ -63,10 +66,16 @@ impl fmt::Display for Advice {
 }
 
 impl Advice {
+    /// The links with their latencies, if they have any.
+    fn link_names(&self) -> impl Iterator<Item = String> {
+        let links = self.links.iter().zip(&self.latencies);
+        links.map(|(&link, &latency)| bandwidth(link) + &after_bandwidth(latency))
+    }
+
     fn table(&self) -> String {
         let mut table = Table::new();
         let head = ["", "exchange", "sent a step", "smaller", "codec", "error"].map(str::to_owned);
-        let links = self.links.iter().map(|&link| format!("step at {}", bandwidth(link)));
+        let links = self.link_names().map(|link| format!("step at {link}"));
         table
             .load_style(
                 TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')),
@@ -113,6 +122,15 @@ fn cells(row: &Prediction) -> Vec<String> {
     start.into_iter().chain(steps).chain([crossover]).collect()
 }
 
+/// A latency in seconds as it follows a bandwidth; nothing if there is none.
+fn after_bandwidth(latency: f64) -> String {
+    if latency > 0.0 {
+        format!(" with {:?} latency", Duration::from_secs_f64(latency))
+    } else {
+        String::new()
+    }
+}
+
 /// A bandwidth with up to three digits.
 fn bandwidth(bits_per_second: f64) -> String {
     let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")];
@@ -136,15 +154,17 @@ mod tests {
         let mut rng = Rng::new(0, 0, 0, 0, 0);
         let gradients = tensors.iter().map(|t| (0..t.elements()).map(|_| rng.normal()).collect());
         let recording = Recording::untimed(tensors.clone(), vec![gradients.collect()], 0.1, 0.0);
-        let links = [Link::mbit(1.0), Link::mbit(100_000.0)];
+        let slow = Link { latency: Duration::from_micros(1500), ..Link::mbit(1.0) };
+        let links = [slow, Link::mbit(100_000.0)];
         let candidates =
             ["fp16", "3lc", "eden:every=10"].map(|s| Candidate::new(s.parse().unwrap()));
         let found =
             advise(&recording, &Cluster::of(2), OptimizerKind::Adaptive, &links, &candidates);
         let text = found.unwrap().to_string();
         let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
-        assert!(line("At 1 Mbit/s").contains("fp16 (1.9"), "{text}");
+        assert!(line("At 1 Mbit/s with 1.5ms latency:").contains("fp16 (1.9"), "{text}");
         assert!(line("At 1 Mbit/s").contains("local steps, eden:every=10"), "{text}");
+        assert!(line("Above ").contains(" with 1.5ms latency no compression"), "{text}");
         assert_eq!(line("At 100 Gbit/s"), "At 100 Gbit/s: do not compress");
         assert!(line("1 of 2 tensors").contains("0.19 %"), "{text}");
         assert!(line("- 3lc").contains("Adam") && line(" 3lc *").contains("all-gather"), "{text}");

@@ -37,7 +37,7 @@ impl Format {
     }
 }
 
-/// Reads all tensors of a file, in the file's order.
+/// Reads all tensors of a file, by name: a .safetensors file does not keep the order of a model.
 pub(crate) fn read(path: &Path) -> Result<Vec<Named>, Failure> {
     let format = Format::of(path)?;
     let bytes = read_bytes(path)?;

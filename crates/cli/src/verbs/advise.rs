@@ -14,7 +14,8 @@ use crate::tensors::{self, Named};
 /// Predict from recorded gradients whether compression pays, and which.
 ///
 /// Runs every compressor on the gradients, measures bytes, CPU time and the error that remains after
-/// error feedback, and computes from these and --step-ms the time of a step on each link.
+/// error feedback, and computes from these and --step-ms the time of a step on each link. Gradients
+/// are assumed to become ready in reverse order of their names.
 /// gradwire.torch.advise records gradients and times of a PyTorch model by itself.
 #[derive(Debug, Args)]
 pub(crate) struct Advise {

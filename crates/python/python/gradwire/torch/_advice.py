@@ -33,7 +33,8 @@ class Advice:
 
     @property
     def crossover(self) -> Optional[float]:
-        """The bandwidth in bits per second above which no compressor of gradients that is not in doubt is faster."""
+        """The bandwidth in bits per second above which no compressor of gradients that is not in doubt is faster, at the latency of
+        the first link."""
         found: Optional[float] = self.data["crossover"]
         return found
 
