@@ -396,6 +396,13 @@ impl Codecs {
         std::mem::swap(&mut self.tensors[index].carried, carried);
     }
 
+    /// Records that the messages of a tensor carry nothing of this rank's own gradient.
+    pub(crate) fn carry_nothing(&mut self, index: usize) {
+        let carried = &mut self.tensors[index].carried;
+        carried.all = false;
+        carried.positions.clear();
+    }
+
     /// Calls `show` with the residual of a tensor, slice by slice.
     pub(crate) fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
         let names = self.tensors[index].names.iter();
@@ -463,6 +470,12 @@ impl Codecs {
     /// # Errors
     /// `State` for an estimate of another length than the tensor's; nothing has changed then.
     pub(crate) fn restore_estimates(&mut self, prefix: &str, state: &State) -> Result<()> {
+        let sums = self.estimates_in(prefix, state)?;
+        self.tensors.iter_mut().zip(sums).for_each(|(entry, sum)| entry.estimate.now = sum);
+        Ok(())
+    }
+
+    fn estimates_in(&self, prefix: &str, state: &State) -> Result<Vec<Vec<f32>>> {
         let saved = |tensor: &Tensor| {
             let key = state_keys::sum(prefix, tensor.name());
             match state.floats(&key) {
@@ -471,16 +484,39 @@ impl Codecs {
             }
         };
         let sums = self.tensors.iter().map(|entry| saved(&entry.tensor));
-        let sums = sums.collect::<Result<Vec<_>, _>>()?;
-        self.tensors.iter_mut().zip(sums).for_each(|(entry, sum)| entry.estimate.now = sum);
-        Ok(())
+        Ok(sums.collect::<Result<_, _>>()?)
     }
 
     /// Restores what [`save`](Self::save) wrote, at any stage of the schedules.
     ///
     /// # Errors
-    /// `State` for a tensor whose state was saved with a compressor that it does not have at any stage.
+    /// `State` for a tensor whose state was saved with a compressor that it does not have at any stage, and as for
+    /// [`restore_estimates`](Self::restore_estimates); nothing has changed then.
     pub(crate) fn restore(&mut self, prefix: &str, state: &State) -> Result<()> {
+        let before: Vec<_> = self.tensors.iter().map(|entry| entry.stage).collect();
+        self.enter_saved(prefix, state);
+        if let Err(error) = self.check_state(prefix, state) {
+            for (index, stage) in before.into_iter().enumerate() {
+                self.enter(index, stage.unwrap_or(0));
+            }
+            return Err(error);
+        }
+        state_keys::restore_encoder(&mut self.encoder, prefix, state)?;
+        if let Some(second) = &mut self.second {
+            state_keys::restore_encoder(second, REDUCE, state)?;
+        }
+        self.restore_estimates(prefix, state)
+    }
+
+    fn check_state(&self, prefix: &str, state: &State) -> Result<()> {
+        state_keys::has_encoder(&self.encoder, prefix, state)?;
+        let second = self.second.as_ref();
+        second.map_or(Ok(false), |second| state_keys::has_encoder(second, REDUCE, state))?;
+        self.estimates_in(prefix, state).map(drop)
+    }
+
+    /// Selects for each tensor the stage at which its state was saved; the first if it has no such stage.
+    fn enter_saved(&mut self, prefix: &str, state: &State) {
         for index in 0..self.tensors.len() {
             let Entry { schedule, names, .. } = &self.tensors[index];
             let setting = |name: &String| state.setting(&format!("{prefix}spec/{name}")).ok();
@@ -488,11 +524,6 @@ impl Codecs {
             let stage = schedule.specs().position(|spec| spec.to_string() == saved).unwrap_or(0);
             self.enter(index, stage);
         }
-        state_keys::restore_encoder(&mut self.encoder, prefix, state)?;
-        if let Some(second) = &mut self.second {
-            state_keys::restore_encoder(second, REDUCE, state)?;
-        }
-        self.restore_estimates(prefix, state)
     }
 }
 

@@ -301,6 +301,12 @@ impl GroupConfig<'_> {
                  participation, or leave out mode and stale",
             );
         }
+        if let Some(spec) = self.policy.pushes().find(|s| s.compressor().accumulator().is_some()) {
+            return refuse(format!(
+                "messages of '{spec}' add up to means over the workers that sent them, and an asynchronous server applies \
+                 every push by itself; leave out mode and stale"
+            ));
+        }
         let vote = self.policy.pushes().find(|spec| spec.compressor().votes());
         vote.map_or(Ok(()), |spec| {
             refuse(format!(

@@ -80,11 +80,22 @@ fn spec_key(owner: &str, name: &str) -> String {
 
 /// Restores an encoder; without state if the state comes from an exchange that does not have this encoder.
 pub(crate) fn restore_encoder(encoder: &mut Encoder, prefix: &str, state: &State) -> Result<()> {
-    match encoder.restore(prefix, state) {
-        Err(StateError::Missing(key)) if key == format!("{prefix}encoder") => encoder.forget(),
-        other => other?,
+    match has_encoder(encoder, prefix, state)? {
+        true => encoder.restore(prefix, state)?,
+        false => encoder.forget(),
     }
     Ok(())
+}
+
+/// Whether a state has one of this encoder.
+///
+/// # Errors
+/// If it has one that does not fit.
+pub(crate) fn has_encoder(encoder: &Encoder, prefix: &str, state: &State) -> Result<bool> {
+    match encoder.check_state(prefix, state) {
+        Err(StateError::Missing(key)) if key == format!("{prefix}encoder") => Ok(false),
+        other => Ok(other.map(|()| true)?),
+    }
 }
 
 /// Cuts the entries of whole tensors into entries of `slices`, except `kept` arrays, which are dropped. Other entries

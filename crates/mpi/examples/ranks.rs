@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The checks are those of ranks in one process; if one fails, the rank panics and exits with a status other than 0. With
-//! `early`, `killed` and so on, rank 1 comes to harm and the others print their errors; with `absent`, rank 1 does not
-//! call `MPI_Init`.
+//! `early`, `killed` and so on, rank 1 comes to harm and the others print their errors; with `meets`, it leaves early, and all
+//! connect again; with `absent`, rank 1 does not call `MPI_Init`.
 
 #[path = "../../exchange/tests/common/mod.rs"]
 mod common;
@@ -19,7 +19,7 @@ use common::checks;
 use common::engine::Engine;
 use common::{RATE, Run, exchange, gradients};
 use gradwire::Spec;
-use gradwire_exchange::{DistributedOptimizer, ExchangeError, Role, StepInput};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, Role, StepInput, Transport};
 use gradwire_mpi::World;
 
 /// Time enough for a check on a busy machine.
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (verb, name) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [verb, name] => (verb, name),
-        _ => panic!("usage: ranks matrix|early|silent|killed|panics|differs|absent STRATEGY"),
+        _ => panic!("usage: ranks matrix|early|silent|killed|panics|differs|meets|absent STRATEGY"),
     };
     if verb == "absent" && launched_as_1() {
         thread::sleep(Duration::from_secs(60));
@@ -43,6 +43,7 @@ fn main() -> ExitCode {
             matrix(&mut job, name);
             Ok(())
         }
+        "meets" => job.meets(name),
         _ => job.harm(verb, name),
     };
     // Printed before the end: when the first rank fails, `mpirun` ends the others.
@@ -118,6 +119,15 @@ impl Job {
     fn join(&mut self, run: &Run) -> Result<Role, ExchangeError> {
         let transport = Box::new(self.world.connect()?);
         Role::join(transport, &run.setup(), || run.optimizer())
+    }
+
+    /// Connects all ranks again after rank 1 has left with an error of its own.
+    fn meets(&mut self, name: &str) -> Result<(), ExchangeError> {
+        // The others name it.
+        let _ = self.harm("early", name);
+        let left = self.world.reconnect()?;
+        println!("rank {}: {} are left", self.world.rank(), left.size());
+        Ok(())
     }
 
     /// A run in which rank 1 comes to harm in its third step.

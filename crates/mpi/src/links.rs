@@ -164,9 +164,9 @@ impl Links {
     }
 
     /// The rank to blame when this rank waits for `peer`: by the notices received, the end of the chain of waiting
-    /// ranks, or a rank of a cycle.
+    /// ranks, or another rank of a cycle.
     pub(crate) fn at_fault(&self, peer: usize) -> usize {
-        at_fault(&self.waits, peer)
+        at_fault(&self.waits, self.rank, peer)
     }
 
     fn tell(&mut self, notice: impl Fn(&Self, usize) -> Notice) {
@@ -258,8 +258,10 @@ impl Links {
     }
 }
 
-fn at_fault(waits: &[Option<usize>], peer: usize) -> usize {
-    let next = |&peer: &usize| waits[peer];
+/// The end of the chain of ranks that wait for each other, from `peer` on. It does not lead back to `own`, which lives: a rank
+/// that has said that it waits for this one may have died since.
+fn at_fault(waits: &[Option<usize>], own: usize, peer: usize) -> usize {
+    let next = |&peer: &usize| waits[peer].filter(|&next| next != own);
     let chain = std::iter::successors(Some(peer), next).take(waits.len());
     chain.last().unwrap_or(peer)
 }
@@ -272,10 +274,11 @@ mod tests {
     fn blame_follows_the_chain_of_those_who_wait() {
         // 0 waits for 1, 2 and 3 for 0; 1 says nothing.
         let waits = [Some(1), None, Some(0), Some(0)];
-        for peer in [0, 1, 2, 3] {
-            assert_eq!(at_fault(&waits, peer), 1);
+        for (own, peer) in [(2, 0), (0, 1), (3, 0), (1, 2), (2, 3)] {
+            assert_eq!(at_fault(&waits, own, peer), if own == 1 { 0 } else { 1 });
         }
-        // Of a cycle, any rank is blamed.
-        assert!([0, 1].contains(&at_fault(&[Some(1), Some(0)], 0)));
+        // Of a cycle another rank is blamed.
+        assert_eq!([0, 1].map(|own| at_fault(&[Some(1), Some(0)], own, 1 - own)), [1, 0]);
+        assert!([1, 2].contains(&at_fault(&[Some(1), Some(2), Some(0)], 0, 1)));
     }
 }

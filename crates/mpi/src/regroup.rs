@@ -1,12 +1,14 @@
 //! Finding the ranks that are left after one was lost.
 //!
 //! MPI does not say who is left. So each rank tells all others, with the tags of the next session, that it is there. It
-//! waits until it has heard every rank but the one that was blamed, at most for the deadline. The first of the ranks
-//! that it has heard then decides: it sends each rank that it has heard the list of all of them.
+//! waits until it has heard every rank but the one that was blamed, at most for the deadline, and then a moment for that one: a
+//! rank that ended with an error of its own comes to tell it. The first of the ranks that it has heard then decides: it sends each
+//! rank that it has heard the list of all of them.
 //!
-//! Two groups must never go on side by side. So a rank ends with an error if it does not hear more than half of all ranks;
-//! of two ranks, the one that was blamed ends. Which rank is blamed decides nothing else: where ranks wait for each other,
-//! some may blame one that lives.
+//! Two groups must not go on side by side. So a rank ends with an error if it does not hear more than half of all ranks. Of two
+//! ranks neither has more than half: the one that was blamed leaves the decision to the other, and ends without its list. If the
+//! link between two ranks fails, and not one of them, each blames the other, and both go on. With more ranks, which one is blamed
+//! decides nothing: where ranks wait for each other, some may blame one that lives.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -51,22 +53,22 @@ fn connect(links: &Links, deadline: Duration) -> Result<Vec<usize>, Fault> {
         sent.extend(notice.ok());
     }
     let here = hear(links, Instant::now() + deadline)?;
-    if ends(here.len(), links.size, links.culprit() == Some(links.rank)) {
+    let Some(decides) = decides(&here, own, links.size, links.culprit() == Some(links.rank)) else {
         return Ok(Vec::new());
-    }
-    let Some(&first) = here.first().filter(|&&first| first != own) else {
+    };
+    if decides == own {
         let list: Vec<u8> = here.iter().flat_map(|&member| (member as u32).to_le_bytes()).collect();
         for &to in here.iter().filter(|&&to| to != own) {
             sent.push(Transfer::send(to, Tag::Message(links.session + 1), list.clone())?);
         }
         settle(&mut sent)?;
         return Ok(here.into_iter().collect());
-    };
+    }
     // It may have begun to wait when this rank had waited for the deadline already.
     let until = Instant::now() + deadline + GRACE;
     let mut pause = Pause::default();
     while Instant::now() < until {
-        let Some(arrival) = Arrival::probe(Some(first), Tag::Message(links.session + 1))? else {
+        let Some(arrival) = Arrival::probe(Some(decides), Tag::Message(links.session + 1))? else {
             settle(&mut sent)?;
             pause.wait();
             continue;
@@ -85,21 +87,34 @@ fn connect(links: &Links, deadline: Duration) -> Result<Vec<usize>, Fault> {
     Ok(Vec::new())
 }
 
-/// Whether a rank that has heard `here` of `size` ranks, itself included, ends. Of two ranks, the one that was blamed ends also
-/// if it hears the other, which has not waited for it.
-fn ends(here: usize, size: usize, blamed: bool) -> bool {
-    if size > 2 { here <= size / 2 } else { blamed }
+/// The rank that decides who is left, for a rank that has heard `here` of `size` ranks, itself included; `None` if it ends.
+fn decides(here: &BTreeSet<usize>, own: usize, size: usize, blamed: bool) -> Option<usize> {
+    match (size, blamed) {
+        // The other one may not have waited for it.
+        (2, true) => here.iter().copied().find(|&member| member != own),
+        (2, false) => Some(own),
+        _ => here.first().copied().filter(|_| here.len() > size / 2),
+    }
 }
 
-/// The ranks that say that they are there, this one included: all but the one that was blamed, or those heard in time.
+/// The ranks that say that they are there, this one included: those heard in time, and of the one that was blamed, in a moment.
 fn hear(links: &Links, until: Instant) -> Result<BTreeSet<usize>, Fault> {
     let mut here = BTreeSet::from([links.members[links.rank]]);
     let lost = links.culprit().map(|culprit| links.members[culprit]);
     let missing = |here: &BTreeSet<usize>| {
         links.members.iter().any(|member| Some(*member) != lost && !here.contains(member))
     };
-    let mut pause = Pause::default();
-    while missing(&here) && Instant::now() < until {
+    let (mut pause, mut until) = (Pause::default(), until);
+    let mut waits_for_lost = lost.is_some();
+    while Instant::now() < until {
+        if !missing(&here) {
+            if lost.is_none_or(|lost| here.contains(&lost)) {
+                break;
+            }
+            if std::mem::take(&mut waits_for_lost) {
+                until = until.min(Instant::now() + GRACE);
+            }
+        }
         match Arrival::probe(None, Tag::Notice(links.session + 1))? {
             Some(arrival) => {
                 let from = arrival.from;
@@ -132,15 +147,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_the_ranks_end_and_of_two_the_one_that_was_blamed() {
-        // More than half, whoever is blamed.
+    fn the_first_of_more_than_half_decides() {
         for blamed in [false, true] {
-            let go_on = |size: usize| (1..=size).filter(|&here| !ends(here, size, blamed)).min();
-            assert_eq!([3, 4, 5, 8].map(go_on), [Some(2), Some(3), Some(3), Some(5)]);
+            let decides = |heard: usize, size| {
+                // The last ranks have heard each other.
+                let here: BTreeSet<usize> = (size - heard..size).collect();
+                decides(&here, size - 1, size, blamed)
+            };
+            let least = |size: usize| (1..=size).find(|&heard| decides(heard, size).is_some());
+            assert_eq!([3, 4, 5, 8].map(least), [Some(2), Some(3), Some(3), Some(5)]);
+            assert_eq!(decides(3, 4), Some(1));
         }
-        // Of two ranks of which one blames the other, whether or not they hear each other.
-        for here in [1, 2] {
-            assert!(ends(here, 2, true) && !ends(here, 2, false));
+    }
+
+    #[test]
+    fn of_two_ranks_the_one_that_was_not_blamed_decides() {
+        for own in [0, 1] {
+            let (alone, both) = (BTreeSet::from([own]), BTreeSet::from([0, 1]));
+            let all = [(&alone, false), (&both, false), (&alone, true), (&both, true)];
+            let found = all.map(|(here, blamed)| decides(here, own, 2, blamed));
+            assert_eq!(found, [Some(own), Some(own), None, Some(1 - own)]);
         }
     }
 }

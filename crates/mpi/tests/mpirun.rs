@@ -157,6 +157,16 @@ fn a_rank_that_comes_to_harm_is_named() {
 }
 
 #[test]
+fn a_rank_that_left_with_an_error_of_its_own_meets_the_others() {
+    let Some(open_mpi) = open_mpi("a job whose ranks connect again") else { return };
+    for ranks in [2, 3] {
+        let job = mpirun(open_mpi, ranks, ["meets", "all-gather"], ranks, true);
+        let said = job.output.matches(&format!("{ranks} are left")).count();
+        assert_eq!(said, ranks, "{}", job.output);
+    }
+}
+
+#[test]
 fn a_rank_that_is_stuck_inside_mpi_is_ended_and_says_so() {
     let Some(open_mpi) = open_mpi("a rank that is stuck") else { return };
     let _one = JOBS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -23,16 +23,18 @@ pub(crate) struct Attempt {
     pub(crate) changes: Vec<WorkersChanged>,
 }
 
-/// The reason why an attempt ended before the last step, and the state after its last exchange. The state is there only
-/// in runs with `min_workers`, and only in the process of the first worker.
+/// The reason why an attempt ended before the last step.
 pub(crate) struct Interrupted {
     pub(crate) error: TrainError,
+    /// The state after the last exchange: only in runs with `min_workers`, and in the process of the first worker.
     pub(crate) kept: Option<Box<Checkpoint>>,
+    /// The number of workers that the observer has asked for, if that is the reason.
+    pub(crate) workers: Option<usize>,
 }
 
 impl From<TrainError> for Interrupted {
     fn from(error: TrainError) -> Self {
-        Self { error, kept: None }
+        Self { error, kept: None, workers: None }
     }
 }
 
@@ -56,17 +58,15 @@ impl Attempt {
     /// The interruption's own error, if it ends the run: nobody was lost, or too few workers are left.
     pub(crate) fn next(
         self,
-        Interrupted { error, kept }: Interrupted,
+        Interrupted { error, kept, workers }: Interrupted,
         observer: &dyn Observer,
     ) -> Result<Self, TrainError> {
         let now = self.config.workers;
         let (workers, loss) = match (self.config.min_workers, error) {
-            (Some(_), error @ TrainError::Stopped { .. }) if !observer.stop() => {
-                match observer.workers() {
-                    Some(workers) if workers != now => (workers, None),
-                    _ => return Err(error),
-                }
-            }
+            (Some(_), error @ TrainError::Stopped { .. }) => match workers {
+                Some(workers) if !observer.stop() => (workers, None),
+                _ => return Err(error),
+            },
             (Some(least), TrainError::Panicked { rank, message }) if now > least => {
                 (now - 1, Some((rank, TrainError::Panicked { rank, message })))
             }

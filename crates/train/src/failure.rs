@@ -36,6 +36,11 @@ impl FirstFailure {
         }
     }
 
+    /// Whether there was a failure.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Removes the failure, if there was one.
     pub(crate) fn take(&self) -> Option<Failure> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()

@@ -135,6 +135,13 @@ fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds),
         let reason = "a budget is divided among tensors of one compressor; give no rules beside it";
         return Err(TrainError::Config(reason.to_owned()));
     }
+    if config.compressor.has_budget() && !has_known_bytes(config.exchange) {
+        return Err(TrainError::Config(format!(
+            "a budget needs an exchange whose bytes follow from those of the messages, and '{}' sends sums that grow, or \
+             uncompressed gradients inside a node; use all-gather, scatter-reduce or server",
+            config.exchange
+        )));
+    }
     let policy = Policy {
         rules: config.rules.clone(),
         raw_vectors: config.raw_vectors,
@@ -168,6 +175,11 @@ fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds),
     check_squares(config, &policy)?;
     overlap::check_schedule(config, &policy, &rounds)?;
     Ok((policy, rounds))
+}
+
+/// Whether the bytes that a worker sends are those of its messages, as often as it [sends] them.
+fn has_known_bytes(exchange: Exchange) -> bool {
+    !matches!(exchange, Exchange::SparseAllReduce | Exchange::Hierarchical { .. })
 }
 
 /// How often a worker sends its messages in a round, on average.

@@ -11,7 +11,7 @@ use crate::config::RunConfig;
 use crate::elastic::{Attempt, Interrupted, lost_peer};
 use crate::error::TrainError;
 use crate::observer::Observer;
-use crate::options::RunOptions;
+use crate::options::{RunOptions, Save};
 use crate::record::RunRecord;
 use crate::resolution::Resolution;
 use crate::session::{Session, read_checkpoint};
@@ -73,7 +73,14 @@ pub fn run_elastic_rank(
     let mut has_state = true;
     let mut ended: Option<TrainError> = None;
     loop {
-        let mut transport = connect().map_err(TrainError::Servers)?;
+        let mut transport = match connect() {
+            Ok(transport) => transport,
+            // The error that has ended this rank explains more than that the others have gone on without it.
+            Err(source) => {
+                let own = ended.filter(|error| lost_peer(error).is_none());
+                return Err(own.unwrap_or(TrainError::Servers(source)));
+            }
+        };
         let loss = match ended.take() {
             None => {
                 check_size(config, transport.size())?;
@@ -109,7 +116,7 @@ pub fn run_elastic_rank(
                 attempt = next;
                 match train(&attempt, observer, options, transport) {
                     Ok(record) => return Ok(record),
-                    Err(Interrupted { error, kept }) => {
+                    Err(Interrupted { error, kept, .. }) => {
                         attempt.checkpoint = kept.or(attempt.checkpoint.take());
                         error
                     }
@@ -228,32 +235,19 @@ impl Start {
         let held = attempt.checkpoint.clone();
         if has_state {
             options.check_save()?;
-            return match (held, &options.resume) {
-                (Some(checkpoint), _) => Ok(Self::At(checkpoint)),
-                (None, Some(path)) => Ok(Self::At(read(path)?)),
-                (None, None) => Self::new_run(config, options),
+            if let Some(checkpoint) = held {
+                return Ok(Self::At(checkpoint));
+            }
+            refuse_other_file(config, options)?;
+            return match &options.resume {
+                Some(path) => Ok(Self::At(read(path)?)),
+                None => Ok(Self::Beginning),
             };
         }
         let file = options.save.as_ref().filter(|save| save.path.exists());
         let saved = file.map(|save| read(&save.path)).transpose()?;
         let latest = held.into_iter().chain(saved).max_by_key(|checkpoint| checkpoint.step);
         Ok(latest.map_or(Self::Lost, Self::At))
-    }
-
-    /// Begins anew. A file of another run could be taken for one of this run if the first worker is lost.
-    fn new_run(config: &RunConfig, options: &RunOptions) -> Result<Self, TrainError> {
-        match options
-            .save
-            .as_ref()
-            .filter(|save| config.min_workers.is_some() && save.path.exists())
-        {
-            None => Ok(Self::Beginning),
-            Some(save) => Err(TrainError::Config(format!(
-                "{} is there already: with min_workers the run could resume from it after a loss; remove it, resume from \
-                 it, or name another file with --save",
-                save.path.display()
-            ))),
-        }
     }
 
     /// The checkpoint to begin from, if any.
@@ -290,6 +284,22 @@ impl Start {
                 Ok(Self::At(Box::new(checkpoint)))
             }
         }
+    }
+}
+
+/// Refuses to save to a file that is there and that the run does not resume from: it could be taken for one of this run if the
+/// first worker is lost.
+fn refuse_other_file(config: &RunConfig, options: &RunOptions) -> Result<(), TrainError> {
+    let resumed = options.resume.as_ref().and_then(|path| path.canonicalize().ok());
+    // `canonicalize` succeeds for paths that exist.
+    let there = |save: &&Save| save.path.canonicalize().is_ok_and(|path| Some(path) != resumed);
+    match options.save.as_ref().filter(there).filter(|_| config.min_workers.is_some()) {
+        None => Ok(()),
+        Some(save) => Err(TrainError::Config(format!(
+            "{} is there already: with min_workers the run could resume from it after a loss; remove it, resume from \
+             it, or name another file with --save",
+            save.path.display()
+        ))),
     }
 }
 

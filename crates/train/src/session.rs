@@ -114,6 +114,7 @@ impl Session<'_> {
         };
         let (sender, received) = channel();
         let events = Events(sender);
+        let failure = FirstFailure::default();
         let make = |(rank, replica, exchange)| {
             let (permits, own) = (&shared.permits, events.clone());
             let coordinator: Box<dyn Coordinator> = match group {
@@ -121,17 +122,18 @@ impl Session<'_> {
                     let events = own;
                     Box::new(ThreadCoordinator { rank, group, config, observer, permits, events })
                 }
-                None => Box::new(ProcessCoordinator::new(rank, config, observer, permits, own)),
+                None => Box::new(ProcessCoordinator::new(
+                    rank, config, observer, permits, own, &failure,
+                )),
             };
             Worker::new(rank, &shared, replica, exchange, coordinator, events.clone())
         };
         let workers: Vec<Worker<'_>> = workers.into_iter().map(make).collect();
         drop(events);
 
-        let failure = FirstFailure::default();
         let abandon = |reason: TrainError| {
+            // The worker of a process ends where its next round begins, and others notice that it has left.
             failure.record(reason.into());
-            // Other processes notice through the transport that this one has left.
             group.iter().for_each(|group| group.abandon());
         };
         let first = self.checkpoint.map_or(0, |checkpoint| checkpoint.step);
@@ -162,7 +164,10 @@ impl Session<'_> {
             None => {}
         }
         match failure.take() {
-            Some(failure) => Err(self.interrupted(failure, kept)),
+            Some(failure) => {
+                let workers = group.and_then(ThreadGroup::wanted);
+                Err(Interrupted { workers, ..self.interrupted(failure, kept) })
+            }
             None => Ok((recorder, parameters.swap_remove(0))),
         }
     }
@@ -204,7 +209,7 @@ impl Session<'_> {
                     recorder.diagnoses.push(*diagnosis);
                 }
                 Event::Saved(step, state, to_file) => {
-                    let Some(state) = states.add(step, rank, *state) else { continue };
+                    let Some(state) = states.add((step, to_file), rank, *state) else { continue };
                     let whole = Kept { step, state, record: self.record_at(step, &recorder) };
                     if to_file && let Err(error) = self.save(&whole) {
                         abandon(error);
@@ -304,7 +309,7 @@ impl Session<'_> {
         };
         let read = |kept| Checkpoint::of(self.complete(&kept)?, self.config).map(Box::new);
         match kept.map(read).transpose() {
-            Ok(kept) => Interrupted { error, kept },
+            Ok(kept) => Interrupted { error, kept, workers: None },
             Err(source) => TrainError::Resume { path: PathBuf::from("memory"), source }.into(),
         }
     }

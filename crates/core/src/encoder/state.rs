@@ -44,6 +44,23 @@ impl Encoder {
     /// [`StateError::Mismatch`] if a tensor was saved with another spec than it has now. An array of the wrong size is
     /// refused when its tensor is next encoded: only then is the size known.
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
+        self.check_state(prefix, state)?;
+        self.forget();
+        for (at, kind) in KINDS.iter().enumerate() {
+            for (name, values) in state.floats_under(&format!("{prefix}{kind}/")) {
+                let entry = entry_of(&mut self.tensors, name);
+                entry.kept.0[at] = Some(values.to_vec());
+                entry.foreign = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether [`restore`](Self::restore) would succeed; changes nothing.
+    ///
+    /// # Errors
+    /// Those of [`restore`](Self::restore).
+    pub fn check_state(&self, prefix: &str, state: &State) -> Result<(), StateError> {
         let specs = format!("{prefix}spec/");
         for (name, saved) in state.settings_under(&specs) {
             let configured = self.spec_of(name);
@@ -56,23 +73,14 @@ impl Encoder {
                 });
             }
         }
-        let kinds = KINDS.map(|kind| format!("{prefix}{kind}/"));
-        for under in &kinds {
-            for (name, _) in state.floats_under(under) {
+        for kind in KINDS {
+            for (name, _) in state.floats_under(&format!("{prefix}{kind}/")) {
                 state.setting(&format!("{specs}{name}"))?;
             }
         }
         // Earlier builds saved specs only.
         if state.settings_under(&specs).next().is_none() {
             state.number(&saved_key(prefix))?;
-        }
-        self.forget();
-        for (at, under) in kinds.iter().enumerate() {
-            for (name, values) in state.floats_under(under) {
-                let entry = entry_of(&mut self.tensors, name);
-                entry.kept.0[at] = Some(values.to_vec());
-                entry.foreign = true;
-            }
         }
         Ok(())
     }

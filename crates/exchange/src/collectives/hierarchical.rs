@@ -150,6 +150,10 @@ impl Hierarchical {
             let Self { outgoing, message, .. } = self;
             step.compress(|step| step.encode_all(values, outgoing, message))?;
         }
+        if weights[own] == 0.0 {
+            let Reduction { codecs, group, .. } = step;
+            group.indices.iter().for_each(|&index| codecs.carry_nothing(index));
+        }
         let patience = step.transport.deadline() * 5 / 4;
         let leaders = || (0..size).step_by(self.node);
         for to in leaders().filter(|&to| to > own).chain(leaders().filter(|&to| to < own)) {

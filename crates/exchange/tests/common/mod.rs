@@ -49,9 +49,15 @@ pub fn suits(name: &str, spec: &Spec) -> bool {
     match name {
         "all-reduce" => adds(spec),
         "sparse-all-reduce" => spec.entry().sparse && spec.compressor().accumulator().is_none(),
-        "server:stale=0" => !spec.compressor().votes() && !spec.sends_changes(),
+        _ if name.contains("stale") || name.contains("async") => applies_alone(spec),
         _ => true,
     }
+}
+
+/// Whether an asynchronous server can apply each message by itself.
+fn applies_alone(spec: &Spec) -> bool {
+    let compressor = spec.compressor();
+    !compressor.votes() && !spec.sends_changes() && compressor.accumulator().is_none()
 }
 
 /// A compressor without loss for a strategy.

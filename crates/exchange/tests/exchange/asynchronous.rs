@@ -233,4 +233,7 @@ fn what_needs_all_at_once_is_refused() {
     let mut votes = run("server:mode=async", "signsgd");
     votes.policy.pull = Some("none".parse().unwrap());
     assert!(refused(&votes).contains("votes of 'signsgd'"));
+    assert!(
+        refused(&run("server:stale=1", "chunk-topk:mean=senders")).contains("over the workers")
+    );
 }

@@ -116,6 +116,30 @@ fn a_rank_that_is_gone_takes_its_estimate_with_it() {
     assert!(errors[0].contains("ranks that are gone; use ef=on"), "{}", errors[0]);
 }
 
+#[test]
+fn a_state_that_does_not_fit_changes_nothing() {
+    connected(2, |rank, transport| {
+        let config = model("scatter-reduce", "topk:ratio=0.1,ef=ef21");
+        let mut reducer = Reducer::new(Box::new(transport), config).unwrap();
+        average(&mut reducer, rank, 0..1);
+        let early = reducer.save();
+        average(&mut reducer, rank, 1..STEPS);
+        let kept = reducer.save();
+        let damaged = |change: &dyn Fn(&mut State)| {
+            let mut state = early.clone();
+            change(&mut state);
+            state
+        };
+        for state in [
+            damaged(&|state| state.set_floats("push/sum/t0.weight", vec![1.0])),
+            damaged(&|state| state.set_setting("reduce/spec/t0.weight[0..600]", "3lc".to_owned())),
+        ] {
+            reducer.load(&[state]).unwrap_err();
+            assert!(reducer.save() == kept);
+        }
+    });
+}
+
 /// A server applies the mean of the estimates, and so do workers that gather messages.
 #[test]
 fn a_server_makes_the_same_steps_as_workers_that_gather() {

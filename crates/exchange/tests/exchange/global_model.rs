@@ -1,7 +1,7 @@
 //! The law of a parameter server: its parameters are those that a worker holds plus the residual of that worker's pulls;
 //! where no residual is kept, they are the worker's, bit for bit.
 
-use crate::common::{Run, bits, saved, specs};
+use crate::common::{Run, bits, saved, specs, suits};
 use gradwire::{Spec, State};
 
 const SIZES: [usize; 4] = [1023, 0, 6, 3000];
@@ -59,9 +59,7 @@ fn check_all(names: &[&str]) {
     let all = all.iter().chain(&uncorrected).chain([&weighted]);
     // Servers cannot send votes.
     for spec in all.filter(|spec| !spec.compressor().votes()) {
-        let asynchronous = |name: &str| name.contains("stale") || name.contains("async");
-        let suits = |name: &&&str| !(spec.sends_changes() && asynchronous(name));
-        names.iter().filter(suits).for_each(|name| obeys(name, spec));
+        names.iter().filter(|name| suits(name, spec)).for_each(|name| obeys(name, spec));
     }
 }
 

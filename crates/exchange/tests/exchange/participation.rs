@@ -105,6 +105,23 @@ fn ranks_know_which_elements_they_sent() {
 }
 
 #[test]
+fn a_leader_that_is_absent_has_sent_nothing_of_its_own() {
+    let participation = Participation::equal(3).with_participants(1, 0.0, 11);
+    let run = run("hierarchical:node=3", "topk:ratio=0.01,ef=off", participation.clone());
+    let rounds: Vec<bool> = (0..12).map(|step| participation.takes_part(0, step)).collect();
+    assert!(rounds.contains(&true) && rounds.contains(&false));
+    run.each(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        for (step, takes_part) in rounds.iter().enumerate() {
+            run.step(rank, step as u64, exchange, &mut parameters);
+            let nothing = |index| exchange.sent(index).is_some_and(<[u32]>::is_empty);
+            // Members send all elements.
+            assert!(rank > 0 || (0..SIZES.len()).all(nothing) != *takes_part, "{step}");
+        }
+    });
+}
+
+#[test]
 fn what_needs_everyone_refuses_partial_rounds() {
     let refused =
         |name: &str, participation| match run(name, "none", participation).setup().validate() {

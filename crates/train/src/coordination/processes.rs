@@ -13,7 +13,7 @@ use super::coordinator::{Coordinator, Participant};
 use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::events::{Event, Events};
-use crate::failure::Failure;
+use crate::failure::{Failure, FirstFailure};
 use crate::observer::Observer;
 use crate::permits::Permits;
 use crate::record::Sample;
@@ -29,6 +29,8 @@ pub(crate) struct ProcessCoordinator<'a> {
     observer: &'a dyn Observer,
     permits: &'a Permits,
     events: Events,
+    /// What has failed in this process, such as writing a checkpoint.
+    failure: &'a FirstFailure,
     /// Steps that have not been sent to the first worker.
     unsent: Vec<(Sample, u64)>,
     /// Steps since the workers last agreed on whether to stop, those of the round that begins included.
@@ -43,8 +45,10 @@ impl<'a> ProcessCoordinator<'a> {
         observer: &'a dyn Observer,
         permits: &'a Permits,
         events: Events,
+        failure: &'a FirstFailure,
     ) -> Self {
-        Self { rank, config, observer, permits, events, unsent: Vec::new(), steps_since: 0 }
+        let (unsent, steps_since) = (Vec::new(), 0);
+        Self { rank, config, observer, permits, events, failure, unsent, steps_since }
     }
 
     /// Sends the unsent steps to the first worker.
@@ -136,6 +140,9 @@ impl Coordinator for ProcessCoordinator<'_> {
         round: Range<u64>,
         exchange: &mut dyn DistributedOptimizer,
     ) -> Result<bool, Failure> {
+        if self.failure.is_recorded() {
+            return Err(Failure::Cancelled);
+        }
         // With backup workers ranks are not at the same step.
         if round.start != step || self.config.backups() > 0 {
             return Ok(false);
@@ -172,18 +179,18 @@ impl Coordinator for ProcessCoordinator<'_> {
         let parameters = self.global_parameters(parameters, exchange)?;
         let (parts, workers) = (replica.test_parts(examples), self.config.workers);
         let permit = self.permits.acquire();
-        let own: Vec<Score> = (self.rank..parts)
+        let own: Vec<Bits> = (self.rank..parts)
             .step_by(workers)
-            .map(|part| replica.score(&parameters, &statistics, examples, part))
+            .map(|part| to_bits(replica.score(&parameters, &statistics, examples, part)))
             .collect();
         drop(permit);
         let Some(all) = self.collect(exchange, write(&own)?)? else { return Ok(None) };
-        let all: Vec<Vec<Score>> = all.iter().map(|own| read(own)).collect::<Result<_, _>>()?;
+        let all: Vec<Vec<Bits>> = all.iter().map(|own| read(own)).collect::<Result<_, _>>()?;
         // In the order of parts, as one process adds them.
         let mut total = Score::default();
         (0..parts)
             .filter_map(|part| all[part % workers].get(part / workers))
-            .for_each(|&score| total.add(score));
+            .for_each(|&score| total.add(from_bits(score)));
         Ok(Some(total))
     }
 
@@ -212,6 +219,17 @@ impl Coordinator for ProcessCoordinator<'_> {
 
     /// Other processes notice through the transport that this one has left.
     fn abandon(&self) {}
+}
+
+/// A score, and the bits of its loss: JSON has no infinity.
+type Bits = (u64, Score);
+
+fn to_bits(score: Score) -> Bits {
+    (score.loss.to_bits(), Score { loss: 0.0, ..score })
+}
+
+fn from_bits((loss, score): Bits) -> Score {
+    Score { loss: f64::from_bits(loss), ..score }
 }
 
 /// Writes a message between workers, as JSON.

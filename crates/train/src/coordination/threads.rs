@@ -34,6 +34,8 @@ struct Stop {
     /// The end of the furthest round that a worker has begun: where only some workers take part in a round, some may be
     /// ahead of the first.
     furthest: u64,
+    /// The number of workers with which the run goes on behind the stop, if that is its reason.
+    workers: Option<usize>,
 }
 
 /// No stop has been asked for.
@@ -47,7 +49,7 @@ impl ThreadGroup {
         Self {
             barrier: Barrier::new(workers),
             evaluation: SharedEvaluation::default(),
-            stop: Mutex::new(Stop { at: NEVER, furthest: 0 }),
+            stop: Mutex::new(Stop { at: NEVER, furthest: 0, workers: None }),
         }
     }
 
@@ -55,6 +57,11 @@ impl ThreadGroup {
     pub(crate) fn abandon(&self) {
         self.lock().at = ABANDONED;
         self.barrier.cancel();
+    }
+
+    /// The number of workers for which the workers of the group have stopped, if that is why.
+    pub(crate) fn wanted(&self) -> Option<usize> {
+        self.lock().workers
     }
 
     fn lock(&self) -> MutexGuard<'_, Stop> {
@@ -73,11 +80,13 @@ pub(crate) struct ThreadCoordinator<'a> {
 }
 
 impl ThreadCoordinator<'_> {
-    /// Whether the run should go on with another number of workers.
-    fn changes_workers(&self) -> bool {
-        let wanted = self.config.min_workers.map(|least| (least, self.observer.workers()));
-        let Some((least, Some(workers))) = wanted else { return false };
-        workers != self.config.workers && (least..=MOST_WORKERS).contains(&workers)
+    /// Another number of workers with which the run should go on.
+    fn other_workers(&self) -> Option<usize> {
+        let least = self.config.min_workers?;
+        let possible = |workers: &usize| {
+            *workers != self.config.workers && (least..=MOST_WORKERS).contains(workers)
+        };
+        self.observer.workers().filter(possible)
     }
 }
 
@@ -89,10 +98,11 @@ impl Coordinator for ThreadCoordinator<'_> {
         round: Range<u64>,
         _: &mut dyn DistributedOptimizer,
     ) -> Result<bool, Failure> {
-        let asked = self.rank == 0 && (self.observer.stop() || self.changes_workers());
+        let ends = self.rank == 0 && self.observer.stop();
+        let workers = if self.rank == 0 && !ends { self.other_workers() } else { None };
         let mut stop = self.group.lock();
-        if asked && stop.at == NEVER {
-            stop.at = stop.furthest.max(round.end);
+        if (ends || workers.is_some()) && stop.at == NEVER {
+            (stop.at, stop.workers) = (stop.furthest.max(round.end), workers);
         }
         match stop.at {
             ABANDONED => Err(Failure::Cancelled),

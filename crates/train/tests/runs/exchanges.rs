@@ -112,3 +112,10 @@ fn tensors_travel_by_rules() {
     let budget = config.with(|c| c.compressor = "topk within 1MB".parse().unwrap());
     refused(&budget, &["no rules beside it"]);
 }
+
+#[test]
+fn a_budget_is_refused_where_bytes_do_not_follow_from_the_messages() {
+    for exchange in ["sparse-all-reduce", "hierarchical:node=3"] {
+        refused(&config("topk within 1MB", exchange), &["a budget needs an exchange", exchange]);
+    }
+}

@@ -68,20 +68,15 @@ fn too_few_workers_end_the_run_with_the_error_of_the_lost_one() {
     assert!(matches!(error, TrainError::Panicked { rank: 1, .. }), "{error}");
 }
 
-/// Asks for a number of workers once a step has been taken.
+/// Asks once for a number of workers, where the seventh round begins.
 struct Asks {
     workers: usize,
-    after: u64,
-    steps: AtomicUsize,
+    rounds: AtomicUsize,
 }
 
 impl Observer for Asks {
-    fn step(&self, _: &StepRecord, _: u64) {
-        self.steps.fetch_add(1, Ordering::SeqCst);
-    }
-
     fn workers(&self) -> Option<usize> {
-        (self.steps.load(Ordering::SeqCst) as u64 >= self.after).then_some(self.workers)
+        (self.rounds.fetch_add(1, Ordering::SeqCst) == 6).then_some(self.workers)
     }
 }
 
@@ -89,7 +84,7 @@ impl Observer for Asks {
 fn workers_join_and_leave_with_the_bits_of_a_resumed_run() {
     for (name, config) in elastic() {
         for workers in [2, 5] {
-            let asks = Asks { workers, after: 6, steps: AtomicUsize::new(0) };
+            let asks = Asks { workers, rounds: AtomicUsize::new(0) };
             let record = run(&config, &asks, &RunOptions::default()).unwrap();
             let [change] = record.changes[..] else { panic!("{name}: {:?}", record.changes) };
             assert_eq!((change.workers, change.lost), (workers, None), "{name}");
