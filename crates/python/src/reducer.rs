@@ -59,6 +59,9 @@ pub(crate) struct Reducer {
     /// For each compressor of the schedule, its first step and the number of steps from one exchange to the next.
     #[pyo3(get)]
     stages: Vec<(u64, u64)>,
+    /// Whether a compressor of the schedule or of a rule averages by votes.
+    #[pyo3(get)]
+    votes: bool,
 }
 
 #[pymethods]
@@ -104,6 +107,7 @@ impl Reducer {
         let spec = schedule(config.policy.push.stages());
         let stages = config.policy.push.stages();
         let stages = stages.map(|(first, spec)| (first, spec.every())).collect();
+        let votes = config.policy.pushes().any(|spec| spec.compressor().votes());
         let averages =
             Averages::new(Box::new(channel), config).map_err(Failure::from)?.with_threads(threads);
         let background = ReducerThread::new("gradwire", averages).map_err(Failure::from)?;
@@ -116,6 +120,7 @@ impl Reducer {
             exchange: name,
             spec,
             stages,
+            votes,
         })
     }
 
@@ -409,6 +414,6 @@ fn call(callable: Option<Py<PyAny>>) -> Result<(), Failure> {
 
 fn gone() -> Failure {
     Failure::config(
-        "the exchange of this handle has ended: it was closed; wrap the model again, and register it",
+        "the exchange has ended: it was closed, or failed; create it again, with register or LocalSteps",
     )
 }

@@ -1,5 +1,7 @@
 """Compressors written in Python."""
 
+import time
+
 import numpy
 import pytest
 import torch
@@ -31,6 +33,7 @@ def custom(rank, size):
     state["exchange"] = {name: list(one) for name, one in state["exchange"].items()}
     handle.load_state_dict(state)
     plan = {one.name: one.message_bytes for one in handle.describe().tensors}
+    assert f"{handle.stats()['ratio']:.1f}x" in handle.summary()
     return flat(model), losses, handle.stats(), repr(handle), str(handle.describe()), plan
 
 
@@ -107,6 +110,61 @@ def test_residuals_of_a_python_compressor_move_to_other_ranks(before, after):
     if before == 3:
         failed = outcomes(after, grown, [saved[0][0]])
         assert all("all 3 ranks" in one[2] for one in failed), failed
+
+
+def loaded(rank, size, states):
+    _, handle = build(Mine())
+    refusals = []
+    for state in states:
+        with pytest.raises(gradwire.StateError) as refusal:
+            handle.load_state_dict(state)
+        refusals.append(str(refusal.value))
+    return refusals
+
+
+def trained(rank, size, compressor, module):
+    model, handle = build(compressor, module=module)
+    model(torch.ones(2, 64)).sum().backward()
+    return handle.state_dict()
+
+
+def narrow():
+    return torch.nn.Sequential(torch.nn.Linear(64, 10, bias=False))
+
+
+def test_states_of_other_compressors_and_models_are_refused():
+    states = [ranks(1, trained, *saved)[0] for saved in [(Other(), Net), ("3lc", Net), (Mine(), narrow)]]
+    other, spec, model = ranks(1, loaded, states)[0]
+    assert "saved with Other, and this compressor is Mine" in other
+    assert "saved with a spec string" in spec
+    assert "'0.weight' has 640 elements" in model
+
+
+class Fails(Mine):
+    def __init__(self, rank):
+        self._fails = rank == 1
+
+    def compress(self, tensor):
+        if self._fails:
+            raise ValueError("out of luck")
+        return super().compress(tensor)
+
+
+def failing(rank, size):
+    model, _ = build(Fails(rank), deadline=60.0)
+    try:
+        model(torch.ones(2, 64)).sum().backward()
+    except Exception as error:
+        found = type(error).__name__
+    # The process goes on, as a notebook does, until the other has failed, too.
+    time.sleep(5)
+    return found
+
+
+def test_an_error_of_a_python_compressor_ends_the_step_of_the_other_ranks():
+    start = time.monotonic()
+    assert ranks(2, failing) == ["PeerLostError", "ValueError"]
+    assert time.monotonic() - start < 40
 
 
 def arguments(rank, size, options):

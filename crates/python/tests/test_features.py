@@ -356,6 +356,40 @@ def test_threads_and_groups_are_released(way):
     assert ranks(2, released, way) == [(0, 0), (0, 0)]
 
 
+class Mixed(torch.nn.Module):
+    """Parameters of two types, so that the first backward pass of a static graph has two buckets."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(64, 32, bias=False)
+        self.second = torch.nn.Linear(32, 10, bias=False).to(torch.bfloat16)
+
+    def forward(self, x):
+        return self.second(self.first(x).to(torch.bfloat16)).float()
+
+
+def static(rank, size, infinite):
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(Mixed(), static_graph=True)
+    handle = gradwire.torch.register(model, "3lc", exchange="all-gather")
+    steps = []
+    for step in range(3):
+        x = torch.full((2, 64), float("inf")) if infinite else torch.ones(2, 64)
+        try:
+            model(x).sum().backward()
+        except gradwire.GradwireError as error:
+            return type(error).__name__
+        steps.append(handle.step)
+        assert model.module.second.weight.grad is not None
+    return steps
+
+
+def test_the_first_pass_of_a_static_graph_is_one_step():
+    assert ranks(2, static, False) == [[1, 2, 3]] * 2
+    # Errors end the pass in which they happen.
+    assert all(name in ("NonFiniteError", "PeerLostError") for name in ranks(2, static, True))
+
+
 def described(rank, size):
     rules = {"first.weight": "topk:ratio=0.01"}
     model, handle = build("none until 2 then 3lc", rules=rules, exchange="all-gather")

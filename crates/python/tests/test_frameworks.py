@@ -135,6 +135,21 @@ class Node:
         return change
 
 
+def test_flower_frames_may_decode_to_the_size_of_their_array():
+    pytest.importorskip("flwr")
+    from gradwire.flower import pack, unpack
+
+    # More than 256 MiB, of which one value is sent.
+    large = {"embedding": numpy.zeros((1 << 10, 68 << 10), "float32")}
+    large["embedding"][7, 7] = 1.0
+    packed = pack(large, "topk:ratio=0.000001")
+    with pytest.raises(gradwire.MessageError):
+        unpack(packed)
+    assert unpack(packed, large)["embedding"][7, 7] == 1.0
+    with pytest.raises(gradwire.MessageError):
+        unpack(packed, {"embedding": numpy.zeros(3, "float32")})
+
+
 def test_flower_sends_counters_with_the_model():
     pytest.importorskip("flwr")
     from flwr.app import ArrayRecord, Message, RecordDict

@@ -56,6 +56,26 @@ def test_without_an_exchange_of_momentum_it_is_that_of_the_gradients():
         numpy.testing.assert_allclose(found, by_hand(2, 12), rtol=0, atol=1e-5)
 
 
+def convolved(rank, size, memory_format):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 10)).to(memory_format=memory_format)
+    model = nn.parallel.DistributedDataParallel(net)
+    optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=2)
+    gradwire.torch.register(model, "none", optimizer=optimizer)
+    for step in range(6):
+        torch.manual_seed(100 * step + rank)
+        x, labels = torch.randn(4, 3, 8, 8).to(memory_format=memory_format), torch.randint(10, (4,))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), labels).backward()
+        optimizer.step()
+    return flat(model)
+
+
+def test_momentum_is_added_to_gradients_in_any_memory_format():
+    rows, channels = (ranks(2, convolved, order)[0] for order in (torch.contiguous_format, torch.channels_last))
+    numpy.testing.assert_allclose(channels, rows, rtol=0, atol=1e-4)
+
+
 def trained(rank, size, compressor, steps, scaled=False, resume=None, **options):
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=scaled)
     model, _ = build()

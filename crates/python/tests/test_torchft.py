@@ -17,7 +17,8 @@ torchft = pytest.importorskip("torchft", reason="install torchft to test replica
 
 import gradwire.torch  # noqa: E402
 from elastic import digest, lighthouse, workers  # noqa: E402
-from gradwire.torch.torchft import DistributedDataParallel, ProcessGroupGloo  # noqa: E402
+from gradwire.torch._channel import Channel  # noqa: E402
+from gradwire.torch.torchft import DistributedDataParallel, ProcessGroupGloo, _Compression  # noqa: E402
 from models import Net, data, flat  # noqa: E402
 
 PATIENCE = timedelta(seconds=20)
@@ -111,6 +112,47 @@ def test_a_replica_that_alone_does_not_commit_heals():
     assert set(digests) == set(range(1, 7)) and attempts == [6, 6]
 
 
+class Alone:
+    """What gradwire asks the Manager of a single replica."""
+
+    step, _commit_failures = 0, 0
+
+    def current_step(self):
+        return self.step
+
+
+def test_residuals_are_those_behind_the_last_committed_step():
+    manager, layer = Alone(), nn.Linear(64, 96, bias=False)
+    compression = _Compression(manager, layer, "topk:ratio=0.1", {"deadline": 20.0})
+    store = torch.distributed.HashStore()
+    channel = Channel((torch.distributed.ProcessGroupGloo(store, 0, 1, PATIENCE),) * 2)
+    generator = torch.Generator().manual_seed(0)
+
+    def passed():
+        """What a backward pass leaves out of its message."""
+        gradient = torch.randn(64 * 96, generator=generator)
+        mean = gradient.clone()
+        compression.average(channel, True, [layer.weight], mean)
+        return gradient - mean
+
+    def residual():
+        return torch.frombuffer(bytearray(compression._reducer.array("weight", "residual")), dtype=torch.float32)
+
+    kept = passed()
+    torch.testing.assert_close(residual(), kept)
+    manager.step, committed = 1, compression._reducer.save()
+    # Two passes of one attempt.
+    left = kept + passed() + passed()
+    torch.testing.assert_close(residual(), left)
+    # It fails: checkpoints have what was there before it, and so does the next attempt.
+    assert compression.save() == committed
+    manager._commit_failures = 1
+    left = kept + passed()
+    torch.testing.assert_close(residual(), left)
+    manager.step, manager._commit_failures = 2, 0
+    assert compression.save() == compression._reducer.save() != committed
+
+
 def test_a_lost_replica_is_replaced():
     with lighthouse(2, heartbeat_seconds=1.5) as address, workers() as start:
         started = [start(train, address, shard, 40, "topk:ratio=0.05", 2, None, 0.05) for shard in range(3)]
@@ -135,6 +177,7 @@ def refused(log, address):
         (lambda: DistributedDataParallel(manager, Net(), "3lc", sed=1), "did you mean 'seed'"),
         (lambda: DistributedDataParallel(manager, Net(), "3lc", rules=["first.* -> topk:ef=ef21"]), "ef=ef21 is impossible"),
         (lambda: DistributedDataParallel(manager, Net().to("meta")), "is on meta"),
+        (lambda: DistributedDataParallel(manager, Net(), "signsgd"), "would vote"),
         (model.residuals, "no step yet"),
     ]:
         try:
@@ -143,6 +186,12 @@ def refused(log, address):
             assert says in str(error), error
         else:
             raise AssertionError(says)
+    try:
+        model.load_residuals(b"no state")
+    except gradwire.StateError:
+        pass
+    else:
+        raise AssertionError("residuals that are none were loaded")
     manager._pg = object()
     try:
         DistributedDataParallel(manager, Net())

@@ -5,6 +5,8 @@
 //! keeps the state after the last exchange in memory, and the next attempt resumes from it as from a checkpoint. An
 //! exchange that was in progress is repeated by the workers of the next attempt.
 
+use std::num::NonZero;
+
 use gradwire_exchange::ExchangeError;
 
 use crate::checkpoint::Checkpoint;
@@ -29,7 +31,7 @@ pub(crate) struct Interrupted {
     /// The state after the last exchange: only in runs with `min_workers`, and in the process of the first worker.
     pub(crate) kept: Option<Box<Checkpoint>>,
     /// The number of workers that the observer has asked for, if that is the reason.
-    pub(crate) workers: Option<usize>,
+    pub(crate) workers: Option<NonZero<usize>>,
 }
 
 impl From<TrainError> for Interrupted {
@@ -64,7 +66,7 @@ impl Attempt {
         let now = self.config.workers;
         let (workers, loss) = match (self.config.min_workers, error) {
             (Some(_), error @ TrainError::Stopped { .. }) => match workers {
-                Some(workers) if !observer.stop() => (workers, None),
+                Some(workers) if !observer.stop() => (workers.get(), None),
                 _ => return Err(error),
             },
             (Some(least), TrainError::Panicked { rank, message }) if now > least => {

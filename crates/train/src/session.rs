@@ -1,5 +1,6 @@
 //! Runs the workers of a process: their threads, and the record of their events.
 
+use std::num::NonZero;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -165,7 +166,7 @@ impl Session<'_> {
         }
         match failure.take() {
             Some(failure) => {
-                let workers = group.and_then(ThreadGroup::wanted);
+                let workers = group.and_then(ThreadGroup::wanted).and_then(NonZero::new);
                 Err(Interrupted { workers, ..self.interrupted(failure, kept) })
             }
             None => Ok((recorder, parameters.swap_remove(0))),

@@ -61,6 +61,7 @@ class Reducer:
     exchange: str
     spec: str
     stages: List[Tuple[int, int]]
+    votes: bool
     def __init__(
         self,
         channel: Any,

@@ -82,7 +82,7 @@ class CompressionMod:
         packed = pack(changes, self._compressor, raw_vectors=self._raw_vectors, **key)
         state[_ROUNDS] = MetricRecord({"rounds": rounds + 1})
         if self._error_feedback:
-            sent = unpack(packed)
+            sent = unpack(packed, changes)
             floats = {name: change for name, change in changes.items() if name in left or _is_float(change)}
             state[_RESIDUAL] = _record({name: change - sent[name] for name, change in floats.items()})
         return packed
@@ -104,7 +104,7 @@ class CompressedStrategy:
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: Any, grid: Any) -> Iterable[Message]:
         """Sends the model of a round, compressed."""
         packed = pack(_arrays(arrays), self.compressor, step=server_round)
-        self._sent = unpack(packed)
+        self._sent = unpack(packed, _arrays(arrays))
         messages: Iterable[Message] = super().configure_train(server_round, packed, config, grid)  # type: ignore[misc]
         return messages
 
@@ -117,7 +117,7 @@ class CompressedStrategy:
                 continue
             for key, record in reply.content.array_records.items():
                 if any(array.stype == _FRAME for array in record.values()):
-                    changes = unpack(record)
+                    changes = unpack(record, sent)
                     ends = {name: sent[name] + change if _adds(change) else change for name, change in changes.items()}
                     reply.content[key] = _record(ends)
         result: Tuple[Any, Any] = super().aggregate_train(server_round, replies)  # type: ignore[misc]
@@ -138,12 +138,21 @@ def pack(arrays: Named, compressor: str, *, raw_vectors: bool = True, **key: int
     return ArrayRecord({name: packed(name, values) for name, values in arrays.items()})
 
 
-def unpack(record: ArrayRecord) -> Named:
-    """The arrays of a record, of which some may be frames."""
-    of: Callable[[Array], numpy.ndarray] = lambda array: (
-        decompress(array.data) if array.stype == _FRAME else array.numpy()
-    )
-    return {name: of(array) for name, array in record.items()}
+def unpack(record: ArrayRecord, like: Optional[Named] = None) -> Named:
+    """The arrays of a record, of which some may be frames.
+
+    A short frame can hold a huge array of zeros. Frames of arrays that are in ``like`` may decode to the size that they have there;
+    others, to that of ``gradwire.decompress``.
+    """
+
+    def of(name: str, array: Array) -> numpy.ndarray:
+        if array.stype != _FRAME:
+            values: numpy.ndarray = array.numpy()
+            return values
+        most = None if like is None or name not in like else max(4 * like[name].size, 1)
+        return decompress(array.data, max_bytes=most)
+
+    return {name: of(name, array) for name, array in record.items()}
 
 
 def _arrays(record: ArrayRecord) -> Named:

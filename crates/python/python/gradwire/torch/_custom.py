@@ -90,7 +90,6 @@ class Custom:
 
     def _message(self, name: str, gradient: torch.Tensor) -> bytes:
         if not torch.isfinite(gradient).all():
-            self._reducer.abort()
             raise _core.NonFiniteError(
                 f"the gradient of '{name}' is not finite; lower the learning rate or clip gradients"
             )
@@ -128,7 +127,8 @@ class Custom:
     def save(self) -> bytes:
         """The residuals."""
         file = io.BytesIO()
-        torch.save({"rank": self._reducer.rank, "size": self._reducer.size, "residuals": self._residuals}, file)
+        own = {"rank": self._reducer.rank, "size": self._reducer.size, "compressor": self.spec}
+        torch.save({**own, "residuals": self._residuals}, file)
         return file.getvalue()
 
     def save_all(self) -> List[bytes]:
@@ -141,7 +141,7 @@ class Custom:
     def load(self, states: Sequence[bytes]) -> None:
         """Restores residuals, by the rule of ``Hook.load_state_dict``."""
         # On whatever device they were saved; a residual moves to that of its gradient when it is used.
-        loaded = [torch.load(io.BytesIO(state), weights_only=True, map_location="cpu") for state in states]
+        loaded = [self._read(state) for state in states]
         rank, size = self._reducer.rank, self._reducer.size
         if len({state["rank"] for state in loaded}) < len(loaded):
             raise _core.StateError("two states are of the same rank; give the state that this rank saved, or those of one group of ranks")
@@ -158,6 +158,27 @@ class Custom:
                 for name, residual in state["residuals"].items():
                     residuals[name] = residuals.get(name, torch.zeros_like(residual)) + residual * (size / saved)
         self._residuals = residuals
+
+
+    def _read(self, state: bytes) -> Dict[str, Any]:
+        """A state that ``save`` returned. Refuses those of other compressors and models."""
+        try:
+            read: Dict[str, Any] = torch.load(io.BytesIO(state), weights_only=True, map_location="cpu")
+            compressor, residuals = read.get("compressor", self.spec), read["residuals"]
+        except Exception as error:
+            raise _core.StateError(
+                f"the state is not that of a compressor written in Python ({type(error).__name__}); was it saved with a spec string?"
+            ) from error
+        if compressor != self.spec:
+            raise _core.StateError(f"the state was saved with {compressor}, and this compressor is {self.spec}; use the same one")
+        elements = {name: count for name, count, *_ in self._reducer.plan(0)}
+        for name, residual in residuals.items():
+            if elements.get(name) != residual.numel():
+                raise _core.StateError(
+                    f"the residual of '{name}' has {residual.numel()} elements, and the model has {elements.get(name, 'no such tensor')}; "
+                    "the state belongs to another model"
+                )
+        return read
 
 
 def _differs(option: Any, default: Any) -> bool:

@@ -185,6 +185,9 @@ class Hook(Handle):
                 raise
         self._groups: Dict[Tuple[int, ...], int] = {}
         self._staging: Dict[torch.device, Staging] = {}
+        # The backward pass of the present step, and the buckets that it has submitted.
+        self._pass = -1
+        self._submitted: List[Tuple[int, ...]] = []
 
     def close(self) -> None:
         super().close()
@@ -218,26 +221,43 @@ class Hook(Handle):
 
     def average(self, bucket: Any) -> Future:
         """Averages a bucket over ranks, in place and in the background."""
-        if bucket.index() == 0:
-            self._begin()
-        future = self._submit(bucket)
-        if bucket.is_last():
+        try:
+            last = bucket.is_last()
+            if bucket.index() == 0:
+                last = self._begin_with(bucket) or last
+            future = self._submit(bucket)
+        except BaseException:
+            # The other ranks wait for this one.
+            self._reducer.abort()
+            raise
+        if last:
             self._wait_at_end()
         return future
 
+    def _begin_with(self, bucket: Any) -> bool:
+        """Begins a step with its first bucket. Returns whether to wait for averages at the end of the backward pass although no
+        bucket is the last.
+
+        In the first step of a model with ``static_graph=True``, DistributedDataParallel gives all buckets the index 0, and calls
+        none the last.
+        """
+        task, key = torch._C._current_graph_task_id(), _key(bucket)
+        if task != -1 and task == self._pass and key not in self._submitted:
+            return len(self._submitted) == 1
+        self._pass, self._submitted = task, []
+        self._begin()
+        return False
+
     def _submit(self, bucket: Any) -> Future:
         """Has a bucket averaged."""
+        number = len(self._submitted)
+        self._submitted.append(_key(bucket))
         tensor, scale = bucket.buffer(), self._scale
         if isinstance(scale, torch.Tensor) and scale.device != tensor.device:
             # A model on several devices has its loss on one of them.
             scale = scale.to(tensor.device)
         if self._optimizer is not None:
-            try:
-                self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), scale)
-            except BaseException:
-                # The other ranks wait for this one.
-                self._reducer.abort()
-                raise
+            self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), scale)
         group = self._group(bucket, tensor)
         if self._custom is not None:
             names = [self._names[id(parameter)] for parameter in bucket.parameters()]
@@ -249,7 +269,7 @@ class Hook(Handle):
             staging = self._staging.get(tensor.device)
             if staging is None:
                 staging = self._staging[tensor.device] = Staging(tensor.device)
-            future, values, done, ready = staging.stage(bucket.index(), tensor, scale)
+            future, values, done, ready = staging.stage(number, tensor, scale)
             left = 1.0
         else:
             future, values, ready, left = Future(), tensor, None, float(scale)
@@ -258,8 +278,7 @@ class Hook(Handle):
         return future
 
     def _group(self, bucket: Any, tensor: torch.Tensor) -> int:
-        parameters = bucket.parameters()
-        key = tuple(map(id, parameters))
+        parameters, key = bucket.parameters(), _key(bucket)
         group = self._groups.get(key)
         if group is None:
             self._check_known(parameters)
@@ -293,6 +312,11 @@ class Hook(Handle):
         if self._custom is None:
             return super().stats()
         return {**self._custom.stats(), "wait_seconds": self._wait_seconds}
+
+
+def _key(bucket: Any) -> Tuple[int, ...]:
+    """Equal for buckets of the same parameters."""
+    return tuple(map(id, bucket.parameters()))
 
 
 # The keyword arguments of ``Hook`` of its own.

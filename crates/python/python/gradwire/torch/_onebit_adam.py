@@ -77,6 +77,7 @@ class OneBitAdam(torch.optim.Optimizer):
                 self._check_exchange(parameter)
                 self._exchanged.add(id(parameter))
                 beta, _ = group["betas"]
+                gradient = _as_in_bucket(gradient, parameter)
                 gradient.mul_(1.0 - beta).add_(state["exp_avg"] * scale, alpha=beta)
 
     def _check_exchange(self, parameter: torch.nn.Parameter) -> None:
@@ -126,3 +127,12 @@ class OneBitAdam(torch.optim.Optimizer):
         corrected = 1.0 - second ** min(state["step"], self._freeze)
         root = (square / corrected).sqrt_().add_(group["eps"])
         parameter.addcdiv_(mean, root, value=-group["lr"] / (1.0 - first ** state["step"]))
+
+
+def _as_in_bucket(gradient: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
+    """A gradient of a bucket with the strides that it has there: those of its parameter, if that is dense.
+
+    The gradients that hooks are given are always row-major, so that elements of a ``channels_last`` weight are at wrong places.
+    """
+    strides = torch.empty_like(parameter, device="meta").stride()
+    return gradient.as_strided(parameter.size(), strides, gradient.storage_offset())

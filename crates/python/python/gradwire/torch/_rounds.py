@@ -53,6 +53,10 @@ class Rounds:
                 f"fragment_sync_delay={delay} is impossible: {fragments} fragments in {every} steps leave "
                 f"{every // fragments} steps from one to the next; give 0 to {every // fragments - 1}"
             )
+        if alpha is not None and delay == 0:
+            raise _core.ConfigError(
+                "fragment_update_alpha mixes parameters after a delay, and there is none; give fragment_sync_delay, or leave it out"
+            )
         if alpha is not None and not 0.0 <= alpha < 1.0:
             raise _core.ConfigError(f"fragment_update_alpha={alpha} is impossible; give a number from 0, below 1")
         self._replica, self._lengths, self._sync_until, self._delay = replica, lengths, sync_until, delay

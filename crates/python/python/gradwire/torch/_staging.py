@@ -108,11 +108,11 @@ class Staging:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._up, self._down = Stream(device), Stream(device)
-        # By the index of the bucket. Buckets that DistributedDataParallel forms anew take the memory of the old ones.
+        # By the number of the bucket in its step. Buckets that DistributedDataParallel forms anew take the memory of the old ones.
         self._pinned: Dict[int, Pinned] = {}
 
     def stage(
-        self, index: int, tensor: torch.Tensor, scale: Scale
+        self, number: int, tensor: torch.Tensor, scale: Scale
     ) -> Tuple[Future, torch.Tensor, Callable[[], None], Callable[[], None]]:
         """Starts to copy a bucket, divided by ``scale``, to main memory.
 
@@ -122,7 +122,7 @@ class Staging:
         # The other stream does not use the bucket before the averaging thread has waited for the copy.
         divided = unscaled(tensor, scale, self._up, self._down)
         with self._up.entered():
-            pinned = self._pinned.setdefault(index, Pinned(self._device))
+            pinned = self._pinned.setdefault(number, Pinned(self._device))
             host = pinned.of(divided.numel() * divided.element_size()).view(divided.dtype)
             host.copy_(divided, non_blocking=True)
         copied = self._up.waiter()

@@ -1,9 +1,10 @@
 """Compression under torchft's Manager, whose replicas may be lost and join again."""
 
 # Without postponed annotations: DistributedDataParallel compares those of its hook as objects.
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -13,7 +14,7 @@ from torchft import ddp, process_group
 from torchft.work import _DummyWork
 
 from .. import _core
-from .._arrays import buffer
+from .._arrays import buffer, keeping
 from . import _setup
 from ._channel import Channel
 
@@ -94,7 +95,7 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
             raise _core.ConfigError(
                 "with torchft ef=ef21 is impossible: a step that is not committed cannot be taken back; use ef=on"
             )
-        compression = _Compression(module, compressor, {**options, "deadline": group.deadline})
+        compression = _Compression(manager, module, compressor, {**options, "deadline": group.deadline})
         super().__init__(manager, module)
         self._compression = compression
 
@@ -108,7 +109,7 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
         parameters, first = bucket.parameters(), bucket.index() == 0
 
         def average(channel: Channel) -> None:
-            self._compression.average(channel, manager.current_step(), first, parameters, tensor)
+            self._compression.average(channel, first, parameters, tensor)
 
         manager._pg.expect(tensor, average)
         # Reports errors to the Manager, which then does not commit.
@@ -127,43 +128,63 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
         return self._compression.save()
 
     def load_residuals(self, residuals: bytes) -> None:
-        """Restores what ``residuals`` returned, before the first step."""
+        """Restores what ``residuals`` returned, before the first step.
+
+        Raises ``StateError`` for residuals of another model or compressor.
+        """
         self._compression.load(residuals)
 
 
 class _Compression:
     """The reducer of a replica in the present quorum, and its residuals from quorum to quorum."""
 
-    def __init__(self, module: torch.nn.Module, compressor: str, options: Dict[str, Any]) -> None:
+    def __init__(
+        self, manager: torchft.Manager, module: torch.nn.Module, compressor: str, options: Dict[str, Any]
+    ) -> None:
         for name in {"exchange", "scaler"} & set(options):
             raise _core.ConfigError(f"{name}= is not supported under torchft")
         _setup.check_options(options)
         named = _setup.trainable(module)
         self._names = {id(parameter): name for name, parameter in named}
         self._make = partial(_setup.every_step, named, compressor, exchange="all-gather", **options)
+        self._manager, self._deadline = manager, timedelta(seconds=options["deadline"])
         # The Manager would take a wrong argument for the fault of a replica, and try again: it must be found here.
-        alone = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=options["deadline"]))
-        self._make(Channel((alone, alone))).close()
+        with self._alone() as reducer:
+            if reducer.votes:
+                raise _core.ConfigError(
+                    f"'{reducer.spec}' averages by votes, and the zeros of a replica that recovers would vote; use another compressor, "
+                    "such as efsignsgd"
+                )
         self._channel: Optional[Channel] = None
         self._reducer: Optional[_core.Reducer] = None
         self._residuals: Optional[bytes] = None
-        # The last step that was tried, and the residuals before it.
-        self._tried: Optional[Tuple[int, bytes]] = None
+        # The last step that was tried, the number of failed attempts then, and the residuals before it.
+        self._tried: Optional[Tuple[int, int, bytes]] = None
 
-    def average(self, channel: Channel, step: int, first: bool, parameters: List[torch.Tensor], tensor: torch.Tensor) -> None:
+    @contextmanager
+    def _alone(self) -> Iterator[_core.Reducer]:
+        """A reducer of this replica alone."""
+        group = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, self._deadline)
+        reducer = self._make(Channel((group, group)))
+        try:
+            yield reducer
+        finally:
+            reducer.close()
+
+    def average(self, channel: Channel, first: bool, parameters: List[torch.Tensor], tensor: torch.Tensor) -> None:
         """Averages the gradients of a bucket over the replicas, in place."""
         if channel is not self._channel or self._reducer is None:
             self._connect(channel)
         reducer = self._reducer
         assert reducer is not None
         if first:
-            self._begin(reducer, step)
+            self._begin(reducer)
         group = reducer.group([self._names[id(parameter)] for parameter in parameters])
-        reducer.average(group, step, buffer(tensor, "a bucket"))
+        reducer.average(group, self._manager.current_step(), buffer(tensor, "a bucket"), keeping(tensor))
         reducer.wait()
 
     def _connect(self, channel: Channel) -> None:
-        residuals = self.save() if self._reducer is not None else self._residuals
+        residuals = self._reducer.save() if self._reducer is not None else self._residuals
         if self._reducer is not None:
             self._reducer.close()
         self._reducer, self._channel = self._make(channel), channel
@@ -171,12 +192,15 @@ class _Compression:
             self._reducer.adopt(residuals)
         self._residuals = None
 
-    def _begin(self, reducer: _core.Reducer, step: int) -> None:
-        """Takes back what the last attempt at this step changed: the Manager did not commit it."""
-        if self._tried is not None and self._tried[0] == step:
-            reducer.adopt(self._tried[1])
-        else:
-            self._tried = step, reducer.save()
+    def _begin(self, reducer: _core.Reducer) -> None:
+        """Takes back what the last attempt at this step changed, if the Manager did not commit it. Several backward passes may
+        belong to one attempt."""
+        step, failures = self._manager.current_step(), self._manager._commit_failures
+        if self._tried is None or self._tried[0] != step:
+            self._tried = step, failures, reducer.save()
+        elif self._tried[1] != failures:
+            reducer.adopt(self._tried[2])
+            self._tried = step, failures, self._tried[2]
 
     def stats(self) -> Dict[str, Any]:
         if self._reducer is None:
@@ -184,6 +208,9 @@ class _Compression:
         return self._reducer.stats()
 
     def save(self) -> bytes:
+        if self._tried is not None and self._tried[0] == self._manager.current_step():
+            # The last attempt was not committed.
+            return self._tried[2]
         if self._reducer is not None:
             return self._reducer.save()
         if self._residuals is None:
@@ -193,4 +220,6 @@ class _Compression:
     def load(self, residuals: bytes) -> None:
         if self._reducer is not None:
             raise _core.ConfigError("load residuals before the first step")
+        with self._alone() as reducer:
+            reducer.adopt(residuals)
         self._residuals = residuals
