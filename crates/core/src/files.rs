@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The largest number of links that are followed; more are treated as a circle.
 const MAX_LINKS: usize = 40;
@@ -34,7 +35,8 @@ pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// As for [`write_atomic`].
 pub fn check_writable(path: impl AsRef<Path>) -> io::Result<()> {
-    let (temporary, _) = create_beside(&target(path)?)?;
+    // Locked until it is gone.
+    let (temporary, _file) = create_beside(&target(path)?)?;
     fs::remove_file(temporary)
 }
 
@@ -71,19 +73,26 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A new temporary file in the folder of `path`. It stays locked as long as this process has it open.
+/// A new temporary file in the folder of `path`, with a name of its own. It stays locked as long as this process has it open.
 fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     let folder = folder_of(path);
     let Some(name) = path.file_name() else {
         return Err(refused("it has no file name; name a regular file".to_owned()));
     };
     remove_abandoned(folder, &name.to_string_lossy());
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    let file = File::create(&temporary)?;
-    // Where the file system has no locks, temporary files of killed processes stay.
-    let _ = file.try_lock();
-    Ok((temporary.into(), file))
+    loop {
+        static FILES: AtomicU64 = AtomicU64::new(0);
+        let number = FILES.fetch_add(1, Ordering::Relaxed);
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(format!(".{}.{number}.tmp", std::process::id()));
+        let file = File::create(&temporary)?;
+        // Where the file system has no locks, temporary files of killed processes stay.
+        let _ = file.lock();
+        // Before it was locked, another process may have taken it for abandoned.
+        if fs::exists(&temporary)? {
+            return Ok((temporary.into(), file));
+        }
+    }
 }
 
 /// Removes temporary files for `name` that no process holds open any more. Best effort: they only take space.
@@ -92,11 +101,17 @@ fn remove_abandoned(folder: &Path, name: &str) {
     for entry in entries.flatten() {
         let is_temporary = entry.file_name().to_str().is_some_and(|file| {
             let middle = file.strip_prefix(name).and_then(|rest| rest.strip_suffix(".tmp"));
-            let process = middle.and_then(|middle| middle.strip_prefix('.'));
-            process.is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()))
+            let numbers = middle.and_then(|middle| middle.strip_prefix('.'));
+            let is_number = |one: &str| !one.is_empty() && one.bytes().all(|b| b.is_ascii_digit());
+            numbers.is_some_and(|numbers| numbers.split('.').all(is_number))
         });
-        let abandoned = || File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok());
-        if is_temporary && entry.file_type().is_ok_and(|kind| kind.is_file()) && abandoned() {
+        if !is_temporary || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        // The lock is held until the file is gone: whoever has just made it waits, and makes another.
+        if let Ok(file) = File::open(entry.path())
+            && file.try_lock().is_ok()
+        {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -162,10 +177,36 @@ mod tests {
     }
 
     #[test]
+    fn threads_may_write_the_same_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::thread::scope(|scope| {
+            for thread in 0..8u8 {
+                let path = &path;
+                scope.spawn(move || {
+                    for _ in 0..40 {
+                        write_atomic(path, &[thread; 5000]).unwrap();
+                        check_writable(path).unwrap();
+                    }
+                });
+            }
+        });
+        let found = fs::read(&path).unwrap();
+        assert!(found.len() == 5000 && found.iter().all(|byte| *byte == found[0]));
+        assert_eq!(names(folder.path()), ["file"]);
+    }
+
+    #[test]
     fn temporary_files_of_killed_processes_go_and_those_in_use_stay() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.ckpt");
-        for name in ["run.ckpt.77.tmp", "run.ckpt.1", "other.ckpt.77.tmp", "run.ckpt.x.tmp"] {
+        for name in [
+            "run.ckpt.77.tmp",
+            "run.ckpt.77.3.tmp",
+            "run.ckpt.1",
+            "other.ckpt.77.tmp",
+            "run.ckpt.x.tmp",
+        ] {
             fs::write(folder.path().join(name), b"").unwrap();
         }
         let in_use = File::create(folder.path().join("run.ckpt.78.tmp")).unwrap();

@@ -20,6 +20,7 @@ from elastic import digest, lighthouse, workers  # noqa: E402
 from gradwire.torch._channel import Channel  # noqa: E402
 from gradwire.torch.torchft import DistributedDataParallel, ProcessGroupGloo, _Compression  # noqa: E402
 from models import Net, data, flat  # noqa: E402
+from world import ranks  # noqa: E402
 
 PATIENCE = timedelta(seconds=20)
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pytorch" / "with_torchft.py"
@@ -121,7 +122,7 @@ class Alone:
         return self.step
 
 
-def test_residuals_are_those_behind_the_last_committed_step():
+def alone(rank, size):
     manager, layer = Alone(), nn.Linear(64, 96, bias=False)
     compression = _Compression(manager, layer, "topk:ratio=0.1", {"deadline": 20.0})
     store = torch.distributed.HashStore()
@@ -151,6 +152,10 @@ def test_residuals_are_those_behind_the_last_committed_step():
     torch.testing.assert_close(residual(), left)
     manager.step, manager._commit_failures = 2, 0
     assert compression.save() == compression._reducer.save() != committed
+
+
+def test_residuals_are_those_behind_the_last_committed_step():
+    ranks(1, alone)
 
 
 def test_a_lost_replica_is_replaced():

@@ -8,7 +8,8 @@ const BELOW_ONE: f32 = 2_147_483_520.0;
 vectorised! {
     /// Writes each value x that is drawn, and 0 for the others. x is drawn with probability |x| / level (1
     /// from the level up): if u·level < |x|, where u is the upper 31 bits of its random word as a fraction
-    /// in [0, 1), rounded to 24 significant bits. Processes the shortest length.
+    /// in [0, 1), rounded to 24 significant bits. Below 2⁻¹²⁶ u·level is rounded to a multiple of 2⁻¹⁴⁹, and probabilities with it. Processes
+    /// the shortest length.
     pub fn drawn / drawn_scalar(values: &[f32], level: f32, random: &[u32], out: &mut [f32]) {
         for ((x, word), out) in values.iter().zip(random).zip(out) {
             // The largest word would be rounded to 1.

@@ -144,7 +144,8 @@ mod avx2 {
 vectorised! {
     /// Quantizes stochastically: q = sign(value) with probability |value| / scale (1 beyond the scale),
     /// otherwise 0. Appends the base-3 digit `1 + q` to each byte of `digits`. Element i compares with
-    /// the upper 24 bits of `random[i]`. Processes the shortest length.
+    /// the upper 24 bits of `random[i]`, as a fraction times the scale, which below 2⁻¹²⁶ is rounded to a multiple of 2⁻¹⁴⁹.
+    /// Processes the shortest length.
     pub fn stochastic_ternary / stochastic_ternary_scalar(
         values: &[f32],
         scale: f32,

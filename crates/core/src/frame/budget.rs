@@ -7,7 +7,7 @@ use crate::frame::FrameError;
 ///
 /// A frame of a few bytes can hold a tensor of zeros of any size, so a file from elsewhere gets a limit before memory is
 /// allocated for it. Working memory comes on top, up to three times as much (`demo`, and Huffman codes of a byte or two for
-/// each element).
+/// each element), and of `sketchml` with sketches as large as the tensor five times.
 #[derive(Debug, Clone)]
 pub struct Budget {
     limit: u64,

@@ -99,13 +99,13 @@ impl AcpSgd {
             Holds::Q => {
                 Self::prepare(operand, columns, state.context);
                 times(state.corrected, rows, operand, rank, product);
-                factors.keep_in_range(operand, product);
+                factors.keep_in_range(operand, product, state.corrected);
                 factors.subtract(product, operand, state.corrected);
             }
             Holds::P => {
                 Self::prepare(operand, rows, state.context);
                 transposed_times(state.corrected, columns, operand, rank, product);
-                factors.keep_in_range(operand, product);
+                factors.keep_in_range(operand, product, state.corrected);
                 factors.subtract(operand, product, state.corrected);
             }
         }

@@ -56,10 +56,16 @@ impl Factors {
         f32::MAX / 2.0 / self.rank as f32 / abs_max(p).max(1.0)
     }
 
-    /// Sets a second factor whose product would overflow to zero: then nothing is sent, and everything stays in the
-    /// residual.
-    pub(super) fn keep_in_range(&self, p: &[f32], q: &mut [f32]) {
+    /// Sets a second factor whose product would overflow, or would leave infinities of `from`, to zero: then nothing is sent, and
+    /// everything stays in the residual.
+    pub(super) fn keep_in_range(&self, p: &[f32], q: &mut [f32], from: &[f32]) {
         multi_round::zero_beyond(self.largest_second(p), q);
+        let product = f64::from(abs_max(q)) * f64::from(abs_max(p)) * self.rank as f64;
+        // Less than half a unit in the last place of the largest float leaves every float finite.
+        let half_a_unit = 2f64.powi(102);
+        if product >= half_a_unit && product + f64::from(abs_max(from)) > f64::from(f32::MAX) {
+            q.fill(0.0);
+        }
     }
 
     /// Subtracts the product of the factors from the gradient.
@@ -200,7 +206,7 @@ impl<M: Alternation> MultiRound for M {
             self.prepare_second(&factors, state.means, buffers);
             transposed_times(state.corrected, columns, &buffers.operand, rank, addend);
             let q = &mut addend[start..];
-            factors.keep_in_range(&buffers.p, q);
+            factors.keep_in_range(&buffers.p, q, state.corrected);
             factors.subtract(&buffers.p, q, state.corrected);
         }
     }

@@ -89,7 +89,7 @@ impl GradiVeq {
             let (first, count) = (number * at_once, sliced.len() / slice);
             block.clear();
             times(sliced, count, basis, self.keep, block);
-            factors.keep_in_range(basis, block);
+            factors.keep_in_range(basis, block, sliced);
             factors.subtract(block, basis, sliced);
             let columns = coefficients.chunks_exact_mut(slices).zip(block.chunks_exact(count));
             columns.for_each(|(column, block)| column[first..][..count].copy_from_slice(block));

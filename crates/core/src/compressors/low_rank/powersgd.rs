@@ -169,6 +169,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_of_the_largest_floats_is_finite() {
+        // P is the second column. Its product with Q has the other sign than the first element, which is near the largest float.
+        let mut gradient = [0.0; 16];
+        (gradient[0], gradient[4]) = (3.4e38, 3.4e38);
+        (gradient[1], gradient[5]) = (0.574e38, -0.819e38);
+        let mut sender =
+            Sender::starting_from("powersgd:rank=1", &[4, 4], &[0.0, 1.0, 0.0, 0.0]);
+        for step in 1..4 {
+            sender.send(step, if step == 1 { &gradient } else { &[0.0; 16] });
+            assert!(sender.residual().iter().all(|x| x.is_finite()), "{step}");
+        }
+    }
+
+    #[test]
     fn two_ranks_worked_by_hand() {
         // The matrix with something across, and (3, 4)·(−1, 0, 1)ᵀ: P is (9, 12) and (−3, −4), in the mean (3, 4).
         let gradients = [[9.0, 16.0, 0.0, 12.0, 13.0, 0.0], [-3.0, 0.0, 3.0, -4.0, 0.0, 4.0]];
