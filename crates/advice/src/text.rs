@@ -35,7 +35,7 @@ impl fmt::Display for Advice {
             ),
         }?;
         let plain: Vec<_> = self.tensors.iter().filter(|one| one.send == "none").collect();
-        if !self.tensors.is_empty() {
+        if !plain.is_empty() {
             let (elements, all) =
                 (plain.iter().map(|one| one.elements).sum::<usize>(), self.elements);
             writeln!(
@@ -83,7 +83,7 @@ impl Advice {
             .set_content_arrangement(ContentArrangement::Disabled)
             .set_header(head.into_iter().chain(links).chain(["faster below".to_owned()]));
         for row in std::iter::once(&self.plain).chain(&self.predictions) {
-            table.add_row(cells(row));
+            table.add_row(cells(row, self.plain.bytes_up));
         }
         for column in table.column_iter_mut().skip(2) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -106,10 +106,11 @@ impl Advice {
     }
 }
 
-fn cells(row: &Prediction) -> Vec<String> {
+/// The cells of a row; `plain` are the bytes that a rank sends in a step without compression.
+fn cells(row: &Prediction, plain: f64) -> Vec<String> {
     let mark = if row.doubt.is_some() { " *" } else { "" };
     let kilobytes = format!("{:.1} kB", row.bytes_up / 1e3);
-    let smaller = format!("{:.1}×", row.ratio);
+    let smaller = format!("{:.1}×", plain / row.bytes_up);
     let error = row.error.map_or_else(|| "–".to_owned(), |error| format!("{:.1} %", 100.0 * error));
     let crossover = row.crossover.map_or_else(
         || "–".to_owned(),

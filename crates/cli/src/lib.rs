@@ -13,7 +13,7 @@ mod verbs;
 
 use std::ffi::OsString;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Compressed exchange for distributed training: compare compressors on your data, and predict step times on your link.
 ///
@@ -47,7 +47,10 @@ enum Verb {
 ///
 /// Commands that can stop cleanly install handlers for these signals, which stay.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    let verb = match Arguments::try_parse_from(arguments) {
+    // A negative number is a value, which a flag may refuse, and not an unknown flag.
+    let command = Arguments::command().mut_subcommands(|verb| verb.allow_negative_numbers(true));
+    let parsed = command.try_get_matches_from(arguments);
+    let verb = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments.verb,
         Err(answer) => {
             // Help or an error of usage; there is no other place to report that it cannot be written.

@@ -36,6 +36,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// The experiment file.
+    pub(crate) fn file(&self) -> &Option<PathBuf> {
+        &self.experiment
+    }
+
     /// Whether this flag of a setting was given.
     pub(crate) fn has(&self, flag: &str) -> bool {
         let named = |name: &str| Setting::named(name).is_some_and(|setting| setting.flag == flag);

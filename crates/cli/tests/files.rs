@@ -122,6 +122,7 @@ fn what_cannot_be_compressed_is_named_and_nothing_is_written() {
         ("compress short.npy x.gw --compressor 3lc", "does not fit"),
         ("compress absent.npy x.gw --compressor 3lc", "absent.npy"),
         ("compress text.txt x.gw --compressor 3lc", ".safetensors"),
+        ("compress good.npy good.npy --compressor eden", "does not end in .gw"),
     ]);
 }
 

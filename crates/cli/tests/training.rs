@@ -257,7 +257,26 @@ fn settings_that_cannot_work_are_refused_before_anything_is_written() {
             "mean of all workers",
         ),
         ("compare --model gpt:heads=3", "divides the width"),
+        ("compare --workers -1", "'-1' for '--workers <N>'"),
+        ("train --lr -0.1", "'-0.1' for '--lr <RATE>'"),
+        ("train --out x --save ./x", "named twice"),
+        ("train --experiment bad.toml --out bad.toml", "stepz"),
     ]);
+    bench.write("several.toml", b"compressors = ['none', 'eden']\nseeds = [3]\n");
+    let error = bench.refused("train --experiment several.toml");
+    assert!(error.contains("2 compressors (none, eden); choose one with --compressor"), "{error}");
+}
+
+#[test]
+fn train_takes_compressor_and_seed_from_an_experiment_file() {
+    let bench = Bench::with_images();
+    let file = "data = 'images'\nmodel = 'mlp:4'\nsteps = 2\nbatch = 4\nworkers = 2\n";
+    bench.write("file.toml", format!("{file}compressors = ['eden']\nseeds = [7]\n").as_bytes());
+    bench.ok("train --experiment file.toml --json file.json");
+    bench.ok("train --experiment file.toml --compressor int8 --seed 1 --json flags.json");
+    let [file, flags] = ["file.json", "flags.json"].map(|name| rows(&bench, name).remove(0));
+    assert_eq!((&file["compressor"], &file["seed"]), (&Value::from("eden"), &Value::from(7)));
+    assert_eq!((&flags["compressor"], &flags["seed"]), (&Value::from("int8"), &Value::from(1)));
 }
 
 #[test]

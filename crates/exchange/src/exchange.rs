@@ -60,7 +60,7 @@ impl Synchronization {
 
 /// The names and parameters of those that average for replicas, as error messages and help list them.
 const KNOWN: &str = "all-reduce, all-gather, scatter-reduce, sparse-all-reduce, hierarchical[:node=N], \
-                     server[:servers=N,backup=N,stale=N,mode=async]";
+                     server[:servers=N,backup=N,stale=N|mode=async]";
 
 /// The exchanges with their default parameters, by name.
 const DEFAULTS: [(&str, Exchange); 8] = [
@@ -88,8 +88,8 @@ pub enum ParseExchangeError {
     Unknown(String),
     /// A parameter that the exchange does not have, or a value that is out of range.
     #[error(
-        "exchange '{name}': '{item}' is not allowed; give servers=N (from 1), backup=N, stale=N (from 0) \
-         or mode=async to server, node=N (from 1) to hierarchical, and nothing to the others"
+        "exchange '{name}': '{item}' is not allowed; give servers=N (from 1), backup=N, and stale=N (from 0) \
+         or else mode=async to server, node=N (from 1) to hierarchical, and nothing to the others"
     )]
     BadItem {
         /// The exchange.

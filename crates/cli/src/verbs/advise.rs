@@ -95,6 +95,12 @@ impl Advise {
     }
 
     fn recording(&self) -> Result<Recording, Failure> {
+        if !(self.step_ms > 0.0 && self.step_ms.is_finite()) {
+            return Err(Failure::Input(format!(
+                "--step-ms is the time of a training step in milliseconds, above 0, not {}",
+                self.step_ms
+            )));
+        }
         let mut steps = Vec::new();
         for path in &self.gradients {
             steps.push(tensors::read(path)?);

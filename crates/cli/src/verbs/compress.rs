@@ -1,6 +1,6 @@
 //! `gradwire compress`: tensors into frames.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gradwire::frame::Frame;
@@ -30,6 +30,7 @@ pub(crate) struct Compress {
 
 impl Compress {
     pub(crate) fn run(&self) -> Result<(), Failure> {
+        check_output(&self.output)?;
         let tensors = tensors::read(&self.input)?;
         if tensors.is_empty() {
             let input = self.input.display();
@@ -69,6 +70,17 @@ impl Compress {
             plural(tensors.len(), "tensor"),
             bytes as f64 / file.len().max(1) as f64
         ))
+    }
+}
+
+/// Refuses a file that does not end in `.gw`: it may be the tensors themselves.
+fn check_output(path: &Path) -> Result<(), Failure> {
+    match path.extension().is_some_and(|ending| ending == "gw") {
+        true => Ok(()),
+        false => Err(Failure::Input(format!(
+            "'{}' does not end in .gw; name a .gw file for the frames",
+            path.display()
+        ))),
     }
 }
 

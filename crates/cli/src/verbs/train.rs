@@ -1,9 +1,12 @@
 //! `gradwire train`: one run.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::slice;
 
 use clap::Args;
+use gradwire::files;
+use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::check_writable;
 use gradwire_testbed::runner::Progress;
 use gradwire_testbed::{results, summary::summarize};
@@ -13,6 +16,7 @@ use gradwire_train::{RunOptions, Save};
 use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::verbs::compare::{print_tables, write_json};
+use crate::verbs::compress::plural;
 use crate::{engine, output};
 
 /// Train one model with one compressor, with checkpoints to resume from.
@@ -23,12 +27,13 @@ use crate::{engine, output};
 pub(crate) struct Train {
     #[command(flatten)]
     settings: Settings,
-    /// The compressor, such as 3lc:s=1.75, or a schedule such as 'sbc2 until 0.5 then sbc1'
-    #[arg(long, value_name = "SPEC", default_value = "3lc")]
-    compressor: CompressionSchedule,
-    /// Seed of weights, data order and draws
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
+    /// The compressor, such as 3lc:s=1.75, or a schedule such as 'sbc2 until 0.5 then sbc1' [default: that of the
+    /// experiment file, or 3lc]
+    #[arg(long, value_name = "SPEC")]
+    compressor: Option<CompressionSchedule>,
+    /// Seed of weights, data order and draws [default: that of the experiment file, or 0]
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
     /// Write a checkpoint to this file, at the end and when stopped
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -50,6 +55,42 @@ pub(crate) struct Train {
     json: Option<PathBuf>,
 }
 
+/// Replaces what an experiment file has of something by the `flag`, if it was given. Only one may be left.
+fn choose<T: Clone + Display>(
+    flag: &str,
+    given: Option<&T>,
+    found: &mut Vec<T>,
+) -> Result<(), Failure> {
+    if let Some(given) = given {
+        *found = vec![given.clone()];
+    }
+    if found.len() == 1 {
+        return Ok(());
+    }
+    let all: Vec<String> = found.iter().map(T::to_string).collect();
+    Err(Failure::Input(format!(
+        "train makes one run, and the experiment file names {} ({}); choose one with --{flag}",
+        plural(found.len(), flag),
+        all.join(", ")
+    )))
+}
+
+/// Refuses two names of the same file, one of which would be overwritten.
+fn refuse_equal<'a>(files: impl Iterator<Item = &'a PathBuf>) -> Result<(), Failure> {
+    let mut known: Vec<PathBuf> = Vec::new();
+    for path in files {
+        let target = std::path::absolute(files::target(path)?)?;
+        if known.contains(&target) {
+            return Err(Failure::Input(format!(
+                "'{}' is named twice, and would be overwritten; name a file for each",
+                path.display()
+            )));
+        }
+        known.push(target);
+    }
+    Ok(())
+}
+
 fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "give a number from 1".to_owned())
 }
@@ -57,8 +98,14 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 impl Train {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let mut experiment = self.settings.experiment()?;
-        experiment.compressors = vec![self.compressor.clone()];
-        experiment.seeds = vec![self.seed];
+        let default = Experiment::default();
+        if experiment.compressors == default.compressors {
+            experiment.compressors = vec!["3lc".parse().expect("a spec of the registry")];
+        }
+        choose("compressor", self.compressor.as_ref(), &mut experiment.compressors)?;
+        choose("seed", self.seed.as_ref(), &mut experiment.seeds)?;
+        let files = [&self.save, &self.out, &self.json, self.settings.file()];
+        refuse_equal(files.into_iter().flatten())?;
         engine::fit(&mut experiment, self.settings.has("workers"))?;
         experiment.check()?;
         let data = experiment.load_data()?;

@@ -174,8 +174,7 @@ mod tests {
         let mut gradient = [0.0; 16];
         (gradient[0], gradient[4]) = (3.4e38, 3.4e38);
         (gradient[1], gradient[5]) = (0.574e38, -0.819e38);
-        let mut sender =
-            Sender::starting_from("powersgd:rank=1", &[4, 4], &[0.0, 1.0, 0.0, 0.0]);
+        let mut sender = Sender::starting_from("powersgd:rank=1", &[4, 4], &[0.0, 1.0, 0.0, 0.0]);
         for step in 1..4 {
             sender.send(step, if step == 1 { &gradient } else { &[0.0; 16] });
             assert!(sender.residual().iter().all(|x| x.is_finite()), "{step}");
