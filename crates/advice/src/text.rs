@@ -25,13 +25,13 @@ impl fmt::Display for Advice {
         match self.crossover {
             Some(link) if link < ANY_LINK => writeln!(
                 out,
-                "Above {}{latency} no compression of gradients that is not doubted is faster than none.",
+                "Compression of gradients pays below {}{latency}, doubted compressors left out.",
                 bandwidth(link)
             ),
             Some(_) => Ok(()),
             None => writeln!(
                 out,
-                "Compression of gradients that is not doubted is faster at no bandwidth{latency}."
+                "Compression of gradients pays at no bandwidth{latency}, doubted compressors left out."
             ),
         }?;
         let plain: Vec<_> = self.tensors.iter().filter(|one| one.send == "none").collect();
@@ -59,7 +59,7 @@ impl fmt::Display for Advice {
         }
         write!(
             out,
-            "\nTimes are predicted from recorded steps. What compression does to the trained model is not: compare losses with \
+            "\nOf the candidates within 5 % of the fastest the one with the least error is recommended. Times are predicted from recorded steps. What compression does to the trained model is not: compare losses with \
              those of a run without it."
         )
     }
@@ -165,7 +165,10 @@ mod tests {
         let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
         assert!(line("At 1 Mbit/s with 1.5ms latency:").contains("fp16 (1.9"), "{text}");
         assert!(line("At 1 Mbit/s").contains("local steps, eden:every=10"), "{text}");
-        assert!(line("Above ").contains(" with 1.5ms latency no compression"), "{text}");
+        assert!(
+            line("Compression of gradients pays below").contains(" with 1.5ms latency,"),
+            "{text}"
+        );
         assert_eq!(line("At 100 Gbit/s"), "At 100 Gbit/s: do not compress");
         assert!(line("1 of 2 tensors").contains("0.19 %"), "{text}");
         assert!(line("- 3lc").contains("Adam") && line(" 3lc *").contains("all-gather"), "{text}");

@@ -17,7 +17,8 @@ pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
 
 /// Prints a line to standard error, and ignores errors.
 pub(crate) fn note(text: impl AsRef<str>) {
-    let _ = writeln!(stderr().lock(), "{}", text.as_ref());
+    // At once: lines of several processes would mix.
+    let _ = stderr().lock().write_all(format!("{}\n", text.as_ref()).as_bytes());
 }
 
 /// Rows as JSON: an array with a row on each line.

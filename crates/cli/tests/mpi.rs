@@ -169,6 +169,7 @@ fn the_ranks_that_are_left_go_on_when_another_is_killed() {
         assert!(killed.elapsed() < Duration::from_secs(60), "a rank hangs: {what}");
         // The digest was compared on all ranks every hundred steps.
         assert_eq!(printed.matches("Digest of the parameters").count(), 1, "{what}");
+        assert!(printed.contains(&format!(", as rank {rank} was lost.")), "{what}");
         // The first rank says so, unless it is the one that is lost.
         assert!(rank == 0 || said.contains("the run goes on from step"), "{what}");
     }

@@ -81,6 +81,44 @@ fn a_comparison_goes_on_with_runs_that_are_done_or_sets_them_aside() {
 }
 
 #[test]
+fn a_comparison_that_cannot_work_leaves_earlier_results() {
+    let bench = Bench::with_images();
+    let line = format!("compare {TINY} --steps 2 --out out --compressor none --compressor topk");
+    bench.ok(&line);
+    let before = bench.read_text("out/runs.jsonl");
+    for (wrong, says) in [
+        ("--exchange all-reduce", "all-gather"),
+        ("--exchange server:servers=99", "servers"),
+        ("--rule nosuch->int8", "nosuch"),
+        ("--outer nesterov", "give --send updates"),
+        ("--svrg 1 --exchange server", "server"),
+    ] {
+        let error = bench.refused(&format!("{line} {wrong}"));
+        assert!(error.contains(says), "{wrong}: {error}");
+        assert_eq!(bench.read_text("out/runs.jsonl"), before);
+        assert!(!bench.path("out/runs.jsonl.1").exists());
+    }
+    // Another process writes there.
+    let folder = std::fs::File::open(bench.path("out")).unwrap();
+    folder.lock().unwrap();
+    let error = bench.refused(&line);
+    assert!(error.contains("another process writes results to 'out'"), "{error}");
+    assert_eq!(bench.read_text("out/runs.jsonl"), before);
+}
+
+#[test]
+fn an_unfinished_run_is_not_left_behind_by_others() {
+    let bench = Bench::with_images();
+    std::fs::create_dir(bench.path("out")).unwrap();
+    bench.write("out/unfinished-0123.state", b"of another run");
+    let line = format!("compare {TINY} --steps 2 --out out --compressor none");
+    let error = bench.refused(&format!("{line} --resume"));
+    assert!(error.contains("the unfinished run in 'out' has other settings"), "{error}");
+    bench.ok(&line);
+    assert!(!bench.path("out/unfinished-0123.state").exists());
+}
+
+#[test]
 fn results_that_cannot_be_written_are_refused_before_training() {
     let bench = Bench::with_images();
     for flag in ["--out", "--json"] {

@@ -67,6 +67,8 @@ impl ExchangeError {
 
     /// A [`Deadline`](Self::Deadline) error.
     pub fn late(peer: usize, operation: impl ToString, deadline: Duration) -> Self {
+        // What is left of a deadline that began a moment ago is not shown.
+        let deadline = Duration::from_millis((1e3 * deadline.as_secs_f64()).round() as u64);
         Self::Deadline { peer, operation: operation.to_string(), deadline }
     }
 

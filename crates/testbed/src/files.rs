@@ -1,5 +1,6 @@
 //! Writing results.
 
+use std::fs::{File, TryLockError};
 use std::path::Path;
 
 use crate::TestbedError;
@@ -12,6 +13,23 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), TestbedError> {
     let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
     made.and_then(|()| gradwire::files::write_atomic(path, bytes))
         .map_err(TestbedError::write(path))
+}
+
+/// Makes a folder of results if it is missing, and keeps other processes from [locking](lock) it as long as the result lives.
+/// Where the file system has no locks, it keeps nobody from that.
+///
+/// # Errors
+/// `Config` if another process has it; those of the file system.
+pub fn lock(folder: &Path) -> Result<Option<File>, TestbedError> {
+    std::fs::create_dir_all(folder).map_err(TestbedError::write(folder))?;
+    let Ok(handle) = File::open(folder) else { return Ok(None) };
+    match handle.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(TestbedError::Config(format!(
+            "another process writes results to '{}'; wait for its end, or name another folder",
+            folder.display()
+        ))),
+        _ => Ok(Some(handle)),
+    }
 }
 
 /// Checks that a file of results can be written, before hours are spent on what it will hold: makes its folder if it is

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use gradwire_train::{Metric, RunRecord};
 
 use crate::experiment::Experiment;
-use crate::format::{bandwidth, seconds, significant};
+use crate::format::{bandwidth, points, seconds, significant};
 use crate::page::Page;
 use crate::plot::{Chart, Figure};
 use crate::runner::Outcome;
@@ -71,33 +71,78 @@ fn svg(chart: Chart) -> String {
     chart.svg()
 }
 
-/// The verdict: for each link, the fastest of the compressors that keep quality with all seeds. Empty without a run of
-/// `none`.
+/// The verdict: for each link, the fastest of the compressors that keep quality with all seeds, and a faster one that does not.
+/// Empty without a run of `none` and of another compressor.
 pub fn verdict(summary: &Summary) -> Vec<String> {
-    let Some(none) = summary.baseline() else { return Vec::new() };
-    let (allowed, within) = tolerance(summary.metric, none);
-    let keeps = |row: &&Row| {
-        // Seeds differ by more than compressors, so that only runs with the same one are compared where there are any.
-        let difference = row.difference.map_or(row.quality.mean - none.quality.mean, |d| d.mean);
-        let worse = if summary.metric.is_fraction() { -difference } else { difference };
-        worse <= allowed && row.quality.count == summary.seeds()
+    let Some(none) = summary.baseline().filter(|_| summary.rows.len() > 1) else {
+        return Vec::new();
     };
-    let mut lines = vec![format!(
-        "Fastest that keep the quality of none, within {within} in the mean over seeds; modelled:"
-    )];
-    for (at, link) in summary.links.iter().enumerate() {
-        let kept = summary.rows.iter().filter(keeps);
-        let best = kept.min_by(|a, b| a.on_links[at].step.total_cmp(&b.on_links[at].step));
-        let pays = best.and_then(|row| Some((row, row.on_links[at].speedup?)));
-        let rate = bandwidth(link.bits_per_second);
-        lines.push(match pays.filter(|(_, speedup)| *speedup >= WORTHWHILE) {
-            Some((row, speedup)) => {
-                format!("at {rate}: {}, {speedup:.1} times the speed of none", row.compressor)
-            }
-            None => format!("at {rate}: none, nothing else pays"),
-        });
+    let (allowed, within) = tolerance(summary.metric, none);
+    let seeds = match summary.seeds() {
+        1 => "with one seed (repeat --seed to see how much seeds differ)".to_owned(),
+        seeds => format!("in the mean over {seeds} seeds"),
+    };
+    let head = format!("Fastest that keep the quality of none, within {within} {seeds}; modelled:");
+    let comparison = Comparison { summary, none, allowed };
+    let lines = (0..summary.links.len()).map(|link| comparison.line(link));
+    std::iter::once(head).chain(lines).collect()
+}
+
+/// The compressors beside `none`.
+struct Comparison<'a> {
+    summary: &'a Summary,
+    none: &'a Row,
+    /// How much worse the quality may be.
+    allowed: f64,
+}
+
+impl Comparison<'_> {
+    /// The difference in quality. Seeds differ by more than compressors, so that only runs with the same one are compared where
+    /// there are any.
+    fn difference(&self, row: &Row) -> f64 {
+        row.difference
+            .map_or(row.quality.mean - self.none.quality.mean, |difference| difference.mean)
     }
-    lines
+
+    fn keeps(&self, row: &Row) -> bool {
+        let sign = if self.summary.metric.is_fraction() { -1.0 } else { 1.0 };
+        sign * self.difference(row) <= self.allowed && row.quality.count == self.summary.seeds()
+    }
+
+    /// The fastest on a link of the compressors of which `holds` is true, if it is worth the trouble.
+    fn fastest(&self, link: usize, holds: impl Fn(&Row) -> bool) -> Option<(&Row, f64)> {
+        let rows = self.summary.rows.iter().filter(|row| holds(row));
+        let speeds = rows.filter_map(|row| Some((row, row.on_links[link].speedup?)));
+        let best = speeds.max_by(|(_, a), (_, b)| a.total_cmp(b));
+        best.filter(|(_, speed)| *speed >= WORTHWHILE)
+    }
+
+    fn line(&self, link: usize) -> String {
+        let rate = bandwidth(self.summary.links[link].bits_per_second);
+        let times = |(row, speed): (&Row, f64)| {
+            format!("{}, {speed:.1} times the speed of none", row.compressor)
+        };
+        let kept = self.fastest(link, |row| self.keeps(row));
+        let least = kept.map_or(WORTHWHILE, |(_, speed)| speed);
+        let lost = self.fastest(link, |row| !self.keeps(row)).filter(|(_, speed)| *speed > least);
+        let best = kept.map_or_else(|| "none".to_owned(), times);
+        match lost {
+            Some((row, speed)) => {
+                let cost = quality_difference(self.summary.metric, self.difference(row));
+                format!("at {rate}: {best} ({}, at {cost})", times((row, speed)))
+            }
+            None if kept.is_none() => format!("at {rate}: none, no other is faster"),
+            None => format!("at {rate}: {best}"),
+        }
+    }
+}
+
+/// A difference in quality, with its sign and unit.
+fn quality_difference(metric: Metric, difference: f64) -> String {
+    if metric.is_fraction() {
+        return format!("{} points", points(difference));
+    }
+    format!("{difference:+.3}")
 }
 
 /// The tolerance within which a quality counts as kept: as a number and in words.
@@ -180,9 +225,13 @@ mod tests {
             verdict(&summarize(runs, &[Link::mbit(0.1), Link::mbit(1e9)]).unwrap())
         };
         assert!(says(&runs)[1].contains("onebit"));
-        assert!(says(&runs)[2].contains("nothing else pays"));
+        assert!(says(&runs)[2].contains(": none, no other is faster"));
         runs[2].quality -= 0.02;
-        assert!(says(&runs)[1].contains("3lc"));
+        assert!(says(&runs)[1].contains(": 3lc, "), "{:?}", says(&runs));
+        assert!(
+            says(&runs)[1].contains("(onebit, ") && says(&runs)[1].ends_with(", at -2.00 points)")
+        );
+        assert!(says(&runs)[0].contains("one seed") && says(&runs[..1]).is_empty());
         assert!(says(&runs[1..]).is_empty());
     }
 
@@ -195,7 +244,7 @@ mod tests {
         (runs[0].quality, runs[1].quality) = (0.90, 0.96);
         // 2.5 points less each time, where seeds differ by 6.
         (runs[2].quality, runs[3].quality) = (0.875, 0.935);
-        assert!(says(&runs).contains("nothing else pays"));
+        assert!(says(&runs).contains(": none"));
         (runs[2].quality, runs[3].quality) = (0.897, 0.957);
         assert!(says(&runs).contains("3lc"));
     }
@@ -205,7 +254,7 @@ mod tests {
         let runs = [("none", 1), ("none", 2), ("3lc", 1)];
         let runs = runs.map(|(compressor, seed)| synthetic::run(compressor, seed));
         let summary = summarize(&runs, &[Link::mbit(0.1)]).unwrap();
-        assert!(verdict(&summary)[1].contains("nothing else pays"));
+        assert!(verdict(&summary)[1].contains(": none"));
         let note = "Compressors with fewer than 2 seeds, which say less: 3lc 1.";
         assert_eq!(table::notes(&summary).last().unwrap(), note);
         let failure = TestbedError::Config("3lc, seed 2: the loss is NaN".to_owned());
@@ -220,7 +269,7 @@ mod tests {
             |other: f64| [synthetic::text_run("none", 4.0), synthetic::text_run("3lc", other)];
         let says = |other| verdict(&summarize(&runs(other), &[Link::mbit(0.1)]).unwrap());
         assert!(says(3.0)[1].contains("3lc") && says(4.03)[1].contains("3lc"));
-        assert!(says(4.05)[1].contains("nothing else pays"));
+        assert!(says(4.05)[1].contains(": none"));
         assert!(says(4.0)[0].contains("0.0400 more"), "{:?}", says(4.0));
         let html = report(&runs(4.25));
         assert!(html.contains("4.250") && html.contains("+0.250"));

@@ -56,6 +56,30 @@ pub fn forget_all(folder: &Path) -> Result<(), TestbedError> {
     entries.flatten().map(|entry| entry.path()).filter(ours).try_for_each(|path| remove(&path))
 }
 
+/// Refuses a folder whose unfinished runs are all others than these: they would never be continued.
+///
+/// # Errors
+/// `Config`, with the remedy.
+pub fn refuse_others(folder: &Path, runs: &[RunConfig]) -> Result<(), TestbedError> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    let mut unfinished =
+        entries.flatten().map(|entry| entry.path()).filter(is_checkpoint).peekable();
+    let own: HashSet<PathBuf> = runs.iter().map(|run| path(folder, run)).collect();
+    if unfinished.peek().is_none() || unfinished.any(|path| own.contains(&path)) {
+        return Ok(());
+    }
+    Err(TestbedError::Config(format!(
+        "the unfinished run in '{}' has other settings than these; give the same settings to continue it, or another folder",
+        folder.display()
+    )))
+}
+
+/// Whether a file is the checkpoint of a run.
+fn is_checkpoint(path: &PathBuf) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy());
+    name.is_some_and(|name| name.starts_with(NAME) && name.ends_with(".state"))
+}
+
 fn remove(path: &Path) -> Result<(), TestbedError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(TestbedError::write(path)(error)),

@@ -47,6 +47,7 @@ pub use options::{RunOptions, Save};
 pub use record::{Evaluation, RunRecord, Sent, StepRecord, TrafficEstimate, WorkersChanged};
 pub use run_rank::{deadline, run_elastic_rank, run_rank};
 pub use settings::{Payload, Straggler, TrainingSettings};
+pub use validation::check;
 
 // Tests of the public interface are also compiled inside this crate.
 #[cfg(test)]

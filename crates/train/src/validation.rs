@@ -5,6 +5,7 @@ use gradwire_models::tasks::{self, TaskConfig};
 
 use crate::config::RunConfig;
 use crate::error::TrainError;
+use crate::resolution::Resolution;
 use crate::settings::{Payload, TrainingSettings};
 use crate::{elastic, overlap, svrg};
 
@@ -39,6 +40,16 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
     overlap::check(config)?;
     elastic::check(config)?;
     tasks::check(&config.data, &task_config(config)).map_err(TrainError::Config)
+}
+
+/// Refuses what [`run`](crate::run()) refuses before it trains.
+///
+/// # Errors
+/// As there, for a configuration that cannot work. Makes the model of one worker.
+pub fn check(config: &RunConfig) -> Result<(), TrainError> {
+    validate(config)?;
+    let resolution = Resolution::new(config, 0..1)?;
+    resolution.group_config(config).validate().map_err(TrainError::Servers)
 }
 
 /// Refuses an outer optimizer that has nothing to apply, or no mean of all workers.

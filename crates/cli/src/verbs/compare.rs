@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use gradwire_testbed::TestbedError;
 use gradwire_testbed::experiment::Experiment;
-use gradwire_testbed::files::{check_writable, write_atomic};
+use gradwire_testbed::files::{self, check_writable, write_atomic};
 use gradwire_testbed::report;
 use gradwire_testbed::runner::{Outcome, run_all};
 use gradwire_testbed::summary::{Summary, summarize};
 use gradwire_testbed::{results, rows::rows, table, unfinished};
-use gradwire_train::RunRecord;
+use gradwire_train::{RunConfig, RunRecord, check};
 
 use crate::failure::Failure;
 use crate::settings::{Settings, Several, command_line};
@@ -45,12 +46,19 @@ impl Compare {
         experiment.check()?;
         let data = experiment.load_data()?;
         let runs = experiment.runs(&data);
+        let of_first_seed = runs.iter().filter(|run| run.seed == experiment.seeds[0]);
+        of_first_seed.into_iter().try_for_each(checked)?;
         let started = engine::start(&runs)?;
         let kept = self.out.join("runs.jsonl");
-        let done = if self.resume { results::read(&kept)? } else { Vec::new() };
+        let reports = started.bars.report();
         // Of several processes one writes.
-        if started.bars.report() {
+        let _lock = if reports { files::lock(&self.out)? } else { None };
+        let done = if self.resume { results::read(&kept)? } else { Vec::new() };
+        if reports {
             self.json.as_deref().map_or(Ok(()), check_writable)?;
+            if self.resume && done.is_empty() {
+                unfinished::refuse_others(&self.out, &runs)?;
+            }
             if !self.resume {
                 results::set_aside(&kept)?;
                 unfinished::forget_all(&self.out)?;
@@ -84,6 +92,15 @@ impl Compare {
         }
         output::line(format!("\nReport: {}", report.display()))
     }
+}
+
+/// Refuses a run that cannot work, before results of others are replaced.
+fn checked(run: &RunConfig) -> Result<(), TestbedError> {
+    check(run).map_err(|source| TestbedError::Run {
+        compressor: run.compressor.to_string(),
+        seed: run.seed,
+        source: Box::new(source),
+    })
 }
 
 /// Writes the rows of the runs to `path`, if given.

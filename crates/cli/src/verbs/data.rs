@@ -22,7 +22,7 @@ enum Action {
     List,
     /// Recognise and load the data set in a folder, and compare its files with known checksums
     Check {
-        /// The folder
+        /// The folder, not the name of a data set; without arguments, gradwire data shows the folders of known ones
         dir: PathBuf,
     },
 }

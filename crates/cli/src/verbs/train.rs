@@ -11,7 +11,7 @@ use gradwire_testbed::files::check_writable;
 use gradwire_testbed::runner::Progress;
 use gradwire_testbed::{results, summary::summarize};
 use gradwire_train::CompressionSchedule;
-use gradwire_train::{RunOptions, Save};
+use gradwire_train::{RunOptions, Save, WorkersChanged};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -91,6 +91,13 @@ fn refuse_equal<'a>(files: impl Iterator<Item = &'a PathBuf>) -> Result<(), Fail
     Ok(())
 }
 
+/// A change of the number of workers, as a sentence.
+fn changed(change: &WorkersChanged) -> String {
+    let WorkersChanged { step, workers, lost } = change;
+    let reason = lost.map_or_else(String::new, |rank| format!(", as rank {rank} was lost"));
+    format!("From step {step} on there were {}{reason}.", plural(*workers, "worker"))
+}
+
 fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "give a number from 1".to_owned())
 }
@@ -133,6 +140,9 @@ impl Train {
         let runs = slice::from_ref(&record);
         let summary = summarize(runs, &experiment.links())?;
         print_tables(&summary)?;
+        for change in &record.changes {
+            output::line(format!("\n{}", changed(change)))?;
+        }
         output::line(format!("\nDigest of the parameters: {}", record.digest))?;
         if let Some(path) = &self.out {
             results::write(path, runs)?;

@@ -15,8 +15,8 @@ pub enum SpecError {
     },
     /// A schedule of several compressors.
     #[error(
-        "'{text}' is a schedule, and one compressor belongs here; in Rust, gradwire_exchange::CompressionSchedule reads \
-         schedules"
+        "'{text}' is a schedule, and one compressor belongs here; give one of its compressors (in Rust, \
+         gradwire_exchange::CompressionSchedule reads schedules)"
     )]
     Schedule {
         /// The string given.

@@ -70,7 +70,8 @@ fn linear_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     (first..=last).map(|multiple| multiple as f64 * step).collect()
 }
 
-/// 1, 2 and 5 times powers of ten, or powers of ten alone where these would be too many.
+/// 1, 2 and 5 times powers of ten, or powers of ten alone where these would be too many; as on a linear axis where there would be
+/// a single one.
 fn log_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
     let within = |factors: &[f64]| -> Vec<f64> {
@@ -81,7 +82,8 @@ fn log_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
             .collect()
     };
     let fine = within(&[1.0, 2.0, 5.0]);
-    if fine.len() <= most { fine } else { within(&[1.0]) }
+    let ticks = if fine.len() <= most { fine } else { within(&[1.0]) };
+    if ticks.len() < 2 { linear_ticks(low, high, most) } else { ticks }
 }
 
 impl Ranged for Axis {
@@ -122,6 +124,7 @@ mod tests {
         assert_eq!(linear_ticks(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         assert_eq!(linear_ticks(88.3, 93.4, 6), [89.0, 90.0, 91.0, 92.0, 93.0]);
         assert_eq!(log_ticks(0.9, 21.0, 8), [1.0, 2.0, 5.0, 10.0, 20.0]);
+        assert_eq!(log_ticks(74.0, 105.0, 8), [75.0, 80.0, 85.0, 90.0, 95.0, 100.0, 105.0]);
         assert_eq!(log_ticks(0.9, 2e6, 8), [1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6]);
     }
 

@@ -155,7 +155,7 @@ settings! {
     /// The probability with which a worker fails to deliver in a round; from 0, below 1 [default: 0]
     dropout: f64 = 0.0, "dropout" "P";
 
-    /// With updates: forget the momentum of what has been sent [default: on]
+    /// With updates and a sparse compressor: set the momentum of elements that were sent to zero [default: on]
     mask: bool = true, "mask" "on|off";
 
     /// Exchange gradients of the last layers while those of the first are still being computed; reports say how much of
