@@ -160,6 +160,10 @@ fn exchanges_are_scaled_and_kept() {
     let runs = bench.read("out/runs.jsonl");
     bench.ok(line);
     assert!(bench.read("out/runs.jsonl") == runs, "the runs were made again");
+    // Another number of workers joins them.
+    bench.ok(&line.replace("--workers 3", "--workers 2"));
+    let page = bench.read_text("out/README.md");
+    assert!(page.contains("| all-gather | 3lc | 2 |") && page.contains("| all-gather | 3lc | 3 |"));
     let error = bench.refused("reproduce exchange-scaling --row lenet");
     assert!(error.contains("no rows"), "{error}");
 }

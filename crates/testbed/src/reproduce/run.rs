@@ -19,6 +19,8 @@ use crate::runner::{Outcome, Progress, differences, run_all};
 pub struct Part {
     /// The experiment.
     pub experiment: Experiment,
+    /// The names of the settings that the study varies, whether or not the user asked for one number of workers.
+    pub varies: Vec<&'static str>,
     /// Its runs, of all lengths, with the compressors that were asked for.
     pub runs: Vec<RunConfig>,
 }
@@ -33,18 +35,18 @@ impl Part {
         })
     }
 
-    /// Whether a run belongs to this part: it differs in none of the settings that the study `varies`.
-    fn has(&self, run: &RunRecord, varies: &[&str]) -> bool {
+    /// Whether a run belongs to this part: it differs in none of the settings that the study varies.
+    fn has(&self, run: &RunRecord) -> bool {
         let mut differences = differences(&self.experiment.settings, run);
-        differences.all(|(setting, ..)| !varies.contains(&setting.name))
+        differences.all(|(setting, ..)| !self.varies.contains(&setting.name))
     }
 }
 
-/// The names of the settings in which parts differ from the first.
-fn varied(parts: &[Part]) -> Vec<&'static str> {
-    let text = |part: &Part, setting: &Setting| setting.text(&part.experiment.settings);
+/// The names of the settings in which experiments differ from the first.
+fn varied(experiments: &[Experiment]) -> Vec<&'static str> {
+    let text = |one: &Experiment, setting: &Setting| setting.text(&one.settings);
     let differs = |setting: &&Setting| {
-        parts.iter().any(|part| text(part, setting) != text(&parts[0], setting))
+        experiments.iter().any(|one| text(one, setting) != text(&experiments[0], setting))
     };
     SETTINGS.iter().filter(differs).map(|setting| setting.name).collect()
 }
@@ -60,6 +62,10 @@ impl Study {
         workers: Option<usize>,
         data: &Arc<Dataset>,
     ) -> Vec<Part> {
+        // All compressors, so that parts differ in the same settings whichever are asked for.
+        let compressors = self.compressors(row, experiment.steps);
+        let whole = experiment.clone().with(|e| e.compressors = compressors);
+        let varies = varied(&(self.variants)(row, &whole, None));
         let compared = |run: &RunConfig| experiment.compressors.contains(&run.compressor);
         let part = |experiment: Experiment| {
             let steps = experiment.steps_on(data);
@@ -71,11 +77,8 @@ impl Study {
                 shortened.runs(data)
             };
             let runs = fractions.iter().flat_map(of_length).filter(compared).collect();
-            Part { experiment, runs }
+            Part { experiment, varies: varies.clone(), runs }
         };
-        // All compressors, so that parts differ in the same settings whichever are asked for.
-        let compressors = self.compressors(row, experiment.steps);
-        let whole = experiment.clone().with(|e| e.compressors = compressors);
         (self.variants)(row, &whole, workers).into_iter().map(part).collect()
     }
 }
@@ -92,10 +95,9 @@ pub fn run_parts(
     progress: &dyn Progress,
 ) -> Result<Outcome, TestbedError> {
     let mut outcome = Outcome::default();
-    let varies = varied(parts);
     for part in parts {
         let (mine, others): (Vec<_>, Vec<_>) =
-            results::read(kept)?.into_iter().partition(|run| part.has(run, &varies));
+            results::read(kept)?.into_iter().partition(|run| part.has(run));
         let keep = |mine: &[RunRecord]| results::write(kept, &[&others, mine].concat());
         let mut of_part = run_all(
             &part.runs,
@@ -128,23 +130,23 @@ mod tests {
 
     #[test]
     fn runs_belong_to_a_part_by_what_the_study_varies() {
-        let part = |exchange: &str| {
-            let experiment = Experiment::default().with(|e| e.exchange = known(exchange));
-            Part { experiment, runs: Vec::new() }
-        };
-        let parts = [part("all-reduce"), part("all-gather")];
-        assert_eq!(varied(&parts), ["exchange"]);
-        let of = |part: &Part| {
-            let settings = part.experiment.settings.clone();
-            RunRecord { settings, ..synthetic::run("none", 0) }
-        };
-        let mut run = of(&parts[1]);
-        let owners = |run: &RunRecord| parts.each_ref().map(|part| part.has(run, &["exchange"]));
+        let of = |exchange: &str| Experiment::default().with(|e| e.exchange = known(exchange));
+        let experiments = ["all-reduce", "all-gather"].map(of);
+        let varies = varied(&experiments);
+        assert_eq!(varies, ["exchange"]);
+        assert!(varied(&experiments[..1]).is_empty());
+        let parts = experiments.map(|experiment| Part {
+            experiment,
+            varies: varies.clone(),
+            runs: Vec::new(),
+        });
+        let settings = parts[1].experiment.settings.clone();
+        let mut run = RunRecord { settings, ..synthetic::run("none", 0) };
+        let owners = |run: &RunRecord| parts.each_ref().map(|part| part.has(run));
         assert_eq!(owners(&run), [false, true]);
         // A run with another optimizer is the part's, so that its settings are compared and it is refused.
         run.optimizer = known("adam");
         assert_eq!(owners(&run), [false, true]);
-        assert!(varied(&parts[..1]).is_empty());
     }
 
     #[test]
