@@ -29,7 +29,7 @@ pub(crate) struct Reproduce {
     /// One of its compressors; repeat it for several [default: all, whatever an experiment file has]
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<CompressionSchedule>,
-    /// Seed; repeat it for the spread over seeds [default: 0]
+    /// Seed; repeat it for the spread over seeds [default: the study's, or those of the experiment file]
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,
     /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm), of adacomp-table2 (mnist-cnn,
