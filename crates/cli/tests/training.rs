@@ -169,6 +169,25 @@ fn exchanges_are_scaled_and_kept() {
 }
 
 #[test]
+fn the_experiment_that_is_written_repeats_the_epochs_of_all_parts() {
+    let bench = Bench::with_images();
+    let again = bench.path("out/experiment.toml");
+    let shapes = |folder: &str, line: &str| {
+        bench.ok(&format!("reproduce exchange-scaling {line} --out {folder}"));
+        let runs = bench.read_text(&format!("{folder}/runs.jsonl"));
+        let shape = |line: &str| {
+            let run: Value = serde_json::from_str(line).unwrap();
+            (run["workers"].as_u64().unwrap(), run["steps"].as_u64().unwrap())
+        };
+        runs.lines().map(shape).collect::<Vec<_>>()
+    };
+    let first = shapes("out", "--data images --model mlp:16 --batch 4 --epochs 0.5");
+    // 96 images: 12 steps an epoch with two workers, and 1.5 with sixteen.
+    assert!(first.contains(&(2, 6)) && first.contains(&(16, 1)), "{first:?}");
+    assert_eq!(shapes("again", &format!("--experiment {}", again.display())), first);
+}
+
+#[test]
 fn steps_over_links_stand_beside_the_model() {
     let bench = Bench::with_images();
     let error = bench.refused("reproduce 3lc-links --out links");

@@ -121,8 +121,6 @@ impl Reproduce {
         let mut outcome = outcome?;
         if bars.report() && !outcome.runs.is_empty() {
             experiment.compressors = study.compressors_of(row, &experiment, &outcome.runs);
-            experiment.steps = experiment.steps_on(&data);
-            experiment.epochs = None;
             let varied = if parts.len() > 1 { VARIED } else { "" };
             let text = varied.to_owned() + &experiment.to_toml();
             write_atomic(&out.join("experiment.toml"), text.as_bytes())?;
