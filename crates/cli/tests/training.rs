@@ -164,6 +164,9 @@ fn exchanges_are_scaled_and_kept() {
     bench.ok(&line.replace("--workers 3", "--workers 2"));
     let page = bench.read_text("out/README.md");
     assert!(page.contains("| all-gather | 3lc | 2 |") && page.contains("| all-gather | 3lc | 3 |"));
+    bench.write("seeds.toml", b"seeds = [0, 1]\n");
+    let error = bench.refused("reproduce exchange-scaling --experiment seeds.toml");
+    assert!(error.contains("write 'seeds = [0]'"), "{error}");
     let error = bench.refused("reproduce exchange-scaling --row lenet");
     assert!(error.contains("no rows"), "{error}");
 }

@@ -96,6 +96,7 @@ impl Reproduce {
             return Err(Failure::Input(reason));
         }
         let mut experiment = self.settings.of_study(experiment)?;
+        study.check_fixed(row, &experiment)?;
         experiment.compressors =
             study.compressors_among(row, experiment.steps, &self.compressors)?;
         if !self.seeds.is_empty() {
