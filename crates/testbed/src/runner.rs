@@ -77,7 +77,7 @@ pub fn run_all(
             continue;
         }
         // After a stop, runs that were done before are still added to the outcome.
-        if decide(engine, outcome.interrupted || progress.stop())? {
+        if any(engine, outcome.interrupted || progress.stop())? {
             outcome.interrupted = true;
             continue;
         }
@@ -109,6 +109,11 @@ pub fn run_all(
 /// Returns the decision of the first rank on every rank.
 pub(crate) fn decide(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
     engine.decide(own).map_err(|error| TestbedError::Config(error.to_string()))
+}
+
+/// Returns on every rank whether `own` is true on any of them.
+pub(crate) fn any(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
+    engine.any(own).map_err(|error| TestbedError::Config(error.to_string()))
 }
 
 /// Whether a finished run is the one that a configuration describes; their set-ups are the same.
