@@ -75,6 +75,19 @@ fn a_comparison_goes_on_with_runs_that_are_done_or_sets_them_aside() {
     assert!(!bench.path("out/runs.jsonl.1").exists());
     let error = bench.refused(&format!("{line} --lr 0.5 --resume"));
     assert!(error.contains("give another output folder"), "{error}");
+    // A run without the diagnoses that are asked for is repeated, once; the other one stays.
+    let diagnosed = || {
+        bench.ok(&format!("{line} --diagnose --resume"));
+        bench.read_text("out/runs.jsonl")
+    };
+    let repeated = diagnosed();
+    assert!(bench.read_text("out/report.html").contains("Layer by layer"));
+    let [other, none] = repeated.lines().collect::<Vec<_>>()[..] else { panic!("{repeated}") };
+    assert!(both.lines().nth(1) == Some(other));
+    let digest = |line: &str| serde_json::from_str::<Value>(line).unwrap()["digest"].clone();
+    assert!(none.contains("\"diagnoses\"") && digest(none) == digest(&first));
+    assert!(diagnosed() == repeated, "it was repeated again");
+    let both = repeated;
     bench.ok(&line);
     assert_eq!(bench.read_text("out/runs.jsonl.1"), both);
     assert_eq!(bench.read_text("out/runs.jsonl").lines().count(), 1);
