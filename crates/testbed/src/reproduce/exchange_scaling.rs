@@ -18,7 +18,7 @@ use crate::experiment::{Experiment, known};
 use crate::format::{bandwidth, file_name, significant};
 use crate::plot::{Chart, Point, Scale};
 use crate::results;
-use crate::summary::{Common, step_seconds};
+use crate::step_time::{Common, step_seconds};
 use crate::table::Table;
 
 /// The study of exchanges by the number of workers.

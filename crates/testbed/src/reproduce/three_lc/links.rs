@@ -16,7 +16,7 @@ use crate::format::{bandwidth, significant, times};
 use crate::reproduce::findings::page;
 use crate::reproduce::study::{Report, Results, Study};
 use crate::results;
-use crate::summary::{Common, step_seconds};
+use crate::step_time::{Common, step_seconds};
 use crate::table::Table;
 
 /// The comparison over real links, whose runs are in the study's folder.
