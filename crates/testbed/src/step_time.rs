@@ -46,6 +46,22 @@ pub(crate) fn mean_step(run: &RunRecord, figure: impl Fn(&StepRecord) -> f64) ->
     if done == 0 { 0.0 } else { sum / done as f64 }
 }
 
+/// The run from the second entry of its trace on, as if it had begun there; `None` if there is none. In the first steps
+/// caches are cold.
+pub(crate) fn without_first(run: &RunRecord) -> Option<RunRecord> {
+    let (first, rest @ [_, ..]) = run.trace.split_first()? else { return None };
+    let skipped = first.step + 1;
+    let renumbered = |step: &StepRecord| StepRecord { step: step.step - skipped, ..*step };
+    let mut without = RunRecord {
+        bytes_up: run.bytes_up - first.bytes_up * skipped as f64,
+        bytes_down: run.bytes_down - first.bytes_down * skipped as f64,
+        trace: rest.iter().map(renumbered).collect(),
+        ..run.clone()
+    };
+    without.steps -= skipped;
+    Some(without)
+}
+
 /// The median compute time of a step over all runs, in seconds.
 pub fn compute_seconds(runs: &[RunRecord]) -> f64 {
     let mut times: Vec<f64> = runs.iter().flat_map(|r| &r.trace).map(|s| s.compute).collect();
@@ -58,6 +74,7 @@ mod tests {
     use gradwire_exchange::Exchange;
 
     use super::*;
+    use crate::results::thin;
     use crate::summary::summarize;
     use crate::synthetic;
 
@@ -80,5 +97,24 @@ mod tests {
         assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);
         runs.iter_mut().for_each(|run| (run.server, run.exchange) = (None, Exchange::AllGather));
         assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);
+    }
+
+    #[test]
+    fn each_step_after_the_first_entry_counts_once() {
+        // Ten steps, of which the first takes 9 seconds to compress, and the second 2.
+        let mut run = synthetic::run("3lc", 1);
+        (run.trace[0].compress, run.trace[1].compress) = (9.0, 2.0);
+        (run.trace[0].bytes_up, run.bytes_up) = (1000.0, 1900.0);
+        let compress = |run: &RunRecord| mean_step(run, |step| step.compress);
+        let rest = without_first(&run).unwrap();
+        assert_eq!((rest.steps, rest.trace.len(), rest.trace[0].step), (9, 9, 0));
+        assert!(near(compress(&rest), (2.0 + 8.0 * 0.001) / 9.0), "{}", compress(&rest));
+        assert_eq!((rest.bytes_up, rest.bytes_down), (900.0, 1800.0));
+        // Thinned to entries of two steps: the third and fourth come first.
+        let rest = without_first(&thin(&run, 5)).unwrap();
+        assert_eq!((rest.steps, rest.trace.len(), rest.bytes_up), (8, 4, 800.0));
+        assert!(near(compress(&rest), 0.001), "{}", compress(&rest));
+        run.trace.truncate(1);
+        assert_eq!(without_first(&run), None);
     }
 }
