@@ -1,7 +1,7 @@
 //! Modelled step times: the measured times of a step, and the time of its measured bytes by the link model.
 
 use gradwire_exchange::{Link, StepBytes};
-use gradwire_train::{RunRecord, StepRecord};
+use gradwire_train::{CompressionSchedule, RunRecord, StepRecord};
 
 /// The common values of the modelled step times of one comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,18 +21,37 @@ impl Common {
 }
 
 /// Modelled seconds of one step of `run` on `link`: its measured times, the times it shares with the runs it is compared
-/// to, and the time of its mean bytes by the link model. The parts follow one another; no overlap is assumed.
+/// to, and the time of its mean bytes by the link model. The parts follow one another; no overlap is assumed. Of runs with
+/// local steps it is the mean over steps with an exchange and steps without one.
 pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> f64 {
-    let steps = run.steps.max(1) as f64;
-    let bytes = StepBytes {
-        up: run.bytes_up / steps,
-        down: run.bytes_down / steps,
-        largest_share: run.largest_tensor as f64 / run.parameters.max(1) as f64,
-    };
-    let wire = link.step_time(run.exchange, run.workers, bytes).as_secs_f64();
     let own = mean_step(run, |step| step.compress + step.decompress + step.update);
     let server = run.server.filter(|_| common.servers).unwrap_or(0.0);
-    common.compute + own + server + wire
+    common.compute + own + server + wire_seconds(run, link)
+}
+
+/// The seconds a step that the exchanges of a run take on `link` by the link model.
+fn wire_seconds(run: &RunRecord, link: Link) -> f64 {
+    let (steps, rounds) = (run.steps.max(1) as f64, rounds(run).max(1) as f64);
+    let bytes = StepBytes {
+        up: run.bytes_up / rounds,
+        down: run.bytes_down / rounds,
+        largest_share: run.largest_tensor as f64 / run.parameters.max(1) as f64,
+    };
+    link.step_time(run.exchange, run.workers, bytes).as_secs_f64() * rounds / steps
+}
+
+/// The number of exchanges of a run. In records of earlier versions it follows from the compressor.
+pub(crate) fn rounds(run: &RunRecord) -> u64 {
+    match run.rounds {
+        0 => run.steps.div_ceil(every(run)),
+        rounds => rounds,
+    }
+}
+
+/// The steps of a round with the first compressor of a run; 1 if this version does not know the compressor.
+fn every(run: &RunRecord) -> u64 {
+    let schedule = run.compressor.parse();
+    schedule.map_or(1, |schedule: CompressionSchedule| schedule.first().every())
 }
 
 /// The mean of a figure over the steps of a run; 0 without a trace. In a thinned trace each entry is the mean of the steps
@@ -53,6 +72,7 @@ pub(crate) fn without_first(run: &RunRecord) -> Option<RunRecord> {
     let skipped = first.step + 1;
     let renumbered = |step: &StepRecord| StepRecord { step: step.step - skipped, ..*step };
     let mut without = RunRecord {
+        rounds: rounds(run).saturating_sub(skipped / every(run)),
         bytes_up: run.bytes_up - first.bytes_up * skipped as f64,
         bytes_down: run.bytes_down - first.bytes_down * skipped as f64,
         trace: rest.iter().map(renumbered).collect(),
@@ -71,6 +91,8 @@ pub fn compute_seconds(runs: &[RunRecord]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use gradwire_exchange::Exchange;
 
     use super::*;
@@ -100,6 +122,20 @@ mod tests {
     }
 
     #[test]
+    fn latency_is_charged_once_a_round() {
+        let mut run = synthetic::run("none:every=4", 1);
+        (run.exchange, run.trace, run.rounds) = (Exchange::AllGather, Vec::new(), 3);
+        (run.bytes_up, run.bytes_down) = (5000.0, 5000.0);
+        let link = Link { latency: Duration::from_secs(2), ..Link::mbit(0.008) };
+        let common = Common { compute: 0.0, servers: false };
+        // In ten steps 5000 bytes, a second for each 1000, and three exchanges of one phase.
+        assert!(near(step_seconds(&run, common, link), 0.5 + 0.6));
+        // After 4, 8 and 10 steps, by the compressor.
+        run.rounds = 0;
+        assert!(near(step_seconds(&run, common, link), 0.5 + 0.6));
+    }
+
+    #[test]
     fn each_step_after_the_first_entry_counts_once() {
         // Ten steps, of which the first takes 9 seconds to compress, and the second 2.
         let mut run = synthetic::run("3lc", 1);
@@ -108,12 +144,17 @@ mod tests {
         let compress = |run: &RunRecord| mean_step(run, |step| step.compress);
         let rest = without_first(&run).unwrap();
         assert_eq!((rest.steps, rest.trace.len(), rest.trace[0].step), (9, 9, 0));
+        assert_eq!((rest.rounds, rounds(&rest)), (9, 9));
         assert!(near(compress(&rest), (2.0 + 8.0 * 0.001) / 9.0), "{}", compress(&rest));
         assert_eq!((rest.bytes_up, rest.bytes_down), (900.0, 1800.0));
         // Thinned to entries of two steps: the third and fourth come first.
         let rest = without_first(&thin(&run, 5)).unwrap();
         assert_eq!((rest.steps, rest.trace.len(), rest.bytes_up), (8, 4, 800.0));
         assert!(near(compress(&rest), 0.001), "{}", compress(&rest));
+        // Local steps end with exchanges, the first of them after four.
+        (run.compressor, run.rounds) = ("3lc:every=4".to_owned(), 3);
+        assert_eq!(without_first(&run).unwrap().rounds, 3);
+        assert_eq!(without_first(&thin(&run, 2)).unwrap().rounds, 2);
         run.trace.truncate(1);
         assert_eq!(without_first(&run), None);
     }

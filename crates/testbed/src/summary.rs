@@ -7,7 +7,7 @@ use gradwire_train::CompressionSchedule;
 use gradwire_train::{Metric, RunRecord, StepRecord};
 
 use crate::TestbedError;
-use crate::step_time::{Common, mean_step, step_seconds};
+use crate::step_time::{Common, mean_step, rounds, step_seconds};
 
 /// Mean and spread of a figure over seeds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -262,7 +262,7 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
 /// cost 32 bits a parameter each way, whenever there is an exchange. Message headers stay in.
 fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
     let first = runs[0];
-    let schedule: CompressionSchedule = first.compressor.parse().map_err(|error| {
+    first.compressor.parse::<CompressionSchedule>().map_err(|error| {
         TestbedError::Config(format!("{error}; the results are of another version: repeat them"))
     })?;
     if !matches!(first.exchange, Exchange::ParameterServer { .. })
@@ -271,10 +271,7 @@ fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError>
         return Ok(None);
     }
     let raw = (first.parameters - first.compressed_parameters) as f64;
-    let exchanges = match first.rounds {
-        0 => first.steps.div_ceil(schedule.first().every()),
-        rounds => rounds,
-    } as f64;
+    let exchanges = rounds(first) as f64;
     let bits = runs.iter().map(|run| {
         let both = (run.bytes_up + run.bytes_down) / 2.0 * 8.0 - 32.0 * raw * exchanges;
         both / (run.compressed_parameters as f64 * run.steps as f64)
