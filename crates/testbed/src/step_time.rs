@@ -36,6 +36,7 @@ fn wire_seconds(run: &RunRecord, link: Link) -> f64 {
         up: run.bytes_up / rounds,
         down: run.bytes_down / rounds,
         largest_share: run.largest_tensor as f64 / run.parameters.max(1) as f64,
+        uncompressed: 4.0 * run.parameters as f64,
     };
     link.step_time(run.exchange, run.workers, bytes).as_secs_f64() * rounds / steps
 }
