@@ -20,7 +20,7 @@ pub struct Link {
 /// The bytes that one step moves over the links, as a transport counted them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepBytes {
-    /// Bytes a worker sends, headers included.
+    /// Bytes a worker sends, headers included; of the busiest worker if they differ, unless the exchange needs the mean.
     pub up: f64,
     /// Bytes a worker receives, headers included.
     pub down: f64,

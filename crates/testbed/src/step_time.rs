@@ -1,6 +1,6 @@
 //! Modelled step times: the measured times of a step, and the time of its measured bytes by the link model.
 
-use gradwire_exchange::{Link, StepBytes};
+use gradwire_exchange::{Exchange, Link, StepBytes};
 use gradwire_train::{CompressionSchedule, RunRecord, StepRecord};
 
 /// The common values of the modelled step times of one comparison.
@@ -21,7 +21,7 @@ impl Common {
 }
 
 /// Modelled seconds of one step of `run` on `link`: its measured times, the times it shares with the runs it is compared
-/// to, and the time of its mean bytes by the link model. The parts follow one another; no overlap is assumed. Of runs with
+/// to, and the time of its bytes by the link model. The parts follow one another; no overlap is assumed. Of runs with
 /// local steps it is the mean over steps with an exchange and steps without one.
 pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> f64 {
     let own = mean_step(run, |step| step.compress + step.decompress + step.update);
@@ -29,12 +29,18 @@ pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> f64 {
     common.compute + own + server + wire_seconds(run, link)
 }
 
-/// The seconds a step that the exchanges of a run take on `link` by the link model.
+/// The seconds a step that the exchanges of a run take on `link` by the link model, for the bytes of the busiest worker
+/// where they are on record.
 fn wire_seconds(run: &RunRecord, link: Link) -> f64 {
     let (steps, rounds) = (run.steps.max(1) as f64, rounds(run).max(1) as f64);
+    let busiest = match run.exchange {
+        // The link model takes the mean over workers.
+        Exchange::ParameterServer { .. } | Exchange::SparseAllReduce => 0.0,
+        _ => mean_step(run, |step| step.bytes_busiest) * steps,
+    };
     let bytes = StepBytes {
-        up: run.bytes_up / rounds,
-        down: run.bytes_down / rounds,
+        up: run.bytes_up.max(busiest) / rounds,
+        down: run.bytes_down.max(busiest) / rounds,
         largest_share: run.largest_tensor as f64 / run.parameters.max(1) as f64,
         uncompressed: 4.0 * run.parameters as f64,
     };
@@ -94,8 +100,6 @@ pub fn compute_seconds(runs: &[RunRecord]) -> f64 {
 mod tests {
     use std::time::Duration;
 
-    use gradwire_exchange::Exchange;
-
     use super::*;
     use crate::results::thin;
     use crate::summary::summarize;
@@ -134,6 +138,28 @@ mod tests {
         // After 4, 8 and 10 steps, by the compressor.
         run.rounds = 0;
         assert!(near(step_seconds(&run, common, link), 0.5 + 0.6));
+    }
+
+    #[test]
+    fn the_busiest_worker_decides() {
+        let mut run = synthetic::run("none:every=5", 1);
+        (run.exchange, run.rounds, run.bytes_up, run.bytes_down) =
+            (Exchange::AllGather, 2, 2000.0, 2000.0);
+        // One of four workers sends 3000 bytes after five steps and 5000 after ten.
+        (run.trace[4].bytes_busiest, run.trace[9].bytes_busiest) = (3000.0, 5000.0);
+        let common = Common { compute: 0.0, servers: false };
+        run.trace.iter_mut().for_each(|step| {
+            (step.compress, step.decompress, step.update) = (0.0, 0.0, 0.0);
+        });
+        let link = Link::mbit(0.008);
+        assert!(near(step_seconds(&run, common, link), 0.8));
+        // A server's link carries what all four send; half of it is one tensor, which is pulled last.
+        run.exchange = Exchange::default();
+        assert!(near(step_seconds(&run, common, link), 4.0 * 0.2 * 1.5));
+        // Records of earlier versions have the mean.
+        run.exchange = Exchange::AllGather;
+        run.trace.iter_mut().for_each(|step| step.bytes_busiest = 0.0);
+        assert!(near(step_seconds(&run, common, link), 0.2));
     }
 
     #[test]
