@@ -137,6 +137,16 @@ mod over_mpi {
             told.map_err(|source| TrainError::Exchange { rank: self.rank, source })?;
             Ok(said == [1])
         }
+
+        fn any(&self, own: bool) -> Result<bool, TrainError> {
+            let operation = Operation::whole(Phase::Report, 0);
+            let told = self.connect(false).and_then(|mut transport| {
+                let mut said = vec![vec![u8::from(own)]; transport.size()];
+                transport.all_gather_v(operation, &mut said)?;
+                Ok(said.contains(&vec![1]))
+            });
+            told.map_err(|source| TrainError::Exchange { rank: self.rank, source })
+        }
     }
 
     impl Drop for Processes {

@@ -75,6 +75,37 @@ fn processes_have_the_bits_of_threads() {
 }
 
 #[test]
+fn an_interrupt_of_any_rank_stops_a_comparison() {
+    let Some(mpi) = mpi() else { return };
+    let bench = Bench::with_images();
+    let line =
+        SETTINGS.replace("train", "compare --out out") + " --steps 100000000 --evaluations 1000000";
+    let said = fs::File::create(bench.path("said")).unwrap();
+    let mut child = job(&bench, &mpi, true, 2, &line).stderr(said).spawn().unwrap();
+    while !bench.read_text("said").contains("accuracy") {
+        assert!(child.try_wait().unwrap().is_none(), "the job ended early");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let ranks = ranks_of(&bench);
+    let (other, _) = ranks.iter().find(|(_, rank)| *rank == 1).expect("rank 1 is running");
+    assert!(signal(*other, "-INT"));
+    let asked = Instant::now();
+    while !ranks_of(&bench).is_empty() && asked.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let left = ranks_of(&bench);
+    for (process, _) in &left {
+        signal(*process, "-KILL");
+    }
+    end(&mut child);
+    let said = bench.read_text("said");
+    assert!(left.is_empty() && said.contains("0 of 1 runs are done"), "{said}");
+    let mut names =
+        fs::read_dir(bench.path("out")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.any(|name| name.to_string_lossy().starts_with("unfinished-")));
+}
+
+#[test]
 fn more_servers_than_processes_are_refused() {
     let Some(mpi) = mpi() else { return };
     let bench = Bench::with_images();

@@ -75,6 +75,19 @@ fn a_comparison_goes_on_with_runs_that_are_done_or_sets_them_aside() {
     assert!(!bench.path("out/runs.jsonl.1").exists());
     let error = bench.refused(&format!("{line} --lr 0.5 --resume"));
     assert!(error.contains("give another output folder"), "{error}");
+    // A run without the diagnoses that are asked for is repeated, once; the other one stays.
+    let diagnosed = || {
+        bench.ok(&format!("{line} --diagnose --resume"));
+        bench.read_text("out/runs.jsonl")
+    };
+    let repeated = diagnosed();
+    assert!(bench.read_text("out/report.html").contains("Layer by layer"));
+    let [other, none] = repeated.lines().collect::<Vec<_>>()[..] else { panic!("{repeated}") };
+    assert!(both.lines().nth(1) == Some(other));
+    let digest = |line: &str| serde_json::from_str::<Value>(line).unwrap()["digest"].clone();
+    assert!(none.contains("\"diagnoses\"") && digest(none) == digest(&first));
+    assert!(diagnosed() == repeated, "it was repeated again");
+    let both = repeated;
     bench.ok(&line);
     assert_eq!(bench.read_text("out/runs.jsonl.1"), both);
     assert_eq!(bench.read_text("out/runs.jsonl").lines().count(), 1);
@@ -198,8 +211,34 @@ fn exchanges_are_scaled_and_kept() {
     let runs = bench.read("out/runs.jsonl");
     bench.ok(line);
     assert!(bench.read("out/runs.jsonl") == runs, "the runs were made again");
+    // Another number of workers joins them.
+    bench.ok(&line.replace("--workers 3", "--workers 2"));
+    let page = bench.read_text("out/README.md");
+    assert!(page.contains("| all-gather | 3lc | 2 |") && page.contains("| all-gather | 3lc | 3 |"));
+    bench.write("seeds.toml", b"seeds = [0, 1]\n");
+    let error = bench.refused("reproduce exchange-scaling --experiment seeds.toml");
+    assert!(error.contains("write 'seeds = [0]'"), "{error}");
     let error = bench.refused("reproduce exchange-scaling --row lenet");
     assert!(error.contains("no rows"), "{error}");
+}
+
+#[test]
+fn the_experiment_that_is_written_repeats_the_epochs_of_all_parts() {
+    let bench = Bench::with_images();
+    let again = bench.path("out/experiment.toml");
+    let shapes = |folder: &str, line: &str| {
+        bench.ok(&format!("reproduce exchange-scaling {line} --out {folder}"));
+        let runs = bench.read_text(&format!("{folder}/runs.jsonl"));
+        let shape = |line: &str| {
+            let run: Value = serde_json::from_str(line).unwrap();
+            (run["workers"].as_u64().unwrap(), run["steps"].as_u64().unwrap())
+        };
+        runs.lines().map(shape).collect::<Vec<_>>()
+    };
+    let first = shapes("out", "--data images --model mlp:16 --batch 4 --epochs 0.5");
+    // 96 images: 12 steps an epoch with two workers, and 1.5 with sixteen.
+    assert!(first.contains(&(2, 6)) && first.contains(&(16, 1)), "{first:?}");
+    assert_eq!(shapes("again", &format!("--experiment {}", again.display())), first);
 }
 
 #[test]

@@ -20,13 +20,16 @@ pub struct Link {
 /// The bytes that one step moves over the links, as a transport counted them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepBytes {
-    /// Bytes a worker sends, headers included.
+    /// Bytes a worker sends, headers included; of the busiest worker if they differ, unless the exchange needs the mean.
     pub up: f64,
     /// Bytes a worker receives, headers included.
     pub down: f64,
     /// The share of the largest tensor in these bytes, 0 to 1. Only a parameter server's time depends on it. If the
     /// bytes per tensor are not known, give its share of the elements.
     pub largest_share: f64,
+    /// The bytes of all tensors in `f32`, as the members of a node exchange them with their leader. Only the time of a
+    /// hierarchical exchange depends on it.
+    pub uncompressed: f64,
 }
 
 impl Link {
@@ -47,7 +50,7 @@ impl Link {
     /// - sparse all-reduce: a phase for each doubling, and two more where the workers are no power of two; give the
     ///   mean bytes over all workers; all messages are assumed to have the same length.
     /// - hierarchical: three phases; two if there is one node, one if nodes have one rank. Give a leader's bytes, which
-    ///   are the most.
+    ///   are the most. What its members send it comes before what it sends itself, and so takes time of its own.
     /// - parameter server: the servers' links carry what all `workers` send and receive, and push and pull run in
     ///   opposite directions at the same time, but a tensor is pulled only after it was pushed. With tensors as jobs
     ///   this is a flow shop of two machines. It takes at most the longer direction plus the largest tensor's share of
@@ -76,11 +79,15 @@ impl Link {
                 let uneven = (workers * phases as usize) as f64 / messages as f64;
                 self.seconds(busiest * uneven) + phases * self.latency
             }
-            Exchange::Hierarchical { node: 1 } => self.seconds(busiest) + self.latency,
-            Exchange::Hierarchical { node } if node >= workers => {
-                self.seconds(busiest) + 2 * self.latency
+            Exchange::Hierarchical { node } => {
+                let phases = match node {
+                    1 => 1,
+                    _ if node >= workers => 2,
+                    _ => 3,
+                };
+                let members = node.min(workers).saturating_sub(1) as f64;
+                self.seconds(busiest + members * bytes.uncompressed) + phases * self.latency
             }
-            Exchange::Hierarchical { .. } => self.seconds(busiest) + 3 * self.latency,
         }
     }
 
@@ -104,7 +111,7 @@ mod tests {
     use super::*;
 
     fn bytes(up: f64, down: f64, largest_share: f64) -> StepBytes {
-        StepBytes { up, down, largest_share }
+        StepBytes { up, down, largest_share, uncompressed: 0.0 }
     }
 
     #[test]
@@ -127,6 +134,21 @@ mod tests {
         };
         assert_eq!(sparse(4, 2e6), ms(2010));
         assert_eq!(sparse(5, 10e6 / 5.0), ms(4020));
+    }
+
+    #[test]
+    fn a_leader_receives_from_its_members_before_it_sends() {
+        let link = Link { latency: Duration::from_millis(5), ..Link::mbit(8.0) };
+        let ms = Duration::from_millis;
+        let time = |exchange: &str, workers, leader| {
+            let step = StepBytes { uncompressed: 1e6, ..bytes(leader, leader, 1.0) };
+            link.step_time(exchange.parse().unwrap(), workers, step)
+        };
+        // Two members send a megabyte each, leaders send a quarter to each of two others, then two to members.
+        assert_eq!(time("hierarchical:node=3", 9, 2.5e6), ms(2000 + 500 + 2000 + 15));
+        // One node of four ranks: three megabytes to the leader, three back.
+        assert_eq!(time("hierarchical:node=8", 4, 3e6), ms(6010));
+        assert_eq!(time("hierarchical:node=1", 4, 3e6), ms(3005));
     }
 
     #[test]

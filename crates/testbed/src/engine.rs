@@ -27,6 +27,14 @@ pub trait Engine: Sync {
     fn decide(&self, own: bool) -> Result<bool, TrainError> {
         Ok(own)
     }
+
+    /// Returns on every rank whether `own` is true on any of them.
+    ///
+    /// # Errors
+    /// If another rank is gone.
+    fn any(&self, own: bool) -> Result<bool, TrainError> {
+        Ok(own)
+    }
 }
 
 /// Workers as threads of this process.

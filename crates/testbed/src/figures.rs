@@ -6,7 +6,8 @@ use gradwire_train::{Metric, RunRecord, StepRecord};
 use crate::format::bandwidth;
 use crate::plot::{Chart, Point, Scale, Series};
 use crate::results::thin;
-use crate::summary::{Common, Spread, by_compressor, step_seconds};
+use crate::step_time::{Common, step_seconds};
+use crate::summary::{Spread, by_compressor};
 
 /// The most points of a line over steps.
 const POINTS: usize = 60;

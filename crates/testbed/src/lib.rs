@@ -23,6 +23,7 @@ pub mod results;
 pub mod rows;
 pub mod runner;
 pub mod scaling;
+pub mod step_time;
 pub mod summary;
 #[cfg(test)]
 mod synthetic;

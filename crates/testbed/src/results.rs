@@ -58,7 +58,7 @@ fn rounded(value: f64, digits: usize) -> f64 {
 }
 
 /// The measured values of a step, without `sent`, which is recorded for the whole run.
-fn values(step: &mut StepRecord) -> [&mut f64; 12] {
+fn values(step: &mut StepRecord) -> [&mut f64; 13] {
     macro_rules! all_but_step_and_sent {
         ($($field:ident)+) => {{
             let StepRecord { step: _, sent: _, $($field),+ } = step;
@@ -66,7 +66,8 @@ fn values(step: &mut StepRecord) -> [&mut f64; 12] {
         }};
     }
     all_but_step_and_sent! {
-        loss learning_rate bytes_up bytes_down compute compress decompress update wire wall background waited
+        loss learning_rate bytes_up bytes_down bytes_busiest compute compress decompress update wire wall background
+        waited
     }
 }
 

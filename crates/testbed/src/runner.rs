@@ -52,7 +52,7 @@ impl Outcome {
 /// Executes the runs of `configs` that are not in `done`, in order, one at a time. After each run, `keep` receives all
 /// finished runs, old and new, to store them for a later call. New runs are [compacted](compact) to [`TRACE_POINTS`]. A run
 /// that is stopped or killed leaves a [checkpoint](crate::unfinished) in the folder `unfinished`, from which a later call goes
-/// on with it.
+/// on with it. A run in `done` that lacks the diagnoses that its configuration asks for is repeated, and replaced when it ends.
 ///
 /// # Errors
 /// If a run in `done` has other settings, that folder cannot be written to, or `keep` fails. A run that fails is an entry of
@@ -71,13 +71,13 @@ pub fn run_all(
         done.iter().try_for_each(|run| same_setup(first, run))?;
     }
     for (at, config) in configs.iter().enumerate() {
-        let before = done.iter().find(|run| is_of(run, config));
+        let before = done.iter().find(|run| is_of(run, config) && has_diagnoses(run, config));
         if decide(engine, before.is_some())? {
             outcome.runs.extend(before.cloned());
             continue;
         }
         // After a stop, runs that were done before are still added to the outcome.
-        if decide(engine, outcome.interrupted || progress.stop())? {
+        if any(engine, outcome.interrupted || progress.stop())? {
             outcome.interrupted = true;
             continue;
         }
@@ -88,6 +88,7 @@ pub fn run_all(
             Ok(Some(run)) => {
                 let run = compact(&run, TRACE_POINTS);
                 progress.finished(&run);
+                all.retain(|before| !is_of(before, config));
                 all.push(run.clone());
                 outcome.runs.push(run);
                 keep(&all)?;
@@ -111,11 +112,21 @@ pub(crate) fn decide(engine: &dyn Engine, own: bool) -> Result<bool, TestbedErro
     engine.decide(own).map_err(|error| TestbedError::Config(error.to_string()))
 }
 
+/// Returns on every rank whether `own` is true on any of them.
+pub(crate) fn any(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
+    engine.any(own).map_err(|error| TestbedError::Config(error.to_string()))
+}
+
 /// Whether a finished run is the one that a configuration describes; their set-ups are the same.
 fn is_of(run: &RunRecord, config: &RunConfig) -> bool {
     run.compressor == config.compressor.to_string()
         && run.seed == config.seed
         && run.steps == config.steps
+}
+
+/// Whether a finished run has the diagnoses that a configuration asks for, if it asks for any.
+fn has_diagnoses(run: &RunRecord, config: &RunConfig) -> bool {
+    config.diagnose_every == 0 || !run.diagnoses.is_empty()
 }
 
 /// Settings that may differ between the runs of one result file.

@@ -14,7 +14,7 @@ use gradwire_exchange::{Exchange, ExchangeError, Link, Operation, Phase, Transpo
 use gradwire_train::RunRecord;
 
 use crate::TestbedError;
-use crate::summary::compute_seconds;
+use crate::step_time::compute_seconds;
 
 /// The number of timed exchanges. One exchange before them is not timed.
 const REPETITIONS: u64 = 3;

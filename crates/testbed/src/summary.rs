@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use gradwire_exchange::{Exchange, Link, StepBytes};
+use gradwire_exchange::{Exchange, Link};
 use gradwire_train::CompressionSchedule;
 use gradwire_train::{Metric, RunRecord, StepRecord};
 
 use crate::TestbedError;
+use crate::step_time::{Common, mean_step, rounds, step_seconds};
 
 /// Mean and spread of a figure over seeds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -160,23 +161,6 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
     })
 }
 
-/// The common values of the modelled step times of one comparison.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Common {
-    /// Seconds of a forward and backward pass, which do not depend on the compressor.
-    pub compute: f64,
-    /// Whether the times of servers count. They count only if all runs with servers have recorded them.
-    pub servers: bool,
-}
-
-impl Common {
-    /// The common values of these runs.
-    pub fn of(runs: &[RunRecord]) -> Self {
-        let known = |run: &RunRecord| run.exchange.servers() == 0 || run.server.is_some();
-        Self { compute: compute_seconds(runs), servers: runs.iter().all(known) }
-    }
-}
-
 /// Runs grouped by compressor, in the order of first appearance.
 pub fn by_compressor(runs: &[RunRecord]) -> Vec<Vec<&RunRecord>> {
     let mut groups: Vec<Vec<&RunRecord>> = Vec::new();
@@ -198,39 +182,6 @@ pub fn seeds_of_each(runs: &[RunRecord]) -> String {
         (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
         (least, _) => least.copied().unwrap_or(0).to_string(),
     }
-}
-
-/// Modelled seconds of one step of `run` on `link`: its measured times, the times it shares with the runs it is compared
-/// to, and the time of its mean bytes by the link model. The parts follow one another; no overlap is assumed.
-pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> f64 {
-    let steps = run.steps.max(1) as f64;
-    let bytes = StepBytes {
-        up: run.bytes_up / steps,
-        down: run.bytes_down / steps,
-        largest_share: run.largest_tensor as f64 / run.parameters.max(1) as f64,
-    };
-    let wire = link.step_time(run.exchange, run.workers, bytes).as_secs_f64();
-    let own = mean_step(run, |step| step.compress + step.decompress + step.update);
-    let server = run.server.filter(|_| common.servers).unwrap_or(0.0);
-    common.compute + own + server + wire
-}
-
-/// The mean of a figure over the steps of a run; 0 without a trace. In a thinned trace each entry is the mean of the steps
-/// since the entry before it.
-fn mean_step(run: &RunRecord, figure: impl Fn(&StepRecord) -> f64) -> f64 {
-    let (mut done, mut sum) = (0, 0.0);
-    for step in &run.trace {
-        sum += figure(step) * (step.step + 1).saturating_sub(done) as f64;
-        done = step.step + 1;
-    }
-    if done == 0 { 0.0 } else { sum / done as f64 }
-}
-
-/// The median compute time of a step over all runs, in seconds.
-pub fn compute_seconds(runs: &[RunRecord]) -> f64 {
-    let mut times: Vec<f64> = runs.iter().flat_map(|r| &r.trace).map(|s| s.compute).collect();
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
 fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, TestbedError> {
@@ -311,7 +262,7 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
 /// cost 32 bits a parameter each way, whenever there is an exchange. Message headers stay in.
 fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
     let first = runs[0];
-    let schedule: CompressionSchedule = first.compressor.parse().map_err(|error| {
+    first.compressor.parse::<CompressionSchedule>().map_err(|error| {
         TestbedError::Config(format!("{error}; the results are of another version: repeat them"))
     })?;
     if !matches!(first.exchange, Exchange::ParameterServer { .. })
@@ -320,10 +271,7 @@ fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError>
         return Ok(None);
     }
     let raw = (first.parameters - first.compressed_parameters) as f64;
-    let exchanges = match first.rounds {
-        0 => first.steps.div_ceil(schedule.first().every()),
-        rounds => rounds,
-    } as f64;
+    let exchanges = rounds(first) as f64;
     let bits = runs.iter().map(|run| {
         let both = (run.bytes_up + run.bytes_down) / 2.0 * 8.0 - 32.0 * raw * exchanges;
         both / (run.compressed_parameters as f64 * run.steps as f64)
@@ -435,23 +383,6 @@ mod tests {
         assert!(near(fast.speedup.unwrap(), 1.0));
         // 10 ms compute, 1 compress, 2 decompress, half a millisecond of update.
         assert!((fast.step - 0.0135).abs() < 1e-6, "{}", fast.step);
-    }
-
-    #[test]
-    fn a_servers_time_is_part_of_a_step() {
-        let mut runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
-        let link = Link::mbit(100.0);
-        assert!(summarize(&runs, &[link]).unwrap().lacks_servers);
-        let step = |runs: &[RunRecord]| step_seconds(&runs[1], Common::of(runs), link);
-        let before = step(&runs);
-        // Not before all of them are known.
-        runs[1].server = Some(0.25);
-        assert!(near(step(&runs), before) && summarize(&runs, &[link]).unwrap().lacks_servers);
-        runs[0].server = Some(0.5);
-        assert!(near(step(&runs), before + 0.25));
-        assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);
-        runs.iter_mut().for_each(|run| (run.server, run.exchange) = (None, Exchange::AllGather));
-        assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use gradwire_train::{
 use crate::TestbedError;
 use crate::engine::Engine;
 use crate::files::check_writable;
-use crate::runner::{Progress, decide};
+use crate::runner::{Progress, any, decide};
 
 /// The time between two checkpoints.
 const INTERVAL: Duration = Duration::from_secs(180);
@@ -124,7 +124,7 @@ fn run_with(
         let options = RunOptions { save, resume, ..RunOptions::default() };
         let end = pauses.then(|| Instant::now() + interval);
         match engine.run(config, &Turn { progress, end, warned: &warned }, &options) {
-            Err(TrainError::Stopped { .. }) if pauses && !decide(engine, progress.stop())? => {
+            Err(TrainError::Stopped { .. }) if pauses && !any(engine, progress.stop())? => {
                 resumes = true;
             }
             outcome => return Ok(outcome),
@@ -296,6 +296,38 @@ mod tests {
         }
         assert_eq!(turns(|e| e.exchange = known("server:mode=async")), 1);
         assert_eq!(turns(|e| e.min_workers = Some(1)), 1);
+    }
+
+    /// One of several ranks, another of which is asked to stop.
+    struct WithAnother;
+
+    impl Engine for WithAnother {
+        fn run(
+            &self,
+            config: &RunConfig,
+            observer: &dyn Observer,
+            options: &RunOptions,
+        ) -> Result<Option<RunRecord>, TrainError> {
+            Threads.run(config, observer, options)
+        }
+
+        fn any(&self, _: bool) -> Result<bool, TrainError> {
+            Ok(true)
+        }
+    }
+
+    #[test]
+    fn runs_stop_if_another_rank_is_asked_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (folder, config, progress) =
+            (folder.path(), config("3lc", |_| {}), Watching::default());
+        let run = run_with(&config, &WithAnother, &progress, folder, Duration::ZERO).unwrap();
+        assert!(matches!(run, Err(TrainError::Stopped { .. })), "{run:?}");
+        // None begins.
+        let taken = progress.asked.load(Ordering::Relaxed);
+        let outcome = run_all(&[config], &[], &WithAnother, &progress, folder, |_| Ok(())).unwrap();
+        assert!(outcome.interrupted && outcome.runs.is_empty());
+        assert!(progress.asked.load(Ordering::Relaxed) <= taken + 1);
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub struct StepRecord {
     pub bytes_up: f64,
     /// Bytes a worker received.
     pub bytes_down: f64,
+    /// Bytes that the busiest worker sent, or received if those are more; 0 in records of earlier versions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bytes_busiest: f64,
     /// What a worker sent, in elements.
     #[serde(default, skip_serializing_if = "Sent::is_nothing")]
     pub sent: Sent,
@@ -39,13 +42,13 @@ pub struct StepRecord {
     pub wire: f64,
     /// Wall-clock time of the step; 0 in records of earlier versions. If workers wait for each other at every step, it
     /// is the same for all.
-    #[serde(default, skip_serializing_if = "is_nothing")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub wall: f64,
     /// Time in which the reducer's thread encoded, sent, waited and decoded; 0 without overlap.
-    #[serde(default, skip_serializing_if = "is_nothing")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub background: f64,
     /// The part of `background` that the worker waited for after its backward pass; the rest was hidden.
-    #[serde(default, skip_serializing_if = "is_nothing")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub waited: f64,
 }
 
@@ -246,8 +249,8 @@ impl TrafficEstimate {
     }
 }
 
-fn is_nothing(seconds: &f64) -> bool {
-    *seconds == 0.0
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 /// The settings of a record. Earlier versions left some out, and meant other values than today's defaults.

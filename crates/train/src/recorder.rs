@@ -77,7 +77,8 @@ impl Recorder {
 }
 
 /// The loss is the mean over the workers that took part in the round; the time of each kind of work, over the workers
-/// that did such work, because an absent worker still decodes; bytes, over all workers, so that they add up.
+/// that did such work, because an absent worker still decodes; bytes, over all workers, so that they add up, and those of
+/// the busiest.
 fn average(samples: &[Option<Sample>]) -> StepRecord {
     // Every round has a participant.
     let taken: Vec<&StepRecord> = samples.iter().flatten().map(|sample| &sample.record).collect();
@@ -95,6 +96,10 @@ fn average(samples: &[Option<Sample>]) -> StepRecord {
         learning_rate: taken[0].learning_rate,
         bytes_up: over(workers, |record| record.bytes_up),
         bytes_down: over(workers, |record| record.bytes_down),
+        bytes_busiest: taken
+            .iter()
+            .map(|record| record.bytes_up.max(record.bytes_down))
+            .fold(0.0, f64::max),
         sent: Sent {
             sparse: over(workers, |record| record.sent.sparse),
             dense: over(workers, |record| record.sent.dense),
@@ -131,8 +136,9 @@ mod tests {
         assert!(recorder.add(1, sample(1, 4.0, 10.0), 2).is_empty());
         assert_eq!(recorder.add(0, sample(0, 1.0, 30.0), 1).len(), 1);
         assert_eq!(recorder.add(0, sample(1, 0.0, 10.0), 2).len(), 1);
-        let found: Vec<_> = recorder.trace.iter().map(|r| (r.step, r.loss, r.bytes_up)).collect();
-        assert_eq!(found, [(0, 1.5, 20.0), (1, 2.0, 10.0)]);
+        let values = |r: &StepRecord| (r.step, r.loss, r.bytes_up, r.bytes_busiest);
+        let found: Vec<_> = recorder.trace.iter().map(values).collect();
+        assert_eq!(found, [(0, 1.5, 20.0, 30.0), (1, 2.0, 10.0, 10.0)]);
     }
 
     #[test]
@@ -157,10 +163,11 @@ mod tests {
         let mut sample = sample(0, 3.0, 8.0);
         (sample.record.compute, sample.record.decompress) = (0.5, 0.25);
         recorder.add(0, sample, 1);
+        sample.record.bytes_down = 12.0;
         (sample.record.loss, sample.record.compute, sample.took_part) = (0.0, 0.0, false);
         recorder.add(1, sample, 1);
         let step = recorder.trace[0];
-        assert_eq!((step.loss, step.bytes_up), (3.0, 8.0));
+        assert_eq!((step.loss, step.bytes_up, step.bytes_busiest), (3.0, 8.0, 12.0));
         // It decodes as others do.
         assert_eq!((step.compute, step.decompress), (0.5, 0.25));
     }

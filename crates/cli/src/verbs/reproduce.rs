@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gradwire_testbed::experiment::Experiment;
-use gradwire_testbed::files::write_atomic;
+use gradwire_testbed::files::{self, write_atomic};
 use gradwire_testbed::reproduce::{Results, STUDIES, Study, find, run_parts};
 use gradwire_testbed::runner::Progress;
 use gradwire_testbed::table::Table;
@@ -29,7 +29,7 @@ pub(crate) struct Reproduce {
     /// One of its compressors; repeat it for several [default: all, whatever an experiment file has]
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<CompressionSchedule>,
-    /// Seed; repeat it for the spread over seeds [default: 0]
+    /// Seed; repeat it for the spread over seeds [default: the study's, or those of the experiment file]
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,
     /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm), of adacomp-table2 (mnist-cnn,
@@ -96,6 +96,7 @@ impl Reproduce {
             return Err(Failure::Input(reason));
         }
         let mut experiment = self.settings.of_study(experiment)?;
+        study.check_fixed(row, &experiment)?;
         experiment.compressors =
             study.compressors_among(row, experiment.steps, &self.compressors)?;
         if !self.seeds.is_empty() {
@@ -116,13 +117,12 @@ impl Reproduce {
         let runs: Vec<RunConfig> = parts.iter().flat_map(|part| part.runs.clone()).collect();
         let started = engine::start(&runs)?;
         let bars = &started.bars;
+        let _lock = if bars.report() { files::lock(out)? } else { None };
         let outcome = run_parts(&parts, &out.join("runs.jsonl"), &*started.engine, bars);
         bars.clear();
         let mut outcome = outcome?;
         if bars.report() && !outcome.runs.is_empty() {
             experiment.compressors = study.compressors_of(row, &experiment, &outcome.runs);
-            experiment.steps = experiment.steps_on(&data);
-            experiment.epochs = None;
             let varied = if parts.len() > 1 { VARIED } else { "" };
             let text = varied.to_owned() + &experiment.to_toml();
             write_atomic(&out.join("experiment.toml"), text.as_bytes())?;

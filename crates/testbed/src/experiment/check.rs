@@ -17,6 +17,7 @@ impl Experiment {
         let counts = [
             ("the number of compressors", self.compressors.len()),
             ("the number of seeds", self.seeds.len()),
+            ("the number of links in links_mbit", self.links_mbit.len()),
             ("evaluations", self.evaluations as usize),
         ];
         if let Some((what, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
@@ -69,6 +70,7 @@ mod tests {
         assert!(refused(|e| e.epochs = Some(-1.0)).contains("epochs"));
         assert!(refused(|e| e.clip = Some(0.0)).contains("clip"));
         assert!(refused(|e| e.links_mbit = vec![0.0]).contains("link"));
+        assert!(refused(|e| e.links_mbit.clear()).contains("links_mbit must be at least 1"));
         assert!(refused(|e| e.links_mbit = vec![1e-20]).contains("link"));
         assert!(refused(|e| e.latency_ms = 1e23).contains("latency"));
         assert!(refused(|e| e.seeds = vec![3, 3]).contains("seed 3"));

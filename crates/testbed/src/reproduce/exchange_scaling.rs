@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use gradwire_exchange::{Exchange, HEADER_BYTES, Link};
-use gradwire_train::{RunRecord, StepRecord};
+use gradwire_train::RunRecord;
 
 use super::findings::page;
 use super::study::{Charts, Report, Results, Study, chart, schedules};
@@ -18,7 +18,7 @@ use crate::experiment::{Experiment, known};
 use crate::format::{bandwidth, file_name, significant};
 use crate::plot::{Chart, Point, Scale};
 use crate::results;
-use crate::summary::{Common, step_seconds};
+use crate::step_time::{Common, step_seconds, without_first};
 use crate::table::Table;
 
 /// The study of exchanges by the number of workers.
@@ -125,12 +125,10 @@ fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
     Some((bytes(least) - at_0) / (at_1 - at_0))
 }
 
-/// The seconds that the exchange takes in a step.
+/// The seconds that the exchange takes in a step, without the first one if there are others.
 fn seconds(run: &RunRecord, link: Link) -> f64 {
-    let idle: RunRecord = RunRecord {
-        trace: run.trace.iter().skip(1).map(|step| StepRecord { update: 0.0, ..*step }).collect(),
-        ..run.clone()
-    };
+    let mut idle = without_first(run).unwrap_or_else(|| run.clone());
+    idle.trace.iter_mut().for_each(|step| step.update = 0.0);
     step_seconds(&idle, Common { compute: 0.0, servers: false }, link)
 }
 
@@ -217,6 +215,7 @@ mod tests {
     fn run(exchange: &str, workers: usize, bytes: f64) -> RunRecord {
         let mut run = synthetic::run("3lc", 1);
         (run.exchange, run.workers) = (known(exchange), workers);
+        run.trace.iter_mut().for_each(|step| (step.bytes_up, step.bytes_down) = (bytes, bytes));
         run.bytes_up = bytes * run.steps as f64;
         run.bytes_down = run.bytes_up;
         run
@@ -234,6 +233,16 @@ mod tests {
         assert_eq!(formula(&runs[1], 988.0), Some(3000.0));
         let text = table(&runs, &[Link::mbit(100.0)]).markdown();
         assert!(text.contains("+0.0 %") && text.contains("+1.0 %"), "{text}");
+    }
+
+    #[test]
+    fn every_step_but_the_first_counts_once() {
+        let mut run = run("all-gather", 2, 1000.0);
+        (run.trace[0].compress, run.trace[1].compress) = (9.0, 2.0);
+        // 3 ms in eight of nine steps, and a second for 1000 bytes.
+        let expected = (2.002 + 8.0 * 0.003) / 9.0 + 1.0;
+        let found = seconds(&run, Link::mbit(0.008));
+        assert!((found - expected).abs() < 1e-6, "{found}");
     }
 
     #[test]

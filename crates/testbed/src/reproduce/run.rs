@@ -19,32 +19,38 @@ use crate::runner::{Outcome, Progress, differences, run_all};
 pub struct Part {
     /// The experiment.
     pub experiment: Experiment,
+    /// The names of the settings that the study varies, whether or not the user asked for one number of workers.
+    pub varies: Vec<&'static str>,
+    /// The lengths of its runs, in steps.
+    pub lengths: Vec<u64>,
     /// Its runs, of all lengths, with the compressors that were asked for.
     pub runs: Vec<RunConfig>,
 }
 
 impl Part {
-    /// The finished runs with compressors of this part that were not asked for, and that its page shows all the same.
+    /// The finished runs of this part's lengths with compressors of this part that were not asked for, and that its page
+    /// shows all the same.
     fn others<'a>(&'a self, done: &'a [RunRecord]) -> impl Iterator<Item = &'a RunRecord> {
         let is = |run: &RunRecord, one: &CompressionSchedule| one.to_string() == run.compressor;
         done.iter().filter(move |run| {
-            self.experiment.compressors.iter().any(|one| is(run, one))
+            self.lengths.contains(&run.steps)
+                && self.experiment.compressors.iter().any(|one| is(run, one))
                 && !self.runs.iter().any(|asked| is(run, &asked.compressor))
         })
     }
 
-    /// Whether a run belongs to this part: it differs in none of the settings that the study `varies`.
-    fn has(&self, run: &RunRecord, varies: &[&str]) -> bool {
+    /// Whether a run belongs to this part: it differs in none of the settings that the study varies.
+    fn has(&self, run: &RunRecord) -> bool {
         let mut differences = differences(&self.experiment.settings, run);
-        differences.all(|(setting, ..)| !varies.contains(&setting.name))
+        differences.all(|(setting, ..)| !self.varies.contains(&setting.name))
     }
 }
 
-/// The names of the settings in which parts differ from the first.
-fn varied(parts: &[Part]) -> Vec<&'static str> {
-    let text = |part: &Part, setting: &Setting| setting.text(&part.experiment.settings);
+/// The names of the settings in which experiments differ from the first.
+fn varied(experiments: &[Experiment]) -> Vec<&'static str> {
+    let text = |one: &Experiment, setting: &Setting| setting.text(&one.settings);
     let differs = |setting: &&Setting| {
-        parts.iter().any(|part| text(part, setting) != text(&parts[0], setting))
+        experiments.iter().any(|one| text(one, setting) != text(&experiments[0], setting))
     };
     SETTINGS.iter().filter(differs).map(|setting| setting.name).collect()
 }
@@ -60,22 +66,20 @@ impl Study {
         workers: Option<usize>,
         data: &Arc<Dataset>,
     ) -> Vec<Part> {
-        let compared = |run: &RunConfig| experiment.compressors.contains(&run.compressor);
-        let part = |experiment: Experiment| {
-            let steps = experiment.steps_on(data);
-            let of_length = |fraction: &f64| {
-                let shortened = experiment.clone().with(|e| {
-                    e.epochs = None;
-                    e.steps = steps_of(steps, *fraction);
-                });
-                shortened.runs(data)
-            };
-            let runs = fractions.iter().flat_map(of_length).filter(compared).collect();
-            Part { experiment, runs }
-        };
         // All compressors, so that parts differ in the same settings whichever are asked for.
         let compressors = self.compressors(row, experiment.steps);
         let whole = experiment.clone().with(|e| e.compressors = compressors);
+        let varies = varied(&(self.variants)(row, &whole, None));
+        let compared = |run: &RunConfig| experiment.compressors.contains(&run.compressor);
+        let part = |experiment: Experiment| {
+            let lengths = lengths(experiment.steps_on(data), fractions);
+            let of_length = |&steps: &u64| {
+                let shortened = experiment.clone().with(|e| (e.epochs, e.steps) = (None, steps));
+                shortened.runs(data)
+            };
+            let runs = lengths.iter().flat_map(of_length).filter(compared).collect();
+            Part { experiment, varies: varies.clone(), lengths, runs }
+        };
         (self.variants)(row, &whole, workers).into_iter().map(part).collect()
     }
 }
@@ -92,10 +96,9 @@ pub fn run_parts(
     progress: &dyn Progress,
 ) -> Result<Outcome, TestbedError> {
     let mut outcome = Outcome::default();
-    let varies = varied(parts);
     for part in parts {
         let (mine, others): (Vec<_>, Vec<_>) =
-            results::read(kept)?.into_iter().partition(|run| part.has(run, &varies));
+            results::read(kept)?.into_iter().partition(|run| part.has(run));
         let keep = |mine: &[RunRecord]| results::write(kept, &[&others, mine].concat());
         let mut of_part = run_all(
             &part.runs,
@@ -115,41 +118,72 @@ pub fn run_parts(
     Ok(outcome)
 }
 
-/// A fraction of a number of steps, at least one step.
-fn steps_of(steps: u64, fraction: f64) -> u64 {
-    ((steps as f64 * fraction).round() as u64).max(1)
+/// Fractions of a number of steps, each at least one step, and each number once.
+fn lengths(steps: u64, fractions: &[f64]) -> Vec<u64> {
+    let mut lengths = Vec::new();
+    for fraction in fractions {
+        let length = ((steps as f64 * fraction).round() as u64).max(1);
+        if !lengths.contains(&length) {
+            lengths.push(length);
+        }
+    }
+    lengths
 }
 
 #[cfg(test)]
 mod tests {
+    use gradwire_models::data;
+
     use super::*;
     use crate::experiment::known;
     use crate::synthetic;
 
     #[test]
     fn runs_belong_to_a_part_by_what_the_study_varies() {
-        let part = |exchange: &str| {
-            let experiment = Experiment::default().with(|e| e.exchange = known(exchange));
-            Part { experiment, runs: Vec::new() }
+        let of = |exchange: &str| Experiment::default().with(|e| e.exchange = known(exchange));
+        let experiments = ["all-reduce", "all-gather"].map(of);
+        let varies = varied(&experiments);
+        assert_eq!(varies, ["exchange"]);
+        assert!(varied(&experiments[..1]).is_empty());
+        let part = |experiment| Part {
+            experiment,
+            varies: varies.clone(),
+            lengths: Vec::new(),
+            runs: Vec::new(),
         };
-        let parts = [part("all-reduce"), part("all-gather")];
-        assert_eq!(varied(&parts), ["exchange"]);
-        let of = |part: &Part| {
-            let settings = part.experiment.settings.clone();
-            RunRecord { settings, ..synthetic::run("none", 0) }
-        };
-        let mut run = of(&parts[1]);
-        let owners = |run: &RunRecord| parts.each_ref().map(|part| part.has(run, &["exchange"]));
+        let parts = experiments.map(part);
+        let settings = parts[1].experiment.settings.clone();
+        let mut run = RunRecord { settings, ..synthetic::run("none", 0) };
+        let owners = |run: &RunRecord| parts.each_ref().map(|part| part.has(run));
         assert_eq!(owners(&run), [false, true]);
         // A run with another optimizer is the part's, so that its settings are compared and it is refused.
         run.optimizer = known("adam");
         assert_eq!(owners(&run), [false, true]);
-        assert!(varied(&parts[..1]).is_empty());
     }
 
     #[test]
-    fn a_fraction_of_the_steps_is_at_least_one_step() {
-        assert_eq!(steps_of(1000, 0.25), 250);
-        assert_eq!(steps_of(1, 0.25), 1);
+    fn runs_with_other_compressors_are_shown_if_they_have_a_length_of_the_part() {
+        let experiment = Experiment::default().with(|e| {
+            e.compressors = vec![known("none"), known("3lc")];
+        });
+        let asked = experiment.clone().with(|e| e.compressors.truncate(1));
+        let runs = asked.runs(&Arc::new(data::embedded_sized(0, 100, 10)));
+        let mut part = Part { experiment, varies: Vec::new(), lengths: vec![10, 20], runs };
+        let of = |(compressor, steps): (&str, u64)| {
+            let mut run = synthetic::run(compressor, 0);
+            run.steps = steps;
+            run
+        };
+        let done = [("none", 10), ("3lc", 20), ("3lc", 40), ("topk", 10)].map(of);
+        assert_eq!(part.others(&done).collect::<Vec<_>>(), [&done[1]]);
+        // Also where none of the part's compressors was asked for.
+        part.runs.clear();
+        assert_eq!(part.others(&done).collect::<Vec<_>>(), [&done[0], &done[1]]);
+    }
+
+    #[test]
+    fn a_fraction_of_the_steps_is_at_least_one_step_and_runs_once() {
+        assert_eq!(lengths(1000, &[0.25, 1.0, 0.2501]), [250, 1000]);
+        assert_eq!(lengths(1, &[0.25, 1.0]), [1]);
     }
 }

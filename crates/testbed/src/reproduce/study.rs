@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use gradwire_exchange::Exchange;
 use gradwire_models::optim::OptimizerKind;
-use gradwire_train::CompressionSchedule;
-use gradwire_train::RunRecord;
+use gradwire_train::settings::SETTINGS;
+use gradwire_train::{CompressionSchedule, RunRecord};
 
 use crate::TestbedError;
 use crate::experiment::{Experiment, known};
@@ -105,6 +105,27 @@ impl Study {
         all.filter(|one| experiment.compressors.contains(one) || ran(one)).collect()
     }
 
+    /// Refuses an experiment in which a setting that the study fixes has another value than in the study's own.
+    ///
+    /// # Errors
+    /// The key of the setting, and its line in an experiment file of this study.
+    pub fn check_fixed(&self, row: usize, experiment: &Experiment) -> Result<(), TestbedError> {
+        let Some(own) = self.experiment else { return Ok(()) };
+        let (own, given) = (own(row).to_toml(), experiment.to_toml());
+        let keys = self.fixed.iter().filter_map(|flag| key_of(flag));
+        let mut lines = keys.map(|key| (key, line_of(key, &own), line_of(key, &given)));
+        let Some((key, own, given)) = lines.find(|(_, own, given)| own != given) else {
+            return Ok(());
+        };
+        let remedy = match own {
+            Some(line) => format!(
+                "write '{line}' in the experiment file; keys that it leaves out have general defaults"
+            ),
+            None => format!("leave '{}' out of the experiment file", given.unwrap_or_default()),
+        };
+        Err(TestbedError::Config(format!("{} sets {key} by itself; {remedy}", self.id)))
+    }
+
     /// The index of a row of its table; of the first row if none is named.
     ///
     /// # Errors
@@ -125,6 +146,17 @@ impl Study {
     pub fn default_folder(&self, row: usize) -> PathBuf {
         ["results", self.id].into_iter().chain(self.rows.get(row).copied()).collect()
     }
+}
+
+/// The key of a flag in experiment files; `None` for fractions, and for compressors, which studies do not take from files.
+fn key_of(flag: &str) -> Option<&'static str> {
+    let setting = SETTINGS.iter().find(|setting| setting.flag == flag);
+    setting.map(|setting| setting.name).or((flag == "seed").then_some("seeds"))
+}
+
+/// The line of a key in an experiment file that gradwire has written.
+fn line_of<'a>(key: &str, toml: &'a str) -> Option<&'a str> {
+    toml.lines().find(|line| line.split_once(" = ").is_some_and(|(name, _)| name == key))
 }
 
 /// The input of a study's page.

@@ -1,8 +1,10 @@
+use std::path::{Path, PathBuf};
+
 use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::SETTINGS;
 
 use super::*;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, known};
 use crate::runner::Progress;
 use crate::synthetic;
 
@@ -53,6 +55,52 @@ fn fixed_flags_are_flags() {
     }
 }
 
+/// The files called `experiment.toml` in a folder and the folders in it.
+fn experiments_in(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let of_entry = |path: PathBuf| match path.ends_with("experiment.toml") {
+        true => vec![path],
+        false => experiments_in(&path),
+    };
+    entries.flat_map(|entry| of_entry(entry.unwrap().path())).collect()
+}
+
+#[test]
+fn experiments_that_studies_have_written_keep_what_the_studies_fix() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results");
+    let mut checked = 0;
+    for study in STUDIES.iter().filter(|study| !study.fixed.is_empty()) {
+        for file in experiments_in(&results.join(study.id)) {
+            let row = file.iter().find_map(|name| study.row(name.to_str()).ok());
+            let experiment = Experiment::read(&file).unwrap();
+            study.check_fixed(row.unwrap_or(0), &experiment).unwrap();
+            checked += 1;
+        }
+    }
+    assert!(checked > 15, "{checked}");
+}
+
+#[test]
+fn what_a_study_fixes_cannot_be_changed_by_an_experiment_file() {
+    let refused = |id: &str, change: fn(&mut Experiment)| {
+        let study = find(id).unwrap();
+        let experiment = study.experiment.unwrap()(0).with(change);
+        study.check_fixed(0, &experiment).unwrap_err().to_string()
+    };
+    let seeds = refused("exchange-scaling", |e| e.seeds = vec![0, 1]);
+    assert!(seeds.contains("sets seeds by itself; write 'seeds = [0]'"), "{seeds}");
+    let workers = refused("adacomp-fig7", |e| e.workers = 4);
+    assert!(workers.contains("write 'workers = 8'"), "{workers}");
+    let outer = refused("all-methods", |e| e.outer = Some(known("sgd")));
+    assert!(outer.contains("leave 'outer = \"sgd\"' out"), "{outer}");
+    let all_methods = find("all-methods").unwrap();
+    let longer = all_methods.experiment.unwrap()(0).with(|e| {
+        e.steps += 1;
+        e.compressors.truncate(1);
+    });
+    all_methods.check_fixed(0, &longer).unwrap();
+}
+
 #[test]
 fn vectors_are_compressed_as_in_the_papers() {
     for (study, _, experiment) in that_train().filter(|(study, ..)| !study.citation.is_empty()) {
@@ -100,7 +148,7 @@ fn each_study_writes_a_page_with_its_charts() {
     ] {
         let study = find(id).unwrap();
         let experiment = study.experiment.unwrap()(0);
-        let out = std::path::Path::new("results");
+        let out = Path::new("results");
         let command = "gradwire reproduce";
         let (experiment, runs) = (&experiment, &runs);
         let failed = &["3lc, seed 2: the loss is NaN".to_owned()];

@@ -20,6 +20,24 @@ fn what_servers_do_is_on_record() {
 }
 
 #[test]
+fn the_busiest_worker_of_a_step_is_on_record() {
+    let header = gradwire_exchange::HEADER_BYTES as f64;
+    let four = |exchange: &str| config("none", exchange).with(|c| c.workers = 4);
+    // Half of four workers send to three others; absent ones send headers.
+    let record = train(&four("all-gather").with(|c| c.participation = 0.5));
+    for step in &record.trace {
+        assert_eq!(step.bytes_busiest, 2.0 * step.bytes_up - 3.0 * header);
+    }
+    // Members send the model, leaders that and their messages: the mean lies halfway.
+    let record = train(&four("hierarchical:node=2"));
+    let model = 4.0 * record.parameters as f64 + header;
+    for step in &record.trace {
+        assert_eq!(step.bytes_busiest, 2.0 * step.bytes_up - model);
+        assert!(step.bytes_busiest > 1.9 * model);
+    }
+}
+
+#[test]
 fn local_steps_send_the_sum() {
     let record = train(&config("none:every=2", "all-reduce").with(|c| c.steps = 5));
     let sent: Vec<bool> = record.trace.iter().map(|step| step.bytes_up > 0.0).collect();

@@ -38,7 +38,7 @@ pub(crate) const FIGURE_7: Study = Study {
         let findings = Findings {
             tables: vec![("Paper and here", table(runs))],
             charts: vec![chart("learners.svg", learners), chart("batch.svg", batch)],
-            setup: CIFAR_CNN.setup(&runs[0], results.experiment.seeds.len(), true),
+            setup: CIFAR_CNN.setup(runs, results.experiment.seeds.len(), true),
             notes: vec![diagnosis::NOTE.to_owned()],
         };
         Ok(findings.report(results))
@@ -58,6 +58,7 @@ fn table(runs: &[RunRecord]) -> Table {
         .column("learners", |run| run.workers)
         .column("batch of each", |run| run.batch)
         .column("mini-batch", |run| run.workers * run.batch)
+        .column("steps", |run| run.steps)
         .column("compressor", |run| &run.compressor)
         .column("error", |run| format!("{:.2} %", (1.0 - run.quality) * 100.0))
         .column("convolutions", |run| rate(run, 0))
@@ -79,4 +80,26 @@ fn rates_by(what: &str, runs: &[RunRecord], shape: impl Fn(&RunRecord) -> Option
     });
     let y = ("times smaller than f32", Scale::Log);
     Chart::new(format!("Compression by {what}"), (what, Scale::Log), y, lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    #[test]
+    fn lengths_are_those_of_each_shape() {
+        let of = |(batch, steps): (usize, u64)| {
+            let mut run = synthetic::run("none", 0);
+            (run.workers, run.batch, run.steps) = (8, batch, steps);
+            run
+        };
+        let runs = [(16, 782), (4, 3125), (64, 196)].map(of);
+        let table = table(&runs).markdown();
+        assert!(table.contains("| 32 | 3125 | none |"), "{table}");
+        let setup = CIFAR_CNN.setup(&runs, 1, true).markdown();
+        assert!(setup.contains("| length | 140 epochs | 196 to 3125 steps |"), "{setup}");
+        let setup = CIFAR_CNN.setup(&runs[..1], 1, false).markdown();
+        assert!(setup.contains("| length | 140 epochs | 782 steps |"), "{setup}");
+    }
 }

@@ -1,5 +1,7 @@
 //! The results that the AdaComp paper reports, and its experiments.
 
+use std::collections::BTreeSet;
+
 use gradwire_train::RunRecord;
 
 use crate::experiment::Experiment;
@@ -79,10 +81,10 @@ impl Row {
         })
     }
 
-    /// The paper's set-up and that of the runs. The number of learners and the mini-batch are those of `run`, unless
-    /// `varies`.
-    pub(super) fn setup(&self, run: &RunRecord, seeds: usize, varies: bool) -> Table {
-        let [model, data, batch, epochs, learners] = self.paper;
+    /// The paper's set-up and that of the runs. The number of learners and the mini-batch are those of the first run,
+    /// unless they vary.
+    pub(super) fn setup(&self, runs: &[RunRecord], seeds: usize, varies: bool) -> Table {
+        let ([model, data, batch, epochs, learners], run) = (self.paper, &runs[0]);
         let mut setup = Table::setup("paper");
         setup.line("model", model, format!("{}, {} parameters", run.model, run.parameters));
         setup.line("data", data, &run.data);
@@ -90,7 +92,7 @@ impl Row {
             setup.line("mini-batch of all learners", batch, run.batch * run.workers);
             setup.line("learners", learners, run.workers);
         }
-        setup.line("length", format!("{epochs} epochs"), format!("{} steps", run.steps));
+        setup.line("length", format!("{epochs} epochs"), steps(runs));
         if varies {
             let here = "what these bins and this fraction give throughout";
             setup.line("compression", "the most at less than 1 % of degradation", here);
@@ -101,5 +103,14 @@ impl Row {
         let counted = "counted: messages by layer, all at the transport";
         setup.line("bytes", "8 or 16 bits an element sent", counted);
         setup
+    }
+}
+
+/// The lengths of runs in words: `782 steps`, or `196 to 3125 steps`.
+fn steps(runs: &[RunRecord]) -> String {
+    let lengths: BTreeSet<u64> = runs.iter().map(|run| run.steps).collect();
+    match (lengths.first(), lengths.last()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most} steps"),
+        (least, _) => format!("{} steps", least.unwrap_or(&0)),
     }
 }

@@ -92,7 +92,7 @@ fn report(
     let table = table(results, paper, &summary, &full);
     let mut charts = charts(&full);
     charts.extend(charts_over_steps(&summary, &full));
-    let setup = setup.setup(&full[0], results.experiment.seeds.len(), false);
+    let setup = setup.setup(&full, results.experiment.seeds.len(), false);
     let findings = Findings::of_one_setup("Paper and here", table, &summary, charts, setup);
     Ok(findings.report(results))
 }

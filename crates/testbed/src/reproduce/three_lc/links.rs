@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gradwire_exchange::Link;
-use gradwire_train::{RunRecord, StepRecord};
+use gradwire_train::RunRecord;
 
 use super::paper::{self, LINKS_MBIT, TABLE_1};
 use crate::TestbedError;
@@ -16,7 +16,7 @@ use crate::format::{bandwidth, significant, times};
 use crate::reproduce::findings::page;
 use crate::reproduce::study::{Report, Results, Study};
 use crate::results;
-use crate::summary::{Common, step_seconds};
+use crate::step_time::{Common, mean_step, step_seconds, without_first};
 use crate::table::Table;
 
 /// The comparison over real links, whose runs are in the study's folder.
@@ -107,14 +107,14 @@ impl Measured {
     /// # Errors
     /// If its record has no times on a wall clock.
     fn of(run: &RunRecord, common: Common, mbit: f64) -> Result<Self, TestbedError> {
-        let run = &without_first(run);
-        let seconds = run.trace.iter().map(|step| step.wall).sum::<f64>() / run.steps as f64;
-        if run.trace.is_empty() || seconds == 0.0 {
+        let wall = |run: &RunRecord| mean_step(run, |step| step.wall);
+        let Some(run) = &without_first(run).filter(|run| wall(run) > 0.0) else {
             return Err(TestbedError::Config(format!(
                 "the run of '{}' does not say how long its steps took; repeat it, with two steps or more",
                 run.compressor
             )));
-        }
+        };
+        let seconds = wall(run);
         let link = Link::mbit(mbit * PAYLOAD);
         let modelled = step_seconds(run, common, link);
         let unbounded = Link { bits_per_second: f64::INFINITY, ..link };
@@ -126,20 +126,6 @@ impl Measured {
     fn error(&self) -> f64 {
         self.modelled / self.seconds - 1.0
     }
-}
-
-/// The run from its second step on.
-fn without_first(run: &RunRecord) -> RunRecord {
-    let trace = run.trace.get(1..).unwrap_or_default().to_vec();
-    let sum = |bytes: fn(&StepRecord) -> f64| trace.iter().map(bytes).sum();
-    let mut rest = RunRecord {
-        bytes_up: sum(|step| step.bytes_up),
-        bytes_down: sum(|step| step.bytes_down),
-        trace,
-        ..run.clone()
-    };
-    rest.steps = rest.trace.len() as u64;
-    rest
 }
 
 /// The steps of all `runs` over links that `tc` holds to `mbit` megabits per second.
@@ -195,10 +181,14 @@ mod tests {
     use super::*;
     use crate::synthetic;
 
+    /// A run with a step for each of these times.
     fn run(compressor: &str, walls: &[f64]) -> RunRecord {
         let mut run = synthetic::run(compressor, 1);
-        let step = run.trace[0];
-        run.trace = walls.iter().map(|&wall| StepRecord { wall, ..step }).collect();
+        run.trace.truncate(walls.len());
+        run.trace.iter_mut().zip(walls).for_each(|(step, wall)| step.wall = *wall);
+        run.bytes_up = run.trace.iter().map(|step| step.bytes_up).sum();
+        run.bytes_down = run.trace.iter().map(|step| step.bytes_down).sum();
+        run.steps = walls.len() as u64;
         run
     }
 
@@ -212,7 +202,11 @@ mod tests {
         assert!(found[0].wire > 0.999);
         assert!((found[0].error() - 132.83).abs() < 0.1);
         assert!(verdict(&found).unwrap().contains("2 compressors"));
-        let fast = all(&runs, 1e9).unwrap();
+        // 10 ms of compute and 3.5 of others in each, and two milliseconds more in the second of four.
+        let mut slow = runs.clone();
+        slow[1].trace[1].compress += 0.002;
+        let fast = all(&slow, 1e9).unwrap();
+        assert!((fast[1].modelled - (0.0135 + 0.002 / 3.0)).abs() < 1e-6);
         assert!(fast[0].wire < BOTTLENECK && verdict(&fast).is_none());
     }
 

@@ -209,5 +209,9 @@ mod tests {
         terngrad.quality = -1.0;
         let settings = self::settings(&experiment, &worse);
         assert!(!settings[0].is_on_front(&settings));
+        // Without runs of `none` nothing is compared.
+        worse.retain(|run| run.compressor != "none");
+        let settings = self::settings(&experiment, &worse);
+        assert!(settings.len() > 1 && settings.iter().all(|one| !one.is_on_front(&settings)));
     }
 }

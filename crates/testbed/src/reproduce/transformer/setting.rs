@@ -61,16 +61,16 @@ impl<'a> Setting<'a> {
         &self.runs[0].compressor
     }
 
-    /// The loss above that of `none`, seed by seed.
-    pub(super) fn above_none(&self) -> f64 {
-        self.differences.map_or(f64::NAN, |differences| differences.mean)
+    /// The loss above that of `none`, seed by seed; `None` without a run of `none` to compare with.
+    pub(super) fn above_none(&self) -> Option<f64> {
+        self.differences.map(|differences| differences.mean)
     }
 
-    /// Whether no other setting has both a lower loss and fewer bytes.
+    /// Whether it is compared with `none`, and no other setting that is has both a lower loss and fewer bytes.
     pub(super) fn is_on_front(&self, all: &[Self]) -> bool {
-        let better =
-            |other: &Self| other.bytes < self.bytes && other.above_none() < self.above_none();
-        !all.iter().any(better)
+        let Some(above) = self.above_none() else { return false };
+        let lower = |other: &Self| other.above_none().is_some_and(|other| other < above);
+        !all.iter().any(|other| other.bytes < self.bytes && lower(other))
     }
 
     /// Adds the columns that every table of settings has; `of` finds the setting of an item.

@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(settings.len(), SETUPS.iter().flat_map(SetUp::specs).count());
         for (_, setting) in &settings {
             let expected = if setting.compressor() == "none" { 0.0..0.1 } else { 1.0..2.0 };
-            assert!(expected.contains(&setting.above_none()), "{}", setting.compressor());
+            assert!(expected.contains(&setting.above_none().unwrap()), "{}", setting.compressor());
         }
         for set_up in &SETUPS {
             let first = settings.iter().find(|(one, _)| one.name == set_up.name).unwrap();
