@@ -63,7 +63,7 @@ pub fn forget_all(folder: &Path) -> Result<(), TestbedError> {
 pub fn refuse_others(folder: &Path, runs: &[RunConfig]) -> Result<(), TestbedError> {
     let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
     let mut unfinished =
-        entries.flatten().map(|entry| entry.path()).filter(is_checkpoint).peekable();
+        entries.flatten().map(|entry| entry.path()).filter(|path| is_checkpoint(path)).peekable();
     let own: HashSet<PathBuf> = runs.iter().map(|run| path(folder, run)).collect();
     if unfinished.peek().is_none() || unfinished.any(|path| own.contains(&path)) {
         return Ok(());
@@ -75,7 +75,7 @@ pub fn refuse_others(folder: &Path, runs: &[RunConfig]) -> Result<(), TestbedErr
 }
 
 /// Whether a file is the checkpoint of a run.
-fn is_checkpoint(path: &PathBuf) -> bool {
+fn is_checkpoint(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy());
     name.is_some_and(|name| name.starts_with(NAME) && name.ends_with(".state"))
 }
