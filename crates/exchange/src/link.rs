@@ -17,10 +17,11 @@ pub struct Link {
     pub latency: Duration,
 }
 
-/// The bytes that one step moves over the links, as a transport counted them.
+/// The bytes that one step moves over the links, as a transport counted them: the mean over workers for parameter servers
+/// and sparse all-reduce, and those of the busiest worker for other exchanges.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepBytes {
-    /// Bytes a worker sends, headers included; of the busiest worker if they differ, unless the exchange needs the mean.
+    /// Bytes a worker sends, headers included.
     pub up: f64,
     /// Bytes a worker receives, headers included.
     pub down: f64,

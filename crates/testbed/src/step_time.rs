@@ -31,7 +31,7 @@ pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> f64 {
 
 /// The seconds a step that the exchanges of a run take on `link` by the link model, for the bytes of the busiest worker
 /// where they are on record.
-fn wire_seconds(run: &RunRecord, link: Link) -> f64 {
+pub(crate) fn wire_seconds(run: &RunRecord, link: Link) -> f64 {
     let (steps, rounds) = (run.steps.max(1) as f64, rounds(run).max(1) as f64);
     let busiest = match run.exchange {
         // The link model takes the mean over workers.

@@ -3,8 +3,8 @@
 //!
 //! The runs have a few steps, and every exchange carries the same model. The transport counts the bytes; a second column
 //! has the bytes that the formulas of `docs/exchanges.md` give for b, the bytes of one worker's messages. Time is the
-//! CPU time of compressing and decompressing, and the link model's time for the bytes. The first step, in which
-//! the processor's caches are cold, does not count.
+//! CPU time of compressing and decompressing, and the link model's time for the bytes. The CPU time of the first step, in
+//! which the processor's caches are cold, does not count.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::experiment::{Experiment, known};
 use crate::format::{bandwidth, file_name, significant};
 use crate::plot::{Chart, Point, Scale};
 use crate::results;
-use crate::step_time::{Common, step_seconds, without_first};
+use crate::step_time::{mean_step, wire_seconds, without_first};
 use crate::table::Table;
 
 /// The study of exchanges by the number of workers.
@@ -125,11 +125,10 @@ fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
     Some((bytes(least) - at_0) / (at_1 - at_0))
 }
 
-/// The seconds that the exchange takes in a step, without the first one if there are others.
+/// The seconds that the exchange takes in a step: those of the codec in the steps after the first, and those of the bytes.
 fn seconds(run: &RunRecord, link: Link) -> f64 {
-    let mut idle = without_first(run).unwrap_or_else(|| run.clone());
-    idle.trace.iter_mut().for_each(|step| step.update = 0.0);
-    step_seconds(&idle, Common { compute: 0.0, servers: false }, link)
+    let warm = without_first(run).unwrap_or_else(|| run.clone());
+    mean_step(&warm, |step| step.compress + step.decompress) + wire_seconds(run, link)
 }
 
 /// Every run: its bytes, those of the formula, and its time over each link.
