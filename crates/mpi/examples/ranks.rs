@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The checks are those of ranks in one process; if one fails, the rank panics and exits with a status other than 0. With
-//! `early`, `killed` and so on, rank 1 comes to harm and the others print their errors; with `meets`, it leaves early, and all
+//! `early`, `killed` and so on, rank 1 fails and the others print their errors; with `meets`, it leaves early, and all
 //! connect again; with `absent`, rank 1 does not call `MPI_Init`.
 
 #[path = "../../exchange/tests/common/mod.rs"]

@@ -2,7 +2,7 @@
 //!
 //! MPI does not say who is left. So each rank tells all others, with the tags of the next session, that it is there. It
 //! waits until it has heard every rank but the one that was blamed, at most for the deadline, and then a moment for that one: a
-//! rank that ended with an error of its own comes to tell it. The first of the ranks that it has heard then decides: it sends each
+//! rank that ended with an error of its own reports it. The first of the ranks that it has heard then decides: it sends each
 //! rank that it has heard the list of all of them.
 //!
 //! Two groups must not go on side by side. So a rank ends with an error if it does not hear more than half of all ranks. Of two
