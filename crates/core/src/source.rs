@@ -268,6 +268,7 @@ impl<'a> Source<'a> {
     pub fn peek<R>(&mut self, start: usize, len: usize, look: impl FnOnce(&[f32]) -> R) -> R {
         let Self { own, others, scratch, gathered, checked, .. } = self;
         let lane = others.iter().rev().find(|lane| lane.first <= start).unwrap_or(own);
+        lane.prefetch_after(start, len);
         let block = lane.peek(start, &mut scratch[..len]);
         if !*checked {
             gathered.add(block);
@@ -281,6 +282,7 @@ impl<'a> Source<'a> {
         let Self { own, others, scratch, gathered, checked, taken, .. } = self;
         *taken = true;
         let lane = others.iter_mut().rev().find(|lane| lane.first <= start).unwrap_or(own);
+        lane.prefetch_after(start, len);
         let block = lane.take(start, &mut scratch[..len]);
         if !*checked {
             gathered.add(block);

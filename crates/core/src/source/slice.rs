@@ -6,6 +6,9 @@ use super::latest::{Latest, split_off, sum_to};
 use super::{BLOCK, Residual};
 use crate::Floats;
 
+/// The least length of a gradient that is unlikely to be in the caches: 16 MiB.
+const LARGE: usize = 1 << 22;
+
 /// The elements of a tensor from index `first` on. Indices are those of the tensor.
 pub(super) struct Slice<'a> {
     pub(super) first: usize,
@@ -21,6 +24,18 @@ impl<'a> Slice<'a> {
     /// The gradient from index `start` on, as many elements as the scratch has.
     pub(super) fn gradient<'s>(&'s self, start: usize, scratch: &'s mut [f32]) -> &'s [f32] {
         self.latest.gradient.block(start - self.first, scratch)
+    }
+
+    /// Prefetches the gradient a block ahead of the `len` elements from index `start` on.
+    ///
+    /// Not for a gradient that the caches may hold already, where the hints only take time, and not beside a residual: the
+    /// next blocks of both would push the block in work out of the first-level cache.
+    pub(super) fn prefetch_after(&self, start: usize, len: usize) {
+        let Floats::F32(gradient) = self.latest.gradient else { return };
+        if gradient.len() >= LARGE && self.feedback.is_none() {
+            let ahead = (start - self.first + BLOCK).min(gradient.len());
+            kernels::prefetch(&gradient[ahead..(ahead + len).min(gradient.len())]);
+        }
     }
 
     /// The sum of gradient, or velocity, and residual from index `start` on, as many elements as the scratch has.

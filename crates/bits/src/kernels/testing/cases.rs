@@ -304,6 +304,11 @@ pub const KERNELS: &[(&str, Case)] = &[
         output.moved(&rounded);
         output.bits(exponents.iter().copied());
     }),
+    ("prefetch", |input, output| {
+        let values = input.floats();
+        prefetch(&values);
+        output.moved(&values);
+    }),
     ("philox4x32", |input, output| {
         let [first, second] = [input.word(2), input.word(3)];
         // Any counter, and those that carry into the second word and past it.
