@@ -80,8 +80,22 @@ impl LearningRate {
 
     /// The steps at which the rate drops, ascending; a cosine has none.
     pub fn drops(&self, steps: u64) -> Vec<u64> {
-        let count = |step| self.drops_by(step as f64 / steps as f64);
-        (1..steps).filter(|&step| count(step) > count(step - 1)).collect()
+        let count = |step: u64| self.drops_by(step as f64 / steps as f64);
+        let (mut drops, mut from) = (Vec::new(), 0);
+        while let Some(last) = steps.checked_sub(1)
+            && count(last) > count(from)
+        {
+            // The count never falls, so the next drop is found by bisection.
+            let (mut before, mut at) = (from, last);
+            while at - before > 1 {
+                let middle = u64::midpoint(before, at);
+                let side = if count(middle) > count(from) { &mut at } else { &mut before };
+                *side = middle;
+            }
+            drops.push(at);
+            from = at;
+        }
+        drops
     }
 
     /// How often the rate has been multiplied by its factor after the fraction `done` of the steps.
@@ -270,6 +284,9 @@ mod tests {
         let regular: LearningRate = "step:from=1,after=0.4,every=0.2".parse().unwrap();
         assert_eq!(regular.drops(10), [4, 6, 8]);
         assert!(LearningRate::constant(1.0).drops(10).is_empty());
+        assert!(regular.drops(0).is_empty() && regular.drops(1).is_empty());
+        let steps = 1 << 48;
+        assert_eq!(self::rate("step:from=0.1").drops(steps), [steps / 2, 3 * (steps / 4)]);
     }
 
     #[test]

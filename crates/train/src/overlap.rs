@@ -1,7 +1,7 @@
 //! Overlap of the exchange with back-propagation: the settings that it needs, and the groups of tensors that are
 //! exchanged together.
 
-use gradwire_exchange::{Exchange, Policy, fuse};
+use gradwire_exchange::{Exchange, fuse};
 use gradwire_models::tasks::Replica;
 
 use crate::config::RunConfig;
@@ -66,27 +66,12 @@ fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
     ]
 }
 
-/// Refuses schedules and rules that need all gradients at once.
-pub(crate) fn check_schedule(
-    config: &RunConfig,
-    policy: &Policy,
-    rounds: &Rounds,
-) -> Result<(), TrainError> {
-    if !config.overlap {
+/// Refuses rounds of several steps.
+pub(crate) fn check_rounds(config: &RunConfig, rounds: &Rounds) -> Result<(), TrainError> {
+    if !config.overlap || rounds.longest() <= 1 {
         return Ok(());
     }
-    if rounds.longest() > 1 {
-        return refuse(
-            "a round of several steps sends their sum; leave out every, or give every=1",
-        );
-    }
-    match policy.pushes().find(|spec| spec.compressor().keeps_squares()) {
-        None => Ok(()),
-        Some(spec) => refuse(&format!(
-            "'{spec}' needs the gradients of parts of a batch, each of which has a backward pass of its own; take another \
-             compressor"
-        )),
-    }
+    refuse("a round of several steps sends their sum; leave out every, or give every=1")
 }
 
 fn refuse<R>(what: &str) -> Result<R, TrainError> {

@@ -18,7 +18,8 @@ use crate::outer::OuterOptimizer;
 use crate::overlap;
 use crate::rounds::Rounds;
 use crate::settings::Payload;
-use crate::validation::{check_squares, task_config};
+use crate::svrg;
+use crate::validation::{check_policy, task_config};
 
 /// The longest that a rank waits in rounds of many steps. A rank that dies is noticed at once.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 3600);
@@ -51,6 +52,7 @@ impl<'a> Resolution<'a> {
                 task.replica(&task_config, rank, shard)
             })
             .collect::<Result<Vec<_>, _>>()?;
+        svrg::check_replica(config, &*replicas[0])?;
         let parameters = replicas[0].initial_parameters(config.seed);
         let tensors = replicas[0].tensors().to_vec();
         let groups = overlap::groups(config, &*replicas[0]);
@@ -172,8 +174,7 @@ fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds),
     let pull =
         if config.send.is_local() { Some(lossless(&push.first)) } else { policy.pull.clone() };
     let policy = Policy { push, pull, ..policy };
-    check_squares(config, &policy)?;
-    overlap::check_schedule(config, &policy, &rounds)?;
+    check_policy(config, &policy, &rounds)?;
     Ok((policy, rounds))
 }
 

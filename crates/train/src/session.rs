@@ -60,11 +60,15 @@ pub(crate) struct Session<'a> {
     start: Instant,
 }
 
-/// The state of all workers after an exchange.
+/// The state of all workers after an exchange, and how far the record of the run reached then.
 struct Kept {
     step: u64,
     state: State,
-    record: Record,
+    seconds: f64,
+    /// Steps on record.
+    steps: usize,
+    /// Evaluations on record.
+    evaluations: usize,
 }
 
 /// A worker of this process: its rank, its replica, its end of the exchange.
@@ -167,7 +171,7 @@ impl Session<'_> {
         match failure.take() {
             Some(failure) => {
                 let workers = group.and_then(ThreadGroup::wanted).and_then(NonZero::new);
-                Err(Interrupted { workers, ..self.interrupted(failure, kept) })
+                Err(Interrupted { workers, ..self.interrupted(failure, kept, &recorder) })
             }
             None => Ok((recorder, parameters.swap_remove(0))),
         }
@@ -211,8 +215,9 @@ impl Session<'_> {
                 }
                 Event::Saved(step, state, to_file) => {
                     let Some(state) = states.add((step, to_file), rank, *state) else { continue };
-                    let whole = Kept { step, state, record: self.record_at(step, &recorder) };
-                    if to_file && let Err(error) = self.save(&whole) {
+                    let (steps, evaluations) = (recorder.trace.len(), recorder.evaluations.len());
+                    let whole = Kept { step, state, seconds: self.seconds(), steps, evaluations };
+                    if to_file && let Err(error) = self.save(&whole, &recorder) {
                         abandon(error);
                     }
                     kept = self.config.min_workers.map(|_| whole);
@@ -222,28 +227,26 @@ impl Session<'_> {
         (recorder, kept)
     }
 
-    /// The record so far, up to a step.
-    fn record_at(&self, step: u64, recorder: &Recorder) -> Record {
-        Record {
-            seconds: self.seconds(),
-            trace: recorder.trace.clone(),
-            evaluations: recorder.evaluations.clone(),
-            // The first worker may have taken further steps while the others saved.
-            diagnoses: recorder.diagnoses.iter().filter(|of| of.step <= step).cloned().collect(),
-            changes: self.changes.to_vec(),
-        }
-    }
-
     /// Writes the workers' merged states as one checkpoint.
-    fn save(&self, kept: &Kept) -> Result<(), TrainError> {
+    fn save(&self, kept: &Kept, recorder: &Recorder) -> Result<(), TrainError> {
         let Some(save) = &self.options.save else { return Ok(()) };
-        self.complete(kept)
+        self.complete(kept, recorder)
             .and_then(|state| rotation::write(&save.path, save.keep, &state))
             .map_err(|source| TrainError::Save { path: save.path.clone(), source })
     }
 
-    fn complete(&self, Kept { step, state, record }: &Kept) -> Result<State, StateError> {
-        checkpoint::complete(state.clone(), self.config, *step, record)
+    /// The state with the record of the run up to it.
+    fn complete(&self, kept: &Kept, recorder: &Recorder) -> Result<State, StateError> {
+        let Kept { step, state, seconds, steps, evaluations } = kept;
+        let record = Record {
+            seconds: *seconds,
+            trace: recorder.trace[..*steps].to_vec(),
+            evaluations: recorder.evaluations[..*evaluations].to_vec(),
+            // The first worker may have taken further steps while the others saved.
+            diagnoses: recorder.diagnoses.iter().filter(|of| of.step <= *step).cloned().collect(),
+            changes: self.changes.to_vec(),
+        };
+        checkpoint::complete(state.clone(), self.config, *step, &record)
     }
 
     /// Wall-clock seconds of the run so far, those before a resumption included.
@@ -296,7 +299,12 @@ impl Session<'_> {
     }
 
     /// What ended the workers, with the state that was kept.
-    fn interrupted(&self, failure: Failure, kept: Option<Kept>) -> Interrupted {
+    fn interrupted(
+        &self,
+        failure: Failure,
+        kept: Option<Kept>,
+        recorder: &Recorder,
+    ) -> Interrupted {
         let error = match failure {
             Failure::Error(error) => error,
             Failure::Stopped(step) => {
@@ -308,7 +316,8 @@ impl Session<'_> {
                 TrainError::Config("the run was cancelled without a reason".to_owned())
             }
         };
-        let read = |kept| Checkpoint::of(self.complete(&kept)?, self.config).map(Box::new);
+        let read =
+            |kept| Checkpoint::of(self.complete(&kept, recorder)?, self.config).map(Box::new);
         match kept.map(read).transpose() {
             Ok(kept) => Interrupted { error, kept, workers: None },
             Err(source) => TrainError::Resume { path: PathBuf::from("memory"), source }.into(),

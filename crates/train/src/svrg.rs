@@ -16,6 +16,7 @@ use gradwire_exchange::{DistributedOptimizer, ExchangeError, Traffic};
 use crate::checkpoint::{save_values, values_of};
 use crate::config::RunConfig;
 use crate::error::TrainError;
+use crate::rounds::Rounds;
 use crate::settings::Payload;
 use gradwire_models::tasks::Replica;
 
@@ -64,10 +65,7 @@ impl Svrg {
     ) -> f64 {
         self.scratch.iter_mut().for_each(|values| values.fill(0.0));
         let (snapshot, scratch) = (&self.snapshot, &mut self.scratch);
-        // The pass at the snapshot must not move the running statistics of batch normalisation.
-        let statistics = replica.statistics().to_vec();
         replica.add_gradients(step, 0..replica.parts(), snapshot, scratch, None);
-        replica.set_statistics(statistics);
         for (sum, there) in sum.iter_mut().flatten().zip(self.scratch.iter().flatten()) {
             *sum -= there;
         }
@@ -96,27 +94,36 @@ pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
         return Ok(());
     }
     let everyone = config.participation == 1.0 && config.dropout == 0.0;
-    let each_step = config.compressor.first().every() == 1 && config.compressor.is_of_one();
     let conditions = [
         (config.data.task().is_of_images(), "a fixed set of training images"),
         (!config.augments(), "images as they are: leave augmentation off"),
         (config.send == Payload::Gradients, "gradients to be sent"),
         (everyone, "every worker in every round"),
-        (each_step, "one compressor, and an exchange at each step: leave out every="),
         (config.exchange.servers() == 0, "an exchange without servers"),
         (
             config.clip.is_none(),
             "no clipping, which would bound their correction instead: leave out --clip",
         ),
-        (
-            !config.compressor.first().compressor().keeps_squares(),
-            "a compressor that needs no squares of plain gradients, as variance does",
-        ),
     ];
-    match conditions.into_iter().find(|(holds, _)| !holds) {
-        None => Ok(()),
-        Some((_, needs)) => {
-            Err(TrainError::Config(format!("variance-reduced gradients (svrg) need {needs}")))
-        }
+    conditions.into_iter().try_for_each(|(holds, what)| needs(holds, what))
+}
+
+/// Refuses rounds of several steps.
+pub(crate) fn check_rounds(config: &RunConfig, rounds: &Rounds) -> Result<(), TrainError> {
+    let each_step = config.svrg == 0 || rounds.longest() == 1;
+    needs(each_step, "an exchange at each step: leave out every=")
+}
+
+/// Refuses a model whose gradient depends on which examples are together in a batch: the gradient of the whole training set
+/// is then not the mean of those of batches.
+pub(crate) fn check_replica(config: &RunConfig, replica: &dyn Replica) -> Result<(), TrainError> {
+    let independent = config.svrg == 0 || replica.statistics().is_empty();
+    needs(independent, "a model without batch normalisation, such as lenet5 or cifar-cnn")
+}
+
+fn needs(holds: bool, what: &str) -> Result<(), TrainError> {
+    if holds {
+        return Ok(());
     }
+    Err(TrainError::Config(format!("variance-reduced gradients (svrg) need {what}")))
 }

@@ -1,30 +1,19 @@
 //! Refusing configurations that cannot run.
 
+use gradwire::Spec;
 use gradwire_exchange::Policy;
 use gradwire_models::tasks::{self, TaskConfig};
 
 use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::resolution::Resolution;
+use crate::rounds::Rounds;
 use crate::settings::{Payload, TrainingSettings};
 use crate::{elastic, overlap, svrg};
 
 /// Refuses a configuration that cannot run, with the reason.
 pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
     config.settings.check().map_err(TrainError::Config)?;
-    if config.send == Payload::Weights && config.compressor.first().entry().sparse {
-        return Err(TrainError::Config(format!(
-            "weights travel whole, and '{}' sends few elements; give send=updates, or a quantizer",
-            config.compressor
-        )));
-    }
-    let spec = config.compressor.first();
-    if config.send == Payload::Weights && spec.own_memory(false).is_some() {
-        return Err(TrainError::Config(format!(
-            "weights are averaged as they are, and '{spec}' has a memory that is made for gradients; leave out momentum and \
-             ef=ef21, or send gradients or updates"
-        )));
-    }
     check_outer(config)?;
     check_momentum(config)?;
     check_median(config)?;
@@ -94,17 +83,61 @@ fn check_momentum(config: &RunConfig) -> Result<(), TrainError> {
     }
 }
 
-/// Refuses compressors that compare a gradient with the squares of its parts, where a momentum is sent.
-pub(crate) fn check_squares(config: &RunConfig, policy: &Policy) -> Result<(), TrainError> {
-    let keeps = policy.pushes().find(|spec| spec.compressor().keeps_squares());
-    match keeps.filter(|_| !config.optimizer.exchanges_gradients()) {
-        None => Ok(()),
-        Some(spec) => Err(TrainError::Config(format!(
-            "'{spec}' compares a gradient with the squares of its parts, and the optimizer '{}' sends its momentum; leave out \
-             exchange=momentum, or take another compressor",
-            config.optimizer
-        ))),
+/// Refuses compressors that do not go with the other settings, at any stage of the schedule and in any rule.
+pub(crate) fn check_policy(
+    config: &RunConfig,
+    policy: &Policy,
+    rounds: &Rounds,
+) -> Result<(), TrainError> {
+    overlap::check_rounds(config, rounds)?;
+    svrg::check_rounds(config, rounds)?;
+    for spec in policy.pushes() {
+        check_weights(config, spec)?;
+        check_squares(config, spec)?;
     }
+    Ok(())
+}
+
+/// Refuses compressors that cannot send weights.
+fn check_weights(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
+    if config.send != Payload::Weights {
+        return Ok(());
+    }
+    if spec.entry().sparse {
+        return Err(TrainError::Config(format!(
+            "weights are sent whole, and '{spec}' sends few elements; give send=updates, or a quantizer"
+        )));
+    }
+    if spec.own_memory(false).is_some() {
+        return Err(TrainError::Config(format!(
+            "weights are averaged as they are, and '{spec}' has a memory that is made for gradients; leave out momentum and \
+             ef=ef21, or send gradients or updates"
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses compressors that compare a gradient with the squares of its parts, where the parts are not gradients of their
+/// own or are not sent.
+fn check_squares(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
+    if !spec.compressor().keeps_squares() {
+        return Ok(());
+    }
+    let reason = if !config.optimizer.exchanges_gradients() {
+        format!(
+            "the optimizer '{}' sends its momentum; leave out exchange=momentum",
+            config.optimizer
+        )
+    } else if config.svrg > 0 {
+        "variance reduction (svrg) sends differences; leave svrg at 0".to_owned()
+    } else if config.overlap {
+        "each part has a backward pass of its own; leave overlap off".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(TrainError::Config(format!(
+        "'{spec}' compares a gradient with the squares of its parts, and {reason}, or take another compressor"
+    )))
 }
 
 /// Refuses clipping to the median where there is no update of every worker, or nobody to compare norms with.

@@ -154,7 +154,6 @@ impl Replica for ImageReplica<'_> {
         scratch: &mut [Vec<f32>],
         gradients: &mut [Vec<f32>],
     ) {
-        let statistics = self.model.statistics().to_vec();
         for examples in self.sampler.own_examples().chunks(TEST_BATCH) {
             let (images, labels) = self.plain(&self.data.train, examples);
             scratch.iter_mut().for_each(|values| values.fill(0.0));
@@ -164,7 +163,6 @@ impl Replica for ImageReplica<'_> {
                 *sum += weight * term;
             }
         }
-        self.model.set_statistics(statistics);
     }
 
     fn statistics(&self) -> &[Statistics] {

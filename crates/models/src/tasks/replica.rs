@@ -42,8 +42,8 @@ pub trait Replica: Send + Sync {
     }
 
     /// Adds this worker's part of the gradient of the mean loss over the whole training set, without augmentation: the
-    /// mean over workers is that gradient. `scratch` has the sizes of the parameters. Batch-norm statistics do not
-    /// change.
+    /// mean over workers is that gradient. `scratch` has the sizes of the parameters. The model has no batch normalisation,
+    /// whose gradient of an example depends on the others in its batch.
     ///
     /// # Panics
     /// If the task does not learn from [images](crate::TaskKind::is_of_images).

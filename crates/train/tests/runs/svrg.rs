@@ -78,7 +78,12 @@ fn settings_that_variance_reduction_does_not_work_with_are_refused() {
     refused(base().with(|c| c.augment = Some(true)), "augmentation");
     refused(base().with(|c| c.exchange = "server".parse().unwrap()), "servers");
     refused(base().with(|c| c.compressor = "topk:every=2".parse().unwrap()), "every=");
+    let later = "lpc-svrg until 0.5 then lpc-svrg:every=4";
+    refused(base().with(|c| c.compressor = later.parse().unwrap()), "every=");
     refused(base().with(|c| c.compressor = "variance".parse().unwrap()), "variance");
+    let rule = ["matrices -> variance".parse().unwrap()];
+    refused(base().with(|c| c.rules = rule.to_vec()), "variance");
+    refused(base().with(|c| c.model = "resnet8".parse().unwrap()), "batch normalisation");
     refused(base().with(|c| c.send = Payload::Updates), "gradients");
     refused(base().with(|c| c.participation = 0.5), "every worker");
     refused(super::text::config("none").with(|c| c.svrg = 3), "training images");

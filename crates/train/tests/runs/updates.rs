@@ -171,7 +171,11 @@ fn weights_are_averaged_as_updates_are() {
         assert!(record.trace[8].loss < record.trace[0].loss, "{exchange}");
     }
     let sparse = plain(Payload::Weights).with(|c| c.compressor = "topk".parse().unwrap());
-    refused(&sparse, &["weights travel whole"]);
+    refused(&sparse, &["topk", "weights are sent whole"]);
+    let later = "none until 0.5 then topk".parse().unwrap();
+    refused(&plain(Payload::Weights).with(|c| c.compressor = later), &["weights are sent whole"]);
+    let rules = vec!["matrices -> topk".parse().unwrap()];
+    refused(&plain(Payload::Weights).with(|c| c.rules = rules), &["weights are sent whole"]);
 }
 
 #[test]
