@@ -324,12 +324,18 @@ impl<'a> Worker<'a> {
     }
 
     /// Takes part in the evaluation of the global model, with the batch-norm statistics of the first worker that took
-    /// part in the round.
+    /// part in the round, which are estimated anew if they are stale.
     fn evaluate(&mut self, done: u64, last: bool) -> Result<(), Failure> {
         let (config, participation) = (self.shared.config, &self.shared.resolution.participation);
         let all = self.replica.test_examples();
         let examples = if last { all } else { config.evaluate_at_most.min(all) };
         let first = (0..config.workers).find(|&rank| participation.takes_part(rank, done - 1));
+        if first == Some(self.rank) && self.has_stale_statistics() {
+            let permit = self.shared.permits.acquire();
+            let steps = done.saturating_sub(ESTIMATED)..done;
+            self.replica.estimate_statistics(steps, &self.parameters);
+            drop(permit);
+        }
         let Self { replica, parameters, exchange, coordinator, .. } = self;
         let worker = Participant { replica: &**replica, parameters, exchange: &mut **exchange };
         let Some(score) = coordinator.evaluate(examples, first, worker)? else { return Ok(()) };
@@ -339,6 +345,14 @@ impl<'a> Worker<'a> {
         }
         self.events.tell(self.rank, Event::Evaluated(done, score));
         Ok(())
+    }
+
+    /// Whether the running statistics of batch normalisation are not those of the common parameters: local steps had
+    /// others, and a worker that is often absent has seen few batches lately.
+    fn has_stale_statistics(&self) -> bool {
+        let config = self.shared.config;
+        let stale = config.send.is_local() || config.participation < 1.0;
+        stale && !self.replica.statistics().is_empty()
     }
 
     /// Saves everything a resumed worker needs, in a file or only in memory; at most once per step. A stop may ask again;
@@ -383,6 +397,9 @@ impl<'a> Worker<'a> {
         self.coordinator.abandon();
     }
 }
+
+/// The batches from which stale statistics of batch normalisation are estimated: those of this many last steps.
+const ESTIMATED: u64 = 20;
 
 /// Whether a multiple of `interval` lies between the exchange after `before` steps and this one, after
 /// `done`. Never for an interval of 0.

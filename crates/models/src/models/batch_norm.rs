@@ -8,7 +8,7 @@ use super::pointwise::{LANES, add, sum};
 /// Added to a variance before its square root is taken.
 const EPSILON: f32 = 1e-5;
 /// Weight of a new batch in the running statistics.
-const MOMENTUM: f32 = 0.1;
+pub(super) const MOMENTUM: f32 = 0.1;
 
 /// The running mean and variance of one batch normalisation, by channel.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,10 +35,10 @@ impl Statistics {
         Self { mean, variance }
     }
 
-    /// Follows those of a batch.
-    fn observe(&mut self, batch: &Self) {
-        follow(&mut self.mean, &batch.mean);
-        follow(&mut self.variance, &batch.variance);
+    /// Follows those of a batch, which get this weight.
+    fn observe(&mut self, batch: &Self, weight: f32) {
+        follow(&mut self.mean, &batch.mean, weight);
+        follow(&mut self.variance, &batch.variance, weight);
     }
 
     /// One over each channel's standard deviation.
@@ -47,10 +47,10 @@ impl Statistics {
     }
 }
 
-/// running ← (1 − momentum)·running + momentum·observed
-fn follow(running: &mut [f32], observed: &[f32]) {
+/// running ← (1 − weight)·running + weight·observed
+fn follow(running: &mut [f32], observed: &[f32], weight: f32) {
     for (running, &observed) in running.iter_mut().zip(observed) {
-        *running += MOMENTUM * (observed - *running);
+        *running += weight * (observed - *running);
     }
 }
 
@@ -82,14 +82,14 @@ impl BatchNorm {
     pub(super) fn forward(&self, pass: &mut Pass<'_>, x: Maps) -> Maps {
         let Self { scale, shift, statistics } = *self;
         let [scales, shifts] = [scale, shift].map(|at| &*pass.parameters[at]);
-        let running = match &mut pass.statistics {
+        let (running, weight) = match &mut pass.statistics {
             StatisticsSource::Running(running) => {
                 return normalise(&x, &running[statistics], scales, shifts);
             }
-            StatisticsSource::Batch(running) => &mut running[statistics],
+            StatisticsSource::Batch(running, weight) => (&mut running[statistics], *weight),
         };
         let batch = Statistics::of(&x);
-        running.observe(&batch);
+        running.observe(&batch, weight);
         let y = normalise(&x, &batch, scales, shifts);
         pass.record(move |gradient, gradients| {
             let [of_maps, of_scale, of_shift] = backward(&x, &batch, scales, gradient.values());

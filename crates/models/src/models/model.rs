@@ -85,6 +85,17 @@ impl Model {
         loss
     }
 
+    /// Updates the running statistics of batch normalisation by those that a batch has with these parameters, which get
+    /// this weight, in (0, 1].
+    ///
+    /// # Panics
+    /// If lengths do not fit.
+    pub fn observe(&mut self, parameters: &[Vec<f32>], images: &[f32], weight: f32) {
+        let images = Maps::input(images, self.shape.maps());
+        let mut pass = Pass::observing(parameters, &mut self.statistics, weight);
+        self.network.forward(&mut pass, images);
+    }
+
     /// Scores a batch with these batch-norm statistics.
     ///
     /// # Panics

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gradwire_exchange::GradientSink;
 
-use super::batch_norm::Statistics;
+use super::batch_norm::{MOMENTUM, Statistics};
 use super::maps::Maps;
 
 /// One forward pass of a batch.
@@ -23,8 +23,8 @@ pub(super) struct Pass<'a> {
 
 /// The source of batch normalisation's statistics.
 pub(super) enum StatisticsSource<'a> {
-    /// The batch; the running statistics are updated.
-    Batch(&'a mut [Statistics]),
+    /// The batch, whose statistics get this weight in the running ones.
+    Batch(&'a mut [Statistics], f32),
     /// The running statistics.
     Running(&'a [Statistics]),
 }
@@ -34,9 +34,18 @@ impl<'a> Pass<'a> {
     pub(super) fn training(parameters: &'a [Vec<f32>], statistics: &'a mut [Statistics]) -> Self {
         Self {
             parameters,
-            statistics: StatisticsSource::Batch(statistics),
+            statistics: StatisticsSource::Batch(statistics, MOMENTUM),
             record: Some(Record::default()),
         }
+    }
+
+    /// A pass that only updates the running statistics, in which those of the batch get this weight.
+    pub(super) fn observing(
+        parameters: &'a [Vec<f32>],
+        statistics: &'a mut [Statistics],
+        weight: f32,
+    ) -> Self {
+        Self { parameters, statistics: StatisticsSource::Batch(statistics, weight), record: None }
     }
 
     /// A pass that only scores.

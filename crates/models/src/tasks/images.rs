@@ -169,6 +169,14 @@ impl Replica for ImageReplica<'_> {
         self.model.statistics()
     }
 
+    fn estimate_statistics(&mut self, steps: Range<u64>, parameters: &[Vec<f32>]) {
+        for (seen, step) in (1u16..).zip(steps) {
+            self.load_batch(step);
+            // The mean of k batches is that of the k − 1 before, with weight (k − 1)/k, and the last one.
+            self.model.observe(parameters, &self.images, 1.0 / f32::from(seen));
+        }
+    }
+
     fn set_statistics(&mut self, statistics: Vec<Statistics>) {
         self.model.set_statistics(statistics);
     }

@@ -62,6 +62,12 @@ pub trait Replica: Send + Sync {
         &[]
     }
 
+    /// Replaces the running statistics of batch normalisation by the means of those that the batches of these steps have
+    /// with these parameters. Load a batch again afterwards.
+    fn estimate_statistics(&mut self, steps: Range<u64>, parameters: &[Vec<f32>]) {
+        let _ = (steps, parameters);
+    }
+
     /// Replaces the running statistics of batch normalisation by others of the same model.
     fn set_statistics(&mut self, statistics: Vec<Statistics>) {
         let _ = statistics;

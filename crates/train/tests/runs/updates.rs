@@ -196,3 +196,24 @@ fn estimates_and_momentum_before_compression_resume_bit_for_bit() {
         .with(|c| c.split = "shards:sizes=3+1".parse().unwrap());
     refused(&unequal, &["topk:ef=ef21", "equal weights"]);
 }
+
+#[test]
+fn statistics_are_estimated_anew_after_local_steps() {
+    // So small a rate leaves the parameters where they begin.
+    let means = |compressor: &str, send| {
+        let config = config(compressor, "all-gather").with(|c| {
+            (c.model, c.send, c.steps, c.batch) = ("resnet8".parse().unwrap(), send, 20, 4);
+            c.learning_rate = "1e-12".parse().unwrap();
+        });
+        let (_folder, path) = checkpoint();
+        run(&config, &(), &saving(&path, 0, 1)).unwrap();
+        let state = gradwire::State::read(&path).unwrap();
+        let all = state.floats_under("statistics0/").filter(|(name, _)| name.ends_with("mean"));
+        all.flat_map(|(_, means)| means).map(|mean| f64::from(mean.abs())).sum::<f64>()
+    };
+    let estimated = means("none:every=20", Payload::Updates);
+    let running = means("none", Payload::Gradients);
+    // After twenty steps the mean of 0 before the first still has a weight of 0.9²⁰ in running statistics.
+    let ratio = running / estimated / (1.0 - 0.9f64.powi(20));
+    assert!((ratio - 1.0).abs() < 0.04, "{ratio}");
+}

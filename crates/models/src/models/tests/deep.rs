@@ -98,3 +98,34 @@ fn evaluation_scores_each_image() {
         assert!(score.loss.is_finite() && score.loss > 0.0, "{name}: {}", score.loss);
     }
 }
+
+#[test]
+fn observed_statistics_are_means_over_batches() {
+    let with_norms = all().into_iter().filter(|(_, model)| !model.statistics().is_empty());
+    for (name, mut model) in with_norms {
+        let parameters = model.initial_parameters(1);
+        let first = images(&model);
+        let second: Vec<f32> = first.iter().map(|x| 0.5 - 2.0 * x).collect();
+        // From mean 0 and variance 1 training moves by a tenth.
+        let fresh = model.statistics().to_vec();
+        let mut of_batch = |images: &[f32]| {
+            model.set_statistics(fresh.clone());
+            model.add_gradients(&parameters, images, &LABELS, &mut zeros(model.tensors()), None);
+            model.statistics().to_vec()
+        };
+        let [a, b] = [of_batch(&first), of_batch(&second)];
+        model.observe(&parameters, &first, 1.0);
+        model.observe(&parameters, &second, 0.5);
+        for (found, (a, b)) in model.statistics().iter().zip(a.iter().zip(&b)) {
+            for (channel, mean) in found.mean.iter().enumerate() {
+                close(name, *mean, 5.0 * (a.mean[channel] + b.mean[channel]));
+                let variances = a.variance[channel] + b.variance[channel] - 1.8;
+                close(name, found.variance[channel], 5.0 * variances);
+            }
+        }
+    }
+}
+
+fn close(name: &str, found: f32, expected: f32) {
+    assert!((found - expected).abs() < 1e-4 * (1.0 + expected.abs()), "{name}: {found} {expected}");
+}
