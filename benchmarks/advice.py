@@ -76,7 +76,7 @@ def table(path):
     for setting in settings:
         rows = [one for one in records if (one["task"], one["ranks"], one["rate"]) == setting]
         task, ranks, rate = setting
-        link = f"{rate.replace('bit', 'bit/s')}, measured {rows[0]['link'] / 1e6:.0f}" if rate != "none" else "not throttled"
+        link = f"{rate.replace('bit', 'bit/s')}, measured {rows[0]['link'] / 1e6:.0f}" if rate != "none" else "unthrottled"
         print(f"\n### {task}, {ranks} ranks, {link}; a step without exchange {1e3 * rows[0]['compute']:.1f} ms\n")
         print("| candidate | predicted | measured | off |\n|---|---:|---:|---:|")
         for one in rows:

@@ -13,8 +13,8 @@ use crate::failure::Failure;
 /// Settings that are not given come from the experiment file, or else from the defaults.
 #[derive(Debug, Default, PartialEq, Args)]
 pub(crate) struct Settings {
-    /// Take settings from a TOML file. Flags override it. Settings in neither keep the general defaults, not those of the
-    /// model
+    /// Take settings from a TOML file, whose keys are in docs/experiments.md; flags override it. With a file, a setting that
+    /// neither gives has the same default for all models, not the one that suits the model
     #[arg(long, value_name = "FILE")]
     experiment: Option<PathBuf>,
     /// A folder with MNIST, CIFAR-10, class folders of images, text or MovieLens' ratings, or the name of a known data

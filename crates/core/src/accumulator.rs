@@ -1,4 +1,4 @@
-//! Messages that are added up in other numbers than the elements of their tensor.
+//! Accumulators: sums of messages that are not sums of elements, but of the coefficients of a transform, or sums with counts.
 
 use gradwire_bits::DecodeError;
 

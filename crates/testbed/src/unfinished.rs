@@ -1,9 +1,10 @@
 //! Runs that are stopped or killed before their end, and go on from a checkpoint beside the results.
 //!
-//! The name of a checkpoint has the [fingerprint](RunConfig::fingerprint) of its run, so that no other run takes it for its
-//! own. For runs that are killed, a run is stopped every few minutes, which writes a checkpoint, and goes on from it at once.
-//! That changes no bit and no time of a step. Runs whose workers do not wait for each other, and those that go on without lost
-//! workers, are not stopped: they have a checkpoint only if the user stops them.
+//! The name of a checkpoint contains the [fingerprint](RunConfig::fingerprint) of its run, so that no other run resumes from it.
+//! So that a run that is killed can continue, every run is stopped every three minutes, which writes a checkpoint, and
+//! resumes from it at once. That changes neither the result nor the recorded times of steps. Two kinds of runs are not stopped in
+//! this way, and have a checkpoint only if the user stops them: those whose workers do not wait for each other, and those with
+//! `min_workers`.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,8 +1,8 @@
 //! Codes of symbols, looked up and joined four at a time.
 //!
-//! One code, and several that were joined, are a word: in its uppermost bits are those of the code, the first one lowest, and
-//! their number is in its lowest byte. A code behind another one is joined by a shift of the first, by the lowest six bits of
-//! the second word, and an "or".
+//! A word is a `u64` that contains one code, or several that were joined. The bits of the codes are the uppermost ones of the
+//! word, the bit that comes first lowest; their number is in the lowest byte. To append a code to a word, the bits of the word are
+//! shifted right by the length of the code, and the bits of the code are added with an "or".
 
 /// The most symbols that have short codes.
 const SYMBOLS: usize = 256;

@@ -18,7 +18,7 @@ use crate::{engine, output};
 
 /// Train one model with several compressors, and compare quality, bytes and time.
 ///
-/// With no flags: LeNet-5 on generated digits with four workers, in about two minutes on two cores.
+/// With no flags: LeNet-5 on generated digits with four workers, in about two and a half minutes on two cores.
 /// Prints tables and writes a report, one HTML file, with the runs beside it.
 #[derive(Debug, Args)]
 pub(crate) struct Compare {

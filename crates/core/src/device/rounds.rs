@@ -1,4 +1,4 @@
-//! The host's part of a multi-round method whose gradient a device has.
+//! What the host computes in a multi-round method if the gradient is on a device.
 
 use gradwire_bits::DecodeError;
 

@@ -14,7 +14,7 @@
 //! `node=1` every rank is a leader and this is all-gather, to the bit.
 //!
 //! With tensors of `b` bytes and messages of `c` bytes, a member sends and receives `b` bytes. The leader of a node of
-//! `k` ranks sends and receives `(k − 1)·b` bytes inside the node, and `(m − 1)·c` bytes between `m` nodes. A rank that
+//! `K` ranks sends and receives `(K − 1)·b` bytes inside the node, and `(m − 1)·c` bytes between `m` nodes. A rank that
 //! does not take part in a round sends an empty message; so does the leader of a node in which no rank takes part.
 
 use std::ops::Range;

@@ -135,6 +135,63 @@ mod tests {
         }
     }
 
+    /// The cells of the row of docs/experiments.md whose first cell fits.
+    fn row<'a>(page: &'a str, fits: impl Fn(&str) -> bool) -> Option<Vec<&'a str>> {
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+        rows.map(|row| row.split(" | ").collect::<Vec<_>>()).find(|cells| fits(cells[0]))
+    }
+
+    fn page() -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiments.md");
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn the_page_of_experiments_has_every_key_with_its_default_and_flag() {
+        let (page, written) = (page(), Experiment::default().to_toml());
+        for key in KEYS.iter() {
+            let cells = row(&page, |first| first == format!("`{key}`"));
+            let cells = cells.unwrap_or_else(|| panic!("docs/experiments.md has no row for {key}"));
+            let default = written.lines().find_map(|line| line.strip_prefix(&format!("{key} = ")));
+            match default {
+                Some(default) => assert_eq!(cells[2], format!("`{default}`"), "{key}"),
+                None => assert!(cells[2].starts_with("not set: "), "{key}"),
+            }
+            if let Some(setting) = SETTINGS.iter().find(|setting| setting.name == *key) {
+                assert_eq!(cells[4], format!("`--{}`", setting.flag), "{key}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_of_experiments_has_the_defaults_that_suit_a_model() {
+        let page = page();
+        for model in [
+            "mlp",
+            "lenet5",
+            "cifar-cnn",
+            "vgg16",
+            "vgg19",
+            "alexnet",
+            "unet",
+            "resnet20",
+            "densenet40",
+            "gpt",
+            "charlstm",
+            "wordlstm",
+            "ncf",
+        ] {
+            let cells = row(&page, |first| first.contains(&format!("`{model}`"))).unwrap();
+            let settings = Experiment::default().suiting(model.parse().unwrap()).settings;
+            let names =
+                ["learning_rate", "optimizer", "batch", "weight_decay", "clip", "evaluate_at_most"];
+            for (name, cell) in names.into_iter().zip(&cells[1..]) {
+                let setting = SETTINGS.iter().find(|setting| setting.name == name).unwrap();
+                assert_eq!(*cell, format!("`{}`", setting.text(&settings)), "{name} of {model}");
+            }
+        }
+    }
+
     #[test]
     fn what_is_wrong_in_a_file_is_named() {
         for (text, says) in [

@@ -149,7 +149,7 @@ settings! {
     /// classes[:per=2], dirichlet[:alpha=0.5] [default: shared]
     split: Split = Split::default(), "split" "SPLIT";
 
-    /// The part of the workers that takes part in each round, drawn from the seed; above 0, up to 1 [default: 1]
+    /// The fraction of the workers that takes part in each round, drawn from the seed; above 0, up to 1 [default: 1]
     participation: f64 = 1.0, "participation" "PART";
 
     /// The probability with which a worker fails to deliver in a round; from 0, below 1 [default: 0]
@@ -158,8 +158,8 @@ settings! {
     /// With updates and a sparse compressor: set the momentum of elements that were sent to zero [default: on]
     mask: bool = true, "mask" "on|off";
 
-    /// Exchange gradients of the last layers while those of the first are still being computed; reports say how much of
-    /// the exchange that hid [default: off]
+    /// Exchange the gradients of the last layers while those of the first are still being computed. Reports show which
+    /// fraction of the time of the exchange this hid [default: off]
     overlap: bool = false, "overlap" "on|off";
 
     /// Training steps [default: 600]
@@ -188,8 +188,8 @@ settings! {
     /// gradient is shared exactly; a new snapshot is taken every STEPS steps [default: 0, plain gradients]
     svrg: u64 = 0, "svrg" "STEPS";
 
-    /// Hold a worker up in every step: its number and seconds, such as 3=0.2. How long runs took is in the rows of
-    /// --json
+    /// Delay a worker in every step: 3=0.2 delays worker 3 by 0.2 seconds. To see the effect, compare the seconds of
+    /// runs, which --json writes [default: off]
     straggler: Option<Straggler> = None, "straggler" "WORKER=SECONDS";
 
     /// Scale a worker's gradient down to this ℓ2 norm where it is longer [default: 1 for gpt, 5 for
@@ -207,7 +207,7 @@ settings! {
     /// Tensors of one dimension or none (biases, the scales of norms) travel uncompressed [default: on]
     raw_vectors: bool = true, "raw-vectors" "on|off";
 
-    /// Tensors with fewer elements travel uncompressed [default: 256]
+    /// Tensors with fewer than N elements travel uncompressed [default: 256]
     raw_below: usize = Policy::RAW_BELOW, "raw-below" "N";
 
     /// Tensors whose name contains this word travel uncompressed; repeatable

@@ -36,8 +36,8 @@ class LocalSteps(torch.optim.Optimizer):
         steps.step()
 
     All ranks start from rank 0's parameters and buffers. In each round a rank sends the compressed change of its
-    parameters since the last round, with error feedback, and all ranks continue from the common parameters. The first
-    ``sync_until`` steps are rounds of one step each (post-local SGD). Without ``outer`` the mean
+    parameters since the last round, with error feedback if the compressor has it (``eden``, the default, has none), and all
+    ranks continue from the common parameters. The first ``sync_until`` steps are rounds of one step each (post-local SGD). Without ``outer`` the mean
     change is added to the common parameters. With it, an optimizer applies the change as the negative of a gradient:
     ``outer`` is called with the common parameters, and returns the optimizer, such as ``Nesterov(lr=0.7)`` or
     ``partial(torch.optim.Adam, lr=1e-3)``. With ``mask`` the local momentum of the elements that were
