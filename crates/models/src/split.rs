@@ -32,8 +32,8 @@ pub enum Split {
         /// Pieces for each worker.
         per: usize,
     },
-    /// Each worker has different proportions of the classes (Hsu, Qi and Brown 2019): the workers' parts of each class
-    /// are drawn from a symmetric Dirichlet distribution.
+    /// Each worker has different proportions of the classes, and shards differ in size (Yurochkin et al. 2019, section 4):
+    /// the workers' parts of each class are drawn from a symmetric Dirichlet distribution.
     Dirichlet {
         /// Concentration α: the smaller, the more unequal.
         alpha: f64,
@@ -120,12 +120,14 @@ fn by_pieces(labels: &[u16], workers: usize, per: usize, rng: &mut Rng) -> Vec<V
 }
 
 fn by_proportions(labels: &[u16], workers: usize, alpha: f64, rng: &mut Rng) -> Vec<Vec<u32>> {
-    let order = shuffled(labels.len(), rng);
+    let mut classes =
+        vec![Vec::new(); labels.iter().max().map_or(0, |&most| usize::from(most) + 1)];
+    for example in shuffled(labels.len(), rng) {
+        classes[usize::from(labels[example as usize])].push(example);
+    }
     let gamma = Gamma::new(alpha + 1.0, 1.0).expect("the concentration is positive");
     let mut shards = vec![Vec::new(); workers];
-    for class in 0..=labels.iter().copied().max().unwrap_or(0) {
-        let examples: Vec<u32> =
-            order.iter().copied().filter(|&example| labels[example as usize] == class).collect();
+    for examples in classes {
         // Gamma draws divided by their sum are a Dirichlet draw. Those of a small concentration underflow: their
         // logarithms come from draws with α + 1 and a uniform u to the power 1/α.
         let mut logarithm = || {

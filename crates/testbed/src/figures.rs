@@ -57,7 +57,7 @@ pub fn quality_by_length(runs: &[RunRecord], link: Link) -> Chart {
 /// Training loss over steps (Figure 7, left), averaged over seeds and over windows of steps.
 pub fn loss(runs: &[RunRecord]) -> Chart {
     let lines = lines(runs, |group| over_steps(group, |step| step.loss));
-    Chart::new("Training loss", STEPS, ("cross-entropy", Scale::Log), lines)
+    Chart::new("Training loss", STEPS, ("loss", Scale::Log), lines)
 }
 
 /// Test accuracy, or perplexity, over steps (Figure 7, right): mean over seeds, bars from the least to the greatest.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gradwire_exchange::{CompressionSchedule, Exchange};
-use gradwire_models::data::Dataset;
+use gradwire_models::data::{Dataset, can_move};
 use sha2::{Digest as _, Sha256};
 
 use crate::checkpoint::facts;
@@ -56,7 +56,10 @@ impl RunConfig {
 
     /// Whether training images are cropped, flipped or shifted; by default, colour images are.
     pub(crate) fn augments(&self) -> bool {
-        let in_colour = || self.data.images().is_some_and(|images| images.train.channels == 3);
+        let in_colour = || {
+            let shape = self.data.images().map(|images| images.train.shape());
+            shape.is_some_and(|shape| shape[0] == 3 && can_move(shape))
+        };
         self.settings.augment.unwrap_or_else(in_colour)
     }
 

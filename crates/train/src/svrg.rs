@@ -11,7 +11,6 @@
 //! uncompressed exchange, both counted where they occur.
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::{DistributedOptimizer, ExchangeError, Traffic};
 
 use crate::checkpoint::{save_values, values_of};
 use crate::config::RunConfig;
@@ -37,21 +36,17 @@ impl Svrg {
         Self { every, snapshot: parameters.to_vec(), mean: zeros(), scratch: zeros() }
     }
 
-    /// Takes a new snapshot if one is due. Every worker calls it with the same parameters before the same step.
-    pub(crate) fn renew(
-        &mut self,
-        step: u64,
-        replica: &mut dyn Replica,
-        parameters: &[Vec<f32>],
-        exchange: &mut dyn DistributedOptimizer,
-    ) -> Result<Traffic, ExchangeError> {
-        if !step.is_multiple_of(self.every) {
-            return Ok(Traffic::default());
-        }
+    /// Whether a new snapshot is due at a step.
+    pub(crate) fn is_due(&self, step: u64) -> bool {
+        step.is_multiple_of(self.every)
+    }
+
+    /// Takes a snapshot, with this worker's part of the mean gradient. Every worker calls it with the same parameters before
+    /// the same step, and then averages the [gradients](Self::mean).
+    pub(crate) fn renew(&mut self, replica: &mut dyn Replica, parameters: &[Vec<f32>]) {
         self.snapshot.clone_from_slice(parameters);
         self.mean.iter_mut().for_each(|values| values.fill(0.0));
         replica.add_full_gradient(parameters, &mut self.scratch, &mut self.mean);
-        exchange.control().exact_mean(step, &mut self.mean)
     }
 
     /// Adds the difference between the gradients of the loaded batch, at the parameters and at the snapshot. Returns

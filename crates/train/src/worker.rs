@@ -203,7 +203,7 @@ impl<'a> Worker<'a> {
             return Err(TrainError::Diverged { what });
         }
         (sample.record.loss, sample.took_part) = (loss, true);
-        self.check_gradients(sample.record.step)?;
+        self.check_finite("gradient", &self.gradients, sample.record.step)?;
         self.micro_batches.iter_mut().for_each(MicroBatches::add_to_round);
         if let Some(local) = &mut self.local {
             let start = ThreadTime::now();
@@ -222,24 +222,28 @@ impl<'a> Worker<'a> {
 
     /// Takes a snapshot together with all other workers, if one is due.
     fn renew_snapshot(&mut self, sample: &mut Sample) -> Result<(), TrainError> {
-        let Self { svrg, replica, parameters, exchange, .. } = self;
-        let Some(svrg) = svrg else { return Ok(()) };
+        let step = sample.record.step;
+        let Some(mut svrg) = self.svrg.take_if(|svrg| svrg.is_due(step)) else { return Ok(()) };
         let start = ThreadTime::now();
-        let traffic = svrg.renew(sample.record.step, &mut **replica, parameters, &mut **exchange);
-        let traffic = traffic.map_err(|source| TrainError::Exchange { rank: self.rank, source })?;
+        svrg.renew(&mut *self.replica, &self.parameters);
         sample.record.compute += start.elapsed().as_secs_f64();
+        self.check_finite("gradient", &svrg.mean, step)?;
+        let traffic = self.exchange.control().exact_mean(step, &mut svrg.mean);
+        let traffic = traffic.map_err(|source| self.failed(source))?;
+        self.svrg = Some(svrg);
         sample.record.bytes_up += traffic.bytes_up as f64;
         sample.record.bytes_down += traffic.bytes_down as f64;
         Ok(())
     }
 
-    fn check_gradients(&self, step: u64) -> Result<(), TrainError> {
-        for (tensor, gradient) in self.replica.tensors().iter().zip(&self.gradients) {
-            if let Some(value) = non_finite(gradient) {
+    /// Refuses values, one array for each tensor, that are not finite.
+    fn check_finite(&self, what: &str, values: &[Vec<f32>], step: u64) -> Result<(), TrainError> {
+        for (tensor, values) in self.replica.tensors().iter().zip(values) {
+            if let Some(value) = non_finite(values) {
                 let (name, rank) = (tensor.name(), self.rank);
                 return Err(TrainError::Diverged {
                     what: format!(
-                        "the gradient of '{name}' at worker {rank} has {value} at step {step}"
+                        "the {what} of '{name}' at worker {rank} has {value} at step {step}"
                     ),
                 });
             }
@@ -279,6 +283,7 @@ impl<'a> Worker<'a> {
 
     /// Scales this worker's update down to the median norm.
     fn clip_to_median(&mut self, sample: &mut Sample) -> Result<(), TrainError> {
+        self.check_finite("update", &self.gradients, sample.record.step)?;
         let at = (self.rank, self.shared.config.workers, sample.record.step);
         let clipped = clip::to_median(&mut self.gradients, at, &mut self.exchange.control());
         let traffic = clipped.map_err(|source| self.failed(source))?;

@@ -63,6 +63,13 @@ pub fn augment(
     }
 }
 
+/// Whether images of `shape` [channels, height, width] are larger than what [`augment`], or of grey ones [`shift`], may move
+/// out of sight.
+pub fn can_move(shape: [usize; 3]) -> bool {
+    let [channels, height, width] = shape;
+    height.min(width) > 2 * if channels == 1 { SHIFT } else { PADDING }
+}
+
 /// The largest shift of a grey image, in pixels.
 pub const SHIFT: usize = 2;
 
@@ -146,6 +153,12 @@ mod tests {
     /// Mean 0 and deviation 1/255 make the normalised value the pixel's.
     const PLAIN: ([f32; 1], [f32; 1]) = ([0.0], [1.0 / 255.0]);
     const CENTRE: u32 = (0x8000 << 16) | 0x8000;
+
+    #[test]
+    fn images_of_little_more_than_a_move_stay_in_sight() {
+        assert!(can_move([1, 5, 28]) && can_move([3, 9, 9]));
+        assert!(!can_move([1, 1, 39]) && !can_move([1, 28, 4]) && !can_move([3, 8, 32]));
+    }
 
     fn augmented(image: &[u8], height: usize, width: usize, draws: [u32; 2]) -> Vec<i32> {
         let mut out = vec![f32::NAN; image.len()];

@@ -23,7 +23,7 @@ pub struct Known {
 /// A file of a known data set.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownFile {
-    /// Its name. A file of this name with `.gz` appended may stand in for it.
+    /// Its name. Of MNIST a file of this name with `.gz` appended may stand in for it.
     pub name: &'static str,
     /// The SHA-256 of its content, unpacked, if known.
     pub sha256: Option<&'static str>,

@@ -163,14 +163,12 @@ fn texts(dir: &Path) -> Result<Vec<Layout>, DataError> {
 /// The data sets in `dir` by the names of its files, without text.
 fn layouts(dir: &Path) -> Result<Vec<Layout>, DataError> {
     let names = names(dir)?;
-    let holds = |known: &[&str]| {
-        names.iter().any(|name| known.contains(&name.strip_suffix(".gz").unwrap_or(name)))
-    };
+    let plain = |name: &str| name.strip_suffix(".gz").unwrap_or(name).to_owned();
     let mut found = Vec::new();
-    if holds(&idx::FILES) {
+    if names.iter().any(|name| idx::FILES.contains(&&*plain(name))) {
         found.push(Layout::Idx);
     }
-    if holds(&cifar::FILES) {
+    if names.iter().any(|name| cifar::FILES.contains(&&**name)) {
         found.push(Layout::Cifar);
     }
     if dir.join("train").is_dir() {

@@ -28,7 +28,7 @@ pub(crate) mod tests;
 mod text;
 mod zip;
 
-pub use augment::{PADDING, SHIFT, augment, normalise, shift};
+pub use augment::{PADDING, SHIFT, augment, can_move, normalise, shift};
 pub use catalogue::{Known, KnownFile, ROOT_VARIABLE, Verdict, catalogue, find, places};
 pub use dataset::{Content, Dataset, ImageSet};
 pub use digits::{embedded, embedded_sized};

@@ -190,7 +190,8 @@ impl FromStr for ModelKind {
             |size: &str, most: usize| size.parse().ok().filter(|size| (1..=most).contains(size));
         let resnet = |depth: &str| {
             let depth: usize = depth.parse().ok()?;
-            let fits = (8..=Self::DEEPEST).contains(&depth) && depth % 6 == 2;
+            // A depth of 50 is ImageNet's network, however it is written.
+            let fits = (8..=Self::DEEPEST).contains(&depth) && depth % 6 == 2 && depth != 50;
             fits.then_some(ModelKind::ResNet { n: depth / 6 })
         };
         let sized = || match name.split_once(':') {

@@ -112,7 +112,7 @@ fn kinds_parse_and_print() {
     for name in names.split(' ') {
         assert_eq!(name.parse::<ModelKind>().unwrap().to_string(), name);
     }
-    let unknown = "mlp: mlp:0 mlp:1-2-3-4-5-6-7-8-9 mlp:5,sin mlp:5,squared gpts resnet resnet2 resnet34 resnet1208 resnet-20 vgg \
+    let unknown = "mlp: mlp:0 mlp:1-2-3-4-5-6-7-8-9 mlp:5,sin mlp:5,squared gpts resnet resnet2 resnet050 resnet34 resnet1208 resnet-20 vgg \
                    unet:0 unet:257 unet:x unet4 vgg16:1";
     for name in unknown.split(' ').chain([""]) {
         let message = name.parse::<ModelKind>().unwrap_err().to_string();

@@ -9,6 +9,9 @@
 //! Vectors, and embeddings, which are looked up by row, are updated by AdamW. A tensor is an embedding if its name says
 //! so: it contains `embed`, `tokens`, `positions`, `users` or `items`.
 //!
+//! Deviation: Jordan et al. leave output layers to AdamW, too. Here that holds for an output that shares the weights of an
+//! embedding, as `gpt` does; other output layers are matrices like the rest.
+//!
 //! A step takes fifteen products of a matrix in addition to those of training: of s the smaller and l the larger side,
 //! 5·(4·s²·l + 2·s³) operations.
 //!

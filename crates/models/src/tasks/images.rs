@@ -9,7 +9,7 @@ use gradwire_exchange::GradientSink;
 use super::sampler::Sampler;
 use super::{Metric, Replica, Task, TaskConfig};
 use crate::Split;
-use crate::data::{ImageSet, Images, augment, normalise, shift};
+use crate::data::{ImageSet, Images, augment, can_move, normalise, shift};
 use crate::models::{ImageShape, Model, ModelError, Score, Statistics};
 
 /// Images evaluated at a time.
@@ -27,8 +27,9 @@ impl<'a> Task<'a> for Classification<'a> {
         self.0.train.len()
     }
 
-    fn check(&self, _: &TaskConfig) -> Result<(), String> {
-        check_sizes(self.0)
+    fn check(&self, config: &TaskConfig) -> Result<(), String> {
+        check_sizes(self.0)?;
+        check_augmentation(&self.0.train, config)
     }
 
     fn shards(
@@ -56,6 +57,17 @@ pub(super) fn check_sizes(data: &ImageSet) -> Result<(), String> {
         true => Err("the data set needs at least one training and one test image".to_owned()),
         false => Ok(()),
     }
+}
+
+/// Refuses augmentation of images that it could move out of sight.
+fn check_augmentation(images: &Images, config: &TaskConfig) -> Result<(), String> {
+    if !config.augment || can_move(images.shape()) {
+        return Ok(());
+    }
+    let [_, height, width] = images.shape();
+    Err(format!(
+        "images of {height} by {width} pixels are too small to be moved; give --augment off"
+    ))
 }
 
 /// A model that classifies images or their pixels.

@@ -25,7 +25,7 @@ pub trait Replica: Send + Sync {
     fn parts(&self) -> usize;
 
     /// Adds the mean gradient of these parts of the batch loaded for `step`, as if there were no others, and returns
-    /// their mean loss. A model whose gradients become final layer by layer passes each to `sink` as soon as it is
+    /// their mean loss. An LSTM adds the gradient of the sum over its unrolled steps of the mean over streams. A model whose gradients become final layer by layer passes each to `sink` as soon as it is
     /// final; others do not use `sink`.
     fn add_gradients(
         &mut self,

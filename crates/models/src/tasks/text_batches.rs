@@ -104,7 +104,7 @@ const TOGETHER: usize = 8;
 pub(super) const TEST_PARTS: usize = TEST_STREAMS / TOGETHER;
 
 /// One part of the test text: some streams side by side. Each predicts a piece of the text. It first reads the chunk
-/// of text before its piece, so that only the beginning of the text is predicted without context.
+/// of text before its piece. Before the beginning of the text it reads the vocabulary's first symbol instead.
 #[derive(Debug)]
 pub(super) struct TestPart<'a> {
     text: &'a [u32],
@@ -144,7 +144,7 @@ impl<'a> TestPart<'a> {
             counts.clear();
             for time in start..(start + unroll).min(unroll + longest) {
                 for piece in &self.pieces {
-                    // Positions outside the text are read as its first token, and are not scored.
+                    // Positions outside the text are read as the vocabulary's first symbol, and are not scored.
                     let target = (piece.start + time).checked_sub(unroll);
                     let known = |at: Option<usize>| at.and_then(|at| self.text.get(at)).copied();
                     inputs.push(known(target.and_then(|at| at.checked_sub(1))).unwrap_or(0));

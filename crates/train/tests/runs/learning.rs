@@ -129,3 +129,13 @@ fn momentum_is_refused_where_ranks_do_not_have_it() {
     let overlapped = one_bit_adam("onebit", "all-gather").with(|c| c.overlap = true);
     refused(&overlapped, &["exchange=momentum", "give --overlap off"]);
 }
+
+#[test]
+fn images_too_small_to_be_moved_are_not_augmented() {
+    // Frames of 39 features are images of one row.
+    let frames = config("none", "all-reduce").with(|c| {
+        c.data = Arc::new(gradwire_models::data::frames_sized(7, 20, 10));
+        c.model = "mlp".parse().unwrap();
+    });
+    refused(&frames.clone().with(|c| c.augment = Some(true)), &["1 by", "--augment off"]);
+}
