@@ -16,8 +16,18 @@ pub(crate) enum Event {
     Evaluated(u64, Score),
     /// The first worker has diagnosed its gradients and residuals.
     Diagnosed(Box<Diagnosis>),
-    /// The worker's state after this number of steps, and whether it belongs in a file.
-    Saved(u64, Box<State>, bool),
+    /// The worker's state.
+    Saved(SavePoint, Box<State>),
+}
+
+/// Where in a run workers save their states. Of one step the point in memory comes first: workers may save there, and then,
+/// at a stop, for a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SavePoint {
+    /// Steps done.
+    pub(crate) step: u64,
+    /// Whether the state belongs in a file.
+    pub(crate) to_file: bool,
 }
 
 /// A worker's channel to the thread that keeps the record.

@@ -18,7 +18,7 @@ use crate::coordination::{Coordinator, ProcessCoordinator, ThreadCoordinator, Th
 use crate::diagnosis::{Growth, Layer};
 use crate::elastic::{Attempt, Interrupted};
 use crate::error::TrainError;
-use crate::events::{Event, Events};
+use crate::events::{Event, Events, SavePoint};
 use crate::failure::{Failure, FirstFailure, panic_message};
 use crate::observer::Observer;
 use crate::options::RunOptions;
@@ -213,8 +213,9 @@ impl Session<'_> {
                     }
                     recorder.diagnoses.push(*diagnosis);
                 }
-                Event::Saved(step, state, to_file) => {
-                    let Some(state) = states.add((step, to_file), rank, *state) else { continue };
+                Event::Saved(point, state) => {
+                    let Some(state) = states.add(point, rank, *state) else { continue };
+                    let SavePoint { step, to_file } = point;
                     let (steps, evaluations) = (recorder.trace.len(), recorder.evaluations.len());
                     let whole = Kept { step, state, seconds: self.seconds(), steps, evaluations };
                     if to_file && let Err(error) = self.save(&whole, &recorder) {

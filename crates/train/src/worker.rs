@@ -13,7 +13,7 @@ use crate::config::RunConfig;
 use crate::coordination::{Coordinator, Participant};
 use crate::diagnosis::Diagnoser;
 use crate::error::TrainError;
-use crate::events::{Event, Events};
+use crate::events::{Event, Events, SavePoint};
 use crate::failure::Failure;
 use crate::gradients::{non_finite, penalise};
 use crate::local::LocalSteps;
@@ -54,8 +54,8 @@ pub(crate) struct Worker<'a> {
     diagnoser: Option<Diagnoser>,
     exchange: Box<dyn DistributedOptimizer>,
     coordinator: Box<dyn Coordinator + 'a>,
-    /// The step whose state this worker has saved last, in this process, and whether for a file.
-    saved: Option<(u64, bool)>,
+    /// Where this worker has saved last, in this process.
+    saved: Option<SavePoint>,
     events: Events,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Worker<'a> {
         let to_file = self.shared.save.is_some();
         // With backup workers, workers may be at different steps, and their states make no checkpoint.
         if (to_file || self.shared.keeps_state) && config.backups() == 0 {
-            self.save(step, to_file)?;
+            self.save(SavePoint { step, to_file })?;
         }
         Err(Failure::Stopped(step))
     }
@@ -323,7 +323,7 @@ impl<'a> Worker<'a> {
         let to_file =
             self.shared.save.is_some_and(|save| if last { save.at_end } else { due(save.every) });
         if to_file || self.shared.keeps_state && !last {
-            self.save(done, to_file)?;
+            self.save(SavePoint { step: done, to_file })?;
         }
         Ok(())
     }
@@ -362,11 +362,11 @@ impl<'a> Worker<'a> {
 
     /// Saves everything a resumed worker needs, in a file or only in memory; at most once per step. A stop may ask again;
     /// all workers then skip it, because all save after the same steps.
-    fn save(&mut self, done: u64, to_file: bool) -> Result<(), Failure> {
-        if self.saved == Some((done, true)) || self.saved == Some((done, to_file)) {
+    fn save(&mut self, point: SavePoint) -> Result<(), Failure> {
+        if self.saved.is_some_and(|saved| saved.step == point.step && saved >= point) {
             return Ok(());
         }
-        self.saved = Some((done, to_file));
+        self.saved = Some(point);
         let config = self.shared.config;
         let mut own = State::new();
         self.exchange.save(&mut own).map_err(|source| self.failed(source))?;
@@ -384,12 +384,12 @@ impl<'a> Worker<'a> {
         }
         let mut state = State::new();
         state.merge(&checkpoint::worker_prefix(self.rank), own);
-        state.set_number(&checkpoint::saved_at(self.rank), done);
+        state.set_number(&checkpoint::saved_at(self.rank), point.step);
         self.replica.save(&mut state);
         if self.rank == 0 {
             save_values(PARAMETERS, self.replica.tensors(), &self.parameters, &mut state);
         }
-        self.coordinator.save((done, to_file), state, &mut *self.exchange)
+        self.coordinator.save(point, state, &mut *self.exchange)
     }
 
     /// An error of this worker's exchange.

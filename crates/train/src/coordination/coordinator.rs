@@ -7,6 +7,7 @@ use gradwire_exchange::DistributedOptimizer;
 use gradwire_models::models::Score;
 use gradwire_models::tasks::Replica;
 
+use crate::events::SavePoint;
 use crate::failure::Failure;
 use crate::record::Sample;
 
@@ -40,11 +41,10 @@ pub(crate) trait Coordinator: Send {
         worker: Participant<'_>,
     ) -> Result<Option<Score>, Failure>;
 
-    /// Sends the worker's state to the thread that keeps the record: after how many steps, and whether it belongs in a
-    /// file.
+    /// Sends the worker's state to the thread that keeps the record.
     fn save(
         &mut self,
-        at: (u64, bool),
+        point: SavePoint,
         state: State,
         exchange: &mut dyn DistributedOptimizer,
     ) -> Result<(), Failure>;

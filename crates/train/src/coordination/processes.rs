@@ -12,7 +12,7 @@ use gradwire_models::tasks::Replica;
 use super::coordinator::{Coordinator, Participant};
 use crate::config::RunConfig;
 use crate::error::TrainError;
-use crate::events::{Event, Events};
+use crate::events::{Event, Events, SavePoint};
 use crate::failure::{Failure, FirstFailure};
 use crate::observer::Observer;
 use crate::permits::Permits;
@@ -196,7 +196,7 @@ impl Coordinator for ProcessCoordinator<'_> {
 
     fn save(
         &mut self,
-        (step, to_file): (u64, bool),
+        point: SavePoint,
         state: State,
         exchange: &mut dyn DistributedOptimizer,
     ) -> Result<(), Failure> {
@@ -205,7 +205,7 @@ impl Coordinator for ProcessCoordinator<'_> {
         let Some(all) = self.collect(exchange, bytes)? else { return Ok(()) };
         for (rank, bytes) in all.iter().enumerate() {
             let state = State::from_bytes(bytes).map_err(|source| self.failed(source.into()))?;
-            self.events.tell(rank, Event::Saved(step, Box::new(state), to_file));
+            self.events.tell(rank, Event::Saved(point, Box::new(state)));
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use super::coordinator::{Coordinator, Participant};
 use super::evaluation::SharedEvaluation;
 use crate::config::RunConfig;
 use crate::error::TrainError;
-use crate::events::{Event, Events};
+use crate::events::{Event, Events, SavePoint};
 use crate::failure::Failure;
 use crate::observer::Observer;
 use crate::permits::Permits;
@@ -146,11 +146,11 @@ impl Coordinator for ThreadCoordinator<'_> {
 
     fn save(
         &mut self,
-        (step, to_file): (u64, bool),
+        point: SavePoint,
         state: State,
         _: &mut dyn DistributedOptimizer,
     ) -> Result<(), Failure> {
-        self.events.tell(self.rank, Event::Saved(step, Box::new(state), to_file));
+        self.events.tell(self.rank, Event::Saved(point, Box::new(state)));
         Ok(())
     }
 
