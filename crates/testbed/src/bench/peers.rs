@@ -13,7 +13,7 @@ use gradwire::{Error, Spec};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Bench, Effort, WARM, seconds};
+use super::{Bench, Effort, seconds};
 use crate::format::significant;
 use crate::table::Table;
 
@@ -170,16 +170,13 @@ pub fn measure(
     let &(_, name, peer) = peer.ok_or_else(|| PeerError::NoPeer(text.clone()))?;
     torch.ask(&format!("prepare {name} {elements}"), |answer| (answer == "ready").then_some(()))?;
     let mut bench = Bench::new(spec, elements);
-    for _ in 0..WARM {
-        bench.encode()?;
-        bench.decode()?;
-    }
+    bench.warm()?;
     let mut best = [f64::INFINITY; 4];
     let start = Instant::now();
     let mut repetitions = 0;
     while repetitions < effort.repetitions || start.elapsed() < effort.time {
         let times = [
-            seconds(|| bench.encode())?,
+            seconds(|| bench.encode().map(drop))?,
             torch.seconds("compress")?,
             seconds(|| bench.decode())?,
             torch.seconds("add")?,

@@ -136,7 +136,7 @@ mod tests {
     }
 
     /// The cells of the row of docs/experiments.md whose first cell fits.
-    fn row<'a>(page: &'a str, fits: impl Fn(&str) -> bool) -> Option<Vec<&'a str>> {
+    fn row(page: &str, fits: impl Fn(&str) -> bool) -> Option<Vec<&str>> {
         let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
         rows.map(|row| row.split(" | ").collect::<Vec<_>>()).find(|cells| fits(cells[0]))
     }

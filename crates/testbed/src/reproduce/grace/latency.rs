@@ -53,7 +53,7 @@ fn report(results: &Results<'_>, progress: &dyn Progress) -> Result<Report, Test
     let table = table(&all);
     let text = format!(
         "{}.\n\nMedian of {REPETITIONS} repetitions [least–greatest], fewer where they would take more than {ENOUGH} \
-         seconds, on one core.\n\n{}",
+         seconds, on one core; single times are not kept.\n\n{}",
         paper::CITATION,
         table.markdown(),
     );
@@ -79,14 +79,14 @@ impl Latency {
     /// If the compressor refuses the tensor.
     fn measure(spec: &Spec, elements: usize, repetitions: usize) -> Result<Self, TestbedError> {
         let mut bench = Bench::new(spec, elements);
+        let failed = |error: gradwire::Error| TestbedError::Config(format!("{spec}: {error}"));
+        bench.warm().map_err(failed)?;
         let mut once = || {
             let start = std::time::Instant::now();
             bench.encode()?;
             bench.decode()?;
             Ok(black_box(start.elapsed().as_secs_f64()))
         };
-        let failed = |error: gradwire::Error| TestbedError::Config(format!("{spec}: {error}"));
-        once().map_err(failed)?;
         let mut seconds: Vec<f64> = Vec::with_capacity(repetitions);
         while seconds.len() < LEAST.min(repetitions)
             || (seconds.len() < repetitions && seconds.iter().sum::<f64>() < ENOUGH)
