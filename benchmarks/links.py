@@ -1,13 +1,16 @@
-"""Measures time per step and time to a fixed accuracy or loss of communication hooks on a link.
+"""Measures communication hooks: the steps to a fixed accuracy or loss, and the time of a step on a link.
 
-scripts/links runs it as every rank; rank 0 appends a JSON line for each hook to --out.
+scripts/links runs it as every rank; rank 0 appends a JSON line for each hook to --out. Without --turn it trains on an
+unthrottled link until the target is reached: the steps that this takes do not depend on the link. With --turn it times
+steps, without evaluation. What the file has already is not run again.
 """
 
 import argparse
 import json
-import math
 import os
+import platform
 import statistics
+import subprocess
 import time
 
 import torch
@@ -16,14 +19,15 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
+from hooks import GRADWIRE, PLAIN_STEPS, PYTORCH
 from tasks import MOST_STEPS, TASKS
 
-# The first steps, which are not in the median, and the fewest that a run has.
-WARM_STEPS, FEWEST_STEPS = 12, 20
-# What tells one run from another.
+# The first steps, which are not timed. DistributedDataParallel forms its buckets after the first.
+WARM_STEPS = 4
+# The fewest and the most steps that are timed, and how long they take in between.
+TIMED_STEPS, TIMED_SECONDS = (6, 60), 2.0
+# What tells one record from another.
 PLACE = ("task", "rate", "ranks", "hook", "seed", "turn")
-PYTORCH = ("no hook", "fp16_compress_hook", "powerSGD_hook")
-GRADWIRE = ("fp16", "int8", "eden:bits=2", "eden", "3lc", "topk:ratio=0.01", "powersgd:rank=1")
 
 
 def register(model, hook):
@@ -33,90 +37,124 @@ def register(model, hook):
     if hook == "fp16_compress_hook":
         return model.register_comm_hook(None, default_hooks.fp16_compress_hook)
     if hook == "powerSGD_hook":
-        # The defaults, except that it compresses from the tenth step on, not from the thousandth.
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=10)
+        # The defaults, except that it does not wait for the thousandth step.
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=PLAIN_STEPS)
         return model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     return gradwire.torch.register(model, hook)
 
 
-def measure(task, hook, seconds, limit, seed):
-    """Trains until the target or the limit of steps or time is reached; evaluation is not timed. Each seed has its own
-    weights and batches."""
-    torch.manual_seed(seed)
-    # PowerSGD's hook chains collectives, and over gloo those of two buckets deadlock. An explicit limit puts all
-    # parameters into one bucket.
-    buckets = {"bucket_cap_mb": 26} if hook == "powerSGD_hook" else {}
-    model = DistributedDataParallel(task.model(), **buckets)
-    handle, optimizer = register(model, hook), task.optimizer(model)
-    rank, steps, total, best, reached = dist.get_rank(), [], 0.0, None, None
-    for step in range(limit or task.cap_steps):
+class Training:
+    """Training of a task with a hook. Each seed has its own weights and batches."""
+
+    def __init__(self, task, hook, seed):
+        torch.manual_seed(seed)
+        # PowerSGD's hook chains collectives, and over gloo those of two buckets deadlock. An explicit limit puts all
+        # parameters into one bucket.
+        buckets = {"bucket_cap_mb": 26} if hook == "powerSGD_hook" else {}
+        self.task, self.seed, self.steps = task, seed, 0
+        self.model = DistributedDataParallel(task.model(), **buckets)
+        self.handle, self.optimizer = register(self.model, hook), task.optimizer(self.model)
+
+    def step(self):
+        """Takes a step; returns its seconds."""
         start = time.perf_counter()
-        optimizer.zero_grad()
-        task.loss(model, rank, MOST_STEPS * seed + step).backward()
-        optimizer.step()
-        steps.append(time.perf_counter() - start)
-        total += steps[-1]
-        if limit is None and (step + 1) % task.every == 0:
-            with torch.no_grad():
-                found = task.measure(model.module)
-                best = found if best is None else max(best, found)
-            # The clock of rank 0 decides for all ranks.
-            verdict = torch.tensor([best, total])
-            dist.broadcast(verdict, 0)
-            if verdict[0] >= task.target:
-                reached = step + 1
-                break
-            if verdict[1] > seconds and step + 1 >= FEWEST_STEPS:
-                break
-    del model
-    return {
-        "steps": len(steps),
-        "step_ms": 1e3 * statistics.median(steps[WARM_STEPS:]),
-        "seconds": total,
-        "steps_to_target": reached,
-        "best": best,
-        "stats": handle.stats() if isinstance(handle, gradwire.torch.Hook) else None,
-    }
+        self.optimizer.zero_grad()
+        self.task.loss(self.model, dist.get_rank(), MOST_STEPS * self.seed + self.steps).backward()
+        self.optimizer.step()
+        self.steps += 1
+        return time.perf_counter() - start
+
+    def stats(self):
+        return self.handle.stats() if isinstance(self.handle, gradwire.torch.Hook) else None
+
+
+def to_target(training, seconds):
+    """Trains until the target, or until this much time is spent; evaluation is not timed."""
+    task, times, best, reached = training.task, [], None, None
+    while training.steps < task.cap_steps:
+        times.append(training.step())
+        if training.steps % task.every:
+            continue
+        with torch.no_grad():
+            found = task.measure(training.model.module)
+            best = found if best is None else max(best, found)
+        if of_first([best])[0] >= task.target:
+            reached = training.steps
+            break
+        if of_first([sum(times)])[0] > seconds:
+            break
+    return {"steps": training.steps, "step_ms": 1e3 * statistics.median(times), "steps_to_target": reached, "best": best}
+
+
+def timed(training):
+    """Times steps: the median."""
+    warm = [training.step() for _ in range(WARM_STEPS)]
+    fewest, most = TIMED_STEPS
+    count = int(of_first([min(max(TIMED_SECONDS / warm[-1], fewest), most)])[0])
+    times = [training.step() for _ in range(count)]
+    return {"steps": count, "step_ms": 1e3 * statistics.median(times), "stats": training.stats()}
+
+
+def of_first(numbers):
+    """The numbers of rank 0, which decide for all ranks."""
+    shared = torch.tensor(numbers, dtype=torch.float64)
+    dist.broadcast(shared, 0)
+    return shared.tolist()
 
 
 def measured(path):
-    """The runs that a file has: each with its place, and the seconds up to which it would have gone on."""
+    """The places that a file has a record of."""
     if not os.path.exists(path):
-        return {}
+        return set()
     with open(path) as file:
-        runs = [json.loads(line) for line in file]
-    # Older records do not have their limit. A run that reached its target had no need of one.
-    limit = lambda run: math.inf if run["steps_to_target"] else run.get("limit", math.inf)
-    # Neither do older timings have their turn.
-    return {tuple(run.get(key) for key in PLACE): limit(run) for run in runs if run["best"] or run.get("turn") is not None}
+        return {tuple(json.loads(line).get(key) for key in PLACE) for line in file}
+
+
+def provenance():
+    """What the times depend on beside the arguments."""
+    described = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=os.path.dirname(__file__))
+    with open("/proc/cpuinfo") as file:
+        fields = dict(line.split(":", 1) for line in file if ":" in line)
+    fields = {key.strip(): value.strip() for key, value in fields.items()}
+    cpu = ", ".join(fields[key] for key in ("model name", "cpu family", "model") if key in fields) or platform.processor()
+    return {"commit": described.stdout.strip(), "cpu": cpu, "torch": torch.__version__}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", choices=sorted(TASKS), default="cnn")
     parser.add_argument("--rate", default="none", help="the rate of the link, for the record")
-    parser.add_argument("--seconds", type=float, default=60.0, help="training time after which a hook is stopped")
+    parser.add_argument("--burst", default="64kb", help="the burst of the link, for the record")
+    parser.add_argument("--turn", type=int, help="time steps, for the n-th time, in place of training to the target")
+    parser.add_argument("--seconds", type=float, default=60.0, help="training time after which a hook has not reached the target")
     parser.add_argument("--hooks", nargs="*", default=[*PYTORCH, *GRADWIRE])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--steps", type=int, help="time this number of steps, without evaluation")
-    parser.add_argument("--turn", type=int, help="a number for each repetition of --steps")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="not with --turn, whose number is the seed")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
+    if options.turn is None and options.rate != "none":
+        parser.error("training to the target needs no throttled link; give --turn to time steps")
     torch.set_num_threads(1)
     # Before ranks wait for one another: rank 0 writes to the file later.
     done = measured(options.out)
     dist.init_process_group("gloo")
     task = TASKS[options.task]()
-    for seed in options.seeds:
-        for hook in options.hooks:
+    seeds, hooks = options.seeds, options.hooks
+    if options.turn is not None:
+        # Another hook begins each turn, so that none always has the same place.
+        first = options.turn % len(hooks)
+        seeds, hooks = [options.turn], hooks[first:] + hooks[:first]
+    for seed in seeds:
+        for hook in hooks:
             place = (options.task, options.rate, dist.get_world_size(), hook, seed, options.turn)
-            if done.get(place, 0.0) >= options.seconds and (options.steps is None or options.turn is not None):
+            if place in done:
                 continue
-            found = measure(task, hook, options.seconds, options.steps, seed)
-            record = {**dict(zip(PLACE, place)), "limit": options.seconds, **found}
+            training = Training(task, hook, seed)
+            found = to_target(training, options.seconds) if options.turn is None else timed(training)
+            del training
+            record = {**dict(zip(PLACE, place)), "burst": options.burst, **found, **provenance()}
             if dist.get_rank() == 0:
-                print(f"{options.task} {options.rate} {hook}, seed {seed}: {found['step_ms']:.1f} ms per step, "
-                      f"best {found['best']}, target after {found['steps_to_target']} steps, {found['seconds']:.1f} s", flush=True)
+                print(f"{options.task} {options.rate} {hook}, seed {seed}: {found['step_ms']:.1f} ms a step, "
+                      f"target after {found.get('steps_to_target')} steps", flush=True)
                 with open(options.out, "a") as file:
                     file.write(json.dumps(record) + "\n")
     dist.destroy_process_group()

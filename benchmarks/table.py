@@ -4,52 +4,68 @@ import json
 import statistics
 import sys
 
+from hooks import DEFAULT, PLAIN_STEPS, PYTORCH
+
 RATES = ("10mbit", "100mbit", "1gbit", "none")
-PYTORCH = ("no hook", "fp16_compress_hook", "powerSGD_hook")
-# The number of steps before PowerSGD compresses (start_powerSGD_iter in links.py).
-PLAIN_STEPS = 10
 
 
 def main():
-    runs = [json.loads(line) for line in open(sys.argv[1])]
-    timed = [run for run in runs if not run["best"]]
-    runs = [run for run in runs if run["best"]]
-    for task, ranks in sorted({(run["task"], run["ranks"]) for run in runs}, key=lambda key: key[::-1]):
-        table([run for run in runs if (run["task"], run["ranks"]) == (task, ranks)], task, ranks)
-    for task in sorted({run["task"] for run in timed}):
-        overhead([run for run in timed if run["task"] == task], task)
+    with open(sys.argv[1]) as file:
+        records = [json.loads(line) for line in file]
+    trained = [record for record in records if record.get("turn") is None]
+    timed = [record for record in records if record.get("turn") is not None]
+    for ranks, task in sorted({(record["ranks"], record["task"]) for record in timed}):
+        own = lambda records: [record for record in records if (record["ranks"], record["task"]) == (ranks, task)]
+        if trained:
+            to_target(own(trained), own(timed), task, ranks)
+        else:
+            overhead(own(timed), task, ranks)
 
 
-def table(runs, task, ranks):
-    hooks = list(dict.fromkeys(run["hook"] for run in runs))
-    seeds = sorted({run.get("seed", 0) for run in runs})
-    rates = [rate for rate in RATES if any(run["rate"] == rate for run in runs)]
-    at = {(run["hook"], run["rate"], run.get("seed", 0)): run for run in runs}
-    seconds = {key: time_to_target(run, runs) for key, run in at.items()}
+def to_target(trained, timed, task, ranks):
+    """Milliseconds a step on each link, and seconds to the target: step time times steps, seed by seed."""
+    steps = {(record["hook"], record["seed"]): record["steps_to_target"] for record in trained}
+    times = {(record["hook"], record["rate"], record["seed"]): record["step_ms"] for record in timed}
+    hooks = list(dict.fromkeys(hook for hook, _ in steps))
+    rates = [rate for rate in RATES if any(rate == of for _, of, _ in times)]
+    seeds = sorted({seed for _, _, seed in times})
+
+    def seconds(hook, rate, seed):
+        """``None`` if the target was not reached or the hook was not timed."""
+        needed, step = steps.get((hook, seed)), times.get((hook, rate, seed))
+        if not needed or not step:
+            return None
+        # PowerSGD's first steps are those of no hook.
+        plain = min(needed, PLAIN_STEPS) if hook == "powerSGD_hook" else 0
+        return (plain * times["no hook", rate, seed] + (needed - plain) * step) / 1e3
+
+    def cell(hook, rate):
+        found = [times[hook, rate, seed] for seed in seeds if (hook, rate, seed) in times]
+        if not found:
+            return ""
+        reached = [time for seed in seeds if (time := seconds(hook, rate, seed))]
+        step = f"{statistics.median(found):.1f}"
+        if len(reached) < len(seeds):
+            return f"{step}, not reached" + (f" in {len(seeds) - len(reached)} of {len(seeds)}" if reached else "")
+        return f"{step}, {spread(reached, 1)} s"
+
+    def ratio(rate, ours):
+        """PyTorch's shortest time over that of the fastest of ours, by seed."""
+        shortest = lambda hooks, seed: min((time for hook in hooks if (time := seconds(hook, rate, seed))), default=None)
+        pairs = [(shortest(PYTORCH, seed), shortest(ours, seed)) for seed in seeds]
+        if not all(theirs and own for theirs, own in pairs):
+            return "–"
+        return f"{spread([theirs / own for theirs, own in pairs], 2)} ×"
+
     print(f"\n### {task}, {ranks} ranks: ms a step, and seconds to the target\n")
     print("| hook | steps |", " | ".join(rates), "|")
     print("|---|---:|" + "---:|" * len(rates))
     for hook in hooks:
-        steps = [needed for seed in seeds if (needed := steps_to_target(hook, seed, runs))]
-        cells = []
-        for rate in rates:
-            found = [(at[key], *seconds[key]) for seed in seeds if (key := (hook, rate, seed)) in at]
-            cells.append(cell(found))
-        print(f"| {hook} | {round(statistics.mean(steps)) if steps else '–'} |", " | ".join(cells), "|")
-    ratios = [ratio([best(seconds, rate, seed) for seed in seeds]) for rate in rates]
-    print("| gradwire's best against PyTorch's | |", " | ".join(ratios), "|")
-
-
-def cell(found):
-    """Runs of one hook on one link, with the seconds of each and whether they are reckoned."""
-    if not found:
-        return ""
-    step = f"{statistics.median(run['step_ms'] for run, _, _ in found):.1f}"
-    reached = [time for _, time, _ in found if time]
-    if len(reached) < len(found):
-        return f"{step}, not reached" + (f" in {len(found) - len(reached)} of {len(found)}" if reached else "")
-    sign = "~" if any(reckoned for _, _, reckoned in found) else ""
-    return f"{step}, {sign}{spread(reached, 1)} s"
+        needed = [steps[hook, seed] for seed in seeds if steps.get((hook, seed))]
+        print(f"| {hook} | {round(statistics.mean(needed)) if needed else '–'} |", " | ".join(cell(hook, rate) for rate in rates), "|")
+    ours = [hook for hook in hooks if hook not in PYTORCH]
+    for name, some in ((f"`{DEFAULT}` against PyTorch's best", [DEFAULT]), ("gradwire's best against PyTorch's best", ours)):
+        print(f"| {name} | |", " | ".join(ratio(rate, some) for rate in rates), "|")
 
 
 def spread(values, digits):
@@ -58,51 +74,26 @@ def spread(values, digits):
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
 
 
-def best(seconds, rate, seed):
-    """The shortest times of PyTorch's hooks and of gradwire's compressors with one seed."""
-    times = [
-        min((time for (hook, *place), (time, _) in seconds.items() if time and place == [rate, seed] and (hook in PYTORCH) == theirs),
-            default=None)
-        for theirs in (True, False)
-    ]
-    return times if all(times) else None
-
-
-def ratio(found):
-    return "–" if None in found else f"{spread([theirs / ours for theirs, ours in found], 2)} ×"
-
-
-def steps_to_target(hook, seed, runs):
-    """The steps to the target, which a seed reaches after the same number on every link."""
-    same = [run for run in runs if (run["hook"], run.get("seed", 0)) == (hook, seed)]
-    return min((run["steps_to_target"] for run in same if run["steps_to_target"]), default=None)
-
-
-def time_to_target(run, runs):
-    """The seconds to the target, and whether they are reckoned from the steps on another link; ``None`` if it was reached on none."""
-    if run["steps_to_target"]:
-        return run["seconds"], False
-    steps = steps_to_target(run["hook"], run.get("seed", 0), runs)
-    return (reckon(run, steps, runs) if steps else None), True
-
-
-def reckon(run, steps, runs):
-    """Estimates the seconds of a number of steps; the first ones of PowerSGD take as long as without a hook."""
-    same = [r for r in runs if (r["hook"], r["rate"], r.get("seed", 0)) == ("no hook", run["rate"], run.get("seed", 0))]
-    plain = same[0] if same else run
-    first = min(steps, PLAIN_STEPS) if run["hook"] == "powerSGD_hook" else 0
-    return (first * plain["step_ms"] + (steps - first) * run["step_ms"]) / 1e3
-
-
-def overhead(runs, task):
-    print(f"\n### A step on an unthrottled link, {task}, 2 ranks: ms, the least and the median of turns\n")
-    print("| hook | least | median | against no hook |")
-    print("|---|---:|---:|---:|")
-    of = lambda hook: [run["step_ms"] for run in runs if run["hook"] == hook]
-    for hook in dict.fromkeys(run["hook"] for run in runs):
-        found, plain = of(hook), of("no hook")
-        print(f"| {hook} | {min(found):.1f} | {statistics.median(found):.1f} | {min(found) / min(plain) - 1:+.1%}, "
-              f"{statistics.median(found) / statistics.median(plain) - 1:+.1%} |")
+def overhead(timed, task, ranks):
+    """What a hook adds to a step on an unthrottled link."""
+    print(f"\n### A step on an unthrottled link, {task}, {ranks} ranks: ms, over turns\n")
+    print("| hook | least | median | against no hook | paired difference | compress | decompress | wait |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    hooks = list(dict.fromkeys(record["hook"] for record in timed))
+    of = {hook: {record["turn"]: record for record in timed if record["hook"] == hook} for hook in hooks}
+    plain = of["no hook"]
+    for hook, turns in of.items():
+        step = [record["step_ms"] for record in turns.values()]
+        row = [hook, f"{min(step):.1f}", f"{statistics.median(step):.1f}"]
+        if hook != "no hook":
+            change = statistics.median(step) / statistics.median(record["step_ms"] for record in plain.values()) - 1
+            both = [turn for turn in turns if turn in plain]
+            row += [f"{change:+.1%}", spread([turns[turn]["step_ms"] - plain[turn]["step_ms"] for turn in both], 1)]
+            for key in ("compress_seconds", "decompress_seconds", "wait_seconds"):
+                row.append(f"{1e3 * statistics.median(record['stats'][key] for record in turns.values()):.1f}")
+        else:
+            row += [""] * 5
+        print("|", " | ".join(row), "|")
 
 
 if __name__ == "__main__":
