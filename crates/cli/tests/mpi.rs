@@ -212,9 +212,10 @@ fn the_ranks_that_are_left_go_on_when_another_is_killed() {
 /// Runs of this test where nobody asks for more.
 const FEW: usize = 4;
 
-/// What ranks are given to wait, and how much later than that none may be left.
+/// What ranks are given to wait, and how much later than that none may be left: a rank that starts while others test on the
+/// same cores begins to wait late.
 const DEADLINE: Duration = Duration::from_secs(3);
-const LATE: Duration = Duration::from_secs(2);
+const LATE: Duration = Duration::from_secs(8);
 
 #[test]
 fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
