@@ -6,6 +6,7 @@ tables, and measures nothing.
 
 import argparse
 import json
+import os
 import statistics
 import time
 
@@ -86,17 +87,32 @@ def table(path):
             print(f"| {name} | {1e3 * one['predicted']:.1f} ms | {1e3 * one['measured']:.1f} ms | {off} |")
 
 
+def measured(options):
+    """Whether the file has records of this task and link."""
+    if not os.path.exists(options.out):
+        return False
+    place = (options.task, options.rate, int(os.environ["WORLD_SIZE"]))
+    with open(options.out) as file:
+        records = [json.loads(line) for line in file]
+    return place in {(record["task"], record["rate"], record["ranks"]) for record in records}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", choices=sorted(TASKS), default="cnn")
     parser.add_argument("--rate", default="none", help="the rate of the link, for the record")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--candidates", nargs="*", default=CANDIDATES)
-    parser.add_argument("--out")
+    parser.add_argument("--out", help="the file that a line for each candidate is appended to; required without --table")
     parser.add_argument("--table", metavar="FILE")
     options = parser.parse_args()
     if options.table:
         return table(options.table)
+    if not options.out:
+        parser.error("give --out, or --table and a file")
+    # Before ranks wait for one another: rank 0 writes to the file later.
+    if measured(options):
+        parser.error(f"{options.out} has this task on this link already; remove its lines, or give another file")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     task = TASKS[options.task]()

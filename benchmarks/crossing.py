@@ -18,7 +18,7 @@ def cost(name, call, number=2000):
 
 
 def main():
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29473", RANK="0", WORLD_SIZE="1")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
     dist.init_process_group("gloo")
     tensor = torch.zeros(16)
     where = buffer(tensor)
