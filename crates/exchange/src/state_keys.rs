@@ -31,7 +31,7 @@ const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
 
 /// The key of an array that is kept for a tensor or a slice of one.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct ArrayKey<'a> {
     /// [`PUSH`] or [`REDUCE`].
     pub(crate) owner: &'a str,
     /// `residual`, `velocity` or `kept`.
@@ -54,7 +54,7 @@ fn read_slice(text: &str) -> Option<(&str, Range<usize>)> {
     Some((name, start.parse().ok()?..end.parse().ok()?))
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ArrayKey<'a> {
     /// Reads an array's key; `None` for other keys.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
         let owner = [PUSH, REDUCE].into_iter().find(|owner| text.starts_with(owner))?;
@@ -143,7 +143,7 @@ pub fn reshard(states: &[State], rank: usize, workers: usize) -> State {
     let is_spec =
         |key: &str| [PUSH, REDUCE].iter().any(|owner| key.starts_with(&spec_key(owner, "")));
     own.retain(|key| {
-        !is_spec(key) && Entry::read(key).is_none_or(|entry| entry.is_kept_of_pushes())
+        !is_spec(key) && ArrayKey::read(key).is_none_or(|key| key.is_kept_of_pushes())
     });
     specs.iter().for_each(|(key, spec)| own.set_setting(key, spec.clone()));
     let mut sums = BTreeMap::new();
@@ -176,8 +176,8 @@ fn specs_of_whole(state: &State) -> Vec<(String, String)> {
 /// on all ranks, but under other exchanges each rank has its own.
 pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -> bool) {
     for (key, values) in from.floats_under("") {
-        let is_wanted = |entry: Entry<'_>| entry.is_kept_of_pushes() && wanted(entry.name);
-        if Entry::read(key).is_some_and(is_wanted) {
+        let is_wanted = |key: ArrayKey<'_>| key.is_kept_of_pushes() && wanted(key.name);
+        if ArrayKey::read(key).is_some_and(is_wanted) {
             state.set_floats(key, values.to_vec());
         }
     }
@@ -191,15 +191,17 @@ fn add_whole(
     estimates: &dyn Fn(&str) -> bool,
     sums: &mut BTreeMap<String, Vec<f32>>,
 ) {
-    for (key, values) in state.floats_under("") {
-        let Some(entry) = Entry::read(key).filter(|entry| entry.kind != "kept") else { continue };
-        let weight = match (entry.owner == REDUCE, estimates(entry.name)) {
+    for (text, values) in state.floats_under("") {
+        let Some(key) = ArrayKey::read(text).filter(|key| key.kind != "kept") else {
+            continue;
+        };
+        let weight = match (key.owner == REDUCE, estimates(key.name)) {
             (false, _) => 1.0,
             (true, false) => workers,
             (true, true) => -workers,
         };
-        let sum = sums.entry(format!("{PUSH}{}/{}", entry.kind, entry.name)).or_default();
-        let start = entry.range.map_or(0, |range| range.start);
+        let sum = sums.entry(format!("{PUSH}{}/{}", key.kind, key.name)).or_default();
+        let start = key.range.map_or(0, |range| range.start);
         if sum.len() < start + values.len() {
             sum.resize(start + values.len(), 0.0);
         }
@@ -262,7 +264,7 @@ mod tests {
 
     #[test]
     fn entries_are_read_with_their_slices() {
-        let read = |text| Entry::read(text).map(|e| (e.owner, e.kind, e.name, e.range));
+        let read = |text| ArrayKey::read(text).map(|e| (e.owner, e.kind, e.name, e.range));
         assert_eq!(read("push/residual/a.b"), Some(("push/", "residual", "a.b", None)));
         assert_eq!(
             read("reduce/velocity/w[3..10]"),

@@ -4,7 +4,7 @@ use gradwire::{State, StateError};
 
 use super::Reducer;
 use crate::error::refuse;
-use crate::state_keys::{self, Entry};
+use crate::state_keys::{self, ArrayKey};
 use crate::{Exchange, ExchangeError, Result};
 
 /// The most bytes of a state that a message carries.
@@ -145,19 +145,19 @@ impl Reducer {
     /// Refuses entries for tensors that this model does not have, and entries of another size.
     fn check(&self, state: &State) -> Result<(), StateError> {
         for (text, values) in state.floats_under("") {
-            let Some(entry) = Entry::read(text) else { continue };
-            let Some(&at) = self.by_name.get(entry.name) else {
+            let Some(key) = ArrayKey::read(text) else { continue };
+            let Some(&at) = self.by_name.get(key.name) else {
                 return Err(StateError::Foreign(text.to_owned()));
             };
             let whole = self.config.tensors[at].elements();
-            let (fits, expected) = match &entry.range {
+            let (fits, expected) = match &key.range {
                 Some(range) => {
                     let within = range.start <= range.end && range.end <= whole;
                     (within && range.len() == values.len(), range.len())
                 }
                 None => (values.len() == whole, whole),
             };
-            if !fits && entry.kind != "kept" {
+            if !fits && key.kind != "kept" {
                 let (entry, found) = (text.to_owned(), values.len());
                 return Err(StateError::WrongSize { entry, found, expected });
             }
