@@ -9,12 +9,10 @@
 //! In version 1 a compressor belonged to a part of the policy: `push/spec` was that of all tensors without a rule; the
 //! entries of rules were under `push/rule0/` and so on, in order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use gradwire::{Encoder, Spec, State, StateError};
-
-use crate::Result;
+use gradwire::{Encoder, Spec, State, StateError, Tensor};
 
 /// The prefix of the state of a rank's gradients.
 pub(crate) const PUSH: &str = "push/";
@@ -78,8 +76,34 @@ fn spec_key(owner: &str, name: &str) -> String {
     format!("{owner}spec/{name}")
 }
 
+/// Refuses residuals and velocities of tensors that this model does not have, and those of another size, in the state of a
+/// rank, whose keys start with `prefix`. Call it before [`reshard`], which allocates as many elements as the keys of
+/// slices name.
+///
+/// # Errors
+/// [`StateError::Foreign`] and [`StateError::WrongSize`].
+pub fn check_arrays(state: &State, prefix: &str, tensors: &[Tensor]) -> Result<(), StateError> {
+    let sizes: HashMap<&str, usize> = tensors.iter().map(|t| (t.name(), t.elements())).collect();
+    for (text, values) in state.floats_under(prefix) {
+        let Some(key) = ArrayKey::read(text) else { continue };
+        let entry = || format!("{prefix}{text}");
+        let whole = *sizes.get(key.name).ok_or_else(|| StateError::Foreign(entry()))?;
+        let range = key.range.clone().unwrap_or(0..whole);
+        let within = range.start <= range.end && range.end <= whole;
+        if key.kind != "kept" && !(within && range.len() == values.len()) {
+            let (found, expected) = (values.len(), range.len());
+            return Err(StateError::WrongSize { entry: entry(), found, expected });
+        }
+    }
+    Ok(())
+}
+
 /// Restores an encoder; without state if the state comes from an exchange that does not have this encoder.
-pub(crate) fn restore_encoder(encoder: &mut Encoder, prefix: &str, state: &State) -> Result<()> {
+pub(crate) fn restore_encoder(
+    encoder: &mut Encoder,
+    prefix: &str,
+    state: &State,
+) -> crate::Result<()> {
     match has_encoder(encoder, prefix, state)? {
         true => encoder.restore(prefix, state)?,
         false => encoder.forget(),
@@ -91,7 +115,7 @@ pub(crate) fn restore_encoder(encoder: &mut Encoder, prefix: &str, state: &State
 ///
 /// # Errors
 /// If it has one that does not fit.
-pub(crate) fn has_encoder(encoder: &Encoder, prefix: &str, state: &State) -> Result<bool> {
+pub(crate) fn has_encoder(encoder: &Encoder, prefix: &str, state: &State) -> crate::Result<bool> {
     match encoder.check_state(prefix, state) {
         Err(StateError::Missing(key)) if key == format!("{prefix}encoder") => Ok(false),
         other => Ok(other.map(|()| true)?),
@@ -133,7 +157,7 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
 /// of the old rank j modulo `states.len()`.
 ///
 /// This holds for equal weights, and not for hierarchical exchanges. With the same number of ranks and the same
-/// exchange, use each rank's own state, which is exact.
+/// exchange, use each rank's own state, which is exact. [Check](check_arrays) states that come from a file first.
 ///
 /// # Panics
 /// If there are no states.
@@ -327,6 +351,35 @@ mod tests {
         let sliced = split(&one, ["w[0..1]", "w[1..3]", "v"].into_iter());
         assert_eq!(sliced.floats("push/residual/w[1..3]").unwrap(), [24.0, 35.0]);
         assert_eq!(sliced.floats_under("").count(), 2);
+    }
+
+    #[test]
+    fn arrays_that_the_model_has_no_place_for_are_refused() {
+        let check = |key: &str, values: &[f32]| {
+            check_arrays(&state(&[(key, values)]), "worker1/", &[Tensor::new("w", &[2, 3])])
+        };
+        let six = [1.0; 6];
+        for (key, values) in [
+            ("worker1/push/residual/w", &six[..]),
+            ("worker1/push/velocity/w[2..6]", &six[..4]),
+            ("worker1/reduce/residual/w[3..3]", &[]),
+            // The size of `kept` is the compressor's.
+            ("worker1/push/kept/w", &six[..1]),
+            // No arrays of this rank's encoders.
+            ("worker0/push/residual/v", &six),
+            ("worker1/optimizer/residual/v", &six),
+        ] {
+            check(key, values).unwrap_or_else(|error| panic!("{key}: {error}"));
+        }
+        for key in ["worker1/push/residual/v", "worker1/reduce/kept/v[0..1]"] {
+            assert!(matches!(check(key, &[1.0]), Err(StateError::Foreign(name)) if name == key));
+        }
+        for key in ["w", "w[0..2]", "w[6..7]", "w[5..4]", "w[18446744073709551615..0]"] {
+            let key = format!("worker1/push/residual/{key}");
+            assert!(matches!(check(&key, &[1.0]), Err(StateError::WrongSize { .. })), "{key}");
+        }
+        // Behind the tensor, but without an element.
+        assert!(check("worker1/push/residual/w[4000000000000..4000000000000]", &[]).is_err());
     }
 
     #[test]

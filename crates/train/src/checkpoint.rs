@@ -26,7 +26,7 @@
 use std::path::Path;
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::{ReplicatedOptimizer, reshard, upgrade};
+use gradwire_exchange::{ReplicatedOptimizer, check_arrays, reshard, upgrade};
 use serde::{Deserialize, Serialize};
 
 use crate::config::RunConfig;
@@ -112,12 +112,16 @@ impl Checkpoint {
         self.state.to_bytes()
     }
 
-    /// Restores the state of each replica in a run of `workers` workers. Returns the common parameters.
+    /// Checks the sizes of all workers' residuals, and restores the state of each replica in a run of `workers` workers.
+    /// Returns the common parameters.
     pub(crate) fn restore(
         &self,
         replicas: &mut [Box<dyn Replica + '_>],
         workers: usize,
     ) -> Result<Vec<Vec<f32>>, StateError> {
+        for rank in 0..self.saved_by {
+            check_arrays(&self.state, &worker_prefix(rank), replicas[0].tensors())?;
+        }
         for replica in &mut *replicas {
             replica.restore(&self.state, self.saved_by, workers)?;
         }

@@ -4,7 +4,7 @@ use gradwire::{State, StateError};
 
 use super::Reducer;
 use crate::error::refuse;
-use crate::state_keys::{self, ArrayKey};
+use crate::state_keys;
 use crate::{Exchange, ExchangeError, Result};
 
 /// The most bytes of a state that a message carries.
@@ -89,7 +89,8 @@ impl Reducer {
         if workers == 0 {
             return Err(ExchangeError::from(StateError::Damaged("it is of no ranks".to_owned())));
         }
-        states.iter().try_for_each(|state| self.check(state))?;
+        let tensors = &self.config.tensors;
+        states.iter().try_for_each(|state| state_keys::check_arrays(state, "", tensors))?;
         let same =
             workers == size && first.setting("exchange")? == self.config.exchange.to_string();
         refuse_repeated(&states)?;
@@ -138,31 +139,8 @@ impl Reducer {
                 "'{spec}' sends changes, and their sum contains those of ranks that are gone; use ef=on"
             ));
         }
-        self.check(state)?;
+        state_keys::check_arrays(state, "", &self.config.tensors)?;
         self.restore(state)
-    }
-
-    /// Refuses entries for tensors that this model does not have, and entries of another size.
-    fn check(&self, state: &State) -> Result<(), StateError> {
-        for (text, values) in state.floats_under("") {
-            let Some(key) = ArrayKey::read(text) else { continue };
-            let Some(&at) = self.by_name.get(key.name) else {
-                return Err(StateError::Foreign(text.to_owned()));
-            };
-            let whole = self.config.tensors[at].elements();
-            let (fits, expected) = match &key.range {
-                Some(range) => {
-                    let within = range.start <= range.end && range.end <= whole;
-                    (within && range.len() == values.len(), range.len())
-                }
-                None => (values.len() == whole, whole),
-            };
-            if !fits && key.kind != "kept" {
-                let (entry, found) = (text.to_owned(), values.len());
-                return Err(StateError::WrongSize { entry, found, expected });
-            }
-        }
-        Ok(())
     }
 }
 
