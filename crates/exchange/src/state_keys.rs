@@ -24,9 +24,6 @@ pub(crate) fn sum(prefix: &str, name: &str) -> String {
     format!("{prefix}sum/{name}")
 }
 
-/// The kinds of arrays that each rank has for itself.
-const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
-
 /// The key of an array that is kept for a tensor or a slice of one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ArrayKey<'a> {
@@ -57,7 +54,7 @@ impl<'a> ArrayKey<'a> {
     pub(crate) fn read(text: &'a str) -> Option<Self> {
         let owner = [PUSH, REDUCE].into_iter().find(|owner| text.starts_with(owner))?;
         let (kind, name) = text[owner.len()..].split_once('/')?;
-        let kind = KINDS.into_iter().find(|known| *known == kind)?;
+        let kind = Encoder::KINDS.into_iter().find(|known| *known == kind)?;
         let (name, range) = match read_slice(name) {
             Some((name, range)) => (name, Some(range)),
             None => (name, None),
@@ -69,11 +66,6 @@ impl<'a> ArrayKey<'a> {
     fn is_kept_of_pushes(&self) -> bool {
         self.kind == "kept" && self.range.is_none() && self.owner == PUSH
     }
-}
-
-/// The key of a tensor's compressor.
-fn spec_key(owner: &str, name: &str) -> String {
-    format!("{owner}spec/{name}")
 }
 
 /// Refuses residuals and velocities of tensors that this model does not have, and those of another size, in the state of a
@@ -98,42 +90,20 @@ pub fn check_arrays(state: &State, prefix: &str, tensors: &[Tensor]) -> Result<(
     Ok(())
 }
 
-/// Restores an encoder; without state if the state comes from an exchange that does not have this encoder.
-pub(crate) fn restore_encoder(
-    encoder: &mut Encoder,
-    prefix: &str,
-    state: &State,
-) -> crate::Result<()> {
-    match has_encoder(encoder, prefix, state)? {
-        true => encoder.restore(prefix, state)?,
-        false => encoder.forget(),
-    }
-    Ok(())
-}
-
-/// Whether a state has one of this encoder.
-///
-/// # Errors
-/// If it has one that does not fit.
-pub(crate) fn has_encoder(encoder: &Encoder, prefix: &str, state: &State) -> crate::Result<bool> {
-    match encoder.check_state(prefix, state) {
-        Err(StateError::Missing(key)) if key == format!("{prefix}encoder") => Ok(false),
-        other => Ok(other.map(|()| true)?),
-    }
-}
-
 /// Cuts the entries of whole tensors into entries of `slices`, except `kept` arrays, which are dropped. Other entries
 /// stay.
 pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) -> State {
     let (mut split, mut replaced) = (state.clone(), BTreeSet::new());
     for slice in slices {
         let Some((name, range)) = read_slice(slice) else { continue };
-        let spec = spec_key(PUSH, name);
+        let spec = Encoder::spec_key(PUSH, name);
         if let Ok(value) = state.setting(&spec) {
-            split.set_setting(&spec_key(PUSH, slice), value);
+            split.set_setting(&Encoder::spec_key(PUSH, slice), value);
             replaced.insert(spec);
         }
-        for (owner, kind) in [PUSH, REDUCE].into_iter().flat_map(|o| KINDS.map(|kind| (o, kind))) {
+        for (owner, kind) in
+            [PUSH, REDUCE].into_iter().flat_map(|o| Encoder::KINDS.map(|kind| (o, kind)))
+        {
             let key = format!("{owner}{kind}/{name}");
             let Ok(values) = state.floats(&key) else { continue };
             if let Some(part) = values.get(range.clone()).filter(|_| kind != "kept") {
@@ -164,15 +134,17 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
 pub fn reshard(states: &[State], rank: usize, workers: usize) -> State {
     let mut own = states[rank % states.len()].clone();
     let specs: BTreeMap<String, String> = states.iter().rev().flat_map(specs_of_whole).collect();
-    let is_spec =
-        |key: &str| [PUSH, REDUCE].iter().any(|owner| key.starts_with(&spec_key(owner, "")));
+    let is_spec = |key: &str| {
+        [PUSH, REDUCE].iter().any(|owner| key.starts_with(&Encoder::spec_key(owner, "")))
+    };
     own.retain(|key| {
         !is_spec(key) && ArrayKey::read(key).is_none_or(|key| key.is_kept_of_pushes())
     });
     specs.iter().for_each(|(key, spec)| own.set_setting(key, spec.clone()));
     let mut sums = BTreeMap::new();
     let estimates = |name: &str| {
-        let spec = specs.get(&spec_key(PUSH, name)).and_then(|spec| spec.parse::<Spec>().ok());
+        let spec =
+            specs.get(&Encoder::spec_key(PUSH, name)).and_then(|spec| spec.parse::<Spec>().ok());
         spec.is_some_and(|spec| spec.sends_changes())
     };
     for state in states.iter().skip(rank).step_by(workers) {
@@ -191,9 +163,9 @@ fn specs_of_whole(state: &State) -> Vec<(String, String)> {
     let of = |owner: &str| -> Vec<_> {
         let whole = |name| read_slice(name).map_or(name, |(whole, _)| whole);
         let specs = state.settings_under(owner);
-        specs.map(|(name, spec)| (spec_key(PUSH, whole(name)), spec.to_owned())).collect()
+        specs.map(|(name, spec)| (Encoder::spec_key(PUSH, whole(name)), spec.to_owned())).collect()
     };
-    [of(&spec_key(PUSH, "")), of(&spec_key(REDUCE, ""))].concat()
+    [of(&Encoder::spec_key(PUSH, "")), of(&Encoder::spec_key(REDUCE, ""))].concat()
 }
 
 /// Replaces the `kept` arrays of the wanted tensors by those of `from`: multi-round methods start from the same values
@@ -253,11 +225,11 @@ pub fn upgrade(mut state: State) -> State {
     for (key, spec) in specs {
         let part = &key[..key.len() - "spec".len()];
         let owner = without_rule(part);
-        for kind in KINDS {
+        for kind in Encoder::KINDS {
             let under = format!("{part}{kind}/");
             for (name, values) in state.floats_under(&under) {
                 let array = (format!("{owner}{kind}/{name}"), values.to_vec());
-                arrays.push((array, (spec_key(owner, name), spec.clone())));
+                arrays.push((array, (Encoder::spec_key(owner, name), spec.clone())));
                 replaced.insert(format!("{under}{name}"));
             }
         }

@@ -1,5 +1,7 @@
 //! The state of the codecs: checkpoint and rollback, save and restore.
 
+use std::iter;
+
 use gradwire::{Encoder, State, Tensor};
 
 use super::{Codecs, TensorCodec};
@@ -78,17 +80,24 @@ impl Codecs {
             }
             return Err(error);
         }
-        state_keys::restore_encoder(&mut self.encoder, prefix, state)?;
-        if let Some(second) = &mut self.second {
-            state_keys::restore_encoder(second, REDUCE, state)?;
+        let second = self.second.iter_mut().map(|second| (second, REDUCE));
+        for (encoder, prefix) in iter::once((&mut self.encoder, prefix)).chain(second) {
+            // A state of an exchange without this encoder has nothing of it.
+            match Encoder::was_saved(prefix, state) {
+                true => encoder.restore(prefix, state)?,
+                false => encoder.forget(),
+            }
         }
         self.restore_estimates(prefix, state)
     }
 
     fn check_state(&self, prefix: &str, state: &State) -> Result<()> {
-        state_keys::has_encoder(&self.encoder, prefix, state)?;
-        let second = self.second.as_ref();
-        second.map_or(Ok(false), |second| state_keys::has_encoder(second, REDUCE, state))?;
+        let second = self.second.iter().map(|second| (second, REDUCE));
+        for (encoder, prefix) in iter::once((&self.encoder, prefix)).chain(second) {
+            if Encoder::was_saved(prefix, state) {
+                encoder.check_state(prefix, state)?;
+            }
+        }
         self.estimates_in(prefix, state).map(drop)
     }
 
@@ -96,7 +105,7 @@ impl Codecs {
     fn enter_saved(&mut self, prefix: &str, state: &State) {
         for index in 0..self.tensors.len() {
             let TensorCodec { schedule, names, .. } = &self.tensors[index];
-            let setting = |name: &String| state.setting(&format!("{prefix}spec/{name}")).ok();
+            let setting = |name: &String| state.setting(&Encoder::spec_key(prefix, name)).ok();
             let Some(saved) = names.iter().find_map(setting) else { continue };
             let stage = schedule.specs().position(|spec| spec.to_string() == saved).unwrap_or(0);
             self.enter(index, stage);
