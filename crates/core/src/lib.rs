@@ -79,7 +79,7 @@ mod workspace;
 pub use accumulator::Accumulator;
 pub use compressor::{Aggregation, Compressor, DecodeArgs, EncodeArgs};
 pub use compressors::SingleRank;
-pub use context::{Context, Element, Sent};
+pub use context::{Context, Sent};
 pub use decoder::{DecodeJob, Decoder};
 pub use encoder::{EncodeJob, Encoder, Kept};
 pub use entry::{Entry, Family};

@@ -10,7 +10,7 @@ mod state;
 use std::collections::HashMap;
 
 use gradwire::{
-    Decoder, Element, Encoder, Error, Input, Kept, ReduceOp, Sent, Spec, Tensor, Threads,
+    Decoder, Dtype, Encoder, Error, Input, Kept, ReduceOp, Sent, Spec, Tensor, Threads,
 };
 
 pub(crate) use self::carried::Carried;
@@ -286,7 +286,7 @@ impl Codecs {
     }
 
     /// The element type of messages for a tensor; `None` unless its compressor is linear.
-    pub(crate) fn linear(&self, tensor: &Tensor) -> Option<Element> {
+    pub(crate) fn linear(&self, tensor: &Tensor) -> Option<Dtype> {
         self.encoder.compressor_of(tensor.name()).linear()
     }
 

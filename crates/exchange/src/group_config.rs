@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use gradwire::registry::REGISTRY;
-use gradwire::{Element, Spec, Tensor};
+use gradwire::{Dtype, Spec, Tensor};
 
 use crate::error::refuse;
 use crate::{Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchronization, rule};
@@ -354,7 +354,7 @@ pub(crate) fn adds(spec: &Spec) -> bool {
 
 /// Whether messages are 16-bit numbers, whose sums are rounded.
 fn is_narrow(spec: &Spec) -> bool {
-    spec.compressor().linear().is_some_and(|element| element != Element::F32)
+    spec.compressor().linear().is_some_and(|dtype| dtype != Dtype::F32)
 }
 
 /// Refuses buffers whose number or lengths do not match the tensors.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gradwire::{Element, ReduceOp};
+use gradwire::{Dtype, ReduceOp};
 
 use super::{Rounds, Side};
 use crate::collectives::Reduction;
@@ -38,8 +38,8 @@ impl Side for Device<'_> {
             }
             let form = &forms.bytes[forms.ranges[at].clone()];
             step.codecs.pack(step.group.indices[at], tensor, step.step, form, message)?;
-            let element = step.codecs.linear(tensor).expect("the setup refuses other compressors");
-            rounds.push(at, element, ReduceOp::Mean, message);
+            let dtype = step.codecs.linear(tensor).expect("the setup refuses other compressors");
+            rounds.push(at, dtype, ReduceOp::Mean, message);
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Side for Device<'_> {
         }
         let asked = asked.iter().enumerate().filter_map(|(at, form)| Some((at, form.as_ref()?)));
         for ((at, form), &op) in asked.zip(&*ops) {
-            rounds.push(at, Element::F32, op, &addends[form.addend.clone()]);
+            rounds.push(at, Dtype::F32, op, &addends[form.addend.clone()]);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Compression by this process, of values that become the means.
 
-use gradwire::{Element, Floats, ReduceOp};
+use gradwire::{Dtype, Floats, ReduceOp};
 
 use super::{Rounds, Side};
 use crate::collectives::Reduction;
@@ -28,8 +28,8 @@ impl Side for Host<'_> {
                 continue;
             }
             step.encode(at, values, message)?;
-            let element = step.codecs.linear(tensor).expect("the setup refuses other compressors");
-            rounds.push(at, element, ReduceOp::Mean, message);
+            let dtype = step.codecs.linear(tensor).expect("the setup refuses other compressors");
+            rounds.push(at, dtype, ReduceOp::Mean, message);
         }
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Side for Host<'_> {
             {
                 bytes.clear();
                 elements::narrow_onto(addend, bytes);
-                rounds.push(at, Element::F32, op, bytes);
+                rounds.push(at, Dtype::F32, op, bytes);
             }
         }
         Ok(())
