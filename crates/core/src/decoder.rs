@@ -106,7 +106,8 @@ impl Decoder {
     pub fn unpack(
         &mut self,
         tensor: &Tensor,
-        (step, rank): (u64, u32),
+        step: u64,
+        rank: u32,
         message: &[u8],
         form: &mut Vec<u8>,
     ) -> Result<(), Error> {

@@ -150,7 +150,8 @@ impl Codecs {
     /// elements that it carries.
     pub(crate) fn encode(
         &mut self,
-        (index, offset): (usize, usize),
+        index: usize,
+        offset: usize,
         tensor: &Tensor,
         step: u64,
         input: Input<'_>,
@@ -181,11 +182,12 @@ impl Codecs {
     pub(crate) fn unpack(
         &mut self,
         tensor: &Tensor,
-        (step, rank): (u64, usize),
+        step: u64,
+        rank: usize,
         message: &[u8],
         form: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        self.decoder.unpack(tensor, (step, rank as u32), message, form)
+        self.decoder.unpack(tensor, step, rank as u32, message, form)
     }
 
     /// The array of a kind that is kept for a tensor.
@@ -220,7 +222,8 @@ impl Codecs {
     pub(crate) fn decode_add(
         &mut self,
         tensor: &Tensor,
-        (step, rank): (u64, usize),
+        step: u64,
+        rank: usize,
         message: &[u8],
         weight: f32,
         out: &mut [f32],
@@ -233,7 +236,8 @@ impl Codecs {
     pub(crate) fn add_message(
         &mut self,
         tensor: &Tensor,
-        (step, sender): (u64, Sender),
+        step: u64,
+        sender: Sender,
         message: &[u8],
         out: &mut [f32],
     ) -> Result<(), Error> {
@@ -300,18 +304,20 @@ impl Codecs {
     pub(crate) fn contribute(
         &mut self,
         tensor: &Tensor,
-        at: (u64, usize),
+        step: u64,
+        round: usize,
         input: Input<'_>,
         means: &[f32],
         addend: &mut Vec<f32>,
     ) -> Result<Option<ReduceOp>, Error> {
-        self.encoder.contribute(tensor, at, input, means, addend)
+        self.encoder.contribute(tensor, step, round, input, means, addend)
     }
 
     /// Decodes the means of all rounds and adds the result to `out`. This rank's addends took `bytes`.
     pub(crate) fn conclude(
         &mut self,
-        (index, bytes): (usize, usize),
+        index: usize,
+        bytes: usize,
         tensor: &Tensor,
         step: u64,
         means: &[f32],
@@ -326,17 +332,19 @@ impl Codecs {
     pub(crate) fn device_round(
         &mut self,
         tensor: &Tensor,
-        at: (u64, usize),
+        step: u64,
+        round: usize,
         means: &[f32],
         form: &mut Vec<u8>,
     ) -> Result<Option<(usize, ReduceOp)>, Error> {
-        self.encoder.device_round(tensor, at, means, form)
+        self.encoder.device_round(tensor, step, round, means, form)
     }
 
     /// As [`conclude`](Self::conclude), and appends what the device adds.
     pub(crate) fn device_conclude(
         &mut self,
-        (index, bytes): (usize, usize),
+        index: usize,
+        bytes: usize,
         tensor: &Tensor,
         step: u64,
         means: &[f32],

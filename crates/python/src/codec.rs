@@ -106,7 +106,7 @@ impl Codec {
         let described = Tensor::new(name, &shape);
         let unpack = || {
             let mut form = Vec::new();
-            let unpacked = self.ends().decoder.unpack(&described, (step, rank), message, &mut form);
+            let unpacked = self.ends().decoder.unpack(&described, step, rank, message, &mut form);
             unpacked.map(|()| form)
         };
         let form = py.detach(unpack).map_err(Failure::from)?;

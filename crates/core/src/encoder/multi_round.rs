@@ -32,7 +32,8 @@ impl Encoder {
     pub fn contribute<'a>(
         &mut self,
         tensor: &Tensor,
-        (step, round): (u64, usize),
+        step: u64,
+        round: usize,
         input: impl Into<Input<'a>>,
         means: &[f32],
         addend: &mut Vec<f32>,
@@ -86,7 +87,8 @@ impl Encoder {
     pub fn device_round(
         &mut self,
         tensor: &Tensor,
-        (step, round): (u64, usize),
+        step: u64,
+        round: usize,
         means: &[f32],
         form: &mut Vec<u8>,
     ) -> Result<Option<(usize, ReduceOp)>, Error> {

@@ -278,8 +278,8 @@ impl Server {
         worked(&mut report.decompress, || {
             slot.accepted().try_for_each(|(worker, push)| {
                 let weight = parts[worker] / whole;
-                let from = (step, Sender::one_of_all(worker, weight));
-                pushes.add_message(&slot.tensor, from, push, mean)
+                let sender = Sender::one_of_all(worker, weight);
+                pushes.add_message(&slot.tensor, step, sender, push, mean)
             })?;
             pushes.aggregate(&slot.tensor, step, mean)?;
             pushes.add_changes(slot.index, mean);
@@ -304,7 +304,7 @@ impl Server {
     /// residual is kept. What the message leaves out is lost then: the server goes on from what it has sent, with the
     /// workers' bits.
     fn encode_change(&mut self, at: usize, step: u64) -> Result<(), gradwire::Error> {
-        let from = (step, self.transport.rank());
+        let rank = self.transport.rank();
         let Self { slots, pulls, mean: held, delta, message, .. } = self;
         let slot = &mut slots[at];
         let keeps_residual = pulls.keeps_residual(&slot.tensor);
@@ -314,12 +314,12 @@ impl Server {
         for (delta, new) in delta.iter_mut().zip(&slot.parameters) {
             *delta = new - *delta;
         }
-        pulls.encode((slot.index, 0), &slot.tensor, step, Floats::F32(delta).into(), message)?;
+        pulls.encode(slot.index, 0, &slot.tensor, step, Floats::F32(delta).into(), message)?;
         if keeps_residual {
             return Ok(());
         }
         std::mem::swap(&mut slot.parameters, held);
-        pulls.decode_add(&slot.tensor, from, message, 1.0, &mut slot.parameters)
+        pulls.decode_add(&slot.tensor, step, rank, message, 1.0, &mut slot.parameters)
     }
 }
 

@@ -113,7 +113,7 @@ impl ServerWorker {
                 squares: input.squares.map(|all| &all[index][..]),
             };
             worked(&mut report.compress, || {
-                self.push_codecs.encode((index, 0), tensor, step, given, &mut self.message)
+                self.push_codecs.encode(index, 0, tensor, step, given, &mut self.message)
             })?;
             let push = Operation::tensor(Phase::Push, index, tensor.name(), step);
             timed(&mut report.wire, || {
@@ -161,11 +161,11 @@ impl ServerWorker {
         parameters: &mut [Vec<f32>],
         report: &mut StepReport,
     ) -> Result<()> {
-        let from = (step, self.homes[index]);
+        let home = self.homes[index];
         let (tensor, out) = (&self.tensors[index], &mut parameters[index]);
         self.pull_codecs.begin(index, step);
         worked(&mut report.decompress, || {
-            self.pull_codecs.decode_add(tensor, from, &self.message, 1.0, out)
+            self.pull_codecs.decode_add(tensor, step, home, &self.message, 1.0, out)
         })?;
         self.applied[index] = true;
         Ok(())

@@ -27,7 +27,7 @@ impl Server {
         worked(&mut report.decompress, || {
             let weight = parts[worker];
             pushes.begin(slot.index, step);
-            pushes.decode_add(&slot.tensor, (step, worker), push, weight, mean)
+            pushes.decode_add(&slot.tensor, step, worker, push, weight, mean)
         })?;
         worked(&mut report.update, || {
             optimizer.update(slot.index, rate, mean, &mut slot.parameters);

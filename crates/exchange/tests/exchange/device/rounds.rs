@@ -135,7 +135,7 @@ impl DeviceGroup for Group<'_> {
                 if !self.has_rounds(member) && non_finite.is_none() {
                     let message = bytes(&corrected);
                     let tensor = &self.tensors[member];
-                    decoder.unpack(tensor, (self.step, 0), &message, &mut self.forms)?;
+                    decoder.unpack(tensor, self.step, 0, &message, &mut self.forms)?;
                 }
                 self.ranges.push(start..self.forms.len());
                 self.corrected.push(corrected);
