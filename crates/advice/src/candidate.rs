@@ -93,7 +93,7 @@ impl Candidate {
     /// Why the trained model may suffer, from gradwire's measurements; `None` if they give no reason. `error` is the relative
     /// error that remained after error feedback in the trial.
     pub fn doubt(&self, optimizer: OptimizerKind, error: f64) -> Option<&'static str> {
-        let remembers = self.spec.memory().is_some() || self.spec.own_memory(false).is_some();
+        let remembers = self.spec.feedback().is_some() || self.spec.own_memory(false).is_some();
         if self.is_local() {
             return Some(
                 "local steps train differently: with LocalSteps and an outer Nesterov step (0.7, momentum 0.5) a small GPT \

@@ -194,7 +194,7 @@ impl Encoder {
 impl Sender {
     /// The weights of the residual: those of the spec, but of values that are not gradients nothing is forgotten.
     fn feedback(self, spec: &Spec) -> Option<Residual> {
-        spec.memory().map(|weights| if self.plain { Residual::PLAIN } else { weights })
+        spec.feedback().map(|weights| if self.plain { Residual::PLAIN } else { weights })
     }
 
     fn context<'a>(&self, tensor: &'a Tensor, step: u64) -> Context<'a> {

@@ -56,14 +56,14 @@ pub struct Spec {
     values: Vec<Value>,
     /// Made from the values.
     compressor: Arc<dyn Compressor>,
-    memory: Option<Residual>,
-    rule: Option<Rule>,
+    feedback: Option<Residual>,
+    memory: Option<ConfiguredMemory>,
     every: u64,
 }
 
 /// A memory that a spec configures in place of the plain residual.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Rule {
+enum ConfiguredMemory {
     Average(Average),
     Ef21(Ef21),
 }
@@ -72,8 +72,8 @@ impl PartialEq for Spec {
     fn eq(&self, other: &Self) -> bool {
         self.entry.id == other.entry.id
             && self.values == other.values
+            && self.feedback == other.feedback
             && self.memory == other.memory
-            && self.rule == other.rule
             && self.every == other.every
     }
 }
@@ -85,8 +85,8 @@ impl Spec {
             entry,
             compressor: entry.compressor(),
             values: entry.defaults(),
-            memory: entry.error_feedback.then_some(Residual::PLAIN),
-            rule: None,
+            feedback: entry.error_feedback.then_some(Residual::PLAIN),
+            memory: None,
             every: 1,
         }
     }
@@ -122,13 +122,20 @@ impl Spec {
 
     /// The residual of error feedback; `None` without error feedback. Another memory may
     /// [replace](Self::own_memory) it.
-    pub fn memory(&self) -> Option<Residual> {
-        self.memory
+    pub fn feedback(&self) -> Option<Residual> {
+        self.feedback
     }
 
-    /// The same compressor with another plain residual, or without error feedback.
-    pub fn with_memory(mut self, memory: Option<Residual>) -> Self {
-        (self.memory, self.rule) = (memory, None);
+    /// The same compressor with another plain residual, or without error feedback; without `momentum` and `ef=ef21`.
+    pub fn with_feedback(mut self, feedback: Option<Residual>) -> Self {
+        (self.feedback, self.memory) = (feedback, None);
+        self
+    }
+
+    /// The same compressor for a message that has none before it, such as that of a file: without `momentum` and
+    /// `ef=ef21`, which refer to earlier gradients.
+    pub fn without_history(mut self) -> Self {
+        self.memory = None;
         self
     }
 
@@ -136,14 +143,14 @@ impl Spec {
     /// `momentum` asks for; `None` if none does. `plain` is true for values that are not gradients
     /// ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
     pub fn own_memory(&self, plain: bool) -> Option<&dyn Memory> {
-        let configured = self.rule.as_ref().map(|rule| -> &dyn Memory {
-            match rule {
-                Rule::Average(average) => average,
-                Rule::Ef21(ef21) => ef21,
+        let configured = self.memory.as_ref().map(|memory| -> &dyn Memory {
+            match memory {
+                ConfiguredMemory::Average(average) => average,
+                ConfiguredMemory::Ef21(ef21) => ef21,
             }
         });
         self.compressor.memory().or(configured).filter(|memory| match memory.scope() {
-            Scope::ErrorFeedback => self.memory.is_some() && !plain,
+            Scope::ErrorFeedback => self.feedback.is_some() && !plain,
             Scope::Gradients => !plain,
             Scope::Always => true,
         })
@@ -191,9 +198,9 @@ impl Spec {
     /// both.
     pub fn can_follow(&self, earlier: &Spec) -> bool {
         let compressor = earlier.compressor();
-        let keeps = earlier.memory.is_some()
+        let keeps = earlier.feedback.is_some()
             || compressor.memory().is_some()
-            || earlier.rule.is_some()
+            || earlier.memory.is_some()
             || compressor.rounds().is_some();
         // The length of the kept numbers for a large matrix depends on parameters such as the rank.
         let kept = |compressor: &dyn Compressor| {
@@ -203,8 +210,8 @@ impl Spec {
         };
         let same = || {
             self.entry.id == earlier.entry.id
+                && self.feedback == earlier.feedback
                 && self.memory == earlier.memory
-                && self.rule == earlier.rule
                 // Estimates are of what the steps of a round add up to.
                 && (self.every == earlier.every || !self.sends_changes())
                 && kept(self.compressor()) == kept(compressor)
@@ -246,9 +253,9 @@ impl Spec {
 
     /// The common parameter `momentum`.
     fn configured_momentum(&self) -> f32 {
-        match self.rule {
-            Some(Rule::Average(Average { decay })) => decay,
-            Some(Rule::Ef21(Ef21 { momentum })) => momentum,
+        match self.memory {
+            Some(ConfiguredMemory::Average(Average { decay })) => decay,
+            Some(ConfiguredMemory::Ef21(Ef21 { momentum })) => momentum,
             None => 0.0,
         }
     }
@@ -366,11 +373,11 @@ impl Given {
         // Weights for a residual switch error feedback on.
         let on = self.entry.error_feedback || weights.is_some();
         let feedback = feedback.unwrap_or(if on { "on" } else { "off" });
-        spec.memory = (feedback != "off").then(|| weights.unwrap_or(Residual::PLAIN));
-        spec.rule = match (feedback, momentum) {
-            ("ef21", momentum) => Some(Rule::Ef21(Ef21 { momentum })),
+        spec.feedback = (feedback != "off").then(|| weights.unwrap_or(Residual::PLAIN));
+        spec.memory = match (feedback, momentum) {
+            ("ef21", momentum) => Some(ConfiguredMemory::Ef21(Ef21 { momentum })),
             (_, 0.0) => None,
-            (_, decay) => Some(Rule::Average(Average { decay })),
+            (_, decay) => Some(ConfiguredMemory::Average(Average { decay })),
         };
         spec.every = every;
         let has_own = spec.compressor().memory().is_some();
@@ -387,7 +394,7 @@ impl Given {
                 "ef=ef21",
                 "its messages may be further from a tensor than zeros are, and then estimates would diverge",
             ),
-            _ if has_own && spec.rule.is_some() => {
+            _ if has_own && spec.memory.is_some() => {
                 impossible("momentum", "it has a memory of its own")
             }
             _ => Ok(spec),
@@ -409,13 +416,13 @@ impl fmt::Display for Spec {
                 item(parameter.key, &value)?;
             }
         }
-        match (self.rule, self.memory) {
-            (Some(Rule::Ef21(_)), _) => item("ef", &"ef21")?,
+        match (self.memory, self.feedback) {
+            (Some(ConfiguredMemory::Ef21(_)), _) => item("ef", &"ef21")?,
             (_, Some(_)) if !self.entry.error_feedback => item("ef", &"on")?,
             (_, None) if self.entry.error_feedback => item("ef", &"off")?,
             _ => {}
         }
-        if let Some(Residual { beta, gamma }) = self.memory {
+        if let Some(Residual { beta, gamma }) = self.feedback {
             for (key, weight) in [("beta", beta), ("gamma", gamma)] {
                 if weight != 1.0 {
                     item(key, &weight)?;

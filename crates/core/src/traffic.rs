@@ -45,7 +45,7 @@ impl Traffic {
     /// the tensor: 1 if dense.
     pub fn of(spec: &Spec, bits: f64, touched: f64) -> Self {
         let Passes { before, after, memory } = spec.entry().passes;
-        let (read, written, passes) = match spec.memory() {
+        let (read, written, passes) = match spec.feedback() {
             None => (4.0, 0.0, 1 + before),
             Some(_) => (8.0, 4.0, 1 + before.max(1) + after),
         };

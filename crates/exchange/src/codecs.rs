@@ -384,7 +384,7 @@ impl Codecs {
 
     /// Whether what a message of a tensor leaves out is kept for the next one.
     pub(crate) fn keeps_residual(&self, tensor: &Tensor) -> bool {
-        self.encoder.spec_of(tensor.name()).memory().is_some()
+        self.encoder.spec_of(tensor.name()).feedback().is_some()
     }
 
     /// Whether some tensor's compressor uses the sums of squares of a gradient's parts.

@@ -217,7 +217,7 @@ impl GroupConfig<'_> {
 
     /// Parameters are sent whole each time.
     fn validate_whole(&self) -> Result<()> {
-        let Some(spec) = self.policy.pushes().find(|spec| spec.memory().is_some()) else {
+        let Some(spec) = self.policy.pushes().find(|spec| spec.feedback().is_some()) else {
             return Ok(());
         };
         refuse(format!(

@@ -65,7 +65,7 @@ pub(super) fn contractive_messages_help(spec: &Spec) {
         return;
     }
     // Some choose another scale where they have a residual to leave the rest in.
-    let spec = spec.clone().with_memory(Some(Residual::PLAIN));
+    let spec = spec.clone().with_feedback(Some(Residual::PLAIN));
     let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>();
     let check = |tensor: &Tensor, gradient: &[f32], case: &str| {
         let mut error = 0.0;

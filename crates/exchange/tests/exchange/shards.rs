@@ -153,7 +153,7 @@ fn every_compressor_gives_the_mean_of_what_ranks_send_for_a_chunk() {
 fn every_compressor_gives_all_ranks_what_the_owner_of_a_chunk_sent() {
     let ranks = 3;
     for spec in specs().iter().filter(|spec| !spec.sends_changes()) {
-        let spec = &spec.clone().with_memory(None);
+        let spec = &spec.clone().with_feedback(None);
         let found = run(ranks, &model("gather-shards", spec), |rank, reducer| {
             let names: Vec<_> = tensors().iter().map(|tensor| tensor.name().to_owned()).collect();
             let group = reducer.form(&names).unwrap();

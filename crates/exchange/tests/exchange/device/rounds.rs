@@ -79,7 +79,7 @@ fn add_product(p: &[f32], q: &[f32], columns: usize, scale: f32, out: &mut [f32]
 
 impl Group<'_> {
     fn feedback(&self, member: usize) -> bool {
-        self.specs[member].memory().is_some()
+        self.specs[member].feedback().is_some()
     }
 
     fn has_rounds(&self, member: usize) -> bool {
