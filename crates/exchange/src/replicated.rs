@@ -25,8 +25,8 @@ use crate::error::refuse;
 use crate::reducer::{Bucket, Pipeline, check_by_groups, check_groups};
 use crate::report::{timed, worked};
 use crate::{
-    DistributedOptimizer, Exchange, GradientSink, GroupConfig, OnNonFinite, Optimizer, Reducer,
-    Result, StepInput, StepReport, Transport,
+    DistributedOptimizer, GradientSink, GroupConfig, OnNonFinite, Optimizer, Reducer, Result,
+    StepInput, StepReport, Transport, saved_as,
 };
 
 /// One rank's end of an exchange without servers: gradients are averaged, and every rank runs the optimizer on its
@@ -72,8 +72,7 @@ impl ReplicatedOptimizer {
         let mut reducer = Reducer::of(transport, config, Cut::WholeModel, OnNonFinite::Refuse)?;
         reducer.add_group((0..config.tensors.len()).collect());
         let host = Host::Inline { reducer: Box::new(reducer), values: Vec::new() };
-        let saved_as = format!("{} with {} workers", config.exchange, config.workers);
-        Ok(Self::of(host, config, optimizer, saved_as))
+        Ok(Self::of(host, config, optimizer))
     }
 
     /// As [`new`](Self::new), with overlap. `groups` contains each tensor once, by its index.
@@ -103,25 +102,14 @@ impl ReplicatedOptimizer {
             groups: groups.len(),
             carried: vec![Carried::default(); config.tensors.len()],
         };
-        let saved_as = Self::saved_as(config.exchange, config.workers);
-        Ok(Self::of(host, config, optimizer, saved_as))
+        Ok(Self::of(host, config, optimizer))
     }
 
-    fn of(
-        host: Host,
-        config: &GroupConfig<'_>,
-        optimizer: Box<dyn Optimizer>,
-        saved_as: String,
-    ) -> Self {
+    fn of(host: Host, config: &GroupConfig<'_>, optimizer: Box<dyn Optimizer>) -> Self {
         let tensors = config.tensors.to_vec();
+        let overlap = matches!(host, Host::Overlapped { .. });
+        let saved_as = saved_as(config.exchange, config.workers, overlap);
         Self { host, optimizer, tensors, workers: config.workers, saved_as }
-    }
-
-    /// The name of the exchange in states saved with overlap. It is the name without overlap, because the states are
-    /// the same, except for scatter-reduce.
-    pub fn saved_as(exchange: Exchange, workers: usize) -> String {
-        let by_tensor = if exchange == Exchange::ScatterReduce { " of each tensor" } else { "" };
-        format!("{exchange}{by_tensor} with {workers} workers")
     }
 }
 

@@ -14,10 +14,20 @@ use std::ops::Range;
 
 use gradwire::{Encoder, Spec, State, StateError, Tensor};
 
+use crate::Exchange;
+
 /// The prefix of the state of a rank's gradients.
 pub(crate) const PUSH: &str = "push/";
 /// The prefix of the state of an owner's averages.
 pub(crate) const REDUCE: &str = "reduce/";
+
+/// The name of an exchange in the states that it saves, which only the same exchange with as many workers restores. With
+/// overlap it is the same, because the states are, except for scatter-reduce, which then cuts each tensor separately.
+pub fn saved_as(exchange: Exchange, workers: usize, overlap: bool) -> String {
+    let by_tensor = overlap && exchange == Exchange::ScatterReduce;
+    let cut = if by_tensor { " of each tensor" } else { "" };
+    format!("{exchange}{cut} with {workers} workers")
+}
 
 /// The key of the sum of a tensor's changes. It is the same on all ranks, of whatever number.
 pub(crate) fn sum(prefix: &str, name: &str) -> String {
@@ -257,6 +267,16 @@ fn without_rule(part: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_scatter_reduce_has_another_name_with_overlap() {
+        let names = |exchange: &str| {
+            [false, true].map(|overlap| saved_as(exchange.parse().unwrap(), 4, overlap))
+        };
+        assert_eq!(names("all-gather"), ["all-gather with 4 workers"; 2]);
+        let cut = ["scatter-reduce with 4 workers", "scatter-reduce of each tensor with 4 workers"];
+        assert_eq!(names("scatter-reduce"), cut);
+    }
 
     #[test]
     fn entries_are_read_with_their_slices() {

@@ -26,7 +26,7 @@
 use std::path::Path;
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::{ReplicatedOptimizer, check_arrays, reshard, upgrade};
+use gradwire_exchange::{check_arrays, reshard, saved_as, upgrade};
 use serde::{Deserialize, Serialize};
 
 use crate::config::RunConfig;
@@ -137,7 +137,8 @@ impl Checkpoint {
         }
         let all: Vec<State> = (0..self.saved_by).map(saved).collect();
         let mut state = reshard(&all, rank, config.workers);
-        state.set_setting("exchange", exchange_of(config));
+        let exchange = saved_as(config.exchange, config.workers, config.overlap);
+        state.set_setting("exchange", exchange);
         state
     }
 }
@@ -188,15 +189,6 @@ fn check_complete(state: &State) -> Result<(), StateError> {
 
 fn damaged(reason: &str) -> StateError {
     StateError::Damaged(reason.to_owned())
-}
-
-/// The entry `exchange` in the state of a worker.
-fn exchange_of(config: &RunConfig) -> String {
-    let (exchange, workers) = (config.exchange, config.workers);
-    match config.overlap {
-        true => ReplicatedOptimizer::saved_as(exchange, workers),
-        false => format!("{exchange} with {workers} workers"),
-    }
 }
 
 /// The entry of each tensor under `prefix`.

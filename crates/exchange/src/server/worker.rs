@@ -15,7 +15,7 @@ use crate::report::{timed, worked};
 use crate::transport::or_abort;
 use crate::{
     DistributedOptimizer, ExchangeError, GroupConfig, Header, Operation, Participation, Phase,
-    Result, StepInput, StepReport, Transport,
+    Result, StepInput, StepReport, Transport, saved_as,
 };
 
 /// A worker of the parameter server.
@@ -66,7 +66,7 @@ impl ServerWorker {
             applied: vec![false; config.tensors.len()],
             message: Vec::new(),
             step: 0,
-            exchange: format!("{} with {workers} workers", config.exchange),
+            exchange: saved_as(config.exchange, workers, false),
             participation: config.participation.clone(),
         })
     }
