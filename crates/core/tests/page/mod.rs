@@ -103,7 +103,7 @@ gradient.
 **Measured** with `gradwire bench` on one core of FILES: gigabytes
 of gradient per second, for compression and decompression, by number of elements, of the speed that memory allows, and the part
 of it that is reached; bits per element at the largest size measured. A dash means not measured. The bound counts the bytes that
-a method must move (`gradwire::Traffic`) at the bandwidth of a copy measured in the same moments. Where a tensor stays in the cache, arithmetic is the limit of most methods.
+a method must move (`gradwire::MemoryTraffic`) at the bandwidth of a copy measured in the same moments. Where a tensor stays in the cache, arithmetic is the limit of most methods.
 ";
 
 /// The page, from the registry and what was measured.
