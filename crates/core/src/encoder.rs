@@ -98,11 +98,6 @@ impl Encoder {
         self.spec_of(name).compressor()
     }
 
-    /// Whether some tensor's compressor uses [`Input::squares`].
-    pub fn keeps_squares(&self) -> bool {
-        self.specs.0.iter().any(|spec| spec.compressor().keeps_squares())
-    }
-
     /// The positions that the last message carried, if its encoding returned [`Sent::Positions`].
     pub fn positions(&self) -> &[u32] {
         &self.workspace.positions

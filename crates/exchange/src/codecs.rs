@@ -357,8 +357,7 @@ impl Codecs {
 
     /// The compressor of a tensor at a step.
     pub(crate) fn spec_at(&self, index: usize, step: u64) -> &Spec {
-        let schedule = &self.tensors[index].schedule;
-        schedule.stage(schedule.stage_at(step))
+        self.tensors[index].schedule.at(step)
     }
 
     /// The elements of a tensor that the messages of the last step carried.
