@@ -35,7 +35,7 @@ pub struct Server {
     needed: usize,
     participation: Participation,
     /// The weight of each worker in the mean of the step in progress; 0 for workers that do not take part.
-    parts: Vec<f32>,
+    weights: Vec<f32>,
     /// Workers that have not left.
     present: Vec<usize>,
     /// The latest step that a worker has begun, and its learning rate.
@@ -107,7 +107,7 @@ impl Server {
             backups,
             needed: workers - backups,
             participation: config.participation.clone(),
-            parts: vec![1.0; workers],
+            weights: vec![1.0; workers],
             present: (0..workers).collect(),
             begun: None,
             barrier: None,
@@ -179,7 +179,7 @@ impl Server {
         let oldest = self.slots.iter().filter(|slot| slot.since().is_some());
         let oldest = oldest.min_by_key(|slot| slot.since());
         let missing = match (oldest, &self.barrier) {
-            (Some(slot), _) => slot.missing(&self.parts),
+            (Some(slot), _) => slot.missing(&self.weights),
             (None, Some(barrier)) => barrier.arrived.iter().position(|arrived| !arrived),
             (None, None) => None,
         };
@@ -198,7 +198,7 @@ impl Server {
 
     fn expect_no_more_of(&self, peer: usize) -> Result<()> {
         let awaited: Vec<usize> =
-            self.present.iter().copied().filter(|&worker| self.parts[worker] > 0.0).collect();
+            self.present.iter().copied().filter(|&worker| self.weights[worker] > 0.0).collect();
         self.expect_nobody_gone()?;
         let stuck = self.slots.iter().find(|slot| slot.is_stuck(&awaited, self.needed));
         let awaited = self.awaited(stuck);
@@ -229,8 +229,9 @@ impl Server {
         }
         if self.begun.is_none_or(|(begun, _)| begun < step) {
             self.begun = Some((step, rate));
-            self.participation.of_round(step, &mut self.parts);
-            self.needed = self.parts.iter().filter(|&&part| part > 0.0).count() - self.backups;
+            self.participation.weights_at(step, &mut self.weights);
+            self.needed =
+                self.weights.iter().filter(|&&weight| weight > 0.0).count() - self.backups;
         }
         Ok(())
     }
@@ -248,7 +249,7 @@ impl Server {
             self.report.late += 1;
             return Ok(());
         }
-        if self.parts[worker] == 0.0 {
+        if self.weights[worker] == 0.0 {
             return Err(self.refuse(worker, header));
         }
         match self.slots[at].push(worker, step, payload, self.needed) {
@@ -264,12 +265,12 @@ impl Server {
 
     /// Averages a tensor's pushes, updates it, and sends its change to all workers.
     fn update(&mut self, at: usize, step: u64, rate: f32) -> Result<()> {
-        let Self { slots, pushes, pulls, optimizer, mean, delta, report, parts, .. } = self;
+        let Self { slots, pushes, pulls, optimizer, mean, delta, report, weights, .. } = self;
         let slot = &mut slots[at];
         // With backup workers, the weights of the workers that came first add up to the whole.
         let whole: f32 = match self.backups {
             0 => 1.0,
-            _ => slot.accepted().map(|(worker, _)| parts[worker]).sum(),
+            _ => slot.accepted().map(|(worker, _)| weights[worker]).sum(),
         };
         mean.clear();
         mean.resize(slot.tensor.elements(), 0.0);
@@ -277,7 +278,7 @@ impl Server {
         pulls.begin(slot.index, step);
         worked(&mut report.decompress, || {
             slot.accepted().try_for_each(|(worker, push)| {
-                let weight = parts[worker] / whole;
+                let weight = weights[worker] / whole;
                 let sender = Sender::one_of_all(worker, weight);
                 pushes.add_message(&slot.tensor, step, sender, push, mean)
             })?;
