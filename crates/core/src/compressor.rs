@@ -108,7 +108,7 @@ pub struct DecodeArgs<'a> {
     pub message: &'a [u8],
     /// Seed, tensor, step and the rank that sent the message.
     pub context: &'a Context<'a>,
-    /// The weight of the message in the sum.
+    /// The weight of the message in the sum, a finite number.
     pub weight: f32,
     /// Buffers.
     pub workspace: &'a mut Workspace,

@@ -69,8 +69,7 @@ impl Decoder {
         self.assigned.get(name).copied().unwrap_or(Specs::DEFAULT)
     }
 
-    /// Adds `weight` times the decoded message of `rank` to `out`.
-    /// An error leaves `out` unchanged.
+    /// Adds `weight`, a finite number, times the decoded message of `rank` to `out`. An error leaves `out` unchanged.
     ///
     /// What is added up is not yet the gradient for methods that vote or that send changes; see the [crate's
     /// documentation](crate).

@@ -142,7 +142,10 @@ impl Transport for Channel {
         self.endpoint.count_received(length);
         into.clear();
         // Exactly this length: growth by doubling would waste memory on a large message.
-        into.reserve_exact(length);
+        into.try_reserve_exact(length).map_err(|_| {
+            let what = format!("a message of {length} bytes, for which memory is missing");
+            ExchangeError::protocol(peer, during, what)
+        })?;
         into.extend_from_slice(&rest[..length.min(rest.len())]);
         while into.len() < length {
             // A part that arrives shows that the peer is there, however slow the link.

@@ -2,6 +2,8 @@
 
 mod asynchronous;
 mod checkpoint;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 
@@ -246,8 +248,7 @@ impl Server {
         }
         // A worker begins a step when it has all pulls of the step before, so all steps but the latest are done.
         if header.step != step as u32 {
-            self.report.late += 1;
-            return Ok(());
+            return self.drop_late(worker, header);
         }
         if self.weights[worker] == 0.0 {
             return Err(self.refuse(worker, header));
@@ -255,12 +256,18 @@ impl Server {
         match self.slots[at].push(worker, step, payload, self.needed) {
             Outcome::Waiting => Ok(()),
             Outcome::Complete => self.update(at, step, rate),
-            Outcome::Late => {
-                self.report.late += 1;
-                Ok(())
-            }
+            Outcome::Late => self.drop_late(worker, header),
             Outcome::Repeated => Err(self.refuse(worker, header)),
         }
+    }
+
+    /// Drops and counts a push whose step is done. Without backup workers a step waits for all pushes, so none comes late.
+    fn drop_late(&mut self, worker: usize, header: Header) -> Result<()> {
+        if self.backups == 0 {
+            return Err(self.refuse(worker, header));
+        }
+        self.report.late += 1;
+        Ok(())
     }
 
     /// Averages a tensor's pushes, updates it, and sends its change to all workers.

@@ -15,7 +15,7 @@ use crate::report::{timed, worked};
 use crate::transport::or_abort;
 use crate::{
     DistributedOptimizer, ExchangeError, GroupConfig, Header, Operation, Participation, Phase,
-    Result, StepInput, StepReport, Transport, saved_as,
+    Result, StepInput, StepReport, Transport, elements, saved_as,
 };
 
 /// A worker of the parameter server.
@@ -241,11 +241,12 @@ impl ServerWorker {
             let server = self.server(k);
             self.transport.send(server, operation, &[])?;
             self.answer(server, operation)?;
-            let mut values =
-                self.message.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+            let mut rest = self.message.as_slice();
             for (index, tensor) in self.tensors.iter().enumerate() {
                 if self.homes[index] == server {
-                    model[index].extend(values.by_ref().take(tensor.elements()));
+                    let own;
+                    (own, rest) = rest.split_at(rest.len().min(4 * tensor.elements()));
+                    elements::widen_onto(own, &mut model[index]);
                 }
             }
         }
