@@ -122,7 +122,7 @@ impl Codecs {
     /// Adds an encoder for the averages of this rank's own slices.
     pub(crate) fn compress_averages(&mut self, config: &GroupConfig<'_>, rank: usize) {
         // Random draws with another rank number: both encodings of an owner have the same tensor and step.
-        self.second = Some(encoder(config, config.workers + rank).with_plain_memory());
+        self.second = Some(encoder(config, config.workers() + rank).with_plain_memory());
     }
 
     /// Begins a step of a tensor: selects the step's compressor and clears the elements carried.
@@ -404,5 +404,5 @@ impl Codecs {
 }
 
 fn encoder(config: &GroupConfig<'_>, rank: usize) -> Encoder {
-    Encoder::new(&Spec::none(), config.seed, rank as u32).with_ranks(config.workers as u32)
+    Encoder::new(&Spec::none(), config.seed, rank as u32).with_ranks(config.workers() as u32)
 }

@@ -13,11 +13,9 @@ use crate::{Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchr
 pub struct GroupConfig<'a> {
     /// How the ranks exchange.
     pub exchange: Exchange,
-    /// Ranks that compute gradients; servers are additional ranks.
-    pub workers: usize,
     /// Which compressor each tensor is sent with.
     pub policy: &'a Policy,
-    /// Which workers take part in each step, and the weight of each in the mean.
+    /// The workers: which of them take part in each step, and the weight of each in the mean.
     pub participation: &'a Participation,
     /// The tensors of the model; names are unique.
     pub tensors: &'a [Tensor],
@@ -28,20 +26,18 @@ pub struct GroupConfig<'a> {
 }
 
 impl GroupConfig<'_> {
+    /// The number of ranks that compute gradients; servers are additional ranks.
+    pub fn workers(&self) -> usize {
+        self.participation.workers()
+    }
+
     /// Refuses a configuration that cannot work, before any rank starts.
     ///
     /// # Errors
     /// `Config`, with the reason and the remedy.
     pub fn validate(&self) -> Result<()> {
-        if self.workers == 0 {
+        if self.workers() == 0 {
             return refuse("there are no workers; give at least 1");
-        }
-        if self.participation.workers() != self.workers {
-            return refuse(format!(
-                "there are {} workers and shares for {}; give one share a worker",
-                self.workers,
-                self.participation.workers()
-            ));
         }
         if self.exchange.is_sharded() {
             return refuse(format!(
@@ -269,12 +265,12 @@ impl GroupConfig<'_> {
                  servers={tensors}"
             ));
         }
-        if backups >= self.workers {
+        if backups >= self.workers() {
             return refuse(format!(
                 "{backups} backup workers of {} workers leave none to wait for; give at most \
                  backup={}",
-                self.workers,
-                self.workers - 1
+                self.workers(),
+                self.workers() - 1
             ));
         }
         if backups > 0 && !self.participation.everyone() {
@@ -325,7 +321,7 @@ impl GroupConfig<'_> {
              compressor {:?}\nrules {:?}\nraw vectors {}\nraw below {}\nraw names {:?}\n",
             env!("CARGO_PKG_VERSION"),
             self.exchange,
-            self.workers,
+            self.workers(),
             self.participation,
             self.seed,
             policy.push.first,

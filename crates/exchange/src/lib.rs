@@ -22,7 +22,6 @@
 //! let initial = vec![vec![0.0; 1000]];
 //! let config = GroupConfig {
 //!     exchange: "server".parse()?,
-//!     workers: 2,
 //!     participation: &Participation::equal(2),
 //!     policy: &policy,
 //!     tensors: &tensors,

@@ -108,8 +108,8 @@ impl ReplicatedOptimizer {
     fn of(host: Host, config: &GroupConfig<'_>, optimizer: Box<dyn Optimizer>) -> Self {
         let tensors = config.tensors.to_vec();
         let overlap = matches!(host, Host::Overlapped { .. });
-        let saved_as = saved_as(config.exchange, config.workers, overlap);
-        Self { host, optimizer, tensors, workers: config.workers, saved_as }
+        let saved_as = saved_as(config.exchange, config.workers(), overlap);
+        Self { host, optimizer, tensors, workers: config.workers(), saved_as }
     }
 }
 

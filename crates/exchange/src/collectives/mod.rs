@@ -61,7 +61,7 @@ pub(crate) fn of(
     rank: usize,
 ) -> Result<Box<dyn Collective>> {
     Ok(match config.exchange {
-        Exchange::AllReduce => Box::new(all_reduce::AllReduce::new(config.workers)),
+        Exchange::AllReduce => Box::new(all_reduce::AllReduce::new(config.workers())),
         Exchange::AllGather => Box::<all_gather::AllGather>::default(),
         Exchange::ScatterReduce => {
             Box::new(scatter_reduce::ScatterReduce::new(config, cut, codecs, rank))

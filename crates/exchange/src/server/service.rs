@@ -88,7 +88,7 @@ impl Server {
         }
         control::join(config, &mut *transport, "")?;
         let (servers, backups, synchronization) = parameters(config.exchange)?;
-        let (rank, workers) = (transport.rank(), config.workers);
+        let (rank, workers) = (transport.rank(), config.workers());
         let mut slots = Vec::new();
         let mut slot_of = vec![None; config.tensors.len()];
         for (index, home) in assign(config.tensors, servers).into_iter().enumerate() {

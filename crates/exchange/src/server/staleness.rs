@@ -51,7 +51,7 @@ impl Staleness {
         rank: usize,
         slots: &[Slot],
     ) -> Self {
-        let workers = config.workers;
+        let workers = config.workers();
         let clocks = |slot: &Slot| Clocks {
             bases: vec![slot.parameters.clone(); workers],
             pushed: vec![0; workers],
@@ -188,7 +188,6 @@ mod tests {
         let tensors = [Tensor::new("w", &[1])];
         let config = GroupConfig {
             exchange: "server:mode=async".parse().unwrap(),
-            workers: 2,
             participation: &Participation::equal(2),
             policy: &policy,
             tensors: &tensors,

@@ -50,7 +50,7 @@ impl ServerWorker {
     pub fn new(mut transport: Box<dyn Transport>, config: &GroupConfig<'_>) -> Result<Self> {
         control::join(config, &mut *transport, "")?;
         let (servers, backups, _) = parameters(config.exchange)?;
-        let (rank, workers) = (transport.rank(), config.workers);
+        let (rank, workers) = (transport.rank(), config.workers());
         let homes = assign(config.tensors, servers);
         Ok(Self {
             transport,

@@ -20,7 +20,6 @@ fn served(exchange: &str, pushes: &[u64]) -> Result<ServerReport> {
     let (tensors, initial) = ([Tensor::new("w", &[1])], [vec![0.0]]);
     let config = GroupConfig {
         exchange: exchange.parse().unwrap(),
-        workers: 2,
         policy: &Policy::new(Spec::none()),
         participation: &Participation::equal(2),
         tensors: &tensors,
