@@ -65,7 +65,7 @@ pub(crate) fn message(id: &str, input: &[u8]) {
         assert!(untouched, "{spec}, {shape:?}: a refused message was added in part");
     }
     if spec.compressor().device_form().is_some() {
-        let unpacked = decoder.unpack(&tensor, (3, 2), message, &mut Vec::new());
+        let unpacked = decoder.unpack(&tensor, 3, 2, message, &mut Vec::new());
         assert_eq!(unpacked.is_ok(), accepted, "{spec}, {shape:?}: the form for a device");
     }
     if spec.compressor().rounds().is_some() {
@@ -84,7 +84,7 @@ fn rounds(spec: &Spec, tensor: &Tensor, bytes: &[u8]) {
         let (mut so_far, mut addend) = (Vec::new(), Vec::new());
         for round in 0.. {
             let gradient = Floats::F32(&gradient);
-            let more = encoder.contribute(tensor, (step, round), gradient, &so_far, &mut addend);
+            let more = encoder.contribute(tensor, step, round, gradient, &so_far, &mut addend);
             // Hostile means may leave a residual that makes the corrected gradient infinite.
             match more {
                 Ok(Some(_)) => so_far.extend(addend.iter().map(|own| means.next().unwrap_or(*own))),

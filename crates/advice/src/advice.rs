@@ -3,7 +3,7 @@
 use gradwire_exchange::{Exchange, ExchangeError, Link, Result};
 use serde::Serialize;
 
-use crate::{Candidate, Cluster, Costs, OptimizerKind, Recording};
+use crate::{Candidate, Cluster, Costs, OptimizerFamily, Recording};
 
 /// The fraction of a step by which a candidate must be faster to be recommended, and by which two are told apart. The
 /// prediction is not more accurate.
@@ -105,7 +105,7 @@ struct Tried<'a> {
 struct Situation<'a> {
     recording: &'a Recording,
     cluster: &'a Cluster,
-    optimizer: OptimizerKind,
+    optimizer: OptimizerFamily,
     links: &'a [Link],
 }
 
@@ -119,7 +119,7 @@ struct Situation<'a> {
 pub fn advise(
     recording: &Recording,
     cluster: &Cluster,
-    optimizer: OptimizerKind,
+    optimizer: OptimizerFamily,
     links: &[Link],
     candidates: &[Candidate],
 ) -> Result<Advice> {
@@ -284,7 +284,7 @@ mod tests {
         Recording::untimed(tensors.clone(), gradients, step_seconds, backward)
     }
 
-    fn advice(links: &[f64], step_seconds: f64, optimizer: OptimizerKind) -> Advice {
+    fn advice(links: &[f64], step_seconds: f64, optimizer: OptimizerFamily) -> Advice {
         let recording = recording(1 << 19, step_seconds, step_seconds / 2.0);
         let links: Vec<_> = links.iter().map(|&mbit| Link::mbit(mbit)).collect();
         let candidates = Candidate::defaults();
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn slow_links_call_for_compression_and_fast_ones_for_none() {
         // 2 MB a step of 0.2 s: 170 ms at 100 Mbit/s, of which backward hides some; 0.4 ms at 40 Gbit/s.
-        let found = advice(&[1.0, 100.0, 40_000.0], 0.2, OptimizerKind::Adaptive);
+        let found = advice(&[1.0, 100.0, 40_000.0], 0.2, OptimizerFamily::Adaptive);
         let name = |at: Option<usize>| at.map(|at| found.predictions[at].candidate.clone());
         assert_eq!(name(found.recommended[0]).as_deref(), Some("eden"));
         assert_eq!(name(found.recommended[2]), None);
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn what_pays_is_recommended_also_beside_a_more_exact_candidate_that_does_not() {
-        let found = advice(&[100.0], 0.2, OptimizerKind::Sgd);
+        let found = advice(&[100.0], 0.2, OptimizerFamily::Sgd);
         let one = |seconds: f64, error| {
             let mut one = found.predictions[0].clone();
             (one.doubt, one.error) = (None, Some(error));
@@ -330,10 +330,10 @@ mod tests {
 
     #[test]
     fn the_crossover_is_where_the_gain_ends() {
-        let found = advice(&[100.0], 0.2, OptimizerKind::Sgd);
+        let found = advice(&[100.0], 0.2, OptimizerFamily::Sgd);
         let eden = found.predictions.iter().find(|one| one.candidate == "eden").unwrap();
         let at = |mbit: f64| {
-            let found = advice(&[mbit], 0.2, OptimizerKind::Sgd);
+            let found = advice(&[mbit], 0.2, OptimizerFamily::Sgd);
             found.predictions.iter().find(|one| one.candidate == "eden").unwrap().on_links[0]
                 .speedup
         };
@@ -353,12 +353,12 @@ mod tests {
                 found.predictions.into_iter().find(|one| one.candidate == "3lc").unwrap();
             three_lc.doubt.is_some()
         };
-        assert!(doubted(OptimizerKind::Adaptive) && !doubted(OptimizerKind::Sgd));
+        assert!(doubted(OptimizerFamily::Adaptive) && !doubted(OptimizerFamily::Sgd));
     }
 
     #[test]
     fn each_tensor_has_its_own_advice() {
-        let found = advice(&[1.0], 0.2, OptimizerKind::Adaptive);
+        let found = advice(&[1.0], 0.2, OptimizerFamily::Adaptive);
         let [embedding, bias, head] = &found.tensors[..] else { panic!("three tensors") };
         assert_eq!((embedding.send.as_str(), bias.send.as_str()), ("eden", "none"));
         assert_eq!(head.send, "eden");

@@ -1,10 +1,9 @@
 //! What is tried: a compressor, an exchange and rules.
 
 use std::fmt;
-use std::str::FromStr;
 
 use gradwire::Spec;
-use gradwire_exchange::{Exchange, ExchangeError, Policy, ReducerConfig, Rule};
+use gradwire_exchange::{Exchange, Policy, ReducerConfig, Rule};
 
 /// A compressor with its exchange.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,9 +16,9 @@ pub struct Candidate {
     pub rules: Vec<Rule>,
 }
 
-/// The kinds of optimizers that take compressed gradients differently.
+/// The families of optimizers that take compressed gradients differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OptimizerKind {
+pub enum OptimizerFamily {
     /// SGD, with or without momentum.
     Sgd,
     /// Adam and others that divide by a running mean of squares.
@@ -27,14 +26,12 @@ pub enum OptimizerKind {
     Adaptive,
 }
 
-impl FromStr for OptimizerKind {
-    type Err = ExchangeError;
-
-    /// The name of an optimizer: any with `SGD`, `momentum` or `Nesterov` in it is SGD, all others are adaptive.
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
+impl OptimizerFamily {
+    /// The family of an optimizer by its name: any with `SGD`, `momentum` or `Nesterov` in it is SGD, all others are adaptive.
+    pub fn of_name(name: &str) -> Self {
         let name = name.to_lowercase();
         let plain = ["sgd", "momentum", "nesterov"].iter().any(|word| name.contains(word));
-        Ok(if plain { Self::Sgd } else { Self::Adaptive })
+        if plain { Self::Sgd } else { Self::Adaptive }
     }
 }
 
@@ -73,11 +70,6 @@ impl Candidate {
         self.spec.every() > 1
     }
 
-    /// Whether it sends everything as it is.
-    pub fn is_plain(&self) -> bool {
-        !self.is_local() && self.rules.is_empty() && self.spec.entry().is_identity()
-    }
-
     /// The compressors of all tensors, exchanged at every step.
     pub(crate) fn policy(&self) -> Policy {
         let mut policy = Policy::new(self.spec.clone().with_every(1));
@@ -92,8 +84,8 @@ impl Candidate {
 
     /// Why the trained model may suffer, from gradwire's measurements; `None` if they give no reason. `error` is the relative
     /// error that remained after error feedback in the trial.
-    pub fn doubt(&self, optimizer: OptimizerKind, error: f64) -> Option<&'static str> {
-        let remembers = self.spec.memory().is_some() || self.spec.own_memory(false).is_some();
+    pub fn doubt(&self, optimizer: OptimizerFamily, error: f64) -> Option<&'static str> {
+        let remembers = self.spec.feedback().is_some() || self.spec.own_memory(false).is_some();
         if self.is_local() {
             return Some(
                 "local steps train differently: with LocalSteps and an outer Nesterov step (0.7, momentum 0.5) a small GPT \
@@ -103,7 +95,7 @@ impl Candidate {
         if self.spec.compressor().votes() {
             return Some("votes have no size: they need a learning rate of their own");
         }
-        if optimizer == OptimizerKind::Adaptive && remembers && error > LARGE_ERROR {
+        if optimizer == OptimizerFamily::Adaptive && remembers && error > LARGE_ERROR {
             return Some(
                 "late residuals disturb Adam's second moments: on a small GPT 3lc lost 0.14 of its loss and powersgd (of updates) \
                  0.17; warm up with 'none until 0.1 then …', or take a compressor without error feedback",
@@ -132,7 +124,7 @@ mod tests {
 
     fn doubts(spec: &str, optimizer: &str, error: f64) -> bool {
         let candidate = Candidate::new(spec.parse().unwrap());
-        candidate.doubt(optimizer.parse().unwrap(), error).is_some()
+        candidate.doubt(OptimizerFamily::of_name(optimizer), error).is_some()
     }
 
     #[test]
@@ -148,7 +140,7 @@ mod tests {
     #[test]
     fn defaults_begin_with_the_baseline_and_have_an_exchange() {
         let defaults = Candidate::defaults();
-        assert!(defaults[0].is_plain() && !defaults[1].is_plain());
+        assert_eq!(defaults[0], Candidate::new(Spec::none()));
         assert_eq!(defaults[0].exchange(4), Exchange::AllReduce);
         assert_eq!(Candidate::new("3lc".parse().unwrap()).exchange(4), Exchange::AllGather);
         assert_eq!(Candidate::new("3lc".parse().unwrap()).exchange(9), Exchange::ScatterReduce);

@@ -34,7 +34,7 @@ mod timeline;
 mod trial;
 
 pub use advice::{Advice, OnLink, Prediction, TensorAdvice, advise};
-pub use candidate::{Candidate, OptimizerKind};
+pub use candidate::{Candidate, OptimizerFamily};
 pub use measured_step::MeasuredStep;
 pub use recording::{Bucket, Recording};
 pub use timeline::{Cluster, Messages, parse_link};

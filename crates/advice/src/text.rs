@@ -145,7 +145,7 @@ fn bandwidth(bits_per_second: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Candidate, Cluster, OptimizerKind, Recording, advise};
+    use crate::{Candidate, Cluster, OptimizerFamily, Recording, advise};
     use gradwire::{Rng, Tensor};
     use gradwire_exchange::Link;
 
@@ -160,7 +160,7 @@ mod tests {
         let candidates =
             ["fp16", "3lc", "eden:every=10"].map(|s| Candidate::new(s.parse().unwrap()));
         let found =
-            advise(&recording, &Cluster::of(2), OptimizerKind::Adaptive, &links, &candidates);
+            advise(&recording, &Cluster::of(2), OptimizerFamily::Adaptive, &links, &candidates);
         let text = found.unwrap().to_string();
         let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
         assert!(line("At 1 Mbit/s with 1.5ms latency:").contains("fp16 (1.9"), "{text}");

@@ -8,7 +8,7 @@ use crate::accumulator::Accumulator;
 use crate::device::DeviceForm;
 use crate::memories::Memory;
 use crate::multi_round::MultiRound;
-use crate::{Context, Element, Sent, Source, Statistics, Workspace};
+use crate::{Context, Dtype, Sent, Source, Statistics, Workspace};
 
 /// Turns a tensor into a message and adds messages to a tensor. Does no I/O and keeps no state.
 ///
@@ -108,7 +108,7 @@ pub struct DecodeArgs<'a> {
     pub message: &'a [u8],
     /// Seed, tensor, step and the rank that sent the message.
     pub context: &'a Context<'a>,
-    /// The weight of the message in the sum.
+    /// The weight of the message in the sum, a finite number.
     pub weight: f32,
     /// Buffers.
     pub workspace: &'a mut Workspace,
@@ -119,9 +119,9 @@ pub struct DecodeArgs<'a> {
 /// How the messages of several ranks become one gradient.
 #[derive(Debug, Clone, Copy)]
 pub enum Aggregation<'a> {
-    /// Messages consist of elements of one type, and the elementwise mean of messages is the message of the mean:
+    /// Messages consist of little-endian elements of one type, and the elementwise mean of messages is the message of the mean:
     /// all-reduce can average them.
-    Linear(Element),
+    Linear(Dtype),
     /// All ranks compute the result together, in rounds of all-reduce. Exchanges without all-reduce gather messages,
     /// which are transcripts of a [single rank](crate::SingleRank).
     MultiRound(&'a dyn MultiRound),
@@ -146,9 +146,9 @@ impl Aggregation<'_> {
 
 impl dyn Compressor + '_ {
     /// The element type of [linear](Aggregation::Linear) messages; `None` for other compressors.
-    pub fn linear(&self) -> Option<Element> {
+    pub fn linear(&self) -> Option<Dtype> {
         match self.aggregation() {
-            Aggregation::Linear(element) => Some(element),
+            Aggregation::Linear(dtype) => Some(dtype),
             _ => None,
         }
     }

@@ -38,17 +38,6 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The element type of a linear message, little-endian.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Element {
-    /// IEEE binary32.
-    F32,
-    /// IEEE binary16.
-    F16,
-    /// bfloat16.
-    Bf16,
-}
-
 /// Which elements of a tensor a message carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {

@@ -69,8 +69,7 @@ impl Decoder {
         self.assigned.get(name).copied().unwrap_or(Specs::DEFAULT)
     }
 
-    /// Adds `weight` times the decoded message of `rank` to `out`.
-    /// An error leaves `out` unchanged.
+    /// Adds `weight`, a finite number, times the decoded message of `rank` to `out`. An error leaves `out` unchanged.
     ///
     /// What is added up is not yet the gradient for methods that vote or that send changes; see the [crate's
     /// documentation](crate).
@@ -88,15 +87,9 @@ impl Decoder {
         out: &mut [f32],
     ) -> Result<(), Error> {
         let spec = &self.specs.0[self.index_of(tensor.name())];
-        decode_add(
-            (spec, self.seed),
-            &mut self.workspace,
-            tensor,
-            (step, rank),
-            message,
-            weight,
-            out,
-        )
+        let context = &Context::new(self.seed, tensor, step, rank);
+        let workspace = &mut self.workspace;
+        decode_add(spec, tensor, DecodeArgs { message, context, weight, workspace, out })
     }
 
     /// Checks a message of `rank`, and appends its [device form](crate::device) to `form`.
@@ -106,7 +99,8 @@ impl Decoder {
     pub fn unpack(
         &mut self,
         tensor: &Tensor,
-        (step, rank): (u64, u32),
+        step: u64,
+        rank: u32,
         message: &[u8],
         form: &mut Vec<u8>,
     ) -> Result<(), Error> {
@@ -135,8 +129,10 @@ impl Decoder {
         out: &mut [f32],
     ) -> Result<(), Error> {
         let spec = &self.specs.0[self.index_of(tensor.name())];
-        let job = DecodeJob { tensor, message, sums: Some(sums), out };
-        accumulate((spec, self.seed), &mut self.workspace, (step, rank), weight, job)
+        let context = &Context::new(self.seed, tensor, step, rank);
+        let workspace = &mut self.workspace;
+        let args = DecodeArgs { message, context, weight, workspace, out };
+        accumulate(spec, tensor, args, Some(sums))
     }
 
     /// As [`accumulate`](Self::accumulate) for the messages of several tensors from one rank, side by side. Of a tensor with more
@@ -146,7 +142,7 @@ impl Decoder {
     /// One of those of `accumulate`. Tensors without an error have been added then.
     pub fn accumulate_all(
         &self,
-        from: (u64, u32),
+        (step, rank): (u64, u32),
         weight: f32,
         mut jobs: Vec<DecodeJob<'_>>,
         threads: &mut Threads,
@@ -157,8 +153,11 @@ impl Decoder {
         let Self { specs, assigned, seed, .. } = self;
         let add = |job: DecodeJob<'_>, buffers: &mut Buffers| {
             let index = assigned.get(job.tensor.name()).copied().unwrap_or(Specs::DEFAULT);
-            let spec = &specs.0[index];
-            let added = accumulate((spec, *seed), &mut buffers.workspace, from, weight, job);
+            let DecodeJob { tensor, message, sums, out } = job;
+            let context = &Context::new(*seed, tensor, step, rank);
+            let workspace = &mut buffers.workspace;
+            let args = DecodeArgs { message, context, weight, workspace, out };
+            let added = accumulate(&specs.0[index], tensor, args, sums);
             if let Err(error) = added {
                 *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
@@ -194,41 +193,28 @@ impl Decoder {
     }
 }
 
-fn decode_add(
-    (spec, seed): (&Spec, u64),
-    workspace: &mut Workspace,
-    tensor: &Tensor,
-    (step, rank): (u64, u32),
-    message: &[u8],
-    weight: f32,
-    out: &mut [f32],
-) -> Result<(), Error> {
+fn decode_add(spec: &Spec, tensor: &Tensor, args: DecodeArgs<'_>) -> Result<(), Error> {
     check_size(spec, tensor)?;
-    check_length(tensor, out.len())?;
-    let context = Context::new(seed, tensor, step, rank);
-    let args = DecodeArgs { message, context: &context, weight, workspace, out };
+    check_length(tensor, args.out.len())?;
+    let rank = args.context.rank;
     let decoded = spec.compressor().decode_add(args);
     decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))
 }
 
+/// Adds a message to `sums`, or to the tensor's elements in `args` where there are no sums or the compressor has none.
 fn accumulate(
-    (spec, seed): (&Spec, u64),
-    workspace: &mut Workspace,
-    (step, rank): (u64, u32),
-    weight: f32,
-    job: DecodeJob<'_>,
+    spec: &Spec,
+    tensor: &Tensor,
+    args: DecodeArgs<'_>,
+    sums: Option<&mut Vec<f32>>,
 ) -> Result<(), Error> {
-    let DecodeJob { tensor, message, sums, out } = job;
     let (Some(accumulator), Some(sums)) = (spec.compressor().accumulator(), sums) else {
-        return decode_add((spec, seed), workspace, tensor, (step, rank), message, weight, out);
+        return decode_add(spec, tensor, args);
     };
     check_size(spec, tensor)?;
-    check_length(tensor, out.len())?;
-    let context = &Context::new(seed, tensor, step, rank);
-    let len = accumulator.sums(tensor.shape());
-    let decoded = try_resize(sums, len, 0.0).and_then(|()| {
-        let out = &mut sums[..];
-        accumulator.accumulate(DecodeArgs { message, context, weight, workspace, out })
-    });
+    check_length(tensor, args.out.len())?;
+    let rank = args.context.rank;
+    let decoded = try_resize(sums, accumulator.sums(tensor.shape()), 0.0)
+        .and_then(|()| accumulator.accumulate(DecodeArgs { out: sums, ..args }));
     decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))
 }

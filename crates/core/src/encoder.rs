@@ -14,9 +14,9 @@ use crate::device::DeviceArgs;
 use crate::memories::{Encoding, Step};
 use crate::source::NonFinite;
 use crate::specs::{Specs, check_length, check_size};
+use crate::threads::Buffers;
 use crate::{
-    Compressor, Context, EncodeArgs, Error, Input, Residual, SCRATCH, Sent, Source, Spec, Tensor,
-    Workspace,
+    Compressor, Context, EncodeArgs, Error, Input, Residual, Sent, Source, Spec, Tensor, Workspace,
 };
 
 /// Compresses the tensors of one sender. Its state (residuals, momenta, factors) is stored by tensor name.
@@ -27,8 +27,7 @@ pub struct Encoder {
     specs: Specs,
     tensors: HashMap<String, Entry>,
     sender: Sender,
-    workspace: Workspace,
-    scratch: Vec<f32>,
+    buffers: Buffers,
 }
 
 /// Who encodes.
@@ -62,8 +61,7 @@ impl Encoder {
             specs: Specs(vec![spec.clone()]),
             tensors: HashMap::new(),
             sender: Sender { seed, rank, ranks: 1, plain: false },
-            workspace: Workspace::default(),
-            scratch: vec![0.0; SCRATCH],
+            buffers: Buffers::default(),
         }
     }
 
@@ -98,14 +96,9 @@ impl Encoder {
         self.spec_of(name).compressor()
     }
 
-    /// Whether some tensor's compressor uses [`Input::squares`].
-    pub fn keeps_squares(&self) -> bool {
-        self.specs.0.iter().any(|spec| spec.compressor().keeps_squares())
-    }
-
     /// The positions that the last message carried, if its encoding returned [`Sent::Positions`].
     pub fn positions(&self) -> &[u32] {
-        &self.workspace.positions
+        &self.buffers.workspace.positions
     }
 
     /// The residual of a tensor, or the array that the compressor's own [memory](crate::memories) keeps in its place;
@@ -145,10 +138,10 @@ impl Encoder {
     ) -> Result<Sent, Error> {
         let input = input.into();
         self.check(tensor, input)?;
-        let Self { specs, tensors, sender, workspace, scratch } = self;
+        let Self { specs, tensors, sender, buffers } = self;
         let entry = entry_of(tensors, tensor.name());
         let spec = &specs.0[entry.spec];
-        sender.encode(spec, entry, (workspace, scratch), (tensor, step), input, message)
+        sender.encode(spec, entry, buffers, (tensor, step), input, message)
     }
 
     /// Appends the message that a [device form](crate::device) stands for. The device keeps the tensor's state.
@@ -164,7 +157,7 @@ impl Encoder {
         message: &mut Vec<u8>,
     ) -> Result<Sent, Error> {
         let context = &self.context(tensor, step);
-        let Self { specs, tensors, workspace, sender, .. } = self;
+        let Self { specs, tensors, sender, buffers: Buffers { workspace, .. } } = self;
         let spec = &specs.0[entry_of(tensors, tensor.name()).spec];
         check_size(spec, tensor)?;
         let device = spec.compressor().device_form().ok_or_else(|| Error::no_device_form(spec))?;
@@ -194,7 +187,7 @@ impl Encoder {
 impl Sender {
     /// The weights of the residual: those of the spec, but of values that are not gradients nothing is forgotten.
     fn feedback(self, spec: &Spec) -> Option<Residual> {
-        spec.memory().map(|weights| if self.plain { Residual::PLAIN } else { weights })
+        spec.feedback().map(|weights| if self.plain { Residual::PLAIN } else { weights })
     }
 
     fn context<'a>(&self, tensor: &'a Tensor, step: u64) -> Context<'a> {
@@ -206,7 +199,7 @@ impl Sender {
         self,
         spec: &Spec,
         entry: &mut Entry,
-        (workspace, scratch): (&mut Workspace, &mut [f32]),
+        Buffers { workspace, scratch }: &mut Buffers,
         (tensor, step): (&Tensor, u64),
         input: Input<'_>,
         message: &mut Vec<u8>,

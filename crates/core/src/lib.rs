@@ -79,7 +79,7 @@ mod workspace;
 pub use accumulator::Accumulator;
 pub use compressor::{Aggregation, Compressor, DecodeArgs, EncodeArgs};
 pub use compressors::SingleRank;
-pub use context::{Context, Element, Sent};
+pub use context::{Context, Sent};
 pub use decoder::{DecodeJob, Decoder};
 pub use encoder::{EncodeJob, Encoder, Kept};
 pub use entry::{Entry, Family};
@@ -97,7 +97,7 @@ pub use statistics::Statistics;
 pub use suggestion::suggestion;
 pub use tensor::Tensor;
 pub use threads::{Helpers, Threads};
-pub use traffic::{Passes, Traffic};
+pub use traffic::{MemoryTraffic, Passes};
 pub use workspace::Workspace;
 
 /// Compiles and runs the guide's examples.

@@ -2,18 +2,19 @@
 
 use std::fmt;
 use std::ops::Bound::{Excluded, Included};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::compressors::{baseline, quantization, sparsification};
 use crate::entry::Entry;
 use crate::memories::{Average, Ef21, Memory, Scope};
-use crate::parameters::{Kind, Param, Parameter, Value, real, whole};
-use crate::{Compressor, Residual, registry, suggestion};
+use crate::parameters::{Kind, Param, Value, real, whole};
+use crate::{Compressor, Residual};
 
 mod error;
+mod parse;
 
 pub use error::SpecError;
+use parse::{Given, bad_value, place_of};
 
 /// The parameters that every compressor has.
 const COMMON: &[Param] = &[
@@ -56,14 +57,14 @@ pub struct Spec {
     values: Vec<Value>,
     /// Made from the values.
     compressor: Arc<dyn Compressor>,
-    memory: Option<Residual>,
-    rule: Option<Rule>,
+    feedback: Option<Residual>,
+    memory: Option<ConfiguredMemory>,
     every: u64,
 }
 
 /// A memory that a spec configures in place of the plain residual.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Rule {
+enum ConfiguredMemory {
     Average(Average),
     Ef21(Ef21),
 }
@@ -72,8 +73,8 @@ impl PartialEq for Spec {
     fn eq(&self, other: &Self) -> bool {
         self.entry.id == other.entry.id
             && self.values == other.values
+            && self.feedback == other.feedback
             && self.memory == other.memory
-            && self.rule == other.rule
             && self.every == other.every
     }
 }
@@ -85,8 +86,8 @@ impl Spec {
             entry,
             compressor: entry.compressor(),
             values: entry.defaults(),
-            memory: entry.error_feedback.then_some(Residual::PLAIN),
-            rule: None,
+            feedback: entry.error_feedback.then_some(Residual::PLAIN),
+            memory: None,
             every: 1,
         }
     }
@@ -122,13 +123,20 @@ impl Spec {
 
     /// The residual of error feedback; `None` without error feedback. Another memory may
     /// [replace](Self::own_memory) it.
-    pub fn memory(&self) -> Option<Residual> {
-        self.memory
+    pub fn feedback(&self) -> Option<Residual> {
+        self.feedback
     }
 
-    /// The same compressor with another plain residual, or without error feedback.
-    pub fn with_memory(mut self, memory: Option<Residual>) -> Self {
-        (self.memory, self.rule) = (memory, None);
+    /// The same compressor with another plain residual, or without error feedback; without `momentum` and `ef=ef21`.
+    pub fn with_feedback(mut self, feedback: Option<Residual>) -> Self {
+        (self.feedback, self.memory) = (feedback, None);
+        self
+    }
+
+    /// The same compressor for a message that has none before it, such as that of a file: without `momentum` and
+    /// `ef=ef21`, which refer to earlier gradients.
+    pub fn without_history(mut self) -> Self {
+        self.memory = None;
         self
     }
 
@@ -136,14 +144,14 @@ impl Spec {
     /// `momentum` asks for; `None` if none does. `plain` is true for values that are not gradients
     /// ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
     pub fn own_memory(&self, plain: bool) -> Option<&dyn Memory> {
-        let configured = self.rule.as_ref().map(|rule| -> &dyn Memory {
-            match rule {
-                Rule::Average(average) => average,
-                Rule::Ef21(ef21) => ef21,
+        let configured = self.memory.as_ref().map(|memory| -> &dyn Memory {
+            match memory {
+                ConfiguredMemory::Average(average) => average,
+                ConfiguredMemory::Ef21(ef21) => ef21,
             }
         });
         self.compressor.memory().or(configured).filter(|memory| match memory.scope() {
-            Scope::ErrorFeedback => self.memory.is_some() && !plain,
+            Scope::ErrorFeedback => self.feedback.is_some() && !plain,
             Scope::Gradients => !plain,
             Scope::Always => true,
         })
@@ -191,9 +199,9 @@ impl Spec {
     /// both.
     pub fn can_follow(&self, earlier: &Spec) -> bool {
         let compressor = earlier.compressor();
-        let keeps = earlier.memory.is_some()
+        let keeps = earlier.feedback.is_some()
             || compressor.memory().is_some()
-            || earlier.rule.is_some()
+            || earlier.memory.is_some()
             || compressor.rounds().is_some();
         // The length of the kept numbers for a large matrix depends on parameters such as the rank.
         let kept = |compressor: &dyn Compressor| {
@@ -203,8 +211,8 @@ impl Spec {
         };
         let same = || {
             self.entry.id == earlier.entry.id
+                && self.feedback == earlier.feedback
                 && self.memory == earlier.memory
-                && self.rule == earlier.rule
                 // Estimates are of what the steps of a round add up to.
                 && (self.every == earlier.every || !self.sends_changes())
                 && kept(self.compressor()) == kept(compressor)
@@ -246,9 +254,9 @@ impl Spec {
 
     /// The common parameter `momentum`.
     fn configured_momentum(&self) -> f32 {
-        match self.rule {
-            Some(Rule::Average(Average { decay })) => decay,
-            Some(Rule::Ef21(Ef21 { momentum })) => momentum,
+        match self.memory {
+            Some(ConfiguredMemory::Average(Average { decay })) => decay,
+            Some(ConfiguredMemory::Ef21(Ef21 { momentum })) => momentum,
             None => 0.0,
         }
     }
@@ -256,142 +264,6 @@ impl Spec {
     /// The parameters that every compressor has in addition to its own.
     pub fn common_parameters() -> &'static [Param] {
         COMMON
-    }
-}
-
-impl FromStr for Spec {
-    type Err = SpecError;
-
-    fn from_str(text: &str) -> Result<Self, SpecError> {
-        let (id, items) = match text.trim().split_once(':') {
-            Some((id, items)) => (id, items),
-            None => (text.trim(), ""),
-        };
-        let preset = registry::PRESETS.iter().find(|preset| preset.name == id);
-        let (id, defaults) = preset.map_or((id, ""), |preset| (preset.id, preset.items));
-        let entry = registry::find(id).ok_or_else(|| unknown(text))?;
-        let mut given = Given::new(entry, items)?;
-        for item in defaults.split(',').filter(|item| !item.is_empty()) {
-            given.read_default(item)?;
-        }
-        given.into_spec()
-    }
-}
-
-/// The values of the common parameters.
-struct Common {
-    feedback: Option<&'static str>,
-    weights: Option<Residual>,
-    momentum: f32,
-    every: u64,
-}
-
-impl Common {
-    /// Reads the values that were given, in the order of [`COMMON`].
-    fn of(given: &[Option<Value>]) -> Self {
-        let place = |key: &str| COMMON.iter().position(|parameter| parameter.key == key);
-        let value = |key: &str| place(key).and_then(|at| given[at]);
-        let real = |key: &str| {
-            let at = place(key)?;
-            Some(<f32 as Parameter>::of(given[at]?, &COMMON[at].kind))
-        };
-        let (beta, gamma) = (real("beta"), real("gamma"));
-        let weights = beta
-            .or(gamma)
-            .map(|_| Residual { beta: beta.unwrap_or(1.0), gamma: gamma.unwrap_or(1.0) });
-        let feedback = match value("ef") {
-            Some(Value::Choice(word)) => Some(word),
-            _ => None,
-        };
-        let every = match value("every") {
-            Some(Value::Whole(every)) => every,
-            _ => 1,
-        };
-        Self { feedback, weights, momentum: real("momentum").unwrap_or(0.0), every }
-    }
-}
-
-/// The values given so far: the entry's own parameters, then the common ones.
-struct Given {
-    entry: &'static Entry,
-    values: Vec<Option<Value>>,
-}
-
-impl Given {
-    fn new(entry: &'static Entry, items: &str) -> Result<Self, SpecError> {
-        let mut given = Self { entry, values: vec![None; entry.parameters.len() + COMMON.len()] };
-        for item in items.split(',').filter(|item| !item.trim().is_empty()) {
-            given.read(item.trim())?;
-        }
-        Ok(given)
-    }
-
-    fn parameters(&self) -> impl Iterator<Item = &'static Param> + Clone + use<> {
-        self.entry.parameters.iter().chain(COMMON)
-    }
-
-    fn read(&mut self, item: &str) -> Result<(), SpecError> {
-        let id = self.entry.id;
-        let (key, value) = item
-            .split_once('=')
-            .map(|(key, value)| (key.trim(), value.trim()))
-            .ok_or_else(|| SpecError::NotAPair { id, item: item.to_owned() })?;
-        let at = place_of(key, id, self.parameters())?;
-        if self.values[at].is_some() {
-            return Err(SpecError::DuplicateKey { id, key: key.to_owned() });
-        }
-        let kind = self.parameters().nth(at).expect("the place was found").kind;
-        let parsed = kind.parse(value).ok_or_else(|| bad_value(id, key, value, kind))?;
-        self.values[at] = Some(parsed);
-        Ok(())
-    }
-
-    /// Reads an item of a preset; an item that was given replaces it.
-    fn read_default(&mut self, item: &str) -> Result<(), SpecError> {
-        match self.read(item) {
-            Err(SpecError::DuplicateKey { .. }) => Ok(()),
-            other => other,
-        }
-    }
-
-    fn into_spec(self) -> Result<Spec, SpecError> {
-        let id = self.entry.id;
-        let mut spec = Spec::of(self.entry);
-        let own = self.entry.parameters.len();
-        for (value, given) in spec.values.iter_mut().zip(&self.values[..own]) {
-            *value = given.unwrap_or(*value);
-        }
-        spec.compressor = (self.entry.build)(&spec.values);
-        let Common { feedback, weights, momentum, every } = Common::of(&self.values[own..]);
-        // Weights for a residual switch error feedback on.
-        let on = self.entry.error_feedback || weights.is_some();
-        let feedback = feedback.unwrap_or(if on { "on" } else { "off" });
-        spec.memory = (feedback != "off").then(|| weights.unwrap_or(Residual::PLAIN));
-        spec.rule = match (feedback, momentum) {
-            ("ef21", momentum) => Some(Rule::Ef21(Ef21 { momentum })),
-            (_, 0.0) => None,
-            (_, decay) => Some(Rule::Average(Average { decay })),
-        };
-        spec.every = every;
-        let has_own = spec.compressor().memory().is_some();
-        let impossible = |key, reason| Err(SpecError::Impossible { id, key, reason });
-        // Common parameters that have no effect are an error.
-        match (feedback, weights) {
-            ("off", Some(_)) => impossible("beta or gamma", "ef=off keeps no residual"),
-            ("ef21", Some(_)) => impossible("beta or gamma", "ef=ef21 keeps no residual"),
-            (_, Some(_)) if has_own => {
-                impossible("beta or gamma", "its memory has weights of its own")
-            }
-            ("ef21", _) if has_own => impossible("ef=ef21", "it has a memory of its own"),
-            ("ef21", _) if !spec.compressor().is_contractive() => impossible(
-                "ef=ef21",
-                "its messages may be further from a tensor than zeros are, and then estimates would diverge",
-            ),
-            _ if has_own && spec.rule.is_some() => {
-                impossible("momentum", "it has a memory of its own")
-            }
-            _ => Ok(spec),
-        }
     }
 }
 
@@ -409,13 +281,13 @@ impl fmt::Display for Spec {
                 item(parameter.key, &value)?;
             }
         }
-        match (self.rule, self.memory) {
-            (Some(Rule::Ef21(_)), _) => item("ef", &"ef21")?,
+        match (self.memory, self.feedback) {
+            (Some(ConfiguredMemory::Ef21(_)), _) => item("ef", &"ef21")?,
             (_, Some(_)) if !self.entry.error_feedback => item("ef", &"on")?,
             (_, None) if self.entry.error_feedback => item("ef", &"off")?,
             _ => {}
         }
-        if let Some(Residual { beta, gamma }) = self.memory {
+        if let Some(Residual { beta, gamma }) = self.feedback {
             for (key, weight) in [("beta", beta), ("gamma", gamma)] {
                 if weight != 1.0 {
                     item(key, &weight)?;
@@ -431,45 +303,4 @@ impl fmt::Display for Spec {
         }
         Ok(())
     }
-}
-
-/// Why a string does not begin with the name of a compressor.
-fn unknown(text: &str) -> SpecError {
-    if text.split_whitespace().any(|word| ["then", "until", "within"].contains(&word)) {
-        return SpecError::Schedule { text: text.to_owned() };
-    }
-    if let Some((name, rest)) = text.trim().split_once([',', ' '])
-        && registry::names().any(|known| known == name)
-    {
-        return SpecError::NoColon { meant: format!("{name}:{}", rest.trim()) };
-    }
-    let id = text.split(':').next().unwrap_or_default().trim();
-    SpecError::UnknownCompressor {
-        id: id.to_owned(),
-        near: suggestion(id, registry::names()),
-        known: join(registry::names()),
-    }
-}
-
-/// The place of the parameter called `key`.
-fn place_of(
-    key: &str,
-    id: &'static str,
-    mut parameters: impl Iterator<Item = &'static Param> + Clone,
-) -> Result<usize, SpecError> {
-    let known = parameters.clone();
-    parameters.position(|parameter| parameter.key == key).ok_or_else(|| {
-        let known = known.map(|parameter| parameter.key);
-        let near = suggestion(key, known.clone());
-        SpecError::UnknownKey { id, key: key.to_owned(), near, known: join(known) }
-    })
-}
-
-fn bad_value(id: &'static str, key: &str, value: &str, kind: Kind) -> SpecError {
-    let (key, value) = (key.to_owned(), value.to_owned());
-    SpecError::BadValue { id, key, value, expected: kind.expected() }
-}
-
-fn join<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    words.collect::<Vec<_>>().join(", ")
 }

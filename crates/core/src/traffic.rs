@@ -6,8 +6,8 @@
 //! - A pass over the tensor reads 4 bytes per element, and 4 more of the residual with error feedback.
 //! - A message whose content depends on the whole tensor, by its maximum or a threshold, needs a pass before the one that
 //!   writes it. Blocks of a few thousand elements stay in the cache, so what depends on a block alone needs none.
-//! - A residual must not change before every element is known to be finite, so with error feedback there is always a pass
-//!   before.
+//! - A residual or a velocity must not change before every element is known to be finite, so a method that keeps one always
+//!   has a pass before.
 //! - Stores are counted once: a residual was read in the same pass, and a message can be written past the cache.
 //! - Decompression reads the message, and reads and writes the elements it adds to, in lines of 64 bytes.
 
@@ -33,22 +33,24 @@ impl Passes {
 
 /// Bytes per element that compression and decompression move between memory and processor.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Traffic {
+pub struct MemoryTraffic {
     /// Of compression, with the error feedback of the spec.
     pub compress: f64,
     /// Of decompression and addition.
     pub decompress: f64,
 }
 
-impl Traffic {
+impl MemoryTraffic {
     /// The traffic of a spec whose messages have this many bits per element, and are added to this part of the lines of
     /// the tensor: 1 if dense.
     pub fn of(spec: &Spec, bits: f64, touched: f64) -> Self {
         let Passes { before, after, memory } = spec.entry().passes;
-        let (read, written, passes) = match spec.memory() {
-            None => (4.0, 0.0, 1 + before),
-            Some(_) => (8.0, 4.0, 1 + before.max(1) + after),
+        let (read, written, after) = match spec.feedback() {
+            None => (4.0, 0.0, 0),
+            Some(_) => (8.0, 4.0, after),
         };
+        let keeps = spec.feedback().is_some() || memory > 0;
+        let passes = before.max(u8::from(keeps)) + 1 + after;
         let message = bits / 8.0;
         Self {
             compress: f64::from(passes) * read + written + f64::from(memory) + message,
@@ -73,13 +75,15 @@ mod tests {
             // One pass without error feedback, and one more to check the elements with it.
             ("threshold:ef=off", 0.0, 0.25, 4.0, 2.0),
             ("threshold:ef=on", 0.0, 0.25, 20.0, 2.0),
+            // The gradient twice; the running mean read and written; one bit of message.
+            ("signum", 1.0, 1.0, 16.125, 8.125),
             // A velocity is read and written, too.
             ("dgc", 0.8, 0.0, 28.1, 0.1),
             // A pass for each factor and one for the residual.
             ("powersgd", 0.0, 1.0, 28.0, 8.0),
         ] {
-            let traffic = Traffic::of(&spec.parse().unwrap(), bits, touched);
-            assert_eq!(traffic, Traffic { compress, decompress }, "{spec}");
+            let traffic = MemoryTraffic::of(&spec.parse().unwrap(), bits, touched);
+            assert_eq!(traffic, MemoryTraffic { compress, decompress }, "{spec}");
         }
     }
 }

@@ -136,7 +136,7 @@ fn without_error_feedback_and_on_the_way_back_it_is_not_there() {
     };
     let registered = |text: &str| encoder(&text.parse::<Spec>().unwrap());
 
-    let mut off = encoder(&topk.clone().with_memory(None));
+    let mut off = encoder(&topk.clone().with_feedback(None));
     assert_eq!(messages(&mut off), messages(&mut registered("topk:ratio=0.1,ef=off")));
     assert!(off.residual("t").is_none());
 
@@ -151,5 +151,5 @@ fn rounds_are_not_played_with_it() {
     let (_, powersgd) = plain().pop().unwrap();
     assert!(!encoder(&powersgd).has_rounds("t"));
     assert!(encoder(&powersgd).with_plain_memory().has_rounds("t"));
-    assert!(encoder(&powersgd.with_memory(None)).has_rounds("t"));
+    assert!(encoder(&powersgd.with_feedback(None)).has_rounds("t"));
 }

@@ -191,7 +191,7 @@ fn check(spec: &Spec, mut file: &[u8], residual: &[f32]) {
         }
     }
     assert!(file.is_empty());
-    if spec.memory() == Some(Residual::PLAIN) && spec.compressor().memory().is_none() {
+    if spec.feedback() == Some(Residual::PLAIN) && spec.compressor().memory().is_none() {
         for (i, sum) in decoded.iter().enumerate() {
             let given: f64 = (0..STEPS).map(|step| f64::from(gradient(step)[i])).sum();
             let error = (given - sum - f64::from(residual[i])).abs();

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use gradwire::registry::REGISTRY;
-use gradwire::{Decoder, Error, Family, Spec, State, StateError, Tensor, laws};
+use gradwire::{Decoder, Encoder, Error, Family, Spec, State, StateError, Tensor, laws};
 
 /// Families apart, so that they are checked at the same time.
 fn check_family(family: Family) {
@@ -54,6 +54,8 @@ fn state_of_another_configuration_or_model_is_refused() {
     without_spec.set_floats("residual/t", vec![0.0; 10]);
     assert!(matches!(encoder(&spec).restore("", &without_spec), Err(StateError::Missing(_))));
 
+    assert_eq!(["", "rank0"].map(|prefix| Encoder::was_saved(prefix, &state)), [true, false]);
+    assert!(Encoder::was_saved("", &without_spec));
     let mut restored = encoder(&spec);
     let wrong_prefix = restored.restore("rank0", &state);
     assert!(matches!(wrong_prefix, Err(StateError::Missing(key)) if key == "rank0encoder"));

@@ -168,7 +168,7 @@ fn long_term(run: &mut Run<'_>, epsilon: f32, alpha: f32) {
 
 /// `z ← (1 − δ)·g + δ·z`; the sign of z is sent. With error feedback it is that of `c = z + r`, and `r ← c − sign`.
 fn average(run: &mut Run<'_>, decay: f32) {
-    let feedback = run.spec.memory().is_some();
+    let feedback = run.spec.feedback().is_some();
     let elements = run.sizes.len();
     let (mut z, mut r) = (vec![0.0; elements], vec![0.0; elements]);
     for step in 0..STEPS {
@@ -205,7 +205,7 @@ fn variance(run: &mut Run<'_>, alpha: f64, zeta: f64) {
         let given = (step % 2 == 1).then_some(&squares[..]);
         let Some(seen) = run.step(step, given) else { return };
         for (at, g) in run.gradient(step, 1.0).into_iter().enumerate() {
-            r[at] = if run.spec.memory().is_some() { r[at] + g } else { g };
+            r[at] = if run.spec.feedback().is_some() { r[at] + g } else { g };
             v[at] = (v[at] + f64::from(squares[at])).min(f64::from(f32::MAX));
         }
         // The largest decodes to the power of two at or below it.
@@ -227,7 +227,7 @@ fn variance(run: &mut Run<'_>, alpha: f64, zeta: f64) {
             assert!((kept - v[at]).abs() <= v[at] * 1e-5 + 1e-37, "{case}, {kept} for {}", v[at]);
             match seen.residual.get(at) {
                 Some(&residual) => run.near(residual, r[at], at, "r"),
-                None => assert!(run.spec.memory().is_none()),
+                None => assert!(run.spec.feedback().is_none()),
             }
         }
     }
@@ -281,7 +281,7 @@ fn gradients(values: &[f32]) -> Vec<Vec<f32>> {
 }
 
 fn check(spec: &Spec, run: &mut Run<'_>) {
-    let on = spec.memory().is_some();
+    let on = spec.feedback().is_some();
     let value = |key: &str| spec.real(key).unwrap();
     let narrow = |key: &str| value(key) as f32;
     match spec.entry().id {

@@ -119,12 +119,10 @@ fn slices_of_no_more_elements_than_coefficients_travel_as_they_are() {
         // Under all-reduce there is one round, and what it adds up are the elements.
         let (mut encoder, mut addend) = (encoder(&spec), Vec::new());
         let floats = Floats::F32(&gradient);
-        assert!(encoder.contribute(&tensor, (0, 0), floats, &[], &mut addend).unwrap().is_some());
+        assert!(encoder.contribute(&tensor, 0, 0, floats, &[], &mut addend).unwrap().is_some());
         assert_eq!(addend, gradient);
         let means = addend.clone();
-        assert!(
-            encoder.contribute(&tensor, (0, 1), floats, &means, &mut addend).unwrap().is_none()
-        );
+        assert!(encoder.contribute(&tensor, 0, 1, floats, &means, &mut addend).unwrap().is_none());
     }
     // One coefficient for each of five slices, a basis of eight numbers and a rest of one.
     let spec: Spec = "gradiveq:slice=8,keep=1".parse().unwrap();

@@ -35,15 +35,27 @@ fn only_what_differs_from_the_defaults_is_printed() {
 }
 
 #[test]
-fn the_memory_is_the_entrys_unless_given() {
+fn error_feedback_is_the_entrys_unless_given() {
     for entry in REGISTRY {
-        assert_eq!(parse(entry.id).memory().is_some(), entry.error_feedback, "{}", entry.id);
-        assert_eq!(parse(&format!("{}:ef=on", entry.id)).memory(), Some(Residual::PLAIN));
-        assert_eq!(parse(&format!("{}:ef=off", entry.id)).memory(), None);
+        assert_eq!(parse(entry.id).feedback().is_some(), entry.error_feedback, "{}", entry.id);
+        assert_eq!(parse(&format!("{}:ef=on", entry.id)).feedback(), Some(Residual::PLAIN));
+        assert_eq!(parse(&format!("{}:ef=off", entry.id)).feedback(), None);
         assert_eq!(parse(entry.id), Spec::of(entry));
     }
     let weighted = Some(Residual { beta: 0.9, gamma: 0.5 });
-    assert_eq!(parse("3lc:beta=0.9,gamma=0.5").memory(), weighted);
+    assert_eq!(parse("3lc:beta=0.9,gamma=0.5").feedback(), weighted);
+}
+
+#[test]
+fn a_message_without_history_has_no_momentum() {
+    for (spec, alone) in [
+        ("topk:momentum=0.5", "topk"),
+        ("topk:ef=ef21,every=2", "topk:every=2"),
+        ("topk:ef=off,momentum=0.5", "topk:ef=off"),
+        ("3lc:beta=0.9", "3lc:beta=0.9"),
+    ] {
+        assert_eq!(parse(spec).without_history(), parse(alone));
+    }
     assert_eq!(parse("none:every=4").every(), 4);
 }
 

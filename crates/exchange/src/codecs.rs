@@ -3,20 +3,22 @@
 //! Residuals, momenta and factors are kept in core's [`Encoder`] by tensor name. They do not depend on the group that
 //! the tensor is averaged in, or on the rule that chose its compressor.
 
+mod carried;
 mod several;
+mod state;
 
 use std::collections::HashMap;
 
 use gradwire::{
-    Decoder, Element, Encoder, Error, Input, Kept, ReduceOp, Sent, Spec, State, Tensor, Threads,
+    Decoder, Dtype, Encoder, Error, Input, Kept, ReduceOp, Sent, Spec, Tensor, Threads,
 };
 
-use crate::state_keys::{self, REDUCE};
-use crate::{GroupConfig, Result, Schedule};
+pub(crate) use self::carried::Carried;
+use crate::{GroupConfig, Schedule};
 
 /// The encoders and the decoder of one rank, for all tensors of the model.
 pub(crate) struct Codecs {
-    tensors: Vec<Entry>,
+    tensors: Vec<TensorCodec>,
     encoder: Encoder,
     /// Compresses the averages of an owner in scatter-reduce.
     second: Option<Encoder>,
@@ -29,7 +31,7 @@ pub(crate) struct Codecs {
 }
 
 /// One tensor of the model.
-struct Entry {
+struct TensorCodec {
     tensor: Tensor,
     schedule: Schedule,
     /// The stage of the schedule that encoders and decoder are set to.
@@ -46,41 +48,6 @@ struct Entry {
 struct Estimate {
     now: Vec<f32>,
     checkpoint: Vec<f32>,
-}
-
-/// The elements of a tensor that the messages of one step carried.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Carried {
-    /// Whether a message carried all elements.
-    all: bool,
-    /// The flat positions, increasing; unused if `all` is true.
-    positions: Vec<u32>,
-    /// Total length of the messages.
-    pub(crate) bytes: usize,
-}
-
-impl Carried {
-    /// The positions; `None` if all elements were carried.
-    pub(crate) fn positions(&self) -> Option<&[u32]> {
-        (!self.all).then_some(self.positions.as_slice())
-    }
-
-    fn clear(&mut self) {
-        self.all = false;
-        self.positions.clear();
-        self.bytes = 0;
-    }
-
-    /// Adds a message of `bytes` bytes for the elements from `offset` on, with the positions that it carries.
-    fn note(&mut self, offset: usize, sent: Sent, positions: &[u32], bytes: usize) {
-        self.bytes += bytes;
-        match sent {
-            Sent::All => self.all = true,
-            Sent::Positions => {
-                self.positions.extend(positions.iter().map(|at| at + offset as u32));
-            }
-        }
-    }
 }
 
 /// Whose messages are decoded, and how.
@@ -126,7 +93,7 @@ impl Codecs {
         schedules: impl Iterator<Item = Schedule>,
         encoder: Encoder,
     ) -> Self {
-        let entry = |(tensor, schedule): (&Tensor, Schedule)| Entry {
+        let codec = |(tensor, schedule): (&Tensor, Schedule)| TensorCodec {
             tensor: tensor.clone(),
             schedule,
             stage: None,
@@ -135,7 +102,7 @@ impl Codecs {
             estimate: Estimate::default(),
         };
         Self {
-            tensors: config.tensors.iter().zip(schedules).map(entry).collect(),
+            tensors: config.tensors.iter().zip(schedules).map(codec).collect(),
             encoder,
             second: None,
             decoder: Decoder::new(&Spec::none(), config.seed),
@@ -147,15 +114,15 @@ impl Codecs {
 
     /// Encodes each tensor in slices with these names.
     pub(crate) fn cut(&mut self, slices: Vec<Vec<String>>) {
-        for (entry, names) in self.tensors.iter_mut().zip(slices) {
-            entry.names = names;
+        for (codec, names) in self.tensors.iter_mut().zip(slices) {
+            codec.names = names;
         }
     }
 
     /// Adds an encoder for the averages of this rank's own slices.
     pub(crate) fn compress_averages(&mut self, config: &GroupConfig<'_>, rank: usize) {
         // Random draws with another rank number: both encodings of an owner have the same tensor and step.
-        self.second = Some(encoder(config, config.workers + rank).with_plain_memory());
+        self.second = Some(encoder(config, config.workers() + rank).with_plain_memory());
     }
 
     /// Begins a step of a tensor: selects the step's compressor and clears the elements carried.
@@ -166,13 +133,13 @@ impl Codecs {
     }
 
     fn enter(&mut self, index: usize, stage: usize) {
-        let entry = &mut self.tensors[index];
-        if entry.stage == Some(stage) {
+        let codec = &mut self.tensors[index];
+        if codec.stage == Some(stage) {
             return;
         }
-        entry.stage = Some(stage);
-        let spec = entry.schedule.stage(stage);
-        for name in &entry.names {
+        codec.stage = Some(stage);
+        let spec = codec.schedule.stage(stage);
+        for name in &codec.names {
             self.encoder.assign(name, spec);
             self.second.iter_mut().for_each(|second| second.assign(name, spec));
             self.decoder.assign(name, spec);
@@ -183,7 +150,8 @@ impl Codecs {
     /// elements that it carries.
     pub(crate) fn encode(
         &mut self,
-        (index, offset): (usize, usize),
+        index: usize,
+        offset: usize,
         tensor: &Tensor,
         step: u64,
         input: Input<'_>,
@@ -214,11 +182,12 @@ impl Codecs {
     pub(crate) fn unpack(
         &mut self,
         tensor: &Tensor,
-        (step, rank): (u64, usize),
+        step: u64,
+        rank: usize,
         message: &[u8],
         form: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        self.decoder.unpack(tensor, (step, rank as u32), message, form)
+        self.decoder.unpack(tensor, step, rank as u32, message, form)
     }
 
     /// The array of a kind that is kept for a tensor.
@@ -253,7 +222,8 @@ impl Codecs {
     pub(crate) fn decode_add(
         &mut self,
         tensor: &Tensor,
-        (step, rank): (u64, usize),
+        step: u64,
+        rank: usize,
         message: &[u8],
         weight: f32,
         out: &mut [f32],
@@ -266,7 +236,8 @@ impl Codecs {
     pub(crate) fn add_message(
         &mut self,
         tensor: &Tensor,
-        (step, sender): (u64, Sender),
+        step: u64,
+        sender: Sender,
         message: &[u8],
         out: &mut [f32],
     ) -> Result<(), Error> {
@@ -302,24 +273,24 @@ impl Codecs {
         if !self.sends_changes(index) {
             return;
         }
-        let Entry { estimate, carried, .. } = &mut self.tensors[index];
+        let TensorCodec { estimate, carried, .. } = &mut self.tensors[index];
         estimate.now.resize(mean.len(), 0.0);
         for (sum, mean) in estimate.now.iter_mut().zip(mean) {
             *sum += *mean;
             *mean = *sum;
         }
-        // The result has all elements, whichever of them the messages changed.
-        carried.all = true;
+        // Elements that the messages did not change are part of the estimate, too.
+        carried.include_all();
     }
 
     /// Whether the messages of a tensor carry changes.
     pub(crate) fn sends_changes(&self, index: usize) -> bool {
-        let Entry { schedule, stage, .. } = &self.tensors[index];
+        let TensorCodec { schedule, stage, .. } = &self.tensors[index];
         stage.is_some_and(|stage| schedule.stage(stage).sends_changes())
     }
 
     /// The element type of messages for a tensor; `None` unless its compressor is linear.
-    pub(crate) fn linear(&self, tensor: &Tensor) -> Option<Element> {
+    pub(crate) fn linear(&self, tensor: &Tensor) -> Option<Dtype> {
         self.encoder.compressor_of(tensor.name()).linear()
     }
 
@@ -333,18 +304,20 @@ impl Codecs {
     pub(crate) fn contribute(
         &mut self,
         tensor: &Tensor,
-        at: (u64, usize),
+        step: u64,
+        round: usize,
         input: Input<'_>,
         means: &[f32],
         addend: &mut Vec<f32>,
     ) -> Result<Option<ReduceOp>, Error> {
-        self.encoder.contribute(tensor, at, input, means, addend)
+        self.encoder.contribute(tensor, step, round, input, means, addend)
     }
 
     /// Decodes the means of all rounds and adds the result to `out`. This rank's addends took `bytes`.
     pub(crate) fn conclude(
         &mut self,
-        (index, bytes): (usize, usize),
+        index: usize,
+        bytes: usize,
         tensor: &Tensor,
         step: u64,
         means: &[f32],
@@ -359,17 +332,19 @@ impl Codecs {
     pub(crate) fn device_round(
         &mut self,
         tensor: &Tensor,
-        at: (u64, usize),
+        step: u64,
+        round: usize,
         means: &[f32],
         form: &mut Vec<u8>,
     ) -> Result<Option<(usize, ReduceOp)>, Error> {
-        self.encoder.device_round(tensor, at, means, form)
+        self.encoder.device_round(tensor, step, round, means, form)
     }
 
     /// As [`conclude`](Self::conclude), and appends what the device adds.
     pub(crate) fn device_conclude(
         &mut self,
-        (index, bytes): (usize, usize),
+        index: usize,
+        bytes: usize,
         tensor: &Tensor,
         step: u64,
         means: &[f32],
@@ -382,8 +357,7 @@ impl Codecs {
 
     /// The compressor of a tensor at a step.
     pub(crate) fn spec_at(&self, index: usize, step: u64) -> &Spec {
-        let schedule = &self.tensors[index].schedule;
-        schedule.stage(schedule.stage_at(step))
+        self.tensors[index].schedule.at(step)
     }
 
     /// The elements of a tensor that the messages of the last step carried.
@@ -398,9 +372,7 @@ impl Codecs {
 
     /// Records that the messages of a tensor carry nothing of this rank's own gradient.
     pub(crate) fn carry_nothing(&mut self, index: usize) {
-        let carried = &mut self.tensors[index].carried;
-        carried.all = false;
-        carried.positions.clear();
+        self.tensors[index].carried.exclude_all();
     }
 
     /// Calls `show` with the residual of a tensor, slice by slice.
@@ -411,12 +383,12 @@ impl Codecs {
 
     /// Whether what a message of a tensor leaves out is kept for the next one.
     pub(crate) fn keeps_residual(&self, tensor: &Tensor) -> bool {
-        self.encoder.spec_of(tensor.name()).memory().is_some()
+        self.encoder.spec_of(tensor.name()).feedback().is_some()
     }
 
     /// Whether some tensor's compressor uses the sums of squares of a gradient's parts.
     pub(crate) fn needs_squares(&self) -> bool {
-        let mut specs = self.tensors.iter().flat_map(|entry| entry.schedule.specs());
+        let mut specs = self.tensors.iter().flat_map(|codec| codec.schedule.specs());
         specs.any(|spec| spec.compressor().keeps_squares())
     }
 
@@ -427,106 +399,10 @@ impl Codecs {
 
     /// The names under which tensors are encoded: their own, or those of slices.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.tensors.iter().flat_map(|entry| &entry.names).map(String::as_str)
-    }
-
-    /// Copies the state of the encoders and the estimates, for [`rollback`](Self::rollback).
-    pub(crate) fn checkpoint(&mut self) {
-        self.encoder.checkpoint();
-        self.second.iter_mut().for_each(Encoder::checkpoint);
-        self.tensors
-            .iter_mut()
-            .for_each(|entry| entry.estimate.checkpoint.clone_from(&entry.estimate.now));
-    }
-
-    /// Restores the state that [`checkpoint`](Self::checkpoint) copied.
-    pub(crate) fn rollback(&mut self) {
-        self.encoder.rollback();
-        self.second.iter_mut().for_each(Encoder::rollback);
-        self.tensors
-            .iter_mut()
-            .for_each(|entry| entry.estimate.now.clone_from(&entry.estimate.checkpoint));
-    }
-
-    /// Adds the state of the encoder and the estimates to `state`, under `prefix`; that of the encoder of averages, under
-    /// `reduce/`.
-    pub(crate) fn save(&self, prefix: &str, state: &mut State) {
-        self.encoder.save(prefix, state);
-        self.second.iter().for_each(|second| second.save(REDUCE, state));
-        self.save_estimates(prefix, state);
-    }
-
-    /// Adds the estimates to `state`, under `prefix`.
-    pub(crate) fn save_estimates(&self, prefix: &str, state: &mut State) {
-        for Entry { tensor, estimate, .. } in
-            self.tensors.iter().filter(|e| !e.estimate.now.is_empty())
-        {
-            state.set_floats(&state_keys::sum(prefix, tensor.name()), estimate.now.clone());
-        }
-    }
-
-    /// Restores the estimates that [`save_estimates`](Self::save_estimates) wrote, and empties all others.
-    ///
-    /// # Errors
-    /// `State` for an estimate of another length than the tensor's; nothing has changed then.
-    pub(crate) fn restore_estimates(&mut self, prefix: &str, state: &State) -> Result<()> {
-        let sums = self.estimates_in(prefix, state)?;
-        self.tensors.iter_mut().zip(sums).for_each(|(entry, sum)| entry.estimate.now = sum);
-        Ok(())
-    }
-
-    fn estimates_in(&self, prefix: &str, state: &State) -> Result<Vec<Vec<f32>>> {
-        let saved = |tensor: &Tensor| {
-            let key = state_keys::sum(prefix, tensor.name());
-            match state.floats(&key) {
-                Ok(_) => state.floats_of(&key, tensor.elements()).map(<[f32]>::to_vec),
-                Err(_) => Ok(Vec::new()),
-            }
-        };
-        let sums = self.tensors.iter().map(|entry| saved(&entry.tensor));
-        Ok(sums.collect::<Result<_, _>>()?)
-    }
-
-    /// Restores what [`save`](Self::save) wrote, at any stage of the schedules.
-    ///
-    /// # Errors
-    /// `State` for a tensor whose state was saved with a compressor that it does not have at any stage, and as for
-    /// [`restore_estimates`](Self::restore_estimates); nothing has changed then.
-    pub(crate) fn restore(&mut self, prefix: &str, state: &State) -> Result<()> {
-        let before: Vec<_> = self.tensors.iter().map(|entry| entry.stage).collect();
-        self.enter_saved(prefix, state);
-        if let Err(error) = self.check_state(prefix, state) {
-            for (index, stage) in before.into_iter().enumerate() {
-                self.enter(index, stage.unwrap_or(0));
-            }
-            return Err(error);
-        }
-        state_keys::restore_encoder(&mut self.encoder, prefix, state)?;
-        if let Some(second) = &mut self.second {
-            state_keys::restore_encoder(second, REDUCE, state)?;
-        }
-        self.restore_estimates(prefix, state)
-    }
-
-    fn check_state(&self, prefix: &str, state: &State) -> Result<()> {
-        state_keys::has_encoder(&self.encoder, prefix, state)?;
-        let second = self.second.as_ref();
-        second.map_or(Ok(false), |second| state_keys::has_encoder(second, REDUCE, state))?;
-        self.estimates_in(prefix, state).map(drop)
-    }
-
-    /// Selects for each tensor the stage at which its state was saved; the first if it has no such stage.
-    fn enter_saved(&mut self, prefix: &str, state: &State) {
-        for index in 0..self.tensors.len() {
-            let Entry { schedule, names, .. } = &self.tensors[index];
-            let setting = |name: &String| state.setting(&format!("{prefix}spec/{name}")).ok();
-            let Some(saved) = names.iter().find_map(setting) else { continue };
-            let stage = schedule.specs().position(|spec| spec.to_string() == saved).unwrap_or(0);
-            self.enter(index, stage);
-        }
+        self.tensors.iter().flat_map(|codec| &codec.names).map(String::as_str)
     }
 }
 
 fn encoder(config: &GroupConfig<'_>, rank: usize) -> Encoder {
-    Encoder::new(&Spec::none(), config.seed, rank as u32).with_ranks(config.workers as u32)
+    Encoder::new(&Spec::none(), config.seed, rank as u32).with_ranks(config.workers() as u32)
 }

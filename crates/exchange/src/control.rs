@@ -124,12 +124,12 @@ pub(crate) fn join(
     facts: &str,
 ) -> Result<()> {
     config.validate()?;
-    let ranks = config.exchange.ranks(config.workers);
+    let ranks = config.exchange.ranks(config.workers());
     if transport.size() != ranks {
         return refuse(format!(
             "'{}' with {} workers needs {ranks} ranks; the transport connects {}",
             config.exchange,
-            config.workers,
+            config.workers(),
             transport.size()
         ));
     }

@@ -1,27 +1,19 @@
 //! Conversion of messages of linear compressors to and from `f32`.
 
-use gradwire::Element;
+use gradwire::Dtype;
 use gradwire_bits::kernels;
 
-/// Bytes of an element.
-pub(crate) fn size(element: Element) -> usize {
-    match element {
-        Element::F32 => 4,
-        Element::F16 | Element::Bf16 => 2,
-    }
-}
-
 /// Little-endian elements to `f32`; `bits` is working memory.
-pub(crate) fn widen(bytes: &[u8], element: Element, bits: &mut Vec<u16>, out: &mut Vec<f32>) {
+pub(crate) fn widen(bytes: &[u8], dtype: Dtype, bits: &mut Vec<u16>, out: &mut Vec<f32>) {
     out.clear();
-    if element == Element::F32 {
+    if dtype == Dtype::F32 {
         return widen_onto(bytes, out);
     }
     bits.clear();
     bits.extend(bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])));
     out.resize(bits.len(), 0.0);
-    match element {
-        Element::F16 => kernels::f16_to_f32(bits, out),
+    match dtype {
+        Dtype::F16 => kernels::f16_to_f32(bits, out),
         _ => kernels::bf16_to_f32(bits, out),
     }
 }
@@ -35,12 +27,12 @@ pub(crate) fn widen_onto(bytes: &[u8], out: &mut Vec<f32>) {
 pub(crate) fn narrow_onto(values: &[f32], out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + 4 * values.len(), 0);
-    narrow(values, Element::F32, &mut Vec::new(), &mut out[start..]);
+    narrow(values, Dtype::F32, &mut Vec::new(), &mut out[start..]);
 }
 
 /// `f32` values to little-endian elements, to nearest even; 16-bit elements saturate.
-pub(crate) fn narrow(values: &[f32], element: Element, bits: &mut Vec<u16>, out: &mut [u8]) {
-    if element == Element::F32 {
+pub(crate) fn narrow(values: &[f32], dtype: Dtype, bits: &mut Vec<u16>, out: &mut [u8]) {
+    if dtype == Dtype::F32 {
         for (bytes, value) in out.chunks_exact_mut(4).zip(values) {
             bytes.copy_from_slice(&value.to_le_bytes());
         }
@@ -48,8 +40,8 @@ pub(crate) fn narrow(values: &[f32], element: Element, bits: &mut Vec<u16>, out:
     }
     bits.clear();
     bits.resize(values.len(), 0);
-    match element {
-        Element::F16 => kernels::f32_to_f16(values, bits),
+    match dtype {
+        Dtype::F16 => kernels::f32_to_f16(values, bits),
         _ => kernels::f32_to_bf16(values, bits),
     }
     for (bytes, bits) in out.chunks_exact_mut(2).zip(bits.iter()) {
@@ -63,17 +55,17 @@ mod tests {
 
     #[test]
     fn elements_go_both_ways_through_their_known_bytes() {
-        let cases: [(Element, &[u8]); 3] = [
-            (Element::F32, &[0, 0, 0xc0, 0x3f, 0, 0, 0, 0xc0]),
-            (Element::F16, &[0x00, 0x3e, 0x00, 0xc0]),
-            (Element::Bf16, &[0xc0, 0x3f, 0x00, 0xc0]),
+        let cases: [(Dtype, &[u8]); 3] = [
+            (Dtype::F32, &[0, 0, 0xc0, 0x3f, 0, 0, 0, 0xc0]),
+            (Dtype::F16, &[0x00, 0x3e, 0x00, 0xc0]),
+            (Dtype::Bf16, &[0xc0, 0x3f, 0x00, 0xc0]),
         ];
         let (mut bits, mut values) = (Vec::new(), Vec::new());
-        for (element, bytes) in cases {
-            widen(bytes, element, &mut bits, &mut values);
+        for (dtype, bytes) in cases {
+            widen(bytes, dtype, &mut bits, &mut values);
             assert_eq!(values, [1.5, -2.0]);
-            let mut back = vec![0; 2 * size(element)];
-            narrow(&values, element, &mut bits, &mut back);
+            let mut back = vec![0; 2 * dtype.size()];
+            narrow(&values, dtype, &mut bits, &mut back);
             assert_eq!(back, bytes);
         }
     }

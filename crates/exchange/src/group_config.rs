@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use gradwire::registry::REGISTRY;
-use gradwire::{Element, Spec, Tensor};
+use gradwire::{Dtype, Spec, Tensor};
 
 use crate::error::refuse;
 use crate::{Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchronization, rule};
@@ -13,11 +13,9 @@ use crate::{Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchr
 pub struct GroupConfig<'a> {
     /// How the ranks exchange.
     pub exchange: Exchange,
-    /// Ranks that compute gradients; servers are additional ranks.
-    pub workers: usize,
     /// Which compressor each tensor is sent with.
     pub policy: &'a Policy,
-    /// Which workers take part in each step, and the weight of each in the mean.
+    /// The workers: which of them take part in each step, and the weight of each in the mean.
     pub participation: &'a Participation,
     /// The tensors of the model; names are unique.
     pub tensors: &'a [Tensor],
@@ -28,20 +26,18 @@ pub struct GroupConfig<'a> {
 }
 
 impl GroupConfig<'_> {
+    /// The number of ranks that compute gradients; servers are additional ranks.
+    pub fn workers(&self) -> usize {
+        self.participation.workers()
+    }
+
     /// Refuses a configuration that cannot work, before any rank starts.
     ///
     /// # Errors
     /// `Config`, with the reason and the remedy.
     pub fn validate(&self) -> Result<()> {
-        if self.workers == 0 {
+        if self.workers() == 0 {
             return refuse("there are no workers; give at least 1");
-        }
-        if self.participation.workers() != self.workers {
-            return refuse(format!(
-                "there are {} workers and shares for {}; give one share a worker",
-                self.workers,
-                self.participation.workers()
-            ));
         }
         if self.exchange.is_sharded() {
             return refuse(format!(
@@ -217,7 +213,7 @@ impl GroupConfig<'_> {
 
     /// Parameters are sent whole each time.
     fn validate_whole(&self) -> Result<()> {
-        let Some(spec) = self.policy.pushes().find(|spec| spec.memory().is_some()) else {
+        let Some(spec) = self.policy.pushes().find(|spec| spec.feedback().is_some()) else {
             return Ok(());
         };
         refuse(format!(
@@ -269,12 +265,12 @@ impl GroupConfig<'_> {
                  servers={tensors}"
             ));
         }
-        if backups >= self.workers {
+        if backups >= self.workers() {
             return refuse(format!(
                 "{backups} backup workers of {} workers leave none to wait for; give at most \
                  backup={}",
-                self.workers,
-                self.workers - 1
+                self.workers(),
+                self.workers() - 1
             ));
         }
         if backups > 0 && !self.participation.everyone() {
@@ -325,7 +321,7 @@ impl GroupConfig<'_> {
              compressor {:?}\nrules {:?}\nraw vectors {}\nraw below {}\nraw names {:?}\n",
             env!("CARGO_PKG_VERSION"),
             self.exchange,
-            self.workers,
+            self.workers(),
             self.participation,
             self.seed,
             policy.push.first,
@@ -354,7 +350,7 @@ pub(crate) fn adds(spec: &Spec) -> bool {
 
 /// Whether messages are 16-bit numbers, whose sums are rounded.
 fn is_narrow(spec: &Spec) -> bool {
-    spec.compressor().linear().is_some_and(|element| element != Element::F32)
+    spec.compressor().linear().is_some_and(|dtype| dtype != Dtype::F32)
 }
 
 /// Refuses buffers whose number or lengths do not match the tensors.

@@ -44,7 +44,7 @@ pub fn launch(
     join: impl Fn(Box<dyn Transport>) -> Result<Role> + Sync,
 ) -> Result<Launched> {
     setup.validate()?;
-    let transports = in_process::connect(setup.exchange.ranks(setup.workers), options);
+    let transports = in_process::connect(setup.exchange.ranks(setup.workers()), options);
     // The ranks compare their configurations in `join`, so all calls run at the same time.
     let ends = thread::scope(|scope| {
         let makers: Vec<_> = transports

@@ -22,7 +22,6 @@
 //! let initial = vec![vec![0.0; 1000]];
 //! let config = GroupConfig {
 //!     exchange: "server".parse()?,
-//!     workers: 2,
 //!     participation: &Participation::equal(2),
 //!     policy: &policy,
 //!     tensors: &tensors,
@@ -164,5 +163,5 @@ pub use role::Role;
 pub use rule::{Rule, RuleError};
 pub use schedule::{CompressionSchedule, RunDescription, Schedule, ScheduleError};
 pub use server::{Server, ServerReport, ServerWorker, assign};
-pub use state_keys::{reshard, upgrade};
+pub use state_keys::{check_arrays, reshard, saved_as, upgrade};
 pub use transport::{Endpoint, HEADER_BYTES, Header, Operation, Phase, Transport, in_process};

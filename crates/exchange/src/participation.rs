@@ -67,17 +67,17 @@ impl Participation {
 
     /// Each worker's weight in the mean of the round that ends with `step`; 0 for absent workers. The weights add up to
     /// 1, up to rounding.
-    pub fn of_round(&self, step: u64, parts: &mut Vec<f32>) {
-        parts.clear();
+    pub fn weights_at(&self, step: u64, weights: &mut Vec<f32>) {
+        weights.clear();
         if self.plain() {
-            parts.resize(self.weights.len(), 1.0 / self.weights.len() as f32);
+            weights.resize(self.weights.len(), 1.0 / self.weights.len() as f32);
             return;
         }
         let present = self.present(step);
         let taking = |(&weight, present): (&f64, &bool)| if *present { weight } else { 0.0 };
-        let weights = self.weights.iter().zip(&present).map(taking);
-        let sum: f64 = weights.clone().sum();
-        parts.extend(weights.map(|weight| (weight / sum) as f32));
+        let taken = self.weights.iter().zip(&present).map(taking);
+        let sum: f64 = taken.clone().sum();
+        weights.extend(taken.map(|weight| (weight / sum) as f32));
     }
 
     /// Whether a worker takes part in the round that ends with `step`.
@@ -112,16 +112,16 @@ impl Participation {
 mod tests {
     use super::*;
 
-    fn parts(participation: &Participation, step: u64) -> Vec<f32> {
-        let mut parts = Vec::new();
-        participation.of_round(step, &mut parts);
-        parts
+    fn weights(participation: &Participation, step: u64) -> Vec<f32> {
+        let mut weights = Vec::new();
+        participation.weights_at(step, &mut weights);
+        weights
     }
 
     #[test]
-    fn weights_become_parts_of_one() {
-        assert_eq!(parts(&Participation::equal(4), 9), [0.25; 4]);
-        assert_eq!(parts(&Participation::weighted(vec![1.0, 2.0, 5.0]), 0), [0.125, 0.25, 0.625]);
+    fn weights_add_up_to_one() {
+        assert_eq!(weights(&Participation::equal(4), 9), [0.25; 4]);
+        assert_eq!(weights(&Participation::weighted(vec![1.0, 2.0, 5.0]), 0), [0.125, 0.25, 0.625]);
         assert!(
             Participation::equal(3).plain() && !Participation::weighted(vec![1.0, 2.0]).plain()
         );
@@ -133,16 +133,16 @@ mod tests {
             Participation::weighted(vec![1.0, 1.0, 2.0, 4.0]).with_participants(2, 0.0, 7);
         let mut rounds = [0; 4];
         for step in 0..4000 {
-            let parts = parts(&participation, step);
-            let present: Vec<usize> = (0..4).filter(|&worker| parts[worker] > 0.0).collect();
+            let weights = weights(&participation, step);
+            let present: Vec<usize> = (0..4).filter(|&worker| weights[worker] > 0.0).collect();
             assert_eq!(present.len(), 2);
-            assert!((parts.iter().sum::<f32>() - 1.0).abs() < 1e-6);
+            assert!((weights.iter().sum::<f32>() - 1.0).abs() < 1e-6);
             for worker in 0..4 {
                 assert_eq!(participation.takes_part(worker, step), present.contains(&worker));
-                rounds[worker] += usize::from(parts[worker] > 0.0);
+                rounds[worker] += usize::from(weights[worker] > 0.0);
             }
             if present == [2, 3] {
-                assert_eq!(parts[3], 2.0 * parts[2]);
+                assert_eq!(weights[3], 2.0 * weights[2]);
             }
         }
         // A half each: 2000, give or take five deviations of 32.
@@ -154,7 +154,8 @@ mod tests {
         let participation = Participation::equal(2).with_participants(2, 0.75, 1);
         let mut counts = [0; 3];
         for step in 0..4000 {
-            counts[parts(&participation, step).iter().filter(|&&part| part > 0.0).count()] += 1;
+            counts[weights(&participation, step).iter().filter(|&&weight| weight > 0.0).count()] +=
+                1;
         }
         // Both deliver once in 16: 250, give or take five deviations of 15.
         assert_eq!(counts[0], 0);

@@ -49,7 +49,7 @@ impl Policy {
         let first = std::iter::once(&mut self.push.first);
         let later = self.push.later.iter_mut().map(|(_, spec)| spec);
         for spec in first.chain(later).chain(self.rules.iter_mut().map(|rule| &mut rule.spec)) {
-            *spec = spec.clone().with_memory(None);
+            *spec = spec.clone().with_feedback(None);
         }
         self
     }

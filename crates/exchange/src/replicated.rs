@@ -25,8 +25,8 @@ use crate::error::refuse;
 use crate::reducer::{Bucket, Pipeline, check_by_groups, check_groups};
 use crate::report::{timed, worked};
 use crate::{
-    DistributedOptimizer, Exchange, GradientSink, GroupConfig, OnNonFinite, Optimizer, Reducer,
-    Result, StepInput, StepReport, Transport,
+    DistributedOptimizer, GradientSink, GroupConfig, OnNonFinite, Optimizer, Reducer, Result,
+    StepInput, StepReport, Transport, saved_as,
 };
 
 /// One rank's end of an exchange without servers: gradients are averaged, and every rank runs the optimizer on its
@@ -48,6 +48,34 @@ enum Host {
 }
 
 impl Host {
+    fn step(&mut self, update: Update<'_>) -> Result<StepReport> {
+        match self {
+            Self::Inline { reducer, values } => step_whole(reducer, values, update),
+            Self::Overlapped { pipeline, groups, carried } => {
+                step_by_groups(pipeline, *groups, carried, update)
+            }
+        }
+    }
+
+    /// Asks the reducer, after all work submitted before.
+    fn ask<R: Send + 'static>(
+        &mut self,
+        question: impl FnOnce(&mut Reducer) -> R + Send + 'static,
+    ) -> Result<R> {
+        match self {
+            Self::Inline { reducer, .. } => Ok(question(reducer)),
+            Self::Overlapped { pipeline, .. } => pipeline.ask(question),
+        }
+    }
+
+    /// The elements of a tensor that this rank's last messages carried.
+    fn carried(&self, index: usize) -> &Carried {
+        match self {
+            Self::Inline { reducer, .. } => reducer.carried(index),
+            Self::Overlapped { carried, .. } => &carried[index],
+        }
+    }
+
     /// Stops the other ranks, too.
     fn abort(&mut self) {
         match self {
@@ -72,8 +100,7 @@ impl ReplicatedOptimizer {
         let mut reducer = Reducer::of(transport, config, Cut::WholeModel, OnNonFinite::Refuse)?;
         reducer.add_group((0..config.tensors.len()).collect());
         let host = Host::Inline { reducer: Box::new(reducer), values: Vec::new() };
-        let saved_as = format!("{} with {} workers", config.exchange, config.workers);
-        Ok(Self::of(host, config, optimizer, saved_as))
+        Ok(Self::of(host, config, optimizer))
     }
 
     /// As [`new`](Self::new), with overlap. `groups` contains each tensor once, by its index.
@@ -103,25 +130,14 @@ impl ReplicatedOptimizer {
             groups: groups.len(),
             carried: vec![Carried::default(); config.tensors.len()],
         };
-        let saved_as = Self::saved_as(config.exchange, config.workers);
-        Ok(Self::of(host, config, optimizer, saved_as))
+        Ok(Self::of(host, config, optimizer))
     }
 
-    fn of(
-        host: Host,
-        config: &GroupConfig<'_>,
-        optimizer: Box<dyn Optimizer>,
-        saved_as: String,
-    ) -> Self {
+    fn of(host: Host, config: &GroupConfig<'_>, optimizer: Box<dyn Optimizer>) -> Self {
         let tensors = config.tensors.to_vec();
-        Self { host, optimizer, tensors, workers: config.workers, saved_as }
-    }
-
-    /// The name of the exchange in states saved with overlap. It is the name without overlap, because the states are
-    /// the same, except for scatter-reduce.
-    pub fn saved_as(exchange: Exchange, workers: usize) -> String {
-        let by_tensor = if exchange == Exchange::ScatterReduce { " of each tensor" } else { "" };
-        format!("{exchange}{by_tensor} with {workers} workers")
+        let overlap = matches!(host, Host::Overlapped { .. });
+        let saved_as = saved_as(config.exchange, config.workers(), overlap);
+        Self { host, optimizer, tensors, workers: config.workers(), saved_as }
     }
 }
 
@@ -144,23 +160,74 @@ fn check_overlap(config: &GroupConfig<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Runs the optimizer on the means of some tensors, concatenated.
-fn update(
-    optimizer: &mut dyn Optimizer,
-    input: &StepInput<'_>,
-    tensors: &[Tensor],
-    indices: impl Iterator<Item = usize>,
-    mut means: &mut [f32],
-    parameters: &mut [Vec<f32>],
-) {
-    for index in indices {
-        let (mean, others) = means.split_at_mut(tensors[index].elements());
-        means = others;
-        if let Some(shift) = input.shift {
-            mean.iter_mut().zip(&shift[index]).for_each(|(mean, shift)| *mean += shift);
+/// What a step does with the means: the optimizer runs on each, and changes the parameters.
+struct Update<'a> {
+    optimizer: &'a mut dyn Optimizer,
+    tensors: &'a [Tensor],
+    input: StepInput<'a>,
+    parameters: &'a mut [Vec<f32>],
+}
+
+impl Update<'_> {
+    /// Runs the optimizer on the means of some tensors, concatenated.
+    fn apply(&mut self, indices: impl Iterator<Item = usize>, mut means: &mut [f32]) {
+        let Self { optimizer, tensors, input, parameters } = self;
+        for index in indices {
+            let (mean, others) = means.split_at_mut(tensors[index].elements());
+            means = others;
+            if let Some(shift) = input.shift {
+                mean.iter_mut().zip(&shift[index]).for_each(|(mean, shift)| *mean += shift);
+            }
+            optimizer.update(index, input.learning_rate, mean, &mut parameters[index]);
         }
-        optimizer.update(index, input.learning_rate, mean, &mut parameters[index]);
     }
+}
+
+/// A step in the caller's thread: averages the whole model, and updates it. `values` is a buffer.
+fn step_whole(
+    reducer: &mut Reducer,
+    values: &mut Vec<f32>,
+    mut update: Update<'_>,
+) -> Result<StepReport> {
+    let input = update.input;
+    values.clear();
+    for (index, gradient) in input.gradients.iter().enumerate() {
+        let start = values.len();
+        values.extend_from_slice(gradient);
+        update.optimizer.to_exchange(index, &update.parameters[index], &mut values[start..]);
+    }
+    reducer.begin(input.step);
+    reducer.average_with(0, input.step, values, input.squares)?;
+    let mut report = reducer.report();
+    timed(&mut report.wire, || reducer.flush())?;
+    worked(&mut report.update, || update.apply(0..update.tensors.len(), values));
+    Ok(report)
+}
+
+/// A step whose groups a background thread averages: updates each group when its means arrive.
+fn step_by_groups(
+    pipeline: &mut Pipeline,
+    groups: usize,
+    carried: &mut [Carried],
+    mut update: Update<'_>,
+) -> Result<StepReport> {
+    pipeline.complete(update.input.step, update.input.gradients)?;
+    let (mut waited, mut background, mut updated) = Default::default();
+    let mut report = StepReport::default();
+    for _ in 0..groups {
+        let mut bucket = timed(&mut waited, || pipeline.wait())?;
+        background += bucket.busy;
+        report = bucket.report;
+        worked(&mut updated, || {
+            let Bucket { indices, values, .. } = &mut *bucket;
+            update.apply(indices.iter().copied(), values);
+        });
+        for (&index, last) in bucket.indices.iter().zip(&mut bucket.carried) {
+            std::mem::swap(&mut carried[index], last);
+        }
+        pipeline.give_back(bucket);
+    }
+    Ok(StepReport { update: updated, background, waited, ..report })
 }
 
 impl DistributedOptimizer for ReplicatedOptimizer {
@@ -181,46 +248,7 @@ impl DistributedOptimizer for ReplicatedOptimizer {
             return Err(error);
         }
         let Self { host, optimizer, tensors, .. } = self;
-        let mut report;
-        match host {
-            Host::Inline { reducer, values } => {
-                values.clear();
-                for (index, gradient) in input.gradients.iter().enumerate() {
-                    let start = values.len();
-                    values.extend_from_slice(gradient);
-                    optimizer.to_exchange(index, &parameters[index], &mut values[start..]);
-                }
-                reducer.begin(input.step);
-                reducer.average_with(0, input.step, values, input.squares)?;
-                report = reducer.report();
-                timed(&mut report.wire, || reducer.flush())?;
-                worked(&mut report.update, || {
-                    update(&mut **optimizer, &input, tensors, 0..tensors.len(), values, parameters);
-                });
-            }
-            Host::Overlapped { pipeline, groups, carried } => {
-                pipeline.complete(input.step, input.gradients)?;
-                let (mut waited, mut background) = Default::default();
-                let mut updated = std::time::Duration::ZERO;
-                report = StepReport::default();
-                for _ in 0..*groups {
-                    let mut bucket = timed(&mut waited, || pipeline.wait())?;
-                    background += bucket.busy;
-                    report = bucket.report;
-                    worked(&mut updated, || {
-                        let Bucket { indices, values, .. } = &mut *bucket;
-                        let indices = indices.iter().copied();
-                        update(&mut **optimizer, &input, tensors, indices, values, parameters);
-                    });
-                    for (&index, last) in bucket.indices.iter().zip(&mut bucket.carried) {
-                        std::mem::swap(&mut carried[index], last);
-                    }
-                    pipeline.give_back(bucket);
-                }
-                report = StepReport { update: updated, background, waited, ..report };
-            }
-        }
-        Ok(report)
+        host.step(Update { optimizer: &mut **optimizer, tensors, input, parameters })
     }
 
     fn needs_squares(&self) -> bool {
@@ -231,11 +259,11 @@ impl DistributedOptimizer for ReplicatedOptimizer {
     }
 
     fn sent(&self, index: usize) -> Option<&[u32]> {
-        self.carried(index).positions()
+        self.host.carried(index).positions()
     }
 
     fn message_bytes(&self, index: usize) -> usize {
-        self.carried(index).bytes
+        self.host.carried(index).bytes
     }
 
     fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
@@ -281,28 +309,5 @@ impl DistributedOptimizer for ReplicatedOptimizer {
             Host::Overlapped { pipeline, .. } => pipeline,
         };
         Control::new(owner, self.workers, true)
-    }
-}
-
-impl Host {
-    /// Asks the reducer, after all work submitted before.
-    fn ask<R: Send + 'static>(
-        &mut self,
-        question: impl FnOnce(&mut Reducer) -> R + Send + 'static,
-    ) -> Result<R> {
-        match self {
-            Host::Inline { reducer, .. } => Ok(question(reducer)),
-            Host::Overlapped { pipeline, .. } => pipeline.ask(question),
-        }
-    }
-}
-
-impl ReplicatedOptimizer {
-    /// The elements of a tensor that this rank's last messages carried.
-    fn carried(&self, index: usize) -> &Carried {
-        match &self.host {
-            Host::Inline { reducer, .. } => reducer.carried(index),
-            Host::Overlapped { carried, .. } => &carried[index],
-        }
     }
 }

@@ -25,7 +25,7 @@ impl Role {
         config: &GroupConfig<'_>,
         optimizer: impl FnOnce() -> Box<dyn Optimizer>,
     ) -> Result<Self> {
-        let serves = transport.rank() >= config.workers;
+        let serves = transport.rank() >= config.workers();
         Ok(match config.exchange {
             Exchange::ParameterServer { .. } if serves => {
                 Self::Server(Box::new(Server::new(transport, config, optimizer())?))

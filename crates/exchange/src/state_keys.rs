@@ -9,29 +9,34 @@
 //! In version 1 a compressor belonged to a part of the policy: `push/spec` was that of all tensors without a rule; the
 //! entries of rules were under `push/rule0/` and so on, in order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use gradwire::{Encoder, Spec, State, StateError};
+use gradwire::{Encoder, Spec, State, StateError, Tensor};
 
-use crate::Result;
+use crate::Exchange;
 
 /// The prefix of the state of a rank's gradients.
 pub(crate) const PUSH: &str = "push/";
 /// The prefix of the state of an owner's averages.
 pub(crate) const REDUCE: &str = "reduce/";
 
+/// The name of an exchange in the states that it saves, which only the same exchange with as many workers restores. With
+/// overlap it is the same, because the states are, except for scatter-reduce, which then cuts each tensor separately.
+pub fn saved_as(exchange: Exchange, workers: usize, overlap: bool) -> String {
+    let by_tensor = overlap && exchange == Exchange::ScatterReduce;
+    let cut = if by_tensor { " of each tensor" } else { "" };
+    format!("{exchange}{cut} with {workers} workers")
+}
+
 /// The key of the sum of a tensor's changes. It is the same on all ranks, of whatever number.
 pub(crate) fn sum(prefix: &str, name: &str) -> String {
     format!("{prefix}sum/{name}")
 }
 
-/// The kinds of arrays that each rank has for itself.
-const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
-
 /// The key of an array that is kept for a tensor or a slice of one.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct ArrayKey<'a> {
     /// [`PUSH`] or [`REDUCE`].
     pub(crate) owner: &'a str,
     /// `residual`, `velocity` or `kept`.
@@ -54,12 +59,12 @@ fn read_slice(text: &str) -> Option<(&str, Range<usize>)> {
     Some((name, start.parse().ok()?..end.parse().ok()?))
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ArrayKey<'a> {
     /// Reads an array's key; `None` for other keys.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
         let owner = [PUSH, REDUCE].into_iter().find(|owner| text.starts_with(owner))?;
         let (kind, name) = text[owner.len()..].split_once('/')?;
-        let kind = KINDS.into_iter().find(|known| *known == kind)?;
+        let kind = Encoder::KINDS.into_iter().find(|known| *known == kind)?;
         let (name, range) = match read_slice(name) {
             Some((name, range)) => (name, Some(range)),
             None => (name, None),
@@ -73,29 +78,26 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The key of a tensor's compressor.
-fn spec_key(owner: &str, name: &str) -> String {
-    format!("{owner}spec/{name}")
-}
-
-/// Restores an encoder; without state if the state comes from an exchange that does not have this encoder.
-pub(crate) fn restore_encoder(encoder: &mut Encoder, prefix: &str, state: &State) -> Result<()> {
-    match has_encoder(encoder, prefix, state)? {
-        true => encoder.restore(prefix, state)?,
-        false => encoder.forget(),
-    }
-    Ok(())
-}
-
-/// Whether a state has one of this encoder.
+/// Refuses residuals and velocities of tensors that this model does not have, and those of another size, in the state of a
+/// rank, whose keys start with `prefix`. Call it before [`reshard`], which allocates as many elements as the keys of
+/// slices name.
 ///
 /// # Errors
-/// If it has one that does not fit.
-pub(crate) fn has_encoder(encoder: &Encoder, prefix: &str, state: &State) -> Result<bool> {
-    match encoder.check_state(prefix, state) {
-        Err(StateError::Missing(key)) if key == format!("{prefix}encoder") => Ok(false),
-        other => Ok(other.map(|()| true)?),
+/// [`StateError::Foreign`] and [`StateError::WrongSize`].
+pub fn check_arrays(state: &State, prefix: &str, tensors: &[Tensor]) -> Result<(), StateError> {
+    let sizes: HashMap<&str, usize> = tensors.iter().map(|t| (t.name(), t.elements())).collect();
+    for (text, values) in state.floats_under(prefix) {
+        let Some(key) = ArrayKey::read(text) else { continue };
+        let entry = || format!("{prefix}{text}");
+        let whole = *sizes.get(key.name).ok_or_else(|| StateError::Foreign(entry()))?;
+        let range = key.range.clone().unwrap_or(0..whole);
+        let within = range.start <= range.end && range.end <= whole;
+        if key.kind != "kept" && !(within && range.len() == values.len()) {
+            let (found, expected) = (values.len(), range.len());
+            return Err(StateError::WrongSize { entry: entry(), found, expected });
+        }
     }
+    Ok(())
 }
 
 /// Cuts the entries of whole tensors into entries of `slices`, except `kept` arrays, which are dropped. Other entries
@@ -104,12 +106,14 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
     let (mut split, mut replaced) = (state.clone(), BTreeSet::new());
     for slice in slices {
         let Some((name, range)) = read_slice(slice) else { continue };
-        let spec = spec_key(PUSH, name);
+        let spec = Encoder::spec_key(PUSH, name);
         if let Ok(value) = state.setting(&spec) {
-            split.set_setting(&spec_key(PUSH, slice), value);
+            split.set_setting(&Encoder::spec_key(PUSH, slice), value);
             replaced.insert(spec);
         }
-        for (owner, kind) in [PUSH, REDUCE].into_iter().flat_map(|o| KINDS.map(|kind| (o, kind))) {
+        for (owner, kind) in
+            [PUSH, REDUCE].into_iter().flat_map(|o| Encoder::KINDS.map(|kind| (o, kind)))
+        {
             let key = format!("{owner}{kind}/{name}");
             let Ok(values) = state.floats(&key) else { continue };
             if let Some(part) = values.get(range.clone()).filter(|_| kind != "kept") {
@@ -133,22 +137,24 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
 /// of the old rank j modulo `states.len()`.
 ///
 /// This holds for equal weights, and not for hierarchical exchanges. With the same number of ranks and the same
-/// exchange, use each rank's own state, which is exact.
+/// exchange, use each rank's own state, which is exact. [Check](check_arrays) states that come from a file first.
 ///
 /// # Panics
 /// If there are no states.
 pub fn reshard(states: &[State], rank: usize, workers: usize) -> State {
     let mut own = states[rank % states.len()].clone();
     let specs: BTreeMap<String, String> = states.iter().rev().flat_map(specs_of_whole).collect();
-    let is_spec =
-        |key: &str| [PUSH, REDUCE].iter().any(|owner| key.starts_with(&spec_key(owner, "")));
+    let is_spec = |key: &str| {
+        [PUSH, REDUCE].iter().any(|owner| key.starts_with(&Encoder::spec_key(owner, "")))
+    };
     own.retain(|key| {
-        !is_spec(key) && Entry::read(key).is_none_or(|entry| entry.is_kept_of_pushes())
+        !is_spec(key) && ArrayKey::read(key).is_none_or(|key| key.is_kept_of_pushes())
     });
     specs.iter().for_each(|(key, spec)| own.set_setting(key, spec.clone()));
     let mut sums = BTreeMap::new();
     let estimates = |name: &str| {
-        let spec = specs.get(&spec_key(PUSH, name)).and_then(|spec| spec.parse::<Spec>().ok());
+        let spec =
+            specs.get(&Encoder::spec_key(PUSH, name)).and_then(|spec| spec.parse::<Spec>().ok());
         spec.is_some_and(|spec| spec.sends_changes())
     };
     for state in states.iter().skip(rank).step_by(workers) {
@@ -167,17 +173,17 @@ fn specs_of_whole(state: &State) -> Vec<(String, String)> {
     let of = |owner: &str| -> Vec<_> {
         let whole = |name| read_slice(name).map_or(name, |(whole, _)| whole);
         let specs = state.settings_under(owner);
-        specs.map(|(name, spec)| (spec_key(PUSH, whole(name)), spec.to_owned())).collect()
+        specs.map(|(name, spec)| (Encoder::spec_key(PUSH, whole(name)), spec.to_owned())).collect()
     };
-    [of(&spec_key(PUSH, "")), of(&spec_key(REDUCE, ""))].concat()
+    [of(&Encoder::spec_key(PUSH, "")), of(&Encoder::spec_key(REDUCE, ""))].concat()
 }
 
 /// Replaces the `kept` arrays of the wanted tensors by those of `from`: multi-round methods start from the same values
 /// on all ranks, but under other exchanges each rank has its own.
 pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -> bool) {
     for (key, values) in from.floats_under("") {
-        let is_wanted = |entry: Entry<'_>| entry.is_kept_of_pushes() && wanted(entry.name);
-        if Entry::read(key).is_some_and(is_wanted) {
+        let is_wanted = |key: ArrayKey<'_>| key.is_kept_of_pushes() && wanted(key.name);
+        if ArrayKey::read(key).is_some_and(is_wanted) {
             state.set_floats(key, values.to_vec());
         }
     }
@@ -191,15 +197,17 @@ fn add_whole(
     estimates: &dyn Fn(&str) -> bool,
     sums: &mut BTreeMap<String, Vec<f32>>,
 ) {
-    for (key, values) in state.floats_under("") {
-        let Some(entry) = Entry::read(key).filter(|entry| entry.kind != "kept") else { continue };
-        let weight = match (entry.owner == REDUCE, estimates(entry.name)) {
+    for (text, values) in state.floats_under("") {
+        let Some(key) = ArrayKey::read(text).filter(|key| key.kind != "kept") else {
+            continue;
+        };
+        let weight = match (key.owner == REDUCE, estimates(key.name)) {
             (false, _) => 1.0,
             (true, false) => workers,
             (true, true) => -workers,
         };
-        let sum = sums.entry(format!("{PUSH}{}/{}", entry.kind, entry.name)).or_default();
-        let start = entry.range.map_or(0, |range| range.start);
+        let sum = sums.entry(format!("{PUSH}{}/{}", key.kind, key.name)).or_default();
+        let start = key.range.map_or(0, |range| range.start);
         if sum.len() < start + values.len() {
             sum.resize(start + values.len(), 0.0);
         }
@@ -227,11 +235,11 @@ pub fn upgrade(mut state: State) -> State {
     for (key, spec) in specs {
         let part = &key[..key.len() - "spec".len()];
         let owner = without_rule(part);
-        for kind in KINDS {
+        for kind in Encoder::KINDS {
             let under = format!("{part}{kind}/");
             for (name, values) in state.floats_under(&under) {
                 let array = (format!("{owner}{kind}/{name}"), values.to_vec());
-                arrays.push((array, (spec_key(owner, name), spec.clone())));
+                arrays.push((array, (Encoder::spec_key(owner, name), spec.clone())));
                 replaced.insert(format!("{under}{name}"));
             }
         }
@@ -261,8 +269,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_scatter_reduce_has_another_name_with_overlap() {
+        let names = |exchange: &str| {
+            [false, true].map(|overlap| saved_as(exchange.parse().unwrap(), 4, overlap))
+        };
+        assert_eq!(names("all-gather"), ["all-gather with 4 workers"; 2]);
+        let cut = ["scatter-reduce with 4 workers", "scatter-reduce of each tensor with 4 workers"];
+        assert_eq!(names("scatter-reduce"), cut);
+    }
+
+    #[test]
     fn entries_are_read_with_their_slices() {
-        let read = |text| Entry::read(text).map(|e| (e.owner, e.kind, e.name, e.range));
+        let read = |text| ArrayKey::read(text).map(|e| (e.owner, e.kind, e.name, e.range));
         assert_eq!(read("push/residual/a.b"), Some(("push/", "residual", "a.b", None)));
         assert_eq!(
             read("reduce/velocity/w[3..10]"),
@@ -325,6 +343,35 @@ mod tests {
         let sliced = split(&one, ["w[0..1]", "w[1..3]", "v"].into_iter());
         assert_eq!(sliced.floats("push/residual/w[1..3]").unwrap(), [24.0, 35.0]);
         assert_eq!(sliced.floats_under("").count(), 2);
+    }
+
+    #[test]
+    fn arrays_that_the_model_has_no_place_for_are_refused() {
+        let check = |key: &str, values: &[f32]| {
+            check_arrays(&state(&[(key, values)]), "worker1/", &[Tensor::new("w", &[2, 3])])
+        };
+        let six = [1.0; 6];
+        for (key, values) in [
+            ("worker1/push/residual/w", &six[..]),
+            ("worker1/push/velocity/w[2..6]", &six[..4]),
+            ("worker1/reduce/residual/w[3..3]", &[]),
+            // The size of `kept` is the compressor's.
+            ("worker1/push/kept/w", &six[..1]),
+            // No arrays of this rank's encoders.
+            ("worker0/push/residual/v", &six),
+            ("worker1/optimizer/residual/v", &six),
+        ] {
+            check(key, values).unwrap_or_else(|error| panic!("{key}: {error}"));
+        }
+        for key in ["worker1/push/residual/v", "worker1/reduce/kept/v[0..1]"] {
+            assert!(matches!(check(key, &[1.0]), Err(StateError::Foreign(name)) if name == key));
+        }
+        for key in ["w", "w[0..2]", "w[6..7]", "w[5..4]", "w[18446744073709551615..0]"] {
+            let key = format!("worker1/push/residual/{key}");
+            assert!(matches!(check(&key, &[1.0]), Err(StateError::WrongSize { .. })), "{key}");
+        }
+        // Behind the tensor, but without an element.
+        assert!(check("worker1/push/residual/w[4000000000000..4000000000000]", &[]).is_err());
     }
 
     #[test]

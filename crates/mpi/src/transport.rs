@@ -59,7 +59,7 @@ impl Mpi {
         let mut pause = Pause::default();
         while !transfer.is_done().map_err(|fault| failed(from, during, fault))? {
             self.given_up(&[], during).map_or(Ok(()), Err)?;
-            self.check_time(&[from], during, (start, until))?;
+            self.check_time(&[from], during, start, until)?;
             pause.wait();
         }
         self.links_mut().wait_for(None);
@@ -87,7 +87,8 @@ impl Mpi {
         &mut self,
         from: &[usize],
         during: Operation<'_>,
-        (start, until): (Instant, Instant),
+        start: Instant,
+        until: Instant,
     ) -> Result<()> {
         let now = Instant::now();
         let within = until.saturating_duration_since(start);
@@ -146,7 +147,7 @@ impl Transport for Mpi {
                 Some(arrival) => return self.accept(arrival, during, until, into),
                 None => self.given_up(from, during).map_or(Ok(()), Err)?,
             }
-            self.check_time(from, during, (start, until))?;
+            self.check_time(from, during, start, until)?;
             pause.wait();
         }
     }

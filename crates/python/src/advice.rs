@@ -2,7 +2,7 @@
 
 use gradwire::Tensor;
 use gradwire_advice::{
-    Candidate, Cluster, MeasuredStep, Messages, OptimizerKind, Recording, advise, parse_link,
+    Candidate, Cluster, MeasuredStep, Messages, OptimizerFamily, Recording, advise, parse_link,
 };
 use gradwire_exchange::{Exchange, ExchangeError, ParseExchangeError, Rule, RuleError};
 use pyo3::prelude::*;
@@ -54,7 +54,7 @@ pub(crate) fn advice(
         correction: 0.0,
         staging: number("staging")?,
     };
-    let optimizer: OptimizerKind = optimizer.parse().map_err(Failure::from)?;
+    let optimizer = OptimizerFamily::of_name(optimizer);
     let links = links.iter().map(|link| parse_link(link)).collect::<Result<Vec<_>, _>>();
     let links = links.map_err(Failure::from)?;
     let candidates = match candidates {

@@ -62,7 +62,8 @@ impl Channel {
     fn receive(
         &self,
         from: usize,
-        (len, more): (usize, bool),
+        len: usize,
+        more: bool,
         until: Instant,
         during: Operation<'_>,
     ) -> Result<Bytes> {
@@ -128,7 +129,7 @@ impl Transport for Channel {
                 from.len()
             )));
         };
-        let first = self.receive(peer, (PART, false), until, during)?;
+        let first = self.receive(peer, PART, false, until, during)?;
         let (head, rest) = first.get().split_at(HEADER_BYTES);
         let head: [u8; HEADER_BYTES] = head.try_into().expect("it was cut to this length");
         if head[0] == 0 {
@@ -141,13 +142,16 @@ impl Transport for Channel {
         self.endpoint.count_received(length);
         into.clear();
         // Exactly this length: growth by doubling would waste memory on a large message.
-        into.reserve_exact(length);
+        into.try_reserve_exact(length).map_err(|_| {
+            let what = format!("a message of {length} bytes, for which memory is missing");
+            ExchangeError::protocol(peer, during, what)
+        })?;
         into.extend_from_slice(&rest[..length.min(rest.len())]);
         while into.len() < length {
             // A part that arrives shows that the peer is there, however slow the link.
             let until = until.max(Instant::now() + self.endpoint.deadline);
             let left = length - into.len();
-            let part = self.receive(peer, (PART.min(left), left > PART), until, during)?;
+            let part = self.receive(peer, PART.min(left), left > PART, until, during)?;
             into.extend_from_slice(part.get());
         }
         Ok((peer, header))

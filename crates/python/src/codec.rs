@@ -53,7 +53,7 @@ impl Codec {
         Ok(PyBytes::new(py, &message))
     }
 
-    /// Adds `weight` times a message of `rank` to a tensor of float32.
+    /// Adds `weight`, a finite number, times a message of `rank` to a tensor of float32.
     #[expect(clippy::too_many_arguments, reason = "a Python method")]
     fn decode_add(
         &self,
@@ -65,6 +65,11 @@ impl Codec {
         weight: f32,
         mut tensor: Buffer,
     ) -> PyResult<()> {
+        if !weight.is_finite() {
+            return Err(
+                Failure::config(format!("the weight is {weight}; give a finite one")).into()
+            );
+        }
         let out = tensor.as_f32().ok_or_else(|| Failure::config("the sum is not float32"))?;
         let described = Tensor::new(name, &shape);
         let added = self.ends().decoder.decode_add(&described, step, rank, message, weight, out);
@@ -106,7 +111,7 @@ impl Codec {
         let described = Tensor::new(name, &shape);
         let unpack = || {
             let mut form = Vec::new();
-            let unpacked = self.ends().decoder.unpack(&described, (step, rank), message, &mut form);
+            let unpacked = self.ends().decoder.unpack(&described, step, rank, message, &mut form);
             unpacked.map(|()| form)
         };
         let form = py.detach(unpack).map_err(Failure::from)?;

@@ -23,9 +23,7 @@ pub(crate) fn encode<'py>(
     rank: u32,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let frame = errors::detached(py, move || {
-        // A frame has no earlier gradients, of which there could be a running mean.
-        let spec: Spec = spec.parse()?;
-        let spec = spec.clone().with_memory(spec.memory());
+        let spec = spec.parse::<Spec>()?.without_history();
         let elements = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
         if elements != Some(tensor.len()) {
             let message = format!("shape {shape:?} is not that of {} elements", tensor.len());

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gradwire::{Spec, State, Tensor};
+use gradwire::{State, Tensor};
 use gradwire_exchange::{
     Exchange, OnNonFinite, ParseExchangeError, Reducer as Averages, ReducerConfig, ReducerThread,
     Result, RuleError, StepReport, Transport,
@@ -28,18 +28,6 @@ use crate::policy;
 
 /// The time between two checks for Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(50);
-
-/// A schedule by its stages, each with its first step.
-fn schedule<'a>(stages: impl Iterator<Item = (u64, &'a Spec)>) -> String {
-    let mut text = String::new();
-    for (first, spec) in stages {
-        if first > 0 {
-            text += &format!(" until {first} then ");
-        }
-        text += &spec.to_string();
-    }
-    text
-}
 
 /// Averages groups of tensors over a process group.
 #[pyclass(module = "gradwire._core")]
@@ -104,7 +92,7 @@ impl Reducer {
         let on_non_finite = if skip { OnNonFinite::Skip } else { OnNonFinite::Refuse };
         let config =
             ReducerConfig { exchange, policy, tensors: tensors.collect(), seed, on_non_finite };
-        let spec = schedule(config.policy.push.stages());
+        let spec = config.policy.push.to_string();
         let stages = config.policy.push.stages();
         let stages = stages.map(|(first, spec)| (first, spec.every())).collect();
         let votes = config.policy.pushes().any(|spec| spec.compressor().votes());
@@ -312,7 +300,7 @@ impl Reducer {
     fn load(&self, py: Python<'_>, states: Vec<Vec<u8>>) -> PyResult<()> {
         self.ask(py, move |averages| {
             let states = states.iter().map(|bytes| State::from_bytes(bytes));
-            averages.load(&states.collect::<Result<Vec<_>, _>>()?)
+            averages.load(states.collect::<Result<_, _>>()?)
         })
     }
 

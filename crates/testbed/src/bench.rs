@@ -2,7 +2,7 @@
 //!
 //! The bandwidth of memory, or of a cache, is that of a copy measured in the same moments, in which an
 //! element is 12 bytes: 4 read, 4 written, and the 4 of the target that a store reads first. The bound of a compressor is its
-//! [`Traffic`] at this bandwidth. A copy does not reach quite what memory can deliver, so a simple pass may exceed its bound.
+//! [`MemoryTraffic`] at this bandwidth. A copy does not reach quite what memory can deliver, so a simple pass may exceed its bound.
 //!
 //! A gigabyte here is 10⁹ bytes of `f32` input. Buffers are warm and reused, residuals are some steps old, and the best
 //! of several repetitions counts. Compressing, decoding and copying take turns, so that noise affects all three. The eighth
@@ -17,7 +17,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use gradwire::registry::REGISTRY;
-use gradwire::{Decoder, Encoder, Error, Floats, Rng, Sent, Spec, Tensor, Traffic};
+use gradwire::{Decoder, Encoder, Error, Floats, MemoryTraffic, Rng, Sent, Spec, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::format::significant;
@@ -119,7 +119,7 @@ pub fn measure(spec: &Spec, elements: usize, effort: Effort) -> Result<Measureme
     let bits_per_element = 8.0 * bench.sample.len() as f64 / elements as f64;
     bench.out.fill(0.0);
     bench.decode()?;
-    let traffic = Traffic::of(spec, bits_per_element, touched(&bench.out));
+    let traffic = MemoryTraffic::of(spec, bits_per_element, touched(&bench.out));
     let entropy_bits = bench.entropy();
     let (mut compress, mut decompress, mut copy) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
     let start = Instant::now();

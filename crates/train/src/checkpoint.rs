@@ -26,7 +26,7 @@
 use std::path::Path;
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::{ReplicatedOptimizer, reshard, upgrade};
+use gradwire_exchange::{check_arrays, reshard, saved_as, upgrade};
 use serde::{Deserialize, Serialize};
 
 use crate::config::RunConfig;
@@ -112,12 +112,16 @@ impl Checkpoint {
         self.state.to_bytes()
     }
 
-    /// Restores the state of each replica in a run of `workers` workers. Returns the common parameters.
+    /// Checks the sizes of all workers' residuals, and restores the state of each replica in a run of `workers` workers.
+    /// Returns the common parameters.
     pub(crate) fn restore(
         &self,
         replicas: &mut [Box<dyn Replica + '_>],
         workers: usize,
     ) -> Result<Vec<Vec<f32>>, StateError> {
+        for rank in 0..self.saved_by {
+            check_arrays(&self.state, &worker_prefix(rank), replicas[0].tensors())?;
+        }
         for replica in &mut *replicas {
             replica.restore(&self.state, self.saved_by, workers)?;
         }
@@ -133,7 +137,8 @@ impl Checkpoint {
         }
         let all: Vec<State> = (0..self.saved_by).map(saved).collect();
         let mut state = reshard(&all, rank, config.workers);
-        state.set_setting("exchange", exchange_of(config));
+        let exchange = saved_as(config.exchange, config.workers, config.overlap);
+        state.set_setting("exchange", exchange);
         state
     }
 }
@@ -184,15 +189,6 @@ fn check_complete(state: &State) -> Result<(), StateError> {
 
 fn damaged(reason: &str) -> StateError {
     StateError::Damaged(reason.to_owned())
-}
-
-/// The entry `exchange` in the state of a worker.
-fn exchange_of(config: &RunConfig) -> String {
-    let (exchange, workers) = (config.exchange, config.workers);
-    match config.overlap {
-        true => ReplicatedOptimizer::saved_as(exchange, workers),
-        false => format!("{exchange} with {workers} workers"),
-    }
 }
 
 /// The entry of each tensor under `prefix`.

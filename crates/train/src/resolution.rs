@@ -74,7 +74,6 @@ impl<'a> Resolution<'a> {
     pub(crate) fn group_config<'b>(&'b self, config: &RunConfig) -> GroupConfig<'b> {
         GroupConfig {
             exchange: config.exchange,
-            workers: config.workers,
             participation: &self.participation,
             policy: &self.policy,
             tensors: &self.tensors,

@@ -9,6 +9,9 @@ use super::draw::flip;
 /// What entries are replaced by, beside values of other entries.
 const VALUES: [&str; 7] = ["", "0", "-1", "4294967296", "18446744073709551615", "NaN", "\\"];
 
+/// Where the slices of renamed arrays begin and end.
+const BOUNDS: [u64; 5] = [0, 1, 16, 4_000_000_000_000, u64::MAX];
+
 /// Changes an entry, the name of an array or bits of arrays; `None` if the file is no state file.
 pub(super) fn forged(file: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
     let (len, rest) = file.split_first_chunk()?;
@@ -24,8 +27,13 @@ pub(super) fn forged(file: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
         1 => flip(&mut data, rng),
         2 => {
             let names: Vec<String> = arrays(&header)?;
-            let array = header.as_object_mut()?.remove(&names[rng.usize(..names.len())])?;
-            header[format!("worker{}/other", rng.u8(..9))] = array;
+            let name = &names[rng.usize(..names.len())];
+            let array = header.as_object_mut()?.remove(name)?;
+            let renamed = match rng.bool() {
+                true => format!("worker{}/other", rng.u8(..9)),
+                false => format!("{name}[{}..{}]", rng.choice(BOUNDS)?, rng.choice(BOUNDS)?),
+            };
+            header[renamed] = array;
         }
         _ => {
             let other = lines[rng.usize(1..lines.len())].rsplit_once('\t')?.1.to_owned();

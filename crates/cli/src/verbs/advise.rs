@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gradwire::Spec;
-use gradwire_advice::{Candidate, Cluster, OptimizerKind, Recording, advise, parse_link};
+use gradwire_advice::{Candidate, Cluster, OptimizerFamily, Recording, advise, parse_link};
 use gradwire_exchange::Link;
 
 use crate::failure::Failure;
@@ -36,7 +36,7 @@ pub(crate) struct Advise {
     links: Vec<Link>,
     /// The optimizer, such as adamw or sgd; adaptive ones suffer more from error feedback
     #[arg(long, value_name = "NAME", default_value = "adam", value_parser = optimizer)]
-    optimizer: OptimizerKind,
+    optimizer: OptimizerFamily,
     /// A compressor to try; repeat it for several [default: fourteen of all kinds]
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<Spec>,
@@ -71,13 +71,13 @@ const OPTIMIZERS: [&str; 18] = [
 ];
 
 /// Reads the name of an optimizer, in letters of either case, of which parameters may follow.
-fn optimizer(name: &str) -> Result<OptimizerKind, String> {
+fn optimizer(name: &str) -> Result<OptimizerFamily, String> {
     let lower = name.to_lowercase();
     let name = lower.split(':').next().unwrap_or_default();
     if !OPTIMIZERS.contains(&name) {
         return Err(format!("give one of {}", OPTIMIZERS.join(", ")));
     }
-    name.parse().map_err(|error: gradwire_exchange::ExchangeError| error.to_string())
+    Ok(OptimizerFamily::of_name(name))
 }
 
 impl Advise {

@@ -38,8 +38,7 @@ impl Compress {
                 "'{input}' holds no tensors; there is nothing to compress"
             )));
         }
-        // A file has no earlier gradients, of which there could be a running mean.
-        let spec = self.compressor.clone().with_memory(self.compressor.memory());
+        let spec = self.compressor.clone().without_history();
         let mut encoder = Encoder::new(&spec, self.seed, 0);
         let (mut file, mut message, mut bytes) = (Vec::new(), Vec::new(), 0);
         for named in &tensors {

@@ -7,6 +7,7 @@ use super::{Encoder, Entry, entry_of};
 use crate::device::DeviceRounds;
 use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
 use crate::specs::{check_length, check_size};
+use crate::threads::Buffers;
 use crate::{Context, Error, Input, Residual, Sent, Source, Tensor};
 
 impl Encoder {
@@ -32,7 +33,8 @@ impl Encoder {
     pub fn contribute<'a>(
         &mut self,
         tensor: &Tensor,
-        (step, round): (u64, usize),
+        step: u64,
+        round: usize,
         input: impl Into<Input<'a>>,
         means: &[f32],
         addend: &mut Vec<f32>,
@@ -86,7 +88,8 @@ impl Encoder {
     pub fn device_round(
         &mut self,
         tensor: &Tensor,
-        (step, round): (u64, usize),
+        step: u64,
+        round: usize,
         means: &[f32],
         form: &mut Vec<u8>,
     ) -> Result<Option<(usize, ReduceOp)>, Error> {
@@ -121,7 +124,7 @@ impl Encoder {
 
     /// Writes the corrected gradient to the array that [`rank_state`](Self::rank_state) reads.
     fn correct(&mut self, tensor: &Tensor, input: Input<'_>) -> Result<(), Error> {
-        let Self { specs, tensors, sender, scratch, .. } = self;
+        let Self { specs, tensors, sender, buffers } = self;
         let Entry { spec, kept, gradient, .. } = entry_of(tensors, tensor.name());
         let spec = &specs.0[*spec];
         let compressor = spec.compressor();
@@ -132,7 +135,7 @@ impl Encoder {
             // The gradient of the previous step has weight 0.
             (Residual { beta: 0.0, gamma: 1.0 }, gradient)
         });
-        match Source::new(input.gradient, Some((weights, corrected)), scratch) {
+        match Source::new(input.gradient, Some((weights, corrected)), &mut buffers.scratch) {
             Ok(mut source) => source.take_blocks(|_, _| {}),
             Err(at) => {
                 kept.drop_new(present);
@@ -149,7 +152,7 @@ impl Encoder {
         context: &'a Context<'a>,
         means: &'a [f32],
     ) -> Result<(&'a dyn MultiRound, RankState<'a>), Error> {
-        let Self { specs, tensors, sender, workspace, .. } = self;
+        let Self { specs, tensors, sender, buffers: Buffers { workspace, .. } } = self;
         let Entry { spec, kept, gradient, .. } = entry_of(tensors, tensor.name());
         let spec = &specs.0[*spec];
         let compressor = spec.compressor();
@@ -163,6 +166,7 @@ impl Encoder {
         let state = RankState { corrected, kept, means, context, single_rank: false, workspace };
         Ok((rounds, state))
     }
+
     /// The method's rounds, its device forms, and this rank's state without the gradient.
     fn device_state<'a>(
         &'a mut self,
@@ -170,7 +174,7 @@ impl Encoder {
         context: &'a Context<'a>,
         means: &'a [f32],
     ) -> Result<(&'a dyn MultiRound, &'a dyn DeviceRounds, RankState<'a>), Error> {
-        let Self { specs, tensors, workspace, .. } = self;
+        let Self { specs, tensors, buffers: Buffers { workspace, .. }, .. } = self;
         let Entry { spec, kept, .. } = entry_of(tensors, tensor.name());
         let spec = &specs.0[*spec];
         let compressor = spec.compressor();

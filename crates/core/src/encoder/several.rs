@@ -52,8 +52,7 @@ impl Encoder {
             let (spec, EncodeJob { tensor, input, message, .. }) =
                 (&specs.0[entry.spec], &mut *job);
             message.clear();
-            let own = (&mut buffers.workspace, &mut buffers.scratch[..]);
-            job.sent = sender.encode(spec, entry, own, (tensor, step), *input, message)?;
+            job.sent = sender.encode(spec, entry, buffers, (tensor, step), *input, message)?;
             std::mem::swap(&mut job.positions, &mut buffers.workspace.positions);
             Ok(())
         };

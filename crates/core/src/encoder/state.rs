@@ -1,10 +1,26 @@
 //! The state of an encoder: checkpoint and rollback, save and restore.
 
-use super::kept::KINDS;
 use super::{Encoder, Entry, entry_of};
 use crate::{Spec, State, StateError};
 
 impl Encoder {
+    /// The kinds of arrays in saved states: the residual, a running sum or mean of gradients, and the compressor's own array.
+    pub const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
+
+    /// The key of the spec of the tensor called `name` in a state that was [saved](Self::save) under `prefix`.
+    pub fn spec_key(prefix: &str, name: &str) -> String {
+        format!("{prefix}spec/{name}")
+    }
+
+    /// Whether an encoder was [saved](Self::save) under `prefix`.
+    pub fn was_saved(prefix: &str, state: &State) -> bool {
+        let has_array = |kind| state.floats_under(&array_key(prefix, kind, "")).next().is_some();
+        // Earlier builds saved no number, only specs and arrays.
+        state.number(&saved_key(prefix)).is_ok()
+            || state.settings_under(&Self::spec_key(prefix, "")).next().is_some()
+            || Self::KINDS.into_iter().any(has_array)
+    }
+
     /// Copies the state of every tensor, for [`rollback`](Self::rollback). The buffers of the copies are reused.
     pub fn checkpoint(&mut self) {
         for Entry { kept, checkpoint, .. } in self.tensors.values_mut() {
@@ -27,10 +43,10 @@ impl Encoder {
         state.set_number(&saved_key(prefix), 1);
         for (name, entry) in &self.tensors {
             let spec = self.specs.0[entry.spec].to_string();
-            state.set_setting(&format!("{prefix}spec/{name}"), spec);
-            for (kind, values) in KINDS.iter().zip(&entry.kept.0) {
+            state.set_setting(&Self::spec_key(prefix, name), spec);
+            for (kind, values) in Self::KINDS.iter().zip(&entry.kept.0) {
                 if let Some(values) = values {
-                    state.set_floats(&format!("{prefix}{kind}/{name}"), values.clone());
+                    state.set_floats(&array_key(prefix, kind, name), values.clone());
                 }
             }
         }
@@ -46,8 +62,8 @@ impl Encoder {
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         self.check_state(prefix, state)?;
         self.forget();
-        for (at, kind) in KINDS.iter().enumerate() {
-            for (name, values) in state.floats_under(&format!("{prefix}{kind}/")) {
+        for (at, kind) in Self::KINDS.iter().enumerate() {
+            for (name, values) in state.floats_under(&array_key(prefix, kind, "")) {
                 let entry = entry_of(&mut self.tensors, name);
                 entry.kept.0[at] = Some(values.to_vec());
                 entry.foreign = true;
@@ -61,8 +77,10 @@ impl Encoder {
     /// # Errors
     /// Those of [`restore`](Self::restore).
     pub fn check_state(&self, prefix: &str, state: &State) -> Result<(), StateError> {
-        let specs = format!("{prefix}spec/");
-        for (name, saved) in state.settings_under(&specs) {
+        if !Self::was_saved(prefix, state) {
+            return Err(StateError::Missing(saved_key(prefix)));
+        }
+        for (name, saved) in state.settings_under(&Self::spec_key(prefix, "")) {
             let configured = self.spec_of(name);
             // The string of an unregistered spec does not parse.
             if saved != configured.to_string() && saved.parse::<Spec>().as_ref() != Ok(configured) {
@@ -73,14 +91,10 @@ impl Encoder {
                 });
             }
         }
-        for kind in KINDS {
-            for (name, _) in state.floats_under(&format!("{prefix}{kind}/")) {
-                state.setting(&format!("{specs}{name}"))?;
+        for kind in Self::KINDS {
+            for (name, _) in state.floats_under(&array_key(prefix, kind, "")) {
+                state.setting(&Self::spec_key(prefix, name))?;
             }
-        }
-        // Earlier builds saved specs only.
-        if state.settings_under(&specs).next().is_none() {
-            state.number(&saved_key(prefix))?;
         }
         Ok(())
     }
@@ -91,6 +105,10 @@ impl Encoder {
             *entry = Entry { spec: entry.spec, ..Entry::default() };
         }
     }
+}
+
+fn array_key(prefix: &str, kind: &str, name: &str) -> String {
+    format!("{prefix}{kind}/{name}")
 }
 
 fn saved_key(prefix: &str) -> String {

@@ -7,7 +7,7 @@ use crate::{Decoder, Error, Rng, Sent, Spec, Tensor};
 /// The device form of a message.
 fn unpack(decoder: &mut Decoder, tensor: &Tensor, message: &[u8]) -> Result<Vec<u8>, Error> {
     let mut form = b"before".to_vec();
-    decoder.unpack(tensor, (3, RANK), message, &mut form)?;
+    decoder.unpack(tensor, 3, RANK, message, &mut form)?;
     assert!(form.starts_with(b"before"), "a form is appended");
     Ok(form.split_off(6))
 }

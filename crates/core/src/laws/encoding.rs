@@ -34,7 +34,7 @@ pub(super) fn is_deterministic_and_bounded(spec: &Spec) {
 
 /// `corrected == decoded + residual`, for plain residuals. Other memories have separate tests.
 pub(super) fn residual_is_what_is_not_sent(spec: &Spec) {
-    let Some(Residual { beta, gamma }) = spec.memory() else { return };
+    let Some(Residual { beta, gamma }) = spec.feedback() else { return };
     if spec.own_memory(false).is_some() {
         return;
     }
@@ -68,7 +68,7 @@ pub(super) fn nothing_is_kept_without_feedback(spec: &Spec) {
     over_tensors(|tensor, gradient, case| {
         // Multi-round methods may keep starting factors anyway.
         let keeps = |rounds: &dyn MultiRound| rounds.kept_len(tensor.shape()) > 0;
-        if spec.memory().is_none() && !spec.compressor().rounds().is_some_and(keeps) {
+        if spec.feedback().is_none() && !spec.compressor().rounds().is_some_and(keeps) {
             let mut encoder = encoder(spec);
             let first = encode(&mut encoder, tensor, 4, gradient).unwrap();
             assert_eq!(first, encode(&mut encoder, tensor, 4, gradient).unwrap(), "{case}");
@@ -177,7 +177,7 @@ pub(super) fn sixteen_bits_are_converted(spec: &Spec) {
 fn exact(spec: &Spec) -> bool {
     let compressor = spec.compressor();
     let plain = compressor.memory().is_none();
-    spec.memory().is_some() && plain && compressor.value_bits() == Some(32)
+    spec.feedback().is_some() && plain && compressor.value_bits() == Some(32)
 }
 
 pub(super) fn positions_are_what_is_carried(spec: &Spec) {

@@ -2,34 +2,34 @@
 
 use super::samples::{RANK, SEED, SIZES, decode, encode, encoder, gaussian, means_and_variances};
 use super::{over_tensors_of, parse};
-use crate::{Decoder, Element, Encoder, Entry, Floats, Residual, Spec, Tensor};
+use crate::{Decoder, Dtype, Encoder, Entry, Floats, Residual, Spec, Tensor};
 
 /// The elements of a linear message.
-fn elements_of(element: Element, message: &[u8]) -> Vec<f32> {
+fn elements_of(dtype: Dtype, message: &[u8]) -> Vec<f32> {
     let words = || message.as_chunks::<2>().0.iter();
-    match element {
-        Element::F32 => message.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
-        Element::F16 => words().map(|b| half::f16::from_le_bytes(*b).to_f32()).collect(),
-        Element::Bf16 => words().map(|b| half::bf16::from_le_bytes(*b).to_f32()).collect(),
+    match dtype {
+        Dtype::F32 => message.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
+        Dtype::F16 => words().map(|b| half::f16::from_le_bytes(*b).to_f32()).collect(),
+        Dtype::Bf16 => words().map(|b| half::bf16::from_le_bytes(*b).to_f32()).collect(),
     }
 }
 
 /// A linear message of these elements.
-fn message_of(element: Element, values: &[f32]) -> Vec<u8> {
-    let narrow = |x: &f32| match element {
-        Element::F32 => x.to_le_bytes().to_vec(),
-        Element::F16 => half::f16::from_f32(*x).to_le_bytes().to_vec(),
-        Element::Bf16 => half::bf16::from_f32(*x).to_le_bytes().to_vec(),
+fn message_of(dtype: Dtype, values: &[f32]) -> Vec<u8> {
+    let narrow = |x: &f32| match dtype {
+        Dtype::F32 => x.to_le_bytes().to_vec(),
+        Dtype::F16 => half::f16::from_f32(*x).to_le_bytes().to_vec(),
+        Dtype::Bf16 => half::bf16::from_f32(*x).to_le_bytes().to_vec(),
     };
     values.iter().flat_map(narrow).collect()
 }
 
 pub(super) fn linear_messages_add(spec: &Spec) {
-    let Some(element) = spec.compressor().linear() else { return };
-    let precision = match element {
-        Element::F32 => f32::EPSILON,
-        Element::F16 => 2f32.powi(-10),
-        Element::Bf16 => 2f32.powi(-7),
+    let Some(dtype) = spec.compressor().linear() else { return };
+    let precision = match dtype {
+        Dtype::F32 => f32::EPSILON,
+        Dtype::F16 => 2f32.powi(-10),
+        Dtype::Bf16 => 2f32.powi(-7),
     };
     for elements in SIZES {
         let tensor = Tensor::new("t", &[elements]);
@@ -40,18 +40,18 @@ pub(super) fn linear_messages_add(spec: &Spec) {
             message
         };
         let messages = [0, 1, 2].map(message);
-        let mut sum = vec![0.0; elements_of(element, &messages[0]).len()];
+        let mut sum = vec![0.0; elements_of(dtype, &messages[0]).len()];
         let (mut separately, mut largest) = (vec![0.0; elements], 0f32);
         for (rank, message) in (0..).zip(&messages) {
             assert_eq!(message.len(), messages[0].len());
-            for (sum, x) in sum.iter_mut().zip(elements_of(element, message)) {
+            for (sum, x) in sum.iter_mut().zip(elements_of(dtype, message)) {
                 *sum += x / 3.0;
                 largest = largest.max(x.abs());
             }
             let mut decoder = Decoder::new(spec, SEED);
             decoder.decode_add(&tensor, 5, rank, message, 1.0 / 3.0, &mut separately).unwrap();
         }
-        let together = decode(spec, &tensor, 5, &message_of(element, &sum)).unwrap();
+        let together = decode(spec, &tensor, 5, &message_of(dtype, &sum)).unwrap();
         for (a, b) in together.iter().zip(&separately) {
             assert!((a - b).abs() <= largest * precision, "{elements}: {a} and {b}");
         }
@@ -65,7 +65,7 @@ pub(super) fn contractive_messages_help(spec: &Spec) {
         return;
     }
     // Some choose another scale where they have a residual to leave the rest in.
-    let spec = spec.clone().with_memory(Some(Residual::PLAIN));
+    let spec = spec.clone().with_feedback(Some(Residual::PLAIN));
     let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>();
     let check = |tensor: &Tensor, gradient: &[f32], case: &str| {
         let mut error = 0.0;

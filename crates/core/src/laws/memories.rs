@@ -41,7 +41,7 @@ fn follow(spec: &Spec, tensor: &Tensor, gradient: &[f32], case: &str) {
             let [g, sent] = [gradient[at], decoded[at]].map(f64::from);
             let [v, kept] = before.each_ref().map(|array| f64::from(array[at]));
             let mean = momentum * v + (1.0 - momentum) * g;
-            let left = match (changes, spec.memory()) {
+            let left = match (changes, spec.feedback()) {
                 (true, _) => kept + sent,
                 (false, Some(_)) => mean + kept - sent,
                 (false, None) => 0.0,

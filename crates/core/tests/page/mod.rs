@@ -105,7 +105,7 @@ compute the result together, in several rounds of all-reduce. Messages of a *gat
 **Speeds** were measured with `gradwire bench` on one core of
 FILES.
 A cell such as `6.6 of 8.6, 77 %` reads: the compressor takes in 6.6 GB/s of float32 gradients; memory bandwidth allows 8.6 GB/s; that
-is 77 %. What memory allows is the bytes that the method must move (`gradwire::Traffic`) at the bandwidth of a copy, measured in the
+is 77 %. What memory allows is the bytes that the method must move (`gradwire::MemoryTraffic`) at the bandwidth of a copy, measured in the
 same moments. A copy does not reach the full bandwidth, so simple methods may exceed 100 %. Where a tensor stays in the cache,
 arithmetic is the limit of most methods. The number of elements is in the head of each column; bits per element are those of the
 largest size measured. A dash means not measured.

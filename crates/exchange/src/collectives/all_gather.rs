@@ -46,7 +46,13 @@ trait Side {
     fn encode(&mut self, step: &mut Reduction<'_>, packed: &mut Vec<u8>) -> Result<()>;
 
     /// Adds the messages of a rank to the means, times its weight. A rank of weight 0 sent nothing.
-    fn add(&mut self, step: &mut Reduction<'_>, from: (usize, f32), packed: &[u8]) -> Result<()>;
+    fn add(
+        &mut self,
+        step: &mut Reduction<'_>,
+        rank: usize,
+        weight: f32,
+        packed: &[u8],
+    ) -> Result<()>;
 
     /// Turns the means into the input of the optimizer.
     fn finish(&mut self, step: &mut Reduction<'_>) -> Result<()>;
@@ -71,7 +77,7 @@ fn gather(
         }
         let packed = if from == rank { &*own } else { &*received };
         let weight = step.weights[from];
-        step.decompress(|step| side.add(step, (from, weight), packed))?;
+        step.decompress(|step| side.add(step, from, weight, packed))?;
     }
     step.decompress(|step| side.finish(step))
 }
@@ -87,11 +93,17 @@ impl Side for Host<'_> {
         step.encode_all(self.values, packed, self.message)
     }
 
-    fn add(&mut self, step: &mut Reduction<'_>, from: (usize, f32), packed: &[u8]) -> Result<()> {
-        if from.0 == 0 {
+    fn add(
+        &mut self,
+        step: &mut Reduction<'_>,
+        rank: usize,
+        weight: f32,
+        packed: &[u8],
+    ) -> Result<()> {
+        if rank == 0 {
             self.values.fill(0.0);
         }
-        let (sender, pieces) = (Sender::one_of_all(from.0, from.1), step.group.pieces());
+        let (sender, pieces) = (Sender::one_of_all(rank, weight), step.group.pieces());
         step.decode_all(Phase::Gather, sender, packed, pieces, self.values)
     }
 

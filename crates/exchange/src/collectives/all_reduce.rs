@@ -18,7 +18,7 @@ mod host;
 
 use std::ops::Range;
 
-use gradwire::{Element, Error, ReduceOp};
+use gradwire::{Dtype, Error, ReduceOp};
 use gradwire_bits::{DecodeError, expect_len};
 
 use self::device::Device;
@@ -59,7 +59,7 @@ struct Segment {
     tensor: usize,
     start: usize,
     end: usize,
-    element: Element,
+    dtype: Dtype,
     op: ReduceOp,
 }
 
@@ -153,8 +153,8 @@ pub(crate) fn exact_mean(
     }
     let mut all = Rounds::new(transport.size());
     values.iter().for_each(|values| elements::narrow_onto(values, &mut all.buffer));
-    let (end, element) = (all.buffer.len(), Element::F32);
-    all.segments.push(Segment { tensor: 0, start: 0, end, element, op: ReduceOp::Mean });
+    let (end, dtype) = (all.buffer.len(), Dtype::F32);
+    all.segments.push(Segment { tensor: 0, start: 0, end, dtype, op: ReduceOp::Mean });
     all.average(transport, step, 0, &[], &mut StepReport::default())?;
     all.collect(0);
     let mut rest = all.means.as_slice();
@@ -180,11 +180,11 @@ impl Rounds {
     }
 
     /// Adds a tensor's message, or its addend of a round.
-    fn push(&mut self, tensor: usize, element: Element, op: ReduceOp, bytes: &[u8]) {
+    fn push(&mut self, tensor: usize, dtype: Dtype, op: ReduceOp, bytes: &[u8]) {
         let start = self.buffer.len();
         self.buffer.extend_from_slice(bytes);
         let end = self.buffer.len();
-        self.segments.push(Segment { tensor, start, end, element, op });
+        self.segments.push(Segment { tensor, start, end, dtype, op });
     }
 
     /// The mean of a tensor's messages.
@@ -364,11 +364,11 @@ impl Arithmetic {
         weights: &[f32],
         out: &mut [u8],
     ) {
-        let Segment { element, op, .. } = segment;
+        let Segment { dtype, op, .. } = segment;
         let count = terms.len() as f32;
         for (at, term) in terms.enumerate() {
             let into = if at == 0 { &mut self.sum } else { &mut self.term };
-            elements::widen(term, element, &mut self.bits, into);
+            elements::widen(term, dtype, &mut self.bits, into);
             if let (ReduceOp::Mean, Some(weight)) = (op, weights.get(at)) {
                 into.iter_mut().for_each(|term| *term *= weight);
             }
@@ -383,7 +383,7 @@ impl Arithmetic {
         if op == ReduceOp::Mean && weights.is_empty() {
             self.sum.iter_mut().for_each(|sum| *sum /= count);
         }
-        elements::narrow(&self.sum, element, &mut self.bits, out);
+        elements::narrow(&self.sum, dtype, &mut self.bits, out);
     }
 }
 
@@ -399,9 +399,11 @@ fn cut(segments: &[Segment], parts: usize, cuts: &mut Vec<usize>) {
         while at < segments.len() && segments[at].end <= target {
             at += 1;
         }
-        cuts.push(segments.get(at).map_or(total, |segment| {
-            target - (target - segment.start) % elements::size(segment.element)
-        }));
+        cuts.push(
+            segments
+                .get(at)
+                .map_or(total, |segment| target - (target - segment.start) % segment.dtype.size()),
+        );
     }
     cuts.push(total);
 }
@@ -413,12 +415,9 @@ mod tests {
     #[test]
     fn parts_end_between_elements() {
         let segment =
-            |start, end, element| Segment { tensor: 0, start, end, element, op: ReduceOp::Mean };
-        let segments = [
-            segment(0, 6, Element::F16),
-            segment(6, 6, Element::F32),
-            segment(6, 26, Element::F32),
-        ];
+            |start, end, dtype| Segment { tensor: 0, start, end, dtype, op: ReduceOp::Mean };
+        let segments =
+            [segment(0, 6, Dtype::F16), segment(6, 6, Dtype::F32), segment(6, 26, Dtype::F32)];
         let mut cuts = Vec::new();
         cut(&segments, 1, &mut cuts);
         assert_eq!(cuts, [0, 26]);
@@ -438,8 +437,8 @@ mod tests {
         // 65504 twice; 1 and 1 + 2^-10, whose mean ties to the even 1.
         let terms = [bytes(&[0x7bff, 0x3c00]), bytes(&[0x7bff, 0x3c01])];
         let mut out = [0; 4];
-        let (element, op) = (Element::F16, ReduceOp::Mean);
-        let segment = Segment { tensor: 0, start: 0, end: 4, element, op };
+        let (dtype, op) = (Dtype::F16, ReduceOp::Mean);
+        let segment = Segment { tensor: 0, start: 0, end: 4, dtype, op };
         Arithmetic::default().combine(segment, terms.iter().map(Vec::as_slice), &[], &mut out);
         assert_eq!(out, *bytes(&[0x7bff, 0x3c00]));
     }

@@ -24,10 +24,10 @@ pub(crate) struct GatherShards {
 
 impl GatherShards {
     pub(crate) fn new(config: &GroupConfig<'_>, codecs: &mut Codecs) -> Self {
-        let shards = Shards { ranks: config.workers };
+        let shards = Shards { ranks: config.workers() };
         let slices = shards.cut(config.tensors);
         codecs.cut(slices::names(&slices));
-        let gathered = vec![Vec::new(); config.workers];
+        let gathered = vec![Vec::new(); config.workers()];
         Self { shards, slices, gathered, message: Vec::new() }
     }
 

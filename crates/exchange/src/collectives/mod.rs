@@ -61,7 +61,7 @@ pub(crate) fn of(
     rank: usize,
 ) -> Result<Box<dyn Collective>> {
     Ok(match config.exchange {
-        Exchange::AllReduce => Box::new(all_reduce::AllReduce::new(config.workers)),
+        Exchange::AllReduce => Box::new(all_reduce::AllReduce::new(config.workers())),
         Exchange::AllGather => Box::<all_gather::AllGather>::default(),
         Exchange::ScatterReduce => {
             Box::new(scatter_reduce::ScatterReduce::new(config, cut, codecs, rank))
@@ -177,7 +177,7 @@ impl Reduction<'_> {
         let index = group.indices[at];
         let gradient = Floats::F32(&values[group.ranges[at].clone()]);
         let input = Input { gradient, squares: squares.map(|all| &all[index][..]) };
-        Ok(codecs.encode((index, 0), &group.tensors[at], *step, input, message)?)
+        Ok(codecs.encode(index, 0, &group.tensors[at], *step, input, message)?)
     }
 
     /// Replaces `packed` by the messages for all tensors; `message` is working memory.
@@ -225,8 +225,8 @@ impl Reduction<'_> {
             return Ok(self.codecs.encode_all(self.step, &inputs, take)?);
         }
         for (piece, input) in inputs {
-            let start = (piece.index, piece.offset);
-            self.codecs.encode(start, piece.tensor, self.step, input, message)?;
+            let Piece { index, offset, tensor, .. } = piece;
+            self.codecs.encode(index, offset, tensor, self.step, input, message)?;
             take(message);
         }
         Ok(())
@@ -251,7 +251,7 @@ impl Reduction<'_> {
         }
         self.each_message(phase, sender, packed, pieces, |own, piece, message| {
             let (tensor, out) = (piece.tensor, &mut values[piece.range]);
-            Ok(own.codecs.add_message(tensor, (own.step, sender), message, out)?)
+            Ok(own.codecs.add_message(tensor, own.step, sender, message, out)?)
         })
     }
 

@@ -21,10 +21,10 @@ pub(crate) struct ReduceScatter {
 
 impl ReduceScatter {
     pub(crate) fn new(config: &GroupConfig<'_>, codecs: &mut Codecs) -> Self {
-        let shards = Shards { ranks: config.workers };
+        let shards = Shards { ranks: config.workers() };
         let slices = shards.cut(config.tensors);
         codecs.cut(slices::names(&slices));
-        Self { shards, scatter: Scatter::new(slices, config.workers) }
+        Self { shards, scatter: Scatter::new(slices, config.workers()) }
     }
 }
 

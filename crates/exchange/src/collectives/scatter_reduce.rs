@@ -51,7 +51,7 @@ impl ScatterReduce {
         codecs: &mut Codecs,
         rank: usize,
     ) -> Self {
-        let n = config.workers;
+        let n = config.workers();
         let slices = match cut {
             Cut::WholeModel => cut_model(config.tensors, n),
             Cut::EachTensor => config.tensors.iter().map(|tensor| cut_tensor(tensor, n)).collect(),

@@ -72,8 +72,8 @@ impl SparseAllReduce {
             step.encode(at, values, &mut self.message)?;
             self.mean.clear();
             self.mean.resize(tensor.elements(), 0.0);
-            let from = (step.step, rank);
-            step.codecs.decode_add(tensor, from, &self.message, weight, &mut self.mean)?;
+            let Self { message, mean, .. } = self;
+            step.codecs.decode_add(tensor, step.step, rank, message, weight, mean)?;
             let part = &mut self.sum[at];
             match step.codecs.carried(step.group.indices[at]).positions() {
                 Some(positions) => {
@@ -99,18 +99,18 @@ impl SparseAllReduce {
             [Phase::Scatter, Phase::Merge, Phase::Gather].map(|phase| step.operation(phase));
         if rank >= pairs {
             self.send(step, rank - pairs, fold)?;
-            self.receive(step, (rank - pairs, phases + 1), result)?;
+            self.receive(step, rank - pairs, phases + 1, result)?;
             std::mem::swap(&mut self.sum, &mut self.other);
             return Ok(());
         }
         if rank + pairs < size {
-            self.receive(step, (rank + pairs, 0), fold)?;
+            self.receive(step, rank + pairs, 0, fold)?;
             step.decompress(|step| self.add(true, &step.group.tensors));
         }
         for phase in 0..phases {
             let partner = rank ^ (1 << phase);
             self.send(step, partner, swap)?;
-            self.receive(step, (partner, phase + 1), swap)?;
+            self.receive(step, partner, phase + 1, swap)?;
             step.decompress(|step| self.add(rank < partner, &step.group.tensors));
         }
         if rank + pairs < size {
@@ -134,7 +134,8 @@ impl SparseAllReduce {
     fn receive(
         &mut self,
         step: &mut Reduction<'_>,
-        (from, phase): (usize, u32),
+        from: usize,
+        phase: u32,
         operation: Operation<'_>,
     ) -> Result<()> {
         let patience = step.transport.deadline() * (4 + phase) / 4;

@@ -69,7 +69,6 @@ impl ReducerConfig {
     ) -> GroupConfig<'a> {
         GroupConfig {
             exchange: self.exchange,
-            workers: participation.workers(),
             policy: &self.policy,
             participation,
             tensors,

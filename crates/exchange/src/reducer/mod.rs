@@ -260,7 +260,7 @@ impl Reducer {
         self.copied = false;
         self.report = StepReport::default();
         self.message_bytes = 0;
-        self.participation.of_round(step, &mut self.weights);
+        self.participation.weights_at(step, &mut self.weights);
     }
 
     fn try_average(

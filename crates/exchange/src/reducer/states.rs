@@ -4,7 +4,7 @@ use gradwire::{State, StateError};
 
 use super::Reducer;
 use crate::error::refuse;
-use crate::state_keys::{self, Entry};
+use crate::state_keys;
 use crate::{Exchange, ExchangeError, Result};
 
 /// The most bytes of a state that a message carries.
@@ -79,42 +79,45 @@ impl Reducer {
     ///
     /// # Errors
     /// `State` if states are missing or of another model or configuration; nothing has changed then.
-    pub fn load(&mut self, states: &[State]) -> Result<()> {
+    pub fn load(&mut self, states: Vec<State>) -> Result<()> {
         self.alive()?;
-        let states: Vec<State> =
-            states.iter().map(|state| state_keys::upgrade(state.clone())).collect();
-        let (rank, size) = (self.transport.rank(), self.transport.size());
+        let (ranks, mut states) = by_rank(states)?;
         let first = states.first().ok_or_else(|| ExchangeError::config("there is no state"))?;
         let workers = first.number("workers")? as usize;
         if workers == 0 {
             return Err(ExchangeError::from(StateError::Damaged("it is of no ranks".to_owned())));
         }
-        states.iter().try_for_each(|state| self.check(state))?;
-        let same =
-            workers == size && first.setting("exchange")? == self.config.exchange.to_string();
-        refuse_repeated(&states)?;
-        let of = |rank: usize| states.iter().find(|s| s.number("rank").ok() == Some(rank as u64));
-        let state = if let (true, Some(own)) = (same, of(rank)) {
-            own.clone()
-        } else {
-            let all: Option<Vec<State>> = (0..workers).map(|rank| of(rank).cloned()).collect();
-            let all = all.ok_or_else(|| {
-                ExchangeError::config(format!(
+        let tensors = &self.config.tensors;
+        states.iter().try_for_each(|state| state_keys::check_arrays(state, "", tensors))?;
+        let (rank, size) = (self.transport.rank(), self.transport.size());
+        let exchange = self.config.exchange.to_string();
+        let same = workers == size && first.setting("exchange")? == exchange;
+        let own = ranks.binary_search(&(rank as u64)).ok().filter(|_| same);
+        let complete = ranks.into_iter().take(workers).eq(0..workers as u64);
+        let state = match own {
+            Some(at) => states.swap_remove(at),
+            None if complete => self.reshard(&states[..workers]),
+            None => {
+                return refuse(format!(
                     "the state was saved by {workers} ranks with '{}', and is restored by rank {rank} of {size} with \
-                     '{}': that takes the states of all {workers} ranks, and {} came; give them all{}",
+                     '{exchange}': that takes the states of all {workers} ranks, and {} came; give them all{}",
                     first.setting("exchange").unwrap_or("?"),
-                    self.config.exchange,
                     states.len(),
                     if workers == size { ", or use the exchange of the state" } else { "" },
-                ))
-            })?;
-            let mut state = state_keys::reshard(&all, rank, size);
-            state_keys::take_kept(&mut state, &all[0], |name| {
-                self.by_name.get(name).is_some_and(|&index| self.codecs.may_have_rounds(index))
-            });
-            state
+                ));
+            }
         };
         self.restore(&state)
+    }
+
+    /// This rank's state, from those of all ranks of an earlier run.
+    fn reshard(&self, states: &[State]) -> State {
+        let (rank, size) = (self.transport.rank(), self.transport.size());
+        let mut state = state_keys::reshard(states, rank, size);
+        state_keys::take_kept(&mut state, &states[0], |name| {
+            self.by_name.get(name).is_some_and(|&index| self.codecs.may_have_rounds(index))
+        });
+        state
     }
 
     /// Restores the state that this worker saved as a rank of another group, of any size: survivors of a lost rank
@@ -138,45 +141,33 @@ impl Reducer {
                 "'{spec}' sends changes, and their sum contains those of ranks that are gone; use ef=on"
             ));
         }
-        self.check(state)?;
+        state_keys::check_arrays(state, "", &self.config.tensors)?;
         self.restore(state)
     }
+}
 
-    /// Refuses entries for tensors that this model does not have, and entries of another size.
-    fn check(&self, state: &State) -> Result<(), StateError> {
-        for (text, values) in state.floats_under("") {
-            let Some(entry) = Entry::read(text) else { continue };
-            let Some(&at) = self.by_name.get(entry.name) else {
-                return Err(StateError::Foreign(text.to_owned()));
-            };
-            let whole = self.config.tensors[at].elements();
-            let (fits, expected) = match &entry.range {
-                Some(range) => {
-                    let within = range.start <= range.end && range.end <= whole;
-                    (within && range.len() == values.len(), range.len())
-                }
-                None => (values.len() == whole, whole),
-            };
-            if !fits && entry.kind != "kept" {
-                let (entry, found) = (text.to_owned(), values.len());
-                return Err(StateError::WrongSize { entry, found, expected });
-            }
-        }
-        Ok(())
-    }
+/// The states in rank order, upgraded, with their ranks.
+fn by_rank(states: Vec<State>) -> Result<(Vec<u64>, Vec<State>)> {
+    let ranked = states.into_iter().map(|state| {
+        let state = state_keys::upgrade(state);
+        Ok((state.number("rank")?, state))
+    });
+    let mut ranked = ranked.collect::<Result<Vec<_>, StateError>>()?;
+    ranked.sort_by_key(|(rank, _)| *rank);
+    let (ranks, states): (Vec<_>, Vec<_>) = ranked.into_iter().unzip();
+    refuse_repeated(&ranks)?;
+    Ok((ranks, states))
 }
 
 /// Refuses two states of the same rank: they are those of several exchanges, such as the replicas of a model on a mesh of two
 /// dimensions, and which of them belongs here is not known.
-fn refuse_repeated(states: &[State]) -> Result<()> {
-    let mut ranks: Vec<u64> = states.iter().filter_map(|state| state.number("rank").ok()).collect();
-    ranks.sort_unstable();
+fn refuse_repeated(ranks: &[u64]) -> Result<()> {
     match ranks.windows(2).find(|pair| pair[0] == pair[1]) {
         None => Ok(()),
         Some(pair) => refuse(format!(
             "{} states came, two of them of rank {}: they were saved by several groups of ranks; give the state that this \
              rank saved, or those of one group",
-            states.len(),
+            ranks.len(),
             pair[0]
         )),
     }
@@ -224,7 +215,7 @@ mod tests {
         let transport = in_process::connect(1, in_process::Options::default()).remove(0);
         let mut reducer = reducer(transport);
         let state = reducer.save();
-        let error = reducer.load(&[state.clone(), state]).unwrap_err().to_string();
+        let error = reducer.load(vec![state.clone(), state]).unwrap_err().to_string();
         assert!(error.contains("two of them of rank 0"), "{error}");
     }
 
@@ -240,12 +231,12 @@ mod tests {
             state.set_floats(key, values);
             state
         };
-        let error = reducer.load(&[of(0, "push/residual/t", vec![0.0; 1000])]).unwrap_err();
+        let error = reducer.load(vec![of(0, "push/residual/t", vec![0.0; 1000])]).unwrap_err();
         assert!(error.to_string().contains("of no ranks"), "{error}");
         // Of another exchange, so that slices are put together: one that begins far behind the tensor.
         for range in ["4000000000000..4000000000000", "4000000000000..0"] {
             let far = format!("push/residual/t[{range}]");
-            assert!(reducer.load(&[of(1, &far, vec![])]).is_err(), "{range}");
+            assert!(reducer.load(vec![of(1, &far, vec![])]).is_err(), "{range}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use gradwire::Spec;
 
-use super::{CompressionSchedule, Length, RAMP, Ramp, ScheduleError, Stage, Until};
+use super::{CompressionSchedule, Length, RAMP, Ramp, Schedule, ScheduleError, Stage, Until};
 
 impl FromStr for CompressionSchedule {
     type Err = ScheduleError;
@@ -131,6 +131,14 @@ impl fmt::Display for CompressionSchedule {
     }
 }
 
+/// Prints the text of an absolute [`CompressionSchedule`]: each compressor with the first step of the next.
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.first)?;
+        self.later.iter().try_for_each(|(step, spec)| write!(f, " until {step} then {spec}"))
+    }
+}
+
 impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -142,7 +150,7 @@ impl fmt::Display for Length {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::schedule;
+    use super::super::tests::{named, resolved, schedule};
     use super::*;
 
     #[test]
@@ -168,6 +176,17 @@ mod tests {
         }
         assert_eq!(schedule("topk within 2000 kB"), schedule("topk within 2MB"));
         assert_eq!(schedule("3lc"), CompressionSchedule::from("3lc".parse::<Spec>().unwrap()));
+    }
+
+    #[test]
+    fn a_schedule_of_steps_prints_a_text_that_is_read_as_the_same_steps() {
+        let text = "none until 10 then topk:ratio=0.1 until 20 then topk:ratio=0.2";
+        let spec = |text: &str| text.parse::<Spec>().unwrap();
+        let later = vec![(10, spec("topk:ratio=0.1")), (20, spec("topk:ratio=0.2"))];
+        let steps = Schedule { first: spec("none"), later };
+        assert_eq!(steps.to_string(), text);
+        let read = [(0, "none"), (10, "topk:ratio=0.1"), (20, "topk:ratio=0.2")];
+        assert_eq!(resolved(text, &[]), named(&read));
     }
 
     #[test]

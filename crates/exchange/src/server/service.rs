@@ -2,6 +2,8 @@
 
 mod asynchronous;
 mod checkpoint;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +37,7 @@ pub struct Server {
     needed: usize,
     participation: Participation,
     /// The weight of each worker in the mean of the step in progress; 0 for workers that do not take part.
-    parts: Vec<f32>,
+    weights: Vec<f32>,
     /// Workers that have not left.
     present: Vec<usize>,
     /// The latest step that a worker has begun, and its learning rate.
@@ -86,7 +88,7 @@ impl Server {
         }
         control::join(config, &mut *transport, "")?;
         let (servers, backups, synchronization) = parameters(config.exchange)?;
-        let (rank, workers) = (transport.rank(), config.workers);
+        let (rank, workers) = (transport.rank(), config.workers());
         let mut slots = Vec::new();
         let mut slot_of = vec![None; config.tensors.len()];
         for (index, home) in assign(config.tensors, servers).into_iter().enumerate() {
@@ -107,7 +109,7 @@ impl Server {
             backups,
             needed: workers - backups,
             participation: config.participation.clone(),
-            parts: vec![1.0; workers],
+            weights: vec![1.0; workers],
             present: (0..workers).collect(),
             begun: None,
             barrier: None,
@@ -179,7 +181,7 @@ impl Server {
         let oldest = self.slots.iter().filter(|slot| slot.since().is_some());
         let oldest = oldest.min_by_key(|slot| slot.since());
         let missing = match (oldest, &self.barrier) {
-            (Some(slot), _) => slot.missing(&self.parts),
+            (Some(slot), _) => slot.missing(&self.weights),
             (None, Some(barrier)) => barrier.arrived.iter().position(|arrived| !arrived),
             (None, None) => None,
         };
@@ -198,7 +200,7 @@ impl Server {
 
     fn expect_no_more_of(&self, peer: usize) -> Result<()> {
         let awaited: Vec<usize> =
-            self.present.iter().copied().filter(|&worker| self.parts[worker] > 0.0).collect();
+            self.present.iter().copied().filter(|&worker| self.weights[worker] > 0.0).collect();
         self.expect_nobody_gone()?;
         let stuck = self.slots.iter().find(|slot| slot.is_stuck(&awaited, self.needed));
         let awaited = self.awaited(stuck);
@@ -229,8 +231,9 @@ impl Server {
         }
         if self.begun.is_none_or(|(begun, _)| begun < step) {
             self.begun = Some((step, rate));
-            self.participation.of_round(step, &mut self.parts);
-            self.needed = self.parts.iter().filter(|&&part| part > 0.0).count() - self.backups;
+            self.participation.weights_at(step, &mut self.weights);
+            self.needed =
+                self.weights.iter().filter(|&&weight| weight > 0.0).count() - self.backups;
         }
         Ok(())
     }
@@ -245,31 +248,36 @@ impl Server {
         }
         // A worker begins a step when it has all pulls of the step before, so all steps but the latest are done.
         if header.step != step as u32 {
-            self.report.late += 1;
-            return Ok(());
+            return self.drop_late(worker, header);
         }
-        if self.parts[worker] == 0.0 {
+        if self.weights[worker] == 0.0 {
             return Err(self.refuse(worker, header));
         }
         match self.slots[at].push(worker, step, payload, self.needed) {
             Outcome::Waiting => Ok(()),
             Outcome::Complete => self.update(at, step, rate),
-            Outcome::Late => {
-                self.report.late += 1;
-                Ok(())
-            }
+            Outcome::Late => self.drop_late(worker, header),
             Outcome::Repeated => Err(self.refuse(worker, header)),
         }
     }
 
+    /// Drops and counts a push whose step is done. Without backup workers a step waits for all pushes, so none comes late.
+    fn drop_late(&mut self, worker: usize, header: Header) -> Result<()> {
+        if self.backups == 0 {
+            return Err(self.refuse(worker, header));
+        }
+        self.report.late += 1;
+        Ok(())
+    }
+
     /// Averages a tensor's pushes, updates it, and sends its change to all workers.
     fn update(&mut self, at: usize, step: u64, rate: f32) -> Result<()> {
-        let Self { slots, pushes, pulls, optimizer, mean, delta, report, parts, .. } = self;
+        let Self { slots, pushes, pulls, optimizer, mean, delta, report, weights, .. } = self;
         let slot = &mut slots[at];
         // With backup workers, the weights of the workers that came first add up to the whole.
         let whole: f32 = match self.backups {
             0 => 1.0,
-            _ => slot.accepted().map(|(worker, _)| parts[worker]).sum(),
+            _ => slot.accepted().map(|(worker, _)| weights[worker]).sum(),
         };
         mean.clear();
         mean.resize(slot.tensor.elements(), 0.0);
@@ -277,9 +285,9 @@ impl Server {
         pulls.begin(slot.index, step);
         worked(&mut report.decompress, || {
             slot.accepted().try_for_each(|(worker, push)| {
-                let weight = parts[worker] / whole;
-                let from = (step, Sender::one_of_all(worker, weight));
-                pushes.add_message(&slot.tensor, from, push, mean)
+                let weight = weights[worker] / whole;
+                let sender = Sender::one_of_all(worker, weight);
+                pushes.add_message(&slot.tensor, step, sender, push, mean)
             })?;
             pushes.aggregate(&slot.tensor, step, mean)?;
             pushes.add_changes(slot.index, mean);
@@ -304,7 +312,7 @@ impl Server {
     /// residual is kept. What the message leaves out is lost then: the server goes on from what it has sent, with the
     /// workers' bits.
     fn encode_change(&mut self, at: usize, step: u64) -> Result<(), gradwire::Error> {
-        let from = (step, self.transport.rank());
+        let rank = self.transport.rank();
         let Self { slots, pulls, mean: held, delta, message, .. } = self;
         let slot = &mut slots[at];
         let keeps_residual = pulls.keeps_residual(&slot.tensor);
@@ -314,12 +322,12 @@ impl Server {
         for (delta, new) in delta.iter_mut().zip(&slot.parameters) {
             *delta = new - *delta;
         }
-        pulls.encode((slot.index, 0), &slot.tensor, step, Floats::F32(delta).into(), message)?;
+        pulls.encode(slot.index, 0, &slot.tensor, step, Floats::F32(delta).into(), message)?;
         if keeps_residual {
             return Ok(());
         }
         std::mem::swap(&mut slot.parameters, held);
-        pulls.decode_add(&slot.tensor, from, message, 1.0, &mut slot.parameters)
+        pulls.decode_add(&slot.tensor, step, rank, message, 1.0, &mut slot.parameters)
     }
 }
 

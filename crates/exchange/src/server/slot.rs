@@ -100,9 +100,9 @@ impl Slot {
     }
 
     /// The first worker with a weight in the mean whose push is missing.
-    pub(super) fn missing(&self, parts: &[f32]) -> Option<usize> {
-        let mut pushes = self.pushes.iter().zip(parts);
-        pushes.position(|(push, &part)| !push.arrived && part > 0.0)
+    pub(super) fn missing(&self, weights: &[f32]) -> Option<usize> {
+        let mut pushes = self.pushes.iter().zip(weights);
+        pushes.position(|(push, &weight)| !push.arrived && weight > 0.0)
     }
 
     /// Whether a step is in progress that the `present` workers cannot complete.

@@ -51,7 +51,7 @@ impl Staleness {
         rank: usize,
         slots: &[Slot],
     ) -> Self {
-        let workers = config.workers;
+        let workers = config.workers();
         let clocks = |slot: &Slot| Clocks {
             bases: vec![slot.parameters.clone(); workers],
             pushed: vec![0; workers],
@@ -97,13 +97,13 @@ impl Staleness {
         delta.extend(slot.parameters.iter().zip(&*base).map(|(new, old)| new - old));
         pulls.begin(slot.index, step);
         let change = Floats::F32(delta).into();
-        pulls.encode((slot.index, 0), &slot.tensor, step, change, message)?;
+        pulls.encode(slot.index, 0, &slot.tensor, step, change, message)?;
         if pulls.keeps_residual(&slot.tensor) {
             base.copy_from_slice(&slot.parameters);
             return Ok(());
         }
         // What the message leaves out is part of the next change: the base is what the worker holds.
-        pulls.decode_add(&slot.tensor, (step, rank), message, 1.0, base)
+        pulls.decode_add(&slot.tensor, step, rank, message, 1.0, base)
     }
 
     /// The answer that has waited longest: the time of its push, its slot, and the slowest worker, for which it waits.
@@ -188,7 +188,6 @@ mod tests {
         let tensors = [Tensor::new("w", &[1])];
         let config = GroupConfig {
             exchange: "server:mode=async".parse().unwrap(),
-            workers: 2,
             participation: &Participation::equal(2),
             policy: &policy,
             tensors: &tensors,

@@ -15,7 +15,7 @@ use crate::report::{timed, worked};
 use crate::transport::or_abort;
 use crate::{
     DistributedOptimizer, ExchangeError, GroupConfig, Header, Operation, Participation, Phase,
-    Result, StepInput, StepReport, Transport,
+    Result, StepInput, StepReport, Transport, elements, saved_as,
 };
 
 /// A worker of the parameter server.
@@ -50,7 +50,7 @@ impl ServerWorker {
     pub fn new(mut transport: Box<dyn Transport>, config: &GroupConfig<'_>) -> Result<Self> {
         control::join(config, &mut *transport, "")?;
         let (servers, backups, _) = parameters(config.exchange)?;
-        let (rank, workers) = (transport.rank(), config.workers);
+        let (rank, workers) = (transport.rank(), config.workers());
         let homes = assign(config.tensors, servers);
         Ok(Self {
             transport,
@@ -66,7 +66,7 @@ impl ServerWorker {
             applied: vec![false; config.tensors.len()],
             message: Vec::new(),
             step: 0,
-            exchange: format!("{} with {workers} workers", config.exchange),
+            exchange: saved_as(config.exchange, workers, false),
             participation: config.participation.clone(),
         })
     }
@@ -113,7 +113,7 @@ impl ServerWorker {
                 squares: input.squares.map(|all| &all[index][..]),
             };
             worked(&mut report.compress, || {
-                self.push_codecs.encode((index, 0), tensor, step, given, &mut self.message)
+                self.push_codecs.encode(index, 0, tensor, step, given, &mut self.message)
             })?;
             let push = Operation::tensor(Phase::Push, index, tensor.name(), step);
             timed(&mut report.wire, || {
@@ -161,11 +161,11 @@ impl ServerWorker {
         parameters: &mut [Vec<f32>],
         report: &mut StepReport,
     ) -> Result<()> {
-        let from = (step, self.homes[index]);
+        let home = self.homes[index];
         let (tensor, out) = (&self.tensors[index], &mut parameters[index]);
         self.pull_codecs.begin(index, step);
         worked(&mut report.decompress, || {
-            self.pull_codecs.decode_add(tensor, from, &self.message, 1.0, out)
+            self.pull_codecs.decode_add(tensor, step, home, &self.message, 1.0, out)
         })?;
         self.applied[index] = true;
         Ok(())
@@ -241,11 +241,12 @@ impl ServerWorker {
             let server = self.server(k);
             self.transport.send(server, operation, &[])?;
             self.answer(server, operation)?;
-            let mut values =
-                self.message.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+            let mut rest = self.message.as_slice();
             for (index, tensor) in self.tensors.iter().enumerate() {
                 if self.homes[index] == server {
-                    model[index].extend(values.by_ref().take(tensor.elements()));
+                    let own;
+                    (own, rest) = rest.split_at(rest.len().min(4 * tensor.elements()));
+                    elements::widen_onto(own, &mut model[index]);
                 }
             }
         }

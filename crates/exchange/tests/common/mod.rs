@@ -190,7 +190,6 @@ impl Run {
     pub fn setup(&self) -> GroupConfig<'_> {
         GroupConfig {
             exchange: self.exchange,
-            workers: self.workers,
             participation: &self.participation,
             policy: &self.policy,
             tensors: &self.tensors,

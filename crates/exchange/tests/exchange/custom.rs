@@ -26,7 +26,7 @@ fn all_reduce_refuses_rounds_with_a_memory_of_their_own() {
     let refused = run("all-reduce", 3, &powersgd).setup().validate().unwrap_err().to_string();
     assert!(refused.contains("'powersgd'") && refused.contains("do not add"), "{refused}");
     run("all-gather", 3, &powersgd).setup().validate().unwrap();
-    let off = powersgd.with_memory(None);
+    let off = powersgd.with_feedback(None);
     run("all-reduce", 3, &off).setup().validate().unwrap();
 }
 

@@ -60,7 +60,7 @@ impl DeviceGroup for Device<'_> {
                 let gradient = Floats::F32(&self.gradients[at]);
                 self.encoder.encode(tensor, self.step, gradient, &mut message)?;
                 let start = self.forms.len();
-                decoder.unpack(tensor, (self.step, self.rank), &message, &mut self.forms)?;
+                decoder.unpack(tensor, self.step, self.rank, &message, &mut self.forms)?;
                 self.ranges.push(start..self.forms.len());
             }
         }

@@ -135,7 +135,7 @@ fn no_gradient_is_lost_when_the_number_of_ranks_changes() {
         let run = |(name, n): (&str, usize), steps: std::ops::Range<u64>, states: &[State]| {
             let mut ends = ranks(vec![model(name, "topk:ratio=0.02"); n], |rank, reducer| {
                 if !states.is_empty() {
-                    reducer.load(states).unwrap();
+                    reducer.load(states.to_vec()).unwrap();
                 }
                 let means: Vec<_> =
                     steps.clone().map(|at| step(reducer, &groups, rank, at).concat()).collect();
@@ -180,7 +180,7 @@ fn ranks_that_had_a_basis_each_have_one_together_when_they_reduce() {
     });
     let states = ends.pop().unwrap();
     let after = ranks(vec![model("all-reduce", text); 3], |rank, reducer| {
-        reducer.load(&states).unwrap();
+        reducer.load(states.clone()).unwrap();
         (3..5).map(|at| bits(&step(reducer, &groups, rank, at))).collect::<Vec<_>>()
     });
     assert!(after.iter().all(|means| *means == after[0]), "ranks differ");
@@ -201,7 +201,7 @@ fn a_resumed_rank_goes_on_bit_for_bit() {
             reducer.save()
         });
         let resumed = ranks(vec![model(name, text); 2], |rank, reducer| {
-            reducer.load(&half[rank..=rank]).unwrap();
+            reducer.load(vec![half[rank].clone()]).unwrap();
             (3..6).map(|at| bits(&step(reducer, &[vec![0, 1, 2, 3]], rank, at))).collect::<Vec<_>>()
         });
         assert!(resumed[0] == whole[0][3..] && resumed[1] == whole[1][3..], "{name}, {text}");
@@ -304,13 +304,13 @@ fn errors_name_tensors_ranks_and_both_configurations() {
     let foreign = ranks(vec![model("all-gather", "3lc")], |_, reducer| {
         let mut state = reducer.save();
         state.set_floats("push/residual/other", vec![1.0]);
-        let other = reducer.load(&[state]).unwrap_err().to_string();
+        let other = reducer.load(vec![state]).unwrap_err().to_string();
         let mut state = reducer.save();
         state.set_floats("push/residual/t0.weight", vec![1.0]);
-        let short = reducer.load(&[state]).unwrap_err().to_string();
+        let short = reducer.load(vec![state]).unwrap_err().to_string();
         let mut state = reducer.save();
         state.set_number("workers", 3);
-        (other, short, reducer.load(&[state]).unwrap_err().to_string())
+        (other, short, reducer.load(vec![state]).unwrap_err().to_string())
     });
     let (other, short, alone) = &foreign[0];
     assert!(other.contains("another model") && short.contains("300 belong"), "{other}, {short}");

@@ -93,7 +93,7 @@ fn impossible_numbers_are_refused_with_the_possible_ones() {
     assert!(message.contains("3 servers") && message.contains("at most servers=2"), "{message}");
     let message = refusal(&run("server:backup=3", "3lc"));
     assert!(message.contains("at most backup=2"), "{message}");
-    let message = refusal(&Run { workers: 0, ..run("server", "3lc") });
+    let message = refusal(&Run::of("server", 0, "3lc", &[10]));
     assert!(message.contains("no workers"), "{message}");
 }
 

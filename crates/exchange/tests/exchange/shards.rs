@@ -153,7 +153,7 @@ fn every_compressor_gives_the_mean_of_what_ranks_send_for_a_chunk() {
 fn every_compressor_gives_all_ranks_what_the_owner_of_a_chunk_sent() {
     let ranks = 3;
     for spec in specs().iter().filter(|spec| !spec.sends_changes()) {
-        let spec = &spec.clone().with_memory(None);
+        let spec = &spec.clone().with_feedback(None);
         let found = run(ranks, &model("gather-shards", spec), |rank, reducer| {
             let names: Vec<_> = tensors().iter().map(|tensor| tensor.name().to_owned()).collect();
             let group = reducer.form(&names).unwrap();
@@ -226,7 +226,7 @@ fn no_gradient_is_lost_when_the_number_of_ranks_changes() {
     let train = |ranks: usize, steps: std::ops::Range<u64>, states: &[State]| {
         let mut ends = run(ranks, &config, |rank, reducer| {
             if !states.is_empty() {
-                reducer.load(states).unwrap();
+                reducer.load(states.to_vec()).unwrap();
             }
             let means: Vec<_> = steps.clone().map(|at| step(reducer, rank, ranks, at)).collect();
             (means, reducer.save_all().unwrap())
@@ -274,7 +274,7 @@ fn a_resumed_rank_goes_on_bit_for_bit() {
         reducer.save()
     });
     let resumed = run(2, &config, |rank, reducer| {
-        reducer.load(&half[rank..=rank]).unwrap();
+        reducer.load(vec![half[rank].clone()]).unwrap();
         (3..6).map(|at| bits(&step(reducer, rank, 2, at).concat())).collect::<Vec<_>>()
     });
     assert!(resumed[0] == whole[0][3..] && resumed[1] == whole[1][3..]);

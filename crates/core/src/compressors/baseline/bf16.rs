@@ -13,7 +13,7 @@ use std::sync::Arc;
 use gradwire_bits::kernels;
 
 use super::half::Half;
-use crate::{Element, Entry, Family};
+use crate::{Dtype, Entry, Family};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "bf16",
@@ -26,7 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
 };
 
 const BF16: Half =
-    Half { append: kernels::bf16_append, add: kernels::bf16_add, element: Element::Bf16 };
+    Half { append: kernels::bf16_append, add: kernels::bf16_add, dtype: Dtype::Bf16 };
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ use gradwire_bits::DecodeError;
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Aggregation, Compressor, DecodeArgs, Element, EncodeArgs, Sent, Statistics};
+use crate::{Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Sent, Statistics};
 
 /// Rounding to one 16-bit format, given as conversions of whole blocks.
 #[derive(Debug, Clone, Copy)]
@@ -14,7 +14,7 @@ pub(super) struct Half {
     /// Adds the numbers of little-endian patterns, times a weight.
     pub(super) add: fn(&[u8], f32, &mut [f32]),
     /// The element type of messages.
-    pub(super) element: Element,
+    pub(super) dtype: Dtype,
 }
 
 impl Compressor for Half {
@@ -60,7 +60,7 @@ impl Compressor for Half {
     }
 
     fn aggregation(&self) -> Aggregation<'_> {
-        Aggregation::Linear(self.element)
+        Aggregation::Linear(self.dtype)
     }
 
     fn device_form(&self) -> Option<&dyn DeviceForm> {

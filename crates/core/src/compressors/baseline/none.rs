@@ -12,7 +12,7 @@ use gradwire_bits::{DecodeError, kernels};
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::fields;
 use crate::{
-    Aggregation, Compressor, DecodeArgs, Element, EncodeArgs, Entry, Family, Sent, Statistics,
+    Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Entry, Family, Sent, Statistics,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -79,7 +79,7 @@ impl Compressor for Uncompressed {
     }
 
     fn aggregation(&self) -> Aggregation<'_> {
-        Aggregation::Linear(Element::F32)
+        Aggregation::Linear(Dtype::F32)
     }
 
     fn device_form(&self) -> Option<&dyn DeviceForm> {

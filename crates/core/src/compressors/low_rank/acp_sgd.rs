@@ -235,21 +235,17 @@ mod tests {
             let sender = Sender::starting_from("acp-sgd:rank=1", &[2, 3], &[1.0, 0.0, 0.0, 0.0]);
             let (Sender { mut encoder, tensor }, mut addend) = (sender, Vec::new());
             let floats = Floats::F32(&gradients[rank]);
-            assert!(
-                encoder.contribute(&tensor, (7, 0), floats, &[], &mut addend).unwrap().is_some()
-            );
+            assert!(encoder.contribute(&tensor, 7, 0, floats, &[], &mut addend).unwrap().is_some());
             assert_eq!(addend, addends[rank]);
             let means = [3.0, 4.0];
             assert!(
-                encoder.contribute(&tensor, (7, 1), floats, &means, &mut addend).unwrap().is_none()
+                encoder.contribute(&tensor, 7, 1, floats, &means, &mut addend).unwrap().is_none()
             );
             let mut out = [0.0; 6];
             encoder.conclude(&tensor, 7, &means, &mut out).unwrap();
             assert_eq!(out, [3.0, 0.0, 0.0, 4.0, 0.0, 0.0]);
             assert_eq!(encoder.residual("t").unwrap(), left[rank]);
-            assert!(
-                encoder.contribute(&tensor, (8, 0), floats, &[], &mut addend).unwrap().is_some()
-            );
+            assert!(encoder.contribute(&tensor, 8, 0, floats, &[], &mut addend).unwrap().is_some());
             assert_eq!(addend, second[rank]);
             let mut out = [0.0; 6];
             encoder.conclude(&tensor, 8, &[5.0, 0.0, 25.0], &mut out).unwrap();

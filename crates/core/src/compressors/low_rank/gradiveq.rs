@@ -277,8 +277,8 @@ mod tests {
             let (mut sums, mut addend) = (Vec::new(), Vec::new());
             for (rank, gradient) in ranks.iter_mut().zip(&gradients) {
                 let gradient = Floats::F32(gradient);
-                let at = (step, round);
-                let op = rank.contribute(&tensor, at, gradient, &means, &mut addend).unwrap();
+                let op =
+                    rank.contribute(&tensor, step, round, gradient, &means, &mut addend).unwrap();
                 if op.is_none() {
                     break;
                 }

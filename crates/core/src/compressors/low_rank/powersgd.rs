@@ -200,7 +200,7 @@ mod tests {
                 let means = &means[..known];
                 assert!(
                     encoder
-                        .contribute(&tensor, (7, round), floats, means, &mut addend)
+                        .contribute(&tensor, 7, round, floats, means, &mut addend)
                         .unwrap()
                         .is_some()
                 );
@@ -226,9 +226,7 @@ mod tests {
                 let (mut means, mut addend) = (Vec::new(), Vec::new());
                 for round in 0..2 {
                     let floats = Floats::F32(&gradient);
-                    encoder
-                        .contribute(&tensor, (step, round), floats, &means, &mut addend)
-                        .unwrap();
+                    encoder.contribute(&tensor, step, round, floats, &means, &mut addend).unwrap();
                     means.extend_from_slice(&addend);
                 }
                 encoder.conclude(&tensor, step, &means, &mut [0.0; 6]).unwrap();
@@ -249,12 +247,12 @@ mod tests {
         let second = vec![f32::MAX / 2.0, 0.6, 0.8];
         for (round, known, len, expected) in [(0, 0, 2, first), (1, 2, 3, second)] {
             let mut form = Vec::new();
-            let asked = encoder.device_round(&tensor, (7, round), &means[..known], &mut form);
+            let asked = encoder.device_round(&tensor, 7, round, &means[..known], &mut form);
             assert_eq!(asked.unwrap(), Some((len, ReduceOp::Mean)));
             assert_eq!(f32s(&form), expected);
         }
         let mut form = Vec::new();
-        assert_eq!(encoder.device_round(&tensor, (7, 2), &means, &mut form).unwrap(), None);
+        assert_eq!(encoder.device_round(&tensor, 7, 2, &means, &mut form).unwrap(), None);
         let mut infinite = means;
         infinite[4] = f32::INFINITY;
         for wrong in [&means[..4], &infinite] {

@@ -322,7 +322,7 @@ mod tests {
             let mut op = None;
             for (encoder, gradient) in encoders.iter_mut().zip(gradients) {
                 let (input, mut addend) = (Floats::F32(gradient), Vec::new());
-                op = encoder.contribute(&tensor, (7, round), input, &means, &mut addend).unwrap();
+                op = encoder.contribute(&tensor, 7, round, input, &means, &mut addend).unwrap();
                 addends.push(addend);
             }
             let Some(op) = op else { break };

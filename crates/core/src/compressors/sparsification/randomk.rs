@@ -28,7 +28,7 @@ use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
 use crate::{
-    Aggregation, Compressor, Context, DecodeArgs, Element, EncodeArgs, Entry, Family, Rng, Sent,
+    Aggregation, Compressor, Context, DecodeArgs, Dtype, EncodeArgs, Entry, Family, Rng, Sent,
     Source, Workspace,
 };
 
@@ -208,7 +208,7 @@ impl Compressor for RandomK {
     fn aggregation(&self) -> Aggregation<'_> {
         match self.independent {
             true => Aggregation::Gather,
-            false => Aggregation::Linear(Element::F32),
+            false => Aggregation::Linear(Dtype::F32),
         }
     }
 

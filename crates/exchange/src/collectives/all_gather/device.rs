@@ -38,7 +38,8 @@ impl Side for Device<'_> {
     fn add(
         &mut self,
         step: &mut Reduction<'_>,
-        (rank, weight): (usize, f32),
+        rank: usize,
+        weight: f32,
         packed: &[u8],
     ) -> Result<()> {
         let Buffers { forms, ranges } = &mut *self.buffers;
@@ -49,7 +50,7 @@ impl Side for Device<'_> {
             // Forms begin where numbers of four bytes may.
             forms.resize(forms.len().next_multiple_of(4), 0);
             let start = forms.len();
-            step.codecs.unpack(piece.tensor, (step.step, rank), message, forms)?;
+            step.codecs.unpack(piece.tensor, step.step, rank, message, forms)?;
             ranges.push(start..forms.len());
             Ok(())
         })?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gradwire::{Element, ReduceOp};
+use gradwire::{Dtype, ReduceOp};
 
 use super::{Rounds, Side};
 use crate::collectives::Reduction;
@@ -38,8 +38,8 @@ impl Side for Device<'_> {
             }
             let form = &forms.bytes[forms.ranges[at].clone()];
             step.codecs.pack(step.group.indices[at], tensor, step.step, form, message)?;
-            let element = step.codecs.linear(tensor).expect("the setup refuses other compressors");
-            rounds.push(at, element, ReduceOp::Mean, message);
+            let dtype = step.codecs.linear(tensor).expect("the setup refuses other compressors");
+            rounds.push(at, dtype, ReduceOp::Mean, message);
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Side for Device<'_> {
         }
         let asked = asked.iter().enumerate().filter_map(|(at, form)| Some((at, form.as_ref()?)));
         for ((at, form), &op) in asked.zip(&*ops) {
-            rounds.push(at, Element::F32, op, &addends[form.addend.clone()]);
+            rounds.push(at, Dtype::F32, op, &addends[form.addend.clone()]);
         }
         Ok(())
     }
@@ -76,11 +76,12 @@ impl Side for Device<'_> {
             let start = forms.len();
             if step.codecs.has_rounds(tensor) {
                 rounds.collect(at);
-                let own = (step.group.indices[at], rounds.addend_bytes(at));
-                step.codecs.device_conclude(own, tensor, step.step, &rounds.means, forms)?;
+                let (index, bytes) = (step.group.indices[at], rounds.addend_bytes(at));
+                let Reduction { codecs, step, .. } = step;
+                codecs.device_conclude(index, bytes, tensor, *step, &rounds.means, forms)?;
             } else {
                 // A mean has no single sender; a linear message does not depend on its sender.
-                step.codecs.unpack(tensor, (step.step, 0), rounds.message(at), forms)?;
+                step.codecs.unpack(tensor, step.step, 0, rounds.message(at), forms)?;
             }
             ranges.push(start..forms.len());
         }
@@ -105,8 +106,9 @@ impl Device<'_> {
             let mut form = None;
             if step.codecs.has_rounds(tensor) {
                 rounds.collect(at);
-                let (start, when) = (forms.len(), (step.step, round));
-                let found = step.codecs.device_round(tensor, when, &rounds.means, forms)?;
+                let start = forms.len();
+                let Reduction { codecs, step, .. } = step;
+                let found = codecs.device_round(tensor, *step, round, &rounds.means, forms)?;
                 form = found.map(|(len, op)| {
                     let first = end;
                     end += 4 * len;

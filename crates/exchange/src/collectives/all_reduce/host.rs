@@ -1,6 +1,6 @@
 //! Compression by this process, of values that become the means.
 
-use gradwire::{Element, Floats, ReduceOp};
+use gradwire::{Dtype, Floats, ReduceOp};
 
 use super::{Rounds, Side};
 use crate::collectives::Reduction;
@@ -28,8 +28,8 @@ impl Side for Host<'_> {
                 continue;
             }
             step.encode(at, values, message)?;
-            let element = step.codecs.linear(tensor).expect("the setup refuses other compressors");
-            rounds.push(at, element, ReduceOp::Mean, message);
+            let dtype = step.codecs.linear(tensor).expect("the setup refuses other compressors");
+            rounds.push(at, dtype, ReduceOp::Mean, message);
         }
         Ok(())
     }
@@ -47,13 +47,12 @@ impl Side for Host<'_> {
             }
             rounds.collect(at);
             let gradient = Floats::F32(&values[step.group.ranges[at].clone()]).into();
-            let when = (step.step, round);
-            if let Some(op) =
-                step.codecs.contribute(tensor, when, gradient, &rounds.means, addend)?
-            {
+            let Reduction { codecs, step, .. } = step;
+            let op = codecs.contribute(tensor, *step, round, gradient, &rounds.means, addend)?;
+            if let Some(op) = op {
                 bytes.clear();
                 elements::narrow_onto(addend, bytes);
-                rounds.push(at, Element::F32, op, bytes);
+                rounds.push(at, Dtype::F32, op, bytes);
             }
         }
         Ok(())
@@ -65,12 +64,11 @@ impl Side for Host<'_> {
             let mean = &mut self.values[step.group.ranges[at].clone()];
             if step.codecs.has_rounds(tensor) {
                 rounds.collect(at);
-                let own = (step.group.indices[at], rounds.addend_bytes(at));
-                step.codecs.conclude(own, tensor, step.step, &rounds.means, mean)?;
+                let (index, bytes) = (step.group.indices[at], rounds.addend_bytes(at));
+                step.codecs.conclude(index, bytes, tensor, step.step, &rounds.means, mean)?;
             } else {
                 // A mean has no single sender; a linear message does not depend on its sender.
-                let sender = (step.step, 0);
-                step.codecs.decode_add(tensor, sender, rounds.message(at), 1.0, mean)?;
+                step.codecs.decode_add(tensor, step.step, 0, rounds.message(at), 1.0, mean)?;
             }
         }
         Ok(())

@@ -15,7 +15,7 @@ impl Server {
         push: &[u8],
     ) -> Result<()> {
         let refusal = self.refuse(worker, header);
-        let Self { staleness, slots, pushes, optimizer, mean, report, parts, .. } = self;
+        let Self { staleness, slots, pushes, optimizer, mean, report, weights, .. } = self;
         let Some(staleness) = staleness else { return Err(refusal) };
         let begun = staleness.begun[worker].filter(|(step, _)| *step as u32 == header.step);
         let Some((step, rate)) = begun.filter(|_| staleness.pushed(at, worker)) else {
@@ -25,9 +25,9 @@ impl Server {
         mean.clear();
         mean.resize(slot.tensor.elements(), 0.0);
         worked(&mut report.decompress, || {
-            let weight = parts[worker];
+            let weight = weights[worker];
             pushes.begin(slot.index, step);
-            pushes.decode_add(&slot.tensor, (step, worker), push, weight, mean)
+            pushes.decode_add(&slot.tensor, step, worker, push, weight, mean)
         })?;
         worked(&mut report.update, || {
             optimizer.update(slot.index, rate, mean, &mut slot.parameters);

@@ -79,7 +79,7 @@ fn add_product(p: &[f32], q: &[f32], columns: usize, scale: f32, out: &mut [f32]
 
 impl Group<'_> {
     fn feedback(&self, member: usize) -> bool {
-        self.specs[member].memory().is_some()
+        self.specs[member].feedback().is_some()
     }
 
     fn has_rounds(&self, member: usize) -> bool {
@@ -135,7 +135,7 @@ impl DeviceGroup for Group<'_> {
                 if !self.has_rounds(member) && non_finite.is_none() {
                     let message = bytes(&corrected);
                     let tensor = &self.tensors[member];
-                    decoder.unpack(tensor, (self.step, 0), &message, &mut self.forms)?;
+                    decoder.unpack(tensor, self.step, 0, &message, &mut self.forms)?;
                 }
                 self.ranges.push(start..self.forms.len());
                 self.corrected.push(corrected);

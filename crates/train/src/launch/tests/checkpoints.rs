@@ -210,6 +210,29 @@ fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
     }
 }
 
+#[test]
+fn crafted_residuals_are_refused_before_memory_is_taken() {
+    let (_folder, path) = checkpoint();
+    let config =
+        config("topk:ratio=0.01", "scatter-reduce").with(|c| (c.workers, c.steps) = (2, 20));
+    stop(&config, 8, &path);
+    let good = State::read(&path).unwrap();
+    let (name, _) = good.floats_under("parameters/").next().unwrap();
+    for (range, values) in [
+        ("4000000000000..4000000000000", vec![]),
+        ("18446744073709551615..0", vec![1.0]),
+        ("0..1", vec![1.0; 2]),
+    ] {
+        let mut state = good.clone();
+        state.set_floats(&format!("worker1/push/residual/{name}[{range}]"), values);
+        state.write_atomic(&path).unwrap();
+        for workers in [1, 2, 3] {
+            let error = resume(&config.clone().with(|c| c.workers = workers), &path).unwrap_err();
+            assert!(error.to_string().contains(range), "{error}");
+        }
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_checkpoint_that_cannot_be_written_ends_the_run_before_its_first_step() {

@@ -1,0 +1,188 @@
+//! Reading a spec from its string.
+
+use std::str::FromStr;
+
+use super::{COMMON, ConfiguredMemory, Spec, SpecError};
+use crate::entry::Entry;
+use crate::memories::{Average, Ef21};
+use crate::parameters::{Kind, Param, Parameter, Value};
+use crate::{Residual, registry, suggestion};
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let (id, items) = match text.trim().split_once(':') {
+            Some((id, items)) => (id, items),
+            None => (text.trim(), ""),
+        };
+        let preset = registry::PRESETS.iter().find(|preset| preset.name == id);
+        let (id, defaults) = preset.map_or((id, ""), |preset| (preset.id, preset.items));
+        let entry = registry::find(id).ok_or_else(|| unknown(text))?;
+        let mut given = Given::new(entry, items)?;
+        for item in defaults.split(',').filter(|item| !item.is_empty()) {
+            given.read_default(item)?;
+        }
+        given.into_spec()
+    }
+}
+
+/// The values of the common parameters.
+struct Common {
+    /// `off`, `on` or `ef21`.
+    feedback: Option<&'static str>,
+    weights: Option<Residual>,
+    momentum: f32,
+    every: u64,
+}
+
+impl Common {
+    /// Reads the values that were given, in the order of [`COMMON`].
+    fn of(given: &[Option<Value>]) -> Self {
+        let place = |key: &str| COMMON.iter().position(|parameter| parameter.key == key);
+        let value = |key: &str| place(key).and_then(|at| given[at]);
+        let real = |key: &str| {
+            let at = place(key)?;
+            Some(<f32 as Parameter>::of(given[at]?, &COMMON[at].kind))
+        };
+        let (beta, gamma) = (real("beta"), real("gamma"));
+        let weights = beta
+            .or(gamma)
+            .map(|_| Residual { beta: beta.unwrap_or(1.0), gamma: gamma.unwrap_or(1.0) });
+        let feedback = match value("ef") {
+            Some(Value::Choice(word)) => Some(word),
+            _ => None,
+        };
+        let every = match value("every") {
+            Some(Value::Whole(every)) => every,
+            _ => 1,
+        };
+        Self { feedback, weights, momentum: real("momentum").unwrap_or(0.0), every }
+    }
+}
+
+/// The values given so far: the entry's own parameters, then the common ones.
+pub(super) struct Given {
+    entry: &'static Entry,
+    values: Vec<Option<Value>>,
+}
+
+impl Given {
+    pub(super) fn new(entry: &'static Entry, items: &str) -> Result<Self, SpecError> {
+        let mut given = Self { entry, values: vec![None; entry.parameters.len() + COMMON.len()] };
+        for item in items.split(',').filter(|item| !item.trim().is_empty()) {
+            given.read(item.trim())?;
+        }
+        Ok(given)
+    }
+
+    fn parameters(&self) -> impl Iterator<Item = &'static Param> + Clone + use<> {
+        self.entry.parameters.iter().chain(COMMON)
+    }
+
+    fn read(&mut self, item: &str) -> Result<(), SpecError> {
+        let id = self.entry.id;
+        let (key, value) = item
+            .split_once('=')
+            .map(|(key, value)| (key.trim(), value.trim()))
+            .ok_or_else(|| SpecError::NotAPair { id, item: item.to_owned() })?;
+        let at = place_of(key, id, self.parameters())?;
+        if self.values[at].is_some() {
+            return Err(SpecError::DuplicateKey { id, key: key.to_owned() });
+        }
+        let kind = self.parameters().nth(at).expect("the place was found").kind;
+        let parsed = kind.parse(value).ok_or_else(|| bad_value(id, key, value, kind))?;
+        self.values[at] = Some(parsed);
+        Ok(())
+    }
+
+    /// Reads an item of a preset; an item that was given replaces it.
+    fn read_default(&mut self, item: &str) -> Result<(), SpecError> {
+        match self.read(item) {
+            Err(SpecError::DuplicateKey { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(super) fn into_spec(self) -> Result<Spec, SpecError> {
+        let id = self.entry.id;
+        let mut spec = Spec::of(self.entry);
+        let own = self.entry.parameters.len();
+        for (value, given) in spec.values.iter_mut().zip(&self.values[..own]) {
+            *value = given.unwrap_or(*value);
+        }
+        spec.compressor = (self.entry.build)(&spec.values);
+        let Common { feedback, weights, momentum, every } = Common::of(&self.values[own..]);
+        // Weights for a residual switch error feedback on.
+        let on = self.entry.error_feedback || weights.is_some();
+        let mode = feedback.unwrap_or(if on { "on" } else { "off" });
+        spec.feedback = (mode != "off").then(|| weights.unwrap_or(Residual::PLAIN));
+        spec.memory = match (mode, momentum) {
+            ("ef21", momentum) => Some(ConfiguredMemory::Ef21(Ef21 { momentum })),
+            (_, 0.0) => None,
+            (_, decay) => Some(ConfiguredMemory::Average(Average { decay })),
+        };
+        spec.every = every;
+        let has_own = spec.compressor().memory().is_some();
+        let impossible = |key, reason| Err(SpecError::Impossible { id, key, reason });
+        // Common parameters that have no effect are an error.
+        match (mode, weights) {
+            ("off", Some(_)) => impossible("beta or gamma", "ef=off keeps no residual"),
+            ("ef21", Some(_)) => impossible("beta or gamma", "ef=ef21 keeps no residual"),
+            (_, Some(_)) if has_own => {
+                impossible("beta or gamma", "its memory has weights of its own")
+            }
+            ("ef21", _) if has_own => impossible("ef=ef21", "it has a memory of its own"),
+            ("ef21", _) if !spec.compressor().is_contractive() => impossible(
+                "ef=ef21",
+                "its messages may be further from a tensor than zeros are, and then estimates would diverge",
+            ),
+            _ if has_own && spec.memory.is_some() => {
+                impossible("momentum", "it has a memory of its own")
+            }
+            _ => Ok(spec),
+        }
+    }
+}
+
+/// Why a string does not begin with the name of a compressor.
+fn unknown(text: &str) -> SpecError {
+    if text.split_whitespace().any(|word| ["then", "until", "within"].contains(&word)) {
+        return SpecError::Schedule { text: text.to_owned() };
+    }
+    if let Some((name, rest)) = text.trim().split_once([',', ' '])
+        && registry::names().any(|known| known == name)
+    {
+        return SpecError::NoColon { meant: format!("{name}:{}", rest.trim()) };
+    }
+    let id = text.split(':').next().unwrap_or_default().trim();
+    SpecError::UnknownCompressor {
+        id: id.to_owned(),
+        near: suggestion(id, registry::names()),
+        known: join(registry::names()),
+    }
+}
+
+/// The place of the parameter called `key`.
+pub(super) fn place_of(
+    key: &str,
+    id: &'static str,
+    mut parameters: impl Iterator<Item = &'static Param> + Clone,
+) -> Result<usize, SpecError> {
+    let known = parameters.clone();
+    parameters.position(|parameter| parameter.key == key).ok_or_else(|| {
+        let known = known.map(|parameter| parameter.key);
+        let near = suggestion(key, known.clone());
+        SpecError::UnknownKey { id, key: key.to_owned(), near, known: join(known) }
+    })
+}
+
+/// The error of a value that a parameter does not allow.
+pub(super) fn bad_value(id: &'static str, key: &str, value: &str, kind: Kind) -> SpecError {
+    let (key, value) = (key.to_owned(), value.to_owned());
+    SpecError::BadValue { id, key, value, expected: kind.expected() }
+}
+
+fn join<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words.collect::<Vec<_>>().join(", ")
+}

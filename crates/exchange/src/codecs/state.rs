@@ -1,0 +1,114 @@
+//! The state of the codecs: checkpoint and rollback, save and restore.
+
+use std::iter;
+
+use gradwire::{Encoder, State, Tensor};
+
+use super::{Codecs, TensorCodec};
+use crate::Result;
+use crate::state_keys::{self, REDUCE};
+
+impl Codecs {
+    /// Copies the state of the encoders and the estimates, for [`rollback`](Self::rollback).
+    pub(crate) fn checkpoint(&mut self) {
+        self.encoder.checkpoint();
+        self.second.iter_mut().for_each(Encoder::checkpoint);
+        self.tensors
+            .iter_mut()
+            .for_each(|codec| codec.estimate.checkpoint.clone_from(&codec.estimate.now));
+    }
+
+    /// Restores the state that [`checkpoint`](Self::checkpoint) copied.
+    pub(crate) fn rollback(&mut self) {
+        self.encoder.rollback();
+        self.second.iter_mut().for_each(Encoder::rollback);
+        self.tensors
+            .iter_mut()
+            .for_each(|codec| codec.estimate.now.clone_from(&codec.estimate.checkpoint));
+    }
+
+    /// Adds the state of the encoder and the estimates to `state`, under `prefix`; that of the encoder of averages, under
+    /// `reduce/`.
+    pub(crate) fn save(&self, prefix: &str, state: &mut State) {
+        self.encoder.save(prefix, state);
+        self.second.iter().for_each(|second| second.save(REDUCE, state));
+        self.save_estimates(prefix, state);
+    }
+
+    /// Adds the estimates to `state`, under `prefix`.
+    pub(crate) fn save_estimates(&self, prefix: &str, state: &mut State) {
+        for TensorCodec { tensor, estimate, .. } in
+            self.tensors.iter().filter(|codec| !codec.estimate.now.is_empty())
+        {
+            state.set_floats(&state_keys::sum(prefix, tensor.name()), estimate.now.clone());
+        }
+    }
+
+    /// Restores the estimates that [`save_estimates`](Self::save_estimates) wrote, and empties all others.
+    ///
+    /// # Errors
+    /// `State` for an estimate of another length than the tensor's; nothing has changed then.
+    pub(crate) fn restore_estimates(&mut self, prefix: &str, state: &State) -> Result<()> {
+        let sums = self.estimates_in(prefix, state)?;
+        self.tensors.iter_mut().zip(sums).for_each(|(codec, sum)| codec.estimate.now = sum);
+        Ok(())
+    }
+
+    fn estimates_in(&self, prefix: &str, state: &State) -> Result<Vec<Vec<f32>>> {
+        let saved = |tensor: &Tensor| {
+            let key = state_keys::sum(prefix, tensor.name());
+            match state.floats(&key) {
+                Ok(_) => state.floats_of(&key, tensor.elements()).map(<[f32]>::to_vec),
+                Err(_) => Ok(Vec::new()),
+            }
+        };
+        let sums = self.tensors.iter().map(|codec| saved(&codec.tensor));
+        Ok(sums.collect::<Result<_, _>>()?)
+    }
+
+    /// Restores what [`save`](Self::save) wrote, at any stage of the schedules.
+    ///
+    /// # Errors
+    /// `State` for a tensor whose state was saved with a compressor that it does not have at any stage, and as for
+    /// [`restore_estimates`](Self::restore_estimates); nothing has changed then.
+    pub(crate) fn restore(&mut self, prefix: &str, state: &State) -> Result<()> {
+        let before: Vec<_> = self.tensors.iter().map(|codec| codec.stage).collect();
+        self.enter_saved(prefix, state);
+        if let Err(error) = self.check_state(prefix, state) {
+            for (index, stage) in before.into_iter().enumerate() {
+                self.enter(index, stage.unwrap_or(0));
+            }
+            return Err(error);
+        }
+        let second = self.second.iter_mut().map(|second| (second, REDUCE));
+        for (encoder, prefix) in iter::once((&mut self.encoder, prefix)).chain(second) {
+            // A state of an exchange without this encoder has nothing of it.
+            match Encoder::was_saved(prefix, state) {
+                true => encoder.restore(prefix, state)?,
+                false => encoder.forget(),
+            }
+        }
+        self.restore_estimates(prefix, state)
+    }
+
+    fn check_state(&self, prefix: &str, state: &State) -> Result<()> {
+        let second = self.second.iter().map(|second| (second, REDUCE));
+        for (encoder, prefix) in iter::once((&self.encoder, prefix)).chain(second) {
+            if Encoder::was_saved(prefix, state) {
+                encoder.check_state(prefix, state)?;
+            }
+        }
+        self.estimates_in(prefix, state).map(drop)
+    }
+
+    /// Selects for each tensor the stage at which its state was saved; the first if it has no such stage.
+    fn enter_saved(&mut self, prefix: &str, state: &State) {
+        for index in 0..self.tensors.len() {
+            let TensorCodec { schedule, names, .. } = &self.tensors[index];
+            let setting = |name: &String| state.setting(&Encoder::spec_key(prefix, name)).ok();
+            let Some(saved) = names.iter().find_map(setting) else { continue };
+            let stage = schedule.specs().position(|spec| spec.to_string() == saved).unwrap_or(0);
+            self.enter(index, stage);
+        }
+    }
+}
