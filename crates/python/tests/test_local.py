@@ -457,6 +457,65 @@ def test_an_overflow_skips_the_local_step_and_not_the_round():
     one, two = ranks(2, overflowing)
     assert (one[0] == two[0]).all() and numpy.isfinite(one[0]).all() and one[1] == two[1] == 4
     assert one[2] == [0, 1, 2, 3] and two[2] == [0, 2, 3]
+def frozen_later(rank, size):
+    model = Net()
+    steps = gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), every=1)
+    messages = []
+    for step in range(2):
+        steps.zero_grad()
+        model(data(rank, step)[0]).sum().backward()
+        try:
+            steps.step()
+        except gradwire.ConfigError as error:
+            messages.append(str(error))
+        model.first.requires_grad_(False)
+    return messages
+
+
+def test_a_parameter_that_is_frozen_later_is_refused():
+    for messages in ranks(2, frozen_later):
+        assert len(messages) == 1 and "'first.weight' required gradients when LocalSteps was created" in messages[0], messages
+
+
+class InGaps(nn.Module):
+    """Has tensors of many types and orders in memory."""
+
+    def __init__(self, rank):
+        super().__init__()
+        generator = torch.Generator().manual_seed(rank)
+        numbers = lambda *shape: torch.randn(*shape, generator=generator)
+        self.narrow = nn.Parameter(numbers(8, 6)[:, ::2])
+        self.turned = nn.Parameter(numbers(6, 8).t())
+        self.short = nn.Parameter(numbers(5, 3).bfloat16())
+        self.empty = nn.Parameter(numbers(0, 3))
+        self.register_buffer("flags", numbers(9) > 0)
+        self.register_buffer("count", torch.tensor(rank + 1))
+
+
+def refuse_main_memory(*arguments, **options):
+    """Stands for the broadcast of NCCL."""
+    raise RuntimeError("a tensor is on the CPU")
+
+
+def started(rank, size, members):
+    group = torch.distributed.new_group(members) if members else None
+    if members and rank not in members:
+        return None
+    if group is None:
+        torch.distributed.broadcast = refuse_main_memory
+    model = InGaps(rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gradwire.torch.LocalSteps(model, optimizer, process_group=group).close()
+    return {name: one.tolist() for name, one in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("members", [None, [1, 2]])
+def test_all_ranks_start_from_the_model_of_the_first(members):
+    expected = {name: one.tolist() for name, one in InGaps(members[0] if members else 0).state_dict().items()}
+    found = [one for one in ranks(3, started, members) if one is not None]
+    assert found == [expected] * (2 if members else 3)
+
+
     assert (one[3], two[3]) == (8.0, 4.0)
 
 

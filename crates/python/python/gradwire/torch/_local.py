@@ -10,11 +10,10 @@ from inspect import signature
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
-import torch.distributed as dist
 
 from .. import _core
 from . import _setup
-from ._channel import connect, release
+from ._channel import broadcast, connect, release
 from ._description import Description, TensorPlan, summary
 from ._elastic import Elastic
 from ._fragments import Named, strided
@@ -142,9 +141,8 @@ class LocalSteps(torch.optim.Optimizer):
         except BaseException:
             self.close()
             raise
-        source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0
-        for tensor in self._replica.tensors():
-            dist.broadcast(tensor.data, source, group=process_group)
+            with torch.no_grad():
+                broadcast(groups, self._replica.tensors())
         self._replica.start()
 
     @property

@@ -117,7 +117,14 @@ class Replica:
         return change
 
     def _check_frozen(self) -> None:
-        """Refuses a parameter that is trained now and was not when rounds were set up, since no round averages it."""
+        """Refuses a parameter that is trained now and was not when rounds were set up, since no round averages it, and one that is
+        not trained any more, since residuals and the outer optimizer would still change it."""
+        for name, parameter in zip(self.names, self._parameters):
+            if not parameter.requires_grad:
+                raise _core.ConfigError(
+                    f"'{name}' required gradients when LocalSteps was created, and workers still average it; create LocalSteps "
+                    "again after freezing parameters"
+                )
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise _core.ConfigError(
