@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 import gradwire.torch
-from gradwire.torch import _replica
+from gradwire.torch import _local, _replica
 from models import Net, data, flat
 from world import ranks
 
@@ -371,10 +371,13 @@ def test_stages_have_rounds_of_their_own_length(compressor, options, ends):
 
 def test_arguments_that_cannot_work_are_refused():
     (messages,) = ranks(1, refused)
-    for message, says in zip(messages, ["every", "at least 1", "scaler and on_nonfinite", "did you mean 'fragments'"]):
+    expected = ["every", "at least 1", "scaler and on_nonfinite", "did you mean 'fragments'", "use a spec string"]
+    assert len(messages) == len(expected)
+    for message, says in zip(messages, expected):
         assert says in message, message
 
 
+        (object(), {}),
 def unfrozen(rank, size):
     model = Net()
     model.first.requires_grad_(False)
@@ -414,6 +417,27 @@ def test_momentum_in_another_memory_order_is_masked():
 
 def scheduled(rank, size):
     torch.manual_seed(0)
+def test_workers_that_come_and_go_compare_what_all_must_have(monkeypatch):
+    monkeypatch.setattr(_local, "Membership", lambda *_: None)
+
+    class Stop(Exception):
+        """Has the digest of the settings, of which nothing else is needed."""
+
+    def elastic(replica, membership, config, deadline):
+        raise Stop(config)
+
+    monkeypatch.setattr(_local, "Elastic", elastic)
+
+    def digest(**options):
+        torch.manual_seed(0)
+        with pytest.raises(Stop) as stop:
+            one_layer("topk", lighthouse="http://localhost:1", **options)
+        return str(stop.value)
+
+    assert digest() == digest(threads=4)
+    assert len({digest(), digest(mask=False), digest(raw_below=1), digest(every=3)}) == 4
+
+
     net = Net()
     steps = gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), every=2, compressor="none")
     scheduler = torch.optim.lr_scheduler.StepLR(steps, step_size=1, gamma=0.5)

@@ -113,7 +113,9 @@ class LocalSteps(torch.optim.Optimizer):
         self._elastic: Optional[Elastic] = None
         if lighthouse is not None:
             deadline = float(options.pop("deadline", 300.0))
-            settings = (compressor, every, sync_until, median_clip, min_workers, sorted(options.items()))
+            # Messages do not depend on the number of threads.
+            others = sorted((name, one) for name, one in options.items() if name != "threads")
+            settings = (compressor, every, sync_until, mask, median_clip, min_workers, others)
             membership = Membership(lighthouse, min_workers or 1, deadline)
             self._elastic = Elastic(self._replica, membership, _fingerprint(named, self._replica, settings), deadline)
         else:
