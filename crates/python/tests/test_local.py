@@ -69,6 +69,28 @@ def test_local_steps_tell_how_tensors_are_sent():
     assert any(one.compressor == "3lc" for one in description.tensors)
 
 
+def in_a_block(rank, size, saved):
+    layer, steps = one_layer("topk:ratio=0.1", every=2)
+    with steps as entered:
+        if saved is not None:
+            entered.all_ranks.load_state_dict(saved)
+        layer.weight.grad.normal_(generator=torch.Generator().manual_seed(rank))
+        for _ in range(3):
+            entered.step()
+        saved = entered.all_ranks.state_dict()
+        scalars = {tag: step for tag, _, step in entered.scalars("local/")}
+    with pytest.raises(gradwire.ConfigError, match="close"):
+        steps.synchronize()
+    return saved, scalars["local/message_bytes"]
+
+
+def test_local_steps_end_with_a_block_and_save_the_state_of_all_ranks():
+    for saved, step in ranks(2, in_a_block, None):
+        assert sorted(saved["exchange"]) == ["rank0", "rank1"] and step == 1
+    for saved, step in ranks(2, in_a_block, saved):
+        assert saved["step"] == 6 and step == 5
+
+
 def local(rank, size, steps, options, optimizer="sgd", resume=None):
     torch.manual_seed(rank)
     net = Net()

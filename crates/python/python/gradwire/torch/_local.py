@@ -7,15 +7,15 @@ import weakref
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
 from .. import _core
 from . import _setup
 from ._channel import broadcast, connect, release
-from ._description import Description, TensorPlan, summary
 from ._elastic import Elastic
+from ._exchanging import Exchanging
 from ._fragments import Named, strided
 from ._membership import Membership
 from ._replica import Nesterov, Outer, Replica, Sent
@@ -23,7 +23,7 @@ from ._rounds import Pending, Rounds
 from ._setup import State
 
 
-class LocalSteps(torch.optim.Optimizer):
+class LocalSteps(Exchanging, torch.optim.Optimizer):
     """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
 
     ``every`` defaults to that of the compressor, or to 50. The stages of a schedule may differ in it, as in
@@ -140,12 +140,20 @@ class LocalSteps(torch.optim.Optimizer):
         self._release.atexit = False
         try:
             _setup.compare(self._replica.reducer, {what: str(setting) for what, setting in settings.items()})
+            with torch.no_grad():
+                broadcast(groups, self._replica.tensors())
         except BaseException:
             self.close()
             raise
-            with torch.no_grad():
-                broadcast(groups, self._replica.tensors())
         self._replica.start()
+
+    @property
+    def _reducer(self) -> _core.Reducer:  # type: ignore[override]
+        return self._replica.reducer
+
+    @property
+    def _step(self) -> int:  # type: ignore[override]
+        return self._replica.step
 
     @property
     def completed_steps(self) -> int:
@@ -246,28 +254,6 @@ class LocalSteps(torch.optim.Optimizer):
         if self._elastic is not None:
             return self._elastic.stats()
         return {**self._replica.reducer.stats(), "wait_seconds": self._rounds.waited}
-
-    def summary(self) -> str:
-        """The cost of the last round in a line, for progress bars and logs."""
-        return summary(self.stats())
-
-    def describe(self) -> Description:
-        """How every tensor is sent in a round that ends with the next step, and the size that its message is expected to
-        have, as in ``Hook.describe``."""
-        reducer, step = self._replica.reducer, self._replica.step
-        plan = [TensorPlan(*one) for one in reducer.plan(step)]
-        return Description(reducer.exchange, reducer.size, step, "the host", plan)
-
-    def __repr__(self) -> str:
-        reducer = self._replica.reducer
-        return f"<LocalSteps {reducer.spec} by {reducer.exchange} over {reducer.size} ranks, step {self._replica.step}>"
-
-    def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
-        """The statistics of the last round as arguments of ``SummaryWriter.add_scalar``."""
-        stats = self.stats()
-        stats.pop("step")
-        for name, value in stats.items():
-            yield prefix + name, float(value), self._replica.step
 
     def state_dict(self, *, all_ranks: bool = False) -> State:
         """The state that a resumed run needs, apart from model and optimizer, as in ``Hook.state_dict``."""
