@@ -181,6 +181,23 @@ def test_sparse_updates_train_and_resume(options, optimizer):
     assert (resumed[0][0] == whole[0][0]).all()
 
 
+def in_short_messages(rank, size, most, options):
+    _replica._SHARED_MESSAGE = most
+    parameters, _, _, stats = local(rank, size, range(10), options)
+    return parameters, stats["messages_up"], stats["elements"]
+
+
+@pytest.mark.parametrize("options", [
+    {"every": 4, "compressor": "none"},
+    {"every": 4, "compressor": "topk:ratio=0.1", "median_clip": True},
+    {"every": 6, "compressor": "eden", "fragments": 2, "fragment_sync_delay": 1},
+])
+def test_a_round_of_a_large_model_has_several_messages(options):
+    whole, parts = (ranks(2, in_short_messages, most, options) for most in (1 << 28, 1000))
+    for (expected, messages, elements), (found, more, same) in zip(whole, parts):
+        assert more > messages and same == elements and (found == expected).all()
+
+
 def clipped(rank, size, median_clip):
     net = Net()
     steps = gradwire.torch.LocalSteps(
@@ -358,6 +375,7 @@ def refused(rank, size):
         ("topk", {"every": 0}),
         ("topk", {"on_nonfinite": "skip"}),
         ("topk", {"fragment": 2}),
+        (object(), {}),
     ]:
         try:
             one_layer(compressor, **options)
@@ -399,46 +417,6 @@ def test_arguments_that_cannot_work_are_refused():
         assert says in message, message
 
 
-        (object(), {}),
-def unfrozen(rank, size):
-    model = Net()
-    model.first.requires_grad_(False)
-    steps = gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1), every=2)
-    model.first.requires_grad_(True)
-    try:
-        for step in range(2):
-            model(data(rank, step)[0]).sum().backward()
-            steps.step()
-    except gradwire.ConfigError as error:
-        return str(error)
-    return "nothing was refused"
-
-
-def test_a_parameter_that_is_unfrozen_later_is_refused():
-    for message in ranks(2, unfrozen):
-        assert "'first.weight' did not require gradients when LocalSteps was created" in message, message
-
-
-def channels_last(rank, size):
-    torch.manual_seed(0)
-    layer = nn.Conv2d(16, 16, 3, bias=False).to(memory_format=torch.channels_last)
-    inner = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
-    steps = gradwire.torch.LocalSteps(layer, inner, every=1, compressor="sbc:p=0.05")
-    before = layer.weight.detach().clone()
-    layer(torch.randn(4, 16, 8, 8).to(memory_format=torch.channels_last)).square().sum().backward()
-    steps.step()
-    momentum = inner.state[layer.weight]["momentum_buffer"]
-    forgotten = momentum == 0
-    return momentum.is_contiguous(), forgotten.sum().item(), (forgotten == (layer.weight != before)).all().item()
-
-
-def test_momentum_in_another_memory_order_is_masked():
-    # With a single rank the elements that were sent are those that changed: a twentieth of 2304.
-    assert ranks(1, channels_last) == [(False, 115, True)]
-
-
-def scheduled(rank, size):
-    torch.manual_seed(0)
 def test_workers_that_come_and_go_compare_what_all_must_have(monkeypatch):
     monkeypatch.setattr(_local, "Membership", lambda *_: None)
 
@@ -460,49 +438,25 @@ def test_workers_that_come_and_go_compare_what_all_must_have(monkeypatch):
     assert len({digest(), digest(mask=False), digest(raw_below=1), digest(every=3)}) == 4
 
 
-    net = Net()
-    steps = gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), every=2, compressor="none")
-    scheduler = torch.optim.lr_scheduler.StepLR(steps, step_size=1, gamma=0.5)
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    for step in range(4):
-        x, labels = data(rank, step)
-        steps.zero_grad()
-        scaler.scale(nn.functional.cross_entropy(net(x), labels)).backward()
-        scaler.step(steps)
-        scaler.update()
-        scheduler.step()
-    rate, step = steps.param_groups[0]["lr"], steps.completed_steps
-    steps.close()
-    return rate, step, flat(net)
+def unfrozen(rank, size):
+    model = Net()
+    model.first.requires_grad_(False)
+    steps = gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1), every=2)
+    model.first.requires_grad_(True)
+    try:
+        for step in range(2):
+            model(data(rank, step)[0]).sum().backward()
+            steps.step()
+    except gradwire.ConfigError as error:
+        return str(error)
+    return "nothing was refused"
 
 
-def test_schedulers_and_scalers_take_local_steps_as_an_optimizer():
-    one, two = ranks(2, scheduled)
-    assert one[:2] == (0.1 / 16, 4) and (one[2] == two[2]).all()
+def test_a_parameter_that_is_unfrozen_later_is_refused():
+    for message in ranks(2, unfrozen):
+        assert "'first.weight' did not require gradients when LocalSteps was created" in message, message
 
 
-def overflowing(rank, size):
-    torch.manual_seed(0)
-    net = Net()
-    inner = torch.optim.SGD(net.parameters(), lr=0.1)
-    steps = gradwire.torch.LocalSteps(net, inner, every=2, compressor="none")
-    called = []
-    steps.register_step_post_hook(lambda *_: called.append(steps.completed_steps))
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    for step in range(4):
-        x, labels = data(rank, step)
-        steps.zero_grad()
-        loss = nn.functional.cross_entropy(net(x), labels)
-        scaler.scale(loss * float("inf") if (rank, step) == (1, 1) else loss).backward()
-        scaler.step(steps)
-        scaler.update()
-    return flat(net), steps.completed_steps, called, scaler.get_scale()
-
-
-def test_an_overflow_skips_the_local_step_and_not_the_round():
-    one, two = ranks(2, overflowing)
-    assert (one[0] == two[0]).all() and numpy.isfinite(one[0]).all() and one[1] == two[1] == 4
-    assert one[2] == [0, 1, 2, 3] and two[2] == [0, 2, 3]
 def frozen_later(rank, size):
     model = Net()
     steps = gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), every=1)
@@ -562,6 +516,69 @@ def test_all_ranks_start_from_the_model_of_the_first(members):
     assert found == [expected] * (2 if members else 3)
 
 
+def channels_last(rank, size):
+    torch.manual_seed(0)
+    layer = nn.Conv2d(16, 16, 3, bias=False).to(memory_format=torch.channels_last)
+    inner = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+    steps = gradwire.torch.LocalSteps(layer, inner, every=1, compressor="sbc:p=0.05")
+    before = layer.weight.detach().clone()
+    layer(torch.randn(4, 16, 8, 8).to(memory_format=torch.channels_last)).square().sum().backward()
+    steps.step()
+    momentum = inner.state[layer.weight]["momentum_buffer"]
+    forgotten = momentum == 0
+    return momentum.is_contiguous(), forgotten.sum().item(), (forgotten == (layer.weight != before)).all().item()
+
+
+def test_momentum_in_another_memory_order_is_masked():
+    # With a single rank the elements that were sent are those that changed: a twentieth of 2304.
+    assert ranks(1, channels_last) == [(False, 115, True)]
+
+
+def scheduled(rank, size):
+    torch.manual_seed(0)
+    net = Net()
+    steps = gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), every=2, compressor="none")
+    scheduler = torch.optim.lr_scheduler.StepLR(steps, step_size=1, gamma=0.5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for step in range(4):
+        x, labels = data(rank, step)
+        steps.zero_grad()
+        scaler.scale(nn.functional.cross_entropy(net(x), labels)).backward()
+        scaler.step(steps)
+        scaler.update()
+        scheduler.step()
+    rate, step = steps.param_groups[0]["lr"], steps.completed_steps
+    steps.close()
+    return rate, step, flat(net)
+
+
+def test_schedulers_and_scalers_take_local_steps_as_an_optimizer():
+    one, two = ranks(2, scheduled)
+    assert one[:2] == (0.1 / 16, 4) and (one[2] == two[2]).all()
+
+
+def overflowing(rank, size):
+    torch.manual_seed(0)
+    net = Net()
+    inner = torch.optim.SGD(net.parameters(), lr=0.1)
+    steps = gradwire.torch.LocalSteps(net, inner, every=2, compressor="none")
+    called = []
+    steps.register_step_post_hook(lambda *_: called.append(steps.completed_steps))
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for step in range(4):
+        x, labels = data(rank, step)
+        steps.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), labels)
+        scaler.scale(loss * float("inf") if (rank, step) == (1, 1) else loss).backward()
+        scaler.step(steps)
+        scaler.update()
+    return flat(net), steps.completed_steps, called, scaler.get_scale()
+
+
+def test_an_overflow_skips_the_local_step_and_not_the_round():
+    one, two = ranks(2, overflowing)
+    assert (one[0] == two[0]).all() and numpy.isfinite(one[0]).all() and one[1] == two[1] == 4
+    assert one[2] == [0, 1, 2, 3] and two[2] == [0, 2, 3]
     assert (one[3], two[3]) == (8.0, 4.0)
 
 
