@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Collection, Dict, Mapping, Optional, Sequence, Union
 
 import torch
 from torch.autograd import Variable
@@ -15,7 +15,7 @@ from . import _setup
 from ._channel import Groups, release
 from ._exchanging import Exchanging
 from ._setup import State
-from ._staging import Scale
+from ._staging import Scale, finish_current
 
 
 class Handle(Exchanging):
@@ -23,6 +23,8 @@ class Handle(Exchanging):
 
     # What a saved state says it is a state of.
     _kind = "hook"
+    # Where gradients are computed that are not there yet when the host waits for their averages.
+    _devices: Collection[torch.device] = ()
     # Whether the model has both shards and replicas, so that no rank exchanges gradients with all others.
     _has_replicas = False
 
@@ -95,6 +97,9 @@ class Handle(Exchanging):
             self._wait()
 
     def _wait(self) -> None:
+        # The exchange waits for gradients, too, but their time is not its own.
+        for device in self._devices:
+            finish_current(device)
         start = time.perf_counter()
         with record_function("gradwire::wait"):
             self._reducer.wait()
@@ -110,7 +115,7 @@ class Handle(Exchanging):
           a message to several ranks counts once for each
         - ``compress_seconds``, ``decompress_seconds``, ``wire_seconds``: what the background thread spent on compressing, on
           decompressing, and on sending and waiting for other ranks
-        - ``wait_seconds``: the time for which ``backward()`` waited for the background thread
+        - ``wait_seconds``: the time for which ``backward()`` waited for the background thread once gradients were computed
         - ``total_steps``, ``total_skipped``, ``total_bytes_up``, ``total_bytes_down``: of all steps so far
         """
         stats: Dict[str, Any] = self._reducer.stats()

@@ -161,6 +161,7 @@ class Hook(Handle):
         self._names = {id(parameter): name for name, parameter in named}
         self._frozen = {id(p): _setup.plain(name) for name, p in module.named_parameters() if not p.requires_grad}
         self._parameters = [parameter for _, parameter in named]
+        self._devices = {parameter.device for parameter in self._parameters}
         spec = compressor if isinstance(compressor, str) else "none"
         _setup.check_replicated(options)
         if not isinstance(compressor, str):

@@ -16,7 +16,7 @@ from .._arrays import buffer, keeping
 from . import _setup
 from ._channel import connect, release
 from ._handle import Handle
-from ._staging import Pinned
+from ._staging import Pinned, finish_current
 from ._units import Named, Unit
 
 
@@ -114,6 +114,7 @@ class Sharded(Handle):
             self._backward = backward
             self._begin()
             self._wait_at_end()
+        finish_current(values.device)
         start = time.perf_counter()
         with record_function("gradwire::exchange"):
             self._gradients.exchange(self._step - 1, names, values, float(self._scale), written=own)
