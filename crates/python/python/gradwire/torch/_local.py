@@ -61,8 +61,9 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
     It is an optimizer as learning rate schedulers and ``GradScaler`` take it: ``param_groups`` and ``state`` are those of the
     local optimizer.
 
-    Other arguments are those of ``register``, except ``scaler``. A change of the parameters that is not finite is an
-    error, because skipping a step cannot repair the parameters.
+    The other arguments are ``rules``, ``exchange``, ``seed``, ``deadline``, ``raw_vectors``, ``raw_below``, ``raw_names``,
+    ``total_steps`` and ``threads`` of ``register``. A change of the parameters that is not finite is an error, because skipping a
+    step cannot repair the parameters.
     """
 
     def __init__(
