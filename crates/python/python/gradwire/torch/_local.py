@@ -149,7 +149,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         self._replica.start()
 
     @property
-    def _reducer(self) -> _core.Reducer:  # type: ignore[override]
+    def _reducer(self) -> _core.Reducer:
         return self._replica.reducer
 
     @property
