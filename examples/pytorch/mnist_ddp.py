@@ -2,13 +2,12 @@
 
     torchrun --nproc-per-node 2 examples/pytorch/mnist_ddp.py --data DIR --compressor 3lc:s=1.75
 
-DIR contains the gzipped idx files of MNIST. Without --data (or GRADWIRE_DATA) the script generates images.
+DIR contains the gzipped idx files of MNIST. Without --data the script generates images.
 """
 
 import argparse
 import gzip
 import itertools
-import os
 from pathlib import Path
 
 import numpy
@@ -54,10 +53,12 @@ def epochs(data):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("GRADWIRE_DATA", ".")) / "mnist")
+    parser.add_argument("--data", type=Path, help="folder with the files of MNIST; by default images are generated")
     parser.add_argument("--compressor", default="3lc:s=1.75")
     parser.add_argument("--steps", type=int, default=200)
     options = parser.parse_args()
+    if options.data is not None and not options.data.is_dir():
+        parser.error(f"there is no folder {options.data}; give --data the folder of MNIST, or leave it out to generate images")
 
     dist.init_process_group("gloo")
     torch.manual_seed(0)
@@ -68,7 +69,9 @@ def main():
     model = DistributedDataParallel(net)
     handle = gradwire.torch.register(model, options.compressor)
 
-    data = mnist(options.data) if options.data.is_dir() else generated()
+    data = generated() if options.data is None else mnist(options.data)
+    if dist.get_rank() == 0:
+        print("trains on generated images" if options.data is None else f"trains on the images in {options.data}")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     right = seen = 0
     for step, (images, labels) in enumerate(itertools.islice(epochs(data), options.steps)):

@@ -20,6 +20,8 @@ from gradwire.torch.torchft import DistributedDataParallel, ProcessGroupGloo
 
 
 def train(folder, steps, resume):
+    if resume:
+        raise SystemExit("this example has no --resume: a replica that starts continues with the parameters of the others")
     # What torchrun sets; here each replica is a single process.
     store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT=str(store.port))

@@ -54,7 +54,11 @@ impl From<ExchangeError> for Failure {
             ExchangeError::Codec(error) => of_codec(error),
             ExchangeError::State(_) => StateError::new_err,
         };
-        Self { raise, message: error.to_string() }
+        let mut message = error.to_string();
+        if matches!(error, ExchangeError::Codec(gradwire::Error::NonFinite { .. })) {
+            message += "; register with on_nonfinite=\"skip\" skips such steps on all ranks";
+        }
+        Self { raise, message }
     }
 }
 

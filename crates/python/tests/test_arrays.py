@@ -89,6 +89,12 @@ def test_invalid_specs_values_and_frames_are_errors():
         gradwire.decompress(bytes(frame) + b"x")
 
 
+def test_importing_all_names_leaves_those_of_python():
+    names = {}
+    exec("from gradwire import *", names)
+    assert "compress" in names and "list" not in names
+
+
 def test_the_registry_is_listed():
     listed = {entry["id"]: entry for entry in gradwire.list()}
     assert len(listed) > 30 and listed["3lc"]["error_feedback"]

@@ -203,6 +203,18 @@ def test_nothing_grows_from_step_to_step():
         assert first == second
 
 
+def resident(rank, size):
+    """How many elements are kept of a model with uncompressed vectors, a matrix without feedback and one with it."""
+    model, handle = build("3lc", device="gpu", rules={"first.*": "3lc:ef=off"})
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(2))
+    return {kind: array.numel() for kind, array in handle._device.kept.arrays.items()}, model.module.second.weight.numel()
+
+
+def test_what_keeps_nothing_takes_no_memory():
+    for arrays, elements in ranks(2, resident):
+        assert arrays == {"residual": elements}
+
+
 def broken(rank, size):
     """What a rank raises where compression does not start on the second."""
     model, handle = build("3lc", device="gpu", deadline=60.0)

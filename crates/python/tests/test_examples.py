@@ -11,9 +11,13 @@ import pytest
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pytorch"
 
 
-def start(*command):
+def run(*command):
     environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+
+
+def start(*command):
+    done = run(*command)
     assert done.returncode == 0, done.stderr
     found = re.search(r"accuracy ([0-9.]+), (\d+) bytes", done.stdout)
     assert found, done.stdout
@@ -27,9 +31,20 @@ def ddp(*arguments):
 
 def test_ddp_on_generated_digits():
     # More than two epochs of steps.
-    accuracy, sent = ddp("--data", "no-such-folder")
+    accuracy, sent = ddp()
     # Uncompressed, 50 thousand parameters of four bytes would be sent 200 times.
     assert accuracy > 0.6 and sent < 200 * 50_000 * 4 / 50
+
+
+@pytest.mark.parametrize("command, says", [
+    (["mnist_ddp.py", "--data", "no-such-folder"], "there is no folder no-such-folder"),
+    (["with_torchft.py", "--resume"], "no --resume"),
+])
+def test_arguments_that_an_example_cannot_follow_are_refused(command, says):
+    if command[0] == "with_torchft.py":
+        pytest.importorskip("torchft")
+    done = run(sys.executable, str(EXAMPLES / command[0]), *command[1:])
+    assert done.returncode != 0 and says in done.stderr, done.stderr
 
 
 def test_ddp_on_mnist():

@@ -1,7 +1,9 @@
 """Tests compression in models that ``fully_shard`` has sharded, beside FSDP2 alone."""
 
 import ctypes
+import gc
 import io
+import weakref
 
 import numpy
 import pytest
@@ -403,6 +405,39 @@ def same_bits(rank, size):
 
 def test_both_passes_of_a_step_see_the_same_parameters():
     assert ranks(2, same_bits) == [[True] * 9] * 2
+
+
+def assigned(rank, size, registered):
+    """Replaces the parameters that ``fully_shard`` left, before or after registering; tells whether the old ones are kept."""
+    mesh = init_device_mesh("cpu", (size,))
+    saved = shard(mesh).state_dict()
+    with torch.device("meta"):
+        model = Branches()
+    for module in (model.nets[0].first, model.nets[0], model):
+        fully_shard(module, mesh=mesh)
+    handle = gradwire.torch.fsdp.register(model, "none", parameters="none") if registered else None
+    old = weakref.ref(model.gate.weight)
+    model.load_state_dict(saved, assign=True)
+    # FSDP2 notices a load at once, and this in the first forward pass.
+    model.head.weight = nn.Parameter(model.head.weight.detach().clone())
+    model.gate.requires_grad_(False)
+    handle = handle or gradwire.torch.fsdp.register(model, "none", parameters="none")
+    losses = train(model, adam(model), rank, range(3))
+    gc.collect()
+    return whole(model), losses, old() is None and handle.step == 3
+
+
+def plain_run(rank, size):
+    model = shard(init_device_mesh("cpu", (size,)))
+    model.gate.requires_grad_(False)
+    return whole(model) if train(model, adam(model), rank, range(3)) else None
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_parameters_may_be_replaced_by_loaded_ones(registered):
+    expected = ranks(2, plain_run)
+    for (parameters, _, freed), one in zip(ranks(2, assigned, registered), expected):
+        assert freed and (parameters == one).all()
 
 
 def compressed_parameters_on_one(rank, size):

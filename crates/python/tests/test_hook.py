@@ -3,8 +3,10 @@
 import numpy
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gradwire.torch
+from gradwire.torch import _handle, _sharded
 from models import Net, build, flat, train
 from world import ranks
 
@@ -126,3 +128,47 @@ def threaded(rank, size, threads):
 def test_threads_change_no_bit_and_ranks_may_differ_in_them():
     (expected, _), found = ranks(2, threaded, [1, 1]), ranks(2, threaded, [3, 2])
     assert all((one == expected).all() for one in found)
+
+
+class Clock:
+    """Time that passes only where a GPU or another rank is waited for. Stands for both, and for what measures them."""
+
+    def __init__(self):
+        # The time now, and how long the GPU still computes.
+        self.now, self.left = 0.0, 10.0
+
+    def perf_counter(self):
+        return self.now
+
+    def record(self, stream):
+        pass
+
+    def synchronize(self):
+        self.now, self.left = self.now + self.left, 0.0
+
+    def wait(self):
+        self.synchronize()
+        self.now += 1.0
+
+    def exchange(self, *arguments, **options):
+        self.wait()
+
+
+@pytest.mark.parametrize("module, kind", [(_handle, gradwire.torch.Hook), (_sharded, _sharded.Sharded)])
+def test_the_time_of_waiting_leaves_out_what_a_gpu_computes(monkeypatch, module, kind):
+    clock, gpu = Clock(), torch.device("cuda:0")
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(torch.cuda, "Event", lambda blocking: clock)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: device)
+    handle = kind.__new__(kind)
+    handle._wait_seconds = 0.0
+    if kind is gradwire.torch.Hook:
+        handle._reducer, handle._devices = clock, {gpu}
+        handle._wait()
+    else:
+        handle._gradients, handle._step, handle._scale, handle._backward = clock, 1, 1.0, -1
+        monkeypatch.setattr(kind, "_begin", lambda self: None)
+        monkeypatch.setattr(kind, "_wait_at_end", lambda self: None)
+        with FakeTensorMode():
+            handle.average(["w"], torch.empty(4, device=gpu))
+    assert (clock.now, handle._wait_seconds) == (11.0, 1.0)

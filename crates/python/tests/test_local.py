@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 import gradwire.torch
-from gradwire.torch import _replica
+from gradwire.torch import _local, _replica
 from models import Net, data, flat
 from world import ranks
 
@@ -67,6 +67,28 @@ def test_local_steps_tell_how_tensors_are_sent():
     assert name == "<LocalSteps 3lc by all-gather over 2 ranks, step 2>"
     assert sum(one.message_bytes for one in description.tensors) == sent
     assert any(one.compressor == "3lc" for one in description.tensors)
+
+
+def in_a_block(rank, size, saved):
+    layer, steps = one_layer("topk:ratio=0.1", every=2)
+    with steps as entered:
+        if saved is not None:
+            entered.all_ranks.load_state_dict(saved)
+        layer.weight.grad.normal_(generator=torch.Generator().manual_seed(rank))
+        for _ in range(3):
+            entered.step()
+        saved = entered.all_ranks.state_dict()
+        scalars = {tag: step for tag, _, step in entered.scalars("local/")}
+    with pytest.raises(gradwire.ConfigError, match="close"):
+        steps.synchronize()
+    return saved, scalars["local/message_bytes"]
+
+
+def test_local_steps_end_with_a_block_and_save_the_state_of_all_ranks():
+    for saved, step in ranks(2, in_a_block, None):
+        assert sorted(saved["exchange"]) == ["rank0", "rank1"] and step == 1
+    for saved, step in ranks(2, in_a_block, saved):
+        assert saved["step"] == 6 and step == 5
 
 
 def local(rank, size, steps, options, optimizer="sgd", resume=None):
@@ -157,6 +179,23 @@ def test_sparse_updates_train_and_resume(options, optimizer):
     half = ranks(2, local, range(23), options, optimizer)
     resumed = ranks(2, local, range(23, 40), options, optimizer, [one[2] for one in half])
     assert (resumed[0][0] == whole[0][0]).all()
+
+
+def in_short_messages(rank, size, most, options):
+    _replica._SHARED_MESSAGE = most
+    parameters, _, _, stats = local(rank, size, range(10), options)
+    return parameters, stats["messages_up"], stats["elements"]
+
+
+@pytest.mark.parametrize("options", [
+    {"every": 4, "compressor": "none"},
+    {"every": 4, "compressor": "topk:ratio=0.1", "median_clip": True},
+    {"every": 6, "compressor": "eden", "fragments": 2, "fragment_sync_delay": 1},
+])
+def test_a_round_of_a_large_model_has_several_messages(options):
+    whole, parts = (ranks(2, in_short_messages, most, options) for most in (1 << 28, 1000))
+    for (expected, messages, elements), (found, more, same) in zip(whole, parts):
+        assert more > messages and same == elements and (found == expected).all()
 
 
 def clipped(rank, size, median_clip):
@@ -336,6 +375,7 @@ def refused(rank, size):
         ("topk", {"every": 0}),
         ("topk", {"on_nonfinite": "skip"}),
         ("topk", {"fragment": 2}),
+        (object(), {}),
     ]:
         try:
             one_layer(compressor, **options)
@@ -371,8 +411,31 @@ def test_stages_have_rounds_of_their_own_length(compressor, options, ends):
 
 def test_arguments_that_cannot_work_are_refused():
     (messages,) = ranks(1, refused)
-    for message, says in zip(messages, ["every", "at least 1", "scaler and on_nonfinite", "did you mean 'fragments'"]):
+    expected = ["every", "at least 1", "scaler and on_nonfinite", "did you mean 'fragments'", "use a spec string"]
+    assert len(messages) == len(expected)
+    for message, says in zip(messages, expected):
         assert says in message, message
+
+
+def test_workers_that_come_and_go_compare_what_all_must_have(monkeypatch):
+    monkeypatch.setattr(_local, "Membership", lambda *_: None)
+
+    class Stop(Exception):
+        """Has the digest of the settings, of which nothing else is needed."""
+
+    def elastic(replica, membership, config, deadline):
+        raise Stop(config)
+
+    monkeypatch.setattr(_local, "Elastic", elastic)
+
+    def digest(**options):
+        torch.manual_seed(0)
+        with pytest.raises(Stop) as stop:
+            one_layer("topk", lighthouse="http://localhost:1", **options)
+        return str(stop.value)
+
+    assert digest() == digest(threads=4)
+    assert len({digest(), digest(mask=False), digest(raw_below=1), digest(every=3)}) == 4
 
 
 def unfrozen(rank, size):
@@ -392,6 +455,65 @@ def unfrozen(rank, size):
 def test_a_parameter_that_is_unfrozen_later_is_refused():
     for message in ranks(2, unfrozen):
         assert "'first.weight' did not require gradients when LocalSteps was created" in message, message
+
+
+def frozen_later(rank, size):
+    model = Net()
+    steps = gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), every=1)
+    messages = []
+    for step in range(2):
+        steps.zero_grad()
+        model(data(rank, step)[0]).sum().backward()
+        try:
+            steps.step()
+        except gradwire.ConfigError as error:
+            messages.append(str(error))
+        model.first.requires_grad_(False)
+    return messages
+
+
+def test_a_parameter_that_is_frozen_later_is_refused():
+    for messages in ranks(2, frozen_later):
+        assert len(messages) == 1 and "'first.weight' required gradients when LocalSteps was created" in messages[0], messages
+
+
+class InGaps(nn.Module):
+    """Has tensors of many types and orders in memory."""
+
+    def __init__(self, rank):
+        super().__init__()
+        generator = torch.Generator().manual_seed(rank)
+        numbers = lambda *shape: torch.randn(*shape, generator=generator)
+        self.narrow = nn.Parameter(numbers(8, 6)[:, ::2])
+        self.turned = nn.Parameter(numbers(6, 8).t())
+        self.short = nn.Parameter(numbers(5, 3).bfloat16())
+        self.empty = nn.Parameter(numbers(0, 3))
+        self.register_buffer("flags", numbers(9) > 0)
+        self.register_buffer("count", torch.tensor(rank + 1))
+
+
+def refuse_main_memory(*arguments, **options):
+    """Stands for the broadcast of NCCL."""
+    raise RuntimeError("a tensor is on the CPU")
+
+
+def started(rank, size, members):
+    group = torch.distributed.new_group(members) if members else None
+    if members and rank not in members:
+        return None
+    if group is None:
+        torch.distributed.broadcast = refuse_main_memory
+    model = InGaps(rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gradwire.torch.LocalSteps(model, optimizer, process_group=group).close()
+    return {name: one.tolist() for name, one in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("members", [None, [1, 2]])
+def test_all_ranks_start_from_the_model_of_the_first(members):
+    expected = {name: one.tolist() for name, one in InGaps(members[0] if members else 0).state_dict().items()}
+    found = [one for one in ranks(3, started, members) if one is not None]
+    assert found == [expected] * (2 if members else 3)
 
 
 def channels_last(rank, size):

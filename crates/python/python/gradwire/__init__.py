@@ -16,7 +16,10 @@ from ._core import (
     __version__,
     canonical,
 )
-from ._core import compressors as list
+from ._core import compressors as _compressors
+
+# Not in ``__all__``: ``from gradwire import *`` must leave Python's own list as it is.
+list = _compressors
 
 __all__ = [
     "ConfigError",
@@ -30,5 +33,4 @@ __all__ = [
     "canonical",
     "compress",
     "decompress",
-    "list",
 ]

@@ -33,7 +33,9 @@ class Custom:
     not in the background. Call ``check`` first.
     """
 
-    def __init__(self, compressor: Any, reducer: _core.Reducer) -> None:
+    def __init__(self, compressor: Any, reducer: _core.Reducer, elements: Dict[str, int]) -> None:
+        # The number of elements of each tensor of the model.
+        self._elements = elements
         self._compressor = compressor
         self._feedback = getattr(compressor, "error_feedback", True)
         self._reducer = reducer
@@ -120,9 +122,9 @@ class Custom:
         stats["ratio"] = 4.0 * stats["elements"] / max(stats["message_bytes"], 1)
         return stats
 
-    def plan(self, tensors: Sequence[Tuple[str, int, str, float, int]]) -> List[Tuple[str, int, str, float, int]]:
-        """The result of ``Reducer.plan``, with this compressor, whose messages have unknown sizes."""
-        return [(name, elements, self.spec, math.nan, self._sizes.get(name, 0)) for name, elements, *_ in tensors]
+    def plan(self) -> List[Tuple[str, int, str, float, int]]:
+        """As ``Reducer.plan``, for this compressor, whose messages have unknown sizes."""
+        return [(name, count, self.spec, math.nan, self._sizes.get(name, 0)) for name, count in self._elements.items()]
 
     def save(self) -> bytes:
         """The residuals."""
@@ -171,12 +173,12 @@ class Custom:
             ) from error
         if compressor != self.spec:
             raise _core.StateError(f"the state was saved with {compressor}, and this compressor is {self.spec}; use the same one")
-        elements = {name: count for name, count, *_ in self._reducer.plan(0)}
         for name, residual in residuals.items():
-            if elements.get(name) != residual.numel():
+            expected = self._elements.get(name, "no such tensor")
+            if expected != residual.numel():
                 raise _core.StateError(
-                    f"the residual of '{name}' has {residual.numel()} elements, and the model has {elements.get(name, 'no such tensor')}; "
-                    "the state belongs to another model"
+                    f"the residual of '{name}' has {residual.numel()} elements, and the model has {expected}; the state belongs to another "
+                    "model"
                 )
         return read
 

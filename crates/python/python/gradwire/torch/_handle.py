@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Collection, Dict, Mapping, Optional, Sequence, Union
 
 import torch
 from torch.autograd import Variable
@@ -13,18 +13,18 @@ from torch.profiler import record_function
 from .. import _core
 from . import _setup
 from ._channel import Groups, release
-from ._description import Description, TensorPlan, summary
+from ._exchanging import Exchanging
 from ._setup import State
-from ._staging import Scale
+from ._staging import Scale, finish_current
 
 
-class Handle:
+class Handle(Exchanging):
     """Residuals by parameter name, the averaging thread, and statistics of a model whose gradients gradwire averages."""
 
     # What a saved state says it is a state of.
     _kind = "hook"
-    # See ``Description``.
-    _compressed_on = "the host"
+    # Where gradients are computed that are not there yet when the host waits for their averages.
+    _devices: Collection[torch.device] = ()
     # Whether the model has both shards and replicas, so that no rank exchanges gradients with all others.
     _has_replicas = False
 
@@ -49,12 +49,6 @@ class Handle:
         ``ConfigError``. It is also closed when collected with its model, or at the end of a ``with`` block.
         """
         self._release()
-
-    def __enter__(self) -> Handle:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.close()
 
     @property
     def _states(self) -> Any:
@@ -103,6 +97,9 @@ class Handle:
             self._wait()
 
     def _wait(self) -> None:
+        # The exchange waits for gradients, too, but their time is not its own.
+        for device in self._devices:
+            finish_current(device)
         start = time.perf_counter()
         with record_function("gradwire::wait"):
             self._reducer.wait()
@@ -118,44 +115,12 @@ class Handle:
           a message to several ranks counts once for each
         - ``compress_seconds``, ``decompress_seconds``, ``wire_seconds``: what the background thread spent on compressing, on
           decompressing, and on sending and waiting for other ranks
-        - ``wait_seconds``: the time for which ``backward()`` waited for the background thread
+        - ``wait_seconds``: the time for which ``backward()`` waited for the background thread once gradients were computed
         - ``total_steps``, ``total_skipped``, ``total_bytes_up``, ``total_bytes_down``: of all steps so far
         """
         stats: Dict[str, Any] = self._reducer.stats()
         stats["wait_seconds"] = self._wait_seconds
         return stats
-
-    def summary(self) -> str:
-        """The cost of the last step in a line, for progress bars and logs."""
-        return summary(self.stats())
-
-    def describe(self) -> Description:
-        """How every tensor is sent at the next step: its compressor and the size that its message is expected to have; and
-        whether gradients on a GPU are compressed there, or why not.
-
-        The expectation is the size of a message for normally distributed values; gradients of other distributions differ.
-        Call it between two steps.
-        """
-        plan = [TensorPlan(*one) for one in self._plan()]
-        return Description(self._reducer.exchange, self._reducer.size, self._step, self._compressed_on, plan)
-
-    def _plan(self) -> List[Tuple[str, int, str, float, int]]:
-        return self._reducer.plan(self._step)
-
-    @property
-    def _spec(self) -> str:
-        return self._reducer.spec
-
-    def __repr__(self) -> str:
-        reducer = self._reducer
-        return f"<{type(self).__name__} {self._spec} by {reducer.exchange} over {reducer.size} ranks, step {self._step}>"
-
-    def scalars(self, prefix: str = "gradwire/") -> Iterator[tuple[str, float, int]]:
-        """The statistics of the last step as arguments of ``SummaryWriter.add_scalar``: tag, value, step."""
-        stats = self.stats()
-        step = stats.pop("step")
-        for name, value in stats.items():
-            yield prefix + name, float(value), -1 if step is None else step
 
     def state_dict(self, *, all_ranks: bool = False) -> State:
         """The state of this rank: residuals and the number of steps.
@@ -174,14 +139,6 @@ class Handle:
             )
         layout = [] if self._layout is None else [self._layout]
         return _setup.packed(self._kind, self._step, self._states, self._reducer, all_ranks, *layout)
-
-    @property
-    def all_ranks(self) -> AllRanks:
-        """The state of all ranks as one object, for frameworks that save that of one process.
-
-        ``accelerator.register_for_checkpointing(handle.all_ranks)`` saves and restores it with everything else.
-        """
-        return AllRanks(self)
 
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
         """Restores results of ``state_dict``: the state of this rank, one of all ranks, or a list of all ranks' states.
@@ -223,18 +180,3 @@ class Handle:
             return False
         self._step = step
         return True
-
-
-class AllRanks:
-    """The states of all ranks of a handle. All ranks must call its methods at the same time."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-
-    def state_dict(self) -> State:
-        """The states of all ranks, on every rank."""
-        return self._handle.state_dict(all_ranks=True)
-
-    def load_state_dict(self, state: State) -> None:
-        """Restores what ``state_dict`` returned, on any number of ranks."""
-        self._handle.load_state_dict(state)

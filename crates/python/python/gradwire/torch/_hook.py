@@ -161,6 +161,7 @@ class Hook(Handle):
         self._names = {id(parameter): name for name, parameter in named}
         self._frozen = {id(p): _setup.plain(name) for name, p in module.named_parameters() if not p.requires_grad}
         self._parameters = [parameter for _, parameter in named]
+        self._devices = {parameter.device for parameter in self._parameters}
         spec = compressor if isinstance(compressor, str) else "none"
         _setup.check_replicated(options)
         if not isinstance(compressor, str):
@@ -169,7 +170,8 @@ class Hook(Handle):
         make = partial(_setup.every_step, named, spec, **options)
         super().__init__(*connect(process_group, make, options.get("deadline")), scaler)
         self._optimizer = optimizer
-        self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer)
+        elements = {name: parameter.numel() for name, parameter in named}
+        self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer, elements)
         self._compare(
             {
                 "compressor": "a spec string" if self._custom is None else self._custom.spec,
@@ -206,8 +208,7 @@ class Hook(Handle):
         return {name: list(parameter.stride()) for name, parameter in named if not parameter.is_contiguous()}
 
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
-        plan = super()._plan()
-        return plan if self._custom is None else self._custom.plan(plan)
+        return super()._plan() if self._custom is None else self._custom.plan()
 
     @property
     def _spec(self) -> str:

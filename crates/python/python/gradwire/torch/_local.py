@@ -7,16 +7,15 @@ import weakref
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
-import torch.distributed as dist
 
 from .. import _core
 from . import _setup
-from ._channel import connect, release
-from ._description import Description, TensorPlan, summary
+from ._channel import broadcast, connect, release
 from ._elastic import Elastic
+from ._exchanging import Exchanging
 from ._fragments import Named, strided
 from ._membership import Membership
 from ._replica import Nesterov, Outer, Replica, Sent
@@ -24,7 +23,7 @@ from ._rounds import Pending, Rounds
 from ._setup import State
 
 
-class LocalSteps(torch.optim.Optimizer):
+class LocalSteps(Exchanging, torch.optim.Optimizer):
     """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
 
     ``every`` defaults to that of the compressor, or to 50. The stages of a schedule may differ in it, as in
@@ -62,8 +61,9 @@ class LocalSteps(torch.optim.Optimizer):
     It is an optimizer as learning rate schedulers and ``GradScaler`` take it: ``param_groups`` and ``state`` are those of the
     local optimizer.
 
-    Other arguments are those of ``register``, except ``scaler``. A change of the parameters that is not finite is an
-    error, because skipping a step cannot repair the parameters.
+    The other arguments are ``rules``, ``exchange``, ``seed``, ``deadline``, ``raw_vectors``, ``raw_below``, ``raw_names``,
+    ``total_steps`` and ``threads`` of ``register``. A change of the parameters that is not finite is an error, because skipping a
+    step cannot repair the parameters.
     """
 
     def __init__(
@@ -114,7 +114,9 @@ class LocalSteps(torch.optim.Optimizer):
         self._elastic: Optional[Elastic] = None
         if lighthouse is not None:
             deadline = float(options.pop("deadline", 300.0))
-            settings = (compressor, every, sync_until, median_clip, min_workers, sorted(options.items()))
+            # Messages do not depend on the number of threads.
+            others = sorted((name, one) for name, one in options.items() if name != "threads")
+            settings = (compressor, every, sync_until, mask, median_clip, min_workers, others)
             membership = Membership(lighthouse, min_workers or 1, deadline)
             self._elastic = Elastic(self._replica, membership, _fingerprint(named, self._replica, settings), deadline)
         else:
@@ -139,13 +141,20 @@ class LocalSteps(torch.optim.Optimizer):
         self._release.atexit = False
         try:
             _setup.compare(self._replica.reducer, {what: str(setting) for what, setting in settings.items()})
+            with torch.no_grad():
+                broadcast(groups, self._replica.tensors())
         except BaseException:
             self.close()
             raise
-        source = dist.get_process_group_ranks(process_group)[0] if process_group is not None else 0
-        for tensor in self._replica.tensors():
-            dist.broadcast(tensor.data, source, group=process_group)
         self._replica.start()
+
+    @property
+    def _reducer(self) -> _core.Reducer:
+        return self._replica.reducer
+
+    @property
+    def _step(self) -> int:  # type: ignore[override]
+        return self._replica.step
 
     @property
     def completed_steps(self) -> int:
@@ -246,28 +255,6 @@ class LocalSteps(torch.optim.Optimizer):
         if self._elastic is not None:
             return self._elastic.stats()
         return {**self._replica.reducer.stats(), "wait_seconds": self._rounds.waited}
-
-    def summary(self) -> str:
-        """The cost of the last round in a line, for progress bars and logs."""
-        return summary(self.stats())
-
-    def describe(self) -> Description:
-        """How every tensor is sent in a round that ends with the next step, and the size that its message is expected to
-        have, as in ``Hook.describe``."""
-        reducer, step = self._replica.reducer, self._replica.step
-        plan = [TensorPlan(*one) for one in reducer.plan(step)]
-        return Description(reducer.exchange, reducer.size, step, "the host", plan)
-
-    def __repr__(self) -> str:
-        reducer = self._replica.reducer
-        return f"<LocalSteps {reducer.spec} by {reducer.exchange} over {reducer.size} ranks, step {self._replica.step}>"
-
-    def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
-        """The statistics of the last round as arguments of ``SummaryWriter.add_scalar``."""
-        stats = self.stats()
-        stats.pop("step")
-        for name, value in stats.items():
-            yield prefix + name, float(value), self._replica.step
 
     def state_dict(self, *, all_ranks: bool = False) -> State:
         """The state that a resumed run needs, apart from model and optimizer, as in ``Hook.state_dict``."""

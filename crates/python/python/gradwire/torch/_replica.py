@@ -7,7 +7,7 @@ import itertools
 import statistics
 import struct
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -18,6 +18,10 @@ from ._fragments import Named
 from ._staging import Pinned
 
 _MOMENTA = ("momentum_buffer", "exp_avg")
+
+# The most elements of the tensors that share a message, unless one tensor has more. A message has at most 4 GiB: four bytes an
+# element uncompressed, and some compressors send more for single elements.
+_SHARED_MESSAGE = 1 << 28
 
 
 # Makes the outer optimizer for the common parameters.
@@ -100,8 +104,20 @@ class Replica:
     def connect(self, channel: Channel) -> _core.Reducer:
         """Averages over the channel's ranks from now on, with an empty residual; returns the reducer."""
         self.reducer = self._make(channel)
-        self._groups = [self.reducer.group(self.names[places]) for places in self._places]
+        self._messages = [list(self._split(places)) for places in self._places]
         return self.reducer
+
+    def _split(self, places: slice) -> Iterator[Tuple[int, int]]:
+        """The groups of the reducer whose messages carry a fragment, in order, with their numbers of elements."""
+        names: List[str] = []
+        elements = 0
+        for name, parameter in zip(self.names[places], self._parameters[places]):
+            if names and elements + parameter.numel() > _SHARED_MESSAGE:
+                yield self.reducer.group(names), elements
+                names, elements = [], 0
+            names.append(name)
+            elements += parameter.numel()
+        yield self.reducer.group(names), elements
 
     def change(self, fragment: int = 0) -> torch.Tensor:
         """The change of a fragment's parameters since its last round.
@@ -117,7 +133,14 @@ class Replica:
         return change
 
     def _check_frozen(self) -> None:
-        """Refuses a parameter that is trained now and was not when rounds were set up, since no round averages it."""
+        """Refuses a parameter that is trained now and was not when rounds were set up, since no round averages it, and one that is
+        not trained any more, since residuals and the outer optimizer would still change it."""
+        for name, parameter in zip(self.names, self._parameters):
+            if not parameter.requires_grad:
+                raise _core.ConfigError(
+                    f"'{name}' required gradients when LocalSteps was created, and workers still average it; create LocalSteps "
+                    "again after freezing parameters"
+                )
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise _core.ConfigError(
@@ -138,7 +161,9 @@ class Replica:
         number = max(self.step - 1, self.round)
         if self._median_clip:
             self._clip(change, number)
-        self.reducer.average(self._groups[fragment], number, buffer(change), keeping(change))
+        messages = self._messages[fragment]
+        for (group, _), values in zip(messages, change.split([elements for _, elements in messages])):
+            self.reducer.average(group, number, buffer(values), keeping(values))
         return number
 
     def _clip(self, change: torch.Tensor, number: int) -> None:

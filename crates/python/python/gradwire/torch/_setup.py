@@ -110,6 +110,8 @@ def reducer(
     threads: int = 1,
 ) -> _core.Reducer:
     """Creates a reducer for some parameters over the ranks of a channel."""
+    if not isinstance(compressor, str):
+        raise _core.ConfigError("compressors written in Python work with DistributedDataParallel only; use a spec string")
     if whole_number("threads", threads) < 1:
         raise _core.ConfigError(f"threads={threads} is too small; compression needs at least 1")
     if on_nonfinite not in ("error", "skip"):
@@ -158,8 +160,6 @@ def check_options(options: Iterable[str], known: Sequence[str] = OPTIONS) -> Non
 
 def every_step(named: Iterable[Tuple[str, torch.Tensor]], compressor: str, channel: Channel, **options: Any) -> _core.Reducer:
     """Creates a reducer for gradients, which are exchanged at every step."""
-    if not isinstance(compressor, str):
-        raise _core.ConfigError("compressors written in Python work with DistributedDataParallel only; use a spec string")
     created = reducer(named, compressor, channel, **options)
     every = max(steps for _, steps in created.stages)
     if every > 1:

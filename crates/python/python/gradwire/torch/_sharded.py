@@ -16,7 +16,7 @@ from .._arrays import buffer, keeping
 from . import _setup
 from ._channel import connect, release
 from ._handle import Handle
-from ._staging import Pinned
+from ._staging import Pinned, finish_current
 from ._units import Named, Unit
 
 
@@ -114,6 +114,7 @@ class Sharded(Handle):
             self._backward = backward
             self._begin()
             self._wait_at_end()
+        finish_current(values.device)
         start = time.perf_counter()
         with record_function("gradwire::exchange"):
             self._gradients.exchange(self._step - 1, names, values, float(self._scale), written=own)
@@ -144,7 +145,7 @@ class Sharded(Handle):
 def check_free(unit: Unit) -> None:
     """Refuses a unit whose communication has been replaced already."""
     for attribute in ("_reduce_scatter_comm", "_all_reduce_hook", "_all_gather_comm"):
-        if isinstance(getattr(unit.group, attribute), (_Communication, AllReduce)):
+        if isinstance(getattr(unit.group, attribute), _Communication):
             raise _core.ConfigError(
                 f"{type(unit.module).__name__} is registered already; close the handle of that registration first"
             )
@@ -199,11 +200,8 @@ class AllGather(_Communication):
         self._handle.fill(self._unit.names, output_tensor, _own(group, input_tensor.numel()))
 
 
-class AllReduce:
+class AllReduce(_Communication):
     """The hook after the reduce-scatter of a unit's gradients."""
-
-    def __init__(self, handle: Sharded, unit: Unit) -> None:
-        self._handle, self._unit = handle, unit
 
     def __call__(self, reduce_output: torch.Tensor) -> None:
         """Averages this rank's shard over the replicas, in place."""

@@ -27,6 +27,14 @@ def use(device: torch.device) -> None:
         torch.cuda.set_device(device)
 
 
+def finish_current(device: torch.device) -> None:
+    """Waits for what the current stream of a GPU computes, without keeping a core busy."""
+    if device.type == "cuda":
+        done = torch.cuda.Event(blocking=True)
+        done.record(torch.cuda.current_stream(device))
+        done.synchronize()
+
+
 class Stream:
     """A stream of a device; a CPU has none, and works at once."""
 

@@ -18,12 +18,18 @@ class Unit:
 
     def __init__(self, module: Any, group: Any, names: Dict[int, str]) -> None:
         self.module, self.group = module, group
-        self.names: List[str] = [names[id(of.sharded_param)] for of in group.fsdp_params]
+        self.names: List[str] = [names[id(parameter)] for parameter in self.parameters]
         for name, of in zip(self.names, group.fsdp_params):
             _check(name, of)
-        self.parameters: List[torch.Tensor] = [of.sharded_param for of in group.fsdp_params]
         self.padded: List[torch.Size] = [of.padded_sharded_param_size for of in group.fsdp_params]
         self._reduced: Optional[List[str]] = None
+
+    @property
+    def parameters(self) -> List[torch.Tensor]:
+        """The parameters that the modules have now: ``load_state_dict(assign=True)`` replaces them, which FSDP2 may notice only
+        in the next forward pass."""
+        infos = [of._module_info for of in self.group.fsdp_params]
+        return [getattr(info.module, info.param_name) for info in infos]
 
     @property
     def trains(self) -> bool:

@@ -66,7 +66,7 @@ class ProcessGroupGloo(process_group.ProcessGroupGloo):
 
 
 class DistributedDataParallel(ddp.DistributedDataParallel):
-    """torchft's DistributedDataParallel with compressed gradients.
+    """torchft's DistributedDataParallel with compressed gradients, for a model on the CPU.
 
     The ``manager`` must have been created with a ``ProcessGroupGloo`` of this module. ``compressor`` and ``options`` (``rules``,
     ``seed``, ``raw_vectors``, ``raw_below``, ``raw_names``, ``on_nonfinite``, ``total_steps``) are those of

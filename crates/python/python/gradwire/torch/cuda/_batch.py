@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Callable, Dict, Optional, Sequence, Tuple
+from typing import Callable, Dict, Generic, Optional, Sequence, Tuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 import triton
 import triton.language as tl
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,20 @@ class Batch:
             table = self.moved(rows)
             self._tables[block, counts] = table
         return table
+
+
+class PerBatch(Generic[_T]):
+    """What depends on a batch alone: made and copied to the device once for each."""
+
+    def __init__(self, make: Callable[[Batch], _T]) -> None:
+        self._make = make
+        self._made: WeakKeyDictionary[Batch, _T] = WeakKeyDictionary()
+
+    def __call__(self, batch: Batch) -> _T:
+        found = self._made.get(batch)
+        if found is None:
+            found = self._made[batch] = self._make(batch)
+        return found
 
 
 @triton.jit

@@ -14,23 +14,24 @@ from .kernels import kernel_and_memory
 
 
 class Kept:
-    """Arrays of float32 on the device, by their names in a saved state, such as ``residual``. Each has room for all tensors
-    in the order of the model, and is made of zeros when a memory first needs it.
+    """Arrays of float32 on the device, by their names in a saved state, such as ``residual``. Each has room, in the order of the
+    model, for all tensors of which anything is kept, and is made of zeros when a memory first needs it.
 
     Its user chooses the stream.
     """
 
     def __init__(self, reducer: _core.Reducer, tensors: Sequence[Tuple[str, Tuple[int, ...]]], device: torch.device) -> None:
         self._reducer, self._device = reducer, device
-        # The first element of each tensor in an array.
+        self._users = _users(reducer, [name for name, _ in tensors])
+        users = {name for names in self._users.values() for name in names}
+        # The first element of each tensor in an array; of no meaning for tensors of which nothing is kept.
         self.starts: Dict[str, int] = {}
         self._shapes = dict(tensors)
         self._elements = 0
         for name, shape in tensors:
             self.starts[name] = self._elements
-            self._elements += prod(shape)
+            self._elements += prod(shape) if name in users else 0
         self.arrays: Dict[str, torch.Tensor] = {}
-        self._users = _users(reducer, [name for name, _ in tensors])
         # The number of the step in progress, and the arrays before it, if it may be skipped.
         self._step: Optional[int] = None
         self._before: Dict[str, torch.Tensor] = {}

@@ -1,4 +1,5 @@
-"""The input of a compressor: the gradient, or what a memory makes of it, corrected by the residual.
+"""The input of a compressor: the gradient, or what a memory makes of it, corrected by the residual. What is left of it, and the
+sums of decoded values.
 
 Products and sums are rounded one by one, as on the host; see ``_launch``. Divisions are ``tl.div_rn`` and roots ``tl.sqrt_rn``, the others are
 approximate. Subnormal numbers are kept.
@@ -66,10 +67,18 @@ def feed_back(value, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK: tl
 
 
 @triton.jit
-def keep(residual, kept, tensor, at, mask, left, FEEDBACK: tl.constexpr):
-    """Stores what a message leaves out of the elements ``at`` of a tensor."""
+def keep(residual, kept, tensor, at, mask, maxima, elements, left, FEEDBACK: tl.constexpr):
+    """Stores what a message leaves out of the elements ``at`` of a tensor of ``elements``, unless some element is not finite."""
     if FEEDBACK:
-        tl.store(residual + tl.load(kept + tensor) + at, left, mask=mask)
+        good = at < replaceable(maxima, tensor, elements)
+        tl.store(residual + tl.load(kept + tensor) + at, left, mask=mask & good)
+
+
+@triton.jit
+def add_at(out, starts, tensor, at, mask, value):
+    """Adds values to the elements ``at`` of a tensor, which begins at ``starts``."""
+    place_of = out + tl.load(starts + tensor) + at
+    tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + value, mask=mask)
 
 
 @triton.jit

@@ -13,12 +13,12 @@ import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, place
+from ._batch import Batch, PerBatch, place
 from ._config import Config, rounded
 from ._launch import BLOCK, for_tensors, launch
 from ._source import Source
 from .selection import Marks, Corrected, patterns, put_marks
-from .sparse import PerBatch, Sparse
+from .sparse import Sparse
 
 
 class Grid:

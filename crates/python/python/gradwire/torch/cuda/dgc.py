@@ -13,12 +13,12 @@ import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, place
+from ._batch import Batch, PerBatch, place
 from ._config import Config
 from ._launch import BLOCK, for_tensors, launch, over
 from ._source import Source
 from .selection import Marks, Corrected, how_many, kth_largest, mark_reaching, patterns
-from .sparse import PerBatch, SampledTopK
+from .sparse import SampledTopK
 
 # The ratio that a warm-up begins with.
 _FIRST = 0.25

@@ -11,9 +11,8 @@ One program rotates a piece of up to 4096 elements, with additions in the order 
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import List, Optional, Tuple
-from weakref import WeakKeyDictionary
 
 import torch
 import triton
@@ -21,12 +20,12 @@ import triton.language as tl
 
 from ... import _core
 from ..._arrays import buffer
-from ._batch import Batch
+from ._batch import Batch, PerBatch
 from ._config import Config
 from ._kernel import Dense
 from ._philox import keys, word
 from ._launch import launch
-from ._source import LARGEST, Source, corrected, keep, largest, replaceable
+from ._source import LARGEST, Source, add_at, corrected, keep, largest
 from ._symbols import bytes_of, put, take, width_of
 from .levels import invertible
 
@@ -76,7 +75,7 @@ class Eden(Dense):
         super().__init__(config)
         self._bits = int(config.real("bits"))
         self._width = width_of(1 << self._bits)
-        self._tables: WeakKeyDictionary[Batch, Tuple[torch.Tensor, ...]] = WeakKeyDictionary()
+        self._tables = PerBatch(partial(_tables, self._bits))
 
     def form_bytes(self, elements: int) -> int:
         # A loop over the pieces of every tensor would take long at every step.
@@ -87,7 +86,7 @@ class Eden(Dense):
     def encode(
         self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
     ) -> None:
-        rows, limits, numbers = self._tables_of(batch)
+        rows, limits, numbers = self._tables(batch)
         launch(
             _encode,
             rows,
@@ -111,7 +110,7 @@ class Eden(Dense):
     def add(
         self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
     ) -> None:
-        rows, _, numbers = self._tables_of(batch)
+        rows, _, numbers = self._tables(batch)
         launch(
             _add,
             rows,
@@ -130,17 +129,14 @@ class Eden(Dense):
             PIECE=PIECE,
         )
 
-    def _tables_of(self, batch: Batch) -> Tuple[torch.Tensor, ...]:
-        """The pieces of all tensors, the limits between levels, and what each symbol stands for."""
-        tables = self._tables.get(batch)
-        if tables is None:
-            levels = torch.tensor(_levels(self._bits), dtype=torch.float32, device="cpu")
-            doubles = levels.double()
-            # One number, so that the table of one bit is not empty.
-            limits = torch.cat([((doubles[:-1] + doubles[1:]) / 2).float(), torch.zeros(1, device="cpu")])
-            tables = _rows(batch), batch.moved(limits), batch.moved(torch.cat([levels, -levels]))
-            self._tables[batch] = tables
-        return tables
+
+def _tables(bits: int, batch: Batch) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The pieces of all tensors, the limits between levels, and what each symbol stands for."""
+    levels = torch.tensor(_levels(bits), dtype=torch.float32, device="cpu")
+    doubles = levels.double()
+    # One number, so that the table of one bit is not empty.
+    limits = torch.cat([((doubles[:-1] + doubles[1:]) / 2).float(), torch.zeros(1, device="cpu")])
+    return _rows(batch), batch.moved(limits), batch.moved(torch.cat([levels, -levels]))
 
 
 def _rows(batch: Batch) -> torch.Tensor:
@@ -199,8 +195,8 @@ def _encode(
         # What is left of an element is finite, too.
         room = tl.div_rn(LARGEST - largest(maxima, tensor), tl.max(tl.abs(decoded), 0))
         scale = tl.minimum(_enlarged(least, unit), room)
-        good = element < replaceable(maxima, tensor, tl.load(lengths + tensor))
-        keep(residual, kept, tensor, element, mask & good, value - _scaled(decoded, scale), FEEDBACK)
+        left = value - _scaled(decoded, scale)
+        keep(residual, kept, tensor, element, mask, maxima, tl.load(lengths + tensor), left, FEEDBACK)
     else:
         scale = _enlarged(square / along, unit)
     start = tl.load(at + tensor)
@@ -235,8 +231,7 @@ def _add(
     decoded = tl.where(inside, tl.load(numbers + symbols), 0.0)
     signs = _signs(tl.load(keys + tensor), stream, rank, step, first, PIECE)
     decoded = _scaled(_flip(_hadamard(decoded, size, PIECE), signs), scale)
-    place_of = out + tl.load(starts + tensor) + first + place
-    tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + decoded * weight, mask=mask)
+    add_at(out, starts, tensor, first + place, mask, decoded * weight)
 
 
 @triton.jit

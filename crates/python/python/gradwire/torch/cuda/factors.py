@@ -17,7 +17,7 @@ import triton.language as tl
 from ._batch import Batch, Slot, place
 from ._launch import over
 from ._rounds import Round, Rounds
-from ._source import Source
+from ._source import Source, add_at
 
 
 class Factored(Rounds):
@@ -161,5 +161,4 @@ def _add_product(
             left = tl.load(p + at * height + row, mask=mask, other=0.0)
             right = tl.load(q + at * width + column, mask=mask, other=0.0)
             value += left * right
-    place_of = out + tl.load(out_at + tensor) + element
-    tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + value * scale, mask=mask)
+    add_at(out, out_at, tensor, element, mask, value * scale)

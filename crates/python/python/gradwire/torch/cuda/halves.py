@@ -13,7 +13,7 @@ import triton.language as tl
 from ._batch import Batch, place
 from ._kernel import Dense
 from ._launch import BLOCK, over
-from ._source import Source, corrected, keep, replaceable
+from ._source import Source, add_at, corrected, keep
 
 
 class Uncompressed(Dense):
@@ -127,7 +127,7 @@ def _encode(
         pattern = _narrow(value, FORMAT)
         tl.store(form.to(tl.pointer_type(tl.uint16)) + element, pattern.to(tl.uint16), mask=mask)
         left = value - _widen(pattern, FORMAT)
-    keep(residual, kept, tensor, element, mask & (element < replaceable(maxima, tensor, elements)), left, FEEDBACK)
+    keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
 
 
 @triton.jit
@@ -140,5 +140,4 @@ def _add(table, forms, at, starts, lengths, out, weight, FORMAT: tl.constexpr, B
     else:
         pattern = tl.load(form.to(tl.pointer_type(tl.uint16)) + element, mask=mask, other=0).to(tl.int32)
         value = _widen(pattern, FORMAT)
-    place_of = out + tl.load(starts + tensor) + element
-    tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + value * weight, mask=mask)
+    add_at(out, starts, tensor, element, mask, value * weight)

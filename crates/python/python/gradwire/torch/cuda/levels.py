@@ -21,7 +21,7 @@ from ._config import Config
 from ._kernel import Dense
 from ._philox import keys, rounding
 from ._launch import BLOCK, for_tensors, launch, over
-from ._source import LARGEST, Source, corrected, keep, largest, replaceable
+from ._source import LARGEST, Source, add_at, corrected, keep, largest, replaceable
 from ._symbols import bytes_of, put_block, take, width_of
 
 # The longest bucket whose norm one program computes.
@@ -170,7 +170,7 @@ def _int8(
     # The sum is a whole number, rounded to even, in units of its last bit.
     rounded = scaled + 12582912.0
     left = value - (rounded - 12582912.0) * step
-    keep(residual, kept, tensor, element, mask & (element < replaceable(maxima, tensor, elements)), left, FEEDBACK)
+    keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
     tl.store(forms + tl.load(at + tensor) + 4 + element, rounded.to(tl.int32, bitcast=True).to(tl.uint8), mask=mask)
 
 
@@ -181,8 +181,7 @@ def _int8_add(table, forms, at, starts, lengths, out, weight, BLOCK: tl.constexp
     start = tl.load(at + tensor)
     step = tl.load((forms + start).to(tl.pointer_type(tl.float32))) * weight
     level = tl.load(forms + start + 4 + element, mask=mask, other=0).to(tl.int8, bitcast=True).to(tl.float32)
-    place_of = out + tl.load(starts + tensor) + element
-    tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + step * level, mask=mask)
+    add_at(out, starts, tensor, element, mask, step * level)
 
 
 @triton.jit(do_not_specialize=["s"])
@@ -265,7 +264,7 @@ def _qsgd(
     chance = (words >> 8).to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
     level = tl.where(chance < scaled - below, below + 1.0, below)
     left = value - level * length
-    keep(residual, kept, tensor, element, mask & (element < replaceable(maxima, tensor, elements)), left, FEEDBACK)
+    keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
     symbols = tl.where(mask, (level + most).to(tl.int32), 0)
     # An element that is not finite may have no level.
     symbols = tl.minimum(tl.maximum(symbols, 0), 2 * s)
@@ -294,6 +293,5 @@ def _qsgd_add(
     step = tl.load((forms + start).to(tl.pointer_type(tl.float32)) + element // BUCKET, mask=mask, other=0.0) * weight
     buckets = (elements + BUCKET - 1) // BUCKET
     symbols = take(forms, start + 4 * buckets, element, mask, WIDTH)
-    place_of = out + tl.load(starts + tensor) + element
     level = symbols.to(tl.float32) - s.to(tl.float32)
-    tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + step * level, mask=mask)
+    add_at(out, starts, tensor, element, mask, step * level)

@@ -14,7 +14,7 @@ from ._batch import Batch, place
 from ._kernel import Dense
 from ._philox import keys, rounding
 from ._launch import BLOCK, over
-from ._source import Source, corrected, keep, replaceable
+from ._source import Source, add_at, corrected, keep
 from ._symbols import bytes_of, put_block, take
 
 
@@ -82,7 +82,7 @@ def _encode(
     negative = (bits < 0) & (power > 0)
     rounded = (power << 23).to(tl.float32, bitcast=True)
     left = value - tl.where(negative, -rounded, rounded)
-    keep(residual, kept, tensor, element, mask & (element < replaceable(maxima, tensor, elements)), left, FEEDBACK)
+    keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
     start = tl.load(at + tensor)
     put_block(forms, start, table, (mask & (negative == 0)).to(tl.int32), elements, 1, BLOCK)
     tl.store(forms + start + (elements + 7) // 8 + element, power.to(tl.uint8), mask=mask)
@@ -98,5 +98,4 @@ def _add(table, forms, at, starts, lengths, out, weight, BLOCK: tl.constexpr):
     power = take(forms, start + (elements + 7) // 8, element, mask, 8)
     rounded = (power << 23).to(tl.float32, bitcast=True)
     rounded = tl.where(positive == 1, rounded, -rounded)
-    place_of = out + tl.load(starts + tensor) + element
-    tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + rounded * weight, mask=mask)
+    add_at(out, starts, tensor, element, mask, rounded * weight)

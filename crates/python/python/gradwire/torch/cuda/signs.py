@@ -15,7 +15,7 @@ import triton.language as tl
 from ._batch import Batch, place
 from ._kernel import Dense
 from ._launch import BLOCK, for_tensors, over
-from ._source import Source, corrected, keep, largest, replaceable
+from ._source import Source, add_at, corrected, keep, largest, replaceable
 from ._sums import partial, totals
 from ._symbols import bytes_of, put_block, take
 
@@ -141,7 +141,7 @@ def _encode(
     value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
     above = mask & (value >= 0.0)
     left = value - tl.where(above, positive, negative)
-    keep(residual, kept, tensor, element, mask & (element < replaceable(maxima, tensor, elements)), left, FEEDBACK)
+    keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
     put_block(forms, start + 4 * MEANS, table, above.to(tl.int32), elements, 1, BLOCK)
 
 
@@ -152,9 +152,8 @@ def _add(table, forms, at, starts, lengths, out, weight, MEANS: tl.constexpr, BL
     start = tl.load(at + tensor)
     negative, positive = _levels(forms, start, MEANS)
     bit = take(forms, start + 4 * MEANS, element, mask, 1)
-    place_of = out + tl.load(starts + tensor) + element
     level = tl.where(bit == 1, positive * weight, negative * weight)
-    tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + level, mask=mask)
+    add_at(out, starts, tensor, element, mask, level)
 
 
 @triton.jit

@@ -7,13 +7,12 @@ residual is first the whole corrected tensor, and the message, unpacked again, i
 
 from __future__ import annotations
 
-from typing import Callable, Generic, Optional, Tuple, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Callable, Optional, Tuple
 
 import torch
 
 from ... import _core
-from ._batch import Batch, Slot
+from ._batch import Batch, PerBatch, Slot
 from ._config import Config, rounded
 from ._kernel import Forms, Kernel
 from ._philox import keys
@@ -22,22 +21,6 @@ from ._source import Source
 from .pairs import add_pairs, fill_pairs
 from .samples import Sampler, count_signs, size
 from .selection import Corrected, Marks, correct, how_many, kth_largest, mark_above, mark_largest, mark_reaching
-
-_T = TypeVar("_T")
-
-
-class PerBatch(Generic[_T]):
-    """What depends on a batch alone: made and copied to the device once for each."""
-
-    def __init__(self, make: Callable[[Batch], _T]) -> None:
-        self._make = make
-        self._made: WeakKeyDictionary[Batch, _T] = WeakKeyDictionary()
-
-    def __call__(self, batch: Batch) -> _T:
-        found = self._made.get(batch)
-        if found is None:
-            found = self._made[batch] = self._make(batch)
-        return found
 
 
 class Sparse(Kernel):

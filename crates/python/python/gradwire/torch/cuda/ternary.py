@@ -16,7 +16,7 @@ from ._config import Config
 from ._kernel import Dense
 from ._philox import keys, rounding_word
 from ._launch import for_tensors, over
-from ._source import LARGEST, Source, corrected, keep, largest, replaceable
+from ._source import LARGEST, Source, add_at, corrected, keep, largest
 from ._sums import partial, totals
 
 
@@ -138,7 +138,6 @@ def _three_lc(
     start = tl.load(at + tensor)
     scale = tl.load((forms + start).to(tl.pointer_type(tl.float32)))
     half = scale * 0.5
-    good = replaceable(maxima, tensor, elements)
     digits = tl.zeros([BLOCK], dtype=tl.int32)
     for part in tl.static_range(5):
         element = part * part_len + byte
@@ -147,7 +146,7 @@ def _three_lc(
         value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
         above, below = value > half, value < -half
         left = tl.where(above, value - scale, tl.where(below, value + scale, value))
-        keep(residual, kept, tensor, element, mask & (element < good), left, FEEDBACK)
+        keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
         digits = 3 * digits + 1 + above.to(tl.int32) - below.to(tl.int32)
     tl.store(forms + start + 4 + byte, digits.to(tl.uint8), mask=byte < part_len)
 
@@ -177,7 +176,6 @@ def _terngrad(
     part_len = (elements + 4) // 5
     start = tl.load(at + tensor)
     scale = tl.load((forms + start).to(tl.pointer_type(tl.float32)))
-    good = replaceable(maxima, tensor, elements)
     key = tl.load(keys + tensor)
     digits = tl.zeros([BLOCK], dtype=tl.int32)
     for part in tl.static_range(5):
@@ -191,7 +189,7 @@ def _terngrad(
         above, below = value > threshold, value < -threshold
         trit = above.to(tl.int32) - below.to(tl.int32)
         left = value - scale * trit.to(tl.float32)
-        keep(residual, kept, tensor, element, mask & (element < good), left, FEEDBACK)
+        keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
         digits = 3 * digits + 1 + trit
     tl.store(forms + start + 4 + byte, digits.to(tl.uint8), mask=byte < part_len)
 
@@ -208,7 +206,6 @@ def _add(table, forms, at, starts, lengths, out, weight, BLOCK: tl.constexpr):
     for part in tl.static_range(5):
         element = part * part_len + byte
         mask = (byte < part_len) & (element < elements)
-        place_of = out + tl.load(starts + tensor) + element
         trit = (digits // power) % 3 - 1
-        tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + trit.to(tl.float32) * scale, mask=mask)
+        add_at(out, starts, tensor, element, mask, trit.to(tl.float32) * scale)
         power = power // 3

@@ -6,7 +6,7 @@ A form is that value as float32 and a byte for each element; see ``gradwire::dev
 from __future__ import annotations
 
 import struct
-from typing import Optional, Tuple
+from typing import Tuple
 
 import torch
 import triton
@@ -14,11 +14,11 @@ import triton.language as tl
 
 from ... import _core
 from ..._arrays import buffer
-from ._batch import Batch, place
+from ._batch import Batch, PerBatch, place
 from ._config import Config
 from ._kernel import Dense
 from ._launch import BLOCK, for_tensors, over
-from ._source import Source, corrected, keep, largest, replaceable
+from ._source import Source, add_at, corrected, keep, largest
 from .levels import invertible
 
 
@@ -30,16 +30,19 @@ def _numbers() -> torch.Tensor:
     return numbers
 
 
+def _tables(batch: Batch) -> Tuple[torch.Tensor, torch.Tensor]:
+    """The numbers, and the limits from which on the next number is nearer; the last is between the bytes 127 and 128."""
+    numbers = _numbers()
+    magnitudes = numbers[:129].double()
+    return batch.moved(numbers), batch.moved(((magnitudes[:-1] + magnitudes[1:]) / 2).float())
+
+
 class DynamicTree(Dense):
     """The dynamic tree without its Huffman code, which is the host's."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self._numbers = _numbers()
-        # From these on, the next number is nearer; the last is between the bytes 127 and 128.
-        magnitudes = self._numbers[:129].double()
-        self._limits = ((magnitudes[:-1] + magnitudes[1:]) / 2).float()
-        self._device: Optional[torch.device] = None
+        self._tables = PerBatch(_tables)
 
     def form_bytes(self, elements: int) -> int:
         return 4 + elements
@@ -56,13 +59,6 @@ class DynamicTree(Dense):
     ) -> None:
         numbers, _ = self._tables(batch)
         over(batch, _add, forms, at, batch.starts, batch.lengths, numbers, out, weight)
-
-    def _tables(self, batch: Batch) -> Tuple[torch.Tensor, torch.Tensor]:
-        """The numbers and the limits, on the device."""
-        if self._device != batch.device:
-            self._numbers, self._limits = batch.moved(self._numbers), batch.moved(self._limits)
-            self._device = batch.device
-        return self._numbers, self._limits
 
 
 @triton.jit
@@ -106,7 +102,7 @@ def _encode(
     last = (negative == 0) & (magnitude >= tl.load(limits + 127))
     byte = tl.where(last, 128, tl.where(negative & (byte > 0), byte + 128, byte))
     left = value - scale * tl.load(numbers + byte)
-    keep(residual, kept, tensor, element, mask & (element < replaceable(maxima, tensor, elements)), left, FEEDBACK)
+    keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
     tl.store(forms + tl.load(at + tensor) + 4 + element, byte.to(tl.uint8), mask=mask)
 
 
@@ -117,5 +113,4 @@ def _add(table, forms, at, starts, lengths, numbers, out, weight, BLOCK: tl.cons
     start = tl.load(at + tensor)
     scale = tl.load((forms + start).to(tl.pointer_type(tl.float32))) * weight
     byte = tl.load(forms + start + 4 + element, mask=mask, other=0).to(tl.int32)
-    place_of = out + tl.load(starts + tensor) + element
-    tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + scale * tl.load(numbers + byte), mask=mask)
+    add_at(out, starts, tensor, element, mask, scale * tl.load(numbers + byte))

@@ -1,0 +1,92 @@
+"""What hooks, sharded models and local steps have in common: reports, ``with`` blocks, and the state of all ranks."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Tuple, TypeVar
+
+from ._description import Description, TensorPlan, summary
+from ._setup import State
+
+Self = TypeVar("Self", bound="Exchanging")
+
+
+class Exchanging:
+    """Reports how a reducer sends tensors, and what the last step or round cost."""
+
+    _reducer: Any
+    # The number of steps so far.
+    _step: int
+    # See ``Description``.
+    _compressed_on = "the host"
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the exchange."""
+        raise NotImplementedError
+
+    def stats(self) -> Dict[str, Any]:
+        """The cost of the last step or round."""
+        raise NotImplementedError
+
+    def summary(self) -> str:
+        """The cost of the last step or round in a line, for progress bars and logs."""
+        return summary(self.stats())
+
+    def describe(self) -> Description:
+        """How every tensor is sent at the next step, or in a round that ends with it: its compressor and the size that its
+        message is expected to have; and whether gradients on a GPU are compressed there, or why not.
+
+        The expectation is the size of a message for normally distributed values; gradients of other distributions differ.
+        Call it between two steps.
+        """
+        plan = [TensorPlan(*one) for one in self._plan()]
+        return Description(self._reducer.exchange, self._reducer.size, self._step, self._compressed_on, plan)
+
+    def _plan(self) -> List[Tuple[str, int, str, float, int]]:
+        plan: List[Tuple[str, int, str, float, int]] = self._reducer.plan(self._step)
+        return plan
+
+    @property
+    def _spec(self) -> str:
+        spec: str = self._reducer.spec
+        return spec
+
+    def __repr__(self) -> str:
+        reducer = self._reducer
+        return f"<{type(self).__name__} {self._spec} by {reducer.exchange} over {reducer.size} ranks, step {self._step}>"
+
+    def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
+        """The statistics of the last step or round as arguments of ``SummaryWriter.add_scalar``: tag, value, step."""
+        stats = self.stats()
+        step = stats.pop("step")
+        for name, value in stats.items():
+            yield prefix + name, float(value), -1 if step is None else step
+
+    @property
+    def all_ranks(self) -> AllRanks:
+        """The state of all ranks as one object, for frameworks that save that of one process.
+
+        ``accelerator.register_for_checkpointing(handle.all_ranks)`` saves and restores it with everything else.
+        """
+        return AllRanks(self)
+
+
+class AllRanks:
+    """The states of all ranks of an exchange. All ranks must call its methods at the same time."""
+
+    def __init__(self, exchanging: Any) -> None:
+        self._exchanging = exchanging
+
+    def state_dict(self) -> State:
+        """The states of all ranks, on every rank."""
+        state: State = self._exchanging.state_dict(all_ranks=True)
+        return state
+
+    def load_state_dict(self, state: State) -> None:
+        """Restores what ``state_dict`` returned, on any number of ranks."""
+        self._exchanging.load_state_dict(state)
