@@ -19,14 +19,15 @@ fn total(ranks: Vec<Traffic>) -> Traffic {
 
 #[test]
 fn the_worked_example_of_the_documentation_is_measured() {
-    let document = include_str!("../../../../docs/exchanges.md");
+    // Long numbers have a space between thousands there.
+    let document = include_str!("../../../../docs/exchanges.md").replace(' ', "");
     for name in ["all-reduce", "all-gather", "scatter-reduce", "server", "server:servers=2"] {
         // Two servers need two tensors.
         let sizes: &[usize] = if name == "server:servers=2" { &[12_000, 0] } else { &[12_000] };
         let mut run = Run::of(name, 4, "none", sizes);
         run.policy.raw_below = 0;
         for traffic in traffic(&run) {
-            let row = format!("| `{name}` | {} | {} |", traffic.bytes_up, traffic.bytes_down);
+            let row = format!("|`{name}`|{}|{}|", traffic.bytes_up, traffic.bytes_down);
             assert!(document.contains(&row), "docs/exchanges.md lacks '{row}'");
         }
     }
