@@ -115,9 +115,9 @@ impl Diagnoser {
         for (index, bytes) in self.bytes.iter_mut().enumerate() {
             let sent = exchange.message_bytes(index) as u64;
             any |= sent > 0;
-            *bytes += sent;
+            *bytes = bytes.saturating_add(sent);
         }
-        self.exchanges += u64::from(any);
+        self.exchanges = self.exchanges.saturating_add(u64::from(any));
     }
 
     /// Whether to diagnose now: a diagnosis is due or overdue, and the worker has taken part in the round.

@@ -202,7 +202,8 @@ impl Server {
         let awaited: Vec<usize> =
             self.present.iter().copied().filter(|&worker| self.weights[worker] > 0.0).collect();
         self.expect_nobody_gone()?;
-        let stuck = self.slots.iter().find(|slot| slot.is_stuck(&awaited, self.needed));
+        let begun = self.begun.map(|(step, _)| step).filter(|_| self.staleness.is_none());
+        let stuck = self.slots.iter().find(|slot| slot.is_stuck(begun, &awaited, self.needed));
         let awaited = self.awaited(stuck);
         awaited.map_or(Ok(()), |operation| Err(ExchangeError::lost(peer, operation)))
     }

@@ -105,10 +105,10 @@ impl Slot {
         pushes.position(|(push, &weight)| !push.arrived && weight > 0.0)
     }
 
-    /// Whether a step is in progress that the `present` workers cannot complete.
-    pub(super) fn is_stuck(&self, present: &[usize], needed: usize) -> bool {
+    /// Whether the step that has `begun` is not done, and the `present` workers cannot complete it.
+    pub(super) fn is_stuck(&self, begun: Option<u64>, present: &[usize], needed: usize) -> bool {
         let to_come = present.iter().filter(|&&worker| !self.pushes[worker].arrived).count();
-        self.since.is_some() && self.arrived() + to_come < needed
+        self.done < begun && self.arrived() + to_come < needed
     }
 
     fn arrived(&self) -> usize {
@@ -128,8 +128,9 @@ mod tests {
         };
         assert_eq!(slot.missing(&[0.5, 0.5, 0.5]), Some(0));
         assert_eq!(push(&mut slot, 2, 5), Outcome::Waiting);
-        assert!(!slot.is_stuck(&[0], 2));
-        assert!(slot.is_stuck(&[2], 2));
+        assert!(!slot.is_stuck(Some(5), &[0], 2));
+        assert!(slot.is_stuck(Some(5), &[2], 2));
+        assert!(!slot.is_stuck(None, &[2], 2));
         assert_eq!(push(&mut slot, 2, 5), Outcome::Repeated);
         assert_eq!(push(&mut slot, 0, 5), Outcome::Complete);
         assert_eq!(slot.missing(&[0.5, 0.5, 0.5]), Some(1));
@@ -137,6 +138,9 @@ mod tests {
         assert_eq!(accepted, [(0, &[0, 5][..]), (2, &[2, 5])]);
         slot.finish(5);
         assert!(slot.since().is_none());
+        // Nobody has to push for a step that is done; for one that has begun they have, though none has yet.
+        assert!(!slot.is_stuck(Some(5), &[], 2));
+        assert!(slot.is_stuck(Some(6), &[1], 2));
         assert_eq!(push(&mut slot, 1, 5), Outcome::Late);
         assert_eq!(push(&mut slot, 1, 7), Outcome::Waiting);
         assert_eq!(slot.accepted().count(), 1);

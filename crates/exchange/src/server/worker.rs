@@ -81,8 +81,11 @@ impl ServerWorker {
         self.poll()?;
         (0..self.tensors.len()).for_each(|index| self.push_codecs.begin(index, step));
         let takes_part = self.participation.takes_part(self.transport.rank(), step);
-        if takes_part && self.pulls.complete() != Some(step as u32) {
-            self.push(input, report)?;
+        if self.pulls.complete() != Some(step as u32) {
+            self.begin(input.learning_rate)?;
+            if takes_part {
+                self.push(input, report)?;
+            }
         }
         self.pull(step, parameters, report)?;
         self.poll()?;
@@ -96,13 +99,19 @@ impl ServerWorker {
         Ok(())
     }
 
+    /// Tells the servers that this worker is at a step. An absent worker says so, too: it waits for the step's changes, and the
+    /// servers must know when a worker that takes part leaves instead.
+    fn begin(&mut self, learning_rate: f32) -> Result<()> {
+        let begin = encode_begin(self.step, learning_rate);
+        for &server in &self.servers {
+            self.transport.send(server, Operation::whole(Phase::Begin, self.step), &begin)?;
+        }
+        Ok(())
+    }
+
     /// Pushes the gradients that the servers still need, from the last tensor to the first.
     fn push(&mut self, input: StepInput<'_>, report: &mut StepReport) -> Result<()> {
         let step = self.step;
-        let begin = encode_begin(step, input.learning_rate);
-        for &server in &self.servers {
-            self.transport.send(server, Operation::whole(Phase::Begin, step), &begin)?;
-        }
         for index in (0..self.tensors.len()).rev() {
             if self.pulls.has(index, step as u32) {
                 continue;

@@ -1,5 +1,7 @@
 //! What is sent: over which exchange, how often, and in how many bytes.
 
+use std::time::{Duration, Instant};
+
 use super::*;
 
 #[test]
@@ -135,5 +137,21 @@ fn tensors_travel_by_rules() {
 fn a_budget_is_refused_where_bytes_do_not_follow_from_the_messages() {
     for exchange in ["sparse-all-reduce", "hierarchical:node=3"] {
         refused(&config("topk within 1MB", exchange), &["a budget needs an exchange", exchange]);
+    }
+}
+
+#[test]
+fn a_run_that_diverges_ends_at_once_though_absent_workers_wait() {
+    // Workers that take part leave before they push; the others wait for the server.
+    for seed in 0..4 {
+        let config = config("none", "server").with(|c| {
+            c.workers = 4;
+            (c.seed, c.steps, c.participation, c.deadline_s) = (seed, 50, 0.5, 60.0);
+            c.learning_rate = "1e30".parse().unwrap();
+        });
+        let start = Instant::now();
+        let error = run(&config, &(), &RunOptions::default()).unwrap_err();
+        assert!(matches!(error, TrainError::Diverged { .. }), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(30), "seed {seed}: {:?}", start.elapsed());
     }
 }

@@ -54,6 +54,13 @@ fn served(exchange: &str, pushes: &[u64]) -> Result<ServerReport> {
 }
 
 #[test]
+fn a_step_that_an_absent_worker_has_begun_needs_the_pushes_of_the_others() {
+    // Worker 0 says that it is at step 4, and leaves before any push.
+    let lost = served("server", &[]).unwrap_err();
+    assert!(matches!(lost, ExchangeError::PeerLost { .. }), "{lost}");
+}
+
+#[test]
 fn late_pushes_are_counted_with_backup_workers_and_refused_without() {
     let report = served("server:backup=1", &[3, 4, 4]).unwrap();
     assert_eq!((report.updates, report.late), (1, 2));
