@@ -245,16 +245,20 @@ def test_momentum_of_sent_elements_is_masked():
     assert all(found < 300 for found in ranks(2, masked, False))
 
 
-def test_parameters_of_several_devices_become_one_tensor(monkeypatch):
+def flattened(rank, size):
+    """In a process of its own, because fake tensors give it fake GPUs."""
     waits = []
     stream = lambda device: SimpleNamespace(synchronize=lambda: waits.append(str(device)))
-    monkeypatch.setattr(torch.cuda, "current_stream", stream)
     # Fake tensors have a device, and no memory on it.
-    with FakeTensorMode():
+    with pytest.MonkeyPatch.context() as patch, FakeTensorMode():
+        patch.setattr(torch.cuda, "current_stream", stream)
         parameters = [torch.empty(3, 4, device="cuda:0", dtype=torch.bfloat16), torch.empty(5, device="cuda:1"), torch.empty(2)]
         flat = _replica._flat([*parameters, torch.empty(0, device="cuda:1")])
-    assert sorted(waits) == ["cuda:0", "cuda:1"]
-    assert flat.device.type == "cpu" and flat.dtype == torch.float32 and flat.shape == (19,)
+    return sorted(waits), str(flat.device), flat.dtype, tuple(flat.shape)
+
+
+def test_parameters_of_several_devices_become_one_tensor():
+    assert ranks(1, flattened) == [(["cuda:0", "cuda:1"], "cpu", torch.float32, (19,))]
 
 
 def test_the_elements_of_parameters_are_in_the_order_of_their_shapes():
