@@ -23,9 +23,9 @@ from hooks import GRADWIRE, PLAIN_STEPS, PYTORCH
 from tasks import MOST_STEPS, TASKS
 
 # The first steps, which are not timed. DistributedDataParallel forms its buckets after the first.
-WARM_STEPS = 4
+WARM_STEPS = 3
 # The fewest and the most steps that are timed, and how long they take in between.
-TIMED_STEPS, TIMED_SECONDS = (6, 60), 2.0
+TIMED_STEPS, TIMED_SECONDS = (5, 60), 1.2
 # What tells one record from another.
 PLACE = ("task", "rate", "ranks", "hook", "seed", "turn")
 
@@ -153,8 +153,8 @@ def main():
             del training
             record = {**dict(zip(PLACE, place)), "burst": options.burst, **found, **provenance()}
             if dist.get_rank() == 0:
-                print(f"{options.task} {options.rate} {hook}, seed {seed}: {found['step_ms']:.1f} ms a step, "
-                      f"target after {found.get('steps_to_target')} steps", flush=True)
+                target = f", target after {found['steps_to_target']} steps" if options.turn is None else ""
+                print(f"{options.task} {options.rate} {hook}, seed {seed}: {found['step_ms']:.1f} ms a step{target}", flush=True)
                 with open(options.out, "a") as file:
                     file.write(json.dumps(record) + "\n")
     dist.destroy_process_group()

@@ -4,7 +4,7 @@ import json
 import statistics
 import sys
 
-from hooks import DEFAULT, PLAIN_STEPS, PYTORCH
+from hooks import DEFAULT, GRADWIRE, PLAIN_STEPS, PYTORCH
 
 RATES = ("10mbit", "100mbit", "1gbit", "none")
 
@@ -26,7 +26,7 @@ def to_target(trained, timed, task, ranks):
     """Milliseconds a step on each link, and seconds to the target: step time times steps, seed by seed."""
     steps = {(record["hook"], record["seed"]): record["steps_to_target"] for record in trained}
     times = {(record["hook"], record["rate"], record["seed"]): record["step_ms"] for record in timed}
-    hooks = list(dict.fromkeys(hook for hook, _ in steps))
+    hooks = [hook for hook in (*PYTORCH, *GRADWIRE) if any(hook == of for of, _ in steps)]
     rates = [rate for rate in RATES if any(rate == of for _, of, _ in times)]
     seeds = sorted({seed for _, _, seed in times})
 
@@ -35,9 +35,10 @@ def to_target(trained, timed, task, ranks):
         needed, step = steps.get((hook, seed)), times.get((hook, rate, seed))
         if not needed or not step:
             return None
-        # PowerSGD's first steps are those of no hook.
-        plain = min(needed, PLAIN_STEPS) if hook == "powerSGD_hook" else 0
-        return (plain * times["no hook", rate, seed] + (needed - plain) * step) / 1e3
+        if hook != "powerSGD_hook":
+            return needed * step / 1e3
+        # Its first steps are those of no hook.
+        return (PLAIN_STEPS * times["no hook", rate, seed] + (needed - PLAIN_STEPS) * step) / 1e3
 
     def cell(hook, rate):
         found = [times[hook, rate, seed] for seed in seeds if (hook, rate, seed) in times]
