@@ -8,7 +8,7 @@
 pub fn prefetch(elements: &[f32]) {
     #[cfg(target_arch = "x86_64")]
     for line in elements.chunks(LINE) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
         // SAFETY: a prefetch changes no value, and faults at no address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
