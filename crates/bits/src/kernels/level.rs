@@ -1,5 +1,7 @@
 //! The instruction sets for which kernels are compiled.
 
+use std::sync::LazyLock;
+
 /// An instruction set of x86-64; each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(dead_code, unreachable_pub, reason = "the feature `testing` exports and constructs it")]
@@ -14,6 +16,9 @@ pub enum Level {
     Vbmi2,
 }
 
+/// The widest that this processor has.
+static WIDEST: LazyLock<Level> = LazyLock::new(Level::detected);
+
 impl Level {
     /// Whether kernels use these instructions: the processor has them, and no test forbids them.
     #[inline]
@@ -22,27 +27,22 @@ impl Level {
         if !super::testing::allowed(self) {
             return false;
         }
-        match self {
-            Level::Baseline => true,
-            Level::Avx2 => {
-                std::is_x86_feature_detected!("avx2")
-                    && std::is_x86_feature_detected!("popcnt")
-                    && std::is_x86_feature_detected!("lzcnt")
-                    && std::is_x86_feature_detected!("bmi1")
-                    && std::is_x86_feature_detected!("bmi2")
-            }
-            Level::Avx512 => {
-                Level::Avx2.is_used()
-                    && std::is_x86_feature_detected!("avx512f")
-                    && std::is_x86_feature_detected!("avx512bw")
-                    && std::is_x86_feature_detected!("avx512dq")
-                    && std::is_x86_feature_detected!("avx512vl")
-            }
-            Level::Vbmi2 => {
-                Level::Avx512.is_used()
-                    && std::is_x86_feature_detected!("avx512vbmi")
-                    && std::is_x86_feature_detected!("avx512vbmi2")
-            }
+        // Kernels that take a few hundred elements at a time ask too often to detect again.
+        self <= *WIDEST
+    }
+
+    /// The widest that this processor has, asked of it.
+    fn detected() -> Self {
+        use std::is_x86_feature_detected as has;
+
+        if !(has!("avx2") && has!("popcnt") && has!("lzcnt") && has!("bmi1") && has!("bmi2")) {
+            Level::Baseline
+        } else if !(has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl")) {
+            Level::Avx2
+        } else if !(has!("avx512vbmi") && has!("avx512vbmi2")) {
+            Level::Avx512
+        } else {
+            Level::Vbmi2
         }
     }
 }
