@@ -129,6 +129,9 @@ mod avx512 {
     /// The same word of eight blocks, each in the lower half of 64 bits, as in `avx2`.
     type Words = __m512i;
 
+    /// Eights of blocks that are computed together, because the multiplications of one do not wait for those of another.
+    const TOGETHER: usize = 4;
+
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     pub(super) fn fill(key: [u32; 2], counter: [u32; 4], groups: &mut [[u32; 4 * LANES]]) {
         let wide = |word: u32| _mm512_set1_epi64(i64::from(word));
@@ -139,18 +142,21 @@ mod avx512 {
         let first = u64::from(counter[0]) | u64::from(counter[1]) << 32;
         let eight = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
         let mut count = _mm512_add_epi64(_mm512_set1_epi64(first as i64), eight);
-        for group in groups {
-            // Two eights, whose multiplications do not wait for each other.
-            let next = _mm512_add_epi64(count, wide(8));
-            let start =
-                |count| [count, _mm512_srli_epi64::<32>(count), wide(counter[2]), wide(counter[3])];
-            let (mut low, mut high) = (start(count), start(next));
-            count = _mm512_add_epi64(next, wide(8));
+        let eights = groups.as_flattened_mut().as_chunks_mut().0;
+        for eights in eights.chunks_mut(TOGETHER) {
+            let mut states: [[Words; 4]; TOGETHER] = from_fn(|_| {
+                let high = _mm512_srli_epi64::<32>(count);
+                let state = [count, high, wide(counter[2]), wide(counter[3])];
+                count = _mm512_add_epi64(count, wide(8));
+                state
+            });
             for keys in &keys {
-                low = round(low, multipliers, keys);
-                high = round(high, multipliers, keys);
+                for state in &mut states {
+                    *state = round(*state, multipliers, keys);
+                }
             }
-            for (state, words) in [low, high].into_iter().zip(group.as_chunks_mut().0) {
+            // The last may be fewer.
+            for (state, words) in states.into_iter().zip(eights) {
                 put(state, words);
             }
         }
