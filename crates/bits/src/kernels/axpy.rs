@@ -75,6 +75,30 @@ vectorised! {
     }
 }
 
+vectorised! {
+    /// `out += weight·x` with x = scale·value, which is limited to finite numbers, elementwise, up to the shorter length. A NaN
+    /// stays one. Moves 12 bytes per element.
+    pub fn add_limited / add_limited_scalar(
+        out: &mut [f32],
+        values: &[f32],
+        scale: f32,
+        weight: f32,
+    ) {
+        for (o, value) in out.iter_mut().zip(values) {
+            *o += weight * (scale * value).clamp(f32::MIN, f32::MAX);
+        }
+    }
+}
+
+vectorised! {
+    /// `values = factor·values`, elementwise. Moves 8 bytes per element.
+    pub fn scale / scale_scalar(values: &mut [f32], factor: f32) {
+        for x in values {
+            *x *= factor;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,5 +110,14 @@ mod tests {
         assert_eq!(memory, [1.5, 1.0, 0.0]);
         add_scaled(&mut memory, &[1.0, 2.0, 3.0], -2.0);
         assert_eq!(memory, [-0.5, -3.0, -6.0]);
+        scale(&mut memory, -2.0);
+        assert_eq!(memory, [1.0, 6.0, 12.0]);
+    }
+
+    #[test]
+    fn what_overflows_is_the_largest_number() {
+        let mut out = [1.0, 1.0, 0.0, 0.0];
+        add_limited(&mut out, &[2.0, -3.0, 1e30, -1e30], 1e10, 0.5);
+        assert_eq!(out, [1e10, -1.5e10, 0.5 * f32::MAX, -0.5 * f32::MAX]);
     }
 }

@@ -54,7 +54,7 @@ pub mod testing;
 
 // A test reads the names of the kernels from these lines, each of which has to be whole.
 pub use append::{bf16_append, f16_append, f32_append_streamed};
-pub use axpy::{accumulate, accumulate_to, add_scaled};
+pub use axpy::{accumulate, accumulate_to, add_limited, add_scaled, scale};
 pub use between::values_between;
 pub use bins::{Near, bin_maxima, reaching};
 pub use codebook::{Codebook, few_numbers_add, nearest_residual, numbers_add};
@@ -73,7 +73,7 @@ pub use philox::philox4x32;
 pub use prefetch::prefetch;
 pub use product::add_product;
 pub use reduce::{SignSums, abs_max_bits, abs_max_of_sum, inner_product, max_byte, moments};
-pub use reduce::{has_byte, occurrences, sum_of_squares, sums_by_sign};
+pub use reduce::{has_byte, max_symbol, occurrences, sum_of_squares, sums_by_sign};
 pub use runs::{RUN, Runs, add_runs, read_runs};
 pub use sign::{sign_add, sign_residual, signs};
 pub use single_bits::{pack_bits, unpack_bits};

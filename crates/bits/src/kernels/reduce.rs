@@ -37,6 +37,13 @@ vectorised! {
 }
 
 vectorised! {
+    /// The largest symbol; 0 for an empty slice.
+    pub fn max_symbol / max_symbol_scalar(symbols: &[u16]) -> u16 {
+        symbols.iter().fold(0, |largest, &symbol| largest.max(symbol))
+    }
+}
+
+vectorised! {
     /// Whether a byte is among the bytes. Looks at all of them.
     pub fn has_byte / has_byte_scalar(bytes: &[u8], byte: u8) -> bool {
         bytes.iter().fold(0, |found, &x| found | u8::from(x == byte)) != 0
@@ -341,6 +348,7 @@ mod tests {
             assert_eq!(has_byte(&bytes, 0x80), bytes.contains(&0x80));
             let symbols: alloc::vec::Vec<u16> =
                 bytes.iter().map(|byte| u16::from(byte % 3)).collect();
+            assert_eq!(max_symbol(&symbols), symbols.iter().copied().max().unwrap_or(0));
             let ones = symbols.iter().filter(|&&symbol| symbol == 1).count();
             assert_eq!(occurrences(&symbols, 1) as usize, ones);
             assert_eq!(occurrences(&[3; 70_000], 3), 70_000);

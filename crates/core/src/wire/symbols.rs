@@ -109,7 +109,7 @@ impl Alphabet {
     ) -> Result<(), DecodeError> {
         let Workspace { symbols, helpers, .. } = workspace;
         self.of_device().take_fixed(form, elements, symbols, helpers)?;
-        self.check(largest(&workspace.symbols))
+        self.check(kernels::max_symbol(&workspace.symbols))
     }
 
     /// Appends the symbols in the workspace to a device form.
@@ -294,7 +294,8 @@ impl Alphabet {
                 }
             }
         }
-        self.check(largest(symbols))
+        // Of an alphabet of a power of two every number of this width is a symbol.
+        if self.symbols == 1 << width { Ok(()) } else { self.check(kernels::max_symbol(symbols)) }
     }
 
     /// Checks that the largest of some symbols is in the alphabet.
@@ -364,11 +365,6 @@ fn put_tans(
 /// The bytes of `elements` symbols of `width` bits.
 fn bytes(elements: usize, width: u32) -> usize {
     (elements as u128 * u128::from(width)).div_ceil(8).min(usize::MAX as u128 / 2) as usize
-}
-
-/// The largest symbol; 0 for none.
-fn largest(symbols: &[u16]) -> u16 {
-    symbols.iter().fold(0, |largest, &symbol| symbol.max(largest))
 }
 
 #[cfg(test)]

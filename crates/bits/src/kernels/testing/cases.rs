@@ -26,6 +26,16 @@ pub const KERNELS: &[(&str, Case)] = &[
             output.computed(&out);
         }
     }),
+    ("add_limited", |input, output| {
+        let mut out = input.floats();
+        add_limited(&mut out, &input.more(), input.x, input.y);
+        output.computed(&out);
+    }),
+    ("scale", |input, output| {
+        let mut values = input.floats();
+        scale(&mut values, input.x);
+        output.computed(&values);
+    }),
     ("add_scaled", |input, output| {
         let mut out = input.floats();
         add_scaled(&mut out, &input.more(), input.x);
@@ -345,6 +355,7 @@ pub const KERNELS: &[(&str, Case)] = &[
         output.bits([largest.min(f32::NAN.to_bits())]);
     }),
     ("max_byte", |input, output| output.bits([max_byte(&input.bytes())])),
+    ("max_symbol", |input, output| output.bits([u32::from(max_symbol(&input.symbols()))])),
     ("has_byte", |input, output| {
         output.bits(input.bytes().chunks(40).map(|bytes| u32::from(has_byte(bytes, 0x80))));
     }),

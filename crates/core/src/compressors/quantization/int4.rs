@@ -124,7 +124,7 @@ impl Buffers {
             let room = (f32::MAX - largest) / abs_max(rotated).max(1.0);
             step = step.min(f32::from_bits(room.to_bits() & 0xffff_0000));
         }
-        block.iter_mut().zip(&*rotated).for_each(|(x, decoded)| *x -= scaled(*decoded, step));
+        kernels::add_limited(block, rotated, step, -1.0);
         step
     }
 }
@@ -133,11 +133,6 @@ impl Buffers {
 fn transform_back(levels: &[i8], out: &mut [f32]) {
     out.iter_mut().zip(levels).for_each(|(out, &level)| *out = level.into());
     kernels::hadamard(out);
-}
-
-/// What an element of a transformed block decodes to.
-fn scaled(sum: f32, step: f32) -> f32 {
-    (sum * step).clamp(f32::MIN, f32::MAX)
 }
 
 impl Int4 {
@@ -193,8 +188,7 @@ impl Int4 {
             }
             let rotated = &mut rotated[..out.len()];
             transform_back(levels, rotated);
-            rotated.iter_mut().for_each(|x| *x = scaled(*x, step));
-            kernels::add_scaled(out, rotated, weight);
+            kernels::add_limited(out, rotated, step, weight);
         }
     }
 }

@@ -26,7 +26,8 @@ pub(super) fn encode_piece(
     let Workspace { block: decoded, own, .. } = workspace;
     let Rotated(rotated) = own.get();
     rotated.clear();
-    source.peek(start, len, |x| rotated.extend(x.iter().map(|x| x * inverse)));
+    source.peek(start, len, |x| rotated.extend_from_slice(x));
+    kernels::scale(rotated, inverse);
     rotated.resize(size, 0.0);
     let square = kernels::sum_of_squares(rotated);
     let (norm, over_norm) = levels::invertible(square.sqrt() as f32);
@@ -52,9 +53,7 @@ pub(super) fn encode_piece(
     // What is left of an element is finite, too.
     let room = (f32::MAX - source.abs_max()) / matrix::abs_max(decoded);
     let scale = enlarged(least, largest).min(room);
-    source.take(start, len, |x| {
-        x.iter_mut().zip(&*decoded).for_each(|(x, decoded)| *x -= scaled(*decoded, scale));
-    });
+    source.take(start, len, |x| kernels::add_limited(x, decoded, scale, -1.0));
     scale
 }
 
@@ -79,17 +78,11 @@ pub(super) fn add_piece(
         }
     }
     signs.rotate_back(decoded);
-    decoded.iter_mut().for_each(|x| *x = scaled(*x, scale));
-    kernels::add_scaled(out, &decoded[..piece.len], weight);
+    kernels::add_limited(out, &decoded[..piece.len], scale, weight);
 }
 
 /// The scale of a piece whose elements were divided by `largest`; 0 where all are 0 and there is none.
 fn enlarged(scale: f64, largest: f32) -> f32 {
     let scale = if scale.is_finite() { scale * f64::from(largest) } else { 0.0 };
     scale.min(f64::from(f32::MAX)) as f32
-}
-
-/// What an element decodes to.
-fn scaled(level: f32, scale: f32) -> f32 {
-    (level * scale).clamp(-f32::MAX, f32::MAX)
 }
