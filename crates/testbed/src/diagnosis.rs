@@ -90,11 +90,12 @@ fn rate(elements: f64, bytes: f64) -> f64 {
     if bytes > 0.0 { 4.0 * elements / bytes } else { 0.0 }
 }
 
-/// The compression rates of convolution kernels, of other tensors, and of all tensors over runs, by the bytes of their
-/// messages; `None` if a model has no such tensors, or without diagnoses.
+/// The compression rates of convolution kernels, of the matrices of other layers, and of all tensors over runs, by the
+/// bytes of their messages; `None` if a model has no such tensors, or without diagnoses. Vectors count among all tensors
+/// only: the biases of convolutions belong to no other layer, and where they are sent uncompressed they take most bytes.
 pub fn rates_by_kind(runs: &[&RunRecord]) -> [Option<f64>; 3] {
     let kinds: [fn(&Layer) -> bool; 3] =
-        [Layer::is_convolution, |layer| !layer.is_convolution(), |_| true];
+        [Layer::is_convolution, |layer| layer.shape.len() == 2, |_| true];
     kinds.map(|kind| {
         let (mut elements, mut bytes) = (0.0, 0.0);
         for run in runs {
@@ -125,8 +126,9 @@ pub fn table(runs: &[RunRecord]) -> Table {
 }
 
 /// The table's caption.
-pub const NOTE: &str = "By the messages of the first worker, whole tensors as f32 against the bytes they \
-     took, headers around messages apart. Raw tensors count with their layers.";
+pub const NOTE: &str = "Convolutions and other layers: by the messages of the first worker, whole tensors as f32 \
+     against the bytes they took, headers around messages apart. Raw weights count with their layers; vectors, such as \
+     biases, count among all tensors only.";
 
 #[cfg(test)]
 mod tests {
@@ -145,19 +147,22 @@ mod tests {
             histogram: Some(Histogram { largest: 2.0, counts: vec![1, 0, 8] }),
         };
         let mut run = synthetic::run("topk", 1);
-        run.layers = vec![layer("conv.weight", &[2, 1, 5, 5]), layer("fc.weight", &[10, 20])];
+        let layers =
+            [("conv.weight", &[2, 1, 5, 5][..]), ("fc.weight", &[10, 20]), ("conv.bias", &[2])];
+        run.layers = layers.map(|(name, shape)| layer(name, shape)).to_vec();
+        let looks = |conv, fc| vec![conv, fc, look(40, 0.0)];
         run.diagnoses = vec![
-            Diagnosis { step: 5, exchanges: 5, layers: vec![look(100, 1.0), look(40, 2.0)] },
-            Diagnosis { step: 10, exchanges: 5, layers: vec![look(100, 3.0), look(60, 4.0)] },
+            Diagnosis { step: 5, exchanges: 5, layers: looks(look(100, 1.0), look(40, 2.0)) },
+            Diagnosis { step: 10, exchanges: 5, layers: looks(look(100, 3.0), look(60, 4.0)) },
         ];
         run
     }
 
     #[test]
     fn kinds_of_layers_have_their_rates() {
-        // 50 elements ten times in 200 bytes; 200 ten times in 100; 2500 in 300.
+        // 50 elements ten times in 200 bytes; 200 ten times in 100; with 2 of a bias ten times in 80, 2520 in 380.
         let rates = rates_by_kind(&[&diagnosed()]).map(Option::unwrap);
-        assert_eq!(rates, [10.0, 80.0, 10_000.0 / 300.0]);
+        assert_eq!(rates, [10.0, 80.0, 10_080.0 / 380.0]);
         assert_eq!(rates_by_kind(&[&synthetic::run("topk", 1)]), [None; 3]);
         assert!(table(&[synthetic::run("topk", 1)]).is_empty());
     }
@@ -172,7 +177,7 @@ mod tests {
         };
         assert_eq!(points(0, 0), [(5.0, 10.0), (10.0, 10.0)]);
         assert_eq!(points(1, 1), [(5.0, 2.0), (10.0, 4.0)]);
-        assert!(charts[1].series[2].dashed && points(1, 2)[0] == (5.0, 0.5));
+        assert!(charts[1].series[3].dashed && points(1, 3)[0] == (5.0, 0.5));
         // Three cells from −2 to 2: the middles of the outer ones are ∓4/3, and an empty one has no point.
         let histogram = points(2, 0);
         assert!((histogram[0].0 + 4.0 / 3.0).abs() < 1e-12 && histogram[0].1 == 1.0);

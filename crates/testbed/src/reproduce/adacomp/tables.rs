@@ -5,7 +5,7 @@ use gradwire_train::{Metric, RunRecord};
 
 use super::paper::{self, CIFAR_CNN, ROWS, Row};
 use crate::TestbedError;
-use crate::diagnosis::rates_by_kind;
+use crate::diagnosis::{self, rates_by_kind};
 use crate::figures;
 use crate::format::times;
 use crate::reproduce::findings::{Findings, charts_of_layers, charts_over_steps};
@@ -93,7 +93,8 @@ fn report(
     let mut charts = charts(&full);
     charts.extend(charts_over_steps(&summary, &full));
     let setup = setup.setup(&full, results.experiment.seeds.len(), false);
-    let findings = Findings::of_one_setup("Paper and here", table, &summary, charts, setup);
+    let mut findings = Findings::of_one_setup("Paper and here", table, &summary, charts, setup);
+    findings.notes.insert(0, diagnosis::NOTE.to_owned());
     Ok(findings.report(results))
 }
 
