@@ -52,7 +52,11 @@ class CompressionMod:
         self._raw_vectors, self._seed = raw_vectors, seed
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Decompresses the model in a message, calls the app, and compresses the change in its reply to training."""
+        """Decompresses the model in a message, calls the app, and compresses the change in its reply to training.
+
+        The residual is stored before the reply leaves the client. If the reply does not arrive, what it carries is lost: the
+        residual has only what it left out.
+        """
         key = self._key
         if key not in message.content:
             return call_next(message, context)
