@@ -36,6 +36,8 @@ class CompressionMod:
     The app receives and returns whole models as usual. ``key`` is the array record of the model in both messages, and
     ``error_feedback`` says whether a residual is kept, in the state of Flower's node. With ``raw_vectors``, arrays of one
     dimension are sent uncompressed; arrays that are not of floats always are. ``seed`` is that of random draws.
+
+    The residual is stored before the reply leaves the client: what a reply carries is lost if it does not arrive.
     """
 
     def __init__(
@@ -52,11 +54,7 @@ class CompressionMod:
         self._raw_vectors, self._seed = raw_vectors, seed
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Decompresses the model in a message, calls the app, and compresses the change in its reply to training.
-
-        The residual is stored before the reply leaves the client. If the reply does not arrive, what it carries is lost: the
-        residual has only what it left out.
-        """
+        """Decompresses the model in a message, calls the app, and compresses the change in its reply to training."""
         key = self._key
         if key not in message.content:
             return call_next(message, context)
