@@ -67,10 +67,17 @@ pub trait Compressor: Debug + Send + Sync {
         Statistics::Largest
     }
 
-    /// Whether, with error feedback and for every tensor, the expected squared error is at most the squared norm,
-    /// which is the error of zeros. `ef=ef21` needs it. False by default.
+    /// Whether, with error feedback, there is an a > 0 such that for every tensor x the expected squared error of the
+    /// decoded tensor is at most (1 − a)·‖x‖², where ‖x‖² is the error of zeros. `ef=ef21` needs it: an estimate comes
+    /// closer to the gradient at every step. A method that may send nothing of small elements does not have it. Numbers
+    /// at the ends of a format's range are excepted, if the method's documentation says where. False by default.
     fn is_contractive(&self) -> bool {
         false
+    }
+
+    /// Whether residuals stay bounded with error feedback. Where not, `ef=off` must be given. True by default.
+    fn allows_feedback(&self) -> bool {
+        true
     }
 
     /// How the messages of several ranks are added up, if not in the elements of their tensor.

@@ -124,10 +124,13 @@ impl Encoder {
     /// The same (seed, tensor, rank, step, state, input) gives the same bytes. An error leaves state and message
     /// unchanged.
     ///
+    /// The state counts the message as delivered: its content is no longer in the residual. If the message may get lost, make a
+    /// [`checkpoint`](Self::checkpoint) before and [roll back](Self::rollback) to it.
+    ///
     /// # Errors
-    /// [`Error::NonFinite`] for NaN or infinity in the gradient or its squares, in its sum with the residual, or in the
-    /// new state of the compressor's own [memory](crate::memories); [`Error::WrongLength`] for a gradient or squares of
-    /// another length than the tensor's; [`Error::TooLarge`] for a tensor that the compressor does not accept;
+    /// [`Error::NonFinite`] for NaN or infinity in the gradient or its squares; [`Error::Overflow`] in its sum with the
+    /// residual, or in the new state of the compressor's own [memory](crate::memories); [`Error::WrongLength`] for a gradient or squares
+    /// of another length than the tensor's; [`Error::TooLarge`] for a tensor that the compressor does not accept;
     /// [`Error::State`] if a restored array has another size.
     pub fn encode<'a>(
         &mut self,
@@ -209,7 +212,8 @@ impl Sender {
         message.reserve(compressor.max_len(tensor.elements()));
 
         if entry.foreign {
-            entry.kept.check_velocity().map_err(|at| Error::non_finite(tensor.name(), at))?;
+            let checked = entry.kept.check_velocity();
+            checked.map_err(|at| Error::encoding(tensor.name(), input.gradient, at))?;
             entry.foreign = false;
         }
         let feedback = self.feedback(spec);
@@ -231,7 +235,7 @@ impl Sender {
                 statistics: compressor.statistics(tensor.elements()),
             };
             let encoded = memory.encode(step, &mut encoding);
-            encoded.map_err(|at| Error::non_finite(tensor.name(), at))
+            encoded.map_err(|at| Error::encoding(tensor.name(), input.gradient, at))
         });
         if encoded.is_err() {
             entry.kept.drop_new(present);

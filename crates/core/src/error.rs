@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use gradwire_bits::DecodeError;
 
-use crate::{NonFinite, Spec, SpecError};
+use crate::{Floats, NonFinite, Spec, SpecError};
 
 /// Why saved state cannot be restored.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +67,20 @@ pub enum Error {
              learning rate, clip the gradient or skip the step"
     )]
     NonFinite {
+        /// The tensor's name.
+        tensor: String,
+        /// Flat index of the first such element.
+        index: usize,
+        /// The value there.
+        value: f32,
+    },
+    /// The gradient is finite, but not what comes of it with the residual or another array that is kept from earlier
+    /// steps. The sender's state is as it was.
+    #[error(
+        "tensor '{tensor}' has {value} at element {index} when its finite gradient is added to what earlier steps left (a \
+             residual or momentum); scale gradients down or clip them, and restore an earlier state"
+    )]
+    Overflow {
         /// The tensor's name.
         tensor: String,
         /// Flat index of the first such element.
@@ -151,5 +165,14 @@ impl Error {
 
     pub(crate) fn non_finite(tensor: &str, at: NonFinite) -> Self {
         Error::NonFinite { tensor: tensor.to_owned(), index: at.index, value: at.value }
+    }
+
+    /// The error of encoding a gradient of which, or of whose sum with a residual, an element is not finite.
+    pub(crate) fn encoding(tensor: &str, gradient: Floats<'_>, at: NonFinite) -> Self {
+        let NonFinite { index, value } = at;
+        match gradient.block(index, &mut [0.0])[0].is_finite() {
+            true => Error::Overflow { tensor: tensor.to_owned(), index, value },
+            false => Self::non_finite(tensor, at),
+        }
     }
 }

@@ -223,7 +223,7 @@ impl Spec {
     /// The same compressor with another value of a numeric parameter; rounded if the parameter is a whole number.
     ///
     /// # Errors
-    /// If there is no such parameter, or its value is not allowed.
+    /// If there is no such parameter, or its value is not allowed or does not go with `ef`.
     pub fn with_number(mut self, key: &str, value: f64) -> Result<Self, SpecError> {
         let id = self.entry.id;
         let parameters = self.entry.parameters;
@@ -236,7 +236,7 @@ impl Spec {
         };
         self.values[at] = allowed.ok_or_else(|| bad_value(id, key, &value.to_string(), kind))?;
         self.compressor = (self.entry.build)(&self.values);
-        Ok(self)
+        self.checked()
     }
 
     /// The compressor itself.

@@ -104,7 +104,10 @@ fn what_is_not_finite_changes_nothing() {
     let mut message = vec![7];
     let mut refused = |encoder: &mut Encoder, gradient: &[f32]| {
         let error = encoder.encode(&tensor(), 1, Floats::F32(gradient), &mut message).unwrap_err();
-        assert!(matches!(error, Error::NonFinite { .. }) && error.to_string().contains("700"));
+        let finite = gradient[700].is_finite();
+        assert_eq!(matches!(error, Error::Overflow { .. }), finite, "{error}");
+        assert_eq!(matches!(error, Error::NonFinite { .. }), !finite, "{error}");
+        assert!(error.to_string().contains("700"));
         assert_eq!(message, [7]);
     };
     // Of the gradient, or of the memory that would come next.

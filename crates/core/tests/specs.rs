@@ -109,6 +109,49 @@ fn errors_name_the_known_ones() {
 }
 
 #[test]
+fn error_feedback_that_would_diverge_is_refused() {
+    let expected =
+        "'randomk': with these parameters residuals would grow without bound; give ef=off";
+    for items in ["", ",ef=on", ",ef=ef21", ",beta=0.9", ",indices=independent,ratio=1"] {
+        let text = format!("randomk:unbiased=on{items}");
+        assert_eq!(error(&text).to_string(), expected, "{text}");
+    }
+    assert_eq!(parse("randomk:unbiased=on,ef=off").feedback(), None);
+}
+
+#[test]
+fn estimates_need_messages_that_bring_them_closer() {
+    for text in [
+        "strom",
+        "inceptionn",
+        "threshold:v=0.01",
+        "gradiveq",
+        "natural",
+        "qsgd:s=1",
+        "qsgd:bucket=0",
+        "qsparse-local:scale=off,s=1",
+        "qsparse-local:scale=off,bucket=0",
+    ] {
+        let separator = if text.contains(':') { ',' } else { ':' };
+        let refused = error(&format!("{text}{separator}ef=ef21"));
+        assert!(matches!(refused, SpecError::Impossible { key: "ef=ef21", .. }), "{refused}");
+    }
+    for text in [
+        "threshold:ef=ef21",
+        "gradiveq:refresh=1,ef=ef21",
+        "qsgd:ef=ef21",
+        "qsparse-local:scale=off,ef=ef21",
+        "qsparse-local:s=1,bucket=0,ef=ef21",
+        "qsparse-local:quantizer=sign,ef=ef21",
+        "sketched-sgd:ef=ef21",
+    ] {
+        assert!(parse(text).sends_changes(), "{text}");
+    }
+    let refused = parse("threshold:ef=ef21").with_number("v", 0.5).unwrap_err();
+    assert!(matches!(refused, SpecError::Impossible { .. }), "{refused}");
+}
+
+#[test]
 fn values_outside_their_range_are_refused() {
     // tests/ranges.rs has the ranges of all parameters.
     for text in ["3lc:s=1,5", "3lc:gamma=1e-46", "sbc2:every=0"] {

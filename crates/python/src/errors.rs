@@ -9,7 +9,12 @@ use pyo3::prelude::*;
 
 create_exception!(gradwire, GradwireError, PyException, "Anything that gradwire refuses.");
 create_exception!(gradwire, ConfigError, GradwireError, "A configuration that cannot work.");
-create_exception!(gradwire, NonFiniteError, GradwireError, "A gradient with NaN or infinity.");
+create_exception!(
+    gradwire,
+    NonFiniteError,
+    GradwireError,
+    "A gradient with NaN or infinity, or a sum that overflows."
+);
 create_exception!(gradwire, MessageError, GradwireError, "Bytes that are no message, or damaged.");
 create_exception!(gradwire, StateError, GradwireError, "A state that does not fit.");
 create_exception!(gradwire, PeerLostError, GradwireError, "Another rank has ended.");
@@ -88,7 +93,9 @@ impl From<gradwire::SpecError> for Failure {
 
 fn of_codec(error: &gradwire::Error) -> fn(String) -> PyErr {
     match error {
-        gradwire::Error::NonFinite { .. } => NonFiniteError::new_err as fn(String) -> PyErr,
+        gradwire::Error::NonFinite { .. } | gradwire::Error::Overflow { .. } => {
+            NonFiniteError::new_err as fn(String) -> PyErr
+        }
         gradwire::Error::Message { .. } => MessageError::new_err,
         gradwire::Error::State(_) => StateError::new_err,
         gradwire::Error::OutOfMemory { .. } => GradwireError::new_err,

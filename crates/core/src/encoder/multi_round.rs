@@ -23,7 +23,8 @@ impl Encoder {
     /// previous rounds.
     ///
     /// Between rounds other tensors may be encoded. What the addends of a step have not taken stays in the residual, also
-    /// if the step is not [concluded](Self::conclude).
+    /// if the step is not [concluded](Self::conclude). What they have taken is lost then: if another rank may fail during
+    /// the step, make a [`checkpoint`](Self::checkpoint) before round 0 and [roll back](Self::rollback) to it.
     ///
     /// # Errors
     /// Those of [`encode`](Self::encode).
@@ -139,7 +140,7 @@ impl Encoder {
             Ok(mut source) => source.take_blocks(|_, _| {}),
             Err(at) => {
                 kept.drop_new(present);
-                return Err(Error::non_finite(tensor.name(), at));
+                return Err(Error::encoding(tensor.name(), input.gradient, at));
             }
         }
         Ok(())

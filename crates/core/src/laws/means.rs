@@ -2,7 +2,8 @@
 
 use super::samples::{RANK, SEED, SIZES, decode, encode, encoder, gaussian, means_and_variances};
 use super::{over_tensors_of, parse};
-use crate::{Decoder, Dtype, Encoder, Entry, Floats, Residual, Spec, Tensor};
+use crate::parameters::Kind;
+use crate::{Decoder, Dtype, Encoder, Entry, Floats, Residual, Spec, SpecError, Tensor};
 
 /// The elements of a linear message.
 fn elements_of(dtype: Dtype, message: &[u8]) -> Vec<f32> {
@@ -58,7 +59,8 @@ pub(super) fn linear_messages_add(spec: &Spec) {
     }
 }
 
-/// The squared error of a contractive compressor's messages, in the mean over some draws, is at most the squared norm.
+/// The squared error of a contractive compressor's messages, in the mean over some draws, is at most the squared norm, also for
+/// tensors at the ends of formats' ranges.
 pub(super) fn contractive_messages_help(spec: &Spec) {
     const DRAWS: u64 = 5;
     if !spec.compressor().is_contractive() {
@@ -88,6 +90,67 @@ pub(super) fn contractive_messages_help(spec: &Spec) {
         let sixteen = |at: usize| if at % 16 == 15 { 100.0 } else { [0.001, 0.01][at % 2] };
         let sizes: Vec<f32> = (0..elements).map(sixteen).collect();
         check(&tensor, &sizes, "three sizes");
+    }
+}
+
+/// A small gradient of 120 elements, as a matrix: the ends of formats' ranges are far, and few elements are soon all sent.
+fn small() -> (Tensor, Vec<f32>) {
+    let gradient = gaussian(120, 8).into_iter().map(|x| 2e-4 * x).collect();
+    (Tensor::new("t", &[12, 10]), gradient)
+}
+
+/// With `ef=ef21`, a small gradient that stays the same is known to the receivers after some hundred steps.
+pub(super) fn estimates_converge(spec: &Spec) {
+    if !spec.compressor().is_contractive() || spec.compressor().memory().is_some() {
+        return;
+    }
+    let text = spec.to_string();
+    let own = text.split_once(':').map_or("", |(_, items)| items).split(',');
+    let common = |item: &&str| {
+        Spec::common_parameters().iter().any(|p| item.starts_with(&format!("{}=", p.key)))
+    };
+    let items: Vec<&str> = own.filter(|item| !common(item)).chain(["ef=ef21"]).collect();
+    let (spec, (tensor, gradient)) = (parse(spec.entry(), &items.join(",")), small());
+    let (mut sender, mut decoder) = (encoder(&spec), Decoder::new(&spec, SEED));
+    let mut estimate = vec![0.0; gradient.len()];
+    for step in 0..400 {
+        let message = encode(&mut sender, &tensor, step, &gradient).unwrap();
+        decoder.decode_add(&tensor, step, RANK, &message, 1.0, &mut estimate).unwrap();
+    }
+    let square = |x: f32| f64::from(x) * f64::from(x);
+    let norm: f64 = gradient.iter().map(|&x| square(x)).sum();
+    let error: f64 = gradient.iter().zip(&estimate).map(|(&x, &y)| square(x - y)).sum();
+    assert!(error <= 0.1 * norm, "{spec}: a squared error of {} of the norm", error / norm);
+}
+
+/// Of a method with error feedback by default: residuals of a gradient that stays the same do not grow without bound, with the
+/// defaults and with each word of a parameter.
+pub(super) fn residuals_stay_bounded(entry: &'static Entry) {
+    let words = entry.parameters.iter().flat_map(|parameter| {
+        let options: &[&str] = match parameter.kind {
+            Kind::Choice { options } => options,
+            _ => &[],
+        };
+        options.iter().map(move |option| format!("{}={option}", parameter.key))
+    });
+    let (tensor, gradient) = small();
+    let largest = gradient.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    for text in words.chain([String::new()]) {
+        let spec = match Spec::with_parameters(entry, &text) {
+            Err(SpecError::Feedback { .. }) => continue,
+            parsed => parsed.unwrap_or_else(|error| panic!("{error}")),
+        };
+        let mut sender = encoder(&spec);
+        for step in 0..1000 {
+            encode(&mut sender, &tensor, step, &gradient).unwrap();
+        }
+        let kept = sender.residual(tensor.name()).unwrap_or_default();
+        let worst = kept.iter().fold(0f32, |worst, x| worst.max(x.abs()));
+        // Even if nothing was sent, it is the sum of a thousand gradients.
+        assert!(
+            worst <= 2000.0 * largest,
+            "{spec}: a residual of {worst} of gradients up to {largest}"
+        );
     }
 }
 

@@ -38,6 +38,7 @@ pub const LAWS: &[(&str, Law)] = &[
         "errors of contractive messages are no larger than the tensor",
         means::contractive_messages_help,
     ),
+    ("estimates of a constant gradient converge to it", means::estimates_converge),
     ("accumulated messages decode like a single one", means::accumulated_messages_decode),
     ("threads change nothing", several::threads_change_nothing),
     (
@@ -82,9 +83,15 @@ pub fn check(entry: &'static Entry) {
             law(&spec);
         }
     }
-    let _named =
-        Named(format!("{}: the ends of ranges work, and nothing beyond them does", entry.id));
-    ranges::ends_work_and_nothing_beyond(entry);
+    {
+        let _named =
+            Named(format!("{}: the ends of ranges work, and nothing beyond them does", entry.id));
+        ranges::ends_work_and_nothing_beyond(entry);
+    }
+    if entry.error_feedback {
+        let _named = Named(format!("{}: residuals of a constant gradient stay bounded", entry.id));
+        means::residuals_stay_bounded(entry);
+    }
     if entry.unbiased {
         let _named =
             Named(format!("{}: decoded tensors have the encoded one as expectation", entry.id));

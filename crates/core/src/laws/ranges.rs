@@ -3,6 +3,7 @@
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
+use super::parse;
 use super::samples::{decode, encode, encoder, gaussian};
 use crate::parameters::Kind;
 use crate::{Entry, Spec, SpecError, Tensor};
@@ -66,6 +67,7 @@ pub(super) fn ends_work_and_nothing_beyond(entry: &'static Entry) {
             let spec = match Spec::with_parameters(entry, &text) {
                 // Some common parameters are not for compressors with a memory of their own.
                 Err(SpecError::Impossible { .. }) => continue,
+                Err(SpecError::Feedback { .. }) => parse(entry, &format!("{text},ef=off")),
                 parsed => parsed.unwrap_or_else(|error| panic!("{error}")),
             };
             let printed = spec.to_string();

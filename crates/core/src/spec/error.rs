@@ -68,6 +68,12 @@ pub enum SpecError {
         /// The values allowed, in words.
         expected: String,
     },
+    /// Error feedback for a compressor whose residuals would grow without bound.
+    #[error("'{id}': with these parameters residuals would grow without bound; give ef=off")]
+    Feedback {
+        /// The compressor.
+        id: &'static str,
+    },
     /// A common parameter that this compressor, or another parameter, rules out.
     #[error("'{id}': {key} is impossible, because {reason}; leave it out")]
     Impossible {

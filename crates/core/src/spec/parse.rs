@@ -133,15 +133,26 @@ impl Given {
                 impossible("beta or gamma", "its memory has weights of its own")
             }
             ("ef21", _) if has_own => impossible("ef=ef21", "it has a memory of its own"),
-            ("ef21", _) if !spec.compressor().is_contractive() => impossible(
-                "ef=ef21",
-                "its messages may be further from a tensor than zeros are, and then estimates would diverge",
-            ),
             _ if has_own && spec.memory.is_some() => {
                 impossible("momentum", "it has a memory of its own")
             }
-            _ => Ok(spec),
+            _ => spec.checked(),
         }
+    }
+}
+
+impl Spec {
+    /// Refuses error feedback that cannot work with the values of the compressor's own parameters.
+    pub(super) fn checked(self) -> Result<Self, SpecError> {
+        let (id, compressor) = (self.entry.id, self.compressor());
+        if self.feedback.is_some() && !compressor.allows_feedback() {
+            return Err(SpecError::Feedback { id });
+        }
+        if matches!(self.memory, Some(ConfiguredMemory::Ef21(_))) && !compressor.is_contractive() {
+            let reason = "with these parameters its messages are not known to bring receivers closer to every tensor";
+            return Err(SpecError::Impossible { id, key: "ef=ef21", reason });
+        }
+        Ok(self)
     }
 }
 

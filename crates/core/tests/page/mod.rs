@@ -93,6 +93,10 @@ documentation of each compressor has more: its message bit by bit, ranges and li
 
 INDEX
 
+Bits per element are those of the message of a rank alone, as under all-gather. Under all-reduce `acp-sgd` sends half of them, in the
+mean of two steps; `gradiveq` sends the whole tensor at a refresh and no basis in between; the sums that `thc` gets back have 8 bits for
+up to 8 ranks.
+
 **Formulas**: c is the corrected tensor of d elements: the gradient plus the residual. x̂, or Ĉ for a matrix, is the decoded tensor.
 u is a uniform random number in [0, 1), and [a < b] is 1 if true, else 0. Other letters are parameters, or explained in the formula.
 
@@ -104,11 +108,11 @@ compute the result together, in several rounds of all-reduce. Messages of a *gat
 
 **Speeds** were measured with `gradwire bench` on one core of
 FILES.
-A cell such as `6.6 of 8.6, 77 %` reads: the compressor takes in 6.6 GB/s of float32 gradients; memory bandwidth allows 8.6 GB/s; that
-is 77 %. What memory allows is the bytes that the method must move (`gradwire::MemoryTraffic`) at the bandwidth of a copy, measured in the
-same moments. A copy does not reach the full bandwidth, so simple methods may exceed 100 %. Where a tensor stays in the cache,
-arithmetic is the limit of most methods. The number of elements is in the head of each column; bits per element are those of the
-largest size measured. A dash means not measured.
+A cell such as `6.6 of 8.6, 77 %` means: it processes 6.6 GB of float32 gradient per second; a method limited only by memory bandwidth
+would reach 8.6; that is 77 % of it. What memory allows is the bytes that the method must move (`gradwire::MemoryTraffic`) at the
+bandwidth of a copy, measured in the same moments. A copy does not reach the full bandwidth, so simple methods may exceed 100 %. Where a
+tensor stays in the cache, arithmetic is the limit of most methods. The number of elements is in the head of each column; bits per
+element are those of the largest size measured. A dash means not measured.
 ";
 
 /// The page, from the registry and what was measured.
@@ -185,22 +189,25 @@ fn properties(entries: &[&Entry], page: &mut String) {
 fn parameters(entries: &[&Entry], page: &mut String) {
     head(page, ["compressor", "parameter", "values", "default", "what it does"]);
     for entry in entries {
-        entry
-            .parameters
-            .iter()
-            .for_each(|parameter| parameter_row(&code(entry.id), parameter, page));
+        entry.parameters.iter().for_each(|parameter| {
+            parameter_row(
+                &code(entry.id),
+                parameter,
+                &code(&parameter.kind.default().to_string()),
+                page,
+            )
+        });
     }
 }
 
-fn parameter_row(of: &str, Param { key, kind, help }: &Param, page: &mut String) {
+fn parameter_row(of: &str, Param { key, kind, help }: &Param, default: &str, page: &mut String) {
     let values = match kind {
         Kind::Choice { options, .. } => {
             options.iter().map(|option| code(option)).collect::<Vec<_>>().join(", ")
         }
         numbers => numbers.expected(),
     };
-    let default = code(&kind.default().to_string());
-    row(page, [of, &code(key), &values, &default, help]);
+    row(page, [of, &code(key), &values, default, help]);
 }
 
 /// A row for each measured configuration; a row of dashes for a compressor without any.
@@ -266,10 +273,14 @@ fn speed(measured: Option<Speed>) -> String {
 }
 
 fn closing(page: &mut String) {
-    page.push_str("\n## Common parameters\n\nEvery compressor has them. The default of `ef` is the compressor's own.\n\n");
+    page.push_str("\n## Common parameters\n\nEvery compressor has them.\n\n");
     head(page, ["compressor", "parameter", "values", "default", "what it does"]);
     for parameter in Spec::common_parameters() {
-        parameter_row("all", parameter, page);
+        let default = match parameter.key {
+            "ef" => "the compressor's own".to_owned(),
+            _ => code(&parameter.kind.default().to_string()),
+        };
+        parameter_row("all", parameter, &default, page);
     }
     let contractive = REGISTRY.iter().filter(|entry| {
         let compressor = entry.compressor();
@@ -278,7 +289,10 @@ fn closing(page: &mut String) {
     let names: Vec<_> = contractive.map(|entry| code(entry.id)).collect();
     writeln!(
         page,
-        "\n`ef=ef21` needs a contractive compressor without a memory of its own: {}. With it, `momentum` gives EF21-SGDM.",
+        "\n`ef=ef21` works with compressors whose message always brings the receiver closer to the tensor (on average by a \
+         fixed fraction), and that do not bring their own error feedback as `dgc` does: {}. This is the list for default \
+         parameters: `threshold:v=0.01` is refused, for example, and `gradiveq:refresh=1` is not. With `ef=ef21`, `momentum` \
+         gives EF21-SGDM.",
         names.join(", ")
     )
     .unwrap();

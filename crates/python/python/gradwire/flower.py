@@ -36,6 +36,8 @@ class CompressionMod:
     The app receives and returns whole models as usual. ``key`` is the array record of the model in both messages, and
     ``error_feedback`` says whether a residual is kept, in the state of Flower's node. With ``raw_vectors``, arrays of one
     dimension are sent uncompressed; arrays that are not of floats always are. ``seed`` is that of random draws.
+
+    The residual is stored before the reply leaves the client: what a reply carries is lost if it does not arrive.
     """
 
     def __init__(

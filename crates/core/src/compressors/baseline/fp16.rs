@@ -5,7 +5,8 @@
 //!   zero.
 //! - **Aggregation**: linear; the mean of messages, computed in f32 and rounded once, is the message of the mean, up to
 //!   rounding.
-//! - **Error feedback**: off. With it, the residual holds the rounding errors.
+//! - **Error feedback**: off. With it, the residual holds the rounding errors. With `ef=ef21` an estimate comes within 2⁻²⁵
+//!   of each element and no closer, and moves by at most 65504 a step.
 //! - **Cost**: one pass, 6 bytes per element.
 
 use std::sync::Arc;

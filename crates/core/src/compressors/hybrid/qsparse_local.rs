@@ -50,7 +50,7 @@ use crate::{
 pub(crate) static ENTRY: Entry = Entry {
     id: "qsparse-local",
     summary: "the largest elements, or random ones, quantized",
-    formula: "x̂ = Q(c) at the k largest |c|, 0 elsewhere; Q(c) = qsgd(c)/(1 + β) or sign(c)·mean|c|",
+    formula: "x̂ = Q(c) at the k largest |c|, or k random ones, 0 elsewhere; Q(c) = qsgd(c)/(1 + β), or sign(c) times the mean |c| of these k",
     family: Family::Hybrid,
     sparse: true,
     error_feedback: true,
@@ -90,7 +90,7 @@ crate::parameters! {
         s: u16 = qsgd::S,
         /// number of sent elements with a common norm; 0 takes one norm for all of them
         bucket: usize = whole(512, 0..=1 << 30),
-        /// divide levels by 1 + β, which bounds the error by Lemma 2
+        /// shrink values by 1/(1 + β), so that rounding noise never makes the result worse than sending nothing (Lemma 2 of the paper)
         scaled("scale"): bool = either(&["on", "off"]),
         /// symbols of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
@@ -114,12 +114,6 @@ impl QsparseLocal {
     }
 }
 
-/// β of `elements` elements that share a norm: the bound of the quantizer's relative variance.
-fn beta(elements: usize, s: u16) -> f64 {
-    let (elements, s) = (elements as f64, f64::from(s));
-    (elements / (s * s)).min(elements.sqrt() / s)
-}
-
 impl Quantizer {
     /// Appends the values in the workspace, and leaves their quantization errors there.
     fn write(self, context: &Context<'_>, workspace: &mut Workspace, message: &mut Vec<u8>) {
@@ -132,7 +126,7 @@ impl Quantizer {
             return values.iter_mut().for_each(|x| *x -= mean.copysign(*x));
         };
         let (rng, levels) = (context.rng(0), f32::from(s));
-        let beta = if scaled { beta(values.len().min(bucket), s) } else { 0.0 };
+        let beta = if scaled { qsgd::beta(values.len().min(bucket), s) } else { 0.0 };
         symbols.resize(values.len(), 0);
         random.resize(BLOCK, 0);
         let mut first = 0;
@@ -260,6 +254,14 @@ impl Compressor for QsparseLocal {
 
     fn draws_positions(&self) -> bool {
         self.random
+    }
+
+    /// Lemmas 1 to 3.
+    fn is_contractive(&self) -> bool {
+        match self.quantizer() {
+            Quantizer::Sign => true,
+            Quantizer::Levels { s, bucket, scaled, .. } => scaled || qsgd::beta(bucket, s) < 1.0,
+        }
     }
 
     fn statistics(&self, elements: usize) -> Statistics {

@@ -19,6 +19,7 @@
 //! - **Cost**: 8 bytes per element to gather both tails, 12 to select one of them.
 //!
 //! Deviations: the thresholds of Algorithm 2 are applied to the update ΔW, where the paper writes W.
+//! A tail has only elements of its sign, where Algorithm 2 takes the mean of the k largest, or smallest, of all elements.
 //! `mean=bf16` is not in the paper: it rounds the mean towards zero, and the residual keeps the rest; a mean below 2⁻¹³³
 //! becomes 0.
 //! At p = 0.01 equation 5 gives 8.11 bits a position, not the 8.38 that the paper prints.

@@ -6,8 +6,8 @@
 //!   that is 0, one bit per sign and the positions. τ is not sent: both ends know it. An empty tensor has an empty
 //!   message.
 //! - **Range**: τ from 10⁻³⁰ to 10³⁰; up to 2³² − 1 elements. The best value depends on the model; the default 0.01 is
-//!   for mean gradients, the paper's values are for summed gradients. A mean of messages, or a server's delta, is below
-//!   τ and takes several steps to be sent again, unless the pull has a smaller τ.
+//!   for mean gradients, the paper's values are for summed gradients. A server that averages n workers gets values
+//!   of about τ/n. Compressed again with the same τ, they wait for several steps in its residual; give pulls a smaller τ.
 //! - **Error feedback**: on; the residual of a sent element is c ∓ τ.
 //! - **Deviation**: the paper sends 32 bits for an element, 31 of them its position.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to select.
@@ -81,10 +81,6 @@ impl Compressor for Strom {
 
     fn value_bits(&self) -> Option<u32> {
         Some(1)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -2,8 +2,8 @@
 //!
 //! `C` is the corrected gradient, rows × columns. One step computes `P = C·Q` with an orthonormal `Q`, the next one
 //! `Q = Cᵀ·P` with an orthonormal `P`; the gradient becomes `P·Qᵀ`. The factor that a step multiplies by is the mean that
-//! the step before computed, orthonormalised, so that all ranks have it. Each step sends half of what `powersgd` sends,
-//! and waits for one all-reduce in place of two.
+//! the step before computed, orthonormalised, so that all ranks have it. Two steps together send what
+//! one step of `powersgd` sends, and each waits for one all-reduce in place of two.
 //!
 //! - **Message**: the new factor, `f32` column by column: 32·rank·rows or 32·rank·columns bits. Tensors of fewer than two
 //!   dimensions, and tensors that two factors would not shrink, are sent uncompressed.

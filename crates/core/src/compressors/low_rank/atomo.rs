@@ -81,7 +81,7 @@ crate::parameters! {
         entries("atoms"): bool = either(&["spectral", "entries"]),
         /// expected number of atoms to send
         s: f64 = real(3.0, Included(0.01), Included(1e9)),
-        /// expected number of atoms: s, or the sum of weights over their 2-norm, or over the largest weight
+        /// expected number of atoms. `s`: as given; `l2`: Σσ/‖σ‖₂; `max`: Σσ/max σ, with σ the singular values (or absolute values of elements)
         norm("budget"): Option<Norm> = choice::<Option<Norm>>(),
         /// singular vectors to find; the rest of the matrix is drawn along random directions
         rank: usize = whole(32, 1..=4096),

@@ -107,8 +107,9 @@ const BLOCK_ELEMENTS: usize = 1 << 15;
 struct Coefficients(Vec<f32>);
 
 impl MultiRound for GradiVeq {
+    /// Between refreshes nothing is sent of what lies outside the span of the basis.
     fn is_contractive(&self) -> bool {
-        true
+        self.refresh == 1
     }
 
     /// The basis, and how often it was used.

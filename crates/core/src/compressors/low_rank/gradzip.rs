@@ -33,7 +33,7 @@ use crate::{Entry, Family, Passes};
 pub(crate) static ENTRY: Entry = Entry {
     id: "gradzip",
     summary: "two thin factors, by alternating least squares",
-    formula: "Ĉ = P·Rᵀ, P = C·R·(RᵀR + λI)⁻¹ with R before, R = Cᵀ·P·(PᵀP + λI)⁻¹",
+    formula: "Ĉ = P·Rᵀ, P = C·R·(RᵀR + λρI)⁻¹ with R before, R = Cᵀ·P·(PᵀP + λρI)⁻¹, ρ the mean diagonal element of RᵀR or PᵀP",
     family: Family::LowRank,
     error_feedback: true,
     examples: &["rank=3,lambda=0.01"],
@@ -48,7 +48,7 @@ crate::parameters! {
     pub struct GradZip {
         /// columns of the factors
         pub rank: usize = whole(4, 1..=MAX_RANK as u64),
-        /// regularisation: weight of the factors' norms, relative to their columns'
+        /// regularisation of the least squares, as a fraction of the mean squared column norm; larger is more stable and less exact
         pub lambda: f64 = real(0.001, Included(1e-9), Included(1.0)),
     }
 }

@@ -9,7 +9,8 @@
 //!   bits. Tensors of fewer than two dimensions, and tensors that this would not shrink, are sent uncompressed.
 //! - **Aggregation**: two rounds of all-reduce. Under other exchanges each rank iterates on its own and both
 //!   factors are gathered.
-//! - **Range**: rank 1 to 32. The method is exact for matrices of at most this rank.
+//! - **Range**: rank 1 to 32. The first step is exact for matrices of at most this rank; later the part of
+//!   the row space that `Q` misses stays in the residual.
 //! - **Error feedback**: on. The residual of a rank is `C − P·(Cᵀ·P)ᵀ`, with its own second factor; the residuals of
 //!   all ranks add up to what the mean left out.
 //! - **Draws**: `Q` starts uniform in [−1, 1), the same on every rank; a column that becomes zero is drawn again.

@@ -8,8 +8,8 @@
 //! - **Message**: max|c| as f32, then d bytes, the sign in the highest bit: 8·d + 32 bits.
 //!   `code=huffman` puts the bytes in [Huffman code](gradwire_bits::huffman) where that is
 //!   shorter.
-//! - **Error**: at most half the distance of two numbers, some 7 % of the element's magnitude in the upper decades;
-//!   elements below 10⁻⁶ of the largest become 0 or 0.55·10⁻⁶ of it.
+//! - **Error**: at most half the distance of two numbers: 6 % of the element's magnitude in the highest decade, 11 % in the next,
+//!   18 % in the third; elements below 10⁻⁶ of the largest become 0 or 0.55·10⁻⁶ of it.
 //! - **Error feedback**: on.
 //! - **Limits**: where 1 / max|c| overflows (max|c| below about 3·10⁻³⁹) the scale is sent as zero
 //!   and everything stays in the residual.

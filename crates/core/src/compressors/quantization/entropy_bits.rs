@@ -39,7 +39,7 @@ use crate::{
 pub(crate) static ENTRY: Entry = Entry {
     id: "entropy-bits",
     summary: "a number of bits chosen by the entropy, Huffman coded",
-    formula: "x̂ = middle of c's bin among 2^N from min to max, N = round(entropy + c bits)",
+    formula: "x̂ = middle of the bin that holds the element, of 2^N equal bins from min to max; N = round(estimated entropy + parameter c)",
     family: Family::Quantization,
     examples: &["bits=7,code=fixed,ef=on", "c=1"],
     reference: "Øland, Raj, ICASSP 2015",

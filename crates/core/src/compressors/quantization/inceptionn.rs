@@ -14,8 +14,9 @@
 //!   these three in [Huffman code](gradwire_bits::huffman) if that is shorter; then the lower bytes, and four-byte
 //!   values. A one-byte value with only the sign left gets tag 0. Four tags share a code word, so frequent combinations
 //!   take few bits; there are few one-byte values (six with b = 10), and upper bytes contain sign and magnitude.
-//! - **Range**: b from 1 to 126; 10 is the paper's. The bound is absolute: gradients much smaller than 1 need a larger
-//!   b, or become zero.
+//! - **Range**: b from 1 to 126; 10 is the paper's. Magnitudes are absolute, and truncation makes small elements 0: with b
+//!   from 7 to 15 all below 2^−7, from 30 on, which is the least, all below 2^−15. (Below 7 the limit is 2^−b; between 15
+//!   and 30 it is 2^−⌊b/2⌋.) Scale smaller gradients up, or use `ef=on`, which adds them up.
 //! - **Error**: below 2^−b with tag 0, 2^−15 with tag 2, and 2^−7 with tag 1, which for b above 7 exceeds the error
 //!   bound. The paper's hardware keeps exactly these bits, and so does this code.
 //! - **Error feedback**: off, as in the survey of Xu et al. (2020).
@@ -39,7 +40,7 @@ use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Stat
 pub(crate) static ENTRY: Entry = Entry {
     id: "inceptionn",
     summary: "32, 16, 8 or no bits by magnitude",
-    formula: "x̂ = c where |c| ≥ 1; cut 15 bits behind the point where |c| ≥ 2^−⌊b/2⌋, 7 where |c| ≥ 2^−b; else 0",
+    formula: "x̂ = c where |c| ≥ 1; from 2^−⌊b/2⌋ truncated to multiples of 2^−15; from 2^−b truncated to multiples of 2^−7; smaller ones 0",
     family: Family::Quantization,
     examples: &["b=20", "code=huffman", "b=126,code=huffman,ef=on", "b=1", "b=126,ef=on"],
     reference: "Li et al., MICRO 2018",
@@ -55,7 +56,7 @@ const SIZES: [usize; 4] = [0, 1, 2, 4];
 crate::parameters! {
     /// Truncation by magnitude.
     pub struct Inceptionn {
-        /// elements below 2^−b are not sent
+        /// elements below 2^−b are not sent; with b from 7 to 15 all below 2^−7 decode to 0, from 30 on all below 2^−15
         b: u32 = whole(10, 1..=126),
         /// tags and values as they are, or sorted by size and Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
@@ -223,10 +224,6 @@ impl Compressor for Inceptionn {
         if self.huffman { Statistics::Largest } else { Statistics::None }
     }
 
-    fn is_contractive(&self) -> bool {
-        true
-    }
-
     fn max_len(&self, elements: usize) -> usize {
         let extra = if self.huffman { sorted::EXTRA } else { 0 };
         (elements.div_ceil(TAGS) + extra).saturating_add(elements.saturating_mul(4))
@@ -343,6 +340,17 @@ mod tests {
                 };
                 assert!(error <= bound && y.abs() <= size, "{b}: {x} as {y}");
             }
+        }
+    }
+
+    #[test]
+    fn the_least_element_that_does_not_become_0() {
+        for (b, power) in
+            [(1, 1), (6, 6), (7, 7), (10, 7), (15, 7), (16, 8), (29, 14), (30, 15), (126, 15)]
+        {
+            let least = 2f32.powi(-power);
+            let spec = format!("inceptionn:b={b}");
+            assert_eq!(round_trip(&spec, &[least, least.next_down()]), [least, 0.0], "{spec}");
         }
     }
 

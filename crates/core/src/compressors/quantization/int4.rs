@@ -11,8 +11,8 @@
 //! - **Error feedback**: on.
 //! - **Limits**: in a block where `1 / step` overflows, or with `hadamard=on` max|c| of the tensor over the step, the step
 //!   is 0, and everything stays in the residual.
-//! - **Use**: with scatter-reduce each slice is quantized twice, as gradients and as their mean; that is qgZ of one level.
-//!   Across nodes use `hierarchical`.
+//! - **Use**: under scatter-reduce a value is rounded to 4 bits twice: by the sender, and by the owner of the slice after
+//!   averaging. This is ZeRO++'s qgZ within one node. Across nodes use `hierarchical`.
 //! - **Deviations**: both papers quantize without error feedback (`ef=off` here). SDP4Bit transforms 32 elements and
 //!   quantizes 128 together; here both are `block`. qgZ does not say how it stores scales.
 //! - **Cost**: 8 bytes per element for the sum, 8 for the residual, half a byte for the message; the transform takes

@@ -21,8 +21,8 @@
 //!   the tensor and step.
 //! - **Limits**: if 1 / step overflows (a step below about 3·10⁻³⁹), the step and the bucket's elements are sent as
 //!   zero. The norm is at most the largest finite number.
-//! - **Error feedback**: off; with it training may diverge (the variance of a long bucket exceeds its
-//!   square).
+//! - **Error feedback**: off; with it training may diverge (in a long bucket with few levels the rounding noise is larger
+//!   than the gradient itself, and feedback would amplify it).
 //! - **Deviations**: the step is sent, where the paper sends the norm. For negative t, ⌊t⌋ is the level farther from
 //!   zero; the two levels and their probabilities are the paper's. One Elias code covers all buckets; a final distance
 //!   ends it.
@@ -74,6 +74,12 @@ pub(in crate::compressors) const S: Kind = whole(127, 1..=32_767);
 impl Choice for Norm {
     const WORDS: &'static [&'static str] = &["2", "max"];
     const VALUES: &'static [Self] = &[Norm::Euclidean, Norm::Max];
+}
+
+/// A bound β of the quantizer's variance: E‖Q(x) − x‖² ≤ β·‖x‖² for this number of elements that share a norm, of either kind.
+pub(in crate::compressors) fn beta(elements: usize, s: u16) -> f64 {
+    let (elements, s) = (elements as f64, f64::from(s));
+    (elements / (s * s)).min(elements.sqrt() / s)
 }
 
 /// The code of the levels.
@@ -265,6 +271,11 @@ impl Compressor for Qsgd {
 
     fn statistics(&self, _: usize) -> Statistics {
         Statistics::None
+    }
+
+    /// The bound of a shorter last bucket is lower.
+    fn is_contractive(&self) -> bool {
+        self.bucket > 0 && beta(self.bucket, self.s) < 1.0
     }
 
     fn value_bits(&self) -> Option<u32> {

@@ -8,7 +8,7 @@
 //! - **Message**: `M` as f32, then the coded trits: from 0.11 to 1.6 bits an element, + 32. With
 //!   `zre=off` the runs stay uncoded: 1.6 bits always. An all-zero tensor takes 1/280 of its size.
 //! - **Range**: s in \[1, 2); below 2, M / 2 is below max|c|, so that at least one element of a non-zero tensor is
-//!   sent.
+//!   sent, unless max|c| is one of the least subnormal numbers and M rounds to twice as much: 2⁻¹⁴⁹ with s from 1.5 on.
 //! - **Error**: at most M / 2 per element, which error feedback sends later.
 //! - **Error feedback**: on, β = γ = 1. The largest element is sent as s times its value and leaves −(s − 1) times it.
 //!   Near s = 2 almost all of it comes back with the other sign in the next message, and again in the one after: the

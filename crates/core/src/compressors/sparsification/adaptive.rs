@@ -2,11 +2,12 @@
 //!
 //! - **Probabilities**: an element is sent with p = min(|c| / M, 1), where the level M is such that
 //!   Σp = k = max(1, round(ratio·d)). It starts at M = Σ|c| / k; each iteration sets M ← Σ_{|c| ≤ M} |c| / (k − n),
-//!   with n the number of elements above M (Algorithm 3, where 1 / M is called λ), until n stays the same, at most 8
-//!   times. M decreases towards its limit, so an early end, or rounding M up to an f32, only sends fewer elements; the
-//!   message stays unbiased. M is at most the largest f32.
+//!   with n the number of elements above M (Algorithm 3, where 1 / M is called λ), until n stays the same, at most 7
+//!   times. M decreases towards its limit, so an early end, or rounding M up to an f32, only sends fewer elements, and adds
+//!   no bias. M is at most the largest f32.
 //! - **Values**: an element that is sent decodes to c / p: ±M for elements up to M, c itself for larger ones. The
-//!   message is unbiased, with variance |c|·(M − |c|) below M and 0 above.
+//!   variance is |c|·(M − |c|) below M and 0 above. The message is unbiased up to the rounding of probabilities (see
+//!   below): as the value stays ±M, an element below M is biased away from 0 by up to M·2⁻²⁴.
 //! - **Message**: the elements above M as in `topk`: a byte with the code of their positions (0 bitmap, 1 Rice, 2 raw),
 //!   their number as varint, their values as f32, the positions. Then the drawn elements: code byte and number, and,
 //!   unless the number is 0, M as f32, one bit per sign, the positions. An empty tensor has an empty message.
@@ -15,7 +16,7 @@
 //!   it uses the upper 31 bits of word i of the stream itself, and probabilities below 2⁻⁷ are rounded to multiples of 2⁻³¹.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. At most k elements are above M; the number
 //!   drawn is random.
-//! - **Error feedback**: off; the message is unbiased.
+//! - **Error feedback**: off, as the message is unbiased.
 //! - **Cost**: 4 bytes per element for the maximum, 4 for the sum, 4 for each further iteration, 4 for the draws.
 //!
 //! Reference: Wangni, Wang, Liu, Zhang: "Gradient Sparsification for Communication-Efficient Distributed

@@ -44,7 +44,7 @@ use crate::{
 pub(crate) static ENTRY: Entry = Entry {
     id: "demo",
     summary: "the largest coefficients of a cosine transform of the momentum; steps by signs",
-    formula: "x̂ = DCT⁻¹ of the k largest |DCT(δ)| of each block, δ = m·δ_before + g less what was sent; the step is sign(mean)",
+    formula: "x̂ = inverse DCT of the k largest coefficients of each block of δ, δ ← m·δ + g; then δ ← δ − x̂; the step is the sign of the mean",
     family: Family::Sparsification,
     error_feedback: true,
     examples: &["k=4096", "k=1,values=sign", "k=8,ef=off"],

@@ -158,6 +158,11 @@ struct Search {
 }
 
 impl MultiRound for SketchedSgd {
+    /// Exact values are sent, at positions that hashes of the step prefer the larger the element is.
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
     fn kept_len(&self, _: &[usize]) -> usize {
         0
     }

@@ -21,7 +21,7 @@
 //!   divides a batch of images into four. Batch normalisation then takes the statistics of each quarter, and a step takes a
 //!   longer time, which modelled step times do not contain.
 //! - **Deviations**: positions are entropy-coded; the paper uses 28 bits each. An element whose square is
-//!   below the range of `f32` is never sent.
+//!   below the range of `f32` is never sent; one whose square is above it is sent.
 //! - **Cost**: 8 bytes per element for the squares, 8 for the maximum, 12 to find M, 20 to select.
 //!
 //! Reference: Tsuzuku, Imachi, Akiba: "Variance-based Gradient Compression for Efficient Distributed Deep
@@ -40,7 +40,7 @@ use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Sou
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "variance",
-    summary: "the elements that are large compared with their variance, in 4 bits",
+    summary: "elements whose micro-batch gradients mostly agree: the squared sum exceeds alpha times the sum of squares; each in 4 bits",
     formula: "x̂ = r to a power of two where r² > α·v; r sums gradients not sent, v the squares of their parts",
     family: Family::Sparsification,
     sparse: true,
@@ -87,7 +87,10 @@ impl Variance {
     }
 
     fn decides(&self, r: f32, v: f32) -> bool {
-        r * r > self.alpha * v
+        // No square exceeds an α·v that overflows, so its limit is the largest number; `min` would be slower. The product r·r is
+        // rounded as the square of a single part is; one in double precision could exceed that square.
+        let level = self.alpha * v;
+        r * r > if level < f32::MAX { level } else { f32::MAX }
     }
 
     /// Which of up to 64 elements are sent, from the lowest bit on.
@@ -229,6 +232,17 @@ mod tests {
         decode("variance", &message, 1.0, &mut out).unwrap();
         assert_eq!(out, [2.0, 0.0, -1.0, 0.0]);
         assert_eq!(sender.residual(), [0.0, 5.0, 0.0, 0.001]);
+    }
+
+    #[test]
+    fn elements_whose_squares_overflow_are_sent() {
+        for alpha in ["1", "1.5", "2", "1000000"] {
+            let mut sender = Sender::new(&format!("variance:alpha={alpha}"), &[3]);
+            let (_, decoded) = sender.send(0, &[1e20, -1e20, 1.0]);
+            let power = 2f32.powi(66);
+            assert_eq!(decoded, [power, -power, 0.0], "alpha = {alpha}");
+            assert_eq!(sender.residual(), [0.0, 0.0, 1.0], "alpha = {alpha}");
+        }
     }
 
     #[test]
