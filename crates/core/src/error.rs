@@ -12,6 +12,12 @@ pub enum StateError {
     /// The bytes are not a state file, or are damaged.
     #[error("the state is damaged or of another kind: {0}; resume from an earlier copy")]
     Damaged(String),
+    /// The names, numbers and settings of the state take more than the header of a file holds.
+    #[error(
+        "the state is too large: its names, numbers and settings take more than the 100 MB that a state file has for them; \
+         use fewer tensors, or shorter names"
+    )]
+    TooLarge,
     /// The state file cannot be read or written.
     #[error("the state file {}: {source}; check the path, the rights and the free space", path.display())]
     File {

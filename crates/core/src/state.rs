@@ -1,24 +1,25 @@
 //! Saved state for resuming a run: named arrays, numbers and settings, and their file.
 //!
 //! The file is in the safetensors format, so that other tools can look at the arrays. Numbers, settings
-//! and a checksum over everything are in its metadata.
+//! and a checksum over everything are in its metadata, which the format limits to 100 MB: longer texts are arrays of bytes.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, View, serialize};
+use safetensors::SafeTensorError;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, View, serialize};
 
 use crate::{StateError, files};
 
-/// Saved state: arrays, whole numbers and text settings, each by name.
+/// Saved state: arrays of floats or bytes, whole numbers and text settings, each by name.
 ///
 /// Names are paths like `worker0/push/residual/fc.weight`; a prefix selects one owner's part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     version: u32,
-    floats: BTreeMap<String, Vec<f32>>,
+    arrays: BTreeMap<String, Array>,
     numbers: BTreeMap<String, u64>,
     settings: BTreeMap<String, String>,
 }
@@ -27,7 +28,7 @@ impl Default for State {
     fn default() -> Self {
         Self {
             version: VERSION,
-            floats: BTreeMap::new(),
+            arrays: BTreeMap::new(),
             numbers: BTreeMap::new(),
             settings: BTreeMap::new(),
         }
@@ -51,20 +52,36 @@ impl State {
         self.version = VERSION;
     }
 
-    /// Sets an array.
-    pub fn set_floats(&mut self, name: &str, values: Vec<f32>) {
-        self.floats.insert(name.to_owned(), values);
+    /// Sets an array of bytes.
+    pub fn set_bytes(&mut self, name: &str, bytes: Vec<u8>) {
+        self.arrays.insert(name.to_owned(), Array::Bytes(bytes));
     }
 
-    /// An array.
+    /// An array of bytes.
+    ///
+    /// # Errors
+    /// [`StateError::Missing`] where there is none of that name.
+    pub fn bytes(&self, name: &str) -> Result<&[u8], StateError> {
+        match self.arrays.get(name) {
+            Some(Array::Bytes(bytes)) => Ok(bytes),
+            _ => Err(missing(name)),
+        }
+    }
+
+    /// Sets an array of floats.
+    pub fn set_floats(&mut self, name: &str, values: Vec<f32>) {
+        self.arrays.insert(name.to_owned(), Array::Floats(values));
+    }
+
+    /// An array of floats.
     ///
     /// # Errors
     /// [`StateError::Missing`] where there is none of that name.
     pub fn floats(&self, name: &str) -> Result<&[f32], StateError> {
-        self.floats.get(name).map(Vec::as_slice).ok_or_else(|| missing(name))
+        self.arrays.get(name).and_then(Array::floats).ok_or_else(|| missing(name))
     }
 
-    /// An array of `expected` elements.
+    /// An array of `expected` floats.
     ///
     /// # Errors
     /// [`StateError::Missing`], or [`StateError::WrongSize`] for an array of another length.
@@ -77,17 +94,17 @@ impl State {
         Ok(floats)
     }
 
-    /// The arrays whose names start with `prefix`, in order, with the rest of their names.
+    /// The arrays of floats whose names start with `prefix`, in order, with the rest of their names.
     pub fn floats_under<'a>(
         &'a self,
         prefix: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a [f32])> + use<'a> {
-        under(&self.floats, prefix).map(|(rest, values)| (rest, values.as_slice()))
+        under(&self.arrays, prefix).filter_map(|(rest, array)| Some((rest, array.floats()?)))
     }
 
     /// Keeps only the entries for whose names `wanted` is true.
     pub fn retain(&mut self, mut wanted: impl FnMut(&str) -> bool) {
-        self.floats.retain(|name, _| wanted(name));
+        self.arrays.retain(|name, _| wanted(name));
         self.numbers.retain(|name, _| wanted(name));
         self.settings.retain(|name, _| wanted(name));
     }
@@ -146,7 +163,7 @@ impl State {
     pub fn merge(&mut self, prefix: &str, other: State) {
         let name = |name: String| format!("{prefix}{name}");
         self.version = self.version.min(other.version);
-        self.floats.extend(other.floats.into_iter().map(|(key, value)| (name(key), value)));
+        self.arrays.extend(other.arrays.into_iter().map(|(key, value)| (name(key), value)));
         self.numbers.extend(other.numbers.into_iter().map(|(key, value)| (name(key), value)));
         self.settings.extend(other.settings.into_iter().map(|(key, value)| (name(key), value)));
     }
@@ -158,7 +175,7 @@ impl State {
         }
         State {
             version: self.version,
-            floats: copy(&self.floats, prefix),
+            arrays: copy(&self.arrays, prefix),
             numbers: copy(&self.numbers, prefix),
             settings: copy(&self.settings, prefix),
         }
@@ -167,13 +184,16 @@ impl State {
     /// The file's bytes; equal states give equal bytes.
     ///
     /// # Errors
-    /// [`StateError::Damaged`] where the names alone exceed the 100 MB that the format allows.
+    /// [`StateError::TooLarge`] where names, numbers and settings exceed the 100 MB that the format allows.
     pub fn to_bytes(&self) -> Result<Vec<u8>, StateError> {
         let entries = self.entries();
         let notes = format!("{}checksum\t{:08x}\n", entries, self.checksum(&entries));
         let metadata = HashMap::from([(METADATA_KEY.to_owned(), notes)]);
-        let arrays = self.floats.iter().map(|(name, values)| (name, Array::new(values)));
-        serialize(arrays, Some(metadata)).map_err(damaged)
+        let arrays = self.arrays.iter().map(|(name, array)| (name, ArrayView::new(array)));
+        serialize(arrays, Some(metadata)).map_err(|error| match error {
+            SafeTensorError::HeaderTooLarge => StateError::TooLarge,
+            error => damaged(error),
+        })
     }
 
     /// Reads a file's bytes.
@@ -193,11 +213,10 @@ impl State {
         let mut state = State::new();
         state.read_entries(entries)?;
         for (name, view) in SafeTensors::deserialize(bytes).map_err(damaged)?.tensors() {
-            if view.dtype() != Dtype::F32 {
-                return Err(damaged(format_args!("array '{name}' is not of 32-bit floats")));
-            }
-            let chunks = view.data().as_chunks::<4>().0;
-            state.floats.insert(name, chunks.iter().map(|b| f32::from_le_bytes(*b)).collect());
+            let array = Array::of(&view).ok_or_else(|| {
+                damaged(format_args!("array '{name}' is not of 32-bit floats or bytes"))
+            })?;
+            state.arrays.insert(name, array);
         }
         if checksum.trim_end() != format!("{:08x}", state.checksum(entries)) {
             return Err(damaged("its checksum does not match its content"));
@@ -280,9 +299,9 @@ impl State {
             crc.update(bytes);
         };
         add(entries.as_bytes());
-        for (name, values) in &self.floats {
+        for (name, array) in &self.arrays {
             add(name.as_bytes());
-            add(&Array::new(values).bytes());
+            add(&array.to_bytes());
         }
         crc.finalize()
     }
@@ -294,29 +313,70 @@ const FORMAT: &str = "state\t";
 /// The version that new states have.
 const VERSION: u32 = 2;
 
+/// The values of an array.
+#[derive(Debug, Clone, PartialEq)]
+enum Array {
+    Floats(Vec<f32>),
+    Bytes(Vec<u8>),
+}
+
+impl Array {
+    /// The array in a file; `None` if it has another type.
+    fn of(view: &TensorView<'_>) -> Option<Self> {
+        match view.dtype() {
+            Dtype::F32 => {
+                let chunks = view.data().as_chunks::<4>().0;
+                Some(Self::Floats(chunks.iter().map(|b| f32::from_le_bytes(*b)).collect()))
+            }
+            Dtype::U8 => Some(Self::Bytes(view.data().to_vec())),
+            _ => None,
+        }
+    }
+
+    fn floats(&self) -> Option<&[f32]> {
+        match self {
+            Self::Floats(values) => Some(values),
+            Self::Bytes(_) => None,
+        }
+    }
+
+    /// The values as they are in the file.
+    fn to_bytes(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Floats(values) => {
+                let mut bytes = vec![0; 4 * values.len()];
+                for (bytes, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+                    *bytes = value.to_le_bytes();
+                }
+                bytes.into()
+            }
+            Self::Bytes(bytes) => bytes.into(),
+        }
+    }
+}
+
 /// An array as safetensors sees it.
-struct Array<'a> {
-    values: &'a [f32],
+struct ArrayView<'a> {
+    array: &'a Array,
     shape: [usize; 1],
 }
 
-impl<'a> Array<'a> {
-    fn new(values: &'a [f32]) -> Self {
-        Self { values, shape: [values.len()] }
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.data_len()];
-        for (bytes, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(self.values) {
-            *bytes = value.to_le_bytes();
-        }
-        bytes
+impl<'a> ArrayView<'a> {
+    fn new(array: &'a Array) -> Self {
+        let shape = match array {
+            Array::Floats(values) => [values.len()],
+            Array::Bytes(bytes) => [bytes.len()],
+        };
+        Self { array, shape }
     }
 }
 
-impl View for Array<'_> {
+impl View for ArrayView<'_> {
     fn dtype(&self) -> Dtype {
-        Dtype::F32
+        match self.array {
+            Array::Floats(_) => Dtype::F32,
+            Array::Bytes(_) => Dtype::U8,
+        }
     }
 
     fn shape(&self) -> &[usize] {
@@ -324,11 +384,14 @@ impl View for Array<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        self.bytes().into()
+        self.array.to_bytes()
     }
 
     fn data_len(&self) -> usize {
-        4 * self.values.len()
+        match self.array {
+            Array::Floats(values) => 4 * values.len(),
+            Array::Bytes(bytes) => bytes.len(),
+        }
     }
 }
 

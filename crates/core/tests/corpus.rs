@@ -156,6 +156,7 @@ fn states() {
         encoder.save("rank0/", &mut state);
         state.set_number("step", 7);
         state.set_setting("tab\tand\\line\n", "x");
+        state.set_bytes("record", b"{}".to_vec());
         write("states", "saved", &state.to_bytes().unwrap());
     }
     let inputs = files(&corpus().join("states"));

@@ -56,22 +56,22 @@ pub(crate) struct Sender {
     /// The rank that sent them; with a weight of 0 it sent nothing.
     pub(crate) rank: usize,
     /// The rank in the key of their random draws.
-    pub(crate) key: u32,
+    pub(crate) drawn_as: u32,
     /// Their weight in the mean.
     pub(crate) weight: f32,
     /// Whether those of other ranks are added to them, and [`Codecs::aggregate`] ends the sum.
-    pub(crate) adds: bool,
+    pub(crate) is_averaged: bool,
 }
 
 impl Sender {
     /// One of the ranks whose messages are averaged.
     pub(crate) fn one_of_all(rank: usize, weight: f32) -> Self {
-        Self { rank, key: rank as u32, weight, adds: true }
+        Self { rank, drawn_as: rank as u32, weight, is_averaged: true }
     }
 
     /// The only rank that sends messages of some pieces.
-    pub(crate) fn alone(rank: usize, key: usize) -> Self {
-        Self { rank, key: key as u32, weight: 1.0, adds: false }
+    pub(crate) fn alone(rank: usize, drawn_as: usize) -> Self {
+        Self { rank, drawn_as: drawn_as as u32, weight: 1.0, is_averaged: false }
     }
 }
 
@@ -241,15 +241,15 @@ impl Codecs {
         message: &[u8],
         out: &mut [f32],
     ) -> Result<(), Error> {
-        let Sender { key, weight, adds, .. } = sender;
-        if !adds {
-            return self.decoder.decode_add(tensor, step, key, message, weight, out);
+        let Sender { drawn_as, weight, is_averaged, .. } = sender;
+        if !is_averaged {
+            return self.decoder.decode_add(tensor, step, drawn_as, message, weight, out);
         }
         let sums = match self.sums.get_mut(tensor.name()) {
             Some(sums) => sums,
             None => self.sums.entry(tensor.name().to_owned()).or_default(),
         };
-        self.decoder.accumulate(tensor, (step, key), message, weight, sums, out)
+        self.decoder.accumulate(tensor, (step, drawn_as), message, weight, sums, out)
     }
 
     /// Turns the weighted mean of all messages for a tensor into the input of the optimizer, in place: the mean itself,

@@ -6,6 +6,7 @@
 //! equal, else the reason, with which all ranks fail.
 
 use std::sync::mpsc;
+use std::time::Instant;
 
 use crate::collectives::all_reduce;
 use crate::error::refuse;
@@ -183,6 +184,7 @@ fn accept(verdict: Vec<u8>) -> Result<()> {
 /// The operation of messages whose content the caller defines.
 const REPORT: Operation<'static> = Operation { phase: Phase::Report, tensor: None, step: 0 };
 
+/// Collects the bytes of all ranks at rank 0, which waits for all of them together until the deadline.
 fn gather(
     transport: &mut dyn Transport,
     ranks: usize,
@@ -190,16 +192,27 @@ fn gather(
     own: Vec<u8>,
 ) -> Result<Option<Vec<Vec<u8>>>> {
     if transport.rank() > 0 {
-        return transport.send(0, operation, &own).map(|()| None);
+        return transport.send_in_parts(0, operation, &own).map(|()| None);
     }
+    let deadline = transport.deadline();
+    let until = Instant::now() + deadline;
     let mut all = vec![Vec::new(); ranks];
     all[0] = own;
     for (from, theirs) in all.iter_mut().enumerate().skip(1) {
-        transport.recv(from, operation, theirs)?;
+        let left = until.saturating_duration_since(Instant::now());
+        transport.recv_within(from, operation, left, theirs).map_err(|error| match error {
+            ExchangeError::Deadline { peer, operation, .. } => {
+                ExchangeError::late(peer, operation, deadline)
+            }
+            error => error,
+        })?;
+        transport.recv_rest(from, operation, theirs)?;
     }
     Ok(Some(all))
 }
 
+/// Gives the first `ranks` ranks the message of rank 0. The others wait longer than the deadline, because rank 0 may wait for
+/// a rank that is missing, and names it then.
 fn broadcast(
     transport: &mut dyn Transport,
     ranks: usize,
@@ -207,9 +220,10 @@ fn broadcast(
     message: &mut Vec<u8>,
 ) -> Result<()> {
     if transport.rank() > 0 {
-        return transport.recv(0, operation, message);
+        transport.recv_within(0, operation, transport.deadline() * 5 / 4, message)?;
+        return transport.recv_rest(0, operation, message);
     }
-    (1..ranks).try_for_each(|to| transport.send(to, operation, message))
+    (1..ranks).try_for_each(|to| transport.send_in_parts(to, operation, message))
 }
 
 fn verdict(
@@ -251,6 +265,8 @@ fn difference(first: &[u8], theirs: &[u8], rank: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -276,6 +292,26 @@ mod tests {
                     let mut message = all.map_or_else(Vec::new, |all| all.concat());
                     broadcast(&mut rank, 3, REPORT, &mut message).unwrap();
                     assert_eq!(message, [1, 2, 2]);
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_rank_that_is_missing_is_named_by_those_who_wait_for_rank_0() {
+        let deadline = Duration::from_secs(1);
+        let options = crate::in_process::Options { deadline, link: None };
+        let mut ranks = crate::in_process::connect(4, options);
+        let _missing = ranks.pop();
+        std::thread::scope(|scope| {
+            for mut rank in ranks {
+                scope.spawn(move || {
+                    // Rank 0 waits for this one first.
+                    if rank.rank() == 2 {
+                        std::thread::sleep(deadline / 2);
+                    }
+                    let error = agree(&mut rank, "the same").unwrap_err();
+                    assert_eq!(error.culprit(rank.rank()), 3, "rank {}: {error}", rank.rank());
                 });
             }
         });

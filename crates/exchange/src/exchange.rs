@@ -47,13 +47,17 @@ pub enum Synchronization {
 }
 
 impl Synchronization {
-    /// For an asynchronous server, the number of steps that a worker may be ahead of the slowest, with `Some(None)` for
-    /// any number; `None` for a bulk-synchronous server.
-    pub(crate) fn bound(self) -> Option<Option<u64>> {
+    /// Whether every step applies the mean of all workers.
+    pub(crate) fn is_synchronous(self) -> bool {
+        self == Self::Synchronous
+    }
+
+    /// The number of steps that a worker may be ahead of the slowest; `None` for any number.
+    pub(crate) fn staleness_bound(self) -> Option<u64> {
         match self {
-            Synchronization::Synchronous => None,
-            Synchronization::BoundedStaleness(steps) => Some(Some(steps)),
-            Synchronization::Asynchronous => Some(None),
+            Synchronization::Synchronous => Some(0),
+            Synchronization::BoundedStaleness(steps) => Some(steps),
+            Synchronization::Asynchronous => None,
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! The checks are those of ranks in one process; if one fails, the rank panics and exits with a status other than 0. With
 //! `early`, `killed` and so on, rank 1 fails and the others print their errors; with `meets`, it leaves early, and all
-//! connect again; with `absent`, rank 1 does not call `MPI_Init`.
+//! connect again; with `between`, rank 0 ends after the first of two runs; with `absent`, rank 1 does not call `MPI_Init`.
 
 #[path = "../../exchange/tests/common/mod.rs"]
 mod common;
@@ -31,7 +31,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (verb, name) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [verb, name] => (verb, name),
-        _ => panic!("usage: ranks matrix|early|silent|killed|panics|differs|meets|absent STRATEGY"),
+        _ => panic!(
+            "usage: ranks matrix|early|silent|killed|panics|differs|meets|between|absent STRATEGY"
+        ),
     };
     if verb == "absent" && launched_as_1() {
         thread::sleep(Duration::from_secs(60));
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         "meets" => job.meets(name),
+        "between" => job.between(),
         _ => job.harm(verb, name),
     };
     // Printed before the end: when the first rank fails, `mpirun` ends the others.
@@ -127,6 +130,15 @@ impl Job {
         let _ = self.harm("early", name);
         let left = self.world.reconnect()?;
         println!("rank {}: {} are left", self.world.rank(), left.size());
+        Ok(())
+    }
+
+    /// Two runs, of which rank 0 takes part in the first.
+    fn between(&mut self) -> Result<(), ExchangeError> {
+        self.world.connect()?.barrier()?;
+        if self.world.rank() > 0 {
+            self.world.connect()?.barrier()?;
+        }
         Ok(())
     }
 

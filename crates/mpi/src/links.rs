@@ -155,6 +155,11 @@ impl Links {
         self.tell(|links, to| Notice::Left(links.sent[to]));
     }
 
+    /// Announces that this rank takes no part in the session after this one: others may have begun it.
+    pub(crate) fn leave_next(&mut self) {
+        self.tell_in(self.session + 1, |_, _| Notice::Left(0));
+    }
+
     /// Announces the rank that this rank waits for, if it has changed.
     pub(crate) fn wait_for(&mut self, peer: Option<usize>) {
         if self.waits[self.rank] != peer {
@@ -170,11 +175,14 @@ impl Links {
     }
 
     fn tell(&mut self, notice: impl Fn(&Self, usize) -> Notice) {
+        self.tell_in(self.session, notice);
+    }
+
+    fn tell_in(&mut self, session: u32, notice: impl Fn(&Self, usize) -> Notice) {
         for to in (0..self.size).filter(|&to| to != self.rank) {
             let bytes = notice(self, to).to_bytes();
             // A rank that cannot be reached needs no notice.
-            if let Ok(transfer) = Transfer::send(self.members[to], Tag::Notice(self.session), bytes)
-            {
+            if let Ok(transfer) = Transfer::send(self.members[to], Tag::Notice(session), bytes) {
                 self.outgoing.push_back(transfer);
             }
         }

@@ -100,7 +100,8 @@ impl World {
         self.connect()
     }
 
-    /// Waits until every rank has left the last run, and ends MPI. Drop the transport first. A rank that never had a
+    /// Waits until every rank has left the last run, and ends MPI. Ranks that have begun another run learn that this rank is
+    /// gone. Drop the transport first. A rank that never had a
     /// transport leaves the first run now. After a run that was stopped, it waits for one second at most.
     ///
     /// # Errors
@@ -123,6 +124,7 @@ impl World {
         if !links.has_ended() {
             links.leave();
         }
+        links.leave_next();
         let none_there = |links: &Links| links.still_there().is_none();
         let ended = links.settle(Instant::now() + deadline, Links::is_over, none_there);
         drop(busy);

@@ -168,6 +168,13 @@ fn a_rank_that_left_with_an_error_of_its_own_meets_the_others() {
 }
 
 #[test]
+fn a_rank_that_ends_between_two_runs_is_gone_at_once() {
+    let Some(open_mpi) = open_mpi("a job whose first rank ends early") else { return };
+    let job = mpirun(open_mpi, 2, ["between", "all-gather"], 1, true);
+    assert!(job.output.contains("rank 1: rank 0 is gone"), "{}", job.output);
+}
+
+#[test]
 fn a_rank_that_is_stuck_inside_mpi_is_ended_and_says_so() {
     let Some(open_mpi) = open_mpi("a rank that is stuck") else { return };
     let _one = JOBS.lock().unwrap_or_else(PoisonError::into_inner);

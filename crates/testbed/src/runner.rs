@@ -84,15 +84,15 @@ pub fn run_all(
         progress.started(at, configs.len(), config);
         match unfinished::run(config, engine, progress, unfinished)? {
             // Another process keeps the record.
-            Ok(None) => {}
+            Ok(None) => all_kept(engine, Ok(()))?,
             Ok(Some(run)) => {
                 let run = compact(&run, TRACE_POINTS);
                 progress.finished(&run);
                 all.retain(|before| !is_of(before, config));
                 all.push(run.clone());
                 outcome.runs.push(run);
-                keep(&all)?;
-                unfinished::forget(unfinished, config)?;
+                let kept = keep(&all).and_then(|()| unfinished::forget(unfinished, config));
+                all_kept(engine, kept)?;
             }
             Err(TrainError::Stopped { .. }) => {
                 outcome.interrupted = true;
@@ -105,6 +105,18 @@ pub fn run_all(
         }
     }
     Ok(outcome)
+}
+
+/// Ends the runs on every rank if the one that keeps the records could not: the others would wait for it in the next run.
+fn all_kept(engine: &dyn Engine, own: Result<(), TestbedError>) -> Result<(), TestbedError> {
+    let failed = any(engine, own.is_err());
+    own?;
+    match failed? {
+        false => Ok(()),
+        true => Err(TestbedError::Config(
+            "the first rank could not store the results; see its own message".to_owned(),
+        )),
+    }
 }
 
 /// Returns the decision of the first rank on every rank.

@@ -331,6 +331,47 @@ mod tests {
         assert!(progress.asked.load(Ordering::Relaxed) <= taken + 1);
     }
 
+    /// A rank of a run whose first rank cannot store the results.
+    #[derive(Default)]
+    struct Elsewhere {
+        agreed: AtomicU64,
+    }
+
+    impl Engine for Elsewhere {
+        fn run(
+            &self,
+            _: &RunConfig,
+            _: &dyn Observer,
+            _: &RunOptions,
+        ) -> Result<Option<RunRecord>, TrainError> {
+            Ok(None)
+        }
+
+        fn keeps_records(&self) -> bool {
+            false
+        }
+
+        /// Nobody stops before the run; after it one has failed.
+        fn any(&self, _: bool) -> Result<bool, TrainError> {
+            Ok(self.agreed.fetch_add(1, Ordering::Relaxed) > 0)
+        }
+    }
+
+    #[test]
+    fn all_ranks_end_if_the_first_cannot_store_the_results() {
+        let folder = tempfile::tempdir().unwrap();
+        let (folder, progress) = (folder.path(), Watching::default());
+        let configs = [config("3lc", |_| {}), config("none", |_| {})];
+        let elsewhere =
+            run_all(&configs, &[], &Elsewhere::default(), &progress, folder, |_| Ok(()));
+        let error = elsewhere.unwrap_err().to_string();
+        assert!(error.contains("could not store the results"), "{error}");
+        // The first rank tells its own reason.
+        let full = |_: &[RunRecord]| Err(TestbedError::Config("the disk is full".to_owned()));
+        let error = run_all(&configs, &[], &Threads, &progress, folder, full).unwrap_err();
+        assert!(error.to_string().contains("the disk is full"), "{error}");
+    }
+
     #[test]
     fn a_checkpoint_of_another_run_or_a_damaged_one_is_not_used() {
         let folder = tempfile::tempdir().unwrap();

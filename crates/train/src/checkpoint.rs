@@ -98,7 +98,7 @@ impl Checkpoint {
         {
             state.expect_setting(&format!("config/{key}"), &value)?;
         }
-        let record = serde_json::from_str(state.setting("record")?)
+        let record = serde_json::from_slice(record_of(&state)?)
             .map_err(|error| StateError::Damaged(format!("its record: {error}")))?;
         let step = state.number("step")?;
         if step > config.steps {
@@ -166,7 +166,7 @@ fn saved_by(state: &State) -> Result<usize, StateError> {
 fn check_complete(state: &State) -> Result<(), StateError> {
     let workers = saved_by(state)?;
     let step = state.number("step").map_err(|_| damaged("it does not say its step"))?;
-    state.setting("record").map_err(|_| damaged("it has no record"))?;
+    record_of(state)?;
     // Checkpoints of earlier versions have no step per worker.
     let marked = (0..workers).any(|rank| state.number(&saved_at(rank)).is_ok());
     for rank in 0..workers {
@@ -185,6 +185,12 @@ fn check_complete(state: &State) -> Result<(), StateError> {
         }
     }
     Ok(())
+}
+
+/// The record, which earlier checkpoints have among their settings, where a long one does not fit.
+fn record_of(state: &State) -> Result<&[u8], StateError> {
+    let bytes = state.bytes("record").or_else(|_| state.setting("record").map(str::as_bytes));
+    bytes.map_err(|_| damaged("it has no record"))
 }
 
 fn damaged(reason: &str) -> StateError {
@@ -232,9 +238,9 @@ pub(crate) fn complete(
         state.set_setting(&format!("config/{key}"), value);
     }
     state.set_number("step", step);
-    let record = serde_json::to_string(record)
+    let record = serde_json::to_vec(record)
         .map_err(|error| StateError::Damaged(format!("the record: {error}")))?;
-    state.set_setting("record", record);
+    state.set_bytes("record", record);
     check_complete(&state)?;
     Ok(state)
 }

@@ -14,7 +14,7 @@ use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::observer::Observer;
 use crate::record::WorkersChanged;
-use crate::validation::validate;
+use crate::validation::{check_attempt, validate};
 
 /// A part of a run with a fixed number of workers.
 pub(crate) struct Attempt {
@@ -78,14 +78,6 @@ impl Attempt {
         self.resume_with(workers, checkpoint, loss.as_ref(), observer)
     }
 
-    /// The configuration with this number of workers.
-    pub(crate) fn config_for(&self, workers: usize) -> RunConfig {
-        self.config.clone().with(|config| {
-            config.workers = workers;
-            config.straggler = config.straggler.filter(|of| of.worker < workers);
-        })
-    }
-
     /// The attempt after this one, with this number of workers: after the loss of a rank, or on request.
     ///
     /// # Errors
@@ -97,7 +89,7 @@ impl Attempt {
         loss: Option<&(usize, TrainError)>,
         observer: &dyn Observer,
     ) -> Result<Self, TrainError> {
-        let config = self.config_for(workers);
+        let config = config_for(&self.config, workers);
         validate(&config)?;
         let step = checkpoint.as_ref().map_or(0, |saved| saved.step);
         let on = format!("the run goes on from step {step} with {workers} workers");
@@ -113,6 +105,26 @@ impl Attempt {
         }
         Ok(Self { config, checkpoint, changes })
     }
+}
+
+/// The configuration with this number of workers.
+pub(crate) fn config_for(config: &RunConfig, workers: usize) -> RunConfig {
+    config.clone().with(|config| {
+        config.workers = workers;
+        config.straggler = config.straggler.filter(|of| of.worker < workers);
+    })
+}
+
+/// Refuses `min_workers` where a number of workers from it on could not go on with the run.
+pub(crate) fn check_fewer(config: &RunConfig) -> Result<(), TrainError> {
+    let Some(least) = config.min_workers else { return Ok(()) };
+    (least..config.workers).try_for_each(|workers| {
+        check_attempt(&config_for(config, workers)).map_err(|error| {
+            TrainError::Config(format!(
+                "min_workers={least}, and {workers} workers could not go on: {error}; give another min_workers"
+            ))
+        })
+    })
 }
 
 /// The other rank that an error says is lost.

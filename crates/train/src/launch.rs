@@ -4,7 +4,7 @@ use gradwire_exchange::{DistributedOptimizer, in_process, launch};
 
 use crate::config::RunConfig;
 use crate::coordination::ThreadGroup;
-use crate::elastic::{Attempt, Interrupted};
+use crate::elastic::{Attempt, Interrupted, check_fewer};
 use crate::error::TrainError;
 use crate::observer::Observer;
 use crate::options::RunOptions;
@@ -42,6 +42,7 @@ fn run_wrapped(
     wrap: Wrap<'_>,
 ) -> Result<RunRecord, TrainError> {
     validate(config)?;
+    check_fewer(config)?;
     options.check_save()?;
     let checkpoint = match &options.resume {
         Some(path) => Some(Box::new(read_checkpoint(path, config, observer)?)),

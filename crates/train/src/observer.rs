@@ -24,7 +24,8 @@ pub trait Observer: Send + Sync {
     /// the number as it is. Asked as [`stop`](Self::stop) is, in runs with
     /// [`min_workers`](crate::TrainingSettings::min_workers) whose workers are threads. New workers take the model and
     /// the optimizer's state from the others and begin without a residual; the residuals of workers that leave go to
-    /// those that stay. Numbers below `min_workers` are ignored.
+    /// those that stay. Numbers below `min_workers`, or with which the run
+    /// [cannot work](crate::check()), are ignored.
     fn workers(&self) -> Option<usize> {
         None
     }

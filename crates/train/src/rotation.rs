@@ -43,16 +43,14 @@ fn target(path: &Path) -> Result<PathBuf, StateError> {
     files::target(path).map_err(|source| StateError::File { path: path.to_owned(), source })
 }
 
-/// Renames every checkpoint to the next place, and removes those beyond the last.
+/// Renames every checkpoint before the first free place to the next place, and removes those beyond the last.
 fn rotate(path: &Path, keep: usize) -> io::Result<()> {
-    for before in (1..keep).rev() {
-        let from = earlier(path, before - 1);
-        if from.exists() {
-            fs::rename(from, earlier(path, before))?;
-        }
+    let free = (0..keep).find(|&before| !earlier(path, before).exists());
+    for before in (1..=free.unwrap_or(keep.max(1) - 1)).rev() {
+        fs::rename(earlier(path, before - 1), earlier(path, before))?;
     }
     // Left by a run that kept more.
-    for before in keep.max(1).. {
+    for before in keep.max(1)..usize::MAX {
         let beyond = earlier(path, before);
         if !beyond.exists() {
             return Ok(());
@@ -134,6 +132,9 @@ mod tests {
             write(&path, 3, &state(step)).unwrap();
         }
         assert_eq!(steps(&path), [5, 4, 3]);
+        // A number that nobody counts to.
+        write(&path, usize::MAX, &state(6)).unwrap();
+        assert_eq!(steps(&path), [6, 5, 4, 3]);
         write(&path, 1, &state(6)).unwrap();
         assert_eq!(steps(&path), [6]);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");

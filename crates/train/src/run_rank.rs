@@ -8,7 +8,7 @@ use gradwire_exchange::{ExchangeError, Operation, Phase, Role, Transport, agree}
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
-use crate::elastic::{Attempt, Interrupted, lost_peer};
+use crate::elastic::{Attempt, Interrupted, check_fewer, config_for, lost_peer};
 use crate::error::TrainError;
 use crate::observer::Observer;
 use crate::options::{RunOptions, Save};
@@ -29,8 +29,8 @@ pub fn deadline(config: &RunConfig) -> Result<Duration, TrainError> {
 /// Trains as one of the ranks that `transport` connects: first the workers, then the servers. Every rank calls it with
 /// the same configuration; together they do what [`run`](crate::run()) does, with the same bits.
 ///
-/// The first worker reads and writes checkpoints, keeps the record and returns it; the other workers only ask their
-/// observers whether to stop.
+/// The first worker reads and writes checkpoints, keeps the record and returns it. The other workers ask their observers whether
+/// to stop, and send their states, so the [intervals](Save::every) of checkpoints must be the same on all ranks.
 ///
 /// # Errors
 /// As [`run`](crate::run()); if this rank fails first, the errors of the other ranks name it. Ranks of different
@@ -68,6 +68,7 @@ pub fn run_elastic_rank(
     mut connect: impl FnMut() -> Result<Box<dyn Transport>, ExchangeError>,
 ) -> Result<Option<RunRecord>, TrainError> {
     validate(config)?;
+    check_fewer(config)?;
     let mut attempt = Attempt::first(config, None);
     // Whether this process has the state to begin with. Later only the first worker has.
     let mut has_state = true;
@@ -143,7 +144,7 @@ fn begin(
     (observer, options): (&dyn Observer, &RunOptions),
     transport: &mut dyn Transport,
 ) -> Result<Attempt, TrainError> {
-    let config = attempt.config_for(workers);
+    let config = config_for(&attempt.config, workers);
     if config.min_workers.is_some() {
         share_failure(start.as_ref().err(), transport)?;
     }
@@ -303,6 +304,14 @@ fn refuse_other_file(config: &RunConfig, options: &RunOptions) -> Result<(), Tra
     }
 }
 
+/// When all workers save, one fact per line.
+fn facts_of_saving(options: &RunOptions) -> String {
+    match &options.save {
+        Some(Save { every, at_end, .. }) => format!("save every {every}\nsave at end {at_end}\n"),
+        None => "save never\n".to_owned(),
+    }
+}
+
 /// Compares the configurations of all ranks, and gives every rank the start that the first one has chosen.
 fn agree_on(
     start: &Start,
@@ -312,7 +321,7 @@ fn agree_on(
 ) -> Result<Start, TrainError> {
     let rank = transport.rank();
     let failed = |source: ExchangeError| TrainError::Exchange { rank, source };
-    agree(transport, &checkpoint::facts(config)).map_err(failed)?;
+    agree(transport, &(checkpoint::facts(config) + &facts_of_saving(options))).map_err(failed)?;
     let refused = |source| {
         let path = options.resume.clone().or(options.save.as_ref().map(|save| save.path.clone()));
         TrainError::Resume { path: path.unwrap_or_default(), source }

@@ -4,7 +4,6 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, available_parallelism};
 use std::time::Instant;
 
@@ -18,7 +17,7 @@ use crate::coordination::{Coordinator, ProcessCoordinator, ThreadCoordinator, Th
 use crate::diagnosis::{Growth, Layer};
 use crate::elastic::{Attempt, Interrupted};
 use crate::error::TrainError;
-use crate::events::{Event, Events, SavePoint};
+use crate::events::{Event, Received, SavePoint, channel};
 use crate::failure::{Failure, FirstFailure, panic_message};
 use crate::observer::Observer;
 use crate::options::RunOptions;
@@ -117,15 +116,22 @@ impl Session<'_> {
             keeps_state: config.min_workers.is_some(),
             permits: Permits::new(available_parallelism().map_or(1, usize::from)),
         };
-        let (sender, received) = channel();
-        let events = Events(sender);
+        let (events, received) = channel(config.workers);
         let failure = FirstFailure::default();
         let make = |(rank, replica, exchange)| {
             let (permits, own) = (&shared.permits, events.clone());
             let coordinator: Box<dyn Coordinator> = match group {
                 Some(group) => {
-                    let events = own;
-                    Box::new(ThreadCoordinator { rank, group, config, observer, permits, events })
+                    let (events, refused) = (own, None);
+                    Box::new(ThreadCoordinator {
+                        rank,
+                        group,
+                        config,
+                        observer,
+                        permits,
+                        events,
+                        refused,
+                    })
                 }
                 None => Box::new(ProcessCoordinator::new(
                     rank, config, observer, permits, own, &failure,
@@ -158,7 +164,7 @@ impl Session<'_> {
                     ))),
                 }
             }
-            let heard = self.listen(&received, &abandon, &resolution.tensors);
+            let heard = self.listen(received, &abandon, &resolution.tensors);
             let parameters: Vec<_> =
                 threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
             (heard, parameters)
@@ -181,7 +187,7 @@ impl Session<'_> {
     /// on without lost workers.
     fn listen(
         &self,
-        events: &Receiver<(usize, Event)>,
+        events: Received,
         abandon: &dyn Fn(TrainError),
         tensors: &[Tensor],
     ) -> (Recorder, Option<Kept>) {
@@ -213,6 +219,9 @@ impl Session<'_> {
                     }
                     recorder.diagnoses.push(*diagnosis);
                 }
+                Event::Refused(workers, error) => self
+                    .observer
+                    .warned(&format!("the run cannot go on with {workers} workers: {error}")),
                 Event::Saved(point, state) => {
                     let Some(state) = states.add(point, rank, *state) else { continue };
                     let SavePoint { step, to_file } = point;

@@ -34,8 +34,15 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
 /// Refuses what [`run`](crate::run()) refuses before it trains.
 ///
 /// # Errors
-/// As there, for a configuration that cannot work. Makes the model of one worker.
+/// As there, for a configuration that cannot work. Makes the model of one worker; with `min_workers`, once for each number of
+/// workers.
 pub fn check(config: &RunConfig) -> Result<(), TrainError> {
+    check_attempt(config)?;
+    elastic::check_fewer(config)
+}
+
+/// Refuses a configuration that cannot run with its number of workers. Makes the model of one worker.
+pub(crate) fn check_attempt(config: &RunConfig) -> Result<(), TrainError> {
     validate(config)?;
     let resolution = Resolution::new(config, 0..1)?;
     resolution.group_config(config).validate().map_err(TrainError::Servers)

@@ -5,6 +5,8 @@ fn sample() -> State {
     state.set_floats("a/m", vec![1.0, -0.0, f32::MIN_POSITIVE]);
     state.set_floats("a/empty", vec![]);
     state.set_floats("b/m", vec![2.0]);
+    state.set_bytes("a/text", b"\0bytes".to_vec());
+    state.set_bytes("b/none", vec![]);
     state.set_number("a/step", u64::MAX);
     state.set_setting("a/spec", "3lc:s=1.5");
     state.set_setting("a/odd\tkey\\n", "line\nline\ttab\\");
@@ -15,6 +17,8 @@ fn sample() -> State {
 fn entries_come_back_by_name() {
     let state = sample();
     assert_eq!(state.floats("b/m").unwrap(), [2.0]);
+    assert_eq!(state.bytes("a/text").unwrap(), b"\0bytes");
+    assert!(state.bytes("b/m").is_err() && state.floats("a/text").is_err());
     assert_eq!(state.number("a/step").unwrap(), u64::MAX);
     assert_eq!(state.setting("a/spec").unwrap(), "3lc:s=1.5");
     assert!(matches!(state.floats("c"), Err(StateError::Missing(name)) if name == "c"));
@@ -54,6 +58,21 @@ fn other_tools_can_read_the_arrays() {
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let array = file.tensor("b/m").unwrap();
     assert_eq!((array.shape(), array.data()), (&[1][..], &[0, 0, 0, 0x40][..]));
+    let array = file.tensor("a/text").unwrap();
+    assert_eq!((array.dtype(), array.data()), (Dtype::U8, &b"\0bytes"[..]));
+}
+
+#[test]
+fn long_texts_are_arrays_of_bytes() {
+    let long = "\"".repeat(51_000_000);
+    let mut state = State::new();
+    state.set_bytes("text", long.clone().into_bytes());
+    let back = State::from_bytes(&state.to_bytes().unwrap()).unwrap();
+    assert_eq!(back.bytes("text").unwrap().len(), long.len());
+    // In the metadata each quote takes two bytes.
+    state.set_setting("text", long);
+    let error = state.to_bytes().unwrap_err();
+    assert!(matches!(error, StateError::TooLarge), "{error}");
 }
 
 #[test]

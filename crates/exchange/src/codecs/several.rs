@@ -60,7 +60,7 @@ impl Codecs {
         messages: &[(Piece<'_>, &[u8])],
         mut values: &mut [f32],
     ) -> Result<(), Error> {
-        let sums = |one: &(Piece<'_>, _)| sender.adds.then(|| self.take_sums(one.0.tensor));
+        let sums = |one: &(Piece<'_>, _)| sender.is_averaged.then(|| self.take_sums(one.0.tensor));
         let mut sums: Vec<Option<Vec<f32>>> = messages.iter().map(sums).collect();
         let (mut jobs, mut start) = (Vec::with_capacity(messages.len()), 0);
         for ((piece, message), sums) in messages.iter().zip(&mut sums) {
@@ -70,7 +70,7 @@ impl Codecs {
             start = piece.range.end;
             jobs.push(DecodeJob { tensor: piece.tensor, message, sums: sums.as_mut(), out });
         }
-        let (from, weight) = ((step, sender.key), sender.weight);
+        let (from, weight) = ((step, sender.drawn_as), sender.weight);
         let added = self.decoder.accumulate_all(from, weight, jobs, &mut self.threads);
         for ((piece, _), sums) in messages.iter().zip(sums) {
             if let Some(sums) = sums {

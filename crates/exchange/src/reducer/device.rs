@@ -119,8 +119,9 @@ impl Reducer {
         let Some(group) = self.groups.get(at) else {
             return refuse(format!("there is no group {at}; form it first"));
         };
-        if let Some(&index) = group.indices.iter().find(|&&index| self.codecs.sends_changes(index))
-        {
+        // The step has not begun, so the codecs may still have the compressors of the step before.
+        let changes = |index: usize| self.codecs.spec_at(index, step).sends_changes();
+        if let Some(&index) = group.indices.iter().find(|&&index| changes(index)) {
             return refuse(format!(
                 "'{}' has ef=ef21, whose sum of changes the host keeps; average the group with `average`",
                 self.config.tensors[index].name()

@@ -5,10 +5,8 @@ use gradwire::{State, StateError};
 use super::Reducer;
 use crate::error::refuse;
 use crate::state_keys;
+use crate::transport::{PART, parts};
 use crate::{Exchange, ExchangeError, Result};
-
-/// The most bytes of a state that a message carries.
-const PART: usize = 1 << 28;
 
 impl Reducer {
     /// Adds the state of all tensors to `state`.
@@ -52,25 +50,21 @@ impl Reducer {
         self.or_abort(states)
     }
 
-    /// Returns the bytes of all ranks, which may be more than a message holds: they are sent in parts of `most` bytes.
+    /// Returns the bytes of all ranks, which may be more than a message holds: they are sent in [`parts`] of `most` bytes.
     fn gather_in_parts(&mut self, own: &[u8], most: usize) -> Result<Vec<Vec<u8>>> {
         let step = self.step.unwrap_or_default();
-        let lengths = self.gather(step, (own.len() as u64).to_le_bytes().to_vec())?;
-        let lengths = lengths.iter().map(|bytes| {
-            let length = bytes.as_slice().try_into().map(u64::from_le_bytes).ok();
-            let length = length.and_then(|length| usize::try_from(length).ok());
-            length.ok_or_else(|| ExchangeError::config("a rank sent no length of its state"))
-        });
-        let lengths = lengths.collect::<Result<Vec<_>>>();
-        let longest = self.or_abort(lengths)?.into_iter().max().unwrap_or(0);
+        let mut own = parts(own, most);
         let mut all = vec![Vec::new(); self.transport.size()];
-        for start in (0..longest).step_by(most) {
-            let part = own.len().min(start)..own.len().min(start + most);
-            for (bytes, part) in all.iter_mut().zip(self.gather(step, own[part].to_vec())?) {
-                bytes.extend_from_slice(&part);
+        loop {
+            let gathered = self.gather(step, own.next().unwrap_or_default().to_vec())?;
+            for (bytes, part) in all.iter_mut().zip(&gathered) {
+                bytes.extend_from_slice(part);
+            }
+            // The last part of each rank is shorter; after it the rank sends empty ones.
+            if gathered.iter().all(|part| part.len() < most) {
+                return Ok(all);
             }
         }
-        Ok(all)
     }
 
     /// Restores the state of an earlier run, given this rank's own state, or the states of all ranks. With another
@@ -195,7 +189,7 @@ mod tests {
 
     #[test]
     fn long_states_are_sent_in_parts() {
-        let states = [vec![], vec![1; 10], (0..25).collect()];
+        let states = [vec![], vec![1; 10], (0..30).collect()];
         let transports = in_process::connect(3, in_process::Options::default());
         thread::scope(|scope| {
             let gather = |(own, transport)| {

@@ -223,7 +223,7 @@ impl CompressionSchedule {
             return Ok(vec![(start, stage.spec.clone())]);
         };
         let span = over.of(steps);
-        if span < RAMP || start + span >= steps {
+        if span < RAMP || span >= steps.saturating_sub(start) {
             return Err(self.unfit(format!(
                 "a parameter moves over {span} steps from step {start} on; it takes at least {RAMP}, and ends before \
                  step {steps}"
@@ -235,7 +235,9 @@ impl CompressionSchedule {
             // Rounded to four digits, to print short, but not beyond the ends.
             let value: f64 = format!("{value:.3e}").parse().unwrap_or(value);
             let value = if at == 0 { *from } else { value.clamp(from.min(to), from.max(to)) };
-            Ok((start + span * at / RAMP, stage.spec.clone().with_number(key, value)?))
+            // As `span * at / RAMP`, without overflow.
+            let passed = span / RAMP * at + span % RAMP * at / RAMP;
+            Ok((start + passed, stage.spec.clone().with_number(key, value)?))
         });
         on_the_way.chain(std::iter::once(Ok((start + span, stage.spec.clone())))).collect()
     }
@@ -310,6 +312,12 @@ mod tests {
         ] {
             assert_eq!(resolved(text, &[])[0], (0, first.to_owned()));
         }
+        let long = u64::MAX;
+        let text = format!("topk from ratio=0.256 over {}", long - 1);
+        let ramp = schedule(&text).resolve(RunDescription::of_steps(long)).unwrap();
+        let steps: Vec<u64> = ramp.stages().map(|(step, _)| step).collect();
+        let eighth = |at: u128| (u128::from(long - 1) * at / 8) as u64;
+        assert_eq!(steps, (0..=8).map(eighth).collect::<Vec<_>>());
         assert!("sketched-sgd:rows=5 from rows=3 over 0.1".parse::<CompressionSchedule>().is_ok());
         let (size, other, ramp) =
             ("size of the state", "cannot use the residuals", "from takes a parameter");
@@ -334,6 +342,7 @@ mod tests {
             ("topk until 0.5 then topk:ratio=0.1 until 0.2 then topk", "step 200"),
             ("3lc within 2MB", "p or ratio"),
             ("topk within 10B", "not even one round"),
+            ("topk until 9 then topk from ratio=0.1 over 18446744073709551615", "moves over"),
         ] {
             let run = RunDescription { compressed: &[1000], ..RunDescription::of_steps(1000) };
             let error = schedule(text).resolve(run).unwrap_err().to_string();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use gradwire::Floats;
 
-use self::checkpoint::Barrier;
+use self::checkpoint::Gathering;
 use super::slot::{Outcome, Slot};
 use super::staleness::Staleness;
 use super::{assign, parameters};
@@ -40,9 +40,9 @@ pub struct Server {
     weights: Vec<f32>,
     /// Workers that have not left.
     present: Vec<usize>,
-    /// The latest step that a worker has begun, and its learning rate.
-    begun: Option<(u64, f32)>,
-    barrier: Option<Barrier>,
+    /// The latest step that a worker has begun.
+    begun: Option<Begun>,
+    gathering: Option<Gathering>,
     /// `Some` in an asynchronous server.
     staleness: Option<Staleness>,
     pushes: Codecs,
@@ -51,6 +51,14 @@ pub struct Server {
     delta: Vec<f32>,
     message: Vec<u8>,
     report: ServerReport,
+}
+
+/// A step that a worker has begun.
+#[derive(Clone, Copy)]
+struct Begun {
+    step: u64,
+    learning_rate: f32,
+    since: Instant,
 }
 
 /// What a server did.
@@ -98,8 +106,8 @@ impl Server {
                 slots.push(Slot::new(index, tensor.clone(), initial.clone(), workers));
             }
         }
-        let staleness =
-            synchronization.bound().map(|bound| Staleness::new(bound, config, rank, &slots));
+        let staleness = (!synchronization.is_synchronous())
+            .then(|| Staleness::new(synchronization.staleness_bound(), config, rank, &slots));
         Ok(Self {
             transport,
             optimizer,
@@ -112,7 +120,7 @@ impl Server {
             weights: vec![1.0; workers],
             present: (0..workers).collect(),
             begun: None,
-            barrier: None,
+            gathering: None,
             staleness,
             pushes: Codecs::of_pushes(config, rank),
             pulls: Codecs::of_pulls(config, rank),
@@ -161,14 +169,27 @@ impl Server {
 
     /// The latest step that a worker has begun.
     fn step(&self) -> u64 {
-        self.begun.map_or(0, |(step, _)| step)
+        self.begun.map_or(0, |begun| begun.step)
     }
 
-    /// The time at which the oldest step, barrier or held answer in progress began.
+    /// The time at which the step, request or held answer in progress began, whichever began first.
     fn overdue(&self) -> Option<Instant> {
-        let barrier = self.barrier.as_ref().map(|barrier| barrier.since);
+        let step = self.behind().and(self.begun).map(|begun| begun.since);
+        let gathering = self.gathering.as_ref().map(|gathering| gathering.since);
         let held = self.staleness.as_ref().and_then(Staleness::overdue).map(|(since, ..)| since);
-        self.slots.iter().filter_map(Slot::since).chain(barrier).chain(held).min()
+        step.into_iter().chain(gathering).chain(held).min()
+    }
+
+    /// The step that pushes are awaited for, in the bulk-synchronous mode. It begins before the first push, which may be what is
+    /// missing: workers that do not take part in the step begin it, too.
+    fn awaited_step(&self) -> Option<u64> {
+        self.begun.map(|begun| begun.step).filter(|_| self.staleness.is_none())
+    }
+
+    /// The first tensor for which the step that has begun is not done.
+    fn behind(&self) -> Option<&Slot> {
+        let begun = self.awaited_step();
+        self.slots.iter().find(|slot| slot.is_behind(begun))
     }
 
     /// Names the worker whose message is missing in the error of a missed deadline.
@@ -178,32 +199,32 @@ impl Server {
         if let Some((peer, operation)) = self.keeps_waiting() {
             return ExchangeError::late(peer, operation, deadline);
         }
-        let oldest = self.slots.iter().filter(|slot| slot.since().is_some());
-        let oldest = oldest.min_by_key(|slot| slot.since());
-        let missing = match (oldest, &self.barrier) {
+        let behind = self.behind();
+        let missing = match (behind, &self.gathering) {
             (Some(slot), _) => slot.missing(&self.weights),
-            (None, Some(barrier)) => barrier.arrived.iter().position(|arrived| !arrived),
+            (None, Some(gathering)) => gathering.arrived.iter().position(|arrived| !arrived),
             (None, None) => None,
         };
-        match self.awaited(oldest) {
+        match self.awaited(behind) {
             Some(operation) => ExchangeError::late(missing.unwrap_or(0), operation, deadline),
             None => error,
         }
     }
 
-    /// The operation of the message that is waited for: a push for `slot`, or a request of the barrier.
+    /// The operation of the message that is waited for: a push for `slot`, or a request of all workers.
     fn awaited<'a>(&self, slot: Option<&'a Slot>) -> Option<Operation<'a>> {
-        let barrier = self.barrier.as_ref();
+        let gathering = self.gathering.as_ref();
         let push = slot.map(|slot| slot.operation(Phase::Push, self.step()));
-        push.or_else(|| barrier.map(|barrier| Operation::whole(barrier.phase, barrier.step)))
+        push.or_else(|| gathering.map(|one| Operation::whole(one.phase, one.step)))
     }
 
     fn expect_no_more_of(&self, peer: usize) -> Result<()> {
-        let awaited: Vec<usize> =
+        let still_to_push: Vec<usize> =
             self.present.iter().copied().filter(|&worker| self.weights[worker] > 0.0).collect();
         self.expect_nobody_gone()?;
-        let begun = self.begun.map(|(step, _)| step).filter(|_| self.staleness.is_none());
-        let stuck = self.slots.iter().find(|slot| slot.is_stuck(begun, &awaited, self.needed));
+        let begun = self.awaited_step();
+        let stuck =
+            self.slots.iter().find(|slot| slot.is_stuck(begun, &still_to_push, self.needed));
         let awaited = self.awaited(stuck);
         awaited.map_or(Ok(()), |operation| Err(ExchangeError::lost(peer, operation)))
     }
@@ -224,14 +245,14 @@ impl Server {
 
     /// Stores a step and its learning rate, which the first worker to begin the step determines.
     fn begin(&mut self, worker: usize, header: Header, payload: &[u8]) -> Result<()> {
-        let Some((step, rate)) = decode_begin(payload) else {
+        let Some((step, learning_rate)) = decode_begin(payload) else {
             return Err(self.refuse(worker, header));
         };
         if let Some(staleness) = &mut self.staleness {
-            staleness.begun[worker] = Some((step, rate));
+            staleness.begun[worker] = Some((step, learning_rate));
         }
-        if self.begun.is_none_or(|(begun, _)| begun < step) {
-            self.begun = Some((step, rate));
+        if self.begun.is_none_or(|begun| begun.step < step) {
+            self.begun = Some(Begun { step, learning_rate, since: Instant::now() });
             self.participation.weights_at(step, &mut self.weights);
             self.needed =
                 self.weights.iter().filter(|&&weight| weight > 0.0).count() - self.backups;
@@ -241,7 +262,7 @@ impl Server {
 
     fn push(&mut self, worker: usize, header: Header, payload: &mut Vec<u8>) -> Result<()> {
         let at = header.tensor.and_then(|index| self.slot_of.get(index).copied().flatten());
-        let (Some(at), Some((step, rate))) = (at, self.begun) else {
+        let (Some(at), Some(Begun { step, learning_rate, .. })) = (at, self.begun) else {
             return Err(self.refuse(worker, header));
         };
         if self.staleness.is_some() {
@@ -256,7 +277,7 @@ impl Server {
         }
         match self.slots[at].push(worker, step, payload, self.needed) {
             Outcome::Waiting => Ok(()),
-            Outcome::Complete => self.update(at, step, rate),
+            Outcome::Complete => self.update(at, step, learning_rate),
             Outcome::Late => self.drop_late(worker, header),
             Outcome::Repeated => Err(self.refuse(worker, header)),
         }

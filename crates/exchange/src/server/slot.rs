@@ -1,7 +1,5 @@
 //! One tensor on its server: the global parameters and the pushes of the step in progress.
 
-use std::time::Instant;
-
 use gradwire::Tensor;
 
 use crate::{Operation, Phase};
@@ -14,8 +12,6 @@ pub(super) struct Slot {
     pub(super) parameters: Vec<f32>,
     /// The last step that is in the parameters.
     done: Option<u64>,
-    /// The time of the first push of the next step.
-    since: Option<Instant>,
     pushes: Vec<Push>,
 }
 
@@ -41,7 +37,7 @@ pub(super) enum Outcome {
 impl Slot {
     pub(super) fn new(index: usize, tensor: Tensor, parameters: Vec<f32>, workers: usize) -> Self {
         let pushes = (0..workers).map(|_| Push::default()).collect();
-        Self { index, tensor, parameters, done: None, since: None, pushes }
+        Self { index, tensor, parameters, done: None, pushes }
     }
 
     /// Keeps a worker's push for `step` if it is still needed, and swaps `message` for a used buffer. The step is
@@ -62,7 +58,6 @@ impl Slot {
         }
         push.arrived = true;
         std::mem::swap(&mut push.message, message);
-        self.since.get_or_insert_with(Instant::now);
         if self.arrived() == needed { Outcome::Complete } else { Outcome::Waiting }
     }
 
@@ -90,13 +85,12 @@ impl Slot {
     }
 
     fn clear(&mut self) {
-        self.since = None;
         self.pushes.iter_mut().for_each(|push| push.arrived = false);
     }
 
-    /// The time of the first push of the step in progress, if there is one.
-    pub(super) fn since(&self) -> Option<Instant> {
-        self.since
+    /// Whether the step that has `begun` is not in the parameters.
+    pub(super) fn is_behind(&self, begun: Option<u64>) -> bool {
+        self.done < begun
     }
 
     /// The first worker with a weight in the mean whose push is missing.
@@ -108,7 +102,7 @@ impl Slot {
     /// Whether the step that has `begun` is not done, and the `present` workers cannot complete it.
     pub(super) fn is_stuck(&self, begun: Option<u64>, present: &[usize], needed: usize) -> bool {
         let to_come = present.iter().filter(|&&worker| !self.pushes[worker].arrived).count();
-        self.done < begun && self.arrived() + to_come < needed
+        self.is_behind(begun) && self.arrived() + to_come < needed
     }
 
     fn arrived(&self) -> usize {
@@ -137,7 +131,7 @@ mod tests {
         let accepted: Vec<_> = slot.accepted().collect();
         assert_eq!(accepted, [(0, &[0, 5][..]), (2, &[2, 5])]);
         slot.finish(5);
-        assert!(slot.since().is_none());
+        assert!(!slot.is_behind(Some(5)) && slot.is_behind(Some(6)));
         // Nobody has to push for a step that is done; for one that has begun they have, though none has yet.
         assert!(!slot.is_stuck(Some(5), &[], 2));
         assert!(slot.is_stuck(Some(6), &[1], 2));

@@ -231,7 +231,7 @@ impl ServerWorker {
             let (_, header) =
                 self.transport.recv_any(&[server], operation, until, &mut self.message)?;
             if header.matches(operation) {
-                return Ok(());
+                return self.transport.recv_rest(server, operation, &mut self.message);
             }
             let index = self.pulled(server, header)?;
             self.pulls.keep(index, header.step, &mut self.message);
@@ -288,7 +288,7 @@ impl ServerWorker {
             if self.transport.rank() == 0 {
                 payload = state.extract(&format!("server{k}/")).to_bytes()?;
             }
-            self.transport.send(self.server(k), operation, &payload)?;
+            self.transport.send_in_parts(self.server(k), operation, &payload)?;
         }
         for k in 0..self.servers.len() {
             self.answer(self.server(k), operation)?;

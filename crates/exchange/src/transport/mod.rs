@@ -121,7 +121,24 @@ pub trait Transport: Send {
         Ok(())
     }
 
-    /// Gives every rank the `message` of rank `root`, which sends it `n − 1` times.
+    /// Sends any number of bytes, such as a state, for which one message may be too short: in parts of 256 MiB, the last of
+    /// which is shorter, perhaps empty.
+    fn send_in_parts(&mut self, to: usize, operation: Operation<'_>, bytes: &[u8]) -> Result<()> {
+        parts(bytes, PART).try_for_each(|part| self.send(to, operation, part))
+    }
+
+    /// Appends to the first part of what a rank [sends in parts](Self::send_in_parts) the others, each of which it waits for
+    /// until the deadline.
+    fn recv_rest(
+        &mut self,
+        from: usize,
+        operation: Operation<'_>,
+        into: &mut Vec<u8>,
+    ) -> Result<()> {
+        recv_rest(self, from, operation, PART, into)
+    }
+
+    /// Gives every rank the `message` of rank `root`, which [sends it in parts](Self::send_in_parts) `n − 1` times.
     fn broadcast(
         &mut self,
         root: usize,
@@ -129,9 +146,10 @@ pub trait Transport: Send {
         message: &mut Vec<u8>,
     ) -> Result<()> {
         if self.rank() != root {
-            return self.recv(root, operation, message);
+            self.recv(root, operation, message)?;
+            return self.recv_rest(root, operation, message);
         }
-        self.send_to_others(operation, message)
+        parts(message, PART).try_for_each(|part| self.send_to_others(operation, part))
     }
 
     /// Returns once every rank has called it. Empty messages to rank 0 and back.
@@ -149,6 +167,31 @@ pub trait Transport: Send {
     }
 }
 
+/// The bytes of a part, except the last.
+pub(crate) const PART: usize = 1 << 28;
+
+/// Cuts bytes into parts of `most`, and a last one that is shorter.
+pub(crate) fn parts(bytes: &[u8], most: usize) -> impl Iterator<Item = &[u8]> {
+    (0..=bytes.len() / most).map(move |at| &bytes[at * most..bytes.len().min((at + 1) * most)])
+}
+
+/// [`Transport::recv_rest`], with parts of `most` bytes.
+fn recv_rest<T: Transport + ?Sized>(
+    transport: &mut T,
+    from: usize,
+    operation: Operation<'_>,
+    most: usize,
+    into: &mut Vec<u8>,
+) -> Result<()> {
+    let (mut part, mut length) = (Vec::new(), into.len());
+    while length == most {
+        transport.recv(from, operation, &mut part)?;
+        length = part.len();
+        into.extend_from_slice(&part);
+    }
+    Ok(())
+}
+
 /// Returns `result`; an error aborts the run on all ranks.
 pub(crate) fn or_abort<R>(transport: &mut dyn Transport, result: Result<R>) -> Result<R> {
     if let Err(error) = &result {
@@ -156,4 +199,28 @@ pub(crate) fn or_abort<R>(transport: &mut dyn Transport, result: Result<R>) -> R
         transport.abort(error.culprit(own));
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_joined_and_the_next_message_is_left() {
+        let operation = Operation::whole(Phase::Report, 0);
+        let mut ranks = in_process::connect(2, in_process::Options::default());
+        let (mut to, mut from) = (ranks.remove(1), ranks.remove(0));
+        for (length, messages) in [(0, 1), (9, 1), (10, 2), (25, 3), (30, 4)] {
+            let bytes: Vec<u8> = (0..length).collect();
+            assert_eq!(parts(&bytes, 10).count(), messages);
+            parts(&bytes, 10).for_each(|part| from.send(1, operation, part).unwrap());
+            from.send(1, operation, b"next").unwrap();
+            let mut found = Vec::new();
+            to.recv(0, operation, &mut found).unwrap();
+            recv_rest(&mut to, 0, operation, 10, &mut found).unwrap();
+            assert_eq!(found, bytes);
+            to.recv(0, operation, &mut found).unwrap();
+            assert_eq!(found, b"next");
+        }
+    }
 }

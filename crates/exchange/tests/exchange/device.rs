@@ -196,9 +196,18 @@ fn an_element_that_is_not_finite_is_named_or_skips_the_step_on_all_ranks() {
 }
 
 #[test]
-fn other_exchanges_are_refused_with_the_remedy() {
+fn other_exchanges_and_changes_are_refused_in_the_first_step_with_the_remedy() {
+    for (text, exchange, remedy) in [
+        ("3lc", "scatter-reduce", "all-gather and all-reduce"),
+        ("3lc:ef=ef21", "all-gather", "average the group with `average`"),
+    ] {
+        refused(text, exchange, remedy);
+    }
+}
+
+fn refused(text: &str, exchange: &str, remedy: &str) {
     let errors = connected(2, |rank, transport| {
-        let model = model("3lc", "scatter-reduce", OnNonFinite::Refuse);
+        let model = model(text, exchange, OnNonFinite::Refuse);
         let mut reducer = Reducer::new(Box::new(transport), model).unwrap();
         let tensors = reducer.tensors().to_vec();
         let group = reducer.form(&tensors.iter().map(Tensor::name).collect::<Vec<_>>()).unwrap();
@@ -208,5 +217,5 @@ fn other_exchanges_are_refused_with_the_remedy() {
         reducer.average_device(group, 0, &mut device).unwrap_err().to_string()
     });
     // The first rank's error ends the exchange, and the other may notice that.
-    assert!(errors.iter().any(|error| error.contains("all-gather and all-reduce")), "{errors:?}");
+    assert!(errors.iter().any(|error| error.contains(remedy)), "{errors:?}");
 }

@@ -35,6 +35,8 @@ pub(crate) struct ProcessCoordinator<'a> {
     unsent: Vec<(Sample, u64)>,
     /// Steps since the workers last agreed on whether to stop, those of the round that begins included.
     steps_since: u64,
+    /// Whether workers that do not wait for each other have agreed to stop where they met last.
+    stops: bool,
 }
 
 impl<'a> ProcessCoordinator<'a> {
@@ -47,8 +49,32 @@ impl<'a> ProcessCoordinator<'a> {
         events: Events,
         failure: &'a FirstFailure,
     ) -> Self {
-        let (unsent, steps_since) = (Vec::new(), 0);
-        Self { rank, config, observer, permits, events, failure, unsent, steps_since }
+        let (unsent, steps_since, stops) = (Vec::new(), 0, false);
+        Self { rank, config, observer, permits, events, failure, unsent, steps_since, stops }
+    }
+
+    /// Whether workers wait for each other in every round, and are at the same step.
+    fn in_step(&self) -> bool {
+        self.config.resumes_exactly()
+    }
+
+    /// What workers do where all of them meet, to evaluate or to save: they send the steps to the first worker, and agree on
+    /// whether to stop if they meet nowhere else.
+    fn meet(&mut self, exchange: &mut dyn DistributedOptimizer) -> Result<(), TrainError> {
+        self.send_steps(exchange)?;
+        if !self.in_step() {
+            self.stops = self.agree_to_stop(exchange)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the observer of any worker asks to stop.
+    fn agree_to_stop(&self, exchange: &mut dyn DistributedOptimizer) -> Result<bool, TrainError> {
+        let asked = self.collect(exchange, vec![u8::from(self.observer.stop())])?;
+        let mut stops =
+            asked.map_or_else(Vec::new, |all| vec![u8::from(all.concat().contains(&1))]);
+        self.announce(exchange, &mut stops)?;
+        Ok(stops == [1])
     }
 
     /// Sends the unsent steps to the first worker.
@@ -133,7 +159,8 @@ impl<'a> ProcessCoordinator<'a> {
 }
 
 impl Coordinator for ProcessCoordinator<'_> {
-    /// Every few steps, where a round begins, all workers agree to stop if the observer of any worker asks for it.
+    /// Every few steps, where a round begins, all workers agree to stop if the observer of any worker asks for it. Workers that
+    /// do not wait for each other agree only where they [meet](ProcessCoordinator::meet).
     fn stops(
         &mut self,
         step: u64,
@@ -143,8 +170,10 @@ impl Coordinator for ProcessCoordinator<'_> {
         if self.failure.is_recorded() {
             return Err(Failure::Cancelled);
         }
-        // With backup workers ranks are not at the same step.
-        if round.start != step || self.config.backups() > 0 {
+        if !self.in_step() {
+            return Ok(self.stops);
+        }
+        if round.start != step {
             return Ok(false);
         }
         self.steps_since += round.end - round.start;
@@ -152,11 +181,7 @@ impl Coordinator for ProcessCoordinator<'_> {
             return Ok(false);
         }
         self.steps_since = 0;
-        let asked = self.collect(exchange, vec![u8::from(self.observer.stop())])?;
-        let mut stops =
-            asked.map_or_else(Vec::new, |all| vec![u8::from(all.concat().contains(&1))]);
-        self.announce(exchange, &mut stops)?;
-        Ok(stops == [1])
+        Ok(self.agree_to_stop(exchange)?)
     }
 
     fn report(&mut self, sample: Sample, next: u64) {
@@ -174,7 +199,7 @@ impl Coordinator for ProcessCoordinator<'_> {
         worker: Participant<'_>,
     ) -> Result<Option<Score>, Failure> {
         let Participant { replica, parameters, exchange } = worker;
-        self.send_steps(exchange)?;
+        self.meet(exchange)?;
         let statistics = self.statistics_of(statistics_of, replica, exchange)?;
         let parameters = self.global_parameters(parameters, exchange)?;
         let (parts, workers) = (replica.test_parts(examples), self.config.workers);
@@ -200,7 +225,7 @@ impl Coordinator for ProcessCoordinator<'_> {
         state: State,
         exchange: &mut dyn DistributedOptimizer,
     ) -> Result<(), Failure> {
-        self.send_steps(exchange)?;
+        self.meet(exchange)?;
         let bytes = state.to_bytes().map_err(|source| self.failed(source.into()))?;
         let Some(all) = self.collect(exchange, bytes)? else { return Ok(()) };
         for (rank, bytes) in all.iter().enumerate() {

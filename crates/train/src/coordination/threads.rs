@@ -11,6 +11,7 @@ use super::barrier::{Barrier, Cancelled};
 use super::coordinator::{Coordinator, Participant};
 use super::evaluation::SharedEvaluation;
 use crate::config::RunConfig;
+use crate::elastic::config_for;
 use crate::error::TrainError;
 use crate::events::{Event, Events, SavePoint};
 use crate::failure::Failure;
@@ -18,6 +19,7 @@ use crate::observer::Observer;
 use crate::permits::Permits;
 use crate::record::Sample;
 use crate::settings::MOST_WORKERS;
+use crate::validation::check_attempt;
 
 /// What the workers of one process share.
 pub(crate) struct ThreadGroup {
@@ -77,16 +79,27 @@ pub(crate) struct ThreadCoordinator<'a> {
     pub(crate) observer: &'a dyn Observer,
     pub(crate) permits: &'a Permits,
     pub(crate) events: Events,
+    /// The last number of workers that the observer has asked for in vain.
+    pub(crate) refused: Option<usize>,
 }
 
 impl ThreadCoordinator<'_> {
-    /// Another number of workers with which the run should go on.
-    fn other_workers(&self) -> Option<usize> {
+    /// Another number of workers with which the run should go on, and can.
+    fn other_workers(&mut self) -> Option<usize> {
         let least = self.config.min_workers?;
         let possible = |workers: &usize| {
-            *workers != self.config.workers && (least..=MOST_WORKERS).contains(workers)
+            ![Some(self.config.workers), self.refused].contains(&Some(*workers))
+                && (least..=MOST_WORKERS).contains(workers)
         };
-        self.observer.workers().filter(possible)
+        let workers = self.observer.workers().filter(possible)?;
+        match check_attempt(&config_for(self.config, workers)) {
+            Ok(()) => Some(workers),
+            Err(error) => {
+                self.refused = Some(workers);
+                self.events.tell(self.rank, Event::Refused(workers, error));
+                None
+            }
+        }
     }
 }
 
@@ -129,6 +142,8 @@ impl Coordinator for ThreadCoordinator<'_> {
         if statistics_of == Some(self.rank) {
             evaluation.subject().statistics = replica.statistics().to_vec();
         }
+        // The gradients of all workers are in the global model now.
+        barrier.wait()?;
         if self.rank == 0 {
             let global = exchange
                 .global_model()

@@ -137,6 +137,38 @@ fn processes_stopped_after_a_saved_step_save_it_once() {
     }
 }
 
+/// Workers that do not wait for each other meet only where all evaluate.
+#[test]
+fn asynchronous_and_backup_workers_stop_where_they_evaluate() {
+    for exchange in ["server:mode=async", "server:backup=1"] {
+        let config = config("3lc", exchange).with(|c| c.steps = 40);
+        let asked = |rank: usize| -> Box<dyn Observer> {
+            if rank == 1 { Box::new(StopAfter::new(0)) } else { Box::new(()) }
+        };
+        let all = ranks(&config, &RunOptions::default(), &asked);
+        for result in &all[..3] {
+            assert!(matches!(result, Err(TrainError::Stopped { step: 4, .. })), "{result:?}");
+        }
+    }
+}
+
+#[test]
+fn the_gradient_of_a_slow_asynchronous_worker_is_in_the_model_that_is_evaluated() {
+    let config = config("none", "server:mode=async").with(|c| {
+        c.model = "mlp:8".parse().unwrap();
+        c.optimizer = "sgd".parse().unwrap();
+        c.learning_rate = "0.5".parse().unwrap();
+        c.straggler = Some("1=0.1".parse().unwrap());
+        (c.workers, c.steps) = (2, 1);
+    });
+    let loss = |record: &RunRecord| record.evaluations[0].loss;
+    let (here, apart) = (loss(&train(&config)), loss(&together(&config)));
+    // Sums of two gradients, in either order.
+    assert!((here - apart).abs() < 1e-5, "{here} {apart}");
+    let alone = loss(&train(&config.with(|c| (c.workers, c.straggler) = (1, None))));
+    assert!((here - alone).abs() > 1e-3, "{here} {alone}");
+}
+
 #[test]
 fn ranks_of_different_configurations_are_told_what_differs() {
     let base = config("3lc", "all-gather");
@@ -145,6 +177,18 @@ fn ranks_of_different_configurations_are_told_what_differs() {
     let transport = in_process::connect(2, in_process::Options::default()).remove(0);
     let error = run_rank(&base, &(), &RunOptions::default(), Box::new(transport)).unwrap_err();
     assert!(error.to_string().contains("3 ranks, and 2 were started"), "{error}");
+}
+
+#[test]
+fn ranks_that_would_save_at_different_steps_are_told() {
+    let (base, (_folder, path)) = (config("3lc", "all-gather"), checkpoint());
+    let errors = connected(3, |transport| {
+        let options = saving(&path, if transport.rank() == 2 { 3 } else { 5 }, 1);
+        run_rank(&base, &(), &options, transport).unwrap_err().to_string()
+    });
+    for error in errors {
+        assert!(error.contains("rank 2 was started with save every 3"), "{error}");
+    }
 }
 
 /// The last of three ranks is of another configuration: all are told by these words.

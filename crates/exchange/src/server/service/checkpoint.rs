@@ -7,8 +7,8 @@ use gradwire::State;
 use super::Server;
 use crate::{Header, Operation, Phase, Result, elements};
 
-/// A request to save or restore, which is answered when every worker has made it: a barrier between two steps.
-pub(super) struct Barrier {
+/// A request to save or restore, which is answered when every worker has made it, between two steps.
+pub(super) struct Gathering {
     pub(super) phase: Phase,
     pub(super) step: u64,
     pub(super) since: Instant,
@@ -25,7 +25,7 @@ impl Server {
             elements::narrow_onto(&slot.parameters, &mut self.message);
         }
         let operation = Operation::whole(Phase::Model, u64::from(header.step));
-        self.transport.send(worker, operation, &self.message)
+        self.transport.send_in_parts(worker, operation, &self.message)
     }
 
     pub(super) fn arrive(
@@ -35,33 +35,35 @@ impl Server {
         payload: &mut Vec<u8>,
     ) -> Result<()> {
         let workers = self.workers;
-        let barrier = self.barrier.get_or_insert_with(|| Barrier {
+        let gathering = self.gathering.get_or_insert_with(|| Gathering {
             phase: header.phase,
             step: u64::from(header.step),
             since: Instant::now(),
             arrived: vec![false; workers],
             payload: Vec::new(),
         });
-        let same = barrier.phase == header.phase && barrier.step == u64::from(header.step);
-        if !same || barrier.arrived[worker] {
+        let same = gathering.phase == header.phase && gathering.step == u64::from(header.step);
+        if !same || gathering.arrived[worker] {
             return Err(self.refuse(worker, header));
         }
-        barrier.arrived[worker] = true;
+        gathering.arrived[worker] = true;
         if worker == 0 {
-            std::mem::swap(&mut barrier.payload, payload);
+            let operation = Operation::whole(gathering.phase, gathering.step);
+            self.transport.recv_rest(worker, operation, payload)?;
+            std::mem::swap(&mut gathering.payload, payload);
         }
-        if barrier.arrived.contains(&false) {
+        if gathering.arrived.contains(&false) {
             return Ok(());
         }
-        let Some(barrier) = self.barrier.take() else { return Ok(()) };
+        let Some(gathering) = self.gathering.take() else { return Ok(()) };
         let mut answer = Vec::new();
-        if barrier.phase == Phase::Save {
+        if gathering.phase == Phase::Save {
             answer = self.save().to_bytes()?;
         } else {
-            self.restore(&State::from_bytes(&barrier.payload)?)?;
+            self.restore(&State::from_bytes(&gathering.payload)?)?;
         }
-        let operation = Operation::whole(barrier.phase, barrier.step);
-        self.transport.send(0, operation, &answer)?;
+        let operation = Operation::whole(gathering.phase, gathering.step);
+        self.transport.send_in_parts(0, operation, &answer)?;
         (1..workers).try_for_each(|to| self.transport.send(to, operation, &[]))
     }
 

@@ -280,3 +280,21 @@ fn checkpoints_from_before_outer_optimizers_go_on_without_one() {
     assert!(error.contains("outer = off") && error.contains("nesterov"), "{error}");
     assert_eq!(resume(&config, &path).unwrap().digest, whole.digest);
 }
+
+/// The record of a long run is larger than all settings of a file may be.
+#[test]
+fn the_record_is_no_setting_and_one_that_is_can_be_read() {
+    let (_folder, path) = checkpoint();
+    let config = config("none", "all-reduce");
+    let whole = train(&config);
+    stop(&config, 5, &path);
+    let mut state = State::read(&path).unwrap();
+    assert!(state.setting("record").is_err());
+    let record = String::from_utf8(state.bytes("record").unwrap().to_vec()).unwrap();
+    // As earlier versions wrote it.
+    state.retain(|name| name != "record");
+    state.set_setting("record", record);
+    state.write_atomic(&path).unwrap();
+    let resumed = resume(&config, &path).unwrap();
+    assert_eq!((&resumed.digest, resumed.trace.len()), (&whole.digest, whole.trace.len()));
+}

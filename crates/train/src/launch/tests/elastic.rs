@@ -94,6 +94,39 @@ fn workers_join_and_leave_with_the_bits_of_a_resumed_run() {
     }
 }
 
+/// Asks in every round for a number of workers, and hears the warnings.
+struct Insists {
+    workers: usize,
+    warnings: Mutex<Vec<String>>,
+}
+
+impl Observer for Insists {
+    fn workers(&self) -> Option<usize> {
+        Some(self.workers)
+    }
+
+    fn warned(&self, warning: &str) {
+        self.warnings.lock().unwrap().push(warning.to_owned());
+    }
+}
+
+/// There are shards for four workers.
+#[test]
+fn numbers_of_workers_that_cannot_train_are_refused_or_ignored() {
+    let config = config("3lc", "all-gather").with(|c| {
+        c.split = "shards:sizes=4+2+1+1".parse().unwrap();
+        (c.workers, c.min_workers) = (4, Some(2));
+    });
+    refused(&config, &["min_workers=2", "2 workers could not go on", "sizes"]);
+    let config = config.with(|c| c.min_workers = Some(4));
+    let asks = Insists { workers: 5, warnings: Mutex::default() };
+    let record = run(&config, &asks, &RunOptions::default()).unwrap();
+    assert_eq!((record.workers, record.changes.len()), (4, 0));
+    let warnings = asks.warnings.into_inner().unwrap();
+    let refused = warnings.iter().filter(|it| it.contains("cannot go on with 5 workers"));
+    assert_eq!(refused.count(), 1, "{warnings:?}");
+}
+
 /// Workers that are lost and others that join, one after the other.
 struct Churn {
     /// The step, and the rank that is lost or the number of workers to go on with.
