@@ -140,7 +140,7 @@ pub(crate) struct Several {
     #[arg(long = "seed", value_name = "S")]
     seeds: Option<Vec<u64>>,
     /// Model times for links of this many Mbit/s, instead of 10, 100, 1000 and 10000; repeatable
-    #[arg(long = "link", value_name = "MBIT")]
+    #[arg(long = "link", value_name = "MBIT", value_parser = mbit)]
     links_mbit: Option<Vec<f64>>,
     /// Modelled latency of a message, in milliseconds [default: 0]
     #[arg(long, value_name = "MS")]
@@ -161,6 +161,12 @@ fn set<T>(setting: &mut T, given: Option<T>) {
     if let Some(value) = given {
         *setting = value;
     }
+}
+
+/// A number of Mbit/s, also with the unit, as `gradwire advise` takes it.
+fn mbit(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix("mbit").unwrap_or(text);
+    number.parse().map_err(|_| "give a number of Mbit/s, such as 100".to_owned())
 }
 
 /// The command as it was given, quoted for a shell.

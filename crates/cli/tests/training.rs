@@ -287,6 +287,12 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
         alone.contains("\"compressor\":\"3lc\"")
             && bench.read_text("one/experiment.toml").contains("compressors = [\"3lc\"]")
     );
+    // In the study's own folder other lengths would replace the page.
+    let short = format!("reproduce 3lc-table2 {TINY} --compressor 3lc");
+    bench.ok(&format!("{short} --steps 4"));
+    let error = bench.refused(&format!("{short} --steps 2"));
+    assert!(error.contains("have 4 steps, and these would have 2"), "{error}");
+    bench.ok(&format!("{short} --steps 2 --out results/3lc-table2"));
     // Another set-up does not mix with these results.
     let error = bench.refused(&line.replace("--batch 8", "--batch 4"));
     assert!(error.contains("batch 8"), "{error}");

@@ -115,6 +115,12 @@ fn run_with(
     let mut resumes = decide(engine, keeps && can_resume(&path, config))?;
     writable?;
     if keeps && !resumes {
+        if path.exists() {
+            progress.warned(&format!(
+                "the checkpoint '{}' is damaged or of another version, so its run begins again",
+                path.display()
+            ));
+        }
         forget(folder, config)?;
     }
     let pauses = config.resumes_exactly() && config.min_workers.is_none();
@@ -184,11 +190,16 @@ mod tests {
         stops_at: Option<u64>,
         asked: AtomicU64,
         first: Mutex<Option<u64>>,
+        warnings: Mutex<String>,
     }
 
     impl Observer for Watching {
         fn step(&self, record: &StepRecord, _: u64) {
             self.first.lock().unwrap().get_or_insert(record.step);
+        }
+
+        fn warned(&self, warning: &str) {
+            self.warnings.lock().unwrap().push_str(warning);
         }
 
         fn stop(&self) -> bool {
@@ -389,7 +400,10 @@ mod tests {
         let file = &files(folder)[0];
         let bytes = fs::read(file).unwrap();
         fs::write(file, &bytes[..bytes.len() - 1]).unwrap();
-        assert_eq!(outcome(&one, None, folder).1, 0);
+        let progress = Watching::default();
+        run_all(std::slice::from_ref(&one), &[], &Threads, &progress, folder, |_| Ok(())).unwrap();
+        assert_eq!(*progress.first.lock().unwrap(), Some(0));
+        assert!(progress.warnings.lock().unwrap().contains("is damaged"));
         assert!(files(folder).is_empty());
         assert!(outcome(&one, Some(20), folder).0.interrupted);
         forget_all(folder).unwrap();

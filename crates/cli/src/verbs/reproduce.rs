@@ -6,6 +6,7 @@ use clap::Args;
 use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::{self, write_atomic};
 use gradwire_testbed::reproduce::{Results, STUDIES, Study, find, run_parts};
+use gradwire_testbed::results;
 use gradwire_testbed::runner::Progress;
 use gradwire_testbed::table::Table;
 use gradwire_train::{CompressionSchedule, RunConfig, RunRecord};
@@ -115,6 +116,9 @@ impl Reproduce {
         let workers = given.or(processes);
         let parts = study.parts(row, &experiment, fractions, workers, &data);
         let runs: Vec<RunConfig> = parts.iter().flat_map(|part| part.runs.clone()).collect();
+        if self.out.is_none() {
+            refuse_other_lengths(out, &runs)?;
+        }
         let started = engine::start(&runs)?;
         let bars = &started.bars;
         let _lock = if bars.report() { files::lock(out)? } else { None };
@@ -149,6 +153,21 @@ impl Reproduce {
         let Some(flag) = study.fixed.iter().find(|flag| given(flag)) else { return Ok(()) };
         Err(Failure::Input(format!("{} sets --{flag} by itself; leave it off", study.id)))
     }
+}
+
+/// Refuses a folder that has runs, but none as long as the new ones: they would replace its page.
+fn refuse_other_lengths(out: &Path, runs: &[RunConfig]) -> Result<(), Failure> {
+    let kept = results::read(&out.join("runs.jsonl"))?;
+    let (Some(old), Some(new)) = (kept.first(), runs.first()) else { return Ok(()) };
+    if kept.iter().any(|kept| runs.iter().any(|run| run.steps == kept.steps)) {
+        return Ok(());
+    }
+    Err(Failure::Input(format!(
+        "the runs in '{}' have {} steps, and these would have {}; give another folder with --out, or the same length",
+        out.display(),
+        old.steps,
+        new.steps
+    )))
 }
 
 /// Makes and writes the page of a study, and prints its lines for the terminal.
