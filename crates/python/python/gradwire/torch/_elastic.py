@@ -130,7 +130,7 @@ class Elastic:
 
         Returns whether this worker has to repeat its round.
         """
-        until = time.monotonic() + self._deadline
+        until = time.monotonic() + self._membership.longest
         while True:
             record = self._record()
             meeting = self._membership.meet(record)
@@ -145,7 +145,7 @@ class Elastic:
                 self._leave()
                 if time.monotonic() > until:
                     raise _core.PeerLostError(
-                        f"no group of workers could be connected within {self._deadline:g} s: {error}"
+                        f"no group of workers could be connected within {self._membership.longest:g} s: {error}"
                     ) from error
 
     def _record(self) -> Record:

@@ -120,7 +120,8 @@ class Membership:
     """One worker's contact to the lighthouse.
 
     ``lighthouse`` is its address, such as ``http://host:29510``. A group has at least ``least`` workers. ``deadline`` is
-    the longest wait for a group, in seconds.
+    the longest wait for another worker, in seconds. A new worker waits that long for a group; one that was in a group before
+    three times as long: the others may wait for a lost worker in the round, and again while they connect.
     """
 
     def __init__(self, lighthouse: str, least: int, deadline: float) -> None:
@@ -130,6 +131,8 @@ class Membership:
             raise _core.ConfigError("lighthouse= needs torchft; install it with 'pip install torchft'") from error
         self.name = uuid4().hex
         self._least, self._deadline = least, deadline
+        # The longest wait of a worker that was in a group before.
+        self.longest = 3 * deadline
         self._lighthouse = lighthouse
         try:
             address = urlsplit(lighthouse)
@@ -150,17 +153,18 @@ class Membership:
     def meet(self, record: Record) -> Meeting:
         """Waits for the other workers, and returns those of the next group, to which this worker belongs.
 
-        Raises ``DeadlineError`` if there is no such group within the deadline.
+        Raises ``DeadlineError`` if there is no such group in time.
         """
-        until = time.monotonic() + self._deadline
         # The members of a group wait for each other. Others must not use up the lighthouse's join timeout.
         patient = bool(record.run)
+        seconds = self.longest if patient else self._deadline
+        until = time.monotonic() + seconds
         while True:
             left = until - time.monotonic()
             if left <= 0:
                 raise _core.DeadlineError(
                     f"the lighthouse at {self._lighthouse} found no group of at least {self._least} workers for this one "
-                    f"within {self._deadline:g} s; start more workers, or raise the deadline above the time of a round"
+                    f"within {seconds:g} s; start more workers, or raise the deadline above the time of a round"
                 )
             quorum = self._ask(record, left if patient else min(left, _ASK_AGAIN))
             if quorum is None:

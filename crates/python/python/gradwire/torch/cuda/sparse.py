@@ -156,7 +156,8 @@ class RandomK(Sparse):
         super().__init__(config)
         self._ratio = config.real("ratio")
         own = ",".join(f"{key}={config.parameters[key]}" for key in ("ratio", "unbiased", "indices"))
-        self._codec = _core.Codec(f"{config.id}:{own}", config.seed, config.rank, config.ranks)
+        # Only its positions are used, so that error feedback does not matter to it.
+        self._codec = _core.Codec(f"{config.id}:{own},ef=off", config.seed, config.rank, config.ranks)
 
     def start(self, batch: Batch, source: Source, maxima: torch.Tensor, step: int) -> Callable[[], Forms]:
         values = correct(batch, source, maxima)
