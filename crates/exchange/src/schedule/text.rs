@@ -204,6 +204,8 @@ mod tests {
             ("topk within 3 sheep", "not like 500kB"),
             ("topk until 0.5 then topk within 2MB", "one stage"),
             ("5lc until 0.5 then 5lc", "unknown compressor"),
+            ("none until", "'none until' is not a compression schedule"),
+            ("none then", "a part of it is missing"),
         ] {
             let error = text.parse::<CompressionSchedule>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -19,7 +19,13 @@ def read_checkpoint(checkpoint_id: Union[str, os.PathLike[str]], name: str = "gr
     import torch.distributed.checkpoint as dcp
 
     prefix = f"{name}.exchange."
-    found = dcp.FileSystemReader(checkpoint_id).read_metadata().state_dict_metadata
+    try:
+        found = dcp.FileSystemReader(checkpoint_id).read_metadata().state_dict_metadata
+    except Exception as error:
+        raise _core.StateError(
+            f"{checkpoint_id} is no distributed checkpoint ({type(error).__name__}: {error}); give the folder that "
+            "torch.distributed.checkpoint.save wrote"
+        ) from error
     if f"{name}.common" in found:
         raise _core.StateError(
             f"{os.fspath(checkpoint_id)} has a state of LocalSteps under '{name}'; load it with dcp.load on as many ranks as saved "

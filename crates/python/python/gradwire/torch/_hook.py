@@ -156,7 +156,10 @@ class Hook(Handle):
                 f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; others need not be given"
             )
         _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
+        _setup.check_scaler(scaler)
         named = _setup.trainable(module)
+        if optimizer is not None:
+            _setup.check_optimizer(optimizer, module.parameters())
         _setup.check_gradients(module)
         self._names = {id(parameter): name for name, parameter in named}
         self._frozen = {id(p): _setup.plain(name) for name, p in module.named_parameters() if not p.requires_grad}
@@ -167,6 +170,7 @@ class Hook(Handle):
         if not isinstance(compressor, str):
             Custom.check(compressor, {"scaler": scaler, "optimizer": optimizer, "device": device, **options})
             options["exchange"] = "all-gather"
+        _setup.check_rules(module, options.get("rules"))
         make = partial(_setup.every_step, named, spec, **options)
         super().__init__(*connect(process_group, make, options.get("deadline")), scaler)
         self._optimizer = optimizer
