@@ -185,13 +185,11 @@ def test_ranks_that_treat_nan_differently_name_the_argument():
 
 
 def of_more_layers(rank, size):
-    """Why the states of larger models are refused, with the compressor that keeps nothing."""
-    _, handle = build("eden")
-    larger = nn.Sequential(Net(), nn.Linear(300, 300))
-    larger.load_state_dict(larger.state_dict())
-    state = gradwire.torch.Hook(larger, "eden").state_dict()
+    """Why the state of a larger model is refused, with the compressor that keeps nothing."""
+    larger, handle = build("eden", module=lambda: nn.Sequential(nn.Linear(64, 64), Net()))
+    train(larger, torch.optim.SGD(larger.parameters(), lr=0.1), rank, range(1))
     with pytest.raises(gradwire.StateError) as refused:
-        handle.load_state_dict(state)
+        build("eden")[1].load_state_dict(handle.state_dict())
     return str(refused.value)
 
 

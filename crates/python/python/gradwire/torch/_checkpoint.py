@@ -14,6 +14,8 @@ def read_checkpoint(checkpoint_id: Union[str, os.PathLike[str]], name: str = "gr
 
     ``dcp.load`` gives each rank the state that it saved. After a change of the number of ranks, each rank needs those of all
     old ranks. ``name`` is the key under which ``handle.state_dict()`` was saved. All ranks must call it at the same time.
+
+    Raises ``StateError`` where there is no checkpoint with such a state.
     """
     # Imported here, because it takes as long as the rest of this package.
     import torch.distributed.checkpoint as dcp

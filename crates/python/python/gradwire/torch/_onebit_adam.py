@@ -99,7 +99,10 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Optional[Any] = None) -> Any:
-        """Takes a step. After the freeze gradients that ``register`` has exchanged are the mean momentum of all ranks."""
+        """Takes a step. After the freeze gradients that ``register`` has exchanged are the mean momentum of all ranks.
+
+        Warns once if no momentum was exchanged then, although there are other ranks.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
