@@ -319,6 +319,7 @@ fn errors_name_tensors_ranks_and_both_configurations() {
         // Where nothing is kept, the state of any rank is enough.
         reducer.load(vec![state.clone()]).unwrap();
         state.set_floats("push/residual/t0.weight", vec![1.0; 300]);
+        state.set_setting("push/spec/t0.weight", "3lc");
         let own = reducer.load(vec![state.clone()]).err().map(|error| error.to_string());
         assert_eq!(own.is_some(), rank == 1);
         state.set_setting("exchange", "scatter-reduce");
