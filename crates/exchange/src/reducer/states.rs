@@ -69,7 +69,8 @@ impl Reducer {
 
     /// Restores the state of an earlier run, given this rank's own state, or the states of all ranks. With another
     /// number of ranks, or another exchange, all states are needed, and [`reshard`](crate::reshard) describes the
-    /// result. Where nothing is kept, as by compressors without error feedback, the state of any rank is enough. States of version 1 are [upgraded](crate::upgrade).
+    /// result. Where nothing is kept, as by compressors without error feedback, the state of any rank is enough.
+    /// States of version 1 are [upgraded](crate::upgrade).
     ///
     /// # Errors
     /// `State` if states are missing or of another model or configuration; nothing has changed then.
