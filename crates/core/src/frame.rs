@@ -50,10 +50,10 @@ pub enum FrameError {
     )]
     Version(u8),
     /// The bytes end within the frame.
-    #[error("it ends too early; copy the file again")]
+    #[error("the frame ends too early; copy it again")]
     Truncated,
     /// The bytes were changed on their way.
-    #[error("its checksum is {found:08x} where {expected:08x} is written; copy the file again")]
+    #[error("the frame's checksum is {found:08x} where {expected:08x} is written; copy it again")]
     Checksum {
         /// The checksum in the frame.
         expected: u32,

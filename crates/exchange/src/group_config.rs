@@ -181,7 +181,7 @@ impl GroupConfig<'_> {
         if spec.compressor().adds() {
             return refuse(format!(
                 "all-reduce adds messages on their way, and those of '{spec}' do not add with this memory; leave out \
-                 momentum and ef=ef21, or use all-gather, scatter-reduce or server"
+                 momentum and ef=ef21, or use all-gather or scatter-reduce"
             ));
         }
         let linear: Vec<_> = REGISTRY
@@ -190,8 +190,8 @@ impl GroupConfig<'_> {
             .map(|entry| entry.id)
             .collect();
         refuse(format!(
-            "all-reduce adds messages on their way, and messages of '{}' do not add; use all-gather, \
-             scatter-reduce or server, or a compressor that adds: {}",
+            "all-reduce adds messages on their way, and messages of '{}' do not add; use all-gather or \
+             scatter-reduce, or a compressor that adds: {}",
             spec,
             linear.join(", ")
         ))

@@ -78,14 +78,23 @@ impl<'a> ArrayKey<'a> {
     }
 }
 
-/// Refuses residuals and velocities of tensors that this model does not have, and those of another size, in the state of a
-/// rank, whose keys start with `prefix`. Call it before [`reshard`], which allocates as many elements as the keys of
+/// Refuses compressors and arrays of tensors that this model does not have, and residuals and velocities of another size, in
+/// the state of a rank, whose keys start with `prefix`. Call it before [`reshard`], which allocates as many elements as the keys of
 /// slices name.
 ///
 /// # Errors
 /// [`StateError::Foreign`] and [`StateError::WrongSize`].
 pub fn check_arrays(state: &State, prefix: &str, tensors: &[Tensor]) -> Result<(), StateError> {
     let sizes: HashMap<&str, usize> = tensors.iter().map(|t| (t.name(), t.elements())).collect();
+    for owner in [PUSH, REDUCE] {
+        let specs = Encoder::spec_key(&format!("{prefix}{owner}"), "");
+        for (name, _) in state.settings_under(&specs) {
+            let whole = read_slice(name).map_or(name, |(whole, _)| whole);
+            if !sizes.contains_key(name) && !sizes.contains_key(whole) {
+                return Err(StateError::Foreign(format!("{specs}{name}")));
+            }
+        }
+    }
     for (text, values) in state.floats_under(prefix) {
         let Some(key) = ArrayKey::read(text) else { continue };
         let entry = || format!("{prefix}{text}");
@@ -362,6 +371,17 @@ mod tests {
             ("worker1/optimizer/residual/v", &six),
         ] {
             check(key, values).unwrap_or_else(|error| panic!("{key}: {error}"));
+        }
+        let mut other = state(&[]);
+        for (key, fits) in [
+            ("worker1/push/spec/w", true),
+            ("worker1/reduce/spec/w[0..2]", true),
+            ("worker0/push/spec/v", true),
+            ("worker1/push/spec/v", false),
+        ] {
+            other.set_setting(key, "none");
+            let checked = check_arrays(&other, "worker1/", &[Tensor::new("w", &[2, 3])]);
+            assert_eq!(checked.is_ok(), fits, "{key}");
         }
         for key in ["worker1/push/residual/v", "worker1/reduce/kept/v[0..1]"] {
             assert!(matches!(check(key, &[1.0]), Err(StateError::Foreign(name)) if name == key));

@@ -25,6 +25,8 @@ create_exception!(gradwire, DeadlineError, GradwireError, "Another rank does not
 pub(crate) struct Failure {
     raise: fn(String) -> PyErr,
     message: String,
+    /// Whether a gradient has NaN or infinity.
+    non_finite: bool,
 }
 
 /// Runs `work` without the interpreter's lock. A panic becomes an error, too: Python code does not expect one that
@@ -38,14 +40,26 @@ pub(crate) fn detached<R: Send>(
         let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
         let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         let message = format!("gradwire has a fault and panicked: {said}; please report it");
-        Err(Failure { raise: GradwireError::new_err, message })
+        Err(Failure::new(GradwireError::new_err, message))
     })
 }
 
 impl Failure {
+    fn new(raise: fn(String) -> PyErr, message: impl ToString) -> Self {
+        Self { raise, message: message.to_string(), non_finite: false }
+    }
+
     /// A configuration that cannot work.
     pub(crate) fn config<M: ToString>(message: M) -> Self {
-        Self { raise: ConfigError::new_err, message: message.to_string() }
+        Self::new(ConfigError::new_err, message)
+    }
+
+    /// The same error with a remedy for gradients that are not finite, if that is what it is about.
+    pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
+        if self.non_finite {
+            self.message += remedy;
+        }
+        self
     }
 }
 
@@ -59,23 +73,20 @@ impl From<ExchangeError> for Failure {
             ExchangeError::Codec(error) => of_codec(error),
             ExchangeError::State(_) => StateError::new_err,
         };
-        let mut message = error.to_string();
-        if matches!(error, ExchangeError::Codec(gradwire::Error::NonFinite { .. })) {
-            message += "; register with on_nonfinite=\"skip\" skips such steps on all ranks";
-        }
-        Self { raise, message }
+        let non_finite = matches!(error, ExchangeError::Codec(gradwire::Error::NonFinite { .. }));
+        Self { non_finite, ..Self::new(raise, error) }
     }
 }
 
 impl From<gradwire::Error> for Failure {
     fn from(error: gradwire::Error) -> Self {
-        Self { raise: of_codec(&error), message: error.to_string() }
+        Self::new(of_codec(&error), error)
     }
 }
 
 impl From<gradwire::frame::FrameError> for Failure {
     fn from(error: gradwire::frame::FrameError) -> Self {
-        Self { raise: MessageError::new_err, message: error.to_string() }
+        Self::new(MessageError::new_err, error)
     }
 }
 
@@ -107,7 +118,7 @@ fn of_codec(error: &gradwire::Error) -> fn(String) -> PyErr {
 }
 
 impl From<Failure> for PyErr {
-    fn from(Failure { raise, message }: Failure) -> Self {
+    fn from(Failure { raise, message, .. }: Failure) -> Self {
         raise(message)
     }
 }

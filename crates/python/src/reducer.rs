@@ -50,6 +50,9 @@ pub(crate) struct Reducer {
     /// Whether a compressor of the schedule or of a rule averages by votes.
     #[pyo3(get)]
     votes: bool,
+    /// What `wait` adds to the error about a gradient with NaN or infinity.
+    #[pyo3(get, set)]
+    nonfinite_remedy: String,
 }
 
 #[pymethods]
@@ -73,7 +76,7 @@ impl Reducer {
         threads: usize,
     ) -> PyResult<Self> {
         let deadline = Duration::try_from_secs_f64(deadline)
-            .map_err(|error| Failure::config(format!("deadline {deadline}: {error}")))?;
+            .map_err(|error| Failure::config(format!("deadline={deadline}: {error}")))?;
         let channel = Channel::new(channel, deadline)?;
         let mut policy = policy::read(spec, steps)?;
         let rules = rules.iter().map(|rule| rule.parse().map_err(Failure::config::<RuleError>));
@@ -109,6 +112,7 @@ impl Reducer {
             spec,
             stages,
             votes,
+            nonfinite_remedy: String::new(),
         })
     }
 
@@ -231,7 +235,9 @@ impl Reducer {
             });
             match waited {
                 Some(None) => return Ok(()),
-                Some(Some(failure)) => return Err(failure.into()),
+                Some(Some(failure)) => {
+                    return Err(failure.with_remedy(&self.nonfinite_remedy).into());
+                }
                 None => py.check_signals()?,
             }
         }

@@ -147,6 +147,10 @@ def test_what_is_missing_or_wrong_is_said():
         ({"link": "1mbit", "ranks": 2, "candidates": ["3cl"]}, "3lc"),
         ({"link": "1mbit", "ranks": 2, "candidates": [{"spec": "3lc"}]}, "'compressor'"),
         ({"link": "1mbit", "ranks": 2, "candidates": [{"compressor": "3lc", "exchange": "all-reduce"}]}, "all-reduce"),
+        ({"link": "1mbit", "ranks": 2, "candidates": "eden"}, "candidates is a string; give a list"),
+        ({"link": "1mbit", "ranks": 2, "candidates": {"compressor": "eden"}}, "candidates is a dict; give a list"),
+        ({"link": "1mbit", "ranks": 2, "candidates": [3]}, "candidate 3 must"),
+        ({"link": "1mbit", "ranks": 2, "deadline": 0}, "deadline=0: give seconds"),
     ]
     for options, says in wrong:
         with pytest.raises(gradwire.ConfigError, match=says):

@@ -107,6 +107,13 @@ def test_the_registry_is_listed():
         assert decoded.shape == array.shape and numpy.isfinite(decoded).all()
 
 
+def test_a_frame_that_is_cut_off_or_changed_is_to_be_copied_again():
+    frame = gradwire.compress(numpy.ones(100, "float32"), "none")
+    for damaged in (frame[:-3], frame[:-3] + b"abc"):
+        with pytest.raises(gradwire.MessageError, match="^the frame.*; copy it again$"):
+            gradwire.decompress(damaged)
+
+
 def test_a_negated_view_keeps_its_sign():
     values = torch.tensor([1.0, -2.0, 3.0])
     view = torch._neg_view(values)

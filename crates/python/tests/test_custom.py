@@ -167,6 +167,37 @@ def test_an_error_of_a_python_compressor_ends_the_step_of_the_other_ranks():
     assert time.monotonic() - start < 40
 
 
+class Returning(Mine):
+    """A compressor whose methods return something else than they should."""
+
+    def __init__(self, message=None, decoded=None):
+        self._message, self._decoded = message, decoded
+
+    def compress(self, tensor):
+        return super().compress(tensor) if self._message is None else self._message
+
+    def decompress(self, message, shape):
+        decoded = super().decompress(message, shape)
+        return decoded if self._decoded is None else self._decoded(decoded)
+
+
+def returning(rank, size, options):
+    train(build(Returning(**options))[0], torch.optim.SGD([torch.zeros(1)]), rank, range(1))
+
+
+@pytest.mark.parametrize("options, says", [
+    ({"message": "text"}, "Returning.compress returned a str; return bytes"),
+    ({"message": 7}, "Returning.compress returned a int; return bytes"),
+    ({"decoded": torch.Tensor.numpy}, "Returning.decompress returned a ndarray; return a tensor"),
+    ({"decoded": lambda tensor: tensor.reshape(-1)[:1]}, "Returning.decompress returned the shape (1,) for ("),
+    ({"decoded": lambda tensor: tensor * float("nan")}, "Returning.decompress returned NaN or infinity"),
+    ({"decoded": lambda tensor: tensor.double() + 1e300}, "Returning.decompress returned NaN or infinity"),
+])
+def test_what_a_python_compressor_returns_is_checked(options, says):
+    for result in outcomes(1, returning, options):
+        assert result[1] == "ConfigError" and says in result[2], result
+
+
 def arguments(rank, size, options):
     messages = []
     for option in options:

@@ -114,6 +114,21 @@ def refused(rank, size):
         ("3lc", {"raw_below": 1 << 64}),
         ("3lc", {"total_steps": -5}),
         ("3lc", {"threads": 1.5}),
+        ("3lc", {"raw_names": "head"}),
+        ("3lc", {"raw_names": ["head", 3]}),
+        ("3lc", {"rules": "*tok* -> topk"}),
+        ("3lc", {"rules": [("*.bias", "none")]}),
+        ("3lc", {"raw_vectors": "no"}),
+        ("3lc", {"deadline": 0}),
+        ("3lc", {"deadline": float("nan")}),
+        ("3lc", {"deadline": 86_401.0}),
+        ("3lc", {"deadline": "x"}),
+        ("3lc", {"exchange": "allgather"}),
+        ("3lc", {"total_steps": 0}),
+        ("3lc", {"scaler": True}),
+        ("none until", {}),
+        ("3lc", {"rules": {"first.*": "none until 5 then topk"}}),
+        ("none", {"optimizer": gradwire.torch.OneBitAdam(Net().parameters(), freeze=3)}),
     ]:
         try:
             gradwire.torch.register(model, compressor, **options)
@@ -125,17 +140,62 @@ def refused(rank, size):
 
 def test_invalid_arguments_are_refused_by_register():
     expected = [
-        "do not add", "unknown compressor", "not by 'server'", "TENSORS -> SPEC", "'error' or 'skip'",
+        "do not add", "unknown compressor", "exchange='server' is unknown here; there are auto, all-gather,", "TENSORS -> SPEC", "'error' or 'skip'",
         "threads=0 is too small", "total_steps",
         "LocalSteps", "every 10 steps", "every 7 steps", "every", "cannot use the residuals", "no method compress",
         "did you mean '3lc'?", "'first.weight'", "seed=-1 is out of range", "raw_below=18446744073709551616 is out of range",
         "total_steps=-5 is out of range", "threads=1.5 is not an integer",
+        "raw_names is a string; give a list", "raw_names contains 3", "rules is a string; give a list",
+        "rules contains ('*.bias', 'none'), which is no string", "raw_vectors='no'",
+        "deadline=0: give seconds above 0", "deadline=nan: give seconds", "deadline=86401.0: give", "deadline='x': give",
+        "did you mean 'all-gather'?", "total_steps=0 is too small", "scaler=True has no get_scale()",
+        "'none until' is not a compression schedule", "one compressor belongs here; give one of its compressors",
+        "none of the model's parameters; create it with model.parameters()",
     ]
     for result in outcomes(2, refused):
         assert result[0] == "ok", result
         assert len(result[1]) == len(expected)
         for message, says in zip(result[1], expected):
             assert says in message, message
+        assert "server" not in result[1][0] and "Rust" not in result[1][-2], result[1]
+
+
+def ruled_frozen(rank, size):
+    net = Net()
+    net.first.weight.requires_grad_(False)
+    model = nn.parallel.DistributedDataParallel(net)
+    # One of its tensors is not frozen.
+    gradwire.torch.register(model, "3lc", rules={"first.*": "none"})
+    gradwire.torch.Hook(net, "3lc", rules={"first.w*": "none"})
+
+
+def test_a_rule_for_a_frozen_parameter_is_refused():
+    for result in outcomes(1, ruled_frozen):
+        assert result[1] == "ConfigError" and "'first.weight' is frozen" in result[2], result
+
+
+def with_other_numbers(rank, size):
+    model, _ = build("3lc", on_nonfinite="skip" if rank else "error")
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(1))
+
+
+def test_ranks_that_treat_nan_differently_name_the_argument():
+    for result in outcomes(2, with_other_numbers):
+        assert "on_nonfinite 'error'" in result[2] and "on_nonfinite 'skip'" in result[2], result
+
+
+def of_more_layers(rank, size):
+    """Why the state of a larger model is refused, with the compressor that keeps nothing."""
+    larger, handle = build("eden", module=lambda: nn.Sequential(nn.Linear(64, 64), Net()))
+    train(larger, torch.optim.SGD(larger.parameters(), lr=0.1), rank, range(1))
+    with pytest.raises(gradwire.StateError) as refused:
+        build("eden")[1].load_state_dict(handle.state_dict())
+    return str(refused.value)
+
+
+def test_a_state_with_tensors_that_the_model_lacks_says_so():
+    for message in ranks(1, of_more_layers):
+        assert "a tensor that this model does not have" in message, message
 
 
 def of_other_reducers(wrapped):

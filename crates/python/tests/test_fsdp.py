@@ -484,6 +484,12 @@ def refused(rank, size, case):
         register(model)
         model.set_gradient_divide_factor(3.0)
         train(model, adam(model), rank, range(1))
+    elif case == "group":
+        register(shard(mesh), replicas=1)
+    elif case == "names":
+        register(shard(mesh), raw_names="head")
+    elif case == "scaler":
+        register(shard(mesh), scaler=True)
     elif case == "seed":
         register(shard(mesh), seed="1")
     elif case == "ddp":
@@ -504,6 +510,9 @@ def refused(rank, size, case):
         ("skip", "needs a mesh of one dimension"),
         ("number", "use True or False"),
         ("factor", "multiply the loss"),
+        ("group", "replicas=1 is neither a process group nor a mesh"),
+        ("names", "raw_names is a string"),
+        ("scaler", "scaler=True has no get_scale()"),
         ("seed", "seed='1' is not an integer"),
         ("ddp", "gradwire.torch.fsdp.register"),
     ],

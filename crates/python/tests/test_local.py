@@ -16,7 +16,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 import gradwire.torch
 from gradwire.torch import _local, _replica
 from models import Net, data, flat
-from world import ranks
+from world import outcomes, ranks
 
 
 @pytest.mark.parametrize("options, says", [
@@ -24,12 +24,41 @@ from world import ranks
     ({"outer": gradwire.torch.Nesterov}, "outer=gradwire.torch.Nesterov(lr=0.7)"),
     ({"every": "eden"}, "every='eden' is not an integer"),
     ({"every": 2.5}, "every=2.5 is not an integer"),
+    ({"sync_until": -1}, "sync_until=-1 is out of range"),
+    ({"deadline": 0, "lighthouse": "http://localhost:1"}, "deadline=0: give seconds above 0"),
 ])
 def test_arguments_of_other_types_are_refused(options, says):
     net = Net()
     with pytest.raises(gradwire.ConfigError) as refused:
         gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), **options)
     assert says in str(refused.value)
+
+
+def test_a_model_and_an_optimizer_in_another_order_are_refused():
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for arguments, got in [((optimizer, net), "SGD and Net"), ((net, None), "Net and NoneType")]:
+        with pytest.raises(gradwire.ConfigError, match=f"got {got}; write LocalSteps"):
+            gradwire.torch.LocalSteps(*arguments)
+
+
+def test_a_rule_for_a_frozen_parameter_is_refused():
+    net = Net()
+    net.first.bias.requires_grad_(False)
+    with pytest.raises(gradwire.ConfigError, match="'first.bias' is frozen"):
+        gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), rules={"first.b*": "none"})
+
+
+def poisoned(rank, size):
+    _, steps = one_layer("3lc", every=1)
+    with torch.no_grad():
+        steps.param_groups[0]["params"][0].fill_(float("nan"))
+    steps.synchronize()
+
+
+def test_a_change_that_is_not_finite_is_not_advised_to_be_skipped():
+    for result in outcomes(1, poisoned):
+        assert result[1] == "NonFiniteError" and "on_nonfinite" not in result[2], result
 
 
 def test_an_optimizer_of_another_model_is_refused():
@@ -380,6 +409,7 @@ def refused(rank, size):
         ("topk", {"on_nonfinite": "skip"}),
         ("topk", {"fragment": 2}),
         (object(), {}),
+        ("topk", {"raw_names": "head"}),
     ]:
         try:
             one_layer(compressor, **options)
@@ -416,6 +446,7 @@ def test_stages_have_rounds_of_their_own_length(compressor, options, ends):
 def test_arguments_that_cannot_work_are_refused():
     (messages,) = ranks(1, refused)
     expected = ["every", "at least 1", "scaler and on_nonfinite", "did you mean 'fragments'", "use a spec string"]
+    expected += ["raw_names is a string"]
     assert len(messages) == len(expected)
     for message, says in zip(messages, expected):
         assert says in message, message

@@ -1,6 +1,7 @@
 """Tests 1-bit Adam: momentum is exchanged in place of gradients after the freeze."""
 
 import copy
+import warnings
 
 import numpy
 import pytest
@@ -74,6 +75,29 @@ def convolved(rank, size, memory_format):
 def test_momentum_is_added_to_gradients_in_any_memory_format():
     rows, channels = (ranks(2, convolved, order)[0] for order in (torch.contiguous_format, torch.channels_last))
     numpy.testing.assert_allclose(channels, rows, rtol=0, atol=1e-4)
+
+
+def warned(rank, size, given):
+    """The warnings of steps before the freeze, and of those after it."""
+    model, _ = build()
+    optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=2)
+    gradwire.torch.register(model, "none", optimizer=optimizer if given else None)
+    found = []
+    for steps in (range(2), range(2, 5)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for step in steps:
+                x, labels = data(rank, step)
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(x), labels).backward()
+                optimizer.step()
+        found.append(sum("no momentum was exchanged" in str(one.message) for one in caught))
+    return found
+
+
+@pytest.mark.parametrize("size, given, expected", [(2, False, [0, 1]), (2, True, [0, 0]), (1, False, [0, 0])])
+def test_steps_that_exchange_no_momentum_warn_once(size, given, expected):
+    assert ranks(size, warned, given) == [expected] * size
 
 
 def trained(rank, size, compressor, steps, scaled=False, resume=None, **options):

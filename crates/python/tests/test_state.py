@@ -136,6 +136,43 @@ def test_a_distributed_checkpoint_gives_each_rank_its_residuals(tmp_path):
     assert ranks(2, distributed, str(tmp_path), kept) == [True, True]
 
 
+def of_the_first(rank, size, compressor, options):
+    """The result of loading the state of rank 0 on all ranks, as a checkpoint of DistributedDataParallel is loaded."""
+    model, handle = build(compressor, **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, range(2))
+    states = [None]
+    if rank == 0:
+        states = [handle.state_dict()]
+    torch.distributed.broadcast_object_list(states, src=0)
+    weights = copy.deepcopy(model.state_dict())
+    train(model, optimizer, rank, range(2, 4))
+    expected = flat(model)
+    model.load_state_dict(weights)
+    try:
+        handle.load_state_dict(states[0])
+    except gradwire.GradwireError as error:
+        return str(error)
+    train(model, optimizer, rank, range(2, 4))
+    return bool((flat(model) == expected).all())
+
+
+@pytest.mark.parametrize("options", [{}, {"exchange": "scatter-reduce"}])
+def test_the_state_of_the_first_rank_is_enough_where_nothing_is_kept(options):
+    assert ranks(2, of_the_first, "eden", options) == [True, True]
+
+
+def test_the_state_of_the_first_rank_alone_is_refused_where_ranks_differ():
+    told, own = ranks(2, of_the_first, "topk:ratio=0.1", {})
+    assert "rank 1 cannot load" in told, told
+    assert "the state is that of rank 0, and rank 1 needs its own" in own and "use the exchange" not in own, own
+
+
+def test_a_folder_without_a_checkpoint_is_named(tmp_path):
+    with pytest.raises(gradwire.StateError, match="is no distributed checkpoint"):
+        read_checkpoint(str(tmp_path / "nothing"))
+
+
 def gathered(rank, size):
     model, handle = build("3lc")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -14,10 +14,7 @@ pub enum SpecError {
         known: String,
     },
     /// A schedule of several compressors.
-    #[error(
-        "'{text}' is a schedule, and one compressor belongs here; give one of its compressors (in Rust, \
-         gradwire_exchange::CompressionSchedule reads schedules)"
-    )]
+    #[error("'{text}' is a schedule, and one compressor belongs here; give one of its compressors")]
     Schedule {
         /// The string given.
         text: String,

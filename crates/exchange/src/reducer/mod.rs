@@ -164,7 +164,11 @@ impl Reducer {
         let group = Group::new(indices, &self.config.tensors);
         let config = self.config.of_group(&group.tensors, &self.participation);
         config.validate_group()?;
-        let facts = format!("{}on NaN {:?}\n", config.describe(), self.config.on_non_finite);
+        let on_non_finite = match self.config.on_non_finite {
+            OnNonFinite::Refuse => "error",
+            OnNonFinite::Skip => "skip",
+        };
+        let facts = format!("{}on_nonfinite '{on_non_finite}'\n", config.describe());
         control::agree(&mut *self.transport, &facts)?;
         self.groups.push(group);
         Ok(self.groups.len() - 1)

@@ -69,7 +69,8 @@ impl Reducer {
 
     /// Restores the state of an earlier run, given this rank's own state, or the states of all ranks. With another
     /// number of ranks, or another exchange, all states are needed, and [`reshard`](crate::reshard) describes the
-    /// result. States of version 1 are [upgraded](crate::upgrade).
+    /// result. Where nothing is kept, as by compressors without error feedback, the state of any rank is enough.
+    /// States of version 1 are [upgraded](crate::upgrade).
     ///
     /// # Errors
     /// `State` if states are missing or of another model or configuration; nothing has changed then.
@@ -87,21 +88,35 @@ impl Reducer {
         let exchange = self.config.exchange.to_string();
         let same = workers == size && first.setting("exchange")? == exchange;
         let own = ranks.binary_search(&(rank as u64)).ok().filter(|_| same);
-        let complete = ranks.into_iter().take(workers).eq(0..workers as u64);
+        let complete = ranks.iter().take(workers).copied().eq(0..workers as u64);
+        // Ranks that keep nothing have the same state.
+        let alike = states.iter().all(|state| state.floats_under("").next().is_none());
         let state = match own {
             Some(at) => states.swap_remove(at),
-            None if complete => self.reshard(&states[..workers]),
-            None => {
-                return refuse(format!(
-                    "the state was saved by {workers} ranks with '{}', and is restored by rank {rank} of {size} with \
-                     '{exchange}': that takes the states of all {workers} ranks, and {} came; give them all{}",
-                    first.setting("exchange").unwrap_or("?"),
-                    states.len(),
-                    if workers == size { ", or use the exchange of the state" } else { "" },
-                ));
-            }
+            None if complete || alike => self.reshard(&states[..workers.min(states.len())]),
+            None => return self.refuse_incomplete(first, &ranks),
         };
         self.restore(&state)
+    }
+
+    /// Says which states are missing.
+    fn refuse_incomplete(&self, first: &State, ranks: &[u64]) -> Result<()> {
+        let (rank, size) = (self.transport.rank(), self.transport.size());
+        let (workers, saved) = (first.number("workers")? as usize, first.setting("exchange")?);
+        let came = ranks.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        let came = format!("of rank{} {came}", if ranks.len() == 1 { "" } else { "s" });
+        let exchange = self.config.exchange.to_string();
+        if workers == size && saved == exchange {
+            return refuse(format!(
+                "the state is that {came}, and rank {rank} needs its own: save one file for each rank, or the states of all \
+                 ranks in one (in Python with state_dict(all_ranks=True))"
+            ));
+        }
+        let remedy = if workers == size { ", or use the exchange of the state" } else { "" };
+        refuse(format!(
+            "the state was saved by {workers} ranks with '{saved}', and is restored by rank {rank} of {size} with \
+             '{exchange}': that takes the states of all {workers} ranks, and that {came} came; give them all{remedy}"
+        ))
     }
 
     /// This rank's state, from those of all ranks of an earlier run.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use gradwire::Spec;
+use gradwire::{Spec, SpecError};
 
 use super::{CompressionSchedule, Length, RAMP, Ramp, Schedule, ScheduleError, Stage, Until};
 
@@ -12,6 +12,11 @@ impl FromStr for CompressionSchedule {
 
     fn from_str(text: &str) -> Result<Self, ScheduleError> {
         let form = |reason| ScheduleError::Form { text: text.to_owned(), reason };
+        // What is left with a word of schedules is a part of one, such as 'none until'.
+        let one = |spec: &str| match spec.parse::<Spec>() {
+            Err(SpecError::Schedule { .. }) => Err(form("a part of it is missing")),
+            parsed => Ok(parsed?),
+        };
         let (stages, budget) = match text.split_once(" within ") {
             Some((stages, size)) => {
                 let bytes = bytes(size).ok_or_else(|| form("the size is not like 500kB or 2MB"))?;
@@ -34,7 +39,7 @@ impl FromStr for CompressionSchedule {
             }
             let (spec, ramp) = match spec.split_once(" from ") {
                 Some((spec, ramp)) => {
-                    let spec: Spec = spec.parse()?;
+                    let spec = one(spec)?;
                     let ramp = read_ramp(ramp, &spec).ok_or_else(|| {
                         form("from takes a parameter of the compressor that is a number, its first value and 'over' a part of the steps or eight steps or more")
                     })?;
@@ -46,7 +51,7 @@ impl FromStr for CompressionSchedule {
                     }
                     (spec, Some(ramp))
                 }
-                None => (spec.parse()?, None),
+                None => (one(spec)?, None),
             };
             stages.push(Stage { spec, ramp, until });
         }
@@ -199,6 +204,8 @@ mod tests {
             ("topk within 3 sheep", "not like 500kB"),
             ("topk until 0.5 then topk within 2MB", "one stage"),
             ("5lc until 0.5 then 5lc", "unknown compressor"),
+            ("none until", "'none until' is not a compression schedule"),
+            ("none then", "a part of it is missing"),
         ] {
             let error = text.parse::<CompressionSchedule>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

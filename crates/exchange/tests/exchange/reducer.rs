@@ -310,8 +310,26 @@ fn errors_name_tensors_ranks_and_both_configurations() {
         let short = reducer.load(vec![state]).unwrap_err().to_string();
         let mut state = reducer.save();
         state.set_number("workers", 3);
+        state.set_floats("push/residual/t0.weight", vec![1.0; 300]);
         (other, short, reducer.load(vec![state]).unwrap_err().to_string())
     });
+    let incomplete = ranks(vec![model("all-gather", "3lc"); 2], |rank, reducer| {
+        let mut state = reducer.save();
+        state.set_number("rank", 0);
+        // Where nothing is kept, the state of any rank is enough.
+        reducer.load(vec![state.clone()]).unwrap();
+        state.set_floats("push/residual/t0.weight", vec![1.0; 300]);
+        state.set_setting("push/spec/t0.weight", "3lc");
+        let own = reducer.load(vec![state.clone()]).err().map(|error| error.to_string());
+        assert_eq!(own.is_some(), rank == 1);
+        state.set_setting("exchange", "scatter-reduce");
+        (own, reducer.load(vec![state]).unwrap_err().to_string())
+    });
+    let (own, other_exchange) = &incomplete[1];
+    let own = own.as_deref().unwrap_or_default();
+    assert!(own.contains("that of rank 0, and rank 1 needs its own"), "{own}");
+    assert!(!own.contains("use the exchange"), "{own}");
+    assert!(other_exchange.contains("or use the exchange of the state"), "{other_exchange}");
     let (other, short, alone) = &foreign[0];
     assert!(other.contains("another model") && short.contains("300 belong"), "{other}, {short}");
     assert!(alone.contains("states of all 3 ranks"), "{alone}");

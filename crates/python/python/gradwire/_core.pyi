@@ -62,6 +62,7 @@ class Reducer:
     spec: str
     stages: List[Tuple[int, int]]
     votes: bool
+    nonfinite_remedy: str
     def __init__(
         self,
         channel: Any,

@@ -86,6 +86,7 @@ def advise(
     Raises ``ConfigError`` where something is missing or a candidate cannot work.
     """
     _check(model, steps)
+    _setup.seconds(deadline)
     grouped = dist.is_available() and dist.is_initialized()
     if not grouped and (link is None or ranks is None):
         raise _core.ConfigError(
@@ -93,7 +94,7 @@ def advise(
             "init_process_group first"
         )
     links = [link] if isinstance(link, str) else list(link or ())
-    asked = None if candidates is None else [_candidate(one) for one in candidates]
+    asked = None if candidates is None else [_candidate(one) for one in _setup.listed("candidates", candidates)]
     elements = sum(parameter.numel() for _, parameter in _setup.trainable(model))
     measured = MeasuredLink(process_group, elements, deadline) if grouped and _size(process_group) > 1 else None
     try:
@@ -178,7 +179,7 @@ def _cluster(
 def _candidate(candidate: Candidate) -> Any:
     if isinstance(candidate, str):
         return candidate, "auto", []
-    unknown = set(candidate) - {"compressor", "exchange", "rules"}
+    unknown = not isinstance(candidate, dict) or set(candidate) - {"compressor", "exchange", "rules"}
     if unknown or "compressor" not in candidate:
         raise _core.ConfigError(f"the candidate {candidate!r} must have 'compressor', and may have 'exchange' and 'rules'")
     return candidate["compressor"], candidate.get("exchange", "auto"), _setup.rules_of(candidate.get("rules"))

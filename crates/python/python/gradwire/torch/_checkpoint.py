@@ -14,12 +14,20 @@ def read_checkpoint(checkpoint_id: Union[str, os.PathLike[str]], name: str = "gr
 
     ``dcp.load`` gives each rank the state that it saved. After a change of the number of ranks, each rank needs those of all
     old ranks. ``name`` is the key under which ``handle.state_dict()`` was saved. All ranks must call it at the same time.
+
+    Raises ``StateError`` where there is no checkpoint with such a state.
     """
     # Imported here, because it takes as long as the rest of this package.
     import torch.distributed.checkpoint as dcp
 
     prefix = f"{name}.exchange."
-    found = dcp.FileSystemReader(checkpoint_id).read_metadata().state_dict_metadata
+    try:
+        found = dcp.FileSystemReader(checkpoint_id).read_metadata().state_dict_metadata
+    except Exception as error:
+        raise _core.StateError(
+            f"{checkpoint_id} is no distributed checkpoint ({type(error).__name__}: {error}); give the folder that "
+            "torch.distributed.checkpoint.save wrote"
+        ) from error
     if f"{name}.common" in found:
         raise _core.StateError(
             f"{os.fspath(checkpoint_id)} has a state of LocalSteps under '{name}'; load it with dcp.load on as many ranks as saved "

@@ -98,11 +98,31 @@ class Custom:
         corrected = gradient.detach().to(torch.float32)
         if self._feedback and name in self._residuals:
             corrected = corrected + self._residuals[name].to(corrected.device)
-        message = bytes(self._compressor.compress(corrected))
+        message = self._compress(corrected)
         if self._feedback:
-            decoded = self._compressor.decompress(message, corrected.shape)
-            self._residuals[name] = corrected - decoded.to(corrected.device)
+            self._residuals[name] = corrected - self._decompress(message, corrected.shape).to(corrected.device)
         return message
+
+    def _compress(self, values: torch.Tensor) -> bytes:
+        """The compressor's message. Refuses what is not bytes."""
+        message = self._compressor.compress(values)
+        try:
+            return bytes(memoryview(message))
+        except TypeError:
+            raise _core.ConfigError(f"{self.spec}.compress returned a {type(message).__name__}; return bytes") from None
+
+    def _decompress(self, message: bytes, shape: torch.Size) -> torch.Tensor:
+        """What the compressor decodes a message to, in float32. Refuses all but finite numbers in a tensor of this shape."""
+        decoded = self._compressor.decompress(message, shape)
+        what = f"{self.spec}.decompress returned"
+        if not isinstance(decoded, torch.Tensor):
+            raise _core.ConfigError(f"{what} a {type(decoded).__name__}; return a tensor, as torch.from_numpy makes of an array")
+        if decoded.shape != shape:
+            raise _core.ConfigError(f"{what} the shape {tuple(decoded.shape)} for {tuple(shape)}; return a tensor of the given shape")
+        decoded = decoded.to(torch.float32)
+        if not torch.isfinite(decoded).all():
+            raise _core.ConfigError(f"{what} NaN or infinity, for finite gradients; return finite numbers")
+        return decoded
 
     def _add(self, rank: int, fused: bytes, means: Sequence[torch.Tensor]) -> None:
         """Adds a rank's share of the means."""
@@ -111,8 +131,7 @@ class Custom:
             (length,) = struct.unpack_from("<I", fused, at)
             message = fused[at + 4 : at + 4 + length]
             at += 4 + length
-            decoded = self._compressor.decompress(message, mean.shape).to(mean.device)
-            mean.add_(decoded.to(torch.float32), alpha=1.0 / self._reducer.size)
+            mean.add_(self._decompress(message, mean.shape).to(mean.device), alpha=1.0 / self._reducer.size)
         if at != len(fused):
             raise _core.MessageError(f"rank {rank} sent {len(fused) - at} bytes too many")
 

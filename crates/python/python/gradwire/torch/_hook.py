@@ -49,7 +49,7 @@ def register(
     biases; with ``raw_vectors``), of fewer than ``raw_below`` elements, or with a word of ``raw_names`` in their name are
     sent uncompressed unless a rule matches them.
     ``exchange`` is ``all-gather``, ``scatter-reduce``, ``all-reduce`` or ``auto``. The run fails if another rank does not
-    answer within ``deadline`` seconds; what a rank does alone, such as an evaluation, must be shorter.
+    answer within ``deadline`` seconds, at most 86 400; what a rank does alone, such as an evaluation, must be shorter.
 
     With ``on_nonfinite="skip"`` all ranks skip a step in which the gradients of a rank contain NaN or infinity: residuals do
     not change, and gradients become NaN from the bucket with the first such value on, so that ``GradScaler`` skips the step of
@@ -156,6 +156,7 @@ class Hook(Handle):
                 f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; others need not be given"
             )
         _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
+        _setup.check_scaler(scaler)
         named = _setup.trainable(module)
         _setup.check_gradients(module)
         self._names = {id(parameter): name for name, parameter in named}
@@ -167,6 +168,9 @@ class Hook(Handle):
         if not isinstance(compressor, str):
             Custom.check(compressor, {"scaler": scaler, "optimizer": optimizer, "device": device, **options})
             options["exchange"] = "all-gather"
+        _setup.check_rules(module, options.get("rules"))
+        if optimizer is not None:
+            _setup.check_optimizer(optimizer, self._parameters)
         make = partial(_setup.every_step, named, spec, **options)
         super().__init__(*connect(process_group, make, options.get("deadline")), scaler)
         self._optimizer = optimizer

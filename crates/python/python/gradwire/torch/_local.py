@@ -100,20 +100,24 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
         if outer is Nesterov or (outer is not None and not callable(outer)):
             raise _core.ConfigError("outer makes an optimizer of parameters, as outer=gradwire.torch.Nesterov(lr=0.7) does")
+        if not isinstance(model, torch.nn.Module) or not hasattr(optimizer, "param_groups"):
+            given = f"{type(model).__name__} and {type(optimizer).__name__}"
+            raise _core.ConfigError(f"LocalSteps takes a model and its optimizer, and got {given}; write LocalSteps(model, optimizer)")
+        _setup.whole_number("sync_until", sync_until)
         _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
+        _setup.check_rules(model, options.get("rules"))
         _setup.check_replicated(options)
         _setup.check_unwrapped(model)
         _setup.check_types(model)
         named = _setup.trainable(model)
         self._optimized = _optimized(optimizer)
-        if not {id(parameter) for _, parameter in named} & {id(parameter) for parameter in self._optimized}:
-            raise _core.ConfigError("the optimizer has none of the model's parameters; create it with model.parameters()")
+        _setup.check_optimizer(optimizer, [parameter for _, parameter in named])
         parts = strided(named, fragments)
         make = partial(_setup.reducer, [one for part in parts for one in part], compressor, **options)
         self._replica = Replica(model, parts, optimizer, outer, mask, median_clip, make)
         self._elastic: Optional[Elastic] = None
         if lighthouse is not None:
-            deadline = float(options.pop("deadline", 300.0))
+            deadline = _setup.seconds(options.pop("deadline", 300.0))
             # Messages do not depend on the number of threads.
             others = sorted((name, one) for name, one in options.items() if name != "threads")
             settings = (compressor, every, sync_until, mask, median_clip, min_workers, others)

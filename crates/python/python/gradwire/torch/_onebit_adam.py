@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Dict, Iterable, Optional, Sequence, Set, Tuple
 
 import torch
+import torch.distributed as dist
 
 from .. import _core
 from ._staging import Scale
@@ -46,6 +48,7 @@ class OneBitAdam(torch.optim.Optimizer):
         self._freeze = freeze
         # The parameters whose momentum was exchanged since the last step, by id.
         self._exchanged: Set[int] = set()
+        self._warned = False
 
     @property
     def freeze(self) -> int:
@@ -96,17 +99,34 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Optional[Any] = None) -> Any:
-        """Takes a step. After the freeze gradients that ``register`` has exchanged are the mean momentum of all ranks."""
+        """Takes a step. After the freeze gradients that ``register`` has exchanged are the mean momentum of all ranks.
+
+        Warns once if no momentum was exchanged then, although there are other ranks.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if not self._exchanged and not self._warned and self._should_exchange():
+            self._warned = True
+            warnings.warn(
+                "OneBitAdam took a step after its freeze, and no momentum was exchanged, at most gradients; give the optimizer to "
+                "gradwire.torch.register(model, ..., optimizer=optimizer)",
+                stacklevel=2,
+            )
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._update(parameter, group)
         self.forget_exchange()
         return loss
+
+    def _should_exchange(self) -> bool:
+        """Whether there are other ranks, and a parameter whose momentum they should have in this step."""
+        if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+            return False
+        parameters = [one for group in self.param_groups for one in group["params"] if one.grad is not None]
+        return any(self.state[one]["step"] >= self._freeze for one in parameters if self.state.get(one))
 
     def _update(self, parameter: torch.nn.Parameter, group: Dict[str, Any]) -> None:
         state, gradient = self.state[parameter], parameter.grad

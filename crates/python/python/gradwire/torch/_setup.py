@@ -7,6 +7,7 @@ import json
 import re
 from difflib import get_close_matches
 from inspect import signature
+from numbers import Real
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import torch
@@ -112,6 +113,13 @@ def reducer(
     """Creates a reducer for some parameters over the ranks of a channel."""
     if not isinstance(compressor, str):
         raise _core.ConfigError("compressors written in Python work with DistributedDataParallel only; use a spec string")
+    if exchange not in _EXCHANGES:
+        remedy = _suggestion(str(exchange), _EXCHANGES[:4])
+        raise _core.ConfigError(f"exchange={exchange!r} is unknown here; {remedy}")
+    if not isinstance(raw_vectors, bool):
+        raise _core.ConfigError(f"raw_vectors={raw_vectors!r} is neither True nor False; give one of them")
+    if total_steps is not None and whole_number("total_steps", total_steps) < 1:
+        raise _core.ConfigError(f"total_steps={total_steps} is too small; a run has at least 1 step")
     if whole_number("threads", threads) < 1:
         raise _core.ConfigError(f"threads={threads} is too small; compression needs at least 1")
     if on_nonfinite not in ("error", "skip"):
@@ -126,12 +134,44 @@ def reducer(
         seed=whole_number("seed", seed),
         raw_vectors=raw_vectors,
         raw_below=whole_number("raw_below", raw_below),
-        raw_names=list(raw_names),
+        raw_names=strings("raw_names", raw_names),
         skip=on_nonfinite == "skip",
-        deadline=deadline,
+        deadline=seconds(deadline),
         steps=None if total_steps is None else whole_number("total_steps", total_steps),
         threads=threads,
     )
+
+
+# Those of replicas, and of the shards of a model.
+_EXCHANGES = ("auto", "all-gather", "scatter-reduce", "all-reduce", "reduce-scatter", "gather-shards")
+
+
+def seconds(deadline: Any) -> float:
+    """A deadline in seconds. Refuses one that is no time to wait."""
+    if not isinstance(deadline, Real) or not 0.0 < float(deadline) <= _LONGEST_DEADLINE:
+        raise _core.ConfigError(f"deadline={deadline!r}: give seconds above 0, at most {_LONGEST_DEADLINE}")
+    return float(deadline)
+
+
+# A day.
+_LONGEST_DEADLINE = 86_400
+
+
+def listed(name: str, values: Any) -> List[Any]:
+    """An argument as a list. Refuses a string, whose letters would be its entries."""
+    if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
+        kind = "a string" if isinstance(values, str) else f"a {type(values).__name__}"
+        raise _core.ConfigError(f"{name} is {kind}; give a list")
+    return list(values)
+
+
+def strings(name: str, values: Any) -> List[str]:
+    """An argument as a list of strings."""
+    found = listed(name, values)
+    for one in found:
+        if not isinstance(one, str):
+            raise _core.ConfigError(f"{name} contains {one!r}, which is no string; give a list of strings")
+    return found
 
 
 def compare(reducer: _core.Reducer, settings: Mapping[str, str]) -> None:
@@ -153,9 +193,13 @@ def check_options(options: Iterable[str], known: Sequence[str] = OPTIONS) -> Non
     """Refuses keyword arguments that nobody knows."""
     for name in options:
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            remedy = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise _core.ConfigError(f"there is no argument {name!r}; {remedy}")
+            raise _core.ConfigError(f"there is no argument {name!r}; {_suggestion(name, known)}")
+
+
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    """The known name that another may stand for, or all of them."""
+    near = get_close_matches(name, known, 1)
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
 
 
 def every_step(named: Iterable[Tuple[str, torch.Tensor]], compressor: str, channel: Channel, **options: Any) -> _core.Reducer:
@@ -168,6 +212,8 @@ def every_step(named: Iterable[Tuple[str, torch.Tensor]], compressor: str, chann
             f"'{compressor}' exchanges every {every} steps, but gradients are exchanged at every step; use "
             "gradwire.torch.LocalSteps, or remove 'every'"
         )
+    if created.exchange != "gather-shards":
+        created.nonfinite_remedy = '; register with on_nonfinite="skip" skips such steps on all ranks'
     return created
 
 
@@ -183,7 +229,34 @@ def check_replicated(
 def rules_of(rules: Rules) -> List[str]:
     if isinstance(rules, Mapping):
         rules = [f"{tensors} -> {spec}" for tensors, spec in rules.items()]
-    return list(rules or ())
+    return strings("rules", () if rules is None else rules)
+
+
+def check_rules(model: torch.nn.Module, rules: Rules) -> None:
+    """Refuses a rule for frozen parameters alone, which are in the model, but send nothing."""
+    for rule in rules_of(rules):
+        pattern = rule.partition("->")[0].strip()
+        expression = re.compile(".*".join(map(re.escape, pattern.split("*"))))
+        named = [(plain(name), parameter) for name, parameter in model.named_parameters()]
+        found = [(name, parameter) for name, parameter in named if expression.fullmatch(name)]
+        if found and not any(parameter.requires_grad for _, parameter in found):
+            raise _core.ConfigError(
+                f"rule '{rule}' matches no tensor of the model that requires gradients; '{found[0][0]}' is frozen: remove the rule, or "
+                "call requires_grad_() before"
+            )
+
+
+def check_scaler(scaler: Any) -> None:
+    """Refuses what is not a ``GradScaler``."""
+    if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
+        raise _core.ConfigError(f"scaler={scaler!r} has no get_scale(); give the torch.amp.GradScaler of the training, or None")
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Iterable[torch.Tensor]) -> None:
+    """Refuses an optimizer of another model."""
+    own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if not own & set(map(id, parameters)):
+        raise _core.ConfigError("the optimizer has none of the model's parameters; create it with model.parameters()")
 
 
 def uses_ef21(compressor: Any, rules: Rules) -> bool:

@@ -174,6 +174,10 @@ def replica_group(replicas: Any, units: List[Unit]) -> Any:
             "over the replicas of a mesh with two"
         )
     group = replicas.get_group() if hasattr(replicas, "get_group") else replicas
+    if not isinstance(group, dist.ProcessGroup):
+        raise _core.ConfigError(
+            f"replicas={replicas!r} is neither a process group nor a mesh of one dimension; give that of the ranks that hold the same shard"
+        )
     common = set(dist.get_process_group_ranks(group)) & set(dist.get_process_group_ranks(shard_group(units)))
     if common != {dist.get_rank()}:
         raise _core.ConfigError(

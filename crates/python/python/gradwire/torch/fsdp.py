@@ -71,6 +71,8 @@ def register(
     )
     options = {**common, "rules": rules, "on_nonfinite": on_nonfinite}
     _check(replicas, exchange)
+    _setup.check_scaler(scaler)
+    _setup.check_rules(model, rules)
     units = _units.of(model)
     if on_nonfinite == "skip" and (replicas is not None or _units.replica_rank(units) is not None):
         raise _core.ConfigError(
