@@ -123,6 +123,14 @@ vectorised! {
 
 fn f16_write(values: &[f32], out: &mut Unwritten) -> u32 {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx512.is_used() {
+        let (groups, rest) = values.as_chunks();
+        let (done, left) = out.split_at_mut(32 * groups.len());
+        // SAFETY: the processor has the instructions.
+        let largest = unsafe { avx512_f16_write(groups, done.as_chunks_mut().0) };
+        return largest.max(f16_write_scalar(rest, left));
+    }
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::convert::has_f16c() {
         let (groups, rest) = values.as_chunks();
         let (done, left) = out.split_at_mut(16 * groups.len());
@@ -155,6 +163,27 @@ fn f16c_write(values: &[[f32; 8]], out: &mut [[MaybeUninit<u8>; 16]]) -> u32 {
         }
     }
     largest_of(largest)
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn avx512_f16_write(values: &[[f32; 16]], out: &mut [[MaybeUninit<u8>; 32]]) -> u32 {
+    let (sign, most) = (_mm512_set1_epi32(i32::MIN), _mm512_set1_ps(super::convert::F16_MAX));
+    let mut largest = _mm512_setzero_si512();
+    for (values, out) in values.iter().zip(out) {
+        // SAFETY: the arrays hold the sixteen numbers that are read and the sixteen patterns that are written.
+        unsafe {
+            let x = _mm512_loadu_si512(values.as_ptr().cast());
+            let magnitude = _mm512_andnot_si512(sign, x);
+            largest = _mm512_max_epu32(largest, magnitude);
+            // The minimum with NaN is its second operand.
+            let limited = _mm512_min_ps(_mm512_castsi512_ps(magnitude), most);
+            let x = _mm512_or_si512(_mm512_castps_si512(limited), _mm512_and_si512(sign, x));
+            let patterns = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm512_castsi512_ps(x));
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), patterns);
+        }
+    }
+    _mm512_reduce_max_epu32(largest)
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub(super) fn has_f16c() -> bool {
 }
 
 /// The largest finite binary16.
-const F16_MAX: f32 = 65504.0;
+pub(super) const F16_MAX: f32 = 65504.0;
 /// The smallest normal binary16.
 const F16_LEAST_NORMAL: f32 = 6.103_515_6e-5;
 /// The largest finite bfloat16.

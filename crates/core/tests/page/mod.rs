@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// The processors on which compressors were measured, and the files of their rows, from the repository's root.
 pub(crate) const MEASURED: [(&str, &str); 2] = [
-    ("an AMD Zen 4 with AVX-512", "results/bench/zen4-one-core.json"),
+    ("an AMD Zen 5 with AVX-512", "results/bench/zen5-one-core.json"),
     ("an AMD Zen 3 with AVX2", "results/bench/zen3-one-core.json"),
 ];
 
