@@ -167,7 +167,7 @@ fn the_ranks_that_are_left_go_on_when_another_is_killed() {
         let bench = Bench::with_images();
         let exchange = ["all-gather", "server:servers=1", "scatter-reduce"][at % 3];
         let line = SETTINGS.replace("all-gather", exchange).replace("mlp", "mlp:16")
-            + " --steps 2000 --evaluations 1 --deadline 3 --min-workers 1 --save run.state --save-every 20";
+            + " --steps 600 --evaluations 1 --deadline 3 --min-workers 1 --save run.state --save-every 20";
         let said = fs::File::create(bench.path("said")).unwrap();
         let mut child = job(&bench, &mpi, true, 4, &line).stderr(said).spawn().unwrap();
         // Once it trains.
@@ -175,16 +175,23 @@ fn the_ranks_that_are_left_go_on_when_another_is_killed() {
             assert!(child.try_wait().unwrap().is_none(), "{exchange}: the job ended early");
             std::thread::sleep(Duration::from_millis(2));
         }
-        std::thread::sleep(Duration::from_micros(below(500_000, &mut draws)));
+        std::thread::sleep(Duration::from_micros(below(150_000, &mut draws)));
         let ranks = ranks_of(&bench);
         assert_eq!(ranks.len(), 4, "{exchange}: {}", String::from_utf8_lossy(&bench.read("said")));
         let (victim, rank) = ranks[below(4, &mut draws) as usize];
         assert!(signal(victim, "-KILL"));
         let killed = Instant::now();
         let mut printed = String::new();
-        while ranks_of(&bench).len() > 1 && killed.elapsed() < Duration::from_secs(60) {
+        // However slow they are, the ranks that are left save their state every 20 steps.
+        let state = bench.path("run.state");
+        let idle = || {
+            let saved = fs::metadata(&state).and_then(|state| state.modified()).ok();
+            saved.and_then(|at| at.elapsed().ok()).unwrap_or_default().min(killed.elapsed())
+        };
+        while ranks_of(&bench).len() > 1 && idle() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(20));
         }
+        let hangs = ranks_of(&bench).len() > 1;
         // The last one may still print the result.
         for _ in 0..500 {
             if ranks_of(&bench).is_empty() {
@@ -197,7 +204,7 @@ fn the_ranks_that_are_left_go_on_when_another_is_killed() {
         child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
         let said = String::from_utf8_lossy(&bench.read("said")).into_owned();
         let what = format!("{exchange} without rank {rank}: {printed}{said}");
-        assert!(killed.elapsed() < Duration::from_secs(60), "a rank hangs: {what}");
+        assert!(!hangs, "a rank hangs: {what}");
         // The digest was compared on all ranks every hundred steps.
         assert_eq!(printed.matches("Digest of the parameters").count(), 1, "{what}");
         assert!(printed.contains(&format!(", as rank {rank} was lost.")), "{what}");
