@@ -16,10 +16,12 @@ import time
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.optim import PostLocalSGDOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
-from hooks import GRADWIRE, PLAIN_STEPS, PYTORCH
+from hooks import GRADWIRE, LOCAL, PLAIN_STEPS, PYTORCH
 from tasks import MOST_STEPS, TASKS
 
 # The first steps, which are not timed. DistributedDataParallel forms its buckets after the first.
@@ -43,8 +45,18 @@ def register(model, hook):
     return gradwire.torch.register(model, hook)
 
 
+def local_steps(model, optimizer, name):
+    """The optimizer of local steps by name, in place of that of the model."""
+    every = LOCAL[name]
+    if name.startswith("post-local SGD"):
+        # It averages after the step that ends its warm-up, and after each further period.
+        return PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(every, warmup_steps=every - 1))
+    outer = gradwire.torch.Nesterov(lr=0.7, momentum=0.5) if name.endswith("outer") else None
+    return gradwire.torch.LocalSteps(model, optimizer, every, name.split(",")[0], outer=outer)
+
+
 class Training:
-    """Training of a task with a hook. Each seed has its own weights and batches."""
+    """Training of a task with a hook, or with local steps. Each seed has its own weights and batches."""
 
     def __init__(self, task, hook, seed):
         torch.manual_seed(seed)
@@ -52,8 +64,13 @@ class Training:
         # parameters into one bucket.
         buckets = {"bucket_cap_mb": 26} if hook == "powerSGD_hook" else {}
         self.task, self.seed, self.steps = task, seed, 0
-        self.model = DistributedDataParallel(task.model(), **buckets)
-        self.handle, self.optimizer = register(self.model, hook), task.optimizer(self.model)
+        self.module, self.round = task.model(), LOCAL.get(hook, 1)
+        if hook in LOCAL:
+            self.model = self.module
+            self.handle = self.optimizer = local_steps(self.model, task.optimizer(self.model), hook)
+        else:
+            self.model = DistributedDataParallel(self.module, **buckets)
+            self.handle, self.optimizer = register(self.model, hook), task.optimizer(self.model)
 
     def step(self):
         """Takes a step; returns its seconds."""
@@ -76,7 +93,7 @@ def to_target(training, seconds):
         if training.steps % task.every:
             continue
         with torch.no_grad():
-            found = task.measure(training.model.module)
+            found = task.measure(training.module)
             best = found if best is None else max(best, found)
         if of_first([best])[0] >= task.target:
             reached = training.steps
@@ -88,11 +105,12 @@ def to_target(training, seconds):
 
 def timed(training):
     """Times steps: the median."""
-    warm = [training.step() for _ in range(WARM_STEPS)]
+    warm = [training.step() for _ in range(WARM_STEPS * training.round)]
     fewest, most = TIMED_STEPS
-    count = int(of_first([min(max(TIMED_SECONDS / warm[-1], fewest), most)])[0])
-    times = [training.step() for _ in range(count)]
-    return {"steps": count, "step_ms": 1e3 * statistics.median(times), "stats": training.stats()}
+    rounds = [sum(warm[at : at + training.round]) for at in range(0, len(warm), training.round)]
+    count = int(of_first([min(max(TIMED_SECONDS / rounds[-1], fewest), most)])[0])
+    times = [sum(training.step() for _ in range(training.round)) / training.round for _ in range(count)]
+    return {"steps": count * training.round, "step_ms": 1e3 * statistics.median(times), "stats": training.stats()}
 
 
 def of_first(numbers):

@@ -78,7 +78,7 @@ pub use runs::{RUN, Runs, add_runs, read_runs};
 pub use sign::{sign_add, sign_residual, signs};
 pub use single_bits::{pack_bits, unpack_bits};
 pub use spread::{SHARING, spread};
-pub(crate) use states::{Entries, Entry, decode_states};
+pub(crate) use states::{Entries, Entry, Transition, decode_states, encode_states};
 pub use table::{Table, looked_up, stochastic_entries};
 pub use ternary::{stochastic_ternary, ternary_add, ternary_residual};
 pub use thin::{times_thin, transposed_times_thin};

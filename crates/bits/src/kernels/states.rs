@@ -1,6 +1,7 @@
-//! Decoding of four [tANS](crate::tans) streams at a time.
+//! The states of four [tANS](crate::tans) streams at a time.
 //!
-//! BMI2 takes the lowest n bits of a word in one instruction. Each symbol waits for the state before it, and so for this.
+//! BMI2 takes the lowest n bits of a word, and shifts by a number in any register, in one instruction. Each symbol waits for
+//! the state before it, and so for these.
 
 use crate::bit_io::window;
 use crate::quarters::STREAMS;
@@ -54,6 +55,69 @@ impl Entry {
     }
 }
 
+/// How an encoder gets from a state, to which the number of states is added, to the state that leads to it by a symbol.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Transition {
+    /// Added to the state it gives the number of bits to write, from bit 16 up.
+    pub(crate) add: u32,
+    /// Added to what is left of the state it gives the place of the next one among the states.
+    pub(crate) find: u32,
+}
+
+/// For each symbol the states that it has, each with the number of states added.
+pub(crate) type States = [u16; 1 << Entry::STATE_BITS];
+
+/// Replaces the symbols of four streams, from the last to the first, by the bits to which they lead, in the upper twelve bits,
+/// the first one lowest, and their number in the lower four. `states` has those after the last symbols, and gets those before
+/// the first ones.
+///
+/// # Panics
+/// If a symbol has no transition.
+pub(crate) fn encode_states(
+    transitions: &[Transition],
+    next: &States,
+    states: &mut [u32; STREAMS],
+    parts: &mut [&mut [u16]; STREAMS],
+) {
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        // SAFETY: the processor has the features the function is compiled for.
+        return unsafe { bmi2::encode_states(transitions, next, states, parts) };
+    }
+    walk_back(transitions, next, states, parts);
+}
+
+#[inline(always)]
+fn walk_back(
+    transitions: &[Transition],
+    next: &States,
+    states: &mut [u32; STREAMS],
+    parts: &mut [&mut [u16]; STREAMS],
+) {
+    let step = |state: &mut u32, symbol: &mut u16| {
+        let transition = transitions[usize::from(*symbol)];
+        let count = state.wrapping_add(transition.add) >> 16;
+        // What is left of the state is in the upper half, the bits that leave it at the top of the lower half.
+        *symbol = (*state << 16).wrapping_shr(count) as u16 | count as u16;
+        let place = state.wrapping_shr(count).wrapping_add(transition.find);
+        *state = u32::from(next[place as usize % next.len()]);
+    };
+    let together = parts.iter().map(|part| part.len()).min().unwrap_or(0);
+    for (state, part) in states.iter_mut().zip(&mut *parts) {
+        part[together..].iter_mut().rev().for_each(|symbol| step(state, symbol));
+    }
+    let [a, b, c, d] = parts.each_mut().map(|part| &mut part[..together]);
+    let together = a.iter_mut().zip(b).zip(c).zip(d).rev();
+    let [mut at, mut bt, mut ct, mut dt] = *states;
+    for (((a, b), c), d) in together {
+        step(&mut at, a);
+        step(&mut bt, b);
+        step(&mut ct, c);
+        step(&mut dt, d);
+    }
+    *states = [at, bt, ct, dt];
+}
+
 /// Decodes the same number of symbols of each stream while all have whole words left, and returns this number.
 pub(crate) fn decode_states(
     entries: &Entries,
@@ -74,7 +138,17 @@ pub(crate) fn decode_states(
 mod bmi2 {
     use core::arch::x86_64::_bzhi_u32;
 
-    use super::{Entries, Entry, STREAMS};
+    use super::{Entries, Entry, STREAMS, States, Transition};
+
+    #[target_feature(enable = "bmi1,bmi2,lzcnt")]
+    pub(super) fn encode_states(
+        transitions: &[Transition],
+        next: &States,
+        states: &mut [u32; STREAMS],
+        parts: &mut [&mut [u16]; STREAMS],
+    ) {
+        super::walk_back(transitions, next, states, parts);
+    }
 
     #[target_feature(enable = "bmi1,bmi2,lzcnt")]
     pub(super) fn decode_states(

@@ -51,7 +51,7 @@ use alloc::vec::Vec;
 
 use crate::DecodeError;
 use crate::huffman::{room, try_room};
-use crate::kernels::Entry;
+use crate::kernels::{Entry, Transition};
 use crate::quarters::{LENGTHS, STREAMS};
 
 pub use shares::entropy_bits;
@@ -79,15 +79,6 @@ pub struct Code {
     /// For each symbol of the list that is encoded: the bits to write and their number, as
     /// [`join_entries`](crate::kernels::join_entries) takes them.
     entries: Vec<u16>,
-}
-
-/// How an encoder gets from a state, to which 2^12 is added, to the state that leads to it by a symbol.
-#[derive(Debug, Default, Clone, Copy)]
-struct Transition {
-    /// Added to the state it gives the number of bits to write, from bit 16 up.
-    add: u32,
-    /// Added to what is left of the state it gives the place of the next one among the states.
-    find: u32,
 }
 
 impl Code {

@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::{Code, STATE_BITS, STATES, Transition};
+use super::{Code, STATE_BITS, STATES};
 use crate::group_writer::{CHUNK, GroupWriter};
-use crate::kernels::{Entries, decode_states, join_entries};
+use crate::kernels::{Entries, decode_states, encode_states, join_entries};
 use crate::quarters::{LENGTHS, STREAMS, put_lengths, quarters_mut, starts};
 use crate::{BitReader, DecodeError, try_resize};
 
@@ -25,7 +25,8 @@ impl Code {
         self.entries.extend_from_slice(symbols);
         let states = self.states.as_slice().try_into().expect("it was filled");
         let mut quarters = quarters_mut(&mut self.entries);
-        let first = first_states(&mut quarters, &self.transitions, states);
+        let mut first = [STATES as u32; STREAMS];
+        encode_states(&self.transitions, states, &mut first, &mut quarters);
         let start = out.len();
         out.extend_from_slice(&[0; LENGTHS]);
         let mut lengths = [0; STREAMS];
@@ -91,40 +92,15 @@ impl Code {
     }
 }
 
-/// Replaces the symbols of four streams, from the last to the first, by the bits to which they lead, in the upper twelve bits,
-/// the first one lowest, and their number in the lower four. Returns the states before the first symbols.
-fn first_states(
-    quarters: &mut [&mut [u16]; STREAMS],
-    transitions: &[Transition],
-    next: &[u16; STATES],
-) -> [u32; STREAMS] {
-    let mut states = [STATES as u32; STREAMS];
-    let step = |state: &mut u32, symbol: &mut u16| {
-        let transition = transitions[usize::from(*symbol)];
-        let count = state.wrapping_add(transition.add) >> 16;
-        *symbol = state.wrapping_shl(16 - count) as u16 | count as u16;
-        let place = state.wrapping_shr(count).wrapping_add(transition.find);
-        *state = u32::from(next[place as usize % STATES]);
-    };
-    let together = quarters[STREAMS - 1].len();
-    for (state, quarter) in states.iter_mut().zip(&mut *quarters) {
-        quarter[together..].iter_mut().rev().for_each(|symbol| step(state, symbol));
-    }
-    let quarters = quarters.each_mut().map(|quarter| &mut quarter[..together]);
-    for at in (0..together).rev() {
-        for i in 0..STREAMS {
-            step(&mut states[i], &mut quarters[i][at]);
-        }
-    }
-    states
-}
-
 /// Appends a stream: zeros, a one, the first state, and the bits of its symbols.
 fn put_stream(state: u32, entries: &[u16], out: &mut Vec<u8>) {
     if entries.is_empty() {
         return;
     }
-    let bits: u64 = entries.iter().map(|entry| u64::from(entry & 0xf)).sum();
+    let bits: u64 = entries
+        .chunks(CHUNK)
+        .map(|chunk| u64::from(chunk.iter().map(|entry| entry & 0xf).sum::<u16>()))
+        .sum();
     let start = u64::from(STATE_BITS) + 1;
     let zeros = (start + bits).next_multiple_of(8) - (start + bits);
     let start = start + zeros;

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::several::{adds, appends, bins, run_places, streams, thin};
+use super::several::{adds, appends, bins, run_places, states, streams, thin};
 use super::{Input, Output};
 use crate::kernels::*;
 use crate::zero_run;
@@ -294,6 +294,7 @@ pub const KERNELS: &[(&str, Case)] = &[
         words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
     }),
     ("decode_states", streams),
+    ("encode_states", states),
     ("looked_up", |input, output| {
         let (numbers, mut out) = (input.more(), input.zeros());
         let sixteen = core::array::from_fn(|at| numbers.get(at).copied().unwrap_or(at as f32));

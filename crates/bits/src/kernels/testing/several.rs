@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Input, Output, Shifted};
-use crate::kernels::{Bins, Entry, RUN, decode_states};
+use crate::kernels::{Bins, Entry, RUN, Transition, decode_states, encode_states};
 use crate::quarters::quarters_mut;
 
 pub(super) fn bins(input: &Input) -> Bins {
@@ -44,6 +44,19 @@ pub(super) fn thin(input: &Input) -> ([usize; 3], [Shifted<f32>; 2]) {
     let c = input.elements(rows * columns, float);
     let factor = input.elements(rows.max(columns) * rank, |at| float(at + 7));
     ([rows, columns, rank], [c, factor])
+}
+
+/// Encodes four tANS streams, of which the last is the shortest, with any table.
+pub(super) fn states(input: &Input, output: &mut Output) {
+    let transitions: Vec<Transition> = (0..64)
+        .map(|at| Transition { add: input.word(at) % (12 << 16), find: input.word(at + 64) })
+        .collect();
+    let next = core::array::from_fn(|at| input.word(at) as u16 % (1 << 13));
+    let mut states = core::array::from_fn(|i| (input.word(i) & 0xfff) + 0x1000);
+    let mut symbols = input.elements(input.len, |at| input.word(at) as u16 % 64);
+    encode_states(&transitions, &next, &mut states, &mut quarters_mut(&mut symbols));
+    output.bits(states);
+    output.bits(symbols.iter().map(|&symbol| u32::from(symbol)));
 }
 
 /// Decodes four tANS streams with any table.
