@@ -1,4 +1,4 @@
-"""Measures communication hooks: the steps to a fixed accuracy or loss, and the time of a step on a link.
+"""Measures communication hooks and local steps: the steps to a fixed accuracy or loss, and the time of a step on a link.
 
 scripts/links runs it as every rank; rank 0 appends a JSON line for each hook to --out. Without --turn it trains on an
 unthrottled link until the target is reached: the steps that this takes do not depend on the link. With --turn it times
@@ -21,7 +21,7 @@ from torch.distributed.optim import PostLocalSGDOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
-from hooks import GRADWIRE, LOCAL, PLAIN_STEPS, PYTORCH
+from hooks import DEFAULT, GRADWIRE, LOCAL, PLAIN_STEPS, PYTORCH, PYTORCH_LOCAL
 from tasks import MOST_STEPS, TASKS
 
 # The first steps, which are not timed. DistributedDataParallel forms its buckets after the first.
@@ -46,13 +46,13 @@ def register(model, hook):
 
 
 def local_steps(model, optimizer, name):
-    """The optimizer of local steps by name, in place of that of the model."""
+    """The optimizer of local steps by name, around that of the model."""
     every = LOCAL[name]
-    if name.startswith("post-local SGD"):
+    if name == PYTORCH_LOCAL:
         # It averages after the step that ends its warm-up, and after each further period.
         return PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(every, warmup_steps=every - 1))
-    outer = gradwire.torch.Nesterov(lr=0.7, momentum=0.5) if name.endswith("outer") else None
-    return gradwire.torch.LocalSteps(model, optimizer, every, name.split(",")[0], outer=outer)
+    outer = gradwire.torch.Nesterov(lr=0.7, momentum=0.5)
+    return gradwire.torch.LocalSteps(model, optimizer, every, DEFAULT, outer=outer)
 
 
 class Training:
@@ -104,7 +104,7 @@ def to_target(training, seconds):
 
 
 def timed(training):
-    """Times steps: the median."""
+    """Times steps: the median; of local steps the mean of each round."""
     warm = [training.step() for _ in range(WARM_STEPS * training.round)]
     fewest, most = TIMED_STEPS
     rounds = [sum(warm[at : at + training.round]) for at in range(0, len(warm), training.round)]
@@ -145,7 +145,7 @@ def main():
     parser.add_argument("--burst", default="64kb", help="the burst of the link, for the record")
     parser.add_argument("--turn", type=int, help="time steps, for the n-th time, in place of training to the target")
     parser.add_argument("--seconds", type=float, default=60.0, help="training time after which a hook has not reached the target")
-    parser.add_argument("--hooks", nargs="*", default=[*PYTORCH, *GRADWIRE])
+    parser.add_argument("--hooks", nargs="*", default=[*PYTORCH, *GRADWIRE, *LOCAL])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="not with --turn, whose number is the seed")
     parser.add_argument("--out", required=True)
     options = parser.parse_args()

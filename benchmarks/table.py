@@ -4,7 +4,7 @@ import json
 import statistics
 import sys
 
-from hooks import DEFAULT, GRADWIRE, PLAIN_STEPS, PYTORCH
+from hooks import DEFAULT, GRADWIRE, GRADWIRE_LOCAL, LOCAL, PLAIN_STEPS, PYTORCH, PYTORCH_LOCAL
 
 RATES = ("10mbit", "100mbit", "1gbit", "none")
 
@@ -26,7 +26,7 @@ def to_target(trained, timed, task, ranks):
     """Milliseconds a step on each link, and seconds to the target: step time times steps, seed by seed."""
     steps = {(record["hook"], record["seed"]): record["steps_to_target"] for record in trained}
     times = {(record["hook"], record["rate"], record["seed"]): record["step_ms"] for record in timed}
-    hooks = [hook for hook in (*PYTORCH, *GRADWIRE) if any(hook == of for of, _ in steps)]
+    hooks = [hook for hook in (*PYTORCH, *GRADWIRE, *LOCAL) if any(hook == of for of, _ in steps)]
     rates = [rate for rate in RATES if any(rate == of for _, of, _ in times)]
     seeds = sorted({seed for _, _, seed in times})
 
@@ -50,13 +50,13 @@ def to_target(trained, timed, task, ranks):
             return f"{step}, not reached" + (f" in {len(seeds) - len(reached)} of {len(seeds)}" if reached else "")
         return f"{step}, {spread(reached, 1)} s"
 
-    def ratio(rate, others, other_rate):
+    def ratio(rate, others, other_rate, theirs=PYTORCH):
         """PyTorch's shortest time on a link over the shortest of some hooks on another, by seed."""
         shortest = lambda hooks, rate, seed: min((time for hook in hooks if (time := seconds(hook, rate, seed))), default=None)
-        pairs = [(shortest(PYTORCH, rate, seed), shortest(others, other_rate, seed)) for seed in seeds]
-        if not all(theirs and own for theirs, own in pairs):
+        pairs = [(shortest(theirs, rate, seed), shortest(others, other_rate, seed)) for seed in seeds]
+        if not all(slow and fast for slow, fast in pairs):
             return "–"
-        return f"{spread([theirs / own for theirs, own in pairs], 2)} ×"
+        return f"{spread([slow / fast for slow, fast in pairs], 2)} ×"
 
     print(f"\n### {task}, {ranks} ranks: ms a step, and seconds to the target\n")
     print("| hook | steps |", " | ".join(rates), "|")
@@ -64,10 +64,13 @@ def to_target(trained, timed, task, ranks):
     for hook in hooks:
         needed = [steps[hook, seed] for seed in seeds if steps.get((hook, seed))]
         print(f"| {hook} | {round(statistics.mean(needed)) if needed else '–'} |", " | ".join(cell(hook, rate) for rate in rates), "|")
-    ours = [hook for hook in hooks if hook not in PYTORCH]
+    ours = [hook for hook in hooks if hook in GRADWIRE]
     for name, some in ((f"`{DEFAULT}` against PyTorch's best", [DEFAULT]), ("gradwire's best against PyTorch's best", ours)):
         print(f"| {name} | |", " | ".join(ratio(rate, some, rate) for rate in rates), "|")
     print("| PyTorch's best without a limit | |", " | ".join(ratio(rate, PYTORCH, "none") for rate in rates), "|")
+    if GRADWIRE_LOCAL in hooks:
+        for name, theirs in (("PyTorch's best hook", PYTORCH), (PYTORCH_LOCAL, [PYTORCH_LOCAL])):
+            print(f"| {GRADWIRE_LOCAL} against {name} | |", " | ".join(ratio(rate, [GRADWIRE_LOCAL], rate, theirs) for rate in rates), "|")
 
 
 def spread(values, digits):

@@ -48,7 +48,9 @@ fn bench_measures_what_it_is_told() {
     assert_eq!(rows.len(), 2);
     for row in &rows {
         assert_eq!(row["elements"], 1000);
-        for key in ["compress_gbps", "decompress_gbps", "copy_gbps", "bits_per_element"] {
+        for key in
+            ["compress_gbps", "decompress_gbps", "copy_gbps", "read_gbps", "bits_per_element"]
+        {
             assert!(row[key].as_f64().unwrap() > 0.0, "{key}");
         }
     }

@@ -97,7 +97,7 @@ pub use statistics::Statistics;
 pub use suggestion::suggestion;
 pub use tensor::Tensor;
 pub use threads::{Helpers, Threads};
-pub use traffic::{MemoryTraffic, Passes};
+pub use traffic::{MemoryTraffic, Moved, Passes};
 pub use workspace::Workspace;
 
 /// Compiles and runs the guide's examples.

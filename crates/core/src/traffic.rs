@@ -35,9 +35,25 @@ impl Passes {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MemoryTraffic {
     /// Of compression, with the error feedback of the spec.
-    pub compress: f64,
+    pub compress: Moved,
     /// Of decompression and addition.
-    pub decompress: f64,
+    pub decompress: Moved,
+}
+
+/// Bytes per element in each direction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Moved {
+    /// From memory to the processor.
+    pub read: f64,
+    /// From the processor to memory.
+    pub written: f64,
+}
+
+impl Moved {
+    /// In both directions.
+    pub fn bytes(self) -> f64 {
+        self.read + self.written
+    }
 }
 
 impl MemoryTraffic {
@@ -51,10 +67,13 @@ impl MemoryTraffic {
         };
         let keeps = spec.feedback().is_some() || memory > 0;
         let passes = before.max(u8::from(keeps)) + 1 + after;
-        let message = bits / 8.0;
+        let (message, memory) = (bits / 8.0, f64::from(memory) / 2.0);
         Self {
-            compress: f64::from(passes) * read + written + f64::from(memory) + message,
-            decompress: message + 8.0 * touched,
+            compress: Moved {
+                read: f64::from(passes) * read + memory,
+                written: written + memory + message,
+            },
+            decompress: Moved { read: message + 4.0 * touched, written: 4.0 * touched },
         }
     }
 }
@@ -65,22 +84,23 @@ mod tests {
 
     #[test]
     fn traffic_by_hand() {
+        let moved = |read, written| Moved { read, written };
         for (spec, bits, touched, compress, decompress) in [
             // Reads 4, writes 4; decoding reads the message and the sum, and writes the sum.
-            ("none", 32.0, 1.0, 8.0, 12.0),
-            ("fp16", 16.0, 1.0, 6.0, 10.0),
-            ("int8:ef=off", 8.0, 1.0, 9.0, 9.0),
+            ("none", 32.0, 1.0, moved(4.0, 4.0), moved(8.0, 4.0)),
+            ("fp16", 16.0, 1.0, moved(4.0, 2.0), moved(6.0, 4.0)),
+            ("int8:ef=off", 8.0, 1.0, moved(8.0, 1.0), moved(5.0, 4.0)),
             // Gradient and residual twice, the residual written, a byte of message.
-            ("int8:ef=on", 8.0, 1.0, 21.0, 9.0),
+            ("int8:ef=on", 8.0, 1.0, moved(16.0, 5.0), moved(5.0, 4.0)),
             // One pass without error feedback, and one more to check the elements with it.
-            ("threshold:ef=off", 0.0, 0.25, 4.0, 2.0),
-            ("threshold:ef=on", 0.0, 0.25, 20.0, 2.0),
+            ("threshold:ef=off", 0.0, 0.25, moved(4.0, 0.0), moved(1.0, 1.0)),
+            ("threshold:ef=on", 0.0, 0.25, moved(16.0, 4.0), moved(1.0, 1.0)),
             // The gradient twice; the running mean read and written; one bit of message.
-            ("signum", 1.0, 1.0, 16.125, 8.125),
+            ("signum", 1.0, 1.0, moved(12.0, 4.125), moved(4.125, 4.0)),
             // A velocity is read and written, too.
-            ("dgc", 0.8, 0.0, 28.1, 0.1),
+            ("dgc", 0.8, 0.0, moved(20.0, 8.1), moved(0.1, 0.0)),
             // A pass for each factor and one for the residual.
-            ("powersgd", 0.0, 1.0, 28.0, 8.0),
+            ("powersgd", 0.0, 1.0, moved(24.0, 4.0), moved(4.0, 4.0)),
         ] {
             let traffic = MemoryTraffic::of(&spec.parse().unwrap(), bits, touched);
             assert_eq!(traffic, MemoryTraffic { compress, decompress }, "{spec}");

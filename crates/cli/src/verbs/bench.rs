@@ -13,7 +13,8 @@ use crate::{interrupt, output};
 /// Measure compress and decompress-add speed beside what memory allows, on one core or several.
 ///
 /// GB/s are 10⁹ bytes of float32 input a second. The bound is the speed of only moving the bytes
-/// that a method must move, at the bandwidth of a copy, measured at the same time. Build with
+/// that a method must move: all of them at the bandwidth of a copy, or those that it reads at the
+/// bandwidth of reading, whichever is slower; both are measured at the same time. Build with
 /// --release, or the figures mean nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
