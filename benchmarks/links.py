@@ -26,8 +26,8 @@ from tasks import MOST_STEPS, TASKS
 
 # The first steps, which are not timed. DistributedDataParallel forms its buckets after the first.
 WARM_STEPS = 3
-# The fewest and the most steps that are timed, and how long they take in between.
-TIMED_STEPS, TIMED_SECONDS = (5, 60), 1.2
+# The fewest and the most steps that are timed, and how long they take in between; of local steps, rounds.
+TIMED_STEPS, TIMED_ROUNDS, TIMED_SECONDS = (5, 60), (3, 6), 1.2
 # What tells one record from another.
 PLACE = ("task", "rate", "ranks", "hook", "seed", "turn")
 
@@ -105,11 +105,14 @@ def to_target(training, seconds):
 
 def timed(training):
     """Times steps: the median; of local steps the mean of each round."""
-    warm = [training.step() for _ in range(WARM_STEPS * training.round)]
-    fewest, most = TIMED_STEPS
-    rounds = [sum(warm[at : at + training.round]) for at in range(0, len(warm), training.round)]
-    count = int(of_first([min(max(TIMED_SECONDS / rounds[-1], fewest), most)])[0])
-    times = [sum(training.step() for _ in range(training.round)) / training.round for _ in range(count)]
+    step_of_round = lambda: sum(training.step() for _ in range(training.round)) / training.round
+    if training.round == 1:
+        warm, (fewest, most) = WARM_STEPS, TIMED_STEPS
+    else:
+        warm, (fewest, most) = 1, TIMED_ROUNDS
+    last = [step_of_round() for _ in range(warm)][-1]
+    count = int(of_first([min(max(TIMED_SECONDS / (last * training.round), fewest), most)])[0])
+    times = [step_of_round() for _ in range(count)]
     return {"steps": count * training.round, "step_ms": 1e3 * statistics.median(times), "stats": training.stats()}
 
 
