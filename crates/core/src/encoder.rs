@@ -16,7 +16,8 @@ use crate::source::NonFinite;
 use crate::specs::{Specs, check_length, check_size};
 use crate::threads::Buffers;
 use crate::{
-    Compressor, Context, EncodeArgs, Error, Input, Residual, Sent, Source, Spec, Tensor, Workspace,
+    Compressor, Context, EncodeArgs, Error, Helpers, Input, Residual, Sent, Source, Spec, Tensor,
+    Workspace,
 };
 
 /// Compresses the tensors of one sender. Its state (residuals, momenta, factors) is stored by tensor name.
@@ -76,6 +77,12 @@ impl Encoder {
     pub fn with_plain_memory(mut self) -> Self {
         self.sender.plain = true;
         self
+    }
+
+    /// Sets the number of [threads](crate::Threads) that share the work on a large tensor in [`encode`](Self::encode),
+    /// [`contribute`](Self::contribute) and [`conclude`](Self::conclude): 1 by default, the caller's. What they compute does not depend on it.
+    pub fn use_threads(&mut self, count: usize) {
+        self.buffers.workspace.helpers = Helpers::new(count.saturating_sub(1));
     }
 
     /// Encodes the tensor called `name` with `spec` from now on. Its state does not change.

@@ -13,15 +13,17 @@ mod latest;
 mod parts;
 mod slice;
 
+use std::ops::Range;
+
 use gradwire_bits::kernels::SignSums;
 
 use self::latest::Latest;
-pub(crate) use self::parts::PART;
 pub use self::parts::{LEAST_DIVIDED, Parts};
+pub(crate) use self::parts::{Lists, PART};
 use self::slice::Slice;
 use crate::numeric::moments::Moments;
 use crate::statistics::{Found, Gathered, Statistics};
-use crate::{Floats, Helpers};
+use crate::{Floats, Helpers, Workspace};
 
 /// The most elements a block holds: with its scratch copy it fills two thirds of a 48 KiB L1 cache.
 pub const BLOCK: usize = 4096;
@@ -308,16 +310,26 @@ impl<'a> Source<'a> {
     }
 
     /// [`take`](Self::take) of the whole tensor at once, for methods that read it several times; also returns the
-    /// values that the method keeps. `spare` stores the tensor if there is no residual.
-    pub fn take_all<'b>(&'b mut self, spare: &'b mut Vec<f32>) -> (&'b mut [f32], &'b mut [f32]) {
+    /// values that the method keeps. `spare` stores the tensor if there is no residual. The helpers share the pass.
+    pub fn take_all<'b>(
+        &'b mut self,
+        spare: &'b mut Vec<f32>,
+        workspace: &mut Workspace,
+    ) -> (&'b mut [f32], &'b mut [f32]) {
+        let parts = Parts::new(self.len(), 1, &workspace.helpers);
         if self.own.feedback.is_none() {
             spare.resize(self.len(), 0.0);
-            self.take_blocks(|start, block| {
-                spare[start..start + block.len()].copy_from_slice(block);
+            let places = spare.chunks_mut(parts.len());
+            self.in_parts(parts, workspace, places, |source, mut place, _| {
+                source.take_blocks(|_, block| {
+                    let block_place = place.split_off_mut(..block.len()).expect("it has a place");
+                    block_place.copy_from_slice(block);
+                });
             });
             return (spare, self.kept);
         }
-        self.take_blocks(|_, _| {});
+        let each = std::iter::repeat(());
+        self.in_parts(parts, workspace, each, |source, (), _| source.take_blocks(|_, _| {}));
         let residual = self.own.feedback.as_mut().map_or(&mut [][..], |(_, residual)| residual);
         (residual, self.kept)
     }
@@ -408,14 +420,19 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// The indices of the elements: of a part, those of its first lane.
+    pub(crate) fn places(&self) -> Range<usize> {
+        self.own.first..self.own.first + self.own.len()
+    }
+
     fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         self.blocks_of(BLOCK)
     }
 
     /// The blocks of at most `most` elements, as start and length: of a part, those of its first lane.
     fn blocks_of(&self, most: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (first, end) = (self.own.first, self.own.first + self.own.len());
-        (first..end).step_by(most).map(move |start| (start, most.min(end - start)))
+        let Range { start, end } = self.places();
+        (start..end).step_by(most).map(move |start| (start, most.min(end - start)))
     }
 
     /// Whether what a message leaves out is kept. If not, encoders can skip computing it.

@@ -74,6 +74,10 @@ impl Drop for Lent<'_> {
 pub struct Helpers(Vec<Buffers>);
 
 impl Helpers {
+    pub(crate) fn new(count: usize) -> Self {
+        Self((0..count).map(|_| Buffers::default()).collect())
+    }
+
     /// Their number.
     pub fn count(&self) -> usize {
         self.0.len()

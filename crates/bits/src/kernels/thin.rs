@@ -174,43 +174,55 @@ mod avx2 {
 }
 
 vectorised! {
-    /// Replaces `out` by `Cᵀ·P`. `C` has rows × columns elements, row by row; `P` has rows × rank and `out` columns × rank elements,
-    /// column by column. An element is a sum in order of the rows.
+    /// Replaces `out` by `Dᵀ·P`, where `D` consists of consecutive columns of `C`, the one at index `first` and those behind it. `C` is
+    /// row-major and has `columns` columns; `P` has as many rows as `C` and `out` one for each column of `D`, and both have `rank`
+    /// columns and are column-major. An element is a sum in order of the rows.
     ///
-    /// Reads `C` once from memory, as long as `out` fits in the cache.
+    /// Reads `D` once from memory, as long as `out` fits in the cache.
     ///
     /// # Panics
     /// If the lengths do not fit.
     pub fn transposed_times_thin / transposed_times_thin_scalar(
         c: &[f32],
+        columns: usize,
+        first: usize,
         p: &[f32],
         rank: usize,
         out: &mut [f32],
     ) {
-        let [rows, columns] = sizes(c, p, rank, out);
+        let [rows, used] = [p.len(), out.len()].map(|len| len.checked_div(rank).unwrap_or(0));
+        assert!(
+            p.len() == rows * rank
+                && out.len() == used * rank
+                && (rank == 0 || rows * columns == c.len() && first + used <= columns),
+            "{} elements in {columns} columns, from the one at {first}, and thin matrices of {} and {} with {rank} columns do not fit",
+            c.len(),
+            p.len(),
+            out.len()
+        );
         out.fill(0.0);
-        let mut first = 0;
-        while first < rows {
-            let together = if first + 4 <= rows { 4 } else { 1 };
-            let c = &c[first * columns..(first + together) * columns];
+        let mut row = 0;
+        while row < rows {
+            let together = if row + 4 <= rows { 4 } else { 1 };
+            let c = &c[row * columns..(row + together) * columns];
             for k in 0..rank {
-                let (p, out) = (&p[k * rows + first..], &mut out[k * columns..(k + 1) * columns]);
+                let (p, out) = (&p[k * rows + row..], &mut out[k * used..(k + 1) * used]);
                 if together == 4 {
-                    add_rows::<4>(c, p, out);
+                    add_rows::<4>(c, first, p, out);
                 } else {
-                    add_rows::<1>(c, p, out);
+                    add_rows::<1>(c, first, p, out);
                 }
             }
-            first += together;
+            row += together;
         }
     }
 }
 
-/// Adds rows, each times its factor, to a row, one after the other.
+/// Adds rows, from their element at `first` on, each times its factor, to a row, one after the other.
 #[inline(always)]
-fn add_rows<const ROWS: usize>(c: &[f32], factors: &[f32], out: &mut [f32]) {
-    let columns = out.len();
-    let rows: [&[f32]; ROWS] = core::array::from_fn(|i| &c[i * columns..(i + 1) * columns]);
+fn add_rows<const ROWS: usize>(c: &[f32], first: usize, factors: &[f32], out: &mut [f32]) {
+    let (columns, used) = (c.len() / ROWS, out.len());
+    let rows: [&[f32]; ROWS] = core::array::from_fn(|i| &c[i * columns + first..][..used]);
     let factors: &[f32; ROWS] = factors.first_chunk().expect("a factor for each row");
     for (j, sum) in out.iter_mut().enumerate() {
         for (row, factor) in rows.iter().zip(factors) {
@@ -251,10 +263,13 @@ mod tests {
         times_thin(&C, &[1.0, 0.0, 1.0, -1.0], 2, &mut out);
         assert_eq!(out, [1.0, 3.0, 5.0, -1.0, -1.0, -1.0]);
         let mut out = [9.0; 4];
-        transposed_times_thin(&C, &[1.0, 1.0, 1.0, 1.0, 0.0, -1.0], 2, &mut out);
+        transposed_times_thin(&C, 2, 0, &[1.0, 1.0, 1.0, 1.0, 0.0, -1.0], 2, &mut out);
         assert_eq!(out, [9.0, 12.0, -4.0, -4.0]);
+        // Of the second column.
+        transposed_times_thin(&C, 2, 1, &[1.0, 1.0, 1.0, 1.0, 0.0, -1.0], 2, &mut out[..2]);
+        assert_eq!(out, [12.0, -4.0, -4.0, -4.0]);
         times_thin(&[], &[], 3, &mut []);
-        transposed_times_thin(&[], &[1.0], 1, &mut []);
+        transposed_times_thin(&[], 0, 0, &[1.0], 1, &mut []);
     }
 
     #[test]
@@ -270,12 +285,15 @@ mod tests {
                 let sum: f32 = (0..columns).map(|j| c[i * columns + j] * q[k * columns + j]).sum();
                 assert_eq!(x, sum, "{rows} × {columns}, {rank}");
             }
-            let mut out = vec![9.0; columns * rank];
-            transposed_times_thin(&c, &p, rank, &mut out);
-            for (at, &x) in out.iter().enumerate() {
-                let (k, j) = (at / columns, at % columns);
-                let sum: f32 = (0..rows).map(|i| c[i * columns + j] * p[k * rows + i]).sum();
-                assert_eq!(x, sum, "{rows} × {columns}, {rank}");
+            for first in [0, columns / 3] {
+                let used = columns - first;
+                let mut out = vec![9.0; used * rank];
+                transposed_times_thin(&c, columns, first, &p, rank, &mut out);
+                for (at, &x) in out.iter().enumerate() {
+                    let (k, j) = (at / used, first + at % used);
+                    let sum: f32 = (0..rows).map(|i| c[i * columns + j] * p[k * rows + i]).sum();
+                    assert_eq!(x, sum, "{rows} × {columns}, {rank}");
+                }
             }
         }
     }
@@ -284,5 +302,11 @@ mod tests {
     #[should_panic(expected = "do not fit")]
     fn sizes_that_do_not_fit_are_refused() {
         times_thin(&C, &[1.0; 4], 2, &mut [0.0; 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "from the one at 1")]
+    fn columns_past_the_last_are_refused() {
+        transposed_times_thin(&C, 2, 1, &[1.0; 3], 1, &mut [0.0; 2]);
     }
 }

@@ -101,7 +101,7 @@ impl<R: MultiRound> Compressor for SingleRank<R> {
         let EncodeArgs { source, context, workspace, message } = args;
         let mut transcript = std::mem::take(workspace.own::<Transcript>());
         let mut own = std::mem::take(&mut transcript.corrected);
-        let (corrected, kept) = source.take_all(&mut own);
+        let (corrected, kept) = source.take_all(&mut own, workspace);
         transcript.means.clear();
         let mut round = 0;
         let sent = loop {

@@ -7,6 +7,7 @@ use super::{Encoder, Entry, entry_of};
 use crate::device::DeviceRounds;
 use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
 use crate::specs::{check_length, check_size};
+use crate::statistics::Statistics;
 use crate::threads::Buffers;
 use crate::{Context, Error, Input, Residual, Sent, Source, Tensor};
 
@@ -136,8 +137,10 @@ impl Encoder {
             // The gradient of the previous step has weight 0.
             (Residual { beta: 0.0, gamma: 1.0 }, gradient)
         });
-        match Source::new(input.gradient, Some((weights, corrected)), &mut buffers.scratch) {
-            Ok(mut source) => source.take_blocks(|_, _| {}),
+        let Buffers { workspace, scratch } = buffers;
+        let source = Source::unchecked(input.gradient, Some((weights, corrected)), scratch);
+        match source.with_statistics(Statistics::Largest, &mut workspace.helpers) {
+            Ok(mut source) => drop(source.take_all(&mut Vec::new(), workspace)),
             Err(at) => {
                 kept.drop_new(present);
                 return Err(Error::encoding(tensor.name(), input.gradient, at));

@@ -3,7 +3,8 @@
 use super::samples::{RANK, SEED, bits, encoder, gaussian};
 use crate::source::LEAST_DIVIDED;
 use crate::{
-    DecodeJob, Decoder, EncodeJob, Encoder, Error, Floats, Sent, Spec, State, Tensor, Threads,
+    DecodeJob, Decoder, EncodeJob, Encoder, Error, Floats, ReduceOp, Sent, Spec, State, Tensor,
+    Threads,
 };
 
 const WEIGHT: f32 = 0.25;
@@ -12,7 +13,8 @@ const WEIGHT: f32 = 0.25;
 pub(super) fn threads_change_nothing(spec: &Spec) {
     let model =
         [("a", vec![40, 25]), ("b", vec![3]), ("c", vec![0]), ("d", vec![60, 90]), ("e", vec![7])];
-    compare_with_one_thread(spec, &model.map(|(name, shape)| Tensor::new(name, &shape)), 3);
+    let model = model.map(|(name, shape)| Tensor::new(name, &shape));
+    compare_with_one_thread(spec, &model, 3, gaussian);
 }
 
 /// One tensor that threads divide, and small ones.
@@ -20,15 +22,54 @@ pub(super) fn threads_that_share_a_tensor_change_nothing(spec: &Spec) {
     let rows = LEAST_DIVIDED / 256 + 1;
     let model = [("a", vec![256, rows]), ("b", vec![5]), ("c", vec![LEAST_DIVIDED + 3])];
     let model = model.map(|(name, shape)| Tensor::new(name, &shape));
-    compare_with_one_thread(spec, &model[..2], 2);
-    compare_with_one_thread(spec, &model[2..], 1);
+    compare_with_one_thread(spec, &model[..2], 2, gaussian);
+    compare_with_one_thread(spec, &model[2..], 1, gaussian);
+    // A threshold that many elements reach.
+    compare_with_one_thread(spec, &model[2..], 1, |elements, _| vec![1.0; elements]);
     non_finite_is_refused(spec, &model[2]);
 }
 
-fn compare_with_one_thread(spec: &Spec, model: &[Tensor], steps: u64) {
+/// The rounds of a tensor that threads divide, of a single rank.
+pub(super) fn threads_that_share_rounds_change_nothing(spec: &Spec) {
+    let tensor = Tensor::new("a", &[256, LEAST_DIVIDED / 256 + 1]);
+    let encoder = || encoder(spec).with_plain_memory();
+    let (mut alone, mut together) = (encoder(), encoder());
+    together.use_threads(3);
+    if !alone.has_rounds("a") {
+        return;
+    }
+    for step in 0..2 {
+        let gradient = gaussian(tensor.elements(), step);
+        let play = |encoder: &mut Encoder| {
+            let (mut means, mut addend) = (Vec::new(), Vec::new());
+            for round in 0.. {
+                let input = Floats::F32(&gradient);
+                let op = encoder.contribute(&tensor, step, round, input, &means, &mut addend);
+                match op.unwrap() {
+                    None => break,
+                    Some(ReduceOp::TableMean(table)) => {
+                        means.extend(addend.iter().map(|&at| f32::from(table[at as usize])));
+                    }
+                    Some(_) => means.extend_from_slice(&addend),
+                }
+            }
+            let mut out = vec![0.5; tensor.elements()];
+            encoder.conclude(&tensor, step, &means, &mut out).unwrap();
+            (means, out, saved(encoder))
+        };
+        assert!(play(&mut together) == play(&mut alone), "step {step}");
+    }
+}
+
+fn compare_with_one_thread(
+    spec: &Spec,
+    model: &[Tensor],
+    steps: u64,
+    values: impl Fn(usize, u64) -> Vec<f32>,
+) {
     let (mut alone, mut together, mut threads) = (encoder(spec), encoder(spec), Threads::new(3));
     for step in 0..steps {
-        let gradient = |tensor: &Tensor| Gradient::new(gaussian(tensor.elements(), step));
+        let gradient = |tensor: &Tensor| Gradient::new(values(tensor.elements(), step));
         let gradients: Vec<Gradient> = model.iter().map(gradient).collect();
         let jobs = encode_all(&mut together, step, (model, &gradients), &mut threads).unwrap();
         for ((tensor, gradient), job) in model.iter().zip(&gradients).zip(&jobs) {

@@ -2,6 +2,24 @@
 
 use gradwire_bits::kernels::{self, Side};
 
+use crate::{Helpers, Parts};
+
+/// Appends the positions that `find` appends for each part, in the order of the parts. `find` gets the index of the part's first
+/// element and its value, such as its elements. The helpers share the parts.
+pub(crate) fn positions_in_parts<T: Send>(
+    parts: Parts,
+    values: impl Iterator<Item = T> + Send,
+    helpers: &mut Helpers,
+    positions: &mut Vec<u32>,
+    find: impl Fn(usize, T, &mut Vec<u32>) + Sync,
+) {
+    let mut found: Vec<_> = parts.places().map(|places| (places.start, Vec::new())).collect();
+    helpers.share(found.iter_mut().zip(values), |((start, positions), value)| {
+        find(*start, value, positions);
+    });
+    found.iter().for_each(|(_, found)| positions.extend_from_slice(found));
+}
+
 /// Finds the largest elements of one chunk after the other.
 ///
 /// The chunks of a tensor resemble each other, so a limit somewhat below the smallest element that the last chunk sent lets few

@@ -3,7 +3,12 @@
 //! A tensor is a row-major matrix, its first dimension by the product of the others; factors are column-major. All results
 //! are computed in the same order of operations on every machine.
 
+use std::iter::repeat;
+use std::ops::Range;
+
 use gradwire_bits::kernels;
+
+use crate::{Helpers, LEAST_DIVIDED};
 
 /// The most columns of a factor.
 pub const MAX_RANK: usize = 32;
@@ -18,14 +23,120 @@ pub fn dimensions(shape: &[usize]) -> Option<[usize; 2]> {
     }
 }
 
-/// Appends `C·Q`, rows × rank, to `out`; `C` has `rows` rows, `Q` as many rows as `C` has columns.
-pub fn times(c: &[f32], rows: usize, q: &[f32], rank: usize, out: &mut Vec<f32>) {
-    kernels::times_thin(c, q, rank, extend(out, rows * rank));
+/// Appends `C·Q`, rows × rank, to `out`; `C` has `rows` rows, `Q` as many rows as `C` has columns. The helpers share the
+/// rows.
+pub(crate) fn times(
+    c: &[f32],
+    rows: usize,
+    q: &[f32],
+    rank: usize,
+    out: &mut Vec<f32>,
+    helpers: &mut Helpers,
+) {
+    let columns = c.len().checked_div(rows).unwrap_or(0);
+    let panels = Panels::new(rows, columns, helpers);
+    panels.fill(extend(out, rows * rank), repeat(()), helpers, |range, panel, ()| {
+        let c = &c[range.start * columns..range.end * columns];
+        kernels::times_thin(c, q, rank, panel);
+    });
 }
 
-/// Appends `Cᵀ·P`, columns × rank, to `out`.
-pub fn transposed_times(c: &[f32], columns: usize, p: &[f32], rank: usize, out: &mut Vec<f32>) {
-    kernels::transposed_times_thin(c, p, rank, extend(out, columns * rank));
+/// Appends `Cᵀ·P`, columns × rank, to `out`. The helpers share the columns.
+pub(crate) fn transposed_times(
+    c: &[f32],
+    columns: usize,
+    p: &[f32],
+    rank: usize,
+    out: &mut Vec<f32>,
+    helpers: &mut Helpers,
+) {
+    let rows = c.len().checked_div(columns).unwrap_or(0);
+    let panels = Panels::new(columns, rows, helpers);
+    panels.fill(extend(out, columns * rank), repeat(()), helpers, |range, panel, ()| {
+        kernels::transposed_times_thin(c, columns, range.start, p, rank, panel);
+    });
+}
+
+/// Adds `weight·P·Qᵀ` to a row-major matrix; `P` has a row for each of its rows, and `Q` for each of its columns. The
+/// helpers share the rows.
+pub(crate) fn add_product(
+    out: &mut [f32],
+    [p, q]: [&[f32]; 2],
+    rank: usize,
+    weight: f32,
+    helpers: &mut Helpers,
+) {
+    let rows = p.len() / rank;
+    let panels = Panels::new(rows, out.len().checked_div(rows).unwrap_or(0), helpers);
+    if panels.is_one() {
+        return kernels::add_product(out, p, q, rank, weight);
+    }
+    let columns = out.len() / rows;
+    helpers.share(panels.ranges().zip(out.chunks_mut(panels.len * columns)), |(range, out)| {
+        let mut part = Vec::with_capacity(range.len() * rank);
+        p.chunks_exact(rows).for_each(|column| part.extend_from_slice(&column[range.clone()]));
+        kernels::add_product(out, &part, q, rank, weight);
+    });
+}
+
+/// A division of the rows of a thin matrix among threads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Panels {
+    rows: usize,
+    /// Rows of a panel; the last may have fewer.
+    pub(crate) len: usize,
+}
+
+impl Panels {
+    /// Rows of a panel are a multiple of this: of four, as kernels compute them, and of a line of the cache.
+    const UNIT: usize = 16;
+    /// Panels of a thread, so that one that is held up leaves work to the others.
+    const EACH: usize = 4;
+
+    /// Panels of as many rows for each thread, of a product with a matrix of `rows × width` elements, or its transpose.
+    pub(crate) fn new(rows: usize, width: usize, helpers: &Helpers) -> Self {
+        let divided = helpers.count() > 0 && rows * width >= LEAST_DIVIDED;
+        let panels = if divided { Self::EACH * (helpers.count() + 1) } else { 1 };
+        Self { rows, len: rows.div_ceil(panels).next_multiple_of(Self::UNIT).max(1) }
+    }
+
+    pub(crate) fn is_one(self) -> bool {
+        self.len >= self.rows
+    }
+
+    /// The rows of each panel.
+    fn ranges(self) -> impl Iterator<Item = Range<usize>> {
+        (0..self.rows).step_by(self.len).map(move |at| at..self.rows.min(at + self.len))
+    }
+
+    /// Fills a column-major matrix: `fill` gets the rows of a panel, as many rows of the matrix, column by column, and the value of
+    /// the panel.
+    pub(crate) fn fill<T: Send>(
+        self,
+        out: &mut [f32],
+        mut values: impl Iterator<Item = T> + Send,
+        helpers: &mut Helpers,
+        fill: impl Fn(Range<usize>, &mut [f32], T) + Sync,
+    ) {
+        if self.is_one() {
+            return values.by_ref().take(1).for_each(|value| fill(0..self.rows, out, value));
+        }
+        let mut columns: Vec<_> =
+            out.chunks_exact_mut(self.rows).map(|column| column.chunks_mut(self.len)).collect();
+        let places = self.ranges().map(move |range| {
+            let places: Vec<_> = columns.iter_mut().filter_map(Iterator::next).collect();
+            (range, places)
+        });
+        helpers.share(places.zip(values), |((range, places), value)| {
+            let mut panel = vec![0.0; range.len() * places.len()];
+            fill(range.clone(), &mut panel, value);
+            let columns = panel.chunks_exact(range.len());
+            places
+                .into_iter()
+                .zip(columns)
+                .for_each(|(place, column)| place.copy_from_slice(column));
+        });
+    }
 }
 
 fn extend(out: &mut Vec<f32>, by: usize) -> &mut [f32] {
@@ -123,6 +234,7 @@ fn cholesky(matrix: &mut [f64], size: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Threads;
 
     // 3 × 2, row by row.
     const C: [f32; 6] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
@@ -137,9 +249,29 @@ mod tests {
     #[test]
     fn products_are_appended() {
         let mut out = vec![9.0];
-        times(&C, 3, &[1.0, 0.0, 1.0, -1.0], 2, &mut out);
-        transposed_times(&C, 2, &[1.0, 1.0, 1.0], 1, &mut out);
+        let mut alone = Helpers::default();
+        times(&C, 3, &[1.0, 0.0, 1.0, -1.0], 2, &mut out, &mut alone);
+        transposed_times(&C, 2, &[1.0, 1.0, 1.0], 1, &mut out, &mut alone);
         assert_eq!(out, [9.0, 1.0, 3.0, 5.0, -1.0, -1.0, -1.0, 9.0, 12.0]);
+    }
+
+    #[test]
+    fn threads_compute_the_same_products() {
+        for [rows, columns] in [[700, 400], [17, 20_000], [90_001, 3], [1, LEAST_DIVIDED]] {
+            let number = |at: usize| ((at * 7 + at / 3) % 101) as f32 / 3.0 - 15.0;
+            let numbers = |len: usize| (0..len).map(number).collect::<Vec<_>>();
+            let (c, p, q) = (numbers(rows * columns), numbers(rows * 3), numbers(columns * 3));
+            let products = |helpers: &mut Helpers| {
+                let (mut out, mut sum) = (Vec::new(), c.clone());
+                times(&c, rows, &q, 3, &mut out, helpers);
+                transposed_times(&c, columns, &p, 3, &mut out, helpers);
+                add_product(&mut sum, [&p, &q], 3, 0.3, helpers);
+                (out, sum)
+            };
+            let alone = products(&mut Helpers::default());
+            let together = Threads::new(3).with_helpers(|own| products(&mut own.workspace.helpers));
+            assert_eq!(alone, together, "{rows} × {columns}");
+        }
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use gradwire_bits::kernels::{self, Side};
 
+use crate::source::Lists;
 pub use crate::statistics::Threshold;
 use crate::statistics::{Found, Statistics};
-use crate::{BLOCK, Parts, Rng, Source, Workspace};
+use crate::{BLOCK, Rng, Source, Workspace};
 
 /// The buffers of a selection.
 #[derive(Debug, Default)]
@@ -76,21 +77,12 @@ fn within(
     workspace: &mut Workspace,
 ) -> Option<Threshold> {
     values.clear();
-    let parts = Parts::new(source.len(), 1, &workspace.helpers);
-    let above = if parts.is_one() {
-        gather_within(source, low, high, values)
-    } else {
-        let mut total = 0;
-        let work = |source: &mut Source<'_>, _, part: &mut Gathered, _: &mut Workspace| {
-            part.values.clear();
-            part.above = gather_within(source, low, high, &mut part.values);
-        };
-        source.each_in_order(parts, workspace, parts.places(), work, |part| {
-            total += part.above;
-            values.extend_from_slice(&part.values);
-        });
-        total
-    };
+    let mut gathered = Gathered { above: 0, values: std::mem::take(values) };
+    source.list_in_parts(1, workspace, &mut gathered, |source, part, _| {
+        gather_within(source, low, high, part);
+    });
+    let above = gathered.above;
+    *values = gathered.values;
     let rank = k.checked_sub(above + 1).filter(|&rank| rank < values.len())?;
     let value = nth_largest(values, rank);
     let larger = values.iter().filter(|x| x.abs() > value).count();
@@ -98,20 +90,30 @@ fn within(
     Some(Threshold { value, equal, ties: rank + 1 - larger })
 }
 
-/// What a part has.
+/// The values inside a bracket, and the number of those above it.
 #[derive(Debug, Default)]
 struct Gathered {
     above: usize,
     values: Vec<f32>,
 }
 
-/// Appends the values above `low` and at most `high`, in absolute value, and returns how many are above `high`.
-fn gather_within(source: &mut Source<'_>, low: f32, high: f32, values: &mut Vec<f32>) -> usize {
-    let mut above = 0;
+impl Lists for Gathered {
+    fn clear(&mut self) {
+        self.above = 0;
+        self.values.clear();
+    }
+
+    fn append(&mut self, part: &Self) {
+        self.above += part.above;
+        self.values.extend_from_slice(&part.values);
+    }
+}
+
+/// Appends the values above `low` and at most `high`, in absolute value, and counts those above `high`.
+fn gather_within(source: &mut Source<'_>, low: f32, high: f32, to: &mut Gathered) {
     source.peek_short_blocks(|_, block| {
-        above += kernels::values_between(block, Side::Both, [low, high], values);
+        to.above += kernels::values_between(block, Side::Both, [low, high], &mut to.values);
     });
-    above
 }
 
 /// The k-th largest absolute value among those above `low`, of which there are at least k.

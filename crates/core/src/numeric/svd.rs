@@ -13,7 +13,7 @@ use nalgebra::DMatrix;
 
 use super::eigen::{decreasing, products_of_columns};
 use super::matrix::{normalise, times, transposed_times};
-use crate::{BLOCK, Rng};
+use crate::{BLOCK, Helpers, Rng};
 
 /// A row-major matrix.
 #[derive(Debug, Clone, Copy)]
@@ -43,20 +43,20 @@ impl Matrix<'_> {
     }
 
     /// Appends the products with short vectors.
-    fn long_products(self, short: &[f32], out: &mut Vec<f32>) {
+    fn long_products(self, short: &[f32], out: &mut Vec<f32>, helpers: &mut Helpers) {
         let count = short.len() / self.short();
         match self.is_wide() {
-            true => transposed_times(self.values, self.columns, short, count, out),
-            false => times(self.values, self.rows, short, count, out),
+            true => transposed_times(self.values, self.columns, short, count, out, helpers),
+            false => times(self.values, self.rows, short, count, out, helpers),
         }
     }
 
     /// Appends the products with long vectors.
-    fn short_products(self, long: &[f32], out: &mut Vec<f32>) {
+    fn short_products(self, long: &[f32], out: &mut Vec<f32>, helpers: &mut Helpers) {
         let count = long.len() / self.long();
         match self.is_wide() {
-            true => times(self.values, self.rows, long, count, out),
-            false => transposed_times(self.values, self.columns, long, count, out),
+            true => times(self.values, self.rows, long, count, out, helpers),
+            false => transposed_times(self.values, self.columns, long, count, out, helpers),
         }
     }
 
@@ -92,7 +92,13 @@ impl Svd {
     ///
     /// Reads the matrix four times, with `count` multiplications for each element, and finds the eigenvectors of `count` ×
     /// `count` numbers seven times, or once for all vectors. Returns false if that does not converge.
-    pub(crate) fn decompose(&mut self, matrix: Matrix<'_>, count: usize, random: &mut Rng) -> bool {
+    pub(crate) fn decompose(
+        &mut self,
+        matrix: Matrix<'_>,
+        count: usize,
+        random: &mut Rng,
+        helpers: &mut Helpers,
+    ) -> bool {
         let Self { basis, products, scratch, .. } = self;
         basis.clear();
         products.clear();
@@ -106,12 +112,12 @@ impl Svd {
                     return false;
                 }
                 basis.clear();
-                matrix.short_products(products, basis);
+                matrix.short_products(products, basis, helpers);
                 if !make_orthonormal(basis, matrix.short(), scratch) {
                     return false;
                 }
                 products.clear();
-                matrix.long_products(basis, products);
+                matrix.long_products(basis, products, helpers);
             }
         }
         let found = products.len() / matrix.long();
@@ -153,8 +159,8 @@ impl Svd {
         count: usize,
         matrix: Matrix<'_>,
         random: &mut Rng,
-        short: &mut Vec<f32>,
-        long: &mut Vec<f32>,
+        (short, long): (&mut Vec<f32>, &mut Vec<f32>),
+        helpers: &mut Helpers,
     ) {
         let (side, first) = (matrix.short(), short.len());
         assert!(self.basis.len() + count * side <= side * side, "{count} directions of {side}");
@@ -173,7 +179,7 @@ impl Svd {
             }
             normalise(direction);
         }
-        matrix.long_products(&short[first..], long);
+        matrix.long_products(&short[first..], long, helpers);
     }
 }
 
@@ -238,7 +244,13 @@ mod tests {
         let (mut short, mut long) = (Vec::new(), Vec::new());
         (0..svd.values.len()).for_each(|at| svd.vectors(at, matrix, &mut short, &mut long));
         let missing = matrix.short() - svd.values.len();
-        svd.directions(missing, matrix, &mut rng(7), &mut short, &mut long);
+        svd.directions(
+            missing,
+            matrix,
+            &mut rng(7),
+            (&mut short, &mut long),
+            &mut Helpers::default(),
+        );
         let atoms = || short.chunks(matrix.short()).zip(long.chunks(matrix.long()));
         for (at, &x) in matrix.values.iter().enumerate() {
             let (row, column) = (at / matrix.columns, at % matrix.columns);
@@ -258,7 +270,7 @@ mod tests {
     fn a_diagonal_matrix_worked_by_hand() {
         let matrix = Matrix { values: &[0.0, 3.0, 0.0, -4.0, 0.0, 0.0], rows: 2, columns: 3 };
         let mut svd = Svd::default();
-        assert!(svd.decompose(matrix, 2, &mut rng(0)));
+        assert!(svd.decompose(matrix, 2, &mut rng(0), &mut Helpers::default()));
         let near = |a: f32, b: f32| (a - b).abs() < 1e-6;
         assert!(near(svd.values[0], 4.0) && near(svd.values[1], 3.0) && svd.rest == 0.0);
         // −4 stands in row 1 and column 0.
@@ -275,7 +287,7 @@ mod tests {
                 (0..rows * columns).map(|x| (x * x % 23) as f32 - 11.0).collect();
             let matrix = Matrix { values: &values, rows, columns };
             for count in [1, 3, 40] {
-                assert!(svd.decompose(matrix, count, &mut rng(0)));
+                assert!(svd.decompose(matrix, count, &mut rng(0), &mut Helpers::default()));
                 assert!(svd.values.is_sorted_by(|a, b| a >= b));
                 assert_complete(&svd, matrix);
             }
@@ -292,7 +304,12 @@ mod tests {
             .map(|at| sign(at / 10, at % 10 + 1) * (1 << (9 - at % 10)) as f32)
             .collect();
         let mut svd = Svd::default();
-        assert!(svd.decompose(Matrix { values: &values, rows, columns: 10 }, 4, &mut rng(0)));
+        assert!(svd.decompose(
+            Matrix { values: &values, rows, columns: 10 },
+            4,
+            &mut rng(0),
+            &mut Helpers::default()
+        ));
         for (found, expected) in svd.values.iter().zip([512.0, 256.0, 128.0, 64.0]) {
             assert!((found / expected - 1.0).abs() < 0.01, "{:?}", svd.values);
         }
@@ -307,7 +324,12 @@ mod tests {
             values[at * 8 + at] = sigma;
         }
         let mut svd = Svd::default();
-        assert!(svd.decompose(Matrix { values: &values, rows: 8, columns: 8 }, 3, &mut rng(0)));
+        assert!(svd.decompose(
+            Matrix { values: &values, rows: 8, columns: 8 },
+            3,
+            &mut rng(0),
+            &mut Helpers::default()
+        ));
         for (found, expected) in svd.values.iter().zip([20_000.0, 10.0, 5.0]) {
             assert!((found / expected - 1.0).abs() < 0.1, "{:?}", svd.values);
         }
@@ -321,11 +343,17 @@ mod tests {
         values[0] = 1.0;
         let matrix = Matrix { values: &values, rows: 5, columns: 5 };
         let (mut svd, draws) = (Svd::default(), 4000);
-        assert!(svd.decompose(matrix, 2, &mut rng(0)));
+        assert!(svd.decompose(matrix, 2, &mut rng(0), &mut Helpers::default()));
         assert_eq!(svd.values.len(), 1);
         let (mut short, mut long) = (Vec::new(), Vec::new());
         for draw in 0..draws {
-            svd.directions(2, matrix, &mut rng(10 + draw), &mut short, &mut long);
+            svd.directions(
+                2,
+                matrix,
+                &mut rng(10 + draw),
+                (&mut short, &mut long),
+                &mut Helpers::default(),
+            );
         }
         for (i, j) in [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (1, 2), (3, 4)] {
             let sum: f32 = short.chunks(5).map(|d| d[i] * d[j]).sum();
@@ -342,7 +370,7 @@ mod tests {
         let values: Vec<f32> = (0..600).map(|at| ((at / 30) * (at % 30)) as f32).collect();
         let mut svd = Svd::default();
         let matrix = Matrix { values: &values, rows: 20, columns: 30 };
-        assert!(svd.decompose(matrix, 8, &mut rng(0)));
+        assert!(svd.decompose(matrix, 8, &mut rng(0), &mut Helpers::default()));
         assert_eq!(svd.values.len(), 1);
         assert!(svd.rest > 0.0 && svd.rest < 1e-3 * f64::from(svd.values[0]));
         assert_complete(&svd, matrix);

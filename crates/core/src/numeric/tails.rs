@@ -2,19 +2,38 @@
 
 use gradwire_bits::kernels::{self, Side};
 
+use crate::source::Lists;
 pub use crate::statistics::Tail;
 use crate::statistics::{Found, Statistics, Threshold};
-use crate::{BLOCK, Parts, Source, Workspace};
+use crate::{BLOCK, Source, Workspace};
 
 /// The buffers of the search for tails.
 #[derive(Debug, Default)]
 pub struct Buffers {
+    sides: Sides,
+    /// Bit patterns of absolute values, to select among.
+    patterns: Vec<u32>,
+}
+
+/// Elements of either sign.
+#[derive(Debug, Default)]
+struct Sides {
     /// A sample of the tensor, then the positive elements that may belong to a tail.
     above: Vec<f32>,
     /// The negative elements that may belong to a tail.
     below: Vec<f32>,
-    /// Bit patterns of absolute values, to select among.
-    patterns: Vec<u32>,
+}
+
+impl Lists for Sides {
+    fn clear(&mut self) {
+        self.above.clear();
+        self.below.clear();
+    }
+
+    fn append(&mut self, part: &Self) {
+        self.above.extend_from_slice(&part.above);
+        self.below.extend_from_slice(&part.below);
+    }
 }
 
 /// Both tails of up to `k` elements each, exactly. A sample gives a bound for each tail, and one pass over the tensor
@@ -25,23 +44,23 @@ pub fn tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [T
     if let Some(Found::Tails(tails)) = source.found(Statistics::Tails(k)) {
         return tails;
     }
-    let Buffers { mut above, mut below, mut patterns } = std::mem::take(workspace.own());
-    let bounds = [Side::Above, Side::Below].map(|side| bound(source, k, side, &mut above));
+    let Buffers { mut sides, mut patterns } = std::mem::take(workspace.own());
+    let bounds = [Side::Above, Side::Below].map(|side| bound(source, k, side, &mut sides.above));
     // Almost certainly more than there are, so that the buffers soon stop growing.
     let room = (4 * k + source.len() / 16).min(source.len()) + 2 * BLOCK;
-    above.clear();
-    above.reserve(room);
-    below.clear();
-    below.reserve(room);
+    sides.clear();
+    sides.above.reserve(room);
+    sides.below.reserve(room);
     patterns.clear();
     patterns.reserve(room);
-    gather(source, bounds, [&mut above, &mut below], workspace);
+    gather(source, bounds, &mut sides, workspace);
+    let Sides { above, below } = &sides;
     if (bounds[0] > 0.0 && above.len() < k) || (bounds[1] > 0.0 && below.len() < k) {
-        gather(source, [0.0; 2], [&mut above, &mut below], workspace);
+        gather(source, [0.0; 2], &mut sides, workspace);
     }
-    let tails = [(Side::Above, &above), (Side::Below, &below)]
+    let tails = [(Side::Above, &sides.above), (Side::Below, &sides.below)]
         .map(|(side, values)| tail(side, k, values, &mut patterns));
-    *workspace.own() = Buffers { above, below, patterns };
+    *workspace.own() = Buffers { sides, patterns };
     tails
 }
 
@@ -51,7 +70,7 @@ const LEAST_TAIL: usize = 32;
 /// Estimates both tails from a sample alone, by its tails of the same relative size.
 pub fn sampled_tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> [Tail; 2] {
     let elements = source.len();
-    let Buffers { above, below, patterns } = buffers;
+    let Buffers { sides: Sides { above, below }, patterns } = buffers;
     let least = LEAST_TAIL.saturating_mul(elements) / k.max(1);
     super::selection::evenly_of(source, least, above);
     let size = above.len();
@@ -66,7 +85,7 @@ pub fn sampled_tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -
 /// same fraction of those below zero the second. 0 for a side with only zeros in the sample; otherwise at least one element
 /// of the sample exceeds it.
 pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, buffers: &mut Buffers) -> [f32; 2] {
-    let Buffers { above, below, .. } = buffers;
+    let Sides { above, below } = &mut buffers.sides;
     // Either side has about half of the elements.
     let least = (2.0 * LEAST_TAIL as f64 / ratio) as usize;
     super::selection::evenly_of(source, least, above);
@@ -104,39 +123,13 @@ fn bound(source: &mut Source<'_>, k: usize, side: Side, values: &mut Vec<f32>) -
 }
 
 /// Collects the elements beyond each bound, in order. The helpers share the pass.
-fn gather(
-    source: &mut Source<'_>,
-    bounds: [f32; 2],
-    [above, below]: [&mut Vec<f32>; 2],
-    workspace: &mut Workspace,
-) {
-    above.clear();
-    below.clear();
-    let parts = Parts::new(source.len(), 1, &workspace.helpers);
-    if parts.is_one() {
-        return gather_part(source, bounds, above, below);
-    }
-    let work =
-        |source: &mut Source<'_>, _, [above, below]: &mut [Vec<f32>; 2], _: &mut Workspace| {
-            above.clear();
-            below.clear();
-            gather_part(source, bounds, above, below);
-        };
-    source.each_in_order(parts, workspace, parts.places(), work, |part| {
-        above.extend_from_slice(&part[0]);
-        below.extend_from_slice(&part[1]);
-    });
-}
-
-fn gather_part(
-    source: &mut Source<'_>,
-    bounds: [f32; 2],
-    above: &mut Vec<f32>,
-    below: &mut Vec<f32>,
-) {
-    source.peek_short_blocks(|_, block| {
-        kernels::values_between(block, Side::Above, [bounds[0], f32::MAX], above);
-        kernels::values_between(block, Side::Below, [bounds[1], f32::MAX], below);
+fn gather(source: &mut Source<'_>, bounds: [f32; 2], sides: &mut Sides, workspace: &mut Workspace) {
+    sides.clear();
+    source.list_in_parts(1, workspace, sides, |source, Sides { above, below }, _| {
+        source.peek_short_blocks(|_, block| {
+            kernels::values_between(block, Side::Above, [bounds[0], f32::MAX], above);
+            kernels::values_between(block, Side::Below, [bounds[1], f32::MAX], below);
+        });
     });
 }
 

@@ -3,7 +3,9 @@
 use gradwire_bits::kernels::{self, Side};
 
 use super::selection::{Threshold, kth_largest};
-use crate::{BLOCK, Parts, Source, Workspace};
+use crate::source::Lists;
+use crate::tools::give_back;
+use crate::{BLOCK, Source, Workspace};
 
 /// Clears the positions and values of the workspace, and reserves memory for `most` of them and a block, because the
 /// kernel writes whole registers past the end.
@@ -50,38 +52,56 @@ fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut W
 
 /// Moves the elements whose absolute value is above a number to the workspace, behind what is there. The helpers share the work.
 pub(crate) fn take_above(source: &mut Source<'_>, above: f32, workspace: &mut Workspace) {
-    let parts = Parts::new(source.len(), 1, &workspace.helpers);
-    if parts.is_one() {
-        let Workspace { positions, values, .. } = workspace;
-        return source.take_short_blocks(|offset, block| {
-            kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
-        });
-    }
-    let (mut positions, mut values) =
-        (std::mem::take(&mut workspace.positions), std::mem::take(&mut workspace.values));
-    let work = |source: &mut Source<'_>, _, taken: &mut Taken, _: &mut Workspace| {
-        let Taken { positions, values } = taken;
-        positions.clear();
-        values.clear();
+    take_in_parts(source, workspace, |source, Taken { positions, values }| {
         source.take_short_blocks(|offset, block| {
             kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
         });
-    };
-    source.each_in_order(parts, workspace, parts.places(), work, |taken| {
-        positions.extend_from_slice(&taken.positions);
-        values.extend_from_slice(&taken.values);
     });
-    (workspace.positions, workspace.values) = (positions, values);
 }
 
-/// The elements that were taken from a part.
+/// The elements that were taken from a tensor or a part of it: their positions, increasing, and their values.
 #[derive(Debug, Default)]
-struct Taken {
-    positions: Vec<u32>,
-    values: Vec<f32>,
+pub(crate) struct Taken {
+    pub(crate) positions: Vec<u32>,
+    pub(crate) values: Vec<f32>,
 }
 
-/// Moves the elements that reach a sampled threshold, at most `most` of them.
+impl Taken {
+    /// The lists of a workspace, which get back there with [`keep_in`](Self::keep_in).
+    pub(crate) fn out_of(workspace: &mut Workspace) -> Self {
+        let Workspace { positions, values, .. } = workspace;
+        Self { positions: std::mem::take(positions), values: std::mem::take(values) }
+    }
+
+    pub(crate) fn keep_in(self, workspace: &mut Workspace) {
+        (workspace.positions, workspace.values) = (self.positions, self.values);
+    }
+}
+
+impl Lists for Taken {
+    fn clear(&mut self) {
+        self.positions.clear();
+        self.values.clear();
+    }
+
+    fn append(&mut self, part: &Self) {
+        self.positions.extend_from_slice(&part.positions);
+        self.values.extend_from_slice(&part.values);
+    }
+}
+
+/// Appends what `take` appends for each part to the positions and values of the workspace. The helpers share the parts.
+pub(crate) fn take_in_parts(
+    source: &mut Source<'_>,
+    workspace: &mut Workspace,
+    take: impl Fn(&mut Source<'_>, &mut Taken) + Sync,
+) {
+    let mut all = Taken::out_of(workspace);
+    source.list_in_parts(1, workspace, &mut all, |source, taken, _| take(source, taken));
+    all.keep_in(workspace);
+}
+
+/// Moves the elements that reach a sampled threshold, at most `most` of them: the first ones. The helpers share the work.
 pub(crate) fn take_reaching(
     source: &mut Source<'_>,
     threshold: f32,
@@ -89,22 +109,30 @@ pub(crate) fn take_reaching(
     workspace: &mut Workspace,
 ) {
     let above = if threshold > 0.0 { threshold.next_down() } else { 0.0 };
-    let Workspace { positions, values, .. } = workspace;
-    source.take_short_blocks(|offset, block| {
-        let start = positions.len();
-        if start == most {
-            return;
-        }
-        kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
-        if positions.len() > most {
-            let mut room = most - start;
-            put_back(block, offset, start, positions, values, |_| {
-                let keep = room > 0;
-                room -= usize::from(keep);
-                keep
-            });
-        }
+    take_in_parts(source, workspace, |source, Taken { positions, values }| {
+        source.take_short_blocks(|offset, block| {
+            let start = positions.len();
+            if start == most {
+                return;
+            }
+            kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
+            if positions.len() > most {
+                let mut room = most - start;
+                put_back(block, offset, start, positions, values, |_| {
+                    let keep = room > 0;
+                    room -= usize::from(keep);
+                    keep
+                });
+            }
+        });
     });
+    // Each part has at most as many.
+    let Workspace { positions, values, .. } = workspace;
+    if positions.len() > most {
+        give_back(source, &positions[most..], &values[most..]);
+        positions.truncate(most);
+        values.truncate(most);
+    }
 }
 
 /// Of the elements moved since index `start`, puts those that are not kept back into their block, which begins at

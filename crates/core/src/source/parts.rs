@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::iter;
+use std::iter::{self, repeat_with};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -61,6 +61,13 @@ impl Parts {
     }
 }
 
+/// Lists that threads append to: those of a part are appended to those of the parts before.
+pub(crate) trait Lists: Any + Debug + Default + Send {
+    fn clear(&mut self);
+
+    fn append(&mut self, part: &Self);
+}
+
 /// The workspace of the caller's thread without its helpers, which it gets back, also after a panic.
 struct Lent<'a> {
     workspace: &'a mut Workspace,
@@ -95,11 +102,16 @@ struct InOrder<P, F> {
 
 impl<P, F: FnMut(&P)> InOrder<P, F> {
     fn push(&mut self, at: usize, piece: P) {
-        self.done.insert(at, piece);
-        while let Some(piece) = self.done.remove(&self.next) {
+        if at != self.next {
+            self.done.insert(at, piece);
+            return;
+        }
+        let mut next = Some(piece);
+        while let Some(piece) = next {
             (self.take)(&piece);
             self.spare.push(piece);
             self.next += 1;
+            next = self.done.remove(&self.next);
         }
     }
 }
@@ -196,39 +208,90 @@ impl<'a> Source<'a> {
         *workspace.own() = Pieces(spare);
     }
 
+    /// Appends to `all` what `work` appends for each part, of a multiple of `unit` elements. The helpers share the parts.
+    pub(crate) fn list_in_parts<L: Lists>(
+        &mut self,
+        unit: usize,
+        workspace: &mut Workspace,
+        all: &mut L,
+        work: impl Fn(&mut Source<'_>, &mut L, &mut Workspace) + Sync,
+    ) {
+        let parts = Parts::new(self.len(), unit, &workspace.helpers);
+        if parts.is_one() {
+            return work(self, all, workspace);
+        }
+        let work = |source: &mut Source<'_>, _, lists: &mut L, workspace: &mut Workspace| {
+            lists.clear();
+            work(source, lists, workspace);
+        };
+        self.each_in_order(parts, workspace, parts.places(), work, |part| all.append(part));
+    }
+
     /// Statistics of all elements, in a pass that the helpers share.
     pub(super) fn gather(&mut self, kind: Statistics, helpers: &mut Helpers) -> Gathered {
-        let (elements, whole) = (self.own.len(), &self.own);
-        assert!(whole.first == 0 && self.others.is_empty(), "a part has no statistics of its own");
-        let gather = |start: usize, scratch: &mut [f32]| {
-            let mut gathered = Gathered::new(kind);
-            for start in (start..elements.min(start + PART)).step_by(SHORT) {
-                let scratch = &mut scratch[..SHORT.min(elements - start)];
+        let mut total = Gathered::new(kind);
+        self.look_in_parts(
+            helpers,
+            repeat_with(|| Gathered::new(kind)),
+            |gathered, whole, start, scratch| {
                 let bits = match kind {
                     Statistics::None => whole.check_bits(start, scratch),
                     Statistics::Largest => whole.abs_max_bits(start, scratch),
-                    _ => {
-                        gathered.add(whole.peek(start, scratch));
-                        continue;
-                    }
+                    _ => return gathered.add(whole.peek(start, scratch)),
                 };
                 gathered.largest = gathered.largest.max(bits);
-            }
-            gathered
-        };
-        let starts = (0..elements).step_by(PART);
-        let mut total = Gathered::new(kind);
-        if helpers.count() == 0 || elements < LEAST_DIVIDED {
-            starts.for_each(|start| total += gather(start, self.scratch));
-            return total;
-        }
-        let mut found: Vec<_> = starts.map(|start| (start, Gathered::new(kind))).collect();
-        let scratches = helpers.each().map(|(_, scratch)| scratch);
-        side_by_side(&mut *self.scratch, scratches, found.iter_mut(), |(start, found), scratch| {
-            *found = gather(*start, scratch);
-        });
-        found.into_iter().for_each(|(_, found)| total += found);
+            },
+            |part| total += part,
+        );
         total
+    }
+
+    /// Shows all elements, which were checked before. There is a value for each [`PART`] elements: `look` gets it with a short block and
+    /// the block's offset, and `add` gets the values in their order, so that a sum does not depend on the number of threads. The helpers
+    /// share the parts.
+    pub(crate) fn peek_parts<T: Send>(
+        &mut self,
+        helpers: &mut Helpers,
+        values: impl Iterator<Item = T>,
+        look: impl Fn(&mut T, usize, &[f32]) + Sync,
+        add: impl FnMut(T),
+    ) {
+        assert!(self.checked, "elements are checked before they are added");
+        let look = |value: &mut T, whole: &Slice<'_>, start, scratch: &mut [f32]| {
+            look(value, start, whole.peek(start, scratch));
+        };
+        self.look_in_parts(helpers, values, look, add);
+    }
+
+    /// [`peek_parts`](Self::peek_parts), where `look` gets the slice of all elements and a scratch as long as the block.
+    fn look_in_parts<T: Send>(
+        &mut self,
+        helpers: &mut Helpers,
+        values: impl Iterator<Item = T>,
+        look: impl Fn(&mut T, &Slice<'_>, usize, &mut [f32]) + Sync,
+        add: impl FnMut(T),
+    ) {
+        let (elements, whole) = (self.own.len(), &self.own);
+        assert!(whole.first == 0 && self.others.is_empty(), "a part has no parts of its own");
+        let look_at = |start: usize, value: &mut T, scratch: &mut [f32]| {
+            for start in (start..elements.min(start + PART)).step_by(SHORT) {
+                look(value, whole, start, &mut scratch[..SHORT.min(elements - start)]);
+            }
+        };
+        let parts = (0..elements).step_by(PART).zip(values);
+        if helpers.count() == 0 || elements < LEAST_DIVIDED {
+            let looked_at = |(start, mut value)| {
+                look_at(start, &mut value, self.scratch);
+                value
+            };
+            return parts.map(looked_at).for_each(add);
+        }
+        let mut parts: Vec<_> = parts.collect();
+        let scratches = helpers.each().map(|(_, scratch)| scratch);
+        side_by_side(&mut *self.scratch, scratches, parts.iter_mut(), |(start, value), scratch| {
+            look_at(*start, value, scratch);
+        });
+        parts.into_iter().map(|(_, value)| value).for_each(add);
     }
 }
 

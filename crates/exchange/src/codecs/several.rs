@@ -12,6 +12,8 @@ impl Codecs {
     /// Sets the number of threads that encode and decode the tensors of a group.
     pub(crate) fn use_threads(&mut self, count: usize) {
         self.threads = Threads::new(count);
+        self.encoder.use_threads(count);
+        self.second.iter_mut().for_each(|second| second.use_threads(count));
     }
 
     /// The number of those threads.

@@ -1,12 +1,15 @@
 //! The compressor behind `adacomp` and `local-selection`: it sends the largest elements of each bin, or those near it.
 
+use std::ops::Range;
+
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Near};
 
 use super::signs;
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::numeric::take::Taken;
 use crate::parameters::{Kind, either, whole};
-use crate::source::SHORT;
+use crate::source::{Lists, SHORT};
 use crate::tools::{desparsify, give_back};
 use crate::wire::fields;
 use crate::wire::positions::{MOST_ELEMENTS, make_room};
@@ -160,14 +163,14 @@ impl DeviceForm for Bins {
     }
 }
 
-/// Ranges of at most a block, a short one where bins are that short: whole bins, or parts of a bin that is longer than a
-/// block.
-fn stretches(elements: usize, bin: usize) -> impl Iterator<Item = (usize, usize)> {
-    let mut start = 0;
+/// Start and length of ranges of at most a block, a short one where bins are that short: whole bins, or parts of a bin that is longer
+/// than a block. The first begins with a bin.
+fn stretches(places: Range<usize>, bin: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut start = places.start;
     std::iter::from_fn(move || {
         let most = if bin <= SHORT { SHORT } else { BLOCK };
         let len = if bin <= most { most / bin * bin } else { most.min(bin - start % bin) };
-        let stretch = (start, len.min(elements - start));
+        let stretch = (start, len.min(places.end - start));
         start += stretch.1;
         (stretch.1 > 0).then_some(stretch)
     })
@@ -177,17 +180,50 @@ fn stretches(elements: usize, bin: usize) -> impl Iterator<Item = (usize, usize)
 #[derive(Debug, Default)]
 struct Maxima(Vec<f32>);
 
-/// Moves the elements to send into the workspace, and returns the mean of the bins' maxima.
+/// The elements that were selected, and the largest absolute value of each bin.
+#[derive(Debug, Default)]
+struct Selected {
+    taken: Taken,
+    maxima: Vec<f32>,
+}
+
+impl Lists for Selected {
+    fn clear(&mut self) {
+        self.taken.clear();
+        self.maxima.clear();
+    }
+
+    fn append(&mut self, part: &Self) {
+        self.taken.append(&part.taken);
+        self.maxima.extend_from_slice(&part.maxima);
+    }
+}
+
+/// Moves the elements to send into the workspace, and returns the mean of the bins' maxima. The helpers share the bins.
 fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Workspace) -> f32 {
-    let Workspace { positions, values, own, .. } = workspace;
-    let Maxima(maxima) = own.get();
-    values.clear();
-    maxima.clear();
+    let Maxima(maxima) = std::mem::take(workspace.own());
+    let mut all = Selected { taken: Taken::out_of(workspace), maxima };
+    all.clear();
+    source.list_in_parts(bin, workspace, &mut all, |source, selected, _| {
+        select_of_part(pick, bin, source, selected);
+    });
+    let Selected { taken, maxima } = all;
+    taken.keep_in(workspace);
+    let sum: f64 = maxima.iter().map(|&x| f64::from(x)).sum();
+    let mean = (sum / maxima.len() as f64) as f32;
+    *workspace.own() = Maxima(maxima);
+    mean
+}
+
+fn select_of_part(pick: Pick, bin: usize, source: &mut Source<'_>, selected: &mut Selected) {
+    let Selected { taken: Taken { positions, values }, maxima } = selected;
+    let places = source.places();
     if bin > BLOCK {
-        for (start, len) in stretches(source.len(), bin) {
+        for (start, len) in stretches(places.clone(), bin) {
             let largest = source.peek(start, len, kernels::abs_max_bits);
-            maxima.resize(start / bin + 1, 0.0);
-            maxima[start / bin] = maxima[start / bin].max(f32::from_bits(largest));
+            let at = (start - places.start) / bin;
+            maxima.resize(at + 1, 0.0);
+            maxima[at] = maxima[at].max(f32::from_bits(largest));
         }
     }
     let weight = match pick {
@@ -195,12 +231,12 @@ fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Works
         Pick::Near(factor) => (factor - 1.0) * source.gradient_weight(),
     };
     let mut taken = None;
-    for (start, len) in stretches(source.len(), bin) {
+    for (start, len) in stretches(places.clone(), bin) {
         source.take_with_gradient(start, len, |sum, gradient| {
             if bin <= BLOCK {
                 kernels::bin_maxima(sum, bin, maxima);
             }
-            let (first, from) = (positions.len(), start / bin);
+            let (first, from) = (positions.len(), (start - places.start) / bin);
             let near = Near { bin, limits: &maxima[from..from + len.div_ceil(bin)], weight };
             kernels::reaching(sum, gradient, near, start as u32, positions);
             if pick == Pick::Largest {
@@ -210,8 +246,6 @@ fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Works
             values.extend(found.map(|&position| sum[position as usize - start]));
         });
     }
-    let sum: f64 = maxima.iter().map(|&x| f64::from(x)).sum();
-    (sum / maxima.len() as f64) as f32
 }
 
 /// Of the positions from index `first` on, keeps only the first in each bin, and none in the bin `taken`.
@@ -338,11 +372,13 @@ mod tests {
 
     #[test]
     fn stretches_hold_whole_bins_or_parts_of_one() {
-        let found = |elements, bin| stretches(elements, bin).collect::<Vec<_>>();
+        let found = |elements, bin| stretches(0..elements, bin).collect::<Vec<_>>();
         assert_eq!(found(2500, 500), [(0, 1000), (1000, 1000), (2000, 500)]);
         assert_eq!(found(5000, 2000), [(0, 4000), (4000, 1000)]);
         assert_eq!(found(120, 50), [(0, 120)]);
         assert_eq!(found(9000, 5000), [(0, 4096), (4096, 904), (5000, 4000)]);
         assert_eq!(found(0, 50), []);
+        // Of a part.
+        assert_eq!(stretches(1000..2200, 500).collect::<Vec<_>>(), [(1000, 1000), (2000, 200)]);
     }
 }

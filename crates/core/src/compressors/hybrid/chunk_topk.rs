@@ -30,13 +30,15 @@
 use gradwire_bits::{DecodeError, bitmap, varint};
 
 use crate::accumulator::{Accumulator, add_sent, means_of_sent};
-use crate::numeric::chunks::Largest;
+use crate::numeric::chunks::{Largest, positions_in_parts};
 use crate::numeric::matrix;
 use crate::parameters::{either, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
-use crate::{Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Sent, Workspace};
+use crate::{
+    Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Parts, Sent, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "chunk-topk",
@@ -114,35 +116,53 @@ impl ChunkTopK {
         Ok(means)
     }
 
-    /// Collects the positions that are sent, in increasing order.
+    /// Collects the positions that are sent, in increasing order. The helpers share the chunks.
     fn select(&self, c: &[f32], shape: &[usize], workspace: &mut Workspace) {
-        let Workspace { positions, own, .. } = workspace;
-        let buffers = own.get();
+        let Workspace { positions, own, helpers, .. } = workspace;
         positions.clear();
         positions.reserve(self.most(c.len()));
-        match matrix::dimensions(shape) {
-            Some([rows, columns]) if rows >= SIDE && columns >= SIDE => {
-                for top in (0..rows).step_by(SIDE) {
-                    let first = positions.len();
-                    for left in (0..columns).step_by(SIDE) {
-                        let wide = SIDE.min(columns - left);
-                        let start = top * columns + left;
-                        let rows = c[start..].chunks(columns).take(SIDE).map(|row| &row[..wide]);
-                        self.select_of_chunk(rows, buffers, |at| {
-                            positions.push((start + at / wide * columns + at % wide) as u32);
-                        });
-                    }
-                    positions[first..].sort_unstable();
-                }
+        // Of a tensor without tiles, a row has all elements.
+        let tiled = matrix::dimensions(shape)
+            .filter(|[rows, columns]| *rows >= SIDE && *columns >= SIDE)
+            .map(|[_, columns]| columns);
+        let parts = Parts::new(c.len(), tiled.map_or(CHUNK, |columns| SIDE * columns), helpers);
+        if parts.is_one() {
+            return self.select_of_part(c, 0, tiled, own.get(), positions);
+        }
+        positions_in_parts(parts, c.chunks(parts.len()), helpers, positions, |start, c, found| {
+            self.select_of_part(c, start, tiled, &mut Buffers::default(), found);
+        });
+    }
+
+    /// Collects the positions of a part that begins with the element at `base`: whole rows of tiles, or whole chunks.
+    fn select_of_part(
+        &self,
+        c: &[f32],
+        base: usize,
+        tiled: Option<usize>,
+        buffers: &mut Buffers,
+        positions: &mut Vec<u32>,
+    ) {
+        let Some(columns) = tiled else {
+            for (at, chunk) in c.chunks(CHUNK).enumerate() {
+                let start = base + at * CHUNK;
+                self.select_of_chunk(std::iter::once(chunk), buffers, |at| {
+                    positions.push((start + at) as u32);
+                });
             }
-            _ => {
-                for (at, chunk) in c.chunks(CHUNK).enumerate() {
-                    let start = at * CHUNK;
-                    self.select_of_chunk(std::iter::once(chunk), buffers, |at| {
-                        positions.push((start + at) as u32);
-                    });
-                }
+            return;
+        };
+        for (top, tiles) in c.chunks(SIDE * columns).enumerate() {
+            let first = positions.len();
+            for left in (0..columns).step_by(SIDE) {
+                let wide = SIDE.min(columns - left);
+                let start = base + top * SIDE * columns + left;
+                let rows = tiles.chunks(columns).map(|row| &row[left..left + wide]);
+                self.select_of_chunk(rows, buffers, |at| {
+                    positions.push((start + at / wide * columns + at % wide) as u32);
+                });
             }
+            positions[first..].sort_unstable();
         }
     }
 
@@ -218,7 +238,7 @@ impl Compressor for ChunkTopK {
         let EncodeArgs { source, context, workspace, message } = args;
         let largest = source.abs_max();
         let mut spare = std::mem::take(&mut workspace.block);
-        let (c, _) = source.take_all(&mut spare);
+        let (c, _) = source.take_all(&mut spare, workspace);
         self.select(c, context.shape, workspace);
         let Workspace { positions, values, symbols, coder, .. } = workspace;
         let code = PositionCode::shortest(positions, c.len());

@@ -25,6 +25,7 @@ use super::signs;
 use crate::compressors::sparsification::fraction;
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::tails::sampled_sides;
+use crate::numeric::take::{Taken, take_in_parts};
 use crate::parameters::real;
 use crate::tools::give_back;
 use crate::wire::fields;
@@ -143,27 +144,30 @@ impl DeviceForm for Dryden {
     }
 }
 
-/// Moves the elements beyond the limit of their sign from the tensor to the workspace, in order.
+/// Moves the elements beyond the limit of their sign from the tensor to the workspace, in order. The helpers share the work.
 fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
-    let Workspace { positions, values, .. } = workspace;
-    values.clear();
-    let mut found = [(0, 0.0); BLOCK];
-    source.take_short_blocks(|offset, block| {
-        let start = positions.len();
-        // The kernel writes whole registers past the end; with this room it never grows the lists.
-        positions.reserve(2 * BLOCK);
-        values.reserve(2 * BLOCK);
-        for (side, limit) in [Side::Above, Side::Below].into_iter().zip(limits) {
-            kernels::compact_beyond(block, side, limit, offset as u32, positions, values);
-        }
-        let found = &mut found[..positions.len() - start];
-        for (found, pair) in found.iter_mut().zip(positions[start..].iter().zip(&values[start..])) {
-            *found = (*pair.0, *pair.1);
-        }
-        found.sort_unstable_by_key(|&(position, _)| position);
-        for (at, &(position, value)) in found.iter().enumerate() {
-            (positions[start + at], values[start + at]) = (position, value);
-        }
+    workspace.values.clear();
+    take_in_parts(source, workspace, |source, Taken { positions, values }| {
+        let mut found = [(0, 0.0); BLOCK];
+        source.take_short_blocks(|offset, block| {
+            let start = positions.len();
+            // The kernel writes whole registers past the end; with this room it never grows the lists.
+            positions.reserve(2 * BLOCK);
+            values.reserve(2 * BLOCK);
+            for (side, limit) in [Side::Above, Side::Below].into_iter().zip(limits) {
+                kernels::compact_beyond(block, side, limit, offset as u32, positions, values);
+            }
+            let found = &mut found[..positions.len() - start];
+            for (found, pair) in
+                found.iter_mut().zip(positions[start..].iter().zip(&values[start..]))
+            {
+                *found = (*pair.0, *pair.1);
+            }
+            found.sort_unstable_by_key(|&(position, _)| position);
+            for (at, &(position, value)) in found.iter().enumerate() {
+                (positions[start + at], values[start + at]) = (position, value);
+            }
+        });
     });
 }
 

@@ -22,7 +22,7 @@ use gradwire_bits::kernels::{self, Side};
 
 use super::signs;
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
-use crate::numeric::take::clear;
+use crate::numeric::take::{Taken, clear, take_in_parts};
 use crate::parameters::real;
 use crate::wire::fields;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
@@ -56,15 +56,16 @@ impl Compressor for Strom {
         if elements == 0 {
             return Sent::Positions;
         }
-        let Workspace { positions, values, .. } = workspace;
-        source.take_short_blocks(|offset, block| {
-            let start = positions.len();
-            kernels::compact_beyond(block, Side::Both, self.tau, offset as u32, positions, values);
-            for (&position, &value) in positions[start..].iter().zip(&values[start..]) {
-                block[position as usize - offset] = value - self.tau.copysign(value);
-            }
+        take_in_parts(source, workspace, |source, Taken { positions, values }| {
+            source.take_short_blocks(|offset, block| {
+                let (start, base) = (positions.len(), offset as u32);
+                kernels::compact_beyond(block, Side::Both, self.tau, base, positions, values);
+                for (&position, &value) in positions[start..].iter().zip(&values[start..]) {
+                    block[position as usize - offset] = value - self.tau.copysign(value);
+                }
+            });
         });
-        signs::write(&[], elements, positions, values, message);
+        signs::write(&[], elements, &workspace.positions, &workspace.values, message);
         Sent::Positions
     }
 

@@ -93,20 +93,21 @@ impl AcpSgd {
         let holds = Self::holds(state.kept);
         let [held, _] = Self::lens(factors, holds);
         let operand = &mut state.kept[..held];
-        let Product(product) = state.workspace.own();
+        let Workspace { own, helpers, .. } = &mut *state.workspace;
+        let Product(product) = own.get();
         product.clear();
         match holds {
             Holds::Q => {
                 Self::prepare(operand, columns, state.context);
-                times(state.corrected, rows, operand, rank, product);
+                times(state.corrected, rows, operand, rank, product, helpers);
                 factors.keep_in_range(operand, product, state.corrected);
-                factors.subtract(product, operand, state.corrected);
+                factors.subtract(product, operand, state.corrected, helpers);
             }
             Holds::P => {
                 Self::prepare(operand, rows, state.context);
-                transposed_times(state.corrected, columns, operand, rank, product);
+                transposed_times(state.corrected, columns, operand, rank, product, helpers);
                 factors.keep_in_range(operand, product, state.corrected);
-                factors.subtract(operand, product, state.corrected);
+                factors.subtract(operand, product, state.corrected, helpers);
             }
         }
         holds
@@ -176,7 +177,7 @@ impl MultiRound for AcpSgd {
         means: &[f32],
         context: &RoundContext<'_>,
         weight: f32,
-        _: &mut Workspace,
+        workspace: &mut Workspace,
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let Some(factors) = Factors::of(context.context.shape, self.rank) else {
@@ -188,7 +189,7 @@ impl MultiRound for AcpSgd {
             (false, Holds::P) => (&context.kept[..factors.first()], means),
         };
         factors.check(p, q)?;
-        factors.add(p, q, weight, out);
+        factors.add(p, q, weight, out, &mut workspace.helpers);
         Ok(())
     }
 

@@ -43,8 +43,8 @@ use crate::parameters::{Choice, choice, either, real, whole};
 use crate::wire::fields;
 use crate::wire::levels::Norm;
 use crate::{
-    BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source,
-    Workspace,
+    BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Passes, Sent,
+    Source, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -216,9 +216,9 @@ impl Atomo {
     }
 
     /// The level from which entries are sent for certain.
-    fn level(&self, source: &mut Source<'_>) -> f32 {
+    fn level(&self, source: &mut Source<'_>, helpers: &mut Helpers) -> f32 {
         match self.budget() {
-            Budget::Atoms(s) => drawn::level(source, s),
+            Budget::Atoms(s) => drawn::level(source, s, helpers),
             Budget::Norm => {
                 let mut squares = 0f64;
                 source.peek_blocks(|_, block| {
@@ -247,7 +247,7 @@ impl Atomo {
         context: &Context<'_>,
         workspace: &mut Workspace,
     ) -> bool {
-        let Workspace { random, own, .. } = workspace;
+        let Workspace { random, own, helpers, .. } = workspace;
         let Atoms { numbers, matrix, svd, probabilities: found, short, long } = own.get();
         numbers.clear();
         if source.abs_max() == 0.0 {
@@ -261,7 +261,7 @@ impl Atomo {
         matrix.clear();
         source.peek_blocks(|_, block| matrix.extend(block.iter().map(scaled)));
         let matrix = Matrix { values: matrix, rows: sides.rows, columns: sides.columns };
-        if !svd.decompose(matrix, self.rank, &mut context.rng(1)) {
+        if !svd.decompose(matrix, self.rank, &mut context.rng(1), helpers) {
             return false;
         }
         self.find_probabilities(svd, sides, found);
@@ -278,7 +278,7 @@ impl Atomo {
         let singular = svd.values.len();
         drawn().take_while(|&at| at < singular).for_each(|at| svd.vectors(at, matrix, short, long));
         let others = drawn().filter(|&at| at >= singular).count();
-        svd.directions(others, matrix, &mut context.rng(2), short, long);
+        svd.directions(others, matrix, &mut context.rng(2), (&mut *short, &mut *long), helpers);
         let pairs =
             short.chunks_exact_mut(matrix.short()).zip(long.chunks_exact_mut(matrix.long()));
         for (at, (short, long)) in drawn().zip(pairs) {
@@ -358,7 +358,8 @@ impl Compressor for Atomo {
             return Sent::All;
         }
         if self.entries {
-            let (level, expected) = (self.level(source), self.budget().expected(elements));
+            let (level, expected) =
+                (self.level(source, &mut workspace.helpers), self.budget().expected(elements));
             drawn::encode(source, context, level, expected, workspace, message);
             return Sent::Positions;
         }

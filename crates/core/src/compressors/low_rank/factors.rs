@@ -8,12 +8,12 @@
 
 use std::fmt::Debug;
 
-use gradwire_bits::{DecodeError, kernels};
+use gradwire_bits::DecodeError;
 
 use crate::device::DeviceRounds;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
-use crate::numeric::matrix::{abs_max, dimensions, times, transposed_times};
-use crate::{Context, Sent, Workspace};
+use crate::numeric::matrix::{abs_max, add_product, dimensions, times, transposed_times};
+use crate::{Context, Helpers, Sent, Workspace};
 
 /// The sizes of a tensor's factors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,14 +68,21 @@ impl Factors {
         }
     }
 
-    /// Subtracts the product of the factors from the gradient.
-    pub(super) fn subtract(&self, p: &[f32], q: &[f32], from: &mut [f32]) {
-        self.add(p, q, -1.0, from);
+    /// Subtracts the product of the factors from the gradient. The helpers share the work.
+    pub(super) fn subtract(&self, p: &[f32], q: &[f32], from: &mut [f32], helpers: &mut Helpers) {
+        add_product(from, [p, q], self.rank, -1.0, helpers);
     }
 
-    /// Adds `weight` times the product of the factors.
-    pub(super) fn add(&self, p: &[f32], q: &[f32], weight: f32, out: &mut [f32]) {
-        kernels::add_product(out, p, q, self.rank, weight);
+    /// Adds `weight` times the product of the factors. The helpers share the work.
+    pub(super) fn add(
+        &self,
+        p: &[f32],
+        q: &[f32],
+        weight: f32,
+        out: &mut [f32],
+        helpers: &mut Helpers,
+    ) {
+        add_product(out, [p, q], self.rank, weight, helpers);
     }
 }
 
@@ -197,17 +204,18 @@ impl<M: Alternation> MultiRound for M {
             return multi_round::contribute_raw(state, addend);
         };
         let (Factors { dimensions: [rows, columns], rank }, start) = (factors, addend.len());
-        let buffers: &mut Buffers = state.workspace.own();
+        let Workspace { own, helpers, .. } = &mut *state.workspace;
+        let buffers: &mut Buffers = own.get();
         if round == 0 {
             self.prepare_first(&factors, state.kept, state.context, buffers);
-            times(state.corrected, rows, &buffers.operand, rank, addend);
+            times(state.corrected, rows, &buffers.operand, rank, addend, helpers);
             multi_round::zero_beyond(f32::MAX, &mut addend[start..]);
         } else {
             self.prepare_second(&factors, state.means, buffers);
-            transposed_times(state.corrected, columns, &buffers.operand, rank, addend);
+            transposed_times(state.corrected, columns, &buffers.operand, rank, addend, helpers);
             let q = &mut addend[start..];
             factors.keep_in_range(&buffers.p, q, state.corrected);
-            factors.subtract(&buffers.p, q, state.corrected);
+            factors.subtract(&buffers.p, q, state.corrected, helpers);
         }
     }
 
@@ -230,8 +238,9 @@ impl<M: Alternation> MultiRound for M {
         let Some(factors) = Factors::of(context.context.shape, self.rank()) else {
             return multi_round::add_raw(means, weight, out);
         };
-        let (p, q) = self.checked(&factors, means, workspace.own())?;
-        factors.add(p, q, weight, out);
+        let Workspace { own, helpers, .. } = workspace;
+        let (p, q) = self.checked(&factors, means, own.get())?;
+        factors.add(p, q, weight, out, helpers);
         Ok(())
     }
 

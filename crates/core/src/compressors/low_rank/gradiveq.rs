@@ -29,9 +29,9 @@ use super::factors::Factors;
 use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::eigen;
-use crate::numeric::matrix::{orthonormalise, times};
+use crate::numeric::matrix::{Panels, orthonormalise, times};
 use crate::parameters::whole;
-use crate::{Entry, Family, Passes, Sent, Workspace};
+use crate::{Entry, Family, Helpers, Passes, Sent, Workspace};
 
 /// The largest count that `f32` holds exactly.
 const COUNTED: u64 = 1 << 24;
@@ -75,27 +75,51 @@ impl GradiVeq {
     }
 
     /// Appends the coefficients of all slices and the remaining elements, and subtracts what they decode to from the
-    /// gradient. Slices are taken in blocks that stay in the second-level cache.
+    /// gradient. The helpers share the slices.
     fn project(&self, factors: Factors, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
         let start = addend.len();
         let [slices, slice] = factors.dimensions;
         let (sliced, rest) = state.corrected.split_at_mut(slices * slice);
         let basis = &state.kept[..factors.second()];
-        let Coefficients(block) = state.workspace.own.get();
+        let Workspace { own, helpers, .. } = &mut *state.workspace;
+        let Coefficients(block) = own.get();
         addend.resize(start + factors.first(), 0.0);
         let coefficients = &mut addend[start..];
+        let panels = Panels::new(slices, slice, helpers);
+        if panels.is_one() {
+            self.project_slices(&factors, basis, sliced, coefficients, block);
+        } else {
+            let values = sliced.chunks_mut(panels.len * slice);
+            panels.fill(coefficients, values, helpers, |_, coefficients, sliced| {
+                self.project_slices(&factors, basis, sliced, coefficients, &mut Vec::new());
+            });
+        }
+        addend.extend_from_slice(rest);
+        rest.fill(0.0);
+    }
+
+    /// Writes the coefficients of slices, column by column, and subtracts what they decode to. Slices are taken in blocks that stay in
+    /// the second-level cache.
+    fn project_slices(
+        &self,
+        factors: &Factors,
+        basis: &[f32],
+        sliced: &mut [f32],
+        coefficients: &mut [f32],
+        block: &mut Vec<f32>,
+    ) {
+        let (slice, helpers) = (factors.dimensions[1], &mut Helpers::default());
+        let slices = sliced.len() / slice;
         let at_once = (BLOCK_ELEMENTS / slice).max(1);
         for (number, sliced) in sliced.chunks_mut(at_once * slice).enumerate() {
             let (first, count) = (number * at_once, sliced.len() / slice);
             block.clear();
-            times(sliced, count, basis, self.keep, block);
+            times(sliced, count, basis, self.keep, block, helpers);
             factors.keep_in_range(basis, block, sliced);
-            factors.subtract(block, basis, sliced);
+            factors.subtract(block, basis, sliced, helpers);
             let columns = coefficients.chunks_exact_mut(slices).zip(block.chunks_exact(count));
             columns.for_each(|(column, block)| column[first..][..count].copy_from_slice(block));
         }
-        addend.extend_from_slice(rest);
-        rest.fill(0.0);
     }
 }
 
@@ -178,7 +202,7 @@ impl MultiRound for GradiVeq {
         means: &[f32],
         context: &RoundContext<'_>,
         weight: f32,
-        _: &mut Workspace,
+        workspace: &mut Workspace,
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let Some(factors) = self.factors(out.len()) else {
@@ -195,7 +219,7 @@ impl MultiRound for GradiVeq {
         factors.check(basis, coefficients)?;
         let [slices, slice] = factors.dimensions;
         let (sliced, end) = out.split_at_mut(slices * slice);
-        factors.add(coefficients, basis, weight, sliced);
+        factors.add(coefficients, basis, weight, sliced, &mut workspace.helpers);
         kernels::add_scaled(end, rest, weight);
         Ok(())
     }

@@ -17,14 +17,18 @@
 //!
 //! Reference: Jaghouar et al.: "INTELLECT-1 Technical Report", arXiv:2412.01152, 2024, section 2.
 
+use std::iter::{repeat, repeat_with};
+
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Bins};
 
 use crate::parameters::either;
+use crate::source::PART;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics, Workspace,
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Parts, Passes, Sent, Source,
+    Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -54,34 +58,63 @@ crate::parameters! {
     }
 }
 
-/// Writes the bucket of each element to `symbols`, and returns the means of the buckets; `None` for one without elements.
-fn buckets(source: &mut Source<'_>, symbols: &mut Vec<u16>) -> [Option<f32>; BUCKETS] {
+/// The buckets of a tensor. Where all elements are equal, any width is right.
+fn bins(source: &mut Source<'_>) -> Bins {
     let moments = source.moments();
     let (mean, deviation) = (moments.mean(), moments.standard_deviation());
-    // Where all elements are equal, any width is right.
     let deviation = if deviation > 0.0 { deviation } else { 1.0 };
     let (least, width) = (mean - 6.0 * deviation, 12.0 * deviation / BUCKETS as f64);
-    let bins = Bins { least, width, top: (BUCKETS - 1) as u16 };
-    // Equal buckets follow each other; with tables of their own, their sums do not wait for each other.
-    let (mut sums, mut counts) = ([[0.0; BUCKETS]; TABLES], [[0u64; BUCKETS]; TABLES]);
-    symbols.clear();
-    symbols.resize(source.len(), 0);
-    source.peek_blocks(|start, block| {
-        let symbols = &mut symbols[start..start + block.len()];
-        kernels::bin_of(block, bins, symbols);
+    Bins { least, width, top: (BUCKETS - 1) as u16 }
+}
+
+/// The sum and the number of the elements of each bucket. Equal buckets follow each other; with tables of their own, their sums do not
+/// wait for each other.
+#[derive(Debug)]
+struct Sums {
+    sums: [[f64; BUCKETS]; TABLES],
+    counts: [[u64; BUCKETS]; TABLES],
+}
+
+impl Sums {
+    const ZERO: Self = Self { sums: [[0.0; BUCKETS]; TABLES], counts: [[0; BUCKETS]; TABLES] };
+
+    fn add(&mut self, block: &[f32], symbols: &[u16]) {
         for (block, symbols) in block.chunks(TABLES).zip(symbols.chunks(TABLES)) {
             for (table, (&x, &bucket)) in block.iter().zip(symbols).enumerate() {
-                sums[table][usize::from(bucket)] += f64::from(x);
-                counts[table][usize::from(bucket)] += 1;
+                self.sums[table][usize::from(bucket)] += f64::from(x);
+                self.counts[table][usize::from(bucket)] += 1;
             }
+        }
+    }
+}
+
+/// Writes the bucket of each element to `symbols`, and returns the means of the buckets; `None` for one without elements. The helpers
+/// share the work.
+fn buckets(
+    source: &mut Source<'_>,
+    symbols: &mut Vec<u16>,
+    helpers: &mut Helpers,
+) -> [Option<f32>; BUCKETS] {
+    let bins = bins(source);
+    let (mut sums, mut counts) = ([0.0; BUCKETS], [0u64; BUCKETS]);
+    symbols.resize(source.len(), 0);
+    let parts = repeat_with(|| Sums::ZERO).zip(symbols.chunks_mut(PART));
+    let look = |(sums, symbols): &mut (Sums, &mut [u16]), start: usize, block: &[f32]| {
+        let symbols = &mut symbols[start % PART..][..block.len()];
+        kernels::bin_of(block, bins, symbols);
+        sums.add(block, symbols);
+    };
+    source.peek_parts(helpers, parts, look, |(part, _)| {
+        for bucket in 0..BUCKETS {
+            sums[bucket] += part.sums.iter().map(|table| table[bucket]).sum::<f64>();
+            counts[bucket] += part.counts.iter().map(|table| table[bucket]).sum::<u64>();
         }
     });
     // What is left of an element is finite, too.
     let (largest, half) = (source.abs_max(), f32::MAX / 2.0);
     let most = if largest <= half { half } else { f32::MAX - largest };
     std::array::from_fn(|bucket| {
-        let count: u64 = counts.iter().map(|table| table[bucket]).sum();
-        let sum: f64 = sums.iter().map(|table| table[bucket]).sum();
+        let (sum, count) = (sums[bucket], counts[bucket]);
         (count > 0).then(|| ((sum / count as f64) as f32).clamp(-most, most))
     })
 }
@@ -98,8 +131,8 @@ impl Compressor for Codebook8 {
         if source.is_empty() {
             return Sent::All;
         }
-        workspace.symbols.reserve(source.len());
-        let means = buckets(source, &mut workspace.symbols);
+        let Workspace { symbols, helpers, .. } = &mut *workspace;
+        let means = buckets(source, symbols, helpers);
         let mut used = [0; USED];
         for (bucket, mean) in means.iter().enumerate() {
             used[bucket / 8] |= u8::from(mean.is_some()) << (bucket % 8);
@@ -107,12 +140,16 @@ impl Compressor for Codebook8 {
         message.extend_from_slice(&used);
         means.iter().flatten().for_each(|&mean| fields::put_f32(mean, message));
         if source.keeps_residual() {
-            let symbols = &workspace.symbols;
-            source.take_blocks(|start, block| {
-                for (x, &bucket) in block.iter_mut().zip(&symbols[start..]) {
-                    *x -= means[usize::from(bucket)].unwrap_or(0.0);
-                }
+            let symbols = std::mem::take(&mut workspace.symbols);
+            let parts = Parts::new(source.len(), 1, &workspace.helpers);
+            source.in_parts(parts, workspace, repeat(()), |source, (), _| {
+                source.take_blocks(|start, block| {
+                    for (x, &bucket) in block.iter_mut().zip(&symbols[start..]) {
+                        *x -= means[usize::from(bucket)].unwrap_or(0.0);
+                    }
+                });
             });
+            workspace.symbols = symbols;
         }
         self.symbols().write(workspace, message);
         Sent::All

@@ -34,8 +34,9 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Cuts};
 
 use crate::parameters::{either, whole};
+use crate::source::Lists;
 use crate::wire::fields;
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Statistics};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Statistics};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "inceptionn",
@@ -67,6 +68,36 @@ impl Inceptionn {
     /// The exponents below which an element gets tag 0, 1 or 2.
     fn cuts(&self) -> Cuts {
         Cuts { least: 127 - self.b, middle: 127 - self.b / 2 }
+    }
+
+    /// Appends the packed tags and values of a part.
+    fn pack(&self, source: &mut Source<'_>, packed: &mut Packed) {
+        let (mut tags, mut words) = ([0; BLOCK], [0; BLOCK]);
+        source.take_blocks(|_, block| {
+            let (tags, words) = (&mut tags[..block.len()], &mut words[..block.len()]);
+            kernels::truncate_residual(block, self.cuts(), tags, words);
+            packed.tags.extend(pack_tags(tags));
+            pack(tags, words, &mut packed.values);
+        });
+    }
+}
+
+/// What a message consists of.
+#[derive(Debug, Default)]
+struct Packed {
+    tags: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl Lists for Packed {
+    fn clear(&mut self) {
+        self.tags.clear();
+        self.values.clear();
+    }
+
+    fn append(&mut self, part: &Self) {
+        self.tags.extend_from_slice(&part.tags);
+        self.values.extend_from_slice(&part.values);
     }
 }
 
@@ -186,16 +217,14 @@ impl Compressor for Inceptionn {
             sorted::encode(self.cuts(), source, workspace, message);
             return Sent::All;
         }
-        let (mut tags, mut words) = ([0; BLOCK], [0; BLOCK]);
-        let start = message.len();
-        message.resize(start + source.len().div_ceil(TAGS), 0);
-        source.take_blocks(|offset, block| {
-            let (tags, words) = (&mut tags[..block.len()], &mut words[..block.len()]);
-            kernels::truncate_residual(block, self.cuts(), tags, words);
-            let packed = &mut message[start + offset / TAGS..];
-            packed.iter_mut().zip(pack_tags(tags)).for_each(|(packed, tags)| *packed = tags);
-            pack(tags, words, message);
+        let mut packed = std::mem::take(workspace.own::<Packed>());
+        packed.clear();
+        source.list_in_parts(TAGS, workspace, &mut packed, |source, packed, _| {
+            self.pack(source, packed);
         });
+        message.extend_from_slice(&packed.tags);
+        message.extend_from_slice(&packed.values);
+        *workspace.own() = packed;
         Sent::All
     }
 

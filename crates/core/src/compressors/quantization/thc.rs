@@ -27,15 +27,15 @@
 //! Reference: Li et al.: "THC: Accelerating Distributed Deep Learning Using Tensor Homomorphic Compression", NSDI 2024,
 //! sections 4 and 5.
 
+use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Table};
-use gradwire_bits::{DecodeError, try_resize};
 
 use crate::compressors::single_rank::{SingleRank, sixteen};
 use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
-use crate::numeric::rotation::{Piece, Signs, pieces};
+use crate::numeric::rotation::{Piece, Signs, pieces, pieces_of};
 use crate::parameters::whole;
 use crate::wire::levels;
-use crate::{BLOCK, Context, Entry, Family, Passes, Sent, Workspace};
+use crate::{BLOCK, Context, Entry, Family, Helpers, Parts, Passes, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "thc",
@@ -89,9 +89,11 @@ static SCALES: [Scale; 3] = [
     Scale::new(&[0, 3, 5, 7, 9, 11, 13, 14, 15, 17, 19, 21, 23, 25, 27, 30], 2.153_874_7),
 ];
 
-/// What only this method uses.
+/// Buffers for the work on a piece.
 #[derive(Debug, Default)]
 struct Buffers {
+    block: Vec<f32>,
+    random: Vec<u32>,
     indices: Vec<u16>,
 }
 
@@ -104,20 +106,71 @@ impl Thc {
         &SCALES[self.bits - 2]
     }
 
-    /// Appends the norm of each piece.
-    fn norms(corrected: &[f32], norms: &mut Vec<f32>) {
-        norms.extend(pieces(corrected.len()).map(|Piece { start, len, .. }| {
-            let square = kernels::sum_of_squares(&corrected[start..start + len]);
-            square.sqrt().min(f32::MAX.into()) as f32
-        }));
+    /// Appends the norm of each piece. The helpers share the pieces.
+    fn norms(corrected: &[f32], norms: &mut Vec<f32>, helpers: &mut Helpers) {
+        let norm =
+            |piece: &[f32]| kernels::sum_of_squares(piece).sqrt().min(f32::MAX.into()) as f32;
+        let (whole, start) = (corrected.len() / BLOCK, norms.len());
+        norms.resize(start + whole, 0.0);
+        let parts = Parts::new(whole * BLOCK, BLOCK, helpers);
+        let norms_of_part = norms[start..].chunks_mut(parts.len().div_ceil(BLOCK));
+        helpers.share(corrected.chunks(parts.len()).zip(norms_of_part), |(corrected, norms)| {
+            corrected.chunks(BLOCK).zip(norms).for_each(|(piece, to)| *to = norm(piece));
+        });
+        let rest = pieces_of(whole * BLOCK..corrected.len());
+        norms.extend(rest.map(|Piece { start, len, .. }| norm(&corrected[start..start + len])));
     }
 
-    /// Appends the indices of a piece, and subtracts what they decode to.
-    fn quantize(&self, piece: Piece, norm: f32, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
-        let (scale, context) = (self.scale(), state.context);
-        let corrected = &mut state.corrected[piece.start..piece.start + piece.len];
-        let Workspace { block, random, own, .. } = &mut *state.workspace;
-        let Buffers { indices } = own.get();
+    /// Adds the decoded pieces of a part that begins with element `start`, times a weight.
+    fn add_part(
+        &self,
+        start: usize,
+        mut integers: &[f32],
+        norms: &[f32],
+        (context, weight): (&Context<'_>, f32),
+        out: &mut [f32],
+    ) {
+        let (scale, mut block) = (self.scale(), [0.0; BLOCK]);
+        for (piece, &norm) in pieces_of(start..start + out.len()).zip(&norms[start / BLOCK..]) {
+            let own;
+            (own, integers) = integers.split_at(piece.size);
+            let block = &mut block[..piece.size];
+            block.iter_mut().zip(own).for_each(|(to, &integer)| *to = scale.decode(integer));
+            let signs = Signs::draw(&context.shared_rng(0), piece);
+            rotate_back(block, &signs, usable(norm).0);
+            let out = &mut out[piece.start - start..][..piece.len];
+            kernels::add_scaled(out, &block[..piece.len], weight);
+        }
+    }
+
+    /// Writes the indices of the pieces of a part that begins with element `start`, and subtracts what they decode to.
+    fn quantize_part(
+        &self,
+        start: usize,
+        (corrected, mut addend): (&mut [f32], &mut [f32]),
+        norms: &[f32],
+        context: &Context<'_>,
+        buffers: &mut Buffers,
+    ) {
+        let end = start + corrected.len();
+        for (piece, &norm) in pieces_of(start..end).zip(&norms[start / BLOCK..]) {
+            let corrected = &mut corrected[piece.start - start..][..piece.len];
+            let of_piece;
+            (of_piece, addend) = addend.split_at_mut(piece.size);
+            self.quantize(piece, norm, (corrected, of_piece), context, buffers);
+        }
+    }
+
+    /// Writes the indices of a piece, and subtracts what they decode to.
+    fn quantize(
+        &self,
+        piece: Piece,
+        norm: f32,
+        (corrected, addend): (&mut [f32], &mut [f32]),
+        context: &Context<'_>,
+        Buffers { block, random, indices }: &mut Buffers,
+    ) {
+        let scale = self.scale();
         let (norm, inverse) = usable(norm);
         block.clear();
         block.extend(corrected.iter().map(|x| x * inverse));
@@ -130,7 +183,7 @@ impl Thc {
         indices.resize(piece.size, 0);
         let (factor, middle) = (PARTS / (2.0 * scale.most), PARTS / 2.0);
         kernels::stochastic_entries(block, factor, middle, &scale.table, random, indices);
-        addend.extend(indices.iter().map(|&index| f32::from(index)));
+        addend.iter_mut().zip(&*indices).for_each(|(to, &index)| *to = f32::from(index));
 
         let numbers = sixteen(scale.entries, |entry| scale.decode(f32::from(entry)));
         kernels::looked_up(indices, &numbers, block);
@@ -187,14 +240,25 @@ impl MultiRound for Thc {
     }
 
     fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
+        let RankState { corrected, means: norms, context, workspace, .. } = state;
+        let Workspace { own, helpers, .. } = &mut **workspace;
         if round == NORMS {
-            return Self::norms(state.corrected, addend);
+            return Self::norms(corrected, addend, helpers);
         }
         debug_assert_eq!(round, INTEGERS);
-        let norms = state.means;
-        for (piece, &norm) in pieces(state.corrected.len()).zip(norms) {
-            self.quantize(piece, norm, state, addend);
+        let [_, sizes] = totals(corrected.len());
+        let first = addend.len();
+        addend.resize(first + sizes, 0.0);
+        let addend = &mut addend[first..];
+        let parts = Parts::new(corrected.len(), BLOCK, helpers);
+        if parts.is_one() {
+            return self.quantize_part(0, (corrected, addend), norms, context, own.get());
         }
+        // A last part with padding is no longer than the others.
+        let lists = corrected.chunks_mut(parts.len()).zip(addend.chunks_mut(parts.len()));
+        helpers.share(parts.places().zip(lists), |(places, lists)| {
+            self.quantize_part(places.start, lists, norms, context, &mut Buffers::default());
+        });
     }
 
     fn settle(&self, _: &mut RankState<'_>) -> Sent {
@@ -210,23 +274,14 @@ impl MultiRound for Thc {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let [count, _] = totals(out.len());
-        let (norms, mut integers) = means.split_at(count);
+        let (norms, integers) = means.split_at(count);
         if norms.iter().any(|&norm| norm < 0.0) {
             return Err(DecodeError::Corrupt("a norm is negative"));
         }
-        let (scale, block) = (self.scale(), &mut workspace.block);
-        // No piece is larger.
-        try_resize(block, BLOCK, 0.0)?;
-        for (piece, &norm) in pieces(out.len()).zip(norms) {
-            let (own, rest) = integers.split_at(piece.size);
-            integers = rest;
-            block.clear();
-            block.extend(own.iter().map(|&integer| scale.decode(integer)));
-            let signs = Signs::draw(&context.context.shared_rng(0), piece);
-            rotate_back(block, &signs, usable(norm).0);
-            let out = &mut out[piece.start..piece.start + piece.len];
-            kernels::add_scaled(out, &block[..piece.len], weight);
-        }
+        // The pieces of a part are no longer than it, but for a last one with padding.
+        workspace.helpers.add_in_parts((integers, BLOCK), (out, BLOCK), |start, integers, out| {
+            self.add_part(start, integers, norms, (context.context, weight), out);
+        });
         Ok(())
     }
 

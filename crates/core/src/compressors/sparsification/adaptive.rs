@@ -66,7 +66,7 @@ impl Compressor for Adaptive {
         workspace.positions.clear();
         if !source.is_empty() {
             let kept = self.kept(source.len());
-            let level = drawn::level(source, kept as f64);
+            let level = drawn::level(source, kept as f64, &mut workspace.helpers);
             drawn::encode(source, context, level, kept, workspace, message);
         }
         Sent::Positions

@@ -30,15 +30,15 @@ use gradwire_bits::{DecodeError, bitmap, try_resize, varint};
 
 use crate::accumulator::{Accumulator, add_sent, means_of_sent};
 use crate::memories::{Encoding, Memory, Step};
-use crate::numeric::chunks::Largest;
+use crate::numeric::chunks::{Largest, positions_in_parts};
 use crate::numeric::cosine::{Basis, MAX_SIDE, Transform};
 use crate::numeric::matrix;
 use crate::parameters::{Parameters, either, real, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{
-    Aggregation, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, NonFinite, Residual,
-    Sent, Workspace,
+    Aggregation, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, NonFinite, Parts,
+    Residual, Sent, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -118,6 +118,20 @@ impl Blocks {
         self.high * self.wide
     }
 
+    /// The elements of a row of blocks, or of a block where the tensor is one row: as many are consecutive.
+    fn unit(&self) -> usize {
+        if self.rows == 1 { self.wide } else { self.high * self.columns }
+    }
+
+    /// Those of a part of `elements` elements, a multiple of the [unit](Self::unit).
+    fn of_part(self, elements: usize) -> Self {
+        if self.rows == 1 {
+            Self { columns: elements, ..self }
+        } else {
+            Self { rows: elements / self.columns, ..self }
+        }
+    }
+
     /// The offset of each block, row by row, after the offsets of the row's blocks.
     fn starts(&self, top: usize) -> impl Iterator<Item = usize> + use<> {
         let first = top * self.columns;
@@ -163,32 +177,59 @@ struct Buffers {
     bases: Vec<Basis>,
 }
 
-/// The transform of a tensor's blocks, whose matrices are added to those there are.
-fn transform<'a>(bases: &'a mut Vec<Basis>, blocks: &Blocks) -> Result<Transform<'a>, DecodeError> {
-    let mut place = |side: usize| match bases.iter().position(|basis| basis.side() == side) {
-        Some(at) => Ok(at),
-        None => {
+/// Adds the matrices of a tensor's blocks to those there are.
+fn prepare(bases: &mut Vec<Basis>, blocks: &Blocks) -> Result<(), DecodeError> {
+    for side in [blocks.high, blocks.wide] {
+        if !bases.iter().any(|basis| basis.side() == side) {
             bases.try_reserve(1)?;
             bases.push(Basis::new(side)?);
-            Ok::<_, DecodeError>(bases.len() - 1)
         }
-    };
-    let (high, wide) = (place(blocks.high)?, place(blocks.wide)?);
-    Ok(Transform::new(&bases[high], &bases[wide]))
+    }
+    Ok(())
+}
+
+/// The transform of a tensor's blocks, whose matrices are [prepared](prepare).
+fn transform<'a>(bases: &'a [Basis], blocks: &Blocks) -> Transform<'a> {
+    let basis = |side| bases.iter().find(|basis| basis.side() == side).expect("it was added");
+    Transform::new(basis(blocks.high), basis(blocks.wide))
 }
 
 /// A block.
 type Block = [f32; MAX_SIDE * MAX_SIDE];
 
 impl Demo {
-    /// Collects the coefficients that are sent, with their positions in increasing order, and subtracts them.
-    fn extract(&self, c: &mut [f32], blocks: &Blocks, workspace: &mut Workspace) {
-        let Workspace { positions, own, .. } = workspace;
+    /// Collects the coefficients that are sent, with their positions in increasing order, and subtracts them. The helpers share the
+    /// blocks.
+    fn extract(&self, c: &mut [f32], blocks: Blocks, workspace: &mut Workspace) {
+        let Workspace { positions, own, helpers, .. } = workspace;
         let Buffers { coefficients, largest, bases } = own.get();
         // Without memory for them nothing is sent.
-        let Ok(mut transform) = transform(bases, blocks) else { return };
+        if prepare(bases, &blocks).is_err() {
+            return;
+        }
         coefficients.resize(c.len(), 0.0);
         positions.clear();
+        let parts = Parts::new(c.len(), blocks.unit(), helpers);
+        if parts.is_one() {
+            return self.extract_part((c, coefficients), 0, blocks, (bases, largest), positions);
+        }
+        let each = c.chunks_mut(parts.len()).zip(coefficients.chunks_mut(parts.len()));
+        positions_in_parts(parts, each, helpers, positions, |start, (c, coefficients), found| {
+            let (blocks, largest) = (blocks.of_part(c.len()), &mut Largest::default());
+            self.extract_part((c, coefficients), start, blocks, (bases, largest), found);
+        });
+    }
+
+    /// [`extract`](Self::extract) for a part that begins with the element at `base`.
+    fn extract_part(
+        &self,
+        (c, coefficients): (&mut [f32], &mut [f32]),
+        base: usize,
+        blocks: Blocks,
+        (bases, largest): (&[Basis], &mut Largest),
+        positions: &mut Vec<u32>,
+    ) {
+        let mut transform = transform(bases, &blocks);
         let (mut block, mut all): (Block, Block) = ([0.0; _], [0.0; _]);
         let (block, all) = (&mut block[..blocks.size()], &mut all[..blocks.size()]);
         for top in blocks.tops() {
@@ -199,7 +240,7 @@ impl Demo {
                 block.fill(0.0);
                 for (at, value) in largest.take(all, self.k.min(all.len())) {
                     let place = blocks.place(start, at);
-                    positions.push(place as u32);
+                    positions.push((base + place) as u32);
                     (coefficients[place], block[at]) = (value, value);
                 }
                 transform.inverse(block, all);
@@ -249,10 +290,10 @@ impl Compressor for Demo {
         let EncodeArgs { source, context, workspace, message } = args;
         let largest = source.abs_max();
         let mut spare = std::mem::take(&mut workspace.block);
-        let (c, _) = source.take_all(&mut spare);
+        let (c, _) = source.take_all(&mut spare, workspace);
         workspace.positions.clear();
         if largest <= LARGEST[0] && !c.is_empty() {
-            self.extract(c, &Blocks::of(context.shape, c.len()), workspace);
+            self.extract(c, Blocks::of(context.shape, c.len()), workspace);
         }
         let Workspace { positions, own, .. } = &mut *workspace;
         let Buffers { coefficients, .. } = own.get();
@@ -330,18 +371,27 @@ impl Accumulator for Demo {
             return Ok(());
         }
         let blocks = Blocks::of(context.shape, out.len());
-        let Buffers { coefficients, bases, .. } = workspace.own.get();
-        let mut transform = transform(bases, &blocks)?;
+        let Workspace { own, helpers, .. } = workspace;
+        let Buffers { coefficients, bases, .. } = own.get();
+        prepare(bases, &blocks)?;
         coefficients.clear();
         try_resize(coefficients, out.len(), 0.0)?;
         means_of_sent(sums).for_each(|(at, mean)| coefficients[at] = mean);
-        let (mut block, mut back): (Block, Block) = ([0.0; _], [0.0; _]);
-        let (block, back) = (&mut block[..blocks.size()], &mut back[..blocks.size()]);
-        for start in blocks.tops().flat_map(|top| blocks.starts(top)) {
-            blocks.read(coefficients, start, block);
-            transform.inverse(block, back);
-            blocks.add(back, weight, start, out);
-        }
+        helpers.add_in_parts(
+            (coefficients, blocks.unit()),
+            (out, blocks.unit()),
+            |_, from, out| {
+                let blocks = blocks.of_part(out.len());
+                let mut transform = transform(bases, &blocks);
+                let (mut block, mut back): (Block, Block) = ([0.0; _], [0.0; _]);
+                let (block, back) = (&mut block[..blocks.size()], &mut back[..blocks.size()]);
+                for start in blocks.tops().flat_map(|top| blocks.starts(top)) {
+                    blocks.read(from, start, block);
+                    transform.inverse(block, back);
+                    blocks.add(back, weight, start, out);
+                }
+            },
+        );
         Ok(())
     }
 }

@@ -31,8 +31,10 @@ use crate::device::{DeviceArgs, DeviceForm};
 use crate::memories::{Memory, Momentum};
 use crate::numeric::selection::{self, among, sampled_threshold};
 use crate::parameters::{Kind, Parameters, real, whole};
+use crate::source::Lists;
 use crate::{
     BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -101,22 +103,40 @@ impl<M> Dgc<M> {
     }
 }
 
+/// The number of elements that reach a threshold.
+#[derive(Debug, Default)]
+struct Reaching(usize);
+
+impl Lists for Reaching {
+    fn clear(&mut self) {
+        self.0 = 0;
+    }
+
+    fn append(&mut self, part: &Self) {
+        self.0 += part.0;
+    }
+}
+
 /// A threshold that about k elements reach; `None` if an element is not finite.
 fn adjusted(
     source: &mut Source<'_>,
     k: usize,
     mut threshold: f32,
-    candidates: &mut Vec<f32>,
+    workspace: &mut Workspace,
 ) -> Option<f32> {
     let (few, many) = (0.8 * k as f64, 1.25 * k as f64);
     for lowered in 0..=ADJUSTMENTS {
         let below = threshold.next_down().max(0.0);
-        let mut count = 0;
-        source.peek_blocks(|_, block| count += kernels::count_above(block, below));
+        let mut reaching = Reaching(0);
+        source.list_in_parts(1, workspace, &mut reaching, |source, Reaching(count), _| {
+            source.peek_blocks(|_, block| *count += kernels::count_above(block, below));
+        });
+        let Reaching(count) = reaching;
         if lowered == 0 && !source.ends_check() {
             return None;
         }
         if count as f64 > many {
+            let candidates = &mut workspace.own::<selection::Buffers>().candidates;
             return Some(among(source, k, below, candidates));
         }
         if count as f64 >= few || lowered == ADJUSTMENTS {
@@ -139,7 +159,7 @@ impl<M: Memory> Compressor for Dgc<M> {
             candidates.clear();
             candidates.reserve(selection.most(source.len()) + BLOCK);
             let sampled = sampled_threshold(source, k, &mut context.rng(0), candidates);
-            let Some(adjusted) = adjusted(source, k, sampled, candidates) else { return Sent::All };
+            let Some(adjusted) = adjusted(source, k, sampled, workspace) else { return Sent::All };
             threshold = adjusted;
         }
         selection.send_reaching(source, threshold, workspace, message)
@@ -262,7 +282,8 @@ mod tests {
         let floats = Floats::F32(&values);
         let mut source = Source::new(floats, None, &mut scratch).unwrap();
         let mut reach = |threshold: f32| {
-            let threshold = adjusted(&mut source, 1000, threshold, &mut Vec::new()).unwrap();
+            let threshold =
+                adjusted(&mut source, 1000, threshold, &mut Workspace::default()).unwrap();
             values.iter().filter(|x| **x >= threshold).count()
         };
         assert_eq!(reach(9001.0), 1000);

@@ -4,23 +4,30 @@
 //! A message contains the elements above the level as in `topk`, then the drawn ones: code, number and, unless that is
 //! 0, the level as f32, one bit per sign, the positions.
 
+use std::iter::repeat;
+
 use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, varint};
 
 use crate::compressors::hybrid::signs;
+use crate::source::Lists;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
-use crate::{BLOCK, Context, Source, Workspace};
+use crate::{BLOCK, Context, Helpers, Source, Workspace};
 
 /// The largest number of iterations that compute a level.
 const ROUNDS: usize = 8;
 
 /// The lowest level with which at most `kept` elements are expected, or a higher one if [`ROUNDS`] iterations do not
 /// reach it. At most `kept` elements are above it.
-pub(in crate::compressors) fn level(source: &mut Source<'_>, kept: f64) -> f32 {
+pub(in crate::compressors) fn level(
+    source: &mut Source<'_>,
+    kept: f64,
+    helpers: &mut Helpers,
+) -> f32 {
     let (mut level, mut above) = (f32::MAX, 0);
     for round in 0..ROUNDS {
-        let (sum, beyond) = sum_up_to(source, level);
+        let (sum, beyond) = sum_up_to(source, level, helpers);
         if sum == 0.0 || beyond as f64 >= kept || (round > 0 && beyond == above) {
             break;
         }
@@ -34,10 +41,14 @@ pub(in crate::compressors) fn level(source: &mut Source<'_>, kept: f64) -> f32 {
 }
 
 /// The sum of the absolute values up to a limit, and the number of those above it.
-fn sum_up_to(source: &mut Source<'_>, limit: f32) -> (f64, usize) {
+fn sum_up_to(source: &mut Source<'_>, limit: f32, helpers: &mut Helpers) -> (f64, usize) {
     let (mut sum, mut beyond) = (0.0, 0);
-    source.peek_blocks(|_, block| {
+    let look = |(sum, beyond): &mut (f64, usize), _, block: &[f32]| {
         let (part, count) = kernels::sum_up_to(block, limit);
+        *sum += part;
+        *beyond += count;
+    };
+    source.peek_parts(helpers, repeat((0.0, 0)), look, |(part, count)| {
         sum += part;
         beyond += count;
     });
@@ -57,6 +68,22 @@ struct Drawn {
     large_values: Vec<f32>,
     small: Vec<u32>,
     small_values: Vec<f32>,
+}
+
+impl Lists for Drawn {
+    fn clear(&mut self) {
+        self.large.clear();
+        self.large_values.clear();
+        self.small.clear();
+        self.small_values.clear();
+    }
+
+    fn append(&mut self, part: &Self) {
+        self.large.extend_from_slice(&part.large);
+        self.large_values.extend_from_slice(&part.large_values);
+        self.small.extend_from_slice(&part.small);
+        self.small_values.extend_from_slice(&part.small_values);
+    }
 }
 
 /// The most elements that are drawn if `kept` are expected, but for a negligible probability: eight standard deviations
@@ -90,16 +117,18 @@ pub(in crate::compressors) fn encode(
     message: &mut Vec<u8>,
 ) {
     let elements = source.len();
-    let Workspace { positions, own, .. } = workspace;
-    let drawn = own.get();
-    make_room(kept, elements, positions, drawn);
+    let mut drawn = std::mem::take(workspace.own());
+    make_room(kept, elements, &mut workspace.positions, &mut drawn);
     let words = Words::of(elements, kept);
-    draw(source, context, level, words, drawn);
-    let Drawn { large, large_values, small, small_values } = drawn;
-    merge(large, small, positions);
+    source.list_in_parts(1, workspace, &mut drawn, |source, drawn, _| {
+        draw(source, context, level, words, drawn);
+    });
+    let Drawn { large, large_values, small, small_values } = &drawn;
+    merge(large, small, &mut workspace.positions);
     let code = PositionCode::shortest(large, elements);
     positions::put_with_values(code, large, large_values, elements, message);
     signs::write(&[level], elements, small, small_values, message);
+    *workspace.own() = drawn;
 }
 
 /// The random words of elements.
@@ -225,7 +254,8 @@ mod tests {
     fn level_of(values: &[f32], kept: f64) -> f32 {
         let mut scratch = vec![0.0; SCRATCH];
         let floats = Floats::F32(values);
-        level(&mut Source::new(floats, None, &mut scratch).unwrap(), kept)
+        let mut source = Source::new(floats, None, &mut scratch).unwrap();
+        level(&mut source, kept, &mut Helpers::default())
     }
 
     #[test]
