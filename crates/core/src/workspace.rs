@@ -47,6 +47,10 @@ pub struct SymbolCoder {
     pub code: Code,
     /// The code for symbols some of which are very frequent.
     pub tans: tans::Code,
+    /// The values of [groups](tans::groups) of symbols.
+    pub groups: Vec<u16>,
+    /// How often each value of a group occurs.
+    pub group_counts: Vec<u32>,
 }
 
 /// One value of each requested type.

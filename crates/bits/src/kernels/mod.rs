@@ -20,6 +20,7 @@ mod compact;
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 mod compress;
 mod convert;
+mod digits;
 mod draw;
 mod hadamard;
 mod hash;
@@ -61,6 +62,7 @@ pub use codebook::{Codebook, few_numbers_add, nearest_residual, numbers_add};
 pub use codes::{ShortCodes, join_codes, join_entries};
 pub use compact::{Side, compact_beyond, count_above};
 pub use convert::{bf16_add, bf16_to_f32, f16_add, f16_to_f32, f32_add, f32_to_bf16, f32_to_f16};
+pub(crate) use digits::{add_digits, take_digits};
 pub use draw::{drawn, sum_up_to};
 pub use hadamard::{hadamard, limits_reached, rotate, rotate_back};
 pub use hash::{columns_and_signs, hashed};

@@ -7,11 +7,14 @@
 //! - 1: packed code lengths and a stream in Huffman code;
 //! - 2: the same in four streams, if one would have 4096 bytes or more, so that four take hardly more;
 //! - 3: shares and four streams in tANS, if that saves more than 2 %: where a symbol occurs so often that it should take
-//!   less than a bit.
+//!   less than a bit;
+//! - 4: a byte with the size of groups, and shares and streams in tANS of [groups](tans::groups) of the symbols, in place of 3 if these take at most
+//!   0.5 % and 32 bytes more than the entropy of the symbols: it is coded and decoded in a fraction of the time.
 //!
 //! An empty list has no bytes.
 
 mod quantize;
+mod tabled;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -39,6 +42,8 @@ pub(crate) enum Coding {
     Four,
     /// tANS in four streams.
     Tans,
+    /// tANS of groups of symbols, in four streams.
+    Groups,
 }
 
 impl Coding {
@@ -48,18 +53,25 @@ impl Coding {
         message: &mut &[u8],
         symbols: usize,
         elements: usize,
-        SymbolCoder { code, tans, .. }: &mut SymbolCoder,
+        coder: &mut SymbolCoder,
         out: &mut Vec<u16>,
     ) -> Result<(), DecodeError> {
+        let SymbolCoder { code, tans, .. } = &mut *coder;
         let used = match self {
-            Coding::Tans => tans.read(message, symbols)?,
-            _ => code.read(message, symbols, huffman::limit(symbols))?,
-        };
-        *message = &message[used..];
-        let used = match self {
-            Coding::Single => code.decode(message, elements, out)?,
-            Coding::Four => code.decode_streams(message, elements, out)?,
-            Coding::Tans => tans.decode(message, elements, out)?,
+            Coding::Single | Coding::Four => {
+                let used = code.read(message, symbols, huffman::limit(symbols))?;
+                let streams = &message[used..];
+                let decoded = match self {
+                    Coding::Single => code.decode(streams, elements, out),
+                    _ => code.decode_streams(streams, elements, out),
+                };
+                used + decoded?
+            }
+            Coding::Tans => {
+                let used = tans.read(message, symbols)?;
+                used + tans.decode(&message[used..], elements, out)?
+            }
+            Coding::Groups => tabled::read_groups(message, symbols, elements, coder, out)?,
         };
         *message = &message[used..];
         Ok(())
@@ -128,7 +140,7 @@ impl Alphabet {
         let Workspace { symbols, coder, .. } = workspace;
         // The list may be longer next time, up to its capacity.
         if self.huffman && self.may_be_tans(symbols.capacity()) {
-            coder.tans.reserve(tans::MOST_SYMBOLS, symbols.capacity());
+            tabled::reserve(self.symbols, symbols.capacity(), coder);
         }
         self.put(symbols, coder, message);
     }
@@ -144,6 +156,7 @@ impl Alphabet {
                     Coding::Single => 1,
                     Coding::Four => 2,
                     Coding::Tans => 3,
+                    Coding::Groups => 4,
                 };
                 return;
             }
@@ -159,10 +172,10 @@ impl Alphabet {
         coder: &mut SymbolCoder,
         message: &mut Vec<u8>,
     ) -> Option<Coding> {
-        let SymbolCoder { counts, code, tans } = &mut *coder;
         if self.may_be_tans(symbols.len()) {
-            tans.reserve(tans::MOST_SYMBOLS, symbols.len().next_power_of_two());
+            tabled::reserve(self.symbols, symbols.len().next_power_of_two(), coder);
         }
+        let SymbolCoder { counts, code, .. } = &mut *coder;
         counts.clear();
         counts.resize(self.symbols, 0);
         huffman::count(symbols, counts);
@@ -170,8 +183,10 @@ impl Alphabet {
         let streams = code.len_bits(counts).div_ceil(8);
         let most = code.packed_bits().div_ceil(8) + streams;
         let fixed = fixed::len(symbols.len(), self.width()) as u64;
-        if streams >= LEAST_TANS && put_tans(symbols, coder, most.min(fixed), message) {
-            return Some(Coding::Tans);
+        if streams >= LEAST_TANS
+            && let Some(coding) = tabled::put(symbols, coder, most.min(fixed), message)
+        {
+            return Some(coding);
         }
         let code = &coder.code;
         let four = streams >= LEAST_FOUR && code.longest() <= huffman::STREAMS_BITS;
@@ -215,10 +230,12 @@ impl Alphabet {
                 1 => Some(Coding::Single),
                 2 => Some(Coding::Four),
                 3 => Some(Coding::Tans),
+                4 => Some(Coding::Groups),
                 _ => return Err(DecodeError::Corrupt("unknown code of symbols")),
             };
             if self.may_be_tans(elements) {
-                coder.tans.try_reserve(self.symbols)?;
+                // The list may be longer next time, up to its capacity.
+                tabled::try_reserve(self.symbols, elements.max(symbols.capacity()), coder)?;
             }
             if let Some(coding) = coding {
                 return coding.take(message, self.symbols, elements, coder, symbols);
@@ -335,33 +352,6 @@ impl Alphabet {
     }
 }
 
-/// Appends symbols, which have been counted, in tANS, if that saves more than a fiftieth of `others` bytes. Returns whether
-/// it does. It is slower than Huffman code.
-fn put_tans(
-    symbols: &[u16],
-    SymbolCoder { counts, tans, .. }: &mut SymbolCoder,
-    others: u64,
-    message: &mut Vec<u8>,
-) -> bool {
-    let most_bits = 8 * others - 8 * others / 50;
-    if counts.len() > tans::MOST_SYMBOLS || tans::entropy_bits(counts) >= most_bits {
-        return false;
-    }
-    tans.fit(counts);
-    if tans.estimated_bits(counts) >= most_bits {
-        return false;
-    }
-    let start = message.len();
-    tans.write(message);
-    tans.encode(symbols, message);
-    // The estimate may be too low.
-    let shorter = ((message.len() - start) as u64) < others;
-    if !shorter {
-        message.truncate(start);
-    }
-    shorter
-}
-
 /// The bytes of `elements` symbols of `width` bits.
 fn bytes(elements: usize, width: u32) -> usize {
     (elements as u128 * u128::from(width)).div_ceil(8).min(usize::MAX as u128 / 2) as usize
@@ -404,6 +394,24 @@ mod tests {
         assert!(written(Alphabet::new(5, true), &[]).is_empty());
     }
 
+    #[test]
+    fn groups_worked_by_hand() {
+        // 1 + 3·1 is 4, which has all 4096 states: distance 5, 01101, and 4096, 0001101 and twelve zeros. The streams
+        // of two groups are a one after three zeros, and state 0.
+        let shares = [0b0001_0110, 0b0000_1011, 0];
+        let streams = [2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 8, 0, 8, 0];
+        let message = [&[4, 2], &shares[..], &streams].concat();
+        let ternary = Alphabet::new(3, true);
+        assert_eq!(read(ternary, &message, 4), Ok(vec![1; 4]));
+        let behind = DecodeError::Corrupt("a symbol behind the last is not 0");
+        assert_eq!(read(ternary, &message, 3), Err(behind));
+        for size in [0, 1, 6, 255] {
+            let mut wrong = message.clone();
+            wrong[1] = size;
+            assert!(matches!(read(ternary, &wrong, 4), Err(DecodeError::Corrupt(_))), "{size}");
+        }
+    }
+
     /// Checks that a message returns, as does one of a single stream, which was written before there were others.
     fn check_beside_single(alphabet: Alphabet, symbols: &[u16], message: &[u8]) -> f64 {
         let (mut coder, mut old) = (SymbolCoder::default(), vec![1]);
@@ -442,6 +450,22 @@ mod tests {
         // The entropy is 0.173 bits, and Huffman code takes more than one.
         let ratio = check_beside_single(five, &symbols, &long);
         assert!((0.16..0.18).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn few_symbols_are_coded_in_groups() {
+        let mut words = vec![0; 400_000];
+        crate::Rng::new(0, 1, 2, 3, 4).fill(&mut words);
+        let symbol = |&word: &u32| [0, 0, 0, 0, 0, 0, 0, 0, 1, 2][word as usize % 10];
+        let symbols: Vec<u16> = words.iter().map(symbol).collect();
+        let ternary = Alphabet::new(3, true);
+        for (len, head) in [(5000, &[1][..]), (40_000, &[4, 2]), (400_000, &[4, 4])] {
+            let message = written(ternary, &symbols[..len]);
+            assert!(message.starts_with(head), "{len}: {:?}", &message[..2]);
+            // The entropy is 0.922 bits, and Huffman code takes 1.2.
+            let ratio = check_beside_single(ternary, &symbols[..len], &message);
+            assert!(len < 40_000 || (0.76..0.775).contains(&ratio), "{len}: {ratio}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Instant;
 use gradwire::Rng;
 use gradwire_bits::elias::Elias;
 use gradwire_bits::huffman::{self, Code};
-use gradwire_bits::tans;
+use gradwire_bits::tans::{self, groups};
 use serde::{Deserialize, Serialize};
 
 use super::{Effort, seconds};
@@ -47,13 +47,14 @@ pub struct Measurement {
 /// A name, and the symbol that a uniform random word stands for.
 type Distribution = (&'static str, fn(u32) -> usize);
 
-/// The distributions: levels of normal values in fine and in coarse steps, exponents of normal values, and a symbol that
-/// occurs nine times in ten, with neighbours.
-const DISTRIBUTIONS: [Distribution; 4] = [
+/// The distributions: levels of normal values in fine and in coarse steps, exponents of normal values, a symbol that
+/// occurs nine times in ten, with eight others, and three symbols, of which one occurs four times in five.
+const DISTRIBUTIONS: [Distribution; 5] = [
     ("fine levels", |word| levels(word, 1.0)),
     ("coarse levels", |word| levels(word, 0.125)),
     ("exponents", |word| (word | 1 << 31).trailing_zeros() as usize),
     ("mostly one", |word| if word % 10 < 9 { 0 } else { 1 + levels(word / 10, 0.02) % 8 }),
+    ("ternary", |word| [0, 0, 0, 0, 0, 0, 0, 0, 1, 2][word as usize % 10]),
 ];
 
 /// The index of exponents.
@@ -78,6 +79,11 @@ pub fn measure(symbols: usize, effort: Effort) -> Vec<Measurement> {
         rows.push(row("Huffman, 1 stream", name, &list, huffman(&list, false, effort)));
         rows.push(row("Huffman, 4 streams", name, &list, huffman(&list, true, effort)));
         rows.push(row("tANS, 4 streams", name, &list, measure_tans(&list, effort)));
+        let alphabet = list.iter().max().map_or(0, |&largest| usize::from(largest) + 1);
+        if let Some(size) = groups::size(alphabet) {
+            let code = format!("tANS, groups of {size}");
+            rows.push(row(&code, name, &list, measure_groups(&list, alphabet, size, effort)));
+        }
     }
     let (name, symbol) = DISTRIBUTIONS[EXPONENTS];
     let list: Vec<u32> = words.iter().map(|&word| 1 + symbol(word) as u32).collect();
@@ -148,6 +154,27 @@ fn measure_tans(list: &[u16], effort: Effort) -> Figures {
     let decode = |bytes: &[u8], back: &mut Vec<u16>| {
         let used = received.read(bytes, ALPHABET).expect("it was encoded");
         received.decode(&bytes[used..], list.len(), back).expect("it was encoded");
+    };
+    figures(list, effort, encode, decode)
+}
+
+fn measure_groups(list: &[u16], alphabet: usize, size: usize, effort: Effort) -> Figures {
+    let (mut code, mut received) = (tans::Code::default(), tans::Code::default());
+    let values = groups::values(alphabet, size).expect("groups of this size have few values");
+    let (mut joined, mut counts, mut parts) = (Vec::new(), vec![0; values], Vec::new());
+    let encode = |list: &[u16], bytes: &mut Vec<u8>| {
+        groups::join(list, alphabet, size, &mut joined);
+        counts.fill(0);
+        huffman::count(&joined, &mut counts);
+        code.fit(&counts);
+        code.write(bytes);
+        code.encode(&joined, bytes);
+    };
+    let decode = |bytes: &[u8], back: &mut Vec<u16>| {
+        let used = received.read(bytes, values).expect("it was encoded");
+        let groups = list.len().div_ceil(size);
+        received.decode(&bytes[used..], groups, &mut parts).expect("it was encoded");
+        groups::split(&mut parts, alphabet, size, list.len(), back).expect("it was encoded");
     };
     figures(list, effort, encode, decode)
 }
@@ -230,7 +257,9 @@ mod tests {
     #[test]
     fn codes_are_no_shorter_than_the_entropy() {
         let rows = measure(20_000, Effort { repetitions: 1, time: Duration::ZERO });
-        assert_eq!(rows.len(), 3 * DISTRIBUTIONS.len() + 3);
+        let groups = rows.iter().filter(|row| row.code.contains("groups")).count();
+        assert!((2..=3).contains(&groups), "of 9 and of 3 symbols, and of few exponents");
+        assert_eq!(rows.len(), 3 * DISTRIBUTIONS.len() + 3 + groups);
         for m in rows {
             assert!(m.encode > 0.0 && m.decode > 0.0 && m.copy > 0.0);
             assert!(m.bits >= m.entropy && m.entropy > 0.0, "{m:?}");

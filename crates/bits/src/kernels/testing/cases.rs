@@ -485,6 +485,18 @@ pub const KERNELS: &[(&str, Case)] = &[
         narrow(&input.symbols(), &mut bytes);
         output.bits(bytes.iter().copied());
     }),
+    ("add_digits", |input, output| {
+        let mut numbers = input.symbols();
+        let digits: Vec<u16> = numbers.iter().map(|number| number % 7).collect();
+        add_digits(&mut numbers, &digits, input.word(0) as u16);
+        output.bits(numbers.iter().copied());
+    }),
+    ("take_digits", |input, output| {
+        let mut numbers = input.symbols();
+        let mut digits: Vec<u16> = numbers.to_vec();
+        take_digits(&mut numbers, 1 + input.word(0) as u16 % 80, &mut digits);
+        output.bits(numbers.iter().chain(&digits).copied());
+    }),
     ("encode_words", |input, output| {
         // Runs of zeros that cross words, among other bytes.
         let digit = |at: usize| match input.word(at / 9 % (1 + at % 40)) % 3 {

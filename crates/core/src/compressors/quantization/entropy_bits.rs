@@ -56,6 +56,8 @@ const HUFFMAN: u8 = 0x20;
 const FOUR: u8 = HUFFMAN | TANS;
 /// Alone: in tANS.
 const TANS: u8 = 0x40;
+/// In tANS of groups of bins.
+const GROUPS: u8 = 0x80;
 /// Least elements of a sample.
 const LEAST_SAMPLE: usize = 4096;
 
@@ -171,6 +173,7 @@ impl Compressor for EntropyBits {
             Some(Coding::Single) => message[head] |= HUFFMAN,
             Some(Coding::Four) => message[head] |= FOUR,
             Some(Coding::Tans) => message[head] |= TANS,
+            Some(Coding::Groups) => message[head] |= GROUPS,
         }
         Sent::All
     }
@@ -187,6 +190,7 @@ impl Compressor for EntropyBits {
             HUFFMAN => Some(Coding::Single),
             FOUR => Some(Coding::Four),
             TANS => Some(Coding::Tans),
+            GROUPS => Some(Coding::Groups),
             _ => return Err(DecodeError::Corrupt("unknown code of bins")),
         };
         if bits > self.most_bits() || (bits == 0 && coding.is_some()) {
@@ -244,7 +248,9 @@ fn read_coded(
 ) -> Result<(), DecodeError> {
     coding.take(&mut message, 1 << bits, elements, coder, symbols)?;
     let several = match coding {
-        Coding::Tans => coder.tans.shares().iter().filter(|&&share| share > 0).nth(1).is_some(),
+        Coding::Tans | Coding::Groups => {
+            coder.tans.shares().iter().filter(|&&share| share > 0).nth(1).is_some()
+        }
         _ => coder.code.lengths().iter().filter(|&&length| length > 0).nth(1).is_some(),
     };
     if !several {
@@ -327,7 +333,8 @@ mod tests {
         assert_eq!(result(&[10, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x40, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x60, 0, 0, 0, 0]), bits);
-        assert_eq!(result(&[0x81, 0, 0, 0, 0]), DecodeError::Corrupt("unknown code of bins"));
+        assert_eq!(result(&[0xa1, 0, 0, 0, 0]), DecodeError::Corrupt("unknown code of bins"));
+        assert_eq!(result(&[0x80, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x20, 0, 0, 0, 0]), bits);
         let order = DecodeError::Corrupt("the greatest value is not above the least");
         assert_eq!(result(&[1, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f, 0]), order);
