@@ -79,8 +79,8 @@ impl Encoder {
         self
     }
 
-    /// Sets the number of [threads](crate::Threads) that share the work on a large tensor in [`encode`](Self::encode),
-    /// [`contribute`](Self::contribute) and [`conclude`](Self::conclude): 1 by default, the caller's. What they compute does not depend on it.
+    /// Sets the number of [threads](crate::Threads) that share the work on a large tensor: 1 by default, the caller's. Messages and
+    /// state do not depend on it. [`encode_all`](Self::encode_all) has threads of its own.
     pub fn use_threads(&mut self, count: usize) {
         self.buffers.workspace.helpers = Helpers::new(count.saturating_sub(1));
     }

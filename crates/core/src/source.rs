@@ -19,7 +19,7 @@ use gradwire_bits::kernels::SignSums;
 
 use self::latest::Latest;
 pub use self::parts::{LEAST_DIVIDED, Parts};
-pub(crate) use self::parts::{Lists, PART};
+pub(crate) use self::parts::{PART, PartResult};
 use self::slice::Slice;
 use crate::numeric::moments::Moments;
 use crate::statistics::{Found, Gathered, Statistics};
@@ -364,6 +364,13 @@ impl<'a> Source<'a> {
     /// The residual, to correct what `take` left of elements, and of a part that of its elements; `None` without error feedback.
     pub fn left(&mut self) -> Option<&mut [f32]> {
         self.own.feedback.as_mut().map(|(_, residual)| &mut **residual)
+    }
+
+    /// Writes values back to their positions in the residual, if there is one: they are what the message does not carry.
+    pub(crate) fn give_back(&mut self, positions: &[u32], values: &[f32]) {
+        if let Some(left) = self.left() {
+            positions.iter().zip(values).for_each(|(&at, &value)| left[at as usize] = value);
+        }
     }
 
     /// The weight γ of the latest gradient in the sum; 1 without error feedback.

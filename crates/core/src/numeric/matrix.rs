@@ -34,7 +34,7 @@ pub(crate) fn times(
     helpers: &mut Helpers,
 ) {
     let columns = c.len().checked_div(rows).unwrap_or(0);
-    let panels = Panels::new(rows, columns, helpers);
+    let panels = Panels::new(rows, columns, LINE, helpers);
     panels.fill(extend(out, rows * rank), repeat(()), helpers, |range, panel, ()| {
         let c = &c[range.start * columns..range.end * columns];
         kernels::times_thin(c, q, rank, panel);
@@ -51,7 +51,7 @@ pub(crate) fn transposed_times(
     helpers: &mut Helpers,
 ) {
     let rows = c.len().checked_div(columns).unwrap_or(0);
-    let panels = Panels::new(columns, rows, helpers);
+    let panels = Panels::new(columns, rows, LINE, helpers);
     panels.fill(extend(out, columns * rank), repeat(()), helpers, |range, panel, ()| {
         kernels::transposed_times_thin(c, columns, range.start, p, rank, panel);
     });
@@ -67,7 +67,7 @@ pub(crate) fn add_product(
     helpers: &mut Helpers,
 ) {
     let rows = p.len() / rank;
-    let panels = Panels::new(rows, out.len().checked_div(rows).unwrap_or(0), helpers);
+    let panels = Panels::new(rows, out.len().checked_div(rows).unwrap_or(0), LINE, helpers);
     if panels.is_one() {
         return kernels::add_product(out, p, q, rank, weight);
     }
@@ -79,6 +79,9 @@ pub(crate) fn add_product(
     });
 }
 
+/// Rows of a panel of a product are a multiple of this: of four, as kernels compute them, and of a line of the cache.
+const LINE: usize = 16;
+
 /// A division of the rows of a thin matrix among threads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Panels {
@@ -88,16 +91,15 @@ pub(crate) struct Panels {
 }
 
 impl Panels {
-    /// Rows of a panel are a multiple of this: of four, as kernels compute them, and of a line of the cache.
-    const UNIT: usize = 16;
     /// Panels of a thread, so that one that is held up leaves work to the others.
     const EACH: usize = 4;
 
-    /// Panels of as many rows for each thread, of a product with a matrix of `rows × width` elements, or its transpose.
-    pub(crate) fn new(rows: usize, width: usize, helpers: &Helpers) -> Self {
+    /// Panels of a multiple of `unit` rows, as many for each thread, of a product with a matrix of `rows × width` elements, or its
+    /// transpose.
+    pub(crate) fn new(rows: usize, width: usize, unit: usize, helpers: &Helpers) -> Self {
         let divided = helpers.count() > 0 && rows * width >= LEAST_DIVIDED;
         let panels = if divided { Self::EACH * (helpers.count() + 1) } else { 1 };
-        Self { rows, len: rows.div_ceil(panels).next_multiple_of(Self::UNIT).max(1) }
+        Self { rows, len: rows.div_ceil(panels).next_multiple_of(unit) }
     }
 
     pub(crate) fn is_one(self) -> bool {
@@ -109,8 +111,8 @@ impl Panels {
         (0..self.rows).step_by(self.len).map(move |at| at..self.rows.min(at + self.len))
     }
 
-    /// Fills a column-major matrix: `fill` gets the rows of a panel, as many rows of the matrix, column by column, and the value of
-    /// the panel.
+    /// Fills a column-major matrix. `fill` gets the range of rows of a panel, a column-major buffer for those rows, and the panel's own
+    /// value.
     pub(crate) fn fill<T: Send>(
         self,
         out: &mut [f32],

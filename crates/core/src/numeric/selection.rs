@@ -2,7 +2,7 @@
 
 use gradwire_bits::kernels::{self, Side};
 
-use crate::source::Lists;
+use crate::source::PartResult;
 pub use crate::statistics::Threshold;
 use crate::statistics::{Found, Statistics};
 use crate::{BLOCK, Rng, Source, Workspace};
@@ -78,7 +78,7 @@ fn within(
 ) -> Option<Threshold> {
     values.clear();
     let mut gathered = Gathered { above: 0, values: std::mem::take(values) };
-    source.list_in_parts(1, workspace, &mut gathered, |source, part, _| {
+    source.merge_parts(1, workspace, &mut gathered, |source, part| {
         gather_within(source, low, high, part);
     });
     let above = gathered.above;
@@ -97,15 +97,15 @@ struct Gathered {
     values: Vec<f32>,
 }
 
-impl Lists for Gathered {
-    fn clear(&mut self) {
-        self.above = 0;
-        self.values.clear();
+impl PartResult for Gathered {
+    fn reset(&mut self) {
+        self.above.reset();
+        self.values.reset();
     }
 
-    fn append(&mut self, part: &Self) {
-        self.above += part.above;
-        self.values.extend_from_slice(&part.values);
+    fn merge(&mut self, part: &Self) {
+        self.above.merge(&part.above);
+        self.values.merge(&part.values);
     }
 }
 

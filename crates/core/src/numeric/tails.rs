@@ -2,7 +2,7 @@
 
 use gradwire_bits::kernels::{self, Side};
 
-use crate::source::Lists;
+use crate::source::PartResult;
 pub use crate::statistics::Tail;
 use crate::statistics::{Found, Statistics, Threshold};
 use crate::{BLOCK, Source, Workspace};
@@ -24,15 +24,15 @@ struct Sides {
     below: Vec<f32>,
 }
 
-impl Lists for Sides {
-    fn clear(&mut self) {
-        self.above.clear();
-        self.below.clear();
+impl PartResult for Sides {
+    fn reset(&mut self) {
+        self.above.reset();
+        self.below.reset();
     }
 
-    fn append(&mut self, part: &Self) {
-        self.above.extend_from_slice(&part.above);
-        self.below.extend_from_slice(&part.below);
+    fn merge(&mut self, part: &Self) {
+        self.above.merge(&part.above);
+        self.below.merge(&part.below);
     }
 }
 
@@ -48,7 +48,7 @@ pub fn tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [T
     let bounds = [Side::Above, Side::Below].map(|side| bound(source, k, side, &mut sides.above));
     // Almost certainly more than there are, so that the buffers soon stop growing.
     let room = (4 * k + source.len() / 16).min(source.len()) + 2 * BLOCK;
-    sides.clear();
+    sides.reset();
     sides.above.reserve(room);
     sides.below.reserve(room);
     patterns.clear();
@@ -124,8 +124,8 @@ fn bound(source: &mut Source<'_>, k: usize, side: Side, values: &mut Vec<f32>) -
 
 /// Collects the elements beyond each bound, in order. The helpers share the pass.
 fn gather(source: &mut Source<'_>, bounds: [f32; 2], sides: &mut Sides, workspace: &mut Workspace) {
-    sides.clear();
-    source.list_in_parts(1, workspace, sides, |source, Sides { above, below }, _| {
+    sides.reset();
+    source.merge_parts(1, workspace, sides, |source, Sides { above, below }| {
         source.peek_short_blocks(|_, block| {
             kernels::values_between(block, Side::Above, [bounds[0], f32::MAX], above);
             kernels::values_between(block, Side::Below, [bounds[1], f32::MAX], below);

@@ -3,8 +3,7 @@
 use gradwire_bits::kernels::{self, Side};
 
 use super::selection::{Threshold, kth_largest};
-use crate::source::Lists;
-use crate::tools::give_back;
+use crate::source::PartResult;
 use crate::{BLOCK, Source, Workspace};
 
 /// Clears the positions and values of the workspace, and reserves memory for `most` of them and a block, because the
@@ -78,15 +77,15 @@ impl Taken {
     }
 }
 
-impl Lists for Taken {
-    fn clear(&mut self) {
-        self.positions.clear();
-        self.values.clear();
+impl PartResult for Taken {
+    fn reset(&mut self) {
+        self.positions.reset();
+        self.values.reset();
     }
 
-    fn append(&mut self, part: &Self) {
-        self.positions.extend_from_slice(&part.positions);
-        self.values.extend_from_slice(&part.values);
+    fn merge(&mut self, part: &Self) {
+        self.positions.merge(&part.positions);
+        self.values.merge(&part.values);
     }
 }
 
@@ -97,7 +96,7 @@ pub(crate) fn take_in_parts(
     take: impl Fn(&mut Source<'_>, &mut Taken) + Sync,
 ) {
     let mut all = Taken::out_of(workspace);
-    source.list_in_parts(1, workspace, &mut all, |source, taken, _| take(source, taken));
+    source.merge_parts(1, workspace, &mut all, take);
     all.keep_in(workspace);
 }
 
@@ -126,10 +125,10 @@ pub(crate) fn take_reaching(
             }
         });
     });
-    // Each part has at most as many.
+    // Each part returns at most `most` elements; all parts together may return more.
     let Workspace { positions, values, .. } = workspace;
     if positions.len() > most {
-        give_back(source, &positions[most..], &values[most..]);
+        source.give_back(&positions[most..], &values[most..]);
         positions.truncate(most);
         values.truncate(most);
     }

@@ -61,11 +61,33 @@ impl Parts {
     }
 }
 
-/// Lists that threads append to: those of a part are appended to those of the parts before.
-pub(crate) trait Lists: Any + Debug + Default + Send {
-    fn clear(&mut self);
+/// What threads compute for parts, such as lists or sums, merged in the order of the parts.
+pub(crate) trait PartResult: Any + Debug + Default + Send {
+    /// Makes it the result of no elements.
+    fn reset(&mut self);
 
-    fn append(&mut self, part: &Self);
+    /// Adds the result of the part that follows.
+    fn merge(&mut self, part: &Self);
+}
+
+impl<T: Copy + Debug + Send + 'static> PartResult for Vec<T> {
+    fn reset(&mut self) {
+        self.clear();
+    }
+
+    fn merge(&mut self, part: &Self) {
+        self.extend_from_slice(part);
+    }
+}
+
+impl PartResult for usize {
+    fn reset(&mut self) {
+        *self = 0;
+    }
+
+    fn merge(&mut self, part: &Self) {
+        *self += part;
+    }
 }
 
 /// The workspace of the caller's thread without its helpers, which it gets back, also after a panic.
@@ -208,23 +230,23 @@ impl<'a> Source<'a> {
         *workspace.own() = Pieces(spare);
     }
 
-    /// Appends to `all` what `work` appends for each part, of a multiple of `unit` elements. The helpers share the parts.
-    pub(crate) fn list_in_parts<L: Lists>(
+    /// Adds to `all` what `work` computes for each part, of a multiple of `unit` elements. The helpers share the parts.
+    pub(crate) fn merge_parts<R: PartResult>(
         &mut self,
         unit: usize,
         workspace: &mut Workspace,
-        all: &mut L,
-        work: impl Fn(&mut Source<'_>, &mut L, &mut Workspace) + Sync,
+        all: &mut R,
+        work: impl Fn(&mut Source<'_>, &mut R) + Sync,
     ) {
         let parts = Parts::new(self.len(), unit, &workspace.helpers);
         if parts.is_one() {
-            return work(self, all, workspace);
+            return work(self, all);
         }
-        let work = |source: &mut Source<'_>, _, lists: &mut L, workspace: &mut Workspace| {
-            lists.clear();
-            work(source, lists, workspace);
+        let work = |source: &mut Source<'_>, _, result: &mut R, _: &mut Workspace| {
+            result.reset();
+            work(source, result);
         };
-        self.each_in_order(parts, workspace, parts.places(), work, |part| all.append(part));
+        self.each_in_order(parts, workspace, parts.places(), work, |part| all.merge(part));
     }
 
     /// Statistics of all elements, in a pass that the helpers share.
@@ -246,9 +268,9 @@ impl<'a> Source<'a> {
         total
     }
 
-    /// Shows all elements, which were checked before. There is a value for each [`PART`] elements: `look` gets it with a short block and
-    /// the block's offset, and `add` gets the values in their order, so that a sum does not depend on the number of threads. The helpers
-    /// share the parts.
+    /// Shows all elements, which must have been checked. Every run of [`PART`] elements has its own value from `values`; `look` updates it
+    /// with each short block, whose offset it gets, too. `add` then gets the values in order, so that sums do not depend on the number of
+    /// threads. The helpers share the runs.
     pub(crate) fn peek_parts<T: Send>(
         &mut self,
         helpers: &mut Helpers,

@@ -33,9 +33,7 @@ pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut W
 
 /// Writes the part of the sparsified values that a message does not carry back to their positions.
 pub fn give_back(source: &mut Source<'_>, positions: &[u32], values: &[f32]) {
-    if let Some(left) = source.left() {
-        positions.iter().zip(values).for_each(|(&at, &value)| left[at as usize] = value);
-    }
+    source.give_back(positions, values);
 }
 
 /// Adds `weight` times each value to the element of `out` at its position.

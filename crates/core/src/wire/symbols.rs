@@ -1,24 +1,25 @@
 //! Symbols, one for each element or byte, in a fixed number of bits or in Huffman code.
 //!
 //! An alphabet of n symbols has w = ⌈log2 n⌉ bits. With `code=fixed` each symbol has w bits, from the lowest up. With
-//! `code=huffman` a byte comes first, which says what follows, the shortest of:
+//! `code=huffman` a byte comes first, which says what follows:
 //!
 //! - 0: fixed width;
 //! - 1: packed code lengths and a stream in Huffman code;
 //! - 2: the same in four streams, if one would have 4096 bytes or more, so that four take hardly more;
 //! - 3: shares and four streams in tANS, if that saves more than 2 %: where a symbol occurs so often that it should take
 //!   less than a bit;
-//! - 4: a byte with the size of groups, and shares and streams in tANS of [groups](tans::groups) of the symbols, in place of 3 if these take at most
-//!   0.5 % and 32 bytes more than the entropy of the symbols: it is coded and decoded in a fraction of the time.
+//! - 4: a byte with the size of groups, and shares and streams in tANS of [groups](gradwire_bits::tans::groups) of the symbols,
+//!   in place of 3 where they take hardly more, because it is faster.
 //!
 //! An empty list has no bytes.
 
 mod quantize;
-mod tabled;
+pub(crate) mod tans;
 
 use std::sync::{Mutex, PoisonError};
 
-use gradwire_bits::{DecodeError, fixed, huffman, kernels, tans, try_resize};
+use gradwire_bits::tans::MOST_SYMBOLS;
+use gradwire_bits::{DecodeError, fixed, huffman, kernels, try_resize};
 
 pub(crate) use self::quantize::fill_symbols;
 use super::fields;
@@ -46,6 +47,10 @@ pub(crate) enum Coding {
     Groups,
 }
 
+/// The codes by the byte that comes before them; the first is fixed width.
+const CODES: [Option<Coding>; 5] =
+    [None, Some(Coding::Single), Some(Coding::Four), Some(Coding::Tans), Some(Coding::Groups)];
+
 impl Coding {
     /// Reads the code of an alphabet of `symbols`, and `elements` symbols, off the front of a message.
     pub(crate) fn take(
@@ -57,21 +62,21 @@ impl Coding {
         out: &mut Vec<u16>,
     ) -> Result<(), DecodeError> {
         let SymbolCoder { code, tans, .. } = &mut *coder;
+        let limit = huffman::limit(symbols);
         let used = match self {
-            Coding::Single | Coding::Four => {
-                let used = code.read(message, symbols, huffman::limit(symbols))?;
-                let streams = &message[used..];
-                let decoded = match self {
-                    Coding::Single => code.decode(streams, elements, out),
-                    _ => code.decode_streams(streams, elements, out),
-                };
-                used + decoded?
+            Coding::Single => {
+                let used = code.read(message, symbols, limit)?;
+                used + code.decode(&message[used..], elements, out)?
+            }
+            Coding::Four => {
+                let used = code.read(message, symbols, limit)?;
+                used + code.decode_streams(&message[used..], elements, out)?
             }
             Coding::Tans => {
                 let used = tans.read(message, symbols)?;
                 used + tans.decode(&message[used..], elements, out)?
             }
-            Coding::Groups => tabled::read_groups(message, symbols, elements, coder, out)?,
+            Coding::Groups => tans::read_groups(message, symbols, elements, coder, out)?,
         };
         *message = &message[used..];
         Ok(())
@@ -140,7 +145,7 @@ impl Alphabet {
         let Workspace { symbols, coder, .. } = workspace;
         // The list may be longer next time, up to its capacity.
         if self.huffman && self.may_be_tans(symbols.capacity()) {
-            tabled::reserve(self.symbols, symbols.capacity(), coder);
+            tans::reserve(self.symbols, symbols.capacity(), coder);
         }
         self.put(symbols, coder, message);
     }
@@ -151,13 +156,9 @@ impl Alphabet {
             self.reserve(coder);
             let tag = message.len();
             message.push(0);
-            if let Some(coding) = self.put_coded(symbols, coder, message) {
-                message[tag] = match coding {
-                    Coding::Single => 1,
-                    Coding::Four => 2,
-                    Coding::Tans => 3,
-                    Coding::Groups => 4,
-                };
+            if let coded @ Some(_) = self.put_coded(symbols, coder, message) {
+                let code = CODES.iter().position(|code| *code == coded);
+                message[tag] = code.expect("every code is in the list") as u8;
                 return;
             }
         }
@@ -173,7 +174,7 @@ impl Alphabet {
         message: &mut Vec<u8>,
     ) -> Option<Coding> {
         if self.may_be_tans(symbols.len()) {
-            tabled::reserve(self.symbols, symbols.len().next_power_of_two(), coder);
+            tans::reserve(self.symbols, symbols.len().next_power_of_two(), coder);
         }
         let SymbolCoder { counts, code, .. } = &mut *coder;
         counts.clear();
@@ -184,7 +185,7 @@ impl Alphabet {
         let most = code.packed_bits().div_ceil(8) + streams;
         let fixed = fixed::len(symbols.len(), self.width()) as u64;
         if streams >= LEAST_TANS
-            && let Some(coding) = tabled::put(symbols, coder, most.min(fixed), message)
+            && let Some(coding) = tans::put(symbols, coder, most.min(fixed), message)
         {
             return Some(coding);
         }
@@ -225,17 +226,11 @@ impl Alphabet {
         helpers: &mut Helpers,
     ) -> Result<(), DecodeError> {
         if self.huffman && elements > 0 {
-            let coding = match fields::take(message, 1)?[0] {
-                0 => None,
-                1 => Some(Coding::Single),
-                2 => Some(Coding::Four),
-                3 => Some(Coding::Tans),
-                4 => Some(Coding::Groups),
-                _ => return Err(DecodeError::Corrupt("unknown code of symbols")),
-            };
+            let coding = CODES.get(usize::from(fields::take(message, 1)?[0]));
+            let &coding = coding.ok_or(DecodeError::Corrupt("unknown code of symbols"))?;
             if self.may_be_tans(elements) {
                 // The list may be longer next time, up to its capacity.
-                tabled::try_reserve(self.symbols, elements.max(symbols.capacity()), coder)?;
+                tans::try_reserve(self.symbols, elements.max(symbols.capacity()), coder)?;
             }
             if let Some(coding) = coding {
                 return coding.take(message, self.symbols, elements, coder, symbols);
@@ -333,7 +328,7 @@ impl Alphabet {
 
     /// Whether a list of this length may be in tANS.
     fn may_be_tans(self, elements: usize) -> bool {
-        self.symbols <= tans::MOST_SYMBOLS && bytes(elements, self.width()) as u64 >= LEAST_TANS
+        self.symbols <= MOST_SYMBOLS && bytes(elements, self.width()) as u64 >= LEAST_TANS
     }
 
     /// The most bytes that the symbols of `elements` elements take.
@@ -358,141 +353,4 @@ fn bytes(elements: usize, width: u32) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::BLOCK;
-
-    fn written(alphabet: Alphabet, symbols: &[u16]) -> Vec<u8> {
-        let mut workspace = Workspace { symbols: symbols.to_vec(), ..Workspace::default() };
-        let mut message = Vec::new();
-        alphabet.write(&mut workspace, &mut message);
-        message
-    }
-
-    fn read(
-        alphabet: Alphabet,
-        mut message: &[u8],
-        elements: usize,
-    ) -> Result<Vec<u16>, DecodeError> {
-        let mut workspace = Workspace::default();
-        alphabet.read(&mut message, elements, &mut workspace)?;
-        fields::expect_len(message, 0).map(|()| workspace.symbols)
-    }
-
-    #[test]
-    fn bytes_worked_by_hand() {
-        // Three bits each: 001 100 010, from the lowest.
-        let five = Alphabet::new(5, false);
-        assert_eq!(written(five, &[1, 4, 2]), [0b1010_0001, 0]);
-        assert_eq!(read(five, &[0b1010_0001, 0], 3), Ok(vec![1, 4, 2]));
-        // Nothing is shorter than a byte; nor is Huffman code of two symbols with its lengths.
-        assert_eq!(written(Alphabet::new(5, true), &[1, 4]), [0, 0b10_0001]);
-        // Of one symbol there is no stream: lengths 0, 1, 0, 0, 0 are 1101, 11110000, 110011.
-        let lengths = [1, 0b1111_1011, 0b0011_0000, 0b11];
-        assert_eq!(written(Alphabet::new(5, true), &[1; 100]), lengths);
-        assert_eq!(read(Alphabet::new(5, true), &lengths, 100), Ok(vec![1; 100]));
-        assert!(written(Alphabet::new(5, true), &[]).is_empty());
-    }
-
-    #[test]
-    fn groups_worked_by_hand() {
-        // 1 + 3·1 is 4, which has all 4096 states: distance 5, 01101, and 4096, 0001101 and twelve zeros. The streams
-        // of two groups are a one after three zeros, and state 0.
-        let shares = [0b0001_0110, 0b0000_1011, 0];
-        let streams = [2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 8, 0, 8, 0];
-        let message = [&[4, 2], &shares[..], &streams].concat();
-        let ternary = Alphabet::new(3, true);
-        assert_eq!(read(ternary, &message, 4), Ok(vec![1; 4]));
-        let behind = DecodeError::Corrupt("a symbol behind the last is not 0");
-        assert_eq!(read(ternary, &message, 3), Err(behind));
-        for size in [0, 1, 6, 255] {
-            let mut wrong = message.clone();
-            wrong[1] = size;
-            assert!(matches!(read(ternary, &wrong, 4), Err(DecodeError::Corrupt(_))), "{size}");
-        }
-    }
-
-    /// Checks that a message returns, as does one of a single stream, which was written before there were others.
-    fn check_beside_single(alphabet: Alphabet, symbols: &[u16], message: &[u8]) -> f64 {
-        let (mut coder, mut old) = (SymbolCoder::default(), vec![1]);
-        coder.counts.resize(alphabet.symbols, 0);
-        huffman::count(symbols, &mut coder.counts);
-        coder.code.fit(&coder.counts, huffman::limit(alphabet.symbols));
-        coder.code.write(&mut old);
-        coder.code.encode(symbols, &mut old);
-        for message in [&old, message] {
-            assert_eq!(read(alphabet, message, symbols.len()).as_deref(), Ok(symbols));
-            for end in (0..message.len()).step_by(97).chain([message.len() - 1]) {
-                assert!(read(alphabet, &message[..end], symbols.len()).is_err(), "{end}");
-            }
-        }
-        message.len() as f64 / old.len() as f64
-    }
-
-    #[test]
-    fn long_streams_are_four() {
-        // Powers of two, of which Huffman code takes the entropy.
-        let symbols: Vec<u16> = (0..40_000).map(|i| [0, 0, 0, 0, 1, 1, 2, 3][i % 8]).collect();
-        let five = Alphabet::new(5, true);
-        let (short, long) = (written(five, &symbols[..2000]), written(five, &symbols));
-        assert_eq!((short[0], long[0]), (1, 2));
-        let ratio = check_beside_single(five, &symbols, &long);
-        assert!((1.0..1.002).contains(&ratio), "{ratio}");
-    }
-
-    #[test]
-    fn a_frequent_symbol_takes_less_than_a_bit() {
-        let symbols: Vec<u16> =
-            (0..40_000).map(|i| if i % 50 == 7 { 1 + i % 3 } else { 0 }).collect();
-        let five = Alphabet::new(5, true);
-        let (short, long) = (written(five, &symbols[..2000]), written(five, &symbols));
-        assert_eq!((short[0], long[0]), (1, 3));
-        // The entropy is 0.173 bits, and Huffman code takes more than one.
-        let ratio = check_beside_single(five, &symbols, &long);
-        assert!((0.16..0.18).contains(&ratio), "{ratio}");
-    }
-
-    #[test]
-    fn few_symbols_are_coded_in_groups() {
-        let mut words = vec![0; 400_000];
-        crate::Rng::new(0, 1, 2, 3, 4).fill(&mut words);
-        let symbol = |&word: &u32| [0, 0, 0, 0, 0, 0, 0, 0, 1, 2][word as usize % 10];
-        let symbols: Vec<u16> = words.iter().map(symbol).collect();
-        let ternary = Alphabet::new(3, true);
-        for (len, head) in [(5000, &[1][..]), (40_000, &[4, 2]), (400_000, &[4, 4])] {
-            let message = written(ternary, &symbols[..len]);
-            assert!(message.starts_with(head), "{len}: {:?}", &message[..2]);
-            // The entropy is 0.922 bits, and Huffman code takes 1.2.
-            let ratio = check_beside_single(ternary, &symbols[..len], &message);
-            assert!(len < 40_000 || (0.76..0.775).contains(&ratio), "{len}: {ratio}");
-        }
-    }
-
-    #[test]
-    fn every_width_returns_within_its_bounds() {
-        for symbols in [2, 3, 4, 5, 129, 255, 256, 257, 511, 65_535, 65_536] {
-            for len in [0, 1, 7, 8, 9, BLOCK, 2 * BLOCK + 13, 40_001] {
-                let all: Vec<u16> = (0..len).map(|i| (i * i * 7 % symbols) as u16).collect();
-                for huffman in [false, true] {
-                    let alphabet = Alphabet::new(symbols, huffman);
-                    let message = written(alphabet, &all);
-                    assert!(message.len() <= alphabet.max_len(len));
-                    assert!(len <= alphabet.max_elements(message.len()));
-                    assert_eq!(read(alphabet, &message, len).as_ref(), Ok(&all));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_not_of_the_alphabet_is_refused() {
-        let five = Alphabet::new(5, false);
-        assert!(matches!(read(five, &[5], 1), Err(DecodeError::Corrupt(_))));
-        assert!(matches!(read(five, &[0b1000], 1), Err(DecodeError::Corrupt(_))));
-        assert_eq!(read(five, &[0, 0], 1), Err(DecodeError::Trailing { extra: 1 }));
-        let huffman = Alphabet::new(5, true);
-        assert!(matches!(read(huffman, &[4, 0], 1), Err(DecodeError::Corrupt(_))));
-        assert_eq!(read(huffman, &[], 1), Err(DecodeError::Truncated));
-        assert_eq!(read(huffman, &[0], 0), Err(DecodeError::Trailing { extra: 1 }));
-    }
-}
+mod tests;

@@ -9,7 +9,7 @@ use crate::collectives::{Group, Piece};
 const LEAST: usize = 1 << 17;
 
 impl Codecs {
-    /// Sets the number of threads that encode and decode the tensors of a group.
+    /// Sets the number of threads that encode and decode the tensors of a group, and share a large tensor that is encoded alone.
     pub(crate) fn use_threads(&mut self, count: usize) {
         self.threads = Threads::new(count);
         self.encoder.use_threads(count);

@@ -84,8 +84,10 @@ impl Reducer {
 
     /// The same reducer with a number of [threads](gradwire::Threads) that encode and decode the tensors of a group: 1 by default, the
     /// caller's. Messages and means do not depend on it, and ranks may differ in it. With all-reduce, and where an owner compresses its
-    /// averages in scatter-reduce, they share the work on each large tensor, but not small tensors. With several, the report has the
-    /// time that passed in place of CPU time.
+    /// averages in scatter-reduce, tensors are processed one after the other; threads share those of at least [`LEAST_DIVIDED`] elements.
+    /// With several threads, the report has the time that passed in place of CPU time.
+    ///
+    /// [`LEAST_DIVIDED`]: gradwire::LEAST_DIVIDED
     pub fn with_threads(mut self, threads: usize) -> Self {
         self.codecs.use_threads(threads);
         self

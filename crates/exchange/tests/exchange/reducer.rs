@@ -110,6 +110,28 @@ fn ranks_may_differ_in_their_threads() {
     }
 }
 
+#[test]
+fn ranks_may_differ_in_the_threads_that_share_a_large_tensor() {
+    // A tensor, and with scatter-reduce each rank's slice of it, is so large that threads share it.
+    for (name, text, elements) in [
+        ("all-reduce", "powersgd", 520 * 521),
+        ("all-reduce", "thc", 520 * 521),
+        ("all-reduce", "fp16:ef=on", 520 * 521),
+        ("scatter-reduce", "3lc", 740 * 741),
+    ] {
+        let model = ReducerConfig { tensors: tensors(&[elements, 30]), ..model(name, text) };
+        let run = |threads: [usize; 2]| {
+            connected(2, |rank, transport| {
+                let reducer = Reducer::new(Box::new(transport), model.clone()).unwrap();
+                let mut reducer = reducer.with_threads(threads[rank]);
+                let means = (0..2).map(|at| bits(&step(&mut reducer, &[vec![0, 1]], rank, at)));
+                (means.collect::<Vec<_>>(), reducer.save().to_bytes().unwrap())
+            })
+        };
+        assert!(run([3, 2]) == run([1, 1]), "{text}, {name}");
+    }
+}
+
 /// The plain mean over `ranks` of all tensors' gradients, in double precision.
 fn mean(tensors: &[Tensor], ranks: usize, step: u64) -> Vec<f64> {
     let mut mean = Vec::new();

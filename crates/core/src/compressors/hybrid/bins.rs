@@ -9,7 +9,7 @@ use super::signs;
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::take::Taken;
 use crate::parameters::{Kind, either, whole};
-use crate::source::{Lists, SHORT};
+use crate::source::{PartResult, SHORT};
 use crate::tools::{desparsify, give_back};
 use crate::wire::fields;
 use crate::wire::positions::{MOST_ELEMENTS, make_room};
@@ -187,15 +187,15 @@ struct Selected {
     maxima: Vec<f32>,
 }
 
-impl Lists for Selected {
-    fn clear(&mut self) {
-        self.taken.clear();
-        self.maxima.clear();
+impl PartResult for Selected {
+    fn reset(&mut self) {
+        self.taken.reset();
+        self.maxima.reset();
     }
 
-    fn append(&mut self, part: &Self) {
-        self.taken.append(&part.taken);
-        self.maxima.extend_from_slice(&part.maxima);
+    fn merge(&mut self, part: &Self) {
+        self.taken.merge(&part.taken);
+        self.maxima.merge(&part.maxima);
     }
 }
 
@@ -203,8 +203,8 @@ impl Lists for Selected {
 fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Workspace) -> f32 {
     let Maxima(maxima) = std::mem::take(workspace.own());
     let mut all = Selected { taken: Taken::out_of(workspace), maxima };
-    all.clear();
-    source.list_in_parts(bin, workspace, &mut all, |source, selected, _| {
+    all.reset();
+    source.merge_parts(bin, workspace, &mut all, |source, selected| {
         select_of_part(pick, bin, source, selected);
     });
     let Selected { taken, maxima } = all;

@@ -121,7 +121,7 @@ impl ChunkTopK {
         let Workspace { positions, own, helpers, .. } = workspace;
         positions.clear();
         positions.reserve(self.most(c.len()));
-        // Of a tensor without tiles, a row has all elements.
+        // The number of columns, if the tensor is divided into tiles.
         let tiled = matrix::dimensions(shape)
             .filter(|[rows, columns]| *rows >= SIDE && *columns >= SIDE)
             .map(|[_, columns]| columns);

@@ -85,7 +85,9 @@ impl GradiVeq {
         let Coefficients(block) = own.get();
         addend.resize(start + factors.first(), 0.0);
         let coefficients = &mut addend[start..];
-        let panels = Panels::new(slices, slice, helpers);
+        // A panel is whole blocks: what a block cannot carry without overflow, it leaves as a whole.
+        let at_once = (BLOCK_ELEMENTS / slice).max(1);
+        let panels = Panels::new(slices, slice, at_once, helpers);
         if panels.is_one() {
             self.project_slices(&factors, basis, sliced, coefficients, block);
         } else {
@@ -342,6 +344,25 @@ mod tests {
         (first[1], second[1]) = (0.0, 0.0);
         assert_eq!(ranks[0].residual("t").unwrap(), first);
         assert_eq!(ranks[1].residual("t").unwrap(), second);
+    }
+
+    #[test]
+    fn threads_leave_the_same_blocks() {
+        // A coefficient that is too large for its product leaves its block of 64 slices as it is, whichever thread has it.
+        let tensor = Tensor::new("t", &[520 * 512]);
+        let mut gradient = vec![1.0; tensor.elements()];
+        gradient[100 * 512] = 1e37;
+        let [alone, together] = [1, 3].map(|threads| {
+            let mut encoder = Encoder::new(&"gradiveq".parse().unwrap(), 1, 0);
+            encoder.use_threads(threads);
+            let mut message = Vec::new();
+            encoder.encode(&tensor, 0, Floats::F32(&gradient), &mut message).unwrap();
+            (message, encoder.residual("t").unwrap().to_vec())
+        });
+        let left =
+            |at: usize| alone.1[at * 512..(at + 1) * 512] == gradient[at * 512..(at + 1) * 512];
+        assert!((64..128).all(left) && !(0..64).any(left) && !(128..520).any(left));
+        assert!(alone == together);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //!   of 16 neighbours) in 2^M bins between the tensor's least and greatest value. N = H + c, rounded to the nearest
 //!   whole number from 1 to 16. `bits` sets N directly.
 //! - **Values**: the range is cut into 2^N bins of equal width; an element decodes to the middle of its bin.
-//! - **Message**: a byte with N (lowest 5 bits), and what the bins are in (bits 5 and 6: 1 a stream of Huffman code, 3 four of
-//!   them, 2 tANS); the least value as f32. The message of a constant tensor ends here, with N = 0. Otherwise follow the greatest value as f32,
+//! - **Message**: a byte with N (lowest 5 bits), and what the bins are in (bits 5 to 7: 0 fixed width, 1 a stream of Huffman code,
+//!   2 tANS, 3 four streams of Huffman code, 4 tANS of groups); the least value as f32. The message of a constant tensor ends here, with N = 0. Otherwise follow the greatest value as f32,
 //!   and the code with its streams, or bins in N bits each if that is not longer; `code=fixed` always uses the latter.
 //!   An empty tensor has an empty message.
 //! - **Range**: up to 2³² − 1 elements.
@@ -24,12 +24,12 @@
 use std::ops::Bound::{Excluded, Included};
 
 use gradwire_bits::kernels::{self, Bins};
-use gradwire_bits::{DecodeError, fixed, huffman, tans};
+use gradwire_bits::{DecodeError, fixed, huffman};
 
 use crate::numeric::selection::{self, at_random};
 use crate::parameters::{either, real, whole};
 use crate::wire::fields;
-use crate::wire::symbols::{Alphabet, Coding, fill_symbols};
+use crate::wire::symbols::{Alphabet, Coding, fill_symbols, tans};
 use crate::workspace::SymbolCoder;
 use crate::{
     Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent, Source,
@@ -48,16 +48,15 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::of::<EntropyBits>()
 };
 
+/// The fewest bins of a tensor that is not constant.
+const LEAST_BINS: usize = 2;
 /// The most bits of a bin's number.
 const MOST_BITS: u32 = 16;
-const BITS: u8 = 0x1f;
-const HUFFMAN: u8 = 0x20;
-/// With the bit for Huffman code: in four streams.
-const FOUR: u8 = HUFFMAN | TANS;
-/// Alone: in tANS.
-const TANS: u8 = 0x40;
-/// In tANS of groups of bins.
-const GROUPS: u8 = 0x80;
+/// Bits of the head that N takes.
+const BITS: u32 = 5;
+/// What the bins are in, by the number in the other bits of the head.
+const CODES: [Option<Coding>; 5] =
+    [None, Some(Coding::Single), Some(Coding::Tans), Some(Coding::Four), Some(Coding::Groups)];
 /// Least elements of a sample.
 const LEAST_SAMPLE: usize = 4096;
 
@@ -85,13 +84,14 @@ impl EntropyBits {
     }
 
     /// Reserves memory for the largest number of bits, so that later messages allocate nothing.
-    fn reserve(&self, workspace: &mut Workspace) {
+    fn reserve(&self, elements: usize, coder: &mut SymbolCoder) {
         let symbols = 1 << self.most_bits();
-        let SymbolCoder { counts, code, .. } = &mut workspace.coder;
+        let SymbolCoder { counts, code, .. } = coder;
         counts.clear();
         counts.reserve(symbols.max(1 << self.preliminary));
         if !self.packed {
             code.reserve(symbols);
+            tans::reserve(LEAST_BINS, elements, coder);
         }
     }
 
@@ -155,7 +155,7 @@ impl Compressor for EntropyBits {
             source.take_blocks(|_, block| block.iter_mut().for_each(|x| *x -= range.0));
             return Sent::All;
         }
-        self.reserve(workspace);
+        self.reserve(source.len(), &mut workspace.coder);
         let bits = self.bits(source, range, context, workspace);
         let bins = bins(range, bits);
         let parts = Parts::new(source.len(), 1, &workspace.helpers);
@@ -168,13 +168,11 @@ impl Compressor for EntropyBits {
         fields::put_f32s(&[range.0, range.1], message);
         let (alphabet, Workspace { symbols, coder, .. }) = (alphabet(bits), workspace);
         let coded = if self.packed { None } else { alphabet.put_coded(symbols, coder, message) };
-        match coded {
-            None => alphabet.put_fixed(symbols, message),
-            Some(Coding::Single) => message[head] |= HUFFMAN,
-            Some(Coding::Four) => message[head] |= FOUR,
-            Some(Coding::Tans) => message[head] |= TANS,
-            Some(Coding::Groups) => message[head] |= GROUPS,
+        if coded.is_none() {
+            alphabet.put_fixed(symbols, message);
         }
+        let code = CODES.iter().position(|code| *code == coded).expect("every code is in the list");
+        message[head] |= (code as u8) << BITS;
         Sent::All
     }
 
@@ -184,15 +182,9 @@ impl Compressor for EntropyBits {
             return fields::expect_len(message, 0);
         }
         let head = fields::take(&mut message, 1)?[0];
-        let bits = u32::from(head & BITS);
-        let coding = match head & !BITS {
-            0 => None,
-            HUFFMAN => Some(Coding::Single),
-            FOUR => Some(Coding::Four),
-            TANS => Some(Coding::Tans),
-            GROUPS => Some(Coding::Groups),
-            _ => return Err(DecodeError::Corrupt("unknown code of bins")),
-        };
+        let bits = u32::from(head & ((1 << BITS) - 1));
+        let coding = CODES.get(usize::from(head >> BITS));
+        let &coding = coding.ok_or(DecodeError::Corrupt("unknown code of bins"))?;
         if bits > self.most_bits() || (bits == 0 && coding.is_some()) {
             return Err(DecodeError::Corrupt("there are more bits than agreed"));
         }
@@ -215,7 +207,7 @@ impl Compressor for EntropyBits {
             // For the largest number of bits, so that later messages allocate nothing.
             let largest = 1 << self.most_bits();
             coder.code.try_reserve(largest, huffman::limit(largest))?;
-            coder.tans.try_reserve(tans::MOST_SYMBOLS)?;
+            tans::try_reserve(LEAST_BINS, out.len(), coder)?;
             read_coded(coding, message, bits, out.len(), coder, symbols)?;
         } else {
             fields::expect_len(message, fixed::len(out.len(), bits))?;
@@ -247,13 +239,8 @@ fn read_coded(
     symbols: &mut Vec<u16>,
 ) -> Result<(), DecodeError> {
     coding.take(&mut message, 1 << bits, elements, coder, symbols)?;
-    let several = match coding {
-        Coding::Tans | Coding::Groups => {
-            coder.tans.shares().iter().filter(|&&share| share > 0).nth(1).is_some()
-        }
-        _ => coder.code.lengths().iter().filter(|&&length| length > 0).nth(1).is_some(),
-    };
-    if !several {
+    // The least and the greatest value are in different bins.
+    if symbols.iter().all(|symbol| *symbol == symbols[0]) {
         return Err(DecodeError::Corrupt(
             "all elements of a tensor with two values are in one bin",
         ));
@@ -285,7 +272,7 @@ mod tests {
         let mut gradient = [0.0; 100];
         gradient[98..].fill(1.0);
         let message = encode("entropy-bits:bits=2", &gradient);
-        assert_eq!(message[..9], [2 | HUFFMAN, 0, 0, 0, 0, 0, 0, 0x80, 0x3f]);
+        assert_eq!(message[..9], [2 | 1 << 5, 0, 0, 0, 0, 0, 0, 0x80, 0x3f]);
         // Lengths 1, 0, 0, 1: 111 and 1 as five bits, 10000; a run of two, 110 010; the same again, 0.
         assert_eq!(message[9..11], [0b0000_1111, 0b001_0011]);
         let mut stream = [0; 13];
@@ -308,7 +295,7 @@ mod tests {
         // Sixteen values equally often: 4 bits of entropy. Two: 1 bit.
         let sixteen: Vec<f32> = (0..1600).map(|x| (x % 16) as f32).collect();
         let two: Vec<f32> = (0..1600).map(|x| (x % 2) as f32).collect();
-        let bits = |spec: &str, gradient: &[f32]| encode(spec, gradient)[0] & BITS;
+        let bits = |spec: &str, gradient: &[f32]| encode(spec, gradient)[0] & 0x1f;
         assert_eq!(bits("entropy-bits", &sixteen), 9);
         assert_eq!(bits("entropy-bits:c=6", &sixteen), 10);
         assert_eq!(bits("entropy-bits", &two), 6);
@@ -326,6 +313,16 @@ mod tests {
     }
 
     #[test]
+    fn a_pattern_of_equal_groups_returns() {
+        // Three parts of as many elements: all groups of three have the same value.
+        let parts = [0.0, 1.0, 0.0].map(|x| vec![x; 5000]).concat();
+        let message = encode("entropy-bits:bits=1", &parts);
+        assert_eq!(message[0], 4 << 5 | 1);
+        let bins: Vec<f32> = parts.iter().map(|x| 0.25 + 0.5 * x).collect();
+        assert_eq!(round_trip("entropy-bits:bits=1", &parts), bins);
+    }
+
+    #[test]
     fn malformed_messages_are_refused() {
         let result = |message: &[u8]| refused("entropy-bits", 1, message);
         // Four and five are nine.
@@ -340,10 +337,10 @@ mod tests {
         assert_eq!(result(&[1, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f, 0]), order);
         // Of two bins one has a code.
         let one = DecodeError::Corrupt("all elements of a tensor with two values are in one bin");
-        let range = [1 | HUFFMAN, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
+        let range = [1 | 1 << 5, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
         assert_eq!(result(&[&range[..], &[0b0000_1111, 0b1011]].concat()), one);
         // In tANS distance 1 and share 4096 are 1, 0001101 and twelve zeros. State 0 is 0001 and twelve zeros.
-        let range = [1 | TANS, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
+        let range = [1 | 2 << 5, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
         let coded = [0b1011_0001, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0b1000, 0];
         assert_eq!(result(&[&range[..], &coded].concat()), one);
         let agreed = DecodeError::Corrupt("the number of bits is not the one agreed on");

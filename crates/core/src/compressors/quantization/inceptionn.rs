@@ -34,7 +34,7 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Cuts};
 
 use crate::parameters::{either, whole};
-use crate::source::Lists;
+use crate::source::PartResult;
 use crate::wire::fields;
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Statistics};
 
@@ -89,15 +89,15 @@ struct Packed {
     values: Vec<u8>,
 }
 
-impl Lists for Packed {
-    fn clear(&mut self) {
-        self.tags.clear();
-        self.values.clear();
+impl PartResult for Packed {
+    fn reset(&mut self) {
+        self.tags.reset();
+        self.values.reset();
     }
 
-    fn append(&mut self, part: &Self) {
-        self.tags.extend_from_slice(&part.tags);
-        self.values.extend_from_slice(&part.values);
+    fn merge(&mut self, part: &Self) {
+        self.tags.merge(&part.tags);
+        self.values.merge(&part.values);
     }
 }
 
@@ -218,8 +218,11 @@ impl Compressor for Inceptionn {
             return Sent::All;
         }
         let mut packed = std::mem::take(workspace.own::<Packed>());
-        packed.clear();
-        source.list_in_parts(TAGS, workspace, &mut packed, |source, packed, _| {
+        packed.reset();
+        // For all elements, so that later messages allocate nothing.
+        packed.tags.reserve(source.len().div_ceil(TAGS));
+        packed.values.reserve(4 * source.len());
+        source.merge_parts(TAGS, workspace, &mut packed, |source, packed| {
             self.pack(source, packed);
         });
         message.extend_from_slice(&packed.tags);

@@ -118,12 +118,12 @@ impl Blocks {
         self.high * self.wide
     }
 
-    /// The elements of a row of blocks, or of a block where the tensor is one row: as many are consecutive.
+    /// The fewest consecutive elements that are whole blocks: a row of blocks, or one block if the tensor is a single row.
     fn unit(&self) -> usize {
         if self.rows == 1 { self.wide } else { self.high * self.columns }
     }
 
-    /// Those of a part of `elements` elements, a multiple of the [unit](Self::unit).
+    /// The blocks of a part with this many elements, a multiple of the [unit](Self::unit).
     fn of_part(self, elements: usize) -> Self {
         if self.rows == 1 {
             Self { columns: elements, ..self }

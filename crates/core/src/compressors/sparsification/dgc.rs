@@ -31,7 +31,6 @@ use crate::device::{DeviceArgs, DeviceForm};
 use crate::memories::{Memory, Momentum};
 use crate::numeric::selection::{self, among, sampled_threshold};
 use crate::parameters::{Kind, Parameters, real, whole};
-use crate::source::Lists;
 use crate::{
     BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics,
     Workspace,
@@ -103,20 +102,6 @@ impl<M> Dgc<M> {
     }
 }
 
-/// The number of elements that reach a threshold.
-#[derive(Debug, Default)]
-struct Reaching(usize);
-
-impl Lists for Reaching {
-    fn clear(&mut self) {
-        self.0 = 0;
-    }
-
-    fn append(&mut self, part: &Self) {
-        self.0 += part.0;
-    }
-}
-
 /// A threshold that about k elements reach; `None` if an element is not finite.
 fn adjusted(
     source: &mut Source<'_>,
@@ -127,11 +112,10 @@ fn adjusted(
     let (few, many) = (0.8 * k as f64, 1.25 * k as f64);
     for lowered in 0..=ADJUSTMENTS {
         let below = threshold.next_down().max(0.0);
-        let mut reaching = Reaching(0);
-        source.list_in_parts(1, workspace, &mut reaching, |source, Reaching(count), _| {
+        let mut count = 0;
+        source.merge_parts(1, workspace, &mut count, |source, count| {
             source.peek_blocks(|_, block| *count += kernels::count_above(block, below));
         });
-        let Reaching(count) = reaching;
         if lowered == 0 && !source.ends_check() {
             return None;
         }

@@ -10,7 +10,7 @@ use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, varint};
 
 use crate::compressors::hybrid::signs;
-use crate::source::Lists;
+use crate::source::PartResult;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{BLOCK, Context, Helpers, Source, Workspace};
@@ -70,19 +70,19 @@ struct Drawn {
     small_values: Vec<f32>,
 }
 
-impl Lists for Drawn {
-    fn clear(&mut self) {
-        self.large.clear();
-        self.large_values.clear();
-        self.small.clear();
-        self.small_values.clear();
+impl PartResult for Drawn {
+    fn reset(&mut self) {
+        self.large.reset();
+        self.large_values.reset();
+        self.small.reset();
+        self.small_values.reset();
     }
 
-    fn append(&mut self, part: &Self) {
-        self.large.extend_from_slice(&part.large);
-        self.large_values.extend_from_slice(&part.large_values);
-        self.small.extend_from_slice(&part.small);
-        self.small_values.extend_from_slice(&part.small_values);
+    fn merge(&mut self, part: &Self) {
+        self.large.merge(&part.large);
+        self.large_values.merge(&part.large_values);
+        self.small.merge(&part.small);
+        self.small_values.merge(&part.small_values);
     }
 }
 
@@ -120,7 +120,7 @@ pub(in crate::compressors) fn encode(
     let mut drawn = std::mem::take(workspace.own());
     make_room(kept, elements, &mut workspace.positions, &mut drawn);
     let words = Words::of(elements, kept);
-    source.list_in_parts(1, workspace, &mut drawn, |source, drawn, _| {
+    source.merge_parts(1, workspace, &mut drawn, |source, drawn| {
         draw(source, context, level, words, drawn);
     });
     let Drawn { large, large_values, small, small_values } = &drawn;

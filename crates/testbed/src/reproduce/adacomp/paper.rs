@@ -45,7 +45,7 @@ pub(super) const ROWS: [Row; 4] = [
         trains: ["mlp:1024-1024-1024-1024-1024", "frames"],
         batch: 32,
         epochs: 13.0,
-        optimizer: ["momentum", "cosine:from=0.05"],
+        optimizer: ["momentum", "cosine:from=0.2"],
     },
     Row {
         errors: [None, None],

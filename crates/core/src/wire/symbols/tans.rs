@@ -6,14 +6,15 @@ use gradwire_bits::{DecodeError, huffman};
 use super::Coding;
 use crate::workspace::SymbolCoder;
 
-/// Groups of symbols are at least as many times the number of their values: of fewer, shares are a large part of the message.
+/// The least number of groups for each of their values: with fewer, shares are a large part of the message.
 const LEAST_EACH: usize = 256;
 
-/// Reserves memory for writing up to `most` symbols of an alphabet, so that later messages allocate nothing.
-pub(super) fn reserve(alphabet: usize, most: usize, coder: &mut SymbolCoder) {
+/// Reserves memory for writing up to `most` symbols of an alphabet with `least` symbols or more, so that later messages allocate
+/// nothing.
+pub(crate) fn reserve(least: usize, most: usize, coder: &mut SymbolCoder) {
     let SymbolCoder { tans, groups, group_counts, .. } = coder;
     tans.reserve(tans::MOST_SYMBOLS, most);
-    if groups::size(alphabet).is_some() {
+    if groups::size(least).is_some() {
         groups.clear();
         groups.reserve(most.div_ceil(2));
         group_counts.clear();
@@ -22,13 +23,16 @@ pub(super) fn reserve(alphabet: usize, most: usize, coder: &mut SymbolCoder) {
 }
 
 /// As [`reserve`], for reading.
-pub(super) fn try_reserve(
-    alphabet: usize,
+///
+/// # Errors
+/// `OutOfMemory`.
+pub(crate) fn try_reserve(
+    least: usize,
     most: usize,
     SymbolCoder { tans, groups, .. }: &mut SymbolCoder,
 ) -> Result<(), DecodeError> {
-    tans.try_reserve(alphabet.max(groups::MOST_VALUES))?;
-    if groups::size(alphabet).is_some() {
+    tans.try_reserve(tans::MOST_SYMBOLS)?;
+    if groups::size(least).is_some() {
         groups.clear();
         groups.try_reserve(most.div_ceil(2))?;
     }
@@ -78,13 +82,14 @@ fn fit_groups(
     let alphabet = counts.len();
     let mut fits = |counts: &[u32]| {
         tans.fit(counts);
-        tans.estimated_bits(counts) <= most_bits
+        tans.estimated_bits(counts) < most_bits
     };
     // The more values, the more states go to those that hardly occur, and the longer their shares are.
-    let enough = |size: &usize| alphabet.pow(*size as u32) * LEAST_EACH <= symbols.len() / size;
+    let enough =
+        |size: &usize| alphabet.pow(*size as u32) * LEAST_EACH <= symbols.len().div_ceil(*size);
     let largest = groups::size(alphabet).unwrap_or(1);
     let size = (2..=largest).rev().filter(enough).find(|&size| {
-        groups::expect(counts, size, group_counts);
+        groups::expected_counts(counts, size, group_counts);
         if !fits(group_counts) {
             return false;
         }

@@ -1,0 +1,139 @@
+//! Tests of symbols.
+
+use super::*;
+use crate::BLOCK;
+
+fn written(alphabet: Alphabet, symbols: &[u16]) -> Vec<u8> {
+    let mut workspace = Workspace { symbols: symbols.to_vec(), ..Workspace::default() };
+    let mut message = Vec::new();
+    alphabet.write(&mut workspace, &mut message);
+    message
+}
+
+fn read(alphabet: Alphabet, mut message: &[u8], elements: usize) -> Result<Vec<u16>, DecodeError> {
+    let mut workspace = Workspace::default();
+    alphabet.read(&mut message, elements, &mut workspace)?;
+    fields::expect_len(message, 0).map(|()| workspace.symbols)
+}
+
+#[test]
+fn bytes_worked_by_hand() {
+    // Three bits each: 001 100 010, from the lowest.
+    let five = Alphabet::new(5, false);
+    assert_eq!(written(five, &[1, 4, 2]), [0b1010_0001, 0]);
+    assert_eq!(read(five, &[0b1010_0001, 0], 3), Ok(vec![1, 4, 2]));
+    // Nothing is shorter than a byte; nor is Huffman code of two symbols with its lengths.
+    assert_eq!(written(Alphabet::new(5, true), &[1, 4]), [0, 0b10_0001]);
+    // Of one symbol there is no stream: lengths 0, 1, 0, 0, 0 are 1101, 11110000, 110011.
+    let lengths = [1, 0b1111_1011, 0b0011_0000, 0b11];
+    assert_eq!(written(Alphabet::new(5, true), &[1; 100]), lengths);
+    assert_eq!(read(Alphabet::new(5, true), &lengths, 100), Ok(vec![1; 100]));
+    assert!(written(Alphabet::new(5, true), &[]).is_empty());
+}
+
+#[test]
+fn groups_worked_by_hand() {
+    // 1 + 3·1 is 4, which has all 4096 states: distance 5, 01101, and 4096, 0001101 and twelve zeros. The streams
+    // of two groups are a one after three zeros, and state 0.
+    let shares = [0b0001_0110, 0b0000_1011, 0];
+    let streams = [2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 8, 0, 8, 0];
+    let message = [&[4, 2], &shares[..], &streams].concat();
+    let ternary = Alphabet::new(3, true);
+    assert_eq!(read(ternary, &message, 4), Ok(vec![1; 4]));
+    let behind = DecodeError::Corrupt("a symbol behind the last is not 0");
+    assert_eq!(read(ternary, &message, 3), Err(behind));
+    for size in [0, 1, 6, 255] {
+        let mut wrong = message.clone();
+        wrong[1] = size;
+        assert!(matches!(read(ternary, &wrong, 4), Err(DecodeError::Corrupt(_))), "{size}");
+    }
+}
+
+/// Checks that a message returns, as does one of a single stream, which was written before there were others.
+fn check_beside_single(alphabet: Alphabet, symbols: &[u16], message: &[u8]) -> f64 {
+    let (mut coder, mut old) = (SymbolCoder::default(), vec![1]);
+    coder.counts.resize(alphabet.symbols, 0);
+    huffman::count(symbols, &mut coder.counts);
+    coder.code.fit(&coder.counts, huffman::limit(alphabet.symbols));
+    coder.code.write(&mut old);
+    coder.code.encode(symbols, &mut old);
+    for message in [&old, message] {
+        assert_eq!(read(alphabet, message, symbols.len()).as_deref(), Ok(symbols));
+        for end in (0..message.len()).step_by(97).chain([message.len() - 1]) {
+            assert!(read(alphabet, &message[..end], symbols.len()).is_err(), "{end}");
+        }
+    }
+    message.len() as f64 / old.len() as f64
+}
+
+#[test]
+fn long_streams_are_four() {
+    // Powers of two, of which Huffman code takes the entropy.
+    let symbols: Vec<u16> = (0..40_000).map(|i| [0, 0, 0, 0, 1, 1, 2, 3][i % 8]).collect();
+    let five = Alphabet::new(5, true);
+    let (short, long) = (written(five, &symbols[..2000]), written(five, &symbols));
+    assert_eq!((short[0], long[0]), (1, 2));
+    let ratio = check_beside_single(five, &symbols, &long);
+    assert!((1.0..1.002).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn a_frequent_symbol_takes_less_than_a_bit() {
+    let symbols: Vec<u16> = (0..40_000).map(|i| if i % 50 == 7 { 1 + i % 3 } else { 0 }).collect();
+    let five = Alphabet::new(5, true);
+    let (short, long) = (written(five, &symbols[..2000]), written(five, &symbols));
+    assert_eq!((short[0], long[0]), (1, 3));
+    // The entropy is 0.173 bits, and Huffman code takes more than one.
+    let ratio = check_beside_single(five, &symbols, &long);
+    assert!((0.16..0.18).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn few_symbols_are_coded_in_groups() {
+    let mut words = vec![0; 400_000];
+    crate::Rng::new(0, 1, 2, 3, 4).fill(&mut words);
+    let symbol = |&word: &u32| [0, 0, 0, 0, 0, 0, 0, 0, 1, 2][word as usize % 10];
+    let symbols: Vec<u16> = words.iter().map(symbol).collect();
+    let ternary = Alphabet::new(3, true);
+    for (len, head) in [(5000, &[1][..]), (40_000, &[4, 2]), (400_000, &[4, 4])] {
+        let message = written(ternary, &symbols[..len]);
+        assert!(message.starts_with(head), "{len}: {:?}", &message[..2]);
+        // The entropy is 0.922 bits, and Huffman code takes 1.2.
+        let ratio = check_beside_single(ternary, &symbols[..len], &message);
+        assert!(len < 40_000 || (0.76..0.775).contains(&ratio), "{len}: {ratio}");
+        for at in (0..message.len()).step_by(211).chain(0..40) {
+            let mut damaged = message.clone();
+            damaged[at] ^= 1 << (at % 8);
+            let decoded = read(ternary, &damaged, len).unwrap_or_default();
+            assert!(decoded.iter().all(|&symbol| symbol < 3), "{len}, byte {at}");
+        }
+    }
+}
+
+#[test]
+fn every_width_returns_within_its_bounds() {
+    for symbols in [2, 3, 4, 5, 129, 255, 256, 257, 511, 65_535, 65_536] {
+        for len in [0, 1, 7, 8, 9, BLOCK, 2 * BLOCK + 13, 40_001] {
+            let all: Vec<u16> = (0..len).map(|i| (i * i * 7 % symbols) as u16).collect();
+            for huffman in [false, true] {
+                let alphabet = Alphabet::new(symbols, huffman);
+                let message = written(alphabet, &all);
+                assert!(message.len() <= alphabet.max_len(len));
+                assert!(len <= alphabet.max_elements(message.len()));
+                assert_eq!(read(alphabet, &message, len).as_ref(), Ok(&all));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_of_the_alphabet_is_refused() {
+    let five = Alphabet::new(5, false);
+    assert!(matches!(read(five, &[5], 1), Err(DecodeError::Corrupt(_))));
+    assert!(matches!(read(five, &[0b1000], 1), Err(DecodeError::Corrupt(_))));
+    assert_eq!(read(five, &[0, 0], 1), Err(DecodeError::Trailing { extra: 1 }));
+    let huffman = Alphabet::new(5, true);
+    assert!(matches!(read(huffman, &[4, 0], 1), Err(DecodeError::Corrupt(_))));
+    assert_eq!(read(huffman, &[], 1), Err(DecodeError::Truncated));
+    assert_eq!(read(huffman, &[0], 0), Err(DecodeError::Trailing { extra: 1 }));
+}
