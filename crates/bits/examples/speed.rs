@@ -90,7 +90,7 @@ fn huffman_of(alphabet: usize, width: u64, state: &mut u64) {
         .collect();
     let limit = huffman::limit(alphabet);
     let (mut code, mut book, mut bytes, mut back) =
-        (Code::default(), Vec::new(), Vec::new(), Vec::new());
+        (Code::default(), Vec::new(), Vec::new(), vec![0; SYMBOLS]);
     code.fit(&counts, limit);
     code.write(&mut book);
     let write = speed(SYMBOLS, || {
@@ -99,7 +99,7 @@ fn huffman_of(alphabet: usize, width: u64, state: &mut u64) {
     });
     code.read(&book, alphabet, limit).unwrap();
     let read = speed(SYMBOLS, || {
-        code.decode(black_box(&bytes), SYMBOLS, &mut back).unwrap();
+        code.decode(black_box(&bytes), &mut back).unwrap();
     });
     assert_eq!(back, symbols);
     let bits = 8.0 * bytes.len() as f64 / SYMBOLS as f64;
@@ -110,7 +110,7 @@ fn huffman_of(alphabet: usize, width: u64, state: &mut u64) {
             code.encode_streams(black_box(&symbols), &mut bytes);
         });
         let read = speed(SYMBOLS, || {
-            code.decode_streams(black_box(&bytes), SYMBOLS, &mut back).unwrap();
+            code.decode_streams(black_box(&bytes), &mut back).unwrap();
         });
         assert_eq!(back, symbols);
         let bits = 8.0 * bytes.len() as f64 / SYMBOLS as f64;
@@ -126,8 +126,7 @@ fn huffman_of(alphabet: usize, width: u64, state: &mut u64) {
         });
         let reads = speed(1, || code.read(black_box(&book), alphabet).map(drop).unwrap()) * 1e6;
         let read = speed(SYMBOLS, || {
-            back.clear();
-            code.decode(black_box(&bytes), SYMBOLS, &mut back).unwrap();
+            code.decode(black_box(&bytes), &mut back).unwrap();
         });
         assert_eq!(back, symbols);
         let bits = 8.0 * bytes.len() as f64 / SYMBOLS as f64;

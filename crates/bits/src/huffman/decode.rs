@@ -1,31 +1,23 @@
 //! Decoding of one stream with the table of codes.
 
-use alloc::vec::Vec;
-
 use super::{Code, TABLE_BITS};
-use crate::{BitReader, DecodeError, try_resize};
+use crate::{BitReader, DecodeError};
 
 /// A table whose size is known.
 pub(super) type Table = [u32; 1 << TABLE_BITS];
 
 impl Code {
-    /// Replaces `out` by `count` symbols decoded from the start of `bytes`, and returns the number of bytes read. The
-    /// code must come from [`read`](Self::read). With more than one symbol in the alphabet each takes at
-    /// least one bit, so the memory for an untrusted count is bounded by the length of `bytes`.
+    /// Fills `out` with symbols decoded from the start of `bytes`, and returns the number of bytes read. The code must come from
+    /// [`read`](Self::read).
     ///
     /// # Errors
-    /// `Truncated`, `OutOfMemory`, or `Corrupt` for padding that is not zero, and for symbols of an empty
-    /// alphabet.
+    /// `Truncated`, or `Corrupt` for padding that is not zero, and for symbols of an empty alphabet. What is in `out` is then
+    /// unspecified.
     ///
     /// # Panics
     /// If the code was fitted instead of read.
-    pub fn decode(
-        &self,
-        bytes: &[u8],
-        count: usize,
-        out: &mut Vec<u16>,
-    ) -> Result<usize, DecodeError> {
-        if !self.make_room(bytes, count, out)? {
+    pub fn decode(&self, bytes: &[u8], out: &mut [u16]) -> Result<usize, DecodeError> {
+        if !self.has_stream(bytes, out)? {
             return Ok(0);
         }
         let mut reader = BitReader::new(bytes);
@@ -33,31 +25,23 @@ impl Code {
         reader.finish()
     }
 
-    /// Makes `out` as long as the symbols, if the bytes can hold their number. Returns whether there is a stream, which
-    /// overwrites what is in `out`; else the symbols are in their places.
-    pub(super) fn make_room(
-        &self,
-        bytes: &[u8],
-        count: usize,
-        out: &mut Vec<u16>,
-    ) -> Result<bool, DecodeError> {
+    /// Whether there is a stream, from which `out` is to be filled; if not, the symbols are in their places.
+    pub(super) fn has_stream(&self, bytes: &[u8], out: &mut [u16]) -> Result<bool, DecodeError> {
         if let Some(symbol) = self.single {
-            out.clear();
-            try_resize(out, count, symbol)?;
+            out.fill(symbol);
             return Ok(false);
         }
-        if count == 0 {
-            out.clear();
+        if out.is_empty() {
             return Ok(false);
         }
         if self.longest == 0 {
             return Err(DecodeError::Corrupt("symbols of an empty alphabet"));
         }
         assert!(!self.table.is_empty(), "decoding needs a code from `read`, not from `fit`");
-        if count > bytes.len().saturating_mul(8) {
+        // A symbol takes at least a bit.
+        if out.len() > bytes.len().saturating_mul(8) {
             return Err(DecodeError::Truncated);
         }
-        try_resize(out, count, 0)?;
         Ok(true)
     }
 

@@ -43,25 +43,20 @@ impl Code {
         put_lengths([a, b, c], &mut out[start..]);
     }
 
-    /// Replaces `out` by `count` symbols decoded from streams at the start of `bytes`, and returns the number of bytes read. See
+    /// Fills `out` with symbols decoded from streams at the start of `bytes`, and returns the number of bytes read. See
     /// [`decode`](Self::decode).
     ///
     /// # Errors
-    /// As for [`decode`](Self::decode), and `Corrupt` if the code has longer codes than [`STREAMS_BITS`], or a stream
+    /// As for [`decode`](Self::decode), and `OutOfMemory`, and `Corrupt` if the code has longer codes than [`STREAMS_BITS`], or a stream
     /// is longer than its codes.
     ///
     /// # Panics
     /// If the code was fitted instead of read.
-    pub fn decode_streams(
-        &mut self,
-        bytes: &[u8],
-        count: usize,
-        out: &mut Vec<u16>,
-    ) -> Result<usize, DecodeError> {
+    pub fn decode_streams(&mut self, bytes: &[u8], out: &mut [u16]) -> Result<usize, DecodeError> {
         if self.longest > STREAMS_BITS {
             return Err(DecodeError::Corrupt("a Huffman code is too long for streams"));
         }
-        if !self.make_room(bytes, count, out)? {
+        if !self.has_stream(bytes, out)? {
             return Ok(0);
         }
         let starts = starts(bytes)?;

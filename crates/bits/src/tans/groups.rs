@@ -6,8 +6,8 @@
 
 use alloc::vec::Vec;
 
+use crate::DecodeError;
 use crate::kernels::{add_digits, take_digits};
-use crate::{DecodeError, try_resize};
 
 /// The most values of a group. Values that hardly occur take a state each, which others lack: with more values, code becomes longer.
 pub const MOST_VALUES: usize = 256;
@@ -73,25 +73,22 @@ pub fn join(symbols: &[u16], alphabet: usize, size: usize, groups: &mut Vec<u16>
     }
 }
 
-/// Replaces `symbols` by `count` symbols, whose groups have these values; `groups` are unspecified afterwards.
+/// Fills `symbols` with the symbols whose groups have these values; `groups` are unspecified afterwards.
 ///
 /// # Errors
-/// `Corrupt` for wrong [values], or if a symbol behind the last is not 0; `OutOfMemory`.
+/// `Corrupt` for wrong [values], or if a symbol behind the last is not 0.
 ///
 /// # Panics
-/// If there are not ⌈count/size⌉ groups.
+/// If there are not as many groups as the symbols need.
 pub fn split(
     groups: &mut [u16],
     alphabet: usize,
     size: usize,
-    count: usize,
-    symbols: &mut Vec<u16>,
+    symbols: &mut [u16],
 ) -> Result<(), DecodeError> {
     values(alphabet, size)?;
-    let len = groups.len();
+    let (len, count) = (groups.len(), symbols.len());
     assert_eq!(len, count.div_ceil(size), "groups are as many as their symbols need");
-    // Symbols left from before are overwritten.
-    try_resize(symbols, count, 0)?;
     let (mut digits, mut behind) = ([0; BLOCK], 0);
     for (at, groups) in groups.chunks_mut(BLOCK).enumerate() {
         let digits = &mut digits[..groups.len()];
@@ -121,11 +118,11 @@ mod tests {
         let (symbols, mut groups) = ([1, 2, 0, 2, 1], Vec::new());
         join(&symbols, 3, 3, &mut groups);
         assert_eq!(groups, [10, 8]);
-        let mut back = Vec::new();
-        assert_eq!(split(&mut groups, 3, 3, 5, &mut back), Ok(()));
+        let mut back = [9; 5];
+        assert_eq!(split(&mut groups, 3, 3, &mut back), Ok(()));
         assert_eq!(back, symbols);
         // The second group's third symbol is not there.
-        assert!(split(&mut [10, 8 + 9], 3, 3, 5, &mut back).is_err());
+        assert!(split(&mut [10, 8 + 9], 3, 3, &mut back).is_err());
     }
 
     #[test]
@@ -156,10 +153,10 @@ mod tests {
                 for size in 2..=size(alphabet).unwrap() {
                     let symbol = |at: usize| ((at * at + at / 7) % alphabet) as u16;
                     let symbols: Vec<u16> = (0..count).map(symbol).collect();
-                    let (mut groups, mut back) = (Vec::new(), Vec::new());
+                    let (mut groups, mut back) = (Vec::new(), vec![9; count]);
                     join(&symbols, alphabet, size, &mut groups);
                     assert!(groups.iter().all(|&x| usize::from(x) < alphabet.pow(size as u32)));
-                    split(&mut groups, alphabet, size, count, &mut back).unwrap();
+                    split(&mut groups, alphabet, size, &mut back).unwrap();
                     assert_eq!(back, symbols, "{count} symbols of {alphabet} in groups of {size}");
                 }
             }

@@ -40,8 +40,8 @@
 //!
 //! let mut received = Code::default();
 //! let used = received.read(&bytes, 2)?;
-//! let mut back = Vec::new();
-//! received.decode(&bytes[used..], symbols.len(), &mut back)?;
+//! let mut back = vec![0; symbols.len()];
+//! received.decode(&bytes[used..], &mut back)?;
 //! assert_eq!(back, symbols);
 //! # Ok::<(), gradwire_bits::DecodeError>(())
 //! ```

@@ -6,7 +6,7 @@ use super::{Code, STATE_BITS, STATES};
 use crate::group_writer::{CHUNK, GroupWriter};
 use crate::kernels::{Entries, decode_states, encode_states, join_entries};
 use crate::quarters::{LENGTHS, STREAMS, put_lengths, quarters_mut, starts};
-use crate::{BitReader, DecodeError, try_resize};
+use crate::{BitReader, DecodeError};
 
 const NOT_WHOLE: DecodeError = DecodeError::Corrupt("a tANS stream does not end with its symbols");
 
@@ -39,30 +39,22 @@ impl Code {
         put_lengths([a, b, c], &mut out[start..]);
     }
 
-    /// Replaces `out` by `count` symbols decoded from streams at the start of `bytes`, and returns the number of bytes read.
-    /// The code must come from [`read`](Self::read). Symbols may take no bits, so that the caller must bound their number.
+    /// Fills `out` with symbols decoded from streams at the start of `bytes`, and returns the number of bytes read. The code must
+    /// come from [`read`](Self::read).
     ///
     /// # Errors
-    /// `Truncated`, `OutOfMemory`, or `Corrupt` if a stream does not end with its last symbol. What is in `out` is then
+    /// `Truncated`, or `Corrupt` if a stream does not end with its last symbol. What is in `out` is then
     /// unspecified.
     ///
     /// # Panics
     /// If the code was fitted instead of read.
-    pub fn decode(
-        &self,
-        bytes: &[u8],
-        count: usize,
-        out: &mut Vec<u16>,
-    ) -> Result<usize, DecodeError> {
+    pub fn decode(&self, bytes: &[u8], out: &mut [u16]) -> Result<usize, DecodeError> {
         let table: &Entries =
             self.decoding.as_slice().try_into().expect("decoding needs a code from `read`");
-        if count == 0 {
-            out.clear();
+        if out.is_empty() {
             return Ok(0);
         }
         let starts = starts(bytes)?;
-        // Symbols left from before are overwritten.
-        try_resize(out, count, 0)?;
         let mut parts = quarters_mut(out);
         let mut states = [0; STREAMS];
         let mut positions = starts.map(|start| 8 * start as u64);

@@ -20,8 +20,8 @@ fn encoded(code: &mut Code, symbols: &[u16]) -> Vec<u8> {
 
 fn decoded(code: &Code, bytes: &[u8], count: usize) -> Result<(Vec<u16>, usize), DecodeError> {
     // What is there is overwritten.
-    let mut out = vec![9; 50];
-    let used = code.decode(bytes, count, &mut out)?;
+    let mut out = vec![9; count];
+    let used = code.decode(bytes, &mut out)?;
     Ok((out, used))
 }
 

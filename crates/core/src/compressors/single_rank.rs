@@ -58,7 +58,8 @@ impl Transcript {
                 means.try_reserve(len)?;
                 for start in (0..len).step_by(BLOCK) {
                     let count = BLOCK.min(len - start);
-                    alphabet.take_fixed(message, count, indices, &mut Helpers::default())?;
+                    try_resize(indices, count, 0)?;
+                    alphabet.take_fixed(message, indices, &mut Helpers::default())?;
                     append_entries(table, indices, means);
                 }
             }

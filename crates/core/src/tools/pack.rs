@@ -1,6 +1,6 @@
 //! Symbols and positions, packed to the bit.
 
-use gradwire_bits::varint;
+use gradwire_bits::{try_resize, varint};
 
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
@@ -28,7 +28,11 @@ pub fn unpack(
     count: usize,
     symbols: &mut Vec<u16>,
 ) -> Result<(), DecodeError> {
-    of(alphabet).take_fixed(message, count, symbols, &mut Helpers::default())
+    if packed_len(count, alphabet) > message.len() {
+        return Err(DecodeError::Truncated);
+    }
+    try_resize(symbols, count, 0)?;
+    of(alphabet).take_fixed(message, symbols, &mut Helpers::default())
 }
 
 /// The bytes that `count` symbols take.

@@ -11,8 +11,10 @@
 //! - 4: a byte with the size of groups, and shares and streams in tANS of [groups](gradwire_bits::tans::groups) of the symbols,
 //!   in place of 3 where they take hardly more, because it is faster.
 //!
-//! An empty list has no bytes.
+//! A list of more than 2^20 symbols begins with a 5. Then follows each part of as many symbols: its length in bytes as a `u32`, and
+//! a list as above. An empty list has no bytes.
 
+mod divided;
 mod quantize;
 pub(crate) mod tans;
 
@@ -52,31 +54,30 @@ const CODES: [Option<Coding>; 5] =
     [None, Some(Coding::Single), Some(Coding::Four), Some(Coding::Tans), Some(Coding::Groups)];
 
 impl Coding {
-    /// Reads the code of an alphabet of `symbols`, and `elements` symbols, off the front of a message.
+    /// Reads the code of an alphabet of `symbols` off the front of a message, and fills `out` with symbols.
     pub(crate) fn take(
         self,
         message: &mut &[u8],
         symbols: usize,
-        elements: usize,
         coder: &mut SymbolCoder,
-        out: &mut Vec<u16>,
+        out: &mut [u16],
     ) -> Result<(), DecodeError> {
         let SymbolCoder { code, tans, .. } = &mut *coder;
         let limit = huffman::limit(symbols);
         let used = match self {
             Coding::Single => {
                 let used = code.read(message, symbols, limit)?;
-                used + code.decode(&message[used..], elements, out)?
+                used + code.decode(&message[used..], out)?
             }
             Coding::Four => {
                 let used = code.read(message, symbols, limit)?;
-                used + code.decode_streams(&message[used..], elements, out)?
+                used + code.decode_streams(&message[used..], out)?
             }
             Coding::Tans => {
                 let used = tans.read(message, symbols)?;
-                used + tans.decode(&message[used..], elements, out)?
+                used + tans.decode(&message[used..], out)?
             }
-            Coding::Groups => tans::read_groups(message, symbols, elements, coder, out)?,
+            Coding::Groups => tans::read_groups(message, symbols, coder, out)?,
         };
         *message = &message[used..];
         Ok(())
@@ -125,7 +126,8 @@ impl Alphabet {
         workspace: &mut Workspace,
     ) -> Result<(), DecodeError> {
         let Workspace { symbols, helpers, .. } = workspace;
-        self.of_device().take_fixed(form, elements, symbols, helpers)?;
+        try_resize(symbols, elements, 0)?;
+        self.of_device().take_fixed(form, symbols, helpers)?;
         self.check(kernels::max_symbol(&workspace.symbols))
     }
 
@@ -142,16 +144,32 @@ impl Alphabet {
 
     /// Appends the symbols in the workspace.
     pub(crate) fn write(self, workspace: &mut Workspace, message: &mut Vec<u8>) {
-        let Workspace { symbols, coder, .. } = workspace;
+        let Workspace { symbols, coder, helpers, .. } = workspace;
         // The list may be longer next time, up to its capacity.
-        if self.huffman && self.may_be_tans(symbols.capacity()) {
-            tans::reserve(self.symbols, symbols.capacity(), coder);
+        let most = symbols.capacity().min(divided::PART);
+        if self.huffman && self.may_be_tans(most) {
+            tans::reserve(self.symbols, most, coder);
         }
-        self.put(symbols, coder, message);
+        self.put(symbols, coder, helpers, message);
     }
 
-    /// Appends symbols.
-    pub(crate) fn put(self, symbols: &[u16], coder: &mut SymbolCoder, message: &mut Vec<u8>) {
+    /// Appends symbols. The helpers share the parts of a long list.
+    pub(crate) fn put(
+        self,
+        symbols: &[u16],
+        coder: &mut SymbolCoder,
+        helpers: &mut Helpers,
+        message: &mut Vec<u8>,
+    ) {
+        if self.huffman && symbols.len() > divided::PART {
+            message.push(divided::DIVIDED);
+            return self.put_parts(symbols, coder, helpers, message);
+        }
+        self.put_list(symbols, coder, message);
+    }
+
+    /// Appends symbols in one list.
+    fn put_list(self, symbols: &[u16], coder: &mut SymbolCoder, message: &mut Vec<u8>) {
         if self.huffman && !symbols.is_empty() {
             self.reserve(coder);
             let tag = message.len();
@@ -216,7 +234,7 @@ impl Alphabet {
         self.take(message, elements, symbols, coder, helpers)
     }
 
-    /// Reads `elements` symbols off the front of a message.
+    /// Reads `elements` symbols off the front of a message. The helpers share the parts of a long list.
     pub(crate) fn take(
         self,
         message: &mut &[u8],
@@ -225,18 +243,37 @@ impl Alphabet {
         coder: &mut SymbolCoder,
         helpers: &mut Helpers,
     ) -> Result<(), DecodeError> {
-        if self.huffman && elements > 0 {
+        // Symbols left from an earlier message are overwritten.
+        try_resize(symbols, elements, 0)?;
+        if self.huffman && elements > 0 && message.first() == Some(&divided::DIVIDED) {
+            *message = &message[1..];
+            return self.take_parts(message, symbols, coder, helpers);
+        }
+        // The list may be longer next time, up to its capacity.
+        let most = symbols.capacity().min(divided::PART);
+        self.take_list(message, symbols, most, coder, helpers)
+    }
+
+    /// Reads symbols that are in one list. Later ones may have up to `most` symbols.
+    fn take_list(
+        self,
+        message: &mut &[u8],
+        symbols: &mut [u16],
+        most: usize,
+        coder: &mut SymbolCoder,
+        helpers: &mut Helpers,
+    ) -> Result<(), DecodeError> {
+        if self.huffman && !symbols.is_empty() {
             let coding = CODES.get(usize::from(fields::take(message, 1)?[0]));
             let &coding = coding.ok_or(DecodeError::Corrupt("unknown code of symbols"))?;
-            if self.may_be_tans(elements) {
-                // The list may be longer next time, up to its capacity.
-                tans::try_reserve(self.symbols, elements.max(symbols.capacity()), coder)?;
+            if self.may_be_tans(symbols.len()) {
+                tans::try_reserve(self.symbols, most.max(symbols.len()), coder)?;
             }
             if let Some(coding) = coding {
-                return coding.take(message, self.symbols, elements, coder, symbols);
+                return coding.take(message, self.symbols, coder, symbols);
             }
         }
-        self.take_fixed(message, elements, symbols, helpers)
+        self.take_fixed(message, symbols, helpers)
     }
 
     /// Appends symbols, all in the same number of bits.
@@ -260,18 +297,15 @@ impl Alphabet {
         }
     }
 
-    /// Reads `elements` symbols of one width off the front of a message. The helpers share the work.
+    /// Reads symbols of one width off the front of a message. The helpers share the work.
     pub(crate) fn take_fixed(
         self,
         message: &mut &[u8],
-        elements: usize,
-        symbols: &mut Vec<u16>,
+        symbols: &mut [u16],
         helpers: &mut Helpers,
     ) -> Result<(), DecodeError> {
-        let width = self.width();
+        let (elements, width) = (symbols.len(), self.width());
         let bytes = fields::take(message, bytes(elements, width))?;
-        // Symbols left from an earlier message are overwritten.
-        try_resize(symbols, elements, 0)?;
         let parts = Parts::new(elements, 8, helpers);
         if parts.is_one() {
             return self.unpack(bytes, symbols);
@@ -333,7 +367,12 @@ impl Alphabet {
 
     /// The most bytes that the symbols of `elements` elements take.
     pub(crate) fn max_len(self, elements: usize) -> usize {
-        usize::from(self.huffman) + bytes(elements, self.width())
+        let fixed = bytes(elements, self.width());
+        if !self.huffman {
+            return fixed;
+        }
+        let parts = if elements > divided::PART { elements.div_ceil(divided::PART) } else { 0 };
+        fixed.saturating_add(1 + parts * divided::EXTRA)
     }
 
     /// The most elements whose symbols fit in `len` bytes.

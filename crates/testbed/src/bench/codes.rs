@@ -131,10 +131,11 @@ fn huffman(list: &[u16], four: bool, effort: Effort) -> Figures {
     let decode = |bytes: &[u8], back: &mut Vec<u16>| {
         let used = received.read(bytes, ALPHABET, limit).expect("it was encoded");
         let stream = &bytes[used..];
+        back.resize(list.len(), 0);
         let decoded = if four {
-            received.decode_streams(stream, list.len(), back)
+            received.decode_streams(stream, back)
         } else {
-            received.decode(stream, list.len(), back)
+            received.decode(stream, back)
         };
         decoded.expect("it was encoded");
     };
@@ -153,7 +154,8 @@ fn measure_tans(list: &[u16], effort: Effort) -> Figures {
     };
     let decode = |bytes: &[u8], back: &mut Vec<u16>| {
         let used = received.read(bytes, ALPHABET).expect("it was encoded");
-        received.decode(&bytes[used..], list.len(), back).expect("it was encoded");
+        back.resize(list.len(), 0);
+        received.decode(&bytes[used..], back).expect("it was encoded");
     };
     figures(list, effort, encode, decode)
 }
@@ -172,9 +174,10 @@ fn measure_groups(list: &[u16], alphabet: usize, size: usize, effort: Effort) ->
     };
     let decode = |bytes: &[u8], back: &mut Vec<u16>| {
         let used = received.read(bytes, values).expect("it was encoded");
-        let groups = list.len().div_ceil(size);
-        received.decode(&bytes[used..], groups, &mut parts).expect("it was encoded");
-        groups::split(&mut parts, alphabet, size, list.len(), back).expect("it was encoded");
+        parts.resize(list.len().div_ceil(size), 0);
+        received.decode(&bytes[used..], &mut parts).expect("it was encoded");
+        back.resize(list.len(), 0);
+        groups::split(&mut parts, alphabet, size, back).expect("it was encoded");
     };
     figures(list, effort, encode, decode)
 }

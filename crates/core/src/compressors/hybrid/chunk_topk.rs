@@ -36,9 +36,7 @@ use crate::parameters::{either, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
-use crate::{
-    Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Parts, Sent, Workspace,
-};
+use crate::{Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "chunk-topk",
@@ -99,7 +97,7 @@ impl ChunkTopK {
         elements: usize,
         workspace: &mut Workspace,
     ) -> Result<[f32; BINS], DecodeError> {
-        let Workspace { positions, symbols, coder, .. } = workspace;
+        let Workspace { positions, symbols, coder, helpers, .. } = workspace;
         let (code, count) = positions::take_header(&mut message, self.most(elements))?;
         positions.clear();
         symbols.clear();
@@ -111,7 +109,7 @@ impl ChunkTopK {
         for mean in &mut means {
             *mean = fields::take_finite(&mut message)?;
         }
-        VALUES().take(&mut message, count, symbols, coder, &mut Helpers::default())?;
+        VALUES().take(&mut message, count, symbols, coder, helpers)?;
         code.decode(message, count, elements, positions)?;
         Ok(means)
     }
@@ -240,7 +238,7 @@ impl Compressor for ChunkTopK {
         let mut spare = std::mem::take(&mut workspace.block);
         let (c, _) = source.take_all(&mut spare, workspace);
         self.select(c, context.shape, workspace);
-        let Workspace { positions, values, symbols, coder, .. } = workspace;
+        let Workspace { positions, values, symbols, coder, helpers, .. } = workspace;
         let code = PositionCode::shortest(positions, c.len());
         positions::put_header(code, positions.len(), message);
         if !positions.is_empty() {
@@ -250,7 +248,7 @@ impl Compressor for ChunkTopK {
             let most = if largest <= half { half } else { f32::MAX - largest };
             let means = bins(values, most, symbols);
             fields::put_f32s(&means, message);
-            VALUES().put(symbols, coder, message);
+            VALUES().put(symbols, coder, helpers, message);
             code.encode(positions, c.len(), message);
             for (&at, &symbol) in positions.iter().zip(&*symbols) {
                 c[at as usize] -= means[usize::from(symbol)];

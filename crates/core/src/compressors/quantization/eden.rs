@@ -167,7 +167,7 @@ impl Eden {
         });
         for (alphabet, symbols) in self.alphabets().iter().zip(&symbols) {
             if !symbols.is_empty() {
-                alphabet.put(symbols, &mut workspace.coder, message);
+                alphabet.put(symbols, &mut workspace.coder, &mut workspace.helpers, message);
             }
         }
         workspace.own::<Buffers>().symbols = symbols;

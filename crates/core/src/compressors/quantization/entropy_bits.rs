@@ -24,7 +24,7 @@
 use std::ops::Bound::{Excluded, Included};
 
 use gradwire_bits::kernels::{self, Bins};
-use gradwire_bits::{DecodeError, fixed, huffman};
+use gradwire_bits::{DecodeError, fixed, huffman, try_resize};
 
 use crate::numeric::selection::{self, at_random};
 use crate::parameters::{either, real, whole};
@@ -203,15 +203,16 @@ impl Compressor for EntropyBits {
             return Err(DecodeError::Corrupt("the greatest value is not above the least"));
         }
         let Workspace { symbols, coder, helpers, .. } = workspace;
+        try_resize(symbols, out.len(), 0)?;
         if let Some(coding) = coding {
             // For the largest number of bits, so that later messages allocate nothing.
             let largest = 1 << self.most_bits();
             coder.code.try_reserve(largest, huffman::limit(largest))?;
             tans::try_reserve(LEAST_BINS, out.len(), coder)?;
-            read_coded(coding, message, bits, out.len(), coder, symbols)?;
+            read_coded(coding, message, bits, coder, symbols)?;
         } else {
             fields::expect_len(message, fixed::len(out.len(), bits))?;
-            alphabet(bits).take_fixed(&mut message, out.len(), symbols, helpers)?;
+            alphabet(bits).take_fixed(&mut message, symbols, helpers)?;
         }
         let bins = bins((least, greatest), bits);
         helpers.add_in_parts((symbols, 1), (out, 1), |_, symbols, out| {
@@ -234,11 +235,10 @@ fn read_coded(
     coding: Coding,
     mut message: &[u8],
     bits: u32,
-    elements: usize,
     coder: &mut SymbolCoder,
-    symbols: &mut Vec<u16>,
+    symbols: &mut [u16],
 ) -> Result<(), DecodeError> {
-    coding.take(&mut message, 1 << bits, elements, coder, symbols)?;
+    coding.take(&mut message, 1 << bits, coder, symbols)?;
     // The least and the greatest value are in different bins.
     if symbols.iter().all(|symbol| *symbol == symbols[0]) {
         return Err(DecodeError::Corrupt(

@@ -1,7 +1,7 @@
 //! Symbols in tANS, one by one or in groups.
 
 use gradwire_bits::tans::{self, groups};
-use gradwire_bits::{DecodeError, huffman};
+use gradwire_bits::{DecodeError, huffman, try_resize};
 
 use super::Coding;
 use crate::workspace::SymbolCoder;
@@ -106,15 +106,15 @@ fn fit_groups(
 pub(super) fn read_groups(
     message: &[u8],
     alphabet: usize,
-    elements: usize,
     SymbolCoder { tans, groups, .. }: &mut SymbolCoder,
-    out: &mut Vec<u16>,
+    out: &mut [u16],
 ) -> Result<usize, DecodeError> {
     let (&size, message) = message.split_first().ok_or(DecodeError::Truncated)?;
     let size = usize::from(size);
     let used = tans.read(message, groups::values(alphabet, size)?)?;
-    let decoded = tans.decode(&message[used..], elements.div_ceil(size), groups)?;
-    groups::split(groups, alphabet, size, elements, out)?;
+    try_resize(groups, out.len().div_ceil(size), 0)?;
+    let decoded = tans.decode(&message[used..], groups)?;
+    groups::split(groups, alphabet, size, out)?;
     Ok(1 + used + decoded)
 }
 

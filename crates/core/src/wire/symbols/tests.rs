@@ -1,7 +1,7 @@
 //! Tests of symbols.
 
 use super::*;
-use crate::BLOCK;
+use crate::{BLOCK, Threads};
 
 fn written(alphabet: Alphabet, symbols: &[u16]) -> Vec<u8> {
     let mut workspace = Workspace { symbols: symbols.to_vec(), ..Workspace::default() };
@@ -90,12 +90,12 @@ fn a_frequent_symbol_takes_less_than_a_bit() {
 
 #[test]
 fn few_symbols_are_coded_in_groups() {
-    let mut words = vec![0; 400_000];
+    let mut words = vec![0; 250_000];
     crate::Rng::new(0, 1, 2, 3, 4).fill(&mut words);
     let symbol = |&word: &u32| [0, 0, 0, 0, 0, 0, 0, 0, 1, 2][word as usize % 10];
     let symbols: Vec<u16> = words.iter().map(symbol).collect();
     let ternary = Alphabet::new(3, true);
-    for (len, head) in [(5000, &[1][..]), (40_000, &[4, 2]), (400_000, &[4, 4])] {
+    for (len, head) in [(5000, &[1][..]), (40_000, &[4, 2]), (250_000, &[4, 4])] {
         let message = written(ternary, &symbols[..len]);
         assert!(message.starts_with(head), "{len}: {:?}", &message[..2]);
         // The entropy is 0.922 bits, and Huffman code takes 1.2.
@@ -124,6 +124,52 @@ fn every_width_returns_within_its_bounds() {
             }
         }
     }
+}
+
+#[test]
+fn long_lists_are_in_parts() {
+    let symbols: Vec<u16> = (0..divided::PART + 900).map(|i| [0, 0, 1, 4][i * i % 7 % 4]).collect();
+    let five = Alphabet::new(5, true);
+    assert_ne!(written(five, &symbols[..divided::PART])[0], 5);
+    let message = written(five, &symbols);
+    let len = |at: usize| u32::from_le_bytes(*message[at..].first_chunk().unwrap()) as usize;
+    let second = 5 + len(1);
+    assert_eq!((message[0], second + 4 + len(second)), (5, message.len()));
+    // Each part is a list of its own.
+    let (first, last) = symbols.split_at(divided::PART);
+    assert_eq!(message[5..second], written(five, first));
+    assert_eq!(message[second + 4..], written(five, last));
+    assert!(message.len() <= five.max_len(symbols.len()));
+    assert_eq!(read(five, &message, symbols.len()).as_ref(), Ok(&symbols));
+    // Parts and their symbols end together, and no part has parts.
+    assert_eq!(
+        read(five, &message[..message.len() - 1], symbols.len()),
+        Err(DecodeError::Truncated)
+    );
+    let result = |at: usize, byte: u8| {
+        let mut wrong = message.clone();
+        wrong[at] = byte;
+        read(five, &wrong, symbols.len())
+    };
+    assert!(result(1, message[1].wrapping_add(1)).is_err());
+    assert!(result(1, message[1].wrapping_sub(1)).is_err());
+    assert_eq!(result(5, 5), Err(DecodeError::Corrupt("unknown code of symbols")));
+    // Threads write and read the same, and refuse the same.
+    Threads::new(3).with_helpers(|buffers| {
+        let workspace = &mut buffers.workspace;
+        let mut together = vec![];
+        workspace.symbols.clone_from(&symbols);
+        five.write(workspace, &mut together);
+        assert!(together == message);
+        workspace.symbols.clear();
+        five.read(&mut &message[..], symbols.len(), workspace).unwrap();
+        assert!(workspace.symbols == symbols);
+        for at in [1, 5, second, second + 4] {
+            let mut wrong = message.clone();
+            wrong[at] ^= 7;
+            assert!(five.read(&mut &wrong[..], symbols.len(), workspace).is_err(), "{at}");
+        }
+    });
 }
 
 #[test]

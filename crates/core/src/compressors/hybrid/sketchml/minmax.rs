@@ -78,7 +78,7 @@ impl MinMax {
             self.ask(bins, columns, &hashes, numbers);
         }
         if let Some(alphabet) = self.alphabet(top) {
-            alphabet.put(all, coder, message);
+            alphabet.put(all, coder, &mut Helpers::default(), message);
         }
     }
 

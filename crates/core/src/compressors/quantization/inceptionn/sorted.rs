@@ -9,7 +9,7 @@ use gradwire_bits::{DecodeError, try_resize};
 use super::{TAGS, check_padding, pack_tags, unpack_tags};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
-use crate::{BLOCK, Helpers, Source, Workspace};
+use crate::{BLOCK, Source, Workspace};
 
 /// The number of byte values.
 const BYTES: usize = 256;
@@ -36,17 +36,17 @@ pub(super) fn encode(
     workspace: &mut Workspace,
     message: &mut Vec<u8>,
 ) {
-    let Workspace { symbols, coder, own, .. } = workspace;
+    let Workspace { symbols, coder, own, helpers, .. } = workspace;
     let sorted = own.get();
     sort(cuts, source, symbols, sorted);
     let Sorted { narrow, wide, whole, .. } = sorted;
-    bytes().put(symbols, coder, message);
+    bytes().put(symbols, coder, helpers, message);
     symbols.clear();
     symbols.extend(narrow.iter().map(|&value| u16::from(value)));
-    bytes().put(symbols, coder, message);
+    bytes().put(symbols, coder, helpers, message);
     symbols.clear();
     symbols.extend(wide.iter().map(|value| (value >> 8) as u16));
-    bytes().put(symbols, coder, message);
+    bytes().put(symbols, coder, helpers, message);
     message.extend(wide.iter().map(|&value| value as u8));
     fields::put_f32s(whole, message);
 }
@@ -153,7 +153,7 @@ pub(super) fn decode_add(
 
 /// Reads the message.
 fn read(mut message: &[u8], elements: usize, workspace: &mut Workspace) -> Result<(), DecodeError> {
-    let Workspace { symbols, coder, own, .. } = workspace;
+    let Workspace { symbols, coder, own, helpers, .. } = workspace;
     let Sorted { packed, narrow, wide, whole } = own.get();
     let tags = elements.div_ceil(TAGS);
     try_start(symbols, elements)?;
@@ -161,13 +161,13 @@ fn read(mut message: &[u8], elements: usize, workspace: &mut Workspace) -> Resul
     try_start(narrow, elements)?;
     try_start(wide, elements)?;
     try_start(whole, elements)?;
-    bytes().take(&mut message, tags, symbols, coder, &mut Helpers::default())?;
+    bytes().take(&mut message, tags, symbols, coder, helpers)?;
     packed.extend(symbols.iter().map(|&symbol| symbol as u8));
     check_padding(packed, elements)?;
     let [narrow_count, wide_count, whole_count] = counts(packed);
-    bytes().take(&mut message, narrow_count, symbols, coder, &mut Helpers::default())?;
+    bytes().take(&mut message, narrow_count, symbols, coder, helpers)?;
     narrow.extend(symbols.iter().map(|&symbol| symbol as u8));
-    bytes().take(&mut message, wide_count, symbols, coder, &mut Helpers::default())?;
+    bytes().take(&mut message, wide_count, symbols, coder, helpers)?;
     let lower = fields::take(&mut message, wide_count)?;
     fields::expect_len(message, 4 * whole_count)?;
     let pairs = symbols.iter().zip(lower);
