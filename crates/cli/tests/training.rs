@@ -10,18 +10,18 @@ use support::Bench;
 
 const TINY: &str = "--model mlp --data images --workers 2 --batch 8 --evaluations 2";
 
-fn rows(bench: &Bench, name: &str) -> Vec<Value> {
-    serde_json::from_slice(&bench.read(name)).unwrap()
+/// The rows that a command prints.
+fn rows(bench: &Bench, line: &str) -> Vec<Value> {
+    serde_json::from_str(&bench.ok(&format!("{line} --json"))).unwrap()
 }
 
 #[test]
 fn compare_writes_a_report_and_rows() {
     let bench = Bench::with_images();
-    let printed = bench.ok(&format!(
-        "compare {TINY} --steps 6 --compressor none --compressor 3lc --seed 1 --seed 2 --out out --json rows.json"
-    ));
-    assert!(printed.contains("10 Mbit/s, modelled"), "{printed}");
-    let rows = rows(&bench, "rows.json");
+    let line = format!(
+        "compare {TINY} --steps 6 --compressor none --compressor 3lc --seed 1 --seed 2 --out out"
+    );
+    let rows = rows(&bench, &line);
     assert_eq!(rows.len(), 4);
     for row in &rows {
         for key in
@@ -41,8 +41,7 @@ fn compare_writes_a_report_and_rows() {
     assert!(html.contains("<svg") && html.contains("gradwire compare --model mlp"));
     assert!(!html.contains("<script") && !html.contains("<link"));
     // The experiment written beside the report is the same experiment.
-    bench.ok("compare --experiment out/experiment.toml --out again --json again.json");
-    let again = self::rows(&bench, "again.json");
+    let again = self::rows(&bench, "compare --experiment out/experiment.toml --out again");
     let digests = |rows: &[Value]| rows.iter().map(|r| r["digest"].clone()).collect::<Vec<_>>();
     assert_eq!(digests(&rows), digests(&again));
 }
@@ -134,19 +133,17 @@ fn an_unfinished_run_is_not_left_behind_by_others() {
 #[test]
 fn results_that_cannot_be_written_are_refused_before_training() {
     let bench = Bench::with_images();
-    for flag in ["--out", "--json"] {
-        // It would take hours.
-        let output = bench.run(&format!("train {TINY} --steps 100000000 {flag} images"));
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && error.contains("it is a folder"), "{error}");
-    }
+    // It would take hours.
+    let output = bench.run(&format!("train {TINY} --steps 100000000 --out images"));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && error.contains("it is a folder"), "{error}");
 }
 
 #[test]
 fn compare_needs_no_data() {
     let bench = Bench::new();
-    bench.ok("compare --model mlp --steps 2 --workers 1 --compressor none --json rows.json");
-    assert_eq!(rows(&bench, "rows.json")[0]["data"], "digits");
+    let rows = rows(&bench, "compare --model mlp --steps 2 --workers 1 --compressor none");
+    assert_eq!(rows[0]["data"], "digits");
     assert!(bench.path("gradwire-report/report.html").exists());
 }
 
@@ -155,10 +152,11 @@ fn language_models_are_measured_in_perplexity() {
     let bench = Bench::new();
     bench.text("letters", "to be or not to be, that is the question\n", 30);
     let line = "compare --data letters --model charlstm:hidden=8 --workers 2 --batch 2 --steps 6 \
-                --compressor none --compressor 3lc --json rows.json";
+                --compressor none --compressor 3lc";
     let printed = bench.ok(line);
     assert!(printed.contains("perplexity") && !printed.contains("accuracy"), "{printed}");
-    for row in rows(&bench, "rows.json") {
+    assert!(printed.contains("10 Mbit/s, modelled"), "{printed}");
+    for row in rows(&bench, &format!("{line} --resume")) {
         assert_eq!(row["metric"], "perplexity");
         // Fifteen different characters.
         let quality = row["quality"].as_f64().unwrap();
@@ -177,13 +175,13 @@ fn language_models_are_measured_in_perplexity() {
 #[test]
 fn a_resumed_run_has_the_bits_of_one_never_stopped() {
     let bench = Bench::with_images();
-    let train = |more: &str| bench.ok(&format!("train {TINY} --compressor 3lc --steps 8 {more}"));
-    train("--json whole.json");
-    train("--save at.state --save-every 3 --json saved.json");
-    train("--resume at.state --json resumed.json");
-    let digest = |name: &str| rows(&bench, name)[0]["digest"].clone();
-    assert_eq!(digest("whole.json"), digest("saved.json"));
-    assert_eq!(digest("whole.json"), digest("resumed.json"));
+    let digest = |more: &str| {
+        let line = format!("train {TINY} --compressor 3lc --steps 8 {more}");
+        rows(&bench, &line)[0]["digest"].clone()
+    };
+    let whole = digest("");
+    assert_eq!(whole, digest("--save at.state --save-every 3"));
+    assert_eq!(whole, digest("--resume at.state"));
     let line = format!("train {TINY} --compressor 3lc --steps 8 --resume at.state");
     for (here, other, says) in [("3lc", "onebit", "at.state"), ("mlp", "lenet5", "lenet5")] {
         let error = bench.refused(&line.replace(here, other));
@@ -193,8 +191,7 @@ fn a_resumed_run_has_the_bits_of_one_never_stopped() {
     bench.refused(&format!("train {TINY} --compressor 3lc --steps 8 --resume cut.state"));
     // The one before it, after six steps, is still there.
     bench.write("at.state", &bench.read("cut.state"));
-    train("--resume at.state --json fallen-back.json");
-    assert_eq!(digest("whole.json"), digest("fallen-back.json"));
+    assert_eq!(whole, digest("--resume at.state"));
 }
 
 #[test]
@@ -355,9 +352,8 @@ fn train_takes_compressor_and_seed_from_an_experiment_file() {
     let bench = Bench::with_images();
     let file = "data = 'images'\nmodel = 'mlp:4'\nsteps = 2\nbatch = 4\nworkers = 2\n";
     bench.write("file.toml", format!("{file}compressors = ['eden']\nseeds = [7]\n").as_bytes());
-    bench.ok("train --experiment file.toml --json file.json");
-    bench.ok("train --experiment file.toml --compressor int8 --seed 1 --json flags.json");
-    let [file, flags] = ["file.json", "flags.json"].map(|name| rows(&bench, name).remove(0));
+    let [file, flags] = ["", "--compressor int8 --seed 1"]
+        .map(|flags| rows(&bench, &format!("train --experiment file.toml {flags}")).remove(0));
     assert_eq!((&file["compressor"], &file["seed"]), (&Value::from("eden"), &Value::from(7)));
     assert_eq!((&flags["compressor"], &flags["seed"]), (&Value::from("int8"), &Value::from(1)));
 }
@@ -410,7 +406,7 @@ fn on_a_small_disk(bench: &Bench, script: &str) -> Option<std::process::Output> 
 fn a_full_disk_costs_no_checkpoint_that_was_good() {
     let bench = Bench::with_images();
     let train = format!("\"$0\" train {TINY} --compressor 3lc --steps 8 --save-every 3");
-    bench.ok(&format!("train {TINY} --compressor 3lc --steps 8 --json whole.json"));
+    let whole = rows(&bench, &format!("train {TINY} --compressor 3lc --steps 8"));
     // The disk is filled up to the last byte when the checkpoints after 3, 6 and 8 steps are there; the run goes on
     // from the last but one, which must write again.
     let script = format!(
@@ -420,12 +416,13 @@ fn a_full_disk_costs_no_checkpoint_that_was_good() {
          {train} --resume disk/run.state --save disk/run.state 2> full.txt && exit 1
          cmp disk/run.state before.state || exit 1
          ls disk > names.txt; rm disk/filler
-         {train} --resume disk/run.state --save disk/run.state --json resumed.json"
+         {train} --resume disk/run.state --save disk/run.state --json > resumed.json"
     );
     let Some(output) = on_a_small_disk(&bench, &script) else { return };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let error = bench.read_text("full.txt");
     assert!(error.contains("run.state") && error.contains("No space left"), "{error}");
     assert_eq!(bench.read("names.txt"), b"filler\nrun.state\n");
-    assert_eq!(rows(&bench, "whole.json")[0]["digest"], rows(&bench, "resumed.json")[0]["digest"]);
+    let resumed: Vec<Value> = serde_json::from_slice(&bench.read("resumed.json")).unwrap();
+    assert_eq!(whole[0]["digest"], resumed[0]["digest"]);
 }

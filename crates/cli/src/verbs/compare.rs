@@ -1,11 +1,11 @@
 //! `gradwire compare`: trains with several compressors and compares them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use gradwire_testbed::TestbedError;
 use gradwire_testbed::experiment::Experiment;
-use gradwire_testbed::files::{self, check_writable, write_atomic};
+use gradwire_testbed::files::{self, write_atomic};
 use gradwire_testbed::report;
 use gradwire_testbed::runner::{Outcome, run_all};
 use gradwire_testbed::summary::{Summary, summarize};
@@ -33,9 +33,9 @@ pub(crate) struct Compare {
     /// runs.jsonl is renamed to runs.jsonl.1, which replaces an older one
     #[arg(long)]
     resume: bool,
-    /// Write a row for each run as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    /// Print JSON: an array with a row for each run
+    #[arg(long)]
+    json: bool,
 }
 
 impl Compare {
@@ -55,7 +55,6 @@ impl Compare {
         let _lock = if reports { files::lock(&self.out)? } else { None };
         let done = if self.resume { results::read(&kept)? } else { Vec::new() };
         if reports {
-            self.json.as_deref().map_or(Ok(()), check_writable)?;
             if self.resume && done.is_empty() {
                 unfinished::refuse_others(&self.out, &runs)?;
             }
@@ -80,8 +79,10 @@ impl Compare {
         let html = report::html(experiment, outcome, &command_line())?;
         write_atomic(&self.out.join("experiment.toml"), experiment.to_toml().as_bytes())?;
         write_atomic(&report, html.as_bytes())?;
+        if self.json {
+            return output::line(output::json(&rows(&outcome.runs)?));
+        }
         print_tables(&summary)?;
-        write_json(self.json.as_deref(), &outcome.runs)?;
         output::line("")?;
         let verdict = report::verdict(&summary);
         if !verdict.is_empty() {
@@ -101,13 +102,6 @@ fn checked(run: &RunConfig) -> Result<(), TestbedError> {
         seed: run.seed,
         source: Box::new(source),
     })
-}
-
-/// Writes the rows of the runs to `path`, if given.
-pub(crate) fn write_json(path: Option<&Path>, runs: &[RunRecord]) -> Result<(), Failure> {
-    let Some(path) = path else { return Ok(()) };
-    let text = output::json(&rows(runs)?) + "\n";
-    Ok(write_atomic(path, text.as_bytes())?)
 }
 
 /// Prints the tables of quality and traffic, and of time.

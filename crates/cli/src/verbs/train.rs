@@ -9,13 +9,13 @@ use gradwire::files;
 use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::check_writable;
 use gradwire_testbed::runner::Progress;
-use gradwire_testbed::{results, summary::summarize};
+use gradwire_testbed::{results, rows::rows, summary::summarize};
 use gradwire_train::CompressionSchedule;
 use gradwire_train::{RunOptions, Save, WorkersChanged};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
-use crate::verbs::compare::{print_tables, write_json};
+use crate::verbs::compare::print_tables;
 use crate::verbs::compress::plural;
 use crate::{engine, output};
 
@@ -50,9 +50,9 @@ pub(crate) struct Train {
     /// Write the run with its trace, as JSON
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Write the run's row, as compare does
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    /// Print JSON: an array with a row for the run, as compare does
+    #[arg(long)]
+    json: bool,
 }
 
 /// Replaces what an experiment file has of something by the `flag`, if it was given. Only one may be left.
@@ -111,7 +111,7 @@ impl Train {
         }
         choose("compressor", self.compressor.as_ref(), &mut experiment.compressors)?;
         choose("seed", self.seed.as_ref(), &mut experiment.seeds)?;
-        let files = [&self.save, &self.out, &self.json, self.settings.file()];
+        let files = [&self.save, &self.out, self.settings.file()];
         refuse_equal(files.into_iter().flatten())?;
         engine::fit(&mut experiment, self.settings.has("workers"))?;
         experiment.check()?;
@@ -128,8 +128,7 @@ impl Train {
         let started = engine::start(slice::from_ref(&config))?;
         // Of several processes one writes.
         if started.bars.report() {
-            let files = [&self.out, &self.json].into_iter().flatten();
-            files.map(PathBuf::as_path).try_for_each(check_writable)?;
+            self.out.as_deref().map_or(Ok(()), check_writable)?;
         }
         started.bars.started(0, 1, &config);
         let record = started.engine.run(&config, &started.bars, &options);
@@ -138,15 +137,16 @@ impl Train {
         started.bars.finished(&record);
 
         let runs = slice::from_ref(&record);
-        let summary = summarize(runs, &experiment.links())?;
-        print_tables(&summary)?;
-        for change in &record.changes {
-            output::line(format!("\n{}", changed(change)))?;
-        }
-        output::line(format!("\nDigest of the parameters: {}", record.digest))?;
         if let Some(path) = &self.out {
             results::write(path, runs)?;
         }
-        write_json(self.json.as_deref(), runs)
+        if self.json {
+            return output::line(output::json(&rows(runs)?));
+        }
+        print_tables(&summarize(runs, &experiment.links())?)?;
+        for change in &record.changes {
+            output::line(format!("\n{}", changed(change)))?;
+        }
+        output::line(format!("\nDigest of the parameters: {}", record.digest))
     }
 }

@@ -189,7 +189,7 @@ settings! {
     svrg: u64 = 0, "svrg" "STEPS";
 
     /// Delay a worker in every step: 3=0.2 delays worker 3 by 0.2 seconds. To see the effect, compare the seconds of
-    /// runs, which --json writes [default: off]
+    /// runs, which --json prints [default: off]
     straggler: Option<Straggler> = None, "straggler" "WORKER=SECONDS";
 
     /// Scale a worker's gradient down to this ℓ2 norm where it is longer [default: 1 for gpt, 5 for
