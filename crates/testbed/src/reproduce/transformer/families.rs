@@ -67,7 +67,7 @@ const OUTER: Family = Family {
 };
 
 /// The settings that are compared; `none` sent as gradients is the baseline.
-pub(super) static FAMILIES: [Family; 12] = [
+pub(super) static FAMILIES: [Family; 14] = [
     Family {
         every_seed: &["none", "terngrad", "eden", "3lc", "eden:bits=2,code=huffman"],
         first_seed: &[
@@ -97,6 +97,32 @@ pub(super) static FAMILIES: [Family; 12] = [
             "int8",
             "thc",
             "acp-sgd",
+            "fp16",
+            "bf16",
+            "8bit",
+            "codebook8",
+            "lpc-svrg",
+            "signsgd",
+            "signum",
+            "inceptionn:b=20",
+            "entropy-bits",
+            "randomk",
+            "threshold:v=0.003",
+            "gradient-dropping",
+            "dgc",
+            "sgc",
+            "adaptive",
+            "variance",
+            "variance:alpha=2",
+            "sketched-sgd",
+            "strom:tau=0.003",
+            "dryden",
+            "local-selection",
+            "sketchml",
+            "qsparse-local",
+            "gradzip",
+            "atomo",
+            "gradiveq",
         ],
         ..GRADIENTS
     },
@@ -105,7 +131,19 @@ pub(super) static FAMILIES: [Family; 12] = [
         name: "gradients, SGD",
         optimizer: Some("sgd"),
         rate: SIGN_RATE,
-        first_seed: &["demo"],
+        first_seed: &["demo", "demo:k=128", "signsgd", "signum"],
+        ..GRADIENTS
+    },
+    Family {
+        name: "gradients, vectors uncompressed",
+        rules: &["vectors -> none"],
+        first_seed: &["3lc", "onebit"],
+        ..GRADIENTS
+    },
+    Family {
+        name: "gradients, vectors as 3lc",
+        rules: &["vectors -> 3lc"],
+        first_seed: &["3lc"],
         ..GRADIENTS
     },
     Family {
@@ -185,6 +223,32 @@ pub(super) static FAMILIES: [Family; 12] = [
             "3lc:every=50",
             "sbc:every=10",
             "sbc:p=0.1,every=10",
+            "fp16:every=10",
+            "bf16:every=10",
+            "8bit:every=10",
+            "lpc-svrg:every=10",
+            "inceptionn:b=20,every=10",
+            "entropy-bits:every=10",
+            "randomk:ratio=0.1,every=10",
+            "threshold:v=0.003,every=10",
+            "gradient-dropping:every=10",
+            "dgc:ratio=0.1,every=10",
+            "sgc:ratio=0.1,every=10",
+            "adaptive:ratio=0.1,every=10",
+            "sketched-sgd:ratio=0.01,every=10",
+            "strom:tau=0.003,every=10",
+            "dryden:every=10",
+            "local-selection:every=10",
+            "sketchml:every=10",
+            "qsparse-local:ratio=0.1,every=10",
+            "gradzip:every=10",
+            "atomo:every=10",
+            "gradiveq:every=10",
+            "qsgd:s=7,every=10",
+            "natural:every=10",
+            "int8:every=10",
+            "efsignsgd:every=10",
+            "adacomp:every=10",
         ],
         ..OUTER
     },
