@@ -10,10 +10,7 @@ use crate::files::write_atomic;
 
 /// Reads the runs in `path`; none if there is no such file.
 pub fn read(path: &Path) -> Result<Vec<RunRecord>, TestbedError> {
-    let text = match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(TestbedError::read(path))?,
-    };
+    let text = text(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(at, line)| {
@@ -26,6 +23,22 @@ pub fn read(path: &Path) -> Result<Vec<RunRecord>, TestbedError> {
             })
         })
         .collect()
+}
+
+/// The text of `notes.md` in a folder of results; empty without such a file.
+///
+/// # Errors
+/// If the file exists and cannot be read.
+pub fn notes(folder: &Path) -> Result<String, TestbedError> {
+    text(&folder.join("notes.md"))
+}
+
+/// The text of a file; empty if there is no such file.
+fn text(path: &Path) -> Result<String, TestbedError> {
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        read => read.map_err(TestbedError::read(path)),
+    }
 }
 
 /// A copy of `run` for a result file: its trace is [thinned](thin) to `points` entries, and its numbers are rounded to

@@ -34,14 +34,15 @@ pub(crate) struct Reproduce {
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,
     /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm), of adacomp-table2 (mnist-cnn,
-    /// cifar-cnn, bn50-dnn, lstm), of the survey (resnet20, densenet40, resnet9, vgg16, ncf, lstm,
+    /// cifar-cnn, bn50-dnn, lstm), of grace-fig6, grace-fig6-sgd, grace-fig8 and grace-feedback (resnet20, densenet40, resnet9, vgg16, ncf, lstm,
     /// unet), or of all-methods (compressors, exchanges) [default: the first]
     #[arg(long, value_name = "ROW")]
     row: Option<String>,
     /// Part of the steps to train for, each a run of its own; repeatable [default: the paper's]
     #[arg(long = "fraction", value_name = "PART", value_parser = fraction)]
     fractions: Vec<f64>,
-    /// The folder for runs, tables and charts [default: results/NAME]
+    /// The folder for runs, tables and charts; its notes.md, if it has one, goes into the page [default: results/NAME, or
+    /// results/NAME/ROW]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -77,8 +78,8 @@ impl Reproduce {
         }
         interrupt::listen();
         let (experiment, command) = (&Experiment::default(), &command_line());
-        let (runs, failed) = (&[], &[]);
-        let results = Results { study, row: 0, experiment, runs, failed, out, command };
+        let (runs, failed, notes) = (&[], &[], &results::notes(out)?);
+        let results = Results { study, row: 0, experiment, runs, failed, out, command, notes };
         show(&results, &Bars::new(true))
     }
 
@@ -131,8 +132,8 @@ impl Reproduce {
             let text = varied.to_owned() + &experiment.to_toml();
             write_atomic(&out.join("experiment.toml"), text.as_bytes())?;
             let (experiment, runs, command) = (&experiment, &outcome.runs, &command_line());
-            let failed = &outcome.failed();
-            show(&Results { study, row, experiment, runs, failed, out, command }, bars)?;
+            let (failed, notes) = (&outcome.failed(), &results::notes(out)?);
+            show(&Results { study, row, experiment, runs, failed, out, command, notes }, bars)?;
         }
         // Those of other compressors, which the page shows, do not count.
         let asked = |record: &RunRecord| {

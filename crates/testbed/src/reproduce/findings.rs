@@ -88,7 +88,7 @@ pub(super) fn page(
     Report { files: files(results, text, [], charts), printed }
 }
 
-/// The files of a page: `README.md` with a text, the charts and the command; `more` files; and each chart.
+/// The files of a page: `README.md` with notes, a text, the charts and the command; `more` files; and each chart.
 fn files(
     results: &Results<'_>,
     text: &str,
@@ -99,12 +99,16 @@ fn files(
     let embedded = charts.iter().map(|(name, chart)| format!("![{}]({name})\n", chart.title()));
     let embedded: String = embedded.collect();
     let command = results.command;
+    let notes = match results.notes.trim_end() {
+        "" => String::new(),
+        notes => format!("{notes}\n\n"),
+    };
     let failed: String = match results.failed {
         [] => String::new(),
         lines => format!("{FAILED}\n\n- {}\n\n", lines.join("\n- ")),
     };
     let readme = format!(
-        "# {id}: {summary}\n\n{failed}{text}\n{embedded}\n## To repeat it\n\n```\n{command}\n```\n"
+        "# {id}: {summary}\n\n{notes}{failed}{text}\n{embedded}\n## To repeat it\n\n```\n{command}\n```\n"
     );
     let charts = charts.iter().map(|(name, chart)| (name.clone(), chart.svg_file()));
     [("README.md".to_owned(), readme)].into_iter().chain(more).chain(charts).collect()

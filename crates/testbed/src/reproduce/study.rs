@@ -176,6 +176,8 @@ pub struct Results<'a> {
     pub out: &'a Path,
     /// The command that repeats the study.
     pub command: &'a str,
+    /// What a person has to say about the runs, as Markdown; empty if nothing.
+    pub notes: &'a str,
 }
 
 impl Results<'_> {

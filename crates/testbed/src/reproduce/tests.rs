@@ -152,13 +152,15 @@ fn each_study_writes_a_page_with_its_charts() {
         let command = "gradwire reproduce";
         let (experiment, runs) = (&experiment, &runs);
         let failed = &["3lc, seed 2: the loss is NaN".to_owned()];
-        let results = Results { study, row: 0, experiment, runs, failed, out, command };
+        let notes = "By hand.\n";
+        let results = Results { study, row: 0, experiment, runs, failed, out, command, notes };
         let files = results.report(&Nobody).unwrap().files;
         let named = |ending: &str| files.iter().filter(|(name, _)| name.ends_with(ending)).count();
         assert_eq!((named(".svg"), named(".md"), named(".html")), (charts, 1, 1), "{id}");
         let readme = &files[0].1;
         assert!(readme.contains(says) && readme.contains(study.citation), "{id}");
         assert!(readme.contains("- 3lc, seed 2: the loss is NaN\n"), "{id}");
+        assert!(readme.contains("\n\nBy hand.\n\n"), "{id}");
         assert!(files.iter().skip(2).all(|(name, _)| readme.contains(name.as_str())), "{id}");
     }
 }
