@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use gradwire_advice::parse_link;
 use gradwire_testbed::experiment::Experiment;
 use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::{SETTINGS, Setting};
@@ -139,8 +140,9 @@ pub(crate) struct Several {
     /// Seed of weights, data order and draws; repeat it for the spread over seeds [default: 0]
     #[arg(long = "seed", value_name = "S")]
     seeds: Option<Vec<u64>>,
-    /// Model times for links of this many Mbit/s, instead of 10, 100, 1000 and 10000; repeatable
-    #[arg(long = "link", value_name = "MBIT", value_parser = mbit)]
+    /// Model times for a link of this bandwidth, such as 100mbit or 1gbit (a number alone is Mbit/s), instead of 10, 100,
+    /// 1000 and 10000 Mbit/s; repeatable
+    #[arg(long = "link", value_name = "BANDWIDTH", value_parser = mbit)]
     links_mbit: Option<Vec<f64>>,
     /// Modelled latency of a message, in milliseconds [default: 0]
     #[arg(long, value_name = "MS")]
@@ -165,8 +167,11 @@ fn set<T>(setting: &mut T, given: Option<T>) {
 
 /// A number of Mbit/s, also with the unit, as `gradwire advise` takes it.
 fn mbit(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix("mbit").unwrap_or(text);
-    number.parse().map_err(|_| "give a number of Mbit/s, such as 100".to_owned())
+    if text.contains('/') {
+        return Err("give the latency by itself, with --latency-ms".to_owned());
+    }
+    let link = || parse_link(text).map(|link| link.bits_per_second / 1e6);
+    text.parse().or_else(|_| link()).map_err(|error| error.to_string())
 }
 
 /// The command as it was given, quoted for a shell.

@@ -22,7 +22,7 @@ fn list_has_a_row_for_each_registered_compressor() {
     assert_eq!(s["parameters"][0]["key"], "s");
     let table = bench.ok("list");
     assert!(ids.iter().all(|id| table.contains(id)));
-    assert!(table.contains("local-steps: ") && table.contains("svrg: "));
+    assert!(table.contains(" every=N: ") && table.contains(" --svrg N: "));
 }
 
 #[test]

@@ -38,6 +38,9 @@ pub struct DecodeJob<'a> {
 
 impl Decoder {
     /// A decoder in a run with `seed`, for messages of `spec` unless another is [assigned](Self::assign).
+    ///
+    /// The seed must be that of the senders' encoders. Methods that draw random numbers, such as `eden`, decode other values with another
+    /// seed, step, rank or tensor name, and nothing in a message tells.
     pub fn new(spec: &Spec, seed: u64) -> Self {
         Self {
             specs: Specs(vec![spec.clone()]),

@@ -20,6 +20,19 @@ pub enum Family {
     LowRank,
 }
 
+impl Family {
+    /// The name in lists.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Baseline => "baseline",
+            Self::Quantization => "quantization",
+            Self::Sparsification => "sparsification",
+            Self::Hybrid => "hybrid",
+            Self::LowRank => "low-rank",
+        }
+    }
+}
+
 /// A compressor's declaration. The [registry](crate::registry) is a table of them.
 ///
 /// An entry ends with `..Entry::of::<T>()` or `..Entry::new(…)`, which provides the defaults.

@@ -40,7 +40,8 @@
 //! | `every=N` | encode the change of the parameters over [N steps](Spec::every) |
 //! | `powersgd`, `thc` and others with [several rounds](MultiRound) | a rank alone sends a whole message; together they take several rounds |
 //!
-//! The crate `gradwire-exchange` does all of this between processes (`Reducer`).
+//! `Reducer` of the crate `gradwire-exchange` does all of this except `every=N`, which is for training loops, over a `Transport`: between
+//! threads, between processes with `gradwire-mpi`, or between whatever implements it.
 
 mod accumulator;
 mod compressor;

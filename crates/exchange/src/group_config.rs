@@ -100,7 +100,7 @@ impl GroupConfig<'_> {
     fn validate_schedule(&self) -> Result<()> {
         if let Some(rule) = self.policy.rules.iter().find(|rule| rule.spec.every() > 1) {
             return refuse(format!(
-                "rule '{rule}': local steps apply to the whole model; leave every off in rules"
+                "rule '{rule}': local steps apply to the whole model; remove every= from the rule"
             ));
         }
         let (mut before, mut begun) = (&self.policy.push.first, 0);

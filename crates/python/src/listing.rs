@@ -1,6 +1,5 @@
 //! The registry, as Python lists it.
 
-use gradwire::Family;
 use gradwire::registry::REGISTRY;
 use gradwire_exchange::CompressionSchedule;
 use pyo3::prelude::*;
@@ -8,14 +7,18 @@ use pyo3::types::PyDict;
 
 use crate::errors::Failure;
 
-/// Every compressor as a dict: id, summary, family, aggregation, error_feedback, parameters, reference.
+/// Every compressor as a dict, with the keys of `gradwire list --json`; `parameters` is a dict by name, with those that all have.
 #[pyfunction]
 pub(crate) fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let describe = |entry: &&gradwire::Entry| {
         let dict = PyDict::new(py);
         dict.set_item("id", entry.id)?;
         dict.set_item("summary", entry.summary)?;
-        dict.set_item("family", family(entry.family))?;
+        dict.set_item("formula", entry.formula)?;
+        dict.set_item("payload", entry.payload)?;
+        dict.set_item("unbiased", entry.unbiased)?;
+        dict.set_item("lossless", entry.lossless)?;
+        dict.set_item("family", entry.family.name())?;
         dict.set_item("aggregation", entry.compressor().aggregation().name())?;
         dict.set_item("error_feedback", entry.error_feedback)?;
         dict.set_item("reference", entry.reference)?;
@@ -34,16 +37,6 @@ pub(crate) fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         Ok(dict)
     };
     REGISTRY.iter().map(describe).collect()
-}
-
-fn family(family: Family) -> &'static str {
-    match family {
-        Family::Baseline => "baseline",
-        Family::Quantization => "quantization",
-        Family::Sparsification => "sparsification",
-        Family::Hybrid => "hybrid",
-        Family::LowRank => "low rank",
-    }
 }
 
 /// A spec string or schedule as gradwire prints it: what differs from the defaults, in order.

@@ -1,10 +1,10 @@
 //! `gradwire list`: the registry.
 
 use clap::Args;
+use gradwire::Entry;
 use gradwire::Spec;
 use gradwire::parameters::Param;
 use gradwire::registry::{PRESETS, REGISTRY};
-use gradwire::{Entry, Family};
 use gradwire_testbed::table::Table;
 use serde::Serialize;
 
@@ -22,17 +22,26 @@ pub(crate) struct List {
     json: bool,
 }
 
-/// Schedules, which work with every compressor.
-const SCHEDULES: [(&str, &str); 2] = [
+/// Ways to train that work with every compressor.
+const WITH_ALL: [(&str, &str); 4] = [
     (
-        "local-steps",
-        "exchange what N steps together have changed, as topk:every=10 (federated averaging: none:every=N)",
+        "every=N",
+        "local steps: exchange what N steps together have changed, as topk:every=10 (federated averaging: none:every=N)",
+    ),
+    ("ef=on, ef=off", "error feedback, or none, as eden:ef=on"),
+    (
+        "A until PART then B",
+        "another compressor from a part of the steps on, as 'none until 0.1 then 3lc'",
     ),
     (
-        "svrg",
+        "--svrg N",
         "send how gradients differ from those at a snapshot that all share, as --svrg 100 beside lpc-svrg",
     ),
 ];
+
+/// Which to try first.
+const FIRST: &str = "To begin with: eden (one bit an element) or int8 for gradients; 3lc for those of CNNs with momentum. With Adam, error
+feedback raises the loss of most methods that need it. docs/choosing.md has the measurements.";
 
 #[derive(Debug, Serialize)]
 struct Row {
@@ -76,7 +85,7 @@ fn rows(entries: impl Iterator<Item = &'static Entry>) -> Vec<Row> {
     entries.map(Row::of).collect()
 }
 
-/// A line for each compressor, preset and schedule.
+/// A line for each compressor, preset and way to train.
 fn overview(rows: &[Row]) -> Result<(), Failure> {
     let compressors = Table::of(rows)
         .column("compressor", |row| row.id)
@@ -88,8 +97,9 @@ fn overview(rows: &[Row]) -> Result<(), Failure> {
     for preset in PRESETS {
         output::line(format!(" {} = {}:{}", preset.name, preset.id, preset.items))?;
     }
-    output::line("\nSchedules, which go with every compressor:\n")?;
-    SCHEDULES.iter().try_for_each(|(id, use_)| output::line(format!(" {id}: {use_}")))?;
+    output::line("\nWays to train, with every compressor:\n")?;
+    WITH_ALL.iter().try_for_each(|(form, use_)| output::line(format!(" {form}: {use_}")))?;
+    output::line(format!("\n{FIRST}"))?;
     output::line("\nParameters, formula, message and paper of one: gradwire list NAME")
 }
 
@@ -104,7 +114,11 @@ fn describe(entry: &'static Entry) -> Result<(), Failure> {
         ("messages", row.aggregation),
         (
             "error feedback",
-            if row.error_feedback { "on, unless ef=off" } else { "off, unless ef=on" },
+            if row.error_feedback {
+                "on, unless ef=off; with Adam it may raise the loss: docs/choosing.md"
+            } else {
+                "off, unless ef=on"
+            },
         ),
     ];
     let parameters: Vec<Parameter> = entry.all_parameters().map(Parameter::of).collect();
@@ -129,13 +143,7 @@ impl Row {
             id: entry.id,
             summary: entry.summary,
             formula: entry.formula,
-            family: match entry.family {
-                Family::Baseline => "baseline",
-                Family::Quantization => "quantization",
-                Family::Sparsification => "sparsification",
-                Family::Hybrid => "hybrid",
-                Family::LowRank => "low-rank",
-            },
+            family: entry.family.name(),
             aggregation: entry.compressor().aggregation().name(),
             error_feedback: entry.error_feedback,
             parameters: entry.parameters.iter().map(Parameter::of).collect(),

@@ -73,7 +73,7 @@ impl Reproduce {
     fn measure(&self, study: &Study, out: &Path) -> Result<(), Failure> {
         let given = !self.fractions.is_empty() || !self.seeds.is_empty();
         if given || !self.compressors.is_empty() || self.settings != Settings::default() {
-            let reason = format!("{} trains nothing; leave all flags but --out off", study.id);
+            let reason = format!("{} trains nothing; give no flag but --out", study.id);
             return Err(Failure::Input(reason));
         }
         interrupt::listen();
@@ -152,7 +152,7 @@ impl Reproduce {
             _ => self.settings.has(flag),
         };
         let Some(flag) = study.fixed.iter().find(|flag| given(flag)) else { return Ok(()) };
-        Err(Failure::Input(format!("{} sets --{flag} by itself; leave it off", study.id)))
+        Err(Failure::Input(format!("{} sets --{flag} by itself; do not give it", study.id)))
     }
 }
 

@@ -250,7 +250,7 @@ impl TrainingSettings {
             ("steps", self.steps, 1 << 48, "a run needs at least one step"),
             ("batch", self.batch as u64, 1 << 20, "a worker needs at least one example in a step"),
             (
-                "evaluate_at_most",
+                "evaluate_at_most (--evaluate-at-most)",
                 self.evaluate_at_most as u64,
                 u64::MAX,
                 "an evaluation needs at least one image or token",
@@ -269,11 +269,14 @@ impl TrainingSettings {
         let message = format!("dropout must be at least 0 and below 1, not {dropout}");
         check((0.0..1.0).contains(&dropout), message)?;
         if let Some(least) = self.min_workers {
-            let message =
-                format!("min_workers must be from 1 to the number of workers, {}", self.workers);
+            let message = format!(
+                "min_workers (--min-workers) must be from 1 to the number of workers, {}",
+                self.workers
+            );
             check((1..=self.workers).contains(&least), format!("{message}, not {least}"))?;
         }
-        let message = format!("outer_rate must be a positive number, not {}", self.outer_rate);
+        let message =
+            format!("outer_rate (--outer-lr) must be a positive number, not {}", self.outer_rate);
         check(self.outer_rate.is_normal() && self.outer_rate > 0.0, message)?;
         if let Some(norm) = self.clip {
             let message = "clip, the bound on the norm of gradients, must be a positive number";
