@@ -92,10 +92,40 @@ impl Helpers {
         side_by_side((), self.0.iter().map(|_| ()), jobs, |job, ()| work(job));
     }
 
+    /// As [`share`](Self::share), for work that can fail. Returns the error of the first job that failed.
+    pub(crate) fn try_share<T: Send, E: Send>(
+        &mut self,
+        jobs: impl Iterator<Item = T> + Send,
+        work: impl Fn(T) -> Result<(), E> + Sync,
+    ) -> Result<(), E> {
+        try_side_by_side((), self.0.iter().map(|_| ()), jobs, |job, ()| work(job))
+    }
+
     /// The workspace and the scratch of each.
     pub(crate) fn each(&mut self) -> impl Iterator<Item = (&mut Workspace, &mut [f32])> {
         self.0.iter_mut().map(|Buffers { workspace, scratch }| (workspace, &mut scratch[..]))
     }
+}
+
+/// As [`side_by_side`], for work that can fail. Returns the error of the first job in their order that failed, whatever the number of
+/// threads.
+pub(crate) fn try_side_by_side<T: Send, B: Send, E: Send>(
+    own: B,
+    others: impl Iterator<Item = B>,
+    jobs: impl Iterator<Item = T> + Send,
+    work: impl Fn(T, &mut B) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let first: Mutex<Option<(usize, E)>> = Mutex::new(None);
+    side_by_side(own, others, jobs.enumerate(), |(at, job), own| {
+        if let Err(error) = work(job, own) {
+            let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
+            if first.as_ref().is_none_or(|(before, _)| at < *before) {
+                *first = Some((at, error));
+            }
+        }
+    });
+    let first = first.into_inner().unwrap_or_else(PoisonError::into_inner);
+    first.map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// Calls `work` for each job, in the order of the jobs as threads become free: the caller's, which works with `own`, and one

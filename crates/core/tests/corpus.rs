@@ -14,7 +14,7 @@ use gradwire::frame::Frame;
 use gradwire::registry::REGISTRY;
 use gradwire::{Decoder, Encoder, Floats, Spec, State, Tensor};
 use gradwire_bits::huffman::{self, Code};
-use gradwire_bits::tans;
+use gradwire_bits::tans::{self, groups};
 
 fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus")
@@ -64,7 +64,7 @@ fn messages() {
             let input = checks::input(&frame.spec, frame.message);
             write(&folder, name.trim_end_matches(".gw"), &input);
         }
-        for (text, name, message) in in_four_streams() {
+        for (text, name, message) in in_codes_of_long_lists() {
             let spec: Spec = text.parse().unwrap();
             let folder = format!("messages/{}", spec.entry().id);
             write(&folder, name, &checks::input(&spec, &message));
@@ -81,37 +81,52 @@ fn messages() {
     }
 }
 
-/// Messages of 600 elements, which writers put into one stream, in four.
-fn in_four_streams() -> [(&'static str, &'static str, Vec<u8>); 3] {
+/// Messages of 600 elements in codes that writers use for longer ones.
+fn in_codes_of_long_lists() -> [(&'static str, &'static str, Vec<u8>); 5] {
     let symbols: Vec<u16> = (0..600u32).map(|i| (i * i % 61 % 8) as u16).collect();
+    let counts = |symbols: &[u16], alphabet: usize| {
+        let mut counts = vec![0; alphabet];
+        huffman::count(symbols, &mut counts);
+        counts
+    };
     let streams = |alphabet: usize, head: &[u8]| {
-        let (mut counts, mut code) = (vec![0; alphabet], Code::default());
-        huffman::count(&symbols, &mut counts);
-        code.fit(&counts, huffman::limit(alphabet));
+        let mut code = Code::default();
+        code.fit(&counts(&symbols, alphabet), huffman::limit(alphabet));
         let mut message = head.to_vec();
         code.write(&mut message);
         code.encode_streams(&symbols, &mut message);
         message
     };
-    let (mut counts, mut code) = ([0; 256], tans::Code::default());
-    huffman::count(&symbols, &mut counts);
-    code.fit(&counts);
-    let mut message = vec![0, 0, 0x80, 0x3f, 3];
-    code.write(&mut message);
-    code.encode(&symbols, &mut message);
+    let tans = |symbols: &[u16], alphabet: usize, head: &[u8]| {
+        let mut code = tans::Code::default();
+        code.fit(&counts(symbols, alphabet));
+        let mut message = head.to_vec();
+        code.write(&mut message);
+        code.encode(symbols, &mut message);
+        message
+    };
+    let pairs = |symbols: &[u16], alphabet: usize, head: &[u8]| {
+        let mut values = Vec::new();
+        groups::join(symbols, alphabet, 2, &mut values);
+        tans(&values, alphabet * alphabet, &[head, &[2]].concat())
+    };
+    let ternary: Vec<u16> = symbols.iter().map(|symbol| symbol % 3).collect();
     // A scale of 1; three bits from 0 to 1.
-    let bytes = "8bit:code=huffman,ef=off";
-    let bins = streams(8, &[0x63, 0, 0, 0, 0, 0, 0, 0x80, 0x3f]);
+    let scale = [0, 0, 0x80, 0x3f];
+    let bins = |head: u8| [head, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
+    let [bytes, levels] = ["8bit:code=huffman,ef=off", "qsgd:s=1,bucket=0,code=huffman"];
     [
-        (bytes, "four-streams", streams(256, &[0, 0, 0x80, 0x3f, 2])),
-        (bytes, "tans", message),
-        ("entropy-bits", "four-streams", bins),
+        (bytes, "four-streams", streams(256, &[&scale[..], &[2]].concat())),
+        (bytes, "tans", tans(&symbols, 256, &[&scale[..], &[3]].concat())),
+        (levels, "tans-of-pairs", pairs(&ternary, 3, &[&scale[..], &[4]].concat())),
+        ("entropy-bits", "four-streams", streams(8, &bins(0x63))),
+        ("entropy-bits", "tans-of-pairs", pairs(&symbols, 8, &bins(0x83))),
     ]
 }
 
 #[test]
-fn seeds_in_four_streams_are_accepted() {
-    for (text, _, message) in in_four_streams() {
+fn seeds_in_codes_of_long_lists_are_accepted() {
+    for (text, _, message) in in_codes_of_long_lists() {
         let (tensor, mut out) = (Tensor::new("t", &[20, 30]), [0.0; 600]);
         let mut decoder = Decoder::new(&text.parse().unwrap(), 11);
         decoder.decode_add(&tensor, 3, 2, &message, 1.0, &mut out).unwrap();

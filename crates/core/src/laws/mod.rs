@@ -45,6 +45,7 @@ pub const LAWS: &[(&str, Law)] = &[
         "threads that share a tensor change nothing",
         several::threads_that_share_a_tensor_change_nothing,
     ),
+    ("threads that share a list change nothing", several::threads_that_share_a_list_change_nothing),
     ("threads that share rounds change nothing", several::threads_that_share_rounds_change_nothing),
     ("packing the device form gives the message", device::packing_the_form_gives_the_message),
     ("unpacking accepts what decoding accepts", device::unpacking_accepts_what_decoding_accepts),

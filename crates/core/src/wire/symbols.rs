@@ -18,8 +18,6 @@ mod divided;
 mod quantize;
 pub(crate) mod tans;
 
-use std::sync::{Mutex, PoisonError};
-
 use gradwire_bits::tans::MOST_SYMBOLS;
 use gradwire_bits::{DecodeError, fixed, huffman, kernels, try_resize};
 
@@ -146,7 +144,7 @@ impl Alphabet {
     pub(crate) fn write(self, workspace: &mut Workspace, message: &mut Vec<u8>) {
         let Workspace { symbols, coder, helpers, .. } = workspace;
         // The list may be longer next time, up to its capacity.
-        let most = symbols.capacity().min(divided::PART);
+        let most = symbols.capacity().min(divided::PART_SYMBOLS);
         if self.huffman && self.may_be_tans(most) {
             tans::reserve(self.symbols, most, coder);
         }
@@ -161,7 +159,7 @@ impl Alphabet {
         helpers: &mut Helpers,
         message: &mut Vec<u8>,
     ) {
-        if self.huffman && symbols.len() > divided::PART {
+        if self.huffman && symbols.len() > divided::PART_SYMBOLS {
             message.push(divided::DIVIDED);
             return self.put_parts(symbols, coder, helpers, message);
         }
@@ -192,7 +190,9 @@ impl Alphabet {
         message: &mut Vec<u8>,
     ) -> Option<Coding> {
         if self.may_be_tans(symbols.len()) {
-            tans::reserve(self.symbols, symbols.len().next_power_of_two(), coder);
+            // Later lists may be longer, but only those of `entropy-bits` are longer than a part.
+            let most = symbols.len().next_power_of_two().min(divided::PART_SYMBOLS);
+            tans::reserve(self.symbols, most.max(symbols.len()), coder);
         }
         let SymbolCoder { counts, code, .. } = &mut *coder;
         counts.clear();
@@ -245,12 +245,15 @@ impl Alphabet {
     ) -> Result<(), DecodeError> {
         // Symbols left from an earlier message are overwritten.
         try_resize(symbols, elements, 0)?;
-        if self.huffman && elements > 0 && message.first() == Some(&divided::DIVIDED) {
+        if self.huffman
+            && elements > divided::PART_SYMBOLS
+            && message.first() == Some(&divided::DIVIDED)
+        {
             *message = &message[1..];
             return self.take_parts(message, symbols, coder, helpers);
         }
         // The list may be longer next time, up to its capacity.
-        let most = symbols.capacity().min(divided::PART);
+        let most = symbols.capacity().min(divided::PART_SYMBOLS);
         self.take_list(message, symbols, most, coder, helpers)
     }
 
@@ -312,13 +315,7 @@ impl Alphabet {
         }
         let bytes = bytes.chunks(fixed::len(parts.len(), width));
         let jobs = bytes.zip(symbols.chunks_mut(parts.len()));
-        let result = Mutex::new(Ok(()));
-        helpers.share(jobs, |(bytes, symbols)| {
-            if let Err(error) = self.unpack(bytes, symbols) {
-                *result.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
-            }
-        });
-        result.into_inner().unwrap_or_else(PoisonError::into_inner)
+        helpers.try_share(jobs, |(bytes, symbols)| self.unpack(bytes, symbols))
     }
 
     /// Reads symbols of one width, which these bytes are.
@@ -371,7 +368,11 @@ impl Alphabet {
         if !self.huffman {
             return fixed;
         }
-        let parts = if elements > divided::PART { elements.div_ceil(divided::PART) } else { 0 };
+        let parts = if elements > divided::PART_SYMBOLS {
+            elements.div_ceil(divided::PART_SYMBOLS)
+        } else {
+            0
+        };
         fixed.saturating_add(1 + parts * divided::EXTRA)
     }
 

@@ -1,19 +1,17 @@
 //! Long lists of symbols in parts, each with a code of its own, which threads write and read side by side.
 
-use std::sync::{Mutex, PoisonError};
-
 use gradwire_bits::DecodeError;
 
 use super::Alphabet;
 use crate::Helpers;
-use crate::threads::side_by_side;
+use crate::threads::{side_by_side, try_side_by_side};
 use crate::wire::fields;
 use crate::workspace::SymbolCoder;
 
 /// The byte that comes before a list in parts.
 pub(super) const DIVIDED: u8 = 5;
 /// Symbols of a part; the last may have fewer. With a quarter of that, fitting codes took a tenth of the time.
-pub(super) const PART: usize = 1 << 20;
+pub(super) const PART_SYMBOLS: usize = 1 << 20;
 /// Bytes that a part takes beyond those of its list: its length, and the byte before its list.
 pub(super) const EXTRA: usize = 4 + 1;
 
@@ -30,10 +28,11 @@ impl Alphabet {
             let start = to.len();
             to.extend_from_slice(&[0; 4]);
             self.put_list(part, coder, to);
-            let len = u32::try_from(to.len() - start - 4).expect("a part has at most 2 MiB");
+            let len =
+                u32::try_from(to.len() - start - 4).expect("a part has at most 2 MiB and a byte");
             to[start..start + 4].copy_from_slice(&len.to_le_bytes());
         };
-        let parts = symbols.chunks(PART);
+        let parts = symbols.chunks(PART_SYMBOLS);
         if helpers.count() == 0 {
             return parts.for_each(|part| put(part, coder, message));
         }
@@ -51,19 +50,11 @@ impl Alphabet {
         coder: &mut SymbolCoder,
         helpers: &mut Helpers,
     ) -> Result<(), DecodeError> {
-        let mut parts = symbols.chunks_mut(PART).map(|part| Ok((take_part(message)?, part)));
-        if helpers.count() == 0 {
-            return parts.try_for_each(|job| job.and_then(|job| self.read_part(job, coder)));
-        }
-        let parts = parts.collect::<Result<Vec<_>, DecodeError>>()?;
-        let result = Mutex::new(Ok(()));
+        let parts = symbols.chunks_mut(PART_SYMBOLS).map(|part| (take_part(message), part));
         let coders = helpers.each().map(|(workspace, _)| &mut workspace.coder);
-        side_by_side(coder, coders, parts.into_iter(), |job, coder| {
-            if let Err(error) = self.read_part(job, coder) {
-                *result.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
-            }
-        });
-        result.into_inner().unwrap_or_else(PoisonError::into_inner)
+        try_side_by_side(coder, coders, parts, |(list, part), coder| {
+            self.read_part((list?, part), coder)
+        })
     }
 
     /// Reads the symbols of a part from exactly these bytes.
@@ -72,7 +63,7 @@ impl Alphabet {
         (mut list, symbols): (&[u8], &mut [u16]),
         coder: &mut SymbolCoder,
     ) -> Result<(), DecodeError> {
-        self.take_list(&mut list, symbols, PART, coder, &mut Helpers::default())?;
+        self.take_list(&mut list, symbols, PART_SYMBOLS, coder, &mut Helpers::default())?;
         fields::expect_len(list, 0)
     }
 }

@@ -128,15 +128,16 @@ fn every_width_returns_within_its_bounds() {
 
 #[test]
 fn long_lists_are_in_parts() {
-    let symbols: Vec<u16> = (0..divided::PART + 900).map(|i| [0, 0, 1, 4][i * i % 7 % 4]).collect();
+    let symbols: Vec<u16> =
+        (0..divided::PART_SYMBOLS + 900).map(|i| [0, 0, 1, 4][i * i % 7 % 4]).collect();
     let five = Alphabet::new(5, true);
-    assert_ne!(written(five, &symbols[..divided::PART])[0], 5);
+    assert_ne!(written(five, &symbols[..divided::PART_SYMBOLS])[0], 5);
     let message = written(five, &symbols);
     let len = |at: usize| u32::from_le_bytes(*message[at..].first_chunk().unwrap()) as usize;
     let second = 5 + len(1);
     assert_eq!((message[0], second + 4 + len(second)), (5, message.len()));
     // Each part is a list of its own.
-    let (first, last) = symbols.split_at(divided::PART);
+    let (first, last) = symbols.split_at(divided::PART_SYMBOLS);
     assert_eq!(message[5..second], written(five, first));
     assert_eq!(message[second + 4..], written(five, last));
     assert!(message.len() <= five.max_len(symbols.len()));
