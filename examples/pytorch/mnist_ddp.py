@@ -1,6 +1,6 @@
 """Trains a small network on MNIST with DistributedDataParallel and compressed gradients.
 
-    torchrun --nproc-per-node 2 examples/pytorch/mnist_ddp.py --data DIR --compressor 3lc:s=1.75
+    torchrun --nproc-per-node 2 examples/pytorch/mnist_ddp.py --data DIR
 
 DIR contains the gzipped idx files of MNIST. Without --data the script generates images.
 """
@@ -54,7 +54,7 @@ def epochs(data):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="folder with the files of MNIST; by default images are generated")
-    parser.add_argument("--compressor", default="3lc:s=1.75")
+    parser.add_argument("--compressor", default="eden")
     parser.add_argument("--steps", type=int, default=200)
     options = parser.parse_args()
     if options.data is not None and not options.data.is_dir():

@@ -19,7 +19,7 @@ class Points(torch.utils.data.Dataset):
         return {"x": x[0], "labels": labels[0]}
 
 
-def train(folder, steps, resume):
+def train(folder, steps, resume, compressor="eden"):
     arguments = TrainingArguments(
         output_dir=folder, max_steps=steps, save_strategy="steps", save_steps=max(1, steps // 4), per_device_train_batch_size=1,
         use_cpu=True, ddp_backend="gloo", lr_scheduler_type="constant", max_grad_norm=0.0, report_to=[],
@@ -28,8 +28,8 @@ def train(folder, steps, resume):
     net = task.model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     trainer = Trainer(net, arguments, train_dataset=Points(), optimizers=(optimizer, None))
-    # Each checkpoint contains the residuals of every rank.
-    trainer.add_callback(Compression(trainer, "3lc"))
+    # Each checkpoint contains the number of steps and, with compressors that have error feedback, the residuals of every rank.
+    trainer.add_callback(Compression(trainer, compressor))
     trainer.train(resume_from_checkpoint=resume)
     return trainer.model
 

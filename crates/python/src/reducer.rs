@@ -243,7 +243,8 @@ impl Reducer {
         }
     }
 
-    /// The cost of the last step, and of all steps together.
+    /// The cost of the last step, and of all steps together. `ratio` compares sizes of messages, each counted once, not traffic: with
+    /// all-gather over n ranks, divide it by n / 2 to compare with an all-reduce.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (step, total) = {
             let progress = self.shared.lock();

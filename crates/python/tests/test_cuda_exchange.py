@@ -1,5 +1,8 @@
 """DistributedDataParallel with gradients that kernels compress, under Triton's interpreter, beside compression on the host."""
 
+import warnings
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -7,6 +10,7 @@ pytest.importorskip("triton", reason="PyTorch came without Triton")
 
 import gradwire.torch
 from gradwire import _core
+from gradwire.torch import _device
 from models import build, data, flat, train
 from world import ranks
 
@@ -183,6 +187,25 @@ def test_what_has_no_kernel_is_refused_with_the_reason():
         assert "no kernel for 'atomo'" in messages[0]
         assert "ranks exchange by scatter-reduce" in messages[1]
         assert "'auto', 'host' or 'gpu'" in messages[2]
+
+
+def placed(device, place):
+    """Where the gradients of a parameter on a device are compressed if the kernels cannot run, and the warnings."""
+    parameter = SimpleNamespace(device=torch.device(device), dtype=torch.float32, shape=(4,))
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        patch.setattr("triton.__version__", "3.5.1")
+        exchange, where = _device.of(place, None, [("w", parameter)], {})
+    assert exchange is None
+    return where, [(one.category, str(one.message)) for one in caught]
+
+
+def test_the_host_in_place_of_a_gpu_is_a_warning_with_the_reason():
+    where, ((category, message),) = placed("cuda:0", "auto")
+    assert category is RuntimeWarning and "on the host, because Triton is of version 3.5.1" in message
+    assert where.startswith("the host, because Triton is of version 3.5.1")
+    assert placed("cuda:0", "host") == ("the host, because device='host'", [])
+    assert placed("cpu", "auto") == ("the host", [])
 
 
 def mixed(rank, size):

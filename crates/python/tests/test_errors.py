@@ -174,6 +174,27 @@ def test_a_rule_for_a_frozen_parameter_is_refused():
         assert result[1] == "ConfigError" and "'first.weight' is frozen" in result[2], result
 
 
+def without_compressor(rank, size):
+    net, sharded = Net(), Net()
+    torch.distributed.fsdp.fully_shard(sharded, mesh=torch.distributed.init_device_mesh("cpu", (size,)))
+    found = []
+    for create in (
+        lambda: gradwire.torch.register(nn.parallel.DistributedDataParallel(Net()), None),
+        lambda: gradwire.torch.fsdp.register(sharded, None),
+        lambda: gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), compressor=None),
+    ):
+        with pytest.raises(gradwire.ConfigError) as refused:
+            create()
+        found.append(str(refused.value))
+    return found
+
+
+def test_none_of_advise_in_place_of_a_compressor_is_refused_with_what_it_means():
+    for messages in ranks(2, without_compressor):
+        assert len(messages) == 3
+        assert all("compressor is None: advise recommends no compression; do not call register" in one for one in messages), messages
+
+
 def with_other_numbers(rank, size):
     model, _ = build("3lc", on_nonfinite="skip" if rank else "error")
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(1))

@@ -1,7 +1,7 @@
 """Compressed federated rounds with Flower.
 
 Clients send the compressed change of the model that they received, with error feedback, and the server the compressed
-model. On the client, a mod does so around an app that knows nothing of it; on the server, a mixin for a strategy::
+model. On the client a mod compresses, and the app does not change; on the server a mixin for a strategy does::
 
     client = ClientApp(mods=[gradwire.flower.CompressionMod("topk:ratio=0.05")])
 

@@ -27,20 +27,23 @@ class Advice:
 
     @property
     def compressor(self) -> Optional[str]:
-        """The recommended compressor on the first link; None: do not compress."""
+        """The recommended compressor on the first link; None: do not compress, and do not call ``register``."""
         at = self.data["recommended"][0]
         return None if at is None else self.data["predictions"][at]["spec"]
 
     @property
     def crossover(self) -> Optional[float]:
-        """The bandwidth in bits per second above which no compressor of gradients that is not in doubt is faster, at the latency of
-        the first link."""
+        """The bandwidth in bits per second below which compression pays, at the first link's latency; None: it never pays.
+
+        Doubted compressors and local steps do not count.
+        """
         found: Optional[float] = self.data["crossover"]
         return found
 
     @property
     def tensors(self) -> List[Dict[str, Any]]:
-        """For each tensor its elements, bytes and error with the recommended compressor, and what to send it with."""
+        """For each tensor its elements, bytes and error with the compressor recommended on the first link, and the compressor to send it
+        with."""
         found: List[Dict[str, Any]] = self.data["tensors"]
         return found
 
@@ -71,8 +74,9 @@ def advise(
     """Predicts the step times of compressors for a model, and recommends one, or none.
 
     ``model`` is the plain module, before DistributedDataParallel wraps it. ``step()`` runs a training step on this rank:
-    forward and backward pass and, if it shall count, ``optimizer.step()``. It is called 13 + ``steps`` times, and 26 times more between
-    ranks of a group; afterwards the model and the ``optimizer``, if it is given, are put back into their states. Random generators and data loaders go on.
+    the forward and backward pass, and ``optimizer.step()`` if the time of a step includes it. It is called 13 + ``steps`` times, and 26
+    times more between ranks of a group. Afterwards the states of the model and of the ``optimizer``, if it is given, are restored; those
+    of random generators and data loaders are not.
 
     ``link`` is each rank's bandwidth, such as ``"100mbit"``, with a latency as in ``"1gbit/2ms"``, or a list of them; without it
     the link between the ranks of ``process_group`` is measured. ``ranks`` is the number of ranks of the run, by default that of

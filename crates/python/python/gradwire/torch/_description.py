@@ -21,7 +21,7 @@ class TensorPlan:
 
     @property
     def expected_ratio(self) -> float:
-        """The size in float32 divided by the size that a message is expected to have."""
+        """The size in float32 divided by the size that a message is expected to have; see ``Description.expected_ratio``."""
         return 4.0 * self.elements / max(self.expected_bytes, 1.0)
 
 
@@ -38,7 +38,10 @@ class Description:
 
     @property
     def expected_ratio(self) -> float:
-        """The size of the model in float32 divided by the size that its messages are expected to have."""
+        """The size of the model in float32 divided by the size that its messages are expected to have, each counted once.
+
+        With all-gather over n ranks divide by n / 2 to compare the traffic with that of an all-reduce.
+        """
         elements = sum(tensor.elements for tensor in self.tensors)
         return 4.0 * elements / max(sum(tensor.expected_bytes for tensor in self.tensors), 1.0)
 

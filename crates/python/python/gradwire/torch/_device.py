@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Iterable, Mapping, Optional, Tuple
 
 import torch
@@ -17,7 +18,7 @@ def of(
     device: str, reducer: _core.Reducer, named: Iterable[Tuple[str, torch.Tensor]], options: Mapping[str, Any]
 ) -> Tuple[Optional[Any], str]:
     """What averages on the device of these parameters, ``None`` to compress on the host; and where that is, as in
-    ``Description.compressed_on``.
+    ``Description.compressed_on``. With ``device="auto"`` the host instead of the GPU is a ``RuntimeWarning``.
 
     ``device`` is that of ``register``, and ``options`` are those of the reducer.
     """
@@ -36,6 +37,13 @@ def of(
             f"gradients cannot be compressed on the GPU: {reason}; use device='auto' to compress on the host"
         )
     on_gpu = any(parameter.device.type == "cuda" for _, parameter in tensors)
+    if on_gpu and device == "auto":
+        warnings.warn(
+            f"gradients are copied from the GPU and compressed on the host, because {reason}; pass device='host' if this is intended",
+            RuntimeWarning,
+            # The caller of register.
+            stacklevel=4,
+        )
     return None, f"the host, because {reason}" if on_gpu else "the host"
 
 

@@ -41,7 +41,8 @@ class Exchanging:
         """How every tensor is sent at the next step, or in a round that ends with it: its compressor and the size that its
         message is expected to have; and whether gradients on a GPU are compressed there, or why not.
 
-        The expectation is the size of a message for normally distributed values; gradients of other distributions differ.
+        The expectation is the size of a message for normally distributed values; gradients of other distributions differ. Ratios
+        are those of message sizes, not of traffic: with all-gather over n ranks divide by n / 2 to compare with an all-reduce.
         Call it between two steps.
         """
         plan = [TensorPlan(*one) for one in self._plan()]

@@ -110,7 +110,8 @@ class Handle(Exchanging):
 
         - ``step``: its number, from 0; None before the first. ``skipped``: whether it was skipped
         - ``elements``: the number of averaged elements
-        - ``message_bytes``: the size of this rank's messages. ``ratio``: 4 ``elements`` / ``message_bytes``
+        - ``message_bytes``: the size of this rank's messages, each counted once. ``ratio``: 4 ``elements`` / ``message_bytes``. This is
+          message size, not traffic; with all-gather over n ranks divide by n / 2 to compare with an all-reduce, or use ``bytes_up``
         - ``bytes_up``, ``bytes_down``, ``messages_up``, ``messages_down``: what this rank sent and received, headers included;
           a message to several ranks counts once for each
         - ``compress_seconds``, ``decompress_seconds``, ``wire_seconds``: what the background thread spent on compressing, on

@@ -43,13 +43,16 @@ def register(
 
     The model may be compiled: ``torch.compile(DistributedDataParallel(module))``.
 
-    ``compressor`` is a spec string (``"eden"``, ``"3lc:s=1.75"``), a schedule (``"none until 100 then topk"``) or an object with
-    ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. ``rules`` selects other compressors by a
-    tensor's name, size or kind: ``{"*.bias": "none", ">=100000": "powersgd:rank=2"}``. Tensors of one dimension (norms,
-    biases; with ``raw_vectors``), of fewer than ``raw_below`` elements, or with a word of ``raw_names`` in their name are
-    sent uncompressed unless a rule matches them.
-    ``exchange`` is ``all-gather``, ``scatter-reduce``, ``all-reduce`` or ``auto``. The run fails if another rank does not
-    answer within ``deadline`` seconds, at most 86 400; what a rank does alone, such as an evaluation, must be shorter.
+    ``compressor`` is a spec string (``"eden"``, ``"eden:bits=2"``), a schedule (``"none until 200 then eden:bits=2"``) or an object
+    with ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. ``rules`` selects other compressors by a
+    tensor's name, size or kind: ``{"*head*": "none", ">=100000": "int8"}``. The first rule that matches a tensor applies; a name
+    pattern that matches no tensor raises ``ConfigError``. Tensors of one dimension (norms, biases; with ``raw_vectors``), of
+    fewer than ``raw_below`` elements, or with a word of ``raw_names`` in their name are sent uncompressed unless a rule matches
+    them.
+
+    ``exchange`` is ``all-gather``, ``scatter-reduce`` (a reduce-scatter, then an all-gather), ``all-reduce`` or ``auto``. Messages
+    travel over gloo, also if the process group is NCCL; between machines set ``GLOO_SOCKET_IFNAME``. The run fails if another
+    rank does not answer within ``deadline`` seconds, at most 86 400; what a rank does alone, such as an evaluation, must be shorter.
 
     With ``on_nonfinite="skip"`` all ranks skip a step in which the gradients of a rank contain NaN or infinity: residuals do
     not change, and gradients become NaN from the bucket with the first such value on, so that ``GradScaler`` skips the step of
@@ -59,7 +62,8 @@ def register(
     With ``optimizer``, a ``OneBitAdam``, ranks exchange its momentum in place of gradients after its freeze.
 
     ``device`` says where gradients on a GPU are compressed. ``auto``: by Triton kernels on the GPU if all compressors have
-    one, else on the host. ``host``: always on the host. ``gpu``: on the GPU, or raise an error if that is impossible.
+    one, else on the host, with a ``RuntimeWarning`` that says why. ``host``: always on the host. ``gpu``: on the GPU, or raise an
+    error if that is impossible.
     Messages are the same, so ranks may differ in it.
 
     ``threads`` host threads compress and decompress the tensors of a bucket in parallel, and share a tensor that exceeds a
@@ -155,6 +159,7 @@ class Hook(Handle):
             raise _core.ConfigError(
                 f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; others need not be given"
             )
+        _setup.check_given(compressor)
         _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
         _setup.check_scaler(scaler)
         named = _setup.trainable(module)

@@ -58,8 +58,8 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
     others train waits for the end of their round, and continues from their parameters and optimizer state with an empty
     residual; ``completed_steps`` tells where it is. Without ``lighthouse``, a lost rank ends the run.
 
-    It is an optimizer as learning rate schedulers and ``GradScaler`` take it: ``param_groups`` and ``state`` are those of the
-    local optimizer.
+    Learning rate schedulers and ``GradScaler`` accept it as an optimizer: ``param_groups`` and ``state`` are those of the local
+    optimizer.
 
     The other arguments are ``rules``, ``exchange``, ``seed``, ``deadline``, ``raw_vectors``, ``raw_below``, ``raw_names``,
     ``total_steps`` and ``threads`` of ``register``. A change of the parameters that is not finite is an error, because skipping a

@@ -111,6 +111,7 @@ def reducer(
     threads: int = 1,
 ) -> _core.Reducer:
     """Creates a reducer for some parameters over the ranks of a channel."""
+    check_given(compressor)
     if not isinstance(compressor, str):
         raise _core.ConfigError("compressors written in Python work with DistributedDataParallel only; use a spec string")
     if exchange not in _EXCHANGES:
@@ -142,12 +143,21 @@ def reducer(
     )
 
 
-# Those of replicas, and of the shards of a model.
+# The first four average gradients of replicas; scatter-reduce is a reduce-scatter followed by an all-gather. The last two are those of a
+# sharded model: reduce-scatter averages the shards of gradients, and gather-shards gathers parameters.
 _EXCHANGES = ("auto", "all-gather", "scatter-reduce", "all-reduce", "reduce-scatter", "gather-shards")
 
 
+def check_given(compressor: Any) -> None:
+    """Refuses ``None``, which ``Advice.compressor`` is where compression does not pay."""
+    if compressor is None:
+        raise _core.ConfigError(
+            "compressor is None: advise recommends no compression; do not call register, or pass 'none' to send everything uncompressed"
+        )
+
+
 def seconds(deadline: Any) -> float:
-    """A deadline in seconds. Refuses one that is no time to wait."""
+    """A deadline in seconds. Refuses one that is not above 0, or above a day."""
     if not isinstance(deadline, Real) or not 0.0 < float(deadline) <= _LONGEST_DEADLINE:
         raise _core.ConfigError(f"deadline={deadline!r}: give seconds above 0, at most {_LONGEST_DEADLINE}")
     return float(deadline)
@@ -190,7 +200,7 @@ OPTIONS = [name for name, one in signature(reducer).parameters.items() if one.ki
 
 
 def check_options(options: Iterable[str], known: Sequence[str] = OPTIONS) -> None:
-    """Refuses keyword arguments that nobody knows."""
+    """Refuses unknown keyword arguments."""
     for name in options:
         if name not in known:
             raise _core.ConfigError(f"there is no argument {name!r}; {_suggestion(name, known)}")

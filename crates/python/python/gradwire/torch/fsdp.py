@@ -44,7 +44,8 @@ def register(
     compressed; with a mesh of two dimensions (HSDP), PyTorch's all-reduce between replicas stays uncompressed. With
     ``replicas``, a process group or a mesh of one dimension with the ranks that hold the same shard, the mean of each
     shard is averaged over these ranks with compressed messages, by ``exchange``; the model must then be sharded over a
-    mesh of one dimension, and ``set_requires_all_reduce(False)`` has no effect.
+    mesh of one dimension, and ``set_requires_all_reduce(False)`` has no effect. Without ``replicas``, ``exchange`` must be ``auto`` or
+    ``reduce-scatter``, which both are the reduce-scatter of the shards; others raise ``ConfigError``.
 
     ``parameters``, such as ``"int8"``, ``"8bit"`` or ``"fp16"``, also compresses the parameters that FSDP2 gathers for the
     forward pass, and again for the backward pass if it frees them in between. They are sent whole each time, without
@@ -70,6 +71,7 @@ def register(
         threads=threads,
     )
     options = {**common, "rules": rules, "on_nonfinite": on_nonfinite}
+    _setup.check_given(compressor)
     _check(replicas, exchange)
     _setup.check_scaler(scaler)
     _setup.check_rules(model, rules)
@@ -111,7 +113,7 @@ def register(
 
 
 def _check_quantizer(parameters: str) -> None:
-    """Refuses compressors of which nothing but error feedback would make parameters again."""
+    """Refuses compressors that leave out parts of the parameters."""
     words = {word.split(":")[0] for word in _core.canonical(parameters).split()}
     for entry in _core.compressors():
         whole = entry["family"] in ("baseline", "quantization") and entry["aggregation"] != "vote"
