@@ -60,7 +60,7 @@ fn registered() -> impl Iterator<Item = &'static str> {
 }
 
 /// Exchanges, splits and schedules.
-const VARIATIONS: [Variation; 20] = [
+const VARIATIONS: [Variation; 22] = [
     Variation { name: "server", change: |e| e.exchange = known("server"), specs: &["none", "3lc"] },
     Variation {
         name: "two servers",
@@ -172,7 +172,24 @@ const VARIATIONS: [Variation; 20] = [
             "sbc2 until 0.5 then sbc1",
             "sbc within 500kB",
             "topk:ratio=0.01 from ratio=0.25 over 0.25",
+            "none until 30 then 3lc",
         ],
+    },
+    Variation {
+        name: "a schedule that follows the learning rate",
+        change: |e| {
+            (e.exchange, e.send) = (known("all-gather"), known("updates"));
+            e.learning_rate = known("step:from=0.01,factor=0.1,at=0.5");
+        },
+        specs: &["sbc2 until drop then sbc1"],
+    },
+    Variation {
+        name: "weights after ten local steps",
+        change: |e| {
+            local(e, "shards");
+            e.send = known("weights");
+        },
+        specs: &["none:every=10", "entropy-bits:every=10"],
     },
 ];
 
@@ -285,9 +302,12 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::path::Path;
 
     use gradwire_exchange::{Exchange, Synchronization};
+    use gradwire_models::Split;
+    use gradwire_train::Payload;
 
     use super::*;
     use crate::results;
@@ -328,6 +348,32 @@ mod tests {
                     "{name}, {schedule}: no result; run `cargo run --release -- reproduce all-methods --row exchanges`"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn every_split_payload_and_form_of_schedule_is_run() {
+        let experiment = ALL_METHODS.experiment.unwrap()(1);
+        let parts: Vec<_> = parts(1, &experiment).into_iter().map(|(_, part)| part).collect();
+        let kinds = |kind: fn(&Experiment) -> usize| {
+            parts.iter().map(kind).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+        };
+        let split = kinds(|part| match part.split {
+            Split::Shared => 0,
+            Split::Shards { .. } => 1,
+            Split::Classes { .. } => 2,
+            Split::Dirichlet { .. } => 3,
+        });
+        let payload = kinds(|part| match part.send {
+            Payload::Gradients => 0,
+            Payload::Updates => 1,
+            Payload::Weights => 2,
+        });
+        assert_eq!((split, payload), (vec![0, 1, 2, 3], vec![0, 1, 2]));
+        let texts: Vec<String> =
+            parts.iter().flat_map(|part| &part.compressors).map(ToString::to_string).collect();
+        for form in [" until 0.", " until 30 ", " until drop ", " from ", " within "] {
+            assert!(texts.iter().any(|text| text.contains(form)), "no '{form}' in {texts:?}");
         }
     }
 
