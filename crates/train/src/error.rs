@@ -28,7 +28,9 @@ pub enum TrainError {
     #[error(transparent)]
     Servers(ExchangeError),
     /// A loss or a gradient is not finite.
-    #[error("{what}: the run diverged; lower the learning rate, warm it up, or take a compressor that keeps more of the gradient (and no ef=on)")]
+    #[error(
+        "{what}: the run diverged; lower the learning rate, warm it up, or take a compressor that keeps more of the gradient (and no ef=on)"
+    )]
     Diverged {
         /// What is not finite: where, when, and its value.
         what: String,

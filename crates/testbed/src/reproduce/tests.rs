@@ -55,22 +55,40 @@ fn fixed_flags_are_flags() {
     }
 }
 
-/// The files called `experiment.toml` in a folder and the folders in it.
-fn experiments_in(folder: &Path) -> Vec<PathBuf> {
+/// The files with this name in a folder and those below it.
+fn files_in(folder: &Path, name: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let of_entry = |path: PathBuf| match path.ends_with("experiment.toml") {
+    let of_entry = |path: PathBuf| match path.ends_with(name) {
         true => vec![path],
-        false => experiments_in(&path),
+        false => files_in(&path, name),
     };
     entries.flat_map(|entry| of_entry(entry.unwrap().path())).collect()
 }
 
+/// The folder of the results of this repository.
+fn committed() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results")
+}
+
+#[test]
+fn pages_show_the_notes_of_their_folders() {
+    let notes = files_in(&committed(), "notes.md");
+    assert!(notes.len() > 10);
+    for path in notes {
+        let folder = path.parent().unwrap();
+        let page = std::fs::read_to_string(folder.join("README.md")).unwrap();
+        let notes = crate::results::notes(folder).unwrap();
+        let (_, page) = page.split_once("\n\n").unwrap();
+        assert!(page.starts_with(notes.trim_end()), "{}", path.display());
+    }
+}
+
 #[test]
 fn experiments_that_studies_have_written_keep_what_the_studies_fix() {
-    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results");
+    let results = committed();
     let mut checked = 0;
     for study in STUDIES.iter().filter(|study| !study.fixed.is_empty()) {
-        for file in experiments_in(&results.join(study.id)) {
+        for file in files_in(&results.join(study.id), "experiment.toml") {
             let row = file.iter().find_map(|name| study.row(name.to_str()).ok());
             let experiment = Experiment::read(&file).unwrap();
             study.check_fixed(row.unwrap_or(0), &experiment).unwrap();
