@@ -170,8 +170,10 @@ fn mbit(text: &str) -> Result<f64, String> {
     if text.contains('/') {
         return Err("give the latency by itself, with --latency-ms".to_owned());
     }
-    let link = || parse_link(text).map(|link| link.bits_per_second / 1e6);
-    text.parse().or_else(|_| link()).map_err(|error| error.to_string())
+    let link = || parse_link(text).ok().map(|link| link.bits_per_second / 1e6);
+    text.parse().ok().or_else(link).ok_or_else(|| {
+        format!("'{text}' is no bandwidth; give Mbit/s, or a unit, as in 100mbit or 1.5gbit")
+    })
 }
 
 /// The command as it was given, quoted for a shell.

@@ -189,13 +189,14 @@ def test_what_has_no_kernel_is_refused_with_the_reason():
         assert "'auto', 'host' or 'gpu'" in messages[2]
 
 
-def placed(device, place):
+def placed(device, place, rank=0, spec="eden"):
     """Where the gradients of a parameter on a device are compressed if the kernels cannot run, and the warnings."""
+    reducer = SimpleNamespace(rank=rank, stages=[(0, 1)], specs=lambda step: [spec])
     parameter = SimpleNamespace(device=torch.device(device), dtype=torch.float32, shape=(4,))
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         patch.setattr("triton.__version__", "3.5.1")
-        exchange, where = _device.of(place, None, [("w", parameter)], {})
+        exchange, where = _device.of(place, reducer, [("w", parameter)], {})
     assert exchange is None
     return where, [(one.category, str(one.message)) for one in caught]
 
@@ -206,6 +207,8 @@ def test_the_host_in_place_of_a_gpu_is_a_warning_with_the_reason():
     assert where.startswith("the host, because Triton is of version 3.5.1")
     assert placed("cuda:0", "host") == ("the host, because device='host'", [])
     assert placed("cpu", "auto") == ("the host", [])
+    # One rank says it, and only where something is compressed.
+    assert placed("cuda:0", "auto", rank=1)[1] == placed("cuda:0", "auto", spec="none")[1] == []
 
 
 def mixed(rank, size):

@@ -192,7 +192,7 @@ def without_compressor(rank, size):
 def test_none_of_advise_in_place_of_a_compressor_is_refused_with_what_it_means():
     for messages in ranks(2, without_compressor):
         assert len(messages) == 3
-        assert all("compressor is None: advise recommends no compression; do not call register" in one for one in messages), messages
+        assert all("compressor is None: if this is Advice.compressor, compression does not pay" in one for one in messages), messages
 
 
 def with_other_numbers(rank, size):

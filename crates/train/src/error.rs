@@ -29,7 +29,7 @@ pub enum TrainError {
     Servers(ExchangeError),
     /// A loss or a gradient is not finite.
     #[error(
-        "{what}: the run diverged; lower the learning rate, warm it up, or take a compressor that keeps more of the gradient (and no ef=on)"
+        "{what}: the run diverged; lower the learning rate, warm it up, compress less, or remove ef=on"
     )]
     Diverged {
         /// What is not finite: where, when, and its value.

@@ -19,7 +19,8 @@ use crate::{engine, output};
 /// Train one model with several compressors, and compare quality, bytes and time.
 ///
 /// With no flags: LeNet-5 on generated digits with four workers and a parameter server, in about two and a half minutes on
-/// two cores. `--exchange all-gather` is what gradwire.torch does where messages cannot be summed.
+/// two cores. With `--exchange all-gather` workers exchange as gradwire.torch does with eden and up to
+/// eight ranks.
 /// Prints tables and writes a report, one HTML file, with the runs beside it.
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
@@ -81,6 +82,7 @@ impl Compare {
         write_atomic(&self.out.join("experiment.toml"), experiment.to_toml().as_bytes())?;
         write_atomic(&report, html.as_bytes())?;
         if self.json {
+            output::note(format!("Report: {}", report.display()));
             return output::line(output::json(&rows(&outcome.runs)?));
         }
         print_tables(&summary)?;

@@ -31,7 +31,7 @@ const WITH_ALL: [(&str, &str); 4] = [
     ("ef=on, ef=off", "error feedback, or none, as eden:ef=on"),
     (
         "A until PART then B",
-        "another compressor from a part of the steps on, as 'none until 0.1 then 3lc'",
+        "another compressor during the run, after a part (0.1) or a number (100) of its steps, as 'none until 0.1 then 3lc'",
     ),
     (
         "--svrg N",

@@ -33,9 +33,9 @@ pub(crate) struct Reproduce {
     /// Seed; repeat it for the spread over seeds [default: the study's, or those of the experiment file]
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,
-    /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm), of adacomp-table2 (mnist-cnn,
-    /// cifar-cnn, bn50-dnn, lstm), of grace-fig6, grace-fig6-sgd, grace-fig8 and grace-feedback (resnet20, densenet40, resnet9, vgg16, ncf, lstm,
-    /// unet), or of all-methods (compressors, exchanges) [default: the first]
+    /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm), of adacomp-table2 (mnist-cnn, cifar-cnn, bn50-dnn,
+    /// lstm), of grace-fig6, grace-fig8 and grace-feedback (resnet20, densenet40, resnet9, vgg16, ncf, lstm, unet), of
+    /// grace-fig6-sgd (the first four of these), or of all-methods (compressors, exchanges) [default: the first]
     #[arg(long, value_name = "ROW")]
     row: Option<String>,
     /// Part of the steps to train for, each a run of its own; repeatable [default: the paper's]

@@ -141,6 +141,7 @@ impl Train {
             results::write(path, runs)?;
         }
         if self.json {
+            record.changes.iter().for_each(|change| output::note(changed(change)));
             return output::line(output::json(&rows(runs)?));
         }
         print_tables(&summarize(runs, &experiment.links())?)?;

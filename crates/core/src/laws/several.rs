@@ -2,14 +2,13 @@
 
 use super::samples::{RANK, SEED, bits, encoder, gaussian};
 use crate::source::LEAST_DIVIDED;
+use crate::wire::symbols::PART_SYMBOLS;
 use crate::{
     DecodeJob, Decoder, EncodeJob, Encoder, Error, Floats, ReduceOp, Sent, Spec, State, Tensor,
     Threads,
 };
 
 const WEIGHT: f32 = 0.25;
-/// The most symbols of a list (docs/format.md).
-const LIST: usize = 1 << 20;
 
 /// Tensors side by side.
 pub(super) fn threads_change_nothing(spec: &Spec) {
@@ -35,7 +34,7 @@ pub(super) fn threads_that_share_a_tensor_change_nothing(spec: &Spec) {
 pub(super) fn threads_that_share_a_list_change_nothing(spec: &Spec) {
     if spec.to_string().contains("code=huffman") {
         // Of the methods in code, `terngrad` has the fewest symbols: one for five elements.
-        let tensor = Tensor::new("a", &[5 * LIST + 13]);
+        let tensor = Tensor::new("a", &[5 * PART_SYMBOLS + 13]);
         compare_with_one_thread(spec, &[tensor], 1, gaussian);
     }
 }

@@ -22,6 +22,9 @@ use gradwire_bits::tans::MOST_SYMBOLS;
 use gradwire_bits::{DecodeError, fixed, huffman, kernels, try_resize};
 
 pub(crate) use self::quantize::fill_symbols;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use divided::PART_SYMBOLS;
+
 use super::fields;
 use crate::workspace::{SymbolCoder, Workspace};
 use crate::{Helpers, Parts};

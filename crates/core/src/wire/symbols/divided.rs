@@ -11,7 +11,7 @@ use crate::workspace::SymbolCoder;
 /// The byte that comes before a list in parts.
 pub(super) const DIVIDED: u8 = 5;
 /// Symbols of a part; the last may have fewer. With a quarter of that, fitting codes took a tenth of the time.
-pub(super) const PART_SYMBOLS: usize = 1 << 20;
+pub(crate) const PART_SYMBOLS: usize = 1 << 20;
 /// Bytes that a part takes beyond those of its list: its length, and the byte before its list.
 pub(super) const EXTRA: usize = 4 + 1;
 

@@ -18,7 +18,7 @@ def of(
     device: str, reducer: _core.Reducer, named: Iterable[Tuple[str, torch.Tensor]], options: Mapping[str, Any]
 ) -> Tuple[Optional[Any], str]:
     """What averages on the device of these parameters, ``None`` to compress on the host; and where that is, as in
-    ``Description.compressed_on``. With ``device="auto"`` the host instead of the GPU is a ``RuntimeWarning``.
+    ``Description.compressed_on``. With ``device="auto"``, compression on the host instead of the GPU is a ``RuntimeWarning`` of rank 0.
 
     ``device`` is that of ``register``, and ``options`` are those of the reducer.
     """
@@ -37,7 +37,7 @@ def of(
             f"gradients cannot be compressed on the GPU: {reason}; use device='auto' to compress on the host"
         )
     on_gpu = any(parameter.device.type == "cuda" for _, parameter in tensors)
-    if on_gpu and device == "auto":
+    if on_gpu and device == "auto" and reducer.rank == 0 and _compresses(reducer):
         warnings.warn(
             f"gradients are copied from the GPU and compressed on the host, because {reason}; pass device='host' if this is intended",
             RuntimeWarning,
@@ -45,6 +45,10 @@ def of(
             stacklevel=4,
         )
     return None, f"the host, because {reason}" if on_gpu else "the host"
+
+
+def _compresses(reducer: _core.Reducer) -> bool:
+    return any(spec != "none" for step, _ in reducer.stages for spec in reducer.specs(step))
 
 
 def _reason_against(device: str, reducer: _core.Reducer, named: Iterable[Tuple[str, torch.Tensor]]) -> Optional[str]:

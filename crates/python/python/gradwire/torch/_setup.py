@@ -152,7 +152,8 @@ def check_given(compressor: Any) -> None:
     """Refuses ``None``, which ``Advice.compressor`` is where compression does not pay."""
     if compressor is None:
         raise _core.ConfigError(
-            "compressor is None: advise recommends no compression; do not call register, or pass 'none' to send everything uncompressed"
+            "compressor is None: if this is Advice.compressor, compression does not pay, and training needs no gradwire; pass 'none' to send everything "
+            "uncompressed"
         )
 
 

@@ -24,7 +24,7 @@ def reason_against(reducer: _core.Reducer) -> Optional[str]:
     """Why the compressors of a reducer cannot run on a device; ``None`` if they can."""
     exchange, rounds = reducer.exchange, False
     if exchange not in ("all-gather", "all-reduce"):
-        return f"ranks exchange by {exchange}, and kernels work with all-gather (exchange='all-gather'), or for methods in rounds all-reduce"
+        return f"ranks exchange by {exchange}, and kernels work with exchange='all-gather', or 'all-reduce' with powersgd or gradzip"
     for step, _ in reducer.stages:
         for spec in sorted(set(reducer.specs(step))):
             found = kernel_and_memory(Config.of(spec))
