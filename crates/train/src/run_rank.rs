@@ -73,6 +73,8 @@ pub fn run_elastic_rank(
     // Whether this process has the state to begin with. Later only the first worker has.
     let mut has_state = true;
     let mut ended: Option<TrainError> = None;
+    // This process's rank in the attempt before, and the number of ranks there.
+    let mut before: Option<(usize, usize)> = None;
     loop {
         let mut transport = match connect() {
             Ok(transport) => transport,
@@ -82,6 +84,7 @@ pub fn run_elastic_rank(
                 return Err(own.unwrap_or(TrainError::Servers(source)));
             }
         };
+        let (former, ranks) = before.unwrap_or((transport.rank(), transport.size()));
         let loss = match ended.take() {
             None => {
                 check_size(config, transport.size())?;
@@ -91,7 +94,7 @@ pub fn run_elastic_rank(
                 Some(peer) => Some((peer, error)),
                 None => {
                     // The others take this rank for lost; its error ends the run on all.
-                    let _ = share_failure(Some(&error), &mut *transport);
+                    let _ = share_failure(Some(&error), former, &mut *transport);
                     return Err(error);
                 }
             },
@@ -107,8 +110,16 @@ pub fn run_elastic_rank(
             0 => Start::of_first(&attempt, has_state, observer, options),
             _ => Ok(Start::Beginning),
         };
-        let begun =
-            begin(&attempt, workers, start, loss.as_ref(), (observer, options), &mut *transport);
+        before = Some((transport.rank(), transport.size()));
+        let begun = begin(
+            &attempt,
+            workers,
+            start,
+            loss,
+            (former, ranks),
+            (observer, options),
+            &mut *transport,
+        );
         let error = match begun {
             Err(error) if lost_peer(&error).is_none() => return Err(error),
             Err(error) => error,
@@ -132,7 +143,8 @@ pub fn run_elastic_rank(
     }
 }
 
-/// Gives all ranks the same start of the next attempt; `start` is that of the first rank.
+/// Gives all ranks the same start of the next attempt; `start` is that of the first rank, and `former` is this one's number among
+/// the `ranks` of the attempt before.
 ///
 /// # Errors
 /// On all ranks, if one of them cannot go on.
@@ -140,14 +152,21 @@ fn begin(
     attempt: &Attempt,
     workers: usize,
     start: Result<Start, TrainError>,
-    loss: Option<&(usize, TrainError)>,
+    mut loss: Option<(usize, TrainError)>,
+    (former, ranks): (usize, usize),
     (observer, options): (&dyn Observer, &RunOptions),
     transport: &mut dyn Transport,
 ) -> Result<Attempt, TrainError> {
     let config = config_for(&attempt.config, workers);
     if config.min_workers.is_some() {
-        share_failure(start.as_ref().err(), transport)?;
+        let left = share_failure(start.as_ref().err(), former, transport)?;
+        // The error names the rank that this one waited for, which may itself have waited for the one that is lost.
+        let absent = (0..ranks).find(|rank| !left.contains(rank));
+        if let (Some((lost, _)), Some(absent)) = (&mut loss, absent) {
+            *lost = absent;
+        }
     }
+    let loss = loss.as_ref();
     let checkpoint = agree_on(&start?, &config, options, transport)?.checkpoint(loss)?;
     match loss {
         None => Ok(Attempt::first(&config, checkpoint)),
@@ -155,26 +174,34 @@ fn begin(
     }
 }
 
-/// Tells all ranks of an error of this one, if there is one.
+/// Tells all ranks of an error of this one, if there is one, and which rank it was in the attempt before. Returns these of all
+/// ranks.
 ///
 /// # Errors
 /// The error of another rank, if this one has none.
 fn share_failure(
     own: Option<&TrainError>,
+    former: usize,
     transport: &mut dyn Transport,
-) -> Result<(), TrainError> {
+) -> Result<Vec<usize>, TrainError> {
     let rank = transport.rank();
     let mut messages = vec![Vec::new(); transport.size()];
-    messages[rank] = own.map_or_else(Vec::new, |error| error.to_string().into_bytes());
+    messages[rank] = (former as u32).to_le_bytes().to_vec();
+    messages[rank].extend(own.iter().flat_map(|error| error.to_string().into_bytes()));
     let shared = transport.all_gather_v(Operation::whole(Phase::Gather, 0), &mut messages);
     shared.map_err(|source| TrainError::Exchange { rank, source })?;
-    match messages.iter().position(|message| !message.is_empty()) {
-        Some(peer) if own.is_none() => {
-            let reason = String::from_utf8_lossy(&messages[peer]);
-            Err(TrainError::Config(format!("rank {peer} has ended the run: {reason}")))
+    let mut left = Vec::new();
+    for (peer, message) in messages.iter().enumerate() {
+        let Some((former, reason)) = message.split_first_chunk() else {
+            return Err(TrainError::Config(format!("rank {peer} does not say which rank it was")));
+        };
+        if !reason.is_empty() && own.is_none() {
+            let reason = String::from_utf8_lossy(reason);
+            return Err(TrainError::Config(format!("rank {peer} has ended the run: {reason}")));
         }
-        _ => Ok(()),
+        left.push(u32::from_le_bytes(*former) as usize);
     }
+    Ok(left)
 }
 
 /// Trains with a fixed number of workers, as one of the ranks that `transport` connects.

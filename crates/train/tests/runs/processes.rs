@@ -261,10 +261,19 @@ impl Drop for End<'_> {
     }
 }
 
-/// A transport whose rank dies, or fails, when it sends its message of step 6.
+/// What happens to a rank when it sends its message of step 6.
+#[derive(Clone, Copy, PartialEq)]
+enum Harm {
+    Dies,
+    Fails,
+    /// It waits, and takes this other rank for lost.
+    Suspects(usize),
+}
+
+/// A transport whose rank comes to harm.
 struct Mortal {
     inner: Box<dyn Transport>,
-    fails: bool,
+    harm: Harm,
 }
 
 impl Transport for Mortal {
@@ -279,8 +288,11 @@ impl Transport for Mortal {
         payload: &[u8],
     ) -> Result<(), ExchangeError> {
         if operation.step >= 6 {
-            assert!(self.fails, "this rank is lost");
-            return Err(ExchangeError::Config("a cable is cut".to_owned()));
+            match self.harm {
+                Harm::Dies => panic!("this rank is lost"),
+                Harm::Fails => return Err(ExchangeError::Config("a cable is cut".to_owned())),
+                Harm::Suspects(_) => {}
+            }
         }
         self.inner.send(to, operation, payload)
     }
@@ -292,7 +304,13 @@ impl Transport for Mortal {
         until: Instant,
         into: &mut Vec<u8>,
     ) -> Result<(usize, Header), ExchangeError> {
-        self.inner.recv_any(from, during, until, into)
+        let received = self.inner.recv_any(from, during, until, into);
+        match (received, self.harm) {
+            (Err(ExchangeError::PeerLost { operation, .. }), Harm::Suspects(peer)) => {
+                Err(ExchangeError::PeerLost { peer, operation })
+            }
+            (received, _) => received,
+        }
     }
 
     fn abort(&mut self, culprit: usize) {
@@ -300,9 +318,10 @@ impl Transport for Mortal {
     }
 }
 
-/// The results of all ranks where one of them dies, or fails, in the exchange of step 6.
+/// The results of all ranks where some come to harm in the exchange of step 6; `lost` dies or fails.
 fn with_harm(
-    (lost, fails): (usize, bool),
+    lost: usize,
+    harms: &[(usize, Harm)],
     config: &RunConfig,
     options: &RunOptions,
 ) -> Vec<std::thread::Result<Result<Option<RunRecord>, TrainError>>> {
@@ -315,9 +334,10 @@ fn with_harm(
             let again = !std::mem::replace(&mut first, false);
             came.store(again, Ordering::SeqCst);
             let inner = meeting.connect(rank);
-            Ok(match rank == lost && !again {
-                true => Box::new(Mortal { inner, fails }) as Box<dyn Transport>,
-                false => inner,
+            let harm = harms.iter().find(|(of, _)| *of == rank && !again);
+            Ok(match harm {
+                Some(&(_, harm)) => Box::new(Mortal { inner, harm }) as Box<dyn Transport>,
+                None => inner,
             })
         };
         run_elastic_rank(config, &(), options, connect)
@@ -335,7 +355,7 @@ fn without(
     config: &RunConfig,
     options: &RunOptions,
 ) -> Vec<Result<Option<RunRecord>, TrainError>> {
-    let mut results = with_harm((lost, false), config, options);
+    let mut results = with_harm(lost, &[(lost, Harm::Dies)], config, options);
     // The panic of a server is that of its process.
     let dead = results.remove(lost);
     assert!(dead.is_err() || matches!(dead, Ok(Err(TrainError::Panicked { .. }))), "{dead:?}");
@@ -373,11 +393,21 @@ fn the_ranks_that_are_left_go_on_with_the_bits_of_a_resumed_run() {
     }
 }
 
+/// A rank waits for another, which waits for the one that is lost.
+#[test]
+fn the_rank_that_is_lost_is_named_and_not_the_one_that_waited_for_it() {
+    let config = config("3lc", "all-gather").with(|c| c.min_workers = Some(1));
+    let harms = [(2, Harm::Dies), (0, Harm::Suspects(1))];
+    let mut results = with_harm(2, &harms, &config, &RunOptions::default());
+    let record = results.remove(0).unwrap().unwrap().unwrap();
+    assert_eq!(record.changes, [WorkersChanged { step: 6, workers: 2, lost: Some(2) }]);
+}
+
 #[test]
 fn an_error_that_is_no_loss_ends_the_run_on_all_ranks() {
     for exchange in ["all-gather", "server"] {
         let config = config("3lc", exchange).with(|c| c.min_workers = Some(1));
-        let results = with_harm((1, true), &config, &RunOptions::default());
+        let results = with_harm(1, &[(1, Harm::Fails)], &config, &RunOptions::default());
         for (rank, result) in results.into_iter().enumerate() {
             let error = result.unwrap().unwrap_err().to_string();
             assert!(error.ends_with("worker 1: a cable is cut"), "rank {rank}: {error}");
