@@ -270,7 +270,7 @@ enum Harm {
     Suspects(usize),
 }
 
-/// A transport whose rank comes to harm.
+/// A transport that makes its rank die, fail or suspect another at step 6.
 struct Mortal {
     inner: Box<dyn Transport>,
     harm: Harm,
@@ -318,7 +318,7 @@ impl Transport for Mortal {
     }
 }
 
-/// The results of all ranks where some come to harm in the exchange of step 6; `lost` dies or fails.
+/// The results of all ranks where some die, fail or suspect another in the exchange of step 6; `lost` dies or fails.
 fn with_harm(
     lost: usize,
     harms: &[(usize, Harm)],
