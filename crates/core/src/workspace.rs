@@ -51,6 +51,12 @@ pub struct SymbolCoder {
     pub groups: Vec<u16>,
     /// How often each value of a group occurs.
     pub group_counts: Vec<u32>,
+    /// Which symbols are not the most frequent one.
+    pub marks: Vec<u16>,
+    /// Those symbols, and more lists of such symbols.
+    pub others: Vec<u16>,
+    /// How often each of them occurs.
+    pub left: Vec<u32>,
 }
 
 /// One value of each requested type.

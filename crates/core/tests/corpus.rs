@@ -82,7 +82,7 @@ fn messages() {
 }
 
 /// Messages of 600 elements in codes that writers use for longer ones.
-fn in_codes_of_long_lists() -> [(&'static str, &'static str, Vec<u8>); 5] {
+fn in_codes_of_long_lists() -> [(&'static str, &'static str, Vec<u8>); 7] {
     let symbols: Vec<u16> = (0..600u32).map(|i| (i * i % 61 % 8) as u16).collect();
     let counts = |symbols: &[u16], alphabet: usize| {
         let mut counts = vec![0; alphabet];
@@ -111,6 +111,19 @@ fn in_codes_of_long_lists() -> [(&'static str, &'static str, Vec<u8>); 5] {
         tans(&values, alphabet * alphabet, &[head, &[2]].concat())
     };
     let ternary: Vec<u16> = symbols.iter().map(|symbol| symbol % 3).collect();
+    // 0 to 3 become 0, which is then the most frequent symbol.
+    let map = |alphabet: usize, head: &[u8]| {
+        let most: Vec<u16> = symbols.iter().map(|symbol| symbol.saturating_sub(3)).collect();
+        let marks: Vec<u16> = most.iter().map(|&symbol| u16::from(symbol > 0)).collect();
+        let others: Vec<u16> = most.into_iter().filter(|&symbol| symbol > 0).collect();
+        let mut message = tans(&marks, 2, &[head, &[0, 0, 3]].concat());
+        let mut code = Code::default();
+        code.fit(&counts(&others, alphabet), huffman::limit(alphabet));
+        message.push(1);
+        code.write(&mut message);
+        code.encode(&others, &mut message);
+        message
+    };
     // A scale of 1; three bits from 0 to 1.
     let scale = [0, 0, 0x80, 0x3f];
     let bins = |head: u8| [head, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
@@ -118,9 +131,11 @@ fn in_codes_of_long_lists() -> [(&'static str, &'static str, Vec<u8>); 5] {
     [
         (bytes, "four-streams", streams(256, &[&scale[..], &[2]].concat())),
         (bytes, "tans", tans(&symbols, 256, &[&scale[..], &[3]].concat())),
+        (bytes, "significance-map", map(256, &[&scale[..], &[6]].concat())),
         (levels, "tans-of-pairs", pairs(&ternary, 3, &[&scale[..], &[4]].concat())),
         ("entropy-bits", "four-streams", streams(8, &bins(0x63))),
         ("entropy-bits", "tans-of-pairs", pairs(&symbols, 8, &bins(0x83))),
+        ("entropy-bits", "significance-map", map(8, &bins(0xa3))),
     ]
 }
 

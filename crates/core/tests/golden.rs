@@ -257,9 +257,9 @@ const LARGE: &[(&str, Claim)] = &[
     ("8bit:code=huffman", |m| m[4] == 2),
     ("natural:code=huffman", |m| m[LARGE_SHAPE[0] * LARGE_SHAPE[1] / 8] == 2),
     ("qsgd:code=huffman", |m| m[4 * (LARGE_SHAPE[0] * LARGE_SHAPE[1]).div_ceil(512)] == 2),
-    ("qsgd:s=4,code=huffman", |m| m[4 * (LARGE_SHAPE[0] * LARGE_SHAPE[1]).div_ceil(512)] == 3),
-    ("entropy-bits", |m| m[0] & 0x60 == 0x60),
-    ("entropy-bits:c=1", |m| m[0] & 0x60 == 0x40),
+    ("qsgd:s=4,code=huffman", |m| m[4 * (LARGE_SHAPE[0] * LARGE_SHAPE[1]).div_ceil(512)] == 6),
+    ("entropy-bits", |m| m[0] & 0xe0 == 0x60),
+    ("entropy-bits:c=1", |m| m[0] & 0xe0 == 0xa0),
 ];
 
 const LARGE_SHAPE: [usize; 2] = [100, 200];

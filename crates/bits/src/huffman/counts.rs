@@ -12,12 +12,9 @@ const SMALL: usize = 1024;
 
 /// The symbols that are counted before the tables are added up.
 const STRETCH: usize = 1 << 20;
-/// The number of tables.
-const TABLES: usize = 4;
-
 /// Tables of counts, with a line of the cache between them: stores to the same places of pages wait for each other.
 #[repr(align(64))]
-struct Tables<const SIZE: usize>([([u32; SIZE], [u32; 16]); TABLES]);
+struct Tables<const SIZE: usize, const TABLES: usize>([([u32; SIZE], [u32; 16]); TABLES]);
 
 /// Adds to each count how often its symbol occurs; counts stay at `u32::MAX` instead of overflowing.
 ///
@@ -26,8 +23,8 @@ struct Tables<const SIZE: usize>([([u32; SIZE], [u32; 16]); TABLES]);
 pub fn count(symbols: &[u16], counts: &mut [u32]) {
     match counts.len() {
         0..=FEW => count_few(symbols, counts),
-        17..=256 => count_small::<256>(symbols, counts),
-        257..=SMALL => count_small::<SMALL>(symbols, counts),
+        17..=256 => count_small::<256, 8>(symbols, counts),
+        257..=SMALL => count_small::<SMALL, 4>(symbols, counts),
         _ => count_one_by_one(symbols, counts),
     }
 }
@@ -54,7 +51,7 @@ fn count_few(symbols: &[u16], counts: &mut [u32]) {
 
 /// Counts neighbours in separate tables: a processor that increments the same count twice in a row waits for the
 /// first increment to be stored.
-fn count_small<const SIZE: usize>(symbols: &[u16], counts: &mut [u32]) {
+fn count_small<const SIZE: usize, const TABLES: usize>(symbols: &[u16], counts: &mut [u32]) {
     // Below this the tables cost more than they save.
     if symbols.len() < 4 * SIZE {
         return count_one_by_one(symbols, counts);

@@ -38,6 +38,7 @@ mod reduce;
 mod runs;
 #[cfg(test)]
 mod samples;
+mod separate;
 mod sign;
 mod single_bits;
 mod spread;
@@ -77,6 +78,7 @@ pub use product::add_product;
 pub use reduce::{SignSums, abs_max_bits, abs_max_of_sum, inner_product, max_byte, moments};
 pub use reduce::{has_byte, max_symbol, occurrences, sum_of_squares, sums_by_sign};
 pub use runs::{RUN, Runs, add_runs, read_runs};
+pub use separate::{put_back, separate};
 pub use sign::{sign_add, sign_residual, signs};
 pub use single_bits::{pack_bits, unpack_bits};
 pub use spread::{SHARING, spread};

@@ -16,10 +16,10 @@
 //! | communication strategy | [`Compressor::aggregation`](crate::Compressor::aggregation) |
 //! | `quantize`, `dequantize` | [`quantize`], [`dequantize`] to evenly spaced [`Grid`] numbers |
 //! | `sparsify`, `desparsify` | [`sparsify`], [`desparsify`] by a [`Selection`] |
-//! | `pack`, `unpack` | [`pack`], [`unpack`] for symbols; [`pack_positions`], [`unpack_positions`] for positions |
+//! | `pack`, `unpack` | [`pack`], [`unpack`] for symbols; [`pack_coded`], [`unpack_coded`] in an entropy code; [`pack_positions`], [`unpack_positions`] for positions |
 //!
 //! The registered compressors use the same functions. `quantize` and `sparsify` leave their errors in their input, so a
-//! compressor made of them has error feedback. `unpack`, `unpack_positions` and [`Grid::read`] check what they read and
+//! compressor made of them has error feedback. `unpack`, `unpack_coded`, `unpack_positions` and [`Grid::read`] check what they read and
 //! consume it from the front of a message. For other values and codes there are the [`kernels`](gradwire_bits::kernels)
 //! and the modules of [`gradwire_bits`].
 //!
@@ -51,7 +51,8 @@ mod sparsify;
 
 pub use memory::{memory_compensate, memory_update};
 pub use pack::{
-    pack, pack_positions, packed_len, packed_most, packed_positions_len, unpack, unpack_positions,
+    pack, pack_coded, pack_positions, packed_coded_len, packed_len, packed_most,
+    packed_positions_len, unpack, unpack_coded, unpack_positions,
 };
 pub use quantize::{Grid, Rounding, dequantize, quantize};
 pub use sparsify::{Selection, desparsify, give_back, sparsify};

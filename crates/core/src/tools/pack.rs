@@ -4,7 +4,7 @@ use gradwire_bits::{try_resize, varint};
 
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
-use crate::{DecodeError, Helpers};
+use crate::{DecodeError, Helpers, Workspace};
 
 /// Appends symbols of an alphabet of 2 to 2¹⁶, each in ⌈log2 alphabet⌉ bits, from the lowest bit of a byte up; the last
 /// byte is padded with zeros.
@@ -50,6 +50,44 @@ fn of(symbols: usize) -> Alphabet {
     Alphabet::new(symbols, false)
 }
 
+/// Appends symbols of an alphabet of 2 to 2¹⁶ in an entropy code: close to the entropy of order 0, where frequent symbols
+/// take few bits, even less than one. A byte says which code it is; what a code would not shorten is [packed](pack).
+///
+/// # Panics
+/// If the alphabet is of another size, or a symbol is outside it.
+pub fn pack_coded(
+    symbols: &[u16],
+    alphabet: usize,
+    workspace: &mut Workspace,
+    message: &mut Vec<u8>,
+) {
+    of(alphabet).coded().put(symbols, &mut workspace.coder, &mut workspace.helpers, message);
+}
+
+/// Replaces `symbols` by `count` symbols read off the front of a message, which [`pack_coded`] wrote. A few bytes may stand for any
+/// number of symbols: `count` has to come from the tensor, or be checked against it.
+///
+/// # Errors
+/// If the bytes end too early, are not of a code, a symbol is outside the alphabet, or memory is short.
+///
+/// # Panics
+/// If the alphabet is not of 2 to 2¹⁶ symbols.
+pub fn unpack_coded(
+    message: &mut &[u8],
+    alphabet: usize,
+    count: usize,
+    symbols: &mut Vec<u16>,
+    workspace: &mut Workspace,
+) -> Result<(), DecodeError> {
+    let Workspace { coder, helpers, .. } = workspace;
+    of(alphabet).coded().take(message, count, symbols, coder, helpers)
+}
+
+/// The most bytes that [`pack_coded`] appends for `count` symbols.
+pub fn packed_coded_len(count: usize, alphabet: usize) -> usize {
+    of(alphabet).coded().max_len(count)
+}
+
 /// Appends increasing positions in a tensor of `elements` elements, at most 2³² − 1: a byte with their code, their
 /// number as varint, and the shortest of a bitmap, a Rice code and 32 bits each.
 pub fn pack_positions(positions: &[u32], elements: usize, message: &mut Vec<u8>) {
@@ -80,6 +118,7 @@ pub fn packed_positions_len(count: usize, elements: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Rng;
 
     #[test]
     fn symbols_worked_by_hand() {
@@ -92,6 +131,26 @@ mod tests {
         let (mut rest, mut symbols) = (&message[..], vec![8; 9]);
         unpack(&mut rest, 5, 4, &mut symbols).unwrap();
         assert_eq!((&symbols[..], rest), (&[4, 1, 3, 0][..], &[7][..]));
+    }
+
+    #[test]
+    fn coded_symbols_take_the_entropy() {
+        // One of sixteen is 1, 2 or 3, equally often: the entropy is 0.337 + log2 3 / 16 = 0.436 bits.
+        let mut words = vec![0; 48_000];
+        Rng::new(0, 1, 2, 3, 4).fill(&mut words);
+        let symbol = |word: u32| if word % 16 == 3 { 1 + word / 16 % 3 } else { 0 };
+        let symbols: Vec<u16> = words.into_iter().map(|word| symbol(word) as u16).collect();
+        let (mut workspace, mut message) = (Workspace::default(), Vec::new());
+        pack_coded(&symbols, 4, &mut workspace, &mut message);
+        let bits = 8.0 * message.len() as f64 / symbols.len() as f64;
+        assert!((0.43..0.445).contains(&bits), "{bits}");
+        assert!(packed_coded_len(symbols.len(), 4) == 12_001);
+        message.push(7);
+        let (mut rest, mut back) = (&message[..], vec![9; 5]);
+        unpack_coded(&mut rest, 4, symbols.len(), &mut back, &mut workspace).unwrap();
+        assert_eq!((back, rest), (symbols, &[7][..]));
+        let mut short = &message[..100];
+        assert!(unpack_coded(&mut short, 4, 48_000, &mut Vec::new(), &mut workspace).is_err());
     }
 
     #[test]

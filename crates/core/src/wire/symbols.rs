@@ -5,20 +5,24 @@
 //!
 //! - 0: fixed width;
 //! - 1: packed code lengths and a stream in Huffman code;
-//! - 2: the same in four streams, if one would have 4096 bytes or more, so that four take hardly more;
-//! - 3: shares and four streams in tANS, if that saves more than 2 %: where a symbol occurs so often that it should take
-//!   less than a bit;
-//! - 4: a byte with the size of groups, and shares and streams in tANS of [groups](gradwire_bits::tans::groups) of the symbols,
-//!   in place of 3 where they take hardly more, because it is faster.
+//! - 2: the same in four streams, if one would have 4096 bytes or more, so that four take hardly more.
+//!
+//! Huffman code takes a whole bit at least. Where another form saves more than 1 %, it is one of these:
+//!
+//! - 4: shares and four streams in tANS of [groups](gradwire_bits::tans::groups) of the symbols, after a byte with the size of
+//!   groups. Of alphabets of up to six symbols, of which three or more are in a group;
+//! - 6: a [significance map](significance): which symbols are not the most frequent one, and a list of these;
+//! - 3: shares and four streams in tANS, if it saves more than 2 %. It is the slowest.
 //!
 //! A list of more than 2^20 symbols begins with a 5. Then follows each part of as many symbols: its length in bytes as a `u32`, and
 //! a list as above. An empty list has no bytes.
 
 mod divided;
 mod quantize;
+mod significance;
 pub(crate) mod tans;
 
-use gradwire_bits::tans::MOST_SYMBOLS;
+use gradwire_bits::tans::{MOST_SYMBOLS, entropy_bits};
 use gradwire_bits::{DecodeError, fixed, huffman, kernels, try_resize};
 
 pub(crate) use self::quantize::fill_symbols;
@@ -32,29 +36,44 @@ use crate::{Helpers, Parts};
 /// Symbols that are packed at a time. They fill whole bytes, so that chunks follow each other without shifting.
 const CHUNK: usize = 1024;
 
+/// The byte before symbols of fixed width.
+const FIXED: u8 = 0;
 /// Huffman streams of this many bytes or more are written as four, which are decoded faster: 15 bytes more at most.
 const LEAST_FOUR: u64 = 4096;
-/// If Huffman streams have this many bytes or more, tANS is considered.
+/// If Huffman streams have this many bytes or more, tANS and significance maps are considered.
 const LEAST_TANS: u64 = 1024;
+/// They are written if they save more than one part in this many.
+const LEAST_SAVING: u64 = 100;
+/// The same for tANS of symbols one by one, which is several times as slow.
+const LEAST_SAVING_BY_ONE: u64 = 50;
 
-/// An entropy code, and how its streams follow.
+/// An entropy code, and how its streams follow. The number is the byte that comes before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     /// Huffman code in one stream.
-    Single,
+    Single = 1,
     /// Huffman code in four streams.
-    Four,
+    Four = 2,
     /// tANS in four streams.
-    Tans,
+    Tans = 3,
     /// tANS of groups of symbols, in four streams.
-    Groups,
+    Groups = 4,
+    /// A significance map, and a list of the symbols that are not the most frequent one.
+    Significance = 6,
 }
 
-/// The codes by the byte that comes before them; the first is fixed width.
-const CODES: [Option<Coding>; 5] =
-    [None, Some(Coding::Single), Some(Coding::Four), Some(Coding::Tans), Some(Coding::Groups)];
-
 impl Coding {
+    /// The code that a byte stands for; `None` for fixed width.
+    fn of(byte: u8) -> Result<Option<Self>, DecodeError> {
+        use Coding::{Four, Groups, Significance, Single, Tans};
+        if byte == FIXED {
+            return Ok(None);
+        }
+        let coding =
+            [Single, Four, Tans, Groups, Significance].into_iter().find(|&code| code as u8 == byte);
+        coding.map(Some).ok_or(DecodeError::Corrupt("unknown code of symbols"))
+    }
+
     /// Reads the code of an alphabet of `symbols` off the front of a message, and fills `out` with symbols.
     pub(crate) fn take(
         self,
@@ -79,9 +98,31 @@ impl Coding {
                 used + tans.decode(&message[used..], out)?
             }
             Coding::Groups => tans::read_groups(message, symbols, coder, out)?,
+            Coding::Significance => {
+                return significance::take(Alphabet::new(symbols, true), message, coder, out);
+            }
         };
         *message = &message[used..];
         Ok(())
+    }
+}
+
+/// The bytes of a list of symbols in other forms.
+#[derive(Debug, Clone, Copy)]
+struct Lengths {
+    /// A stream in Huffman code.
+    stream: u64,
+    /// The same with its code lengths.
+    huffman: u64,
+    /// Fixed width.
+    fixed: u64,
+}
+
+impl Lengths {
+    /// The bits that another form may have if it shall save more than one part in this many.
+    fn bits_that_save(self, one_in: u64) -> u64 {
+        let bits = 8 * self.huffman.min(self.fixed);
+        bits - bits / one_in
     }
 }
 
@@ -96,6 +137,11 @@ impl Alphabet {
     /// The symbols below `symbols`, which is 2 to 2^16.
     pub(crate) fn new(symbols: usize, huffman: bool) -> Self {
         Self { symbols, huffman }
+    }
+
+    /// The same symbols in Huffman code, or another that is shorter.
+    pub(crate) fn coded(self) -> Self {
+        Self { huffman: true, ..self }
     }
 
     /// Bits of a symbol without Huffman code.
@@ -149,7 +195,7 @@ impl Alphabet {
         // The list may be longer next time, up to its capacity.
         let most = symbols.capacity().min(divided::PART_SYMBOLS);
         if self.huffman && self.may_be_tans(most) {
-            tans::reserve(self.symbols, most, coder);
+            tans::reserve(most, coder);
         }
         self.put(symbols, coder, helpers, message);
     }
@@ -173,15 +219,25 @@ impl Alphabet {
     fn put_list(self, symbols: &[u16], coder: &mut SymbolCoder, message: &mut Vec<u8>) {
         if self.huffman && !symbols.is_empty() {
             self.reserve(coder);
-            let tag = message.len();
-            message.push(0);
-            if let coded @ Some(_) = self.put_coded(symbols, coder, message) {
-                let code = CODES.iter().position(|code| *code == coded);
-                message[tag] = code.expect("every code is in the list") as u8;
-                return;
-            }
+            return self
+                .put_tagged(symbols, message, |message| self.put_coded(symbols, coder, message));
         }
         self.put_fixed(symbols, message);
+    }
+
+    /// Appends the byte of the code that `put` appends, or that of fixed width and the symbols if it appends none.
+    fn put_tagged(
+        self,
+        symbols: &[u16],
+        message: &mut Vec<u8>,
+        put: impl FnOnce(&mut Vec<u8>) -> Option<Coding>,
+    ) {
+        let tag = message.len();
+        message.push(FIXED);
+        match put(message) {
+            Some(coding) => message[tag] = coding as u8,
+            None => self.put_fixed(symbols, message),
+        }
     }
 
     /// Appends a code and the streams of symbols, if that is shorter than symbols of fixed width. Returns which code it
@@ -195,25 +251,84 @@ impl Alphabet {
         if self.may_be_tans(symbols.len()) {
             // Later lists may be longer, but only those of `entropy-bits` are longer than a part.
             let most = symbols.len().next_power_of_two().min(divided::PART_SYMBOLS);
-            tans::reserve(self.symbols, most.max(symbols.len()), coder);
+            tans::reserve(most.max(symbols.len()), coder);
         }
-        let SymbolCoder { counts, code, .. } = &mut *coder;
+        let mut counts = std::mem::take(&mut coder.counts);
         counts.clear();
         counts.resize(self.symbols, 0);
-        huffman::count(symbols, counts);
+        huffman::count(symbols, &mut counts);
+        let coding = self.put_counted(symbols, &counts, coder, message);
+        coder.counts = counts;
+        coding
+    }
+
+    /// As [`put_coded`](Self::put_coded), of symbols that occur this often.
+    fn put_counted(
+        self,
+        symbols: &[u16],
+        counts: &[u32],
+        coder: &mut SymbolCoder,
+        message: &mut Vec<u8>,
+    ) -> Option<Coding> {
+        let lengths = self.fit(symbols.len(), counts, coder);
+        self.put_shorter(symbols, counts, lengths, coder, message)
+            .or_else(|| self.put_huffman(symbols, lengths, coder, message))
+    }
+
+    /// Fits the Huffman code to counts, and returns the bytes of the list with it and without it.
+    fn fit(self, symbols: usize, counts: &[u32], coder: &mut SymbolCoder) -> Lengths {
+        let code = &mut coder.code;
         code.fit(counts, huffman::limit(self.symbols));
-        let streams = code.len_bits(counts).div_ceil(8);
-        let most = code.packed_bits().div_ceil(8) + streams;
-        let fixed = fixed::len(symbols.len(), self.width()) as u64;
-        if streams >= LEAST_TANS
-            && let Some(coding) = tans::put(symbols, coder, most.min(fixed), message)
-        {
+        let stream = code.len_bits(counts).div_ceil(8);
+        let huffman = code.packed_bits().div_ceil(8) + stream;
+        Lengths { stream, huffman, fixed: fixed::len(symbols, self.width()) as u64 }
+    }
+
+    /// Appends a form that may take less than a bit for a symbol, if it saves enough. Returns which form it is.
+    fn put_shorter(
+        self,
+        symbols: &[u16],
+        counts: &[u32],
+        lengths: Lengths,
+        coder: &mut SymbolCoder,
+        message: &mut Vec<u8>,
+    ) -> Option<Coding> {
+        if !saves(counts, lengths) {
+            return None;
+        }
+        let start = message.len();
+        let coding = if tans::put_groups(symbols, counts, lengths, coder, message) {
+            Coding::Groups
+        } else if significance::is_fit(symbols.len(), counts) {
+            significance::put(self, symbols, counts, coder, message);
+            Coding::Significance
+        } else if tans::put(symbols, counts, lengths, coder, message) {
+            Coding::Tans
+        } else {
+            return None;
+        };
+        // Lengths were estimated.
+        if ((message.len() - start) as u64) < lengths.huffman.min(lengths.fixed) {
             return Some(coding);
         }
+        message.truncate(start);
+        // The list of a significance map has had its own code.
+        self.fit(symbols.len(), counts, coder);
+        None
+    }
+
+    /// Appends the fitted Huffman code and the streams of symbols, if that is shorter than symbols of fixed width.
+    fn put_huffman(
+        self,
+        symbols: &[u16],
+        lengths: Lengths,
+        coder: &SymbolCoder,
+        message: &mut Vec<u8>,
+    ) -> Option<Coding> {
         let code = &coder.code;
-        let four = streams >= LEAST_FOUR && code.longest() <= huffman::STREAMS_BITS;
+        let four = lengths.stream >= LEAST_FOUR && code.longest() <= huffman::STREAMS_BITS;
         let extra = if four { huffman::STREAMS_EXTRA as u64 } else { 0 };
-        if most + extra >= fixed {
+        if lengths.huffman + extra >= lengths.fixed {
             return None;
         }
         code.write(message);
@@ -270,12 +385,10 @@ impl Alphabet {
         helpers: &mut Helpers,
     ) -> Result<(), DecodeError> {
         if self.huffman && !symbols.is_empty() {
-            let coding = CODES.get(usize::from(fields::take(message, 1)?[0]));
-            let &coding = coding.ok_or(DecodeError::Corrupt("unknown code of symbols"))?;
             if self.may_be_tans(symbols.len()) {
-                tans::try_reserve(self.symbols, most.max(symbols.len()), coder)?;
+                tans::try_reserve(most.max(symbols.len()), coder)?;
             }
-            if let Some(coding) = coding {
+            if let Some(coding) = Coding::of(fields::take(message, 1)?[0])? {
                 return coding.take(message, self.symbols, coder, symbols);
             }
         }
@@ -388,6 +501,13 @@ impl Alphabet {
             (len as u128 * 8 / u128::from(self.width())).min(usize::MAX as u128) as usize
         }
     }
+}
+
+/// Whether a form that takes the entropy would save enough.
+fn saves(counts: &[u32], lengths: Lengths) -> bool {
+    counts.len() <= MOST_SYMBOLS
+        && lengths.stream >= LEAST_TANS
+        && entropy_bits(counts) < lengths.bits_that_save(LEAST_SAVING)
 }
 
 /// The bytes of `elements` symbols of `width` bits.

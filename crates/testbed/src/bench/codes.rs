@@ -7,7 +7,8 @@ use std::convert::Infallible;
 use std::hint::black_box;
 use std::time::Instant;
 
-use gradwire::Rng;
+use gradwire::tools::{pack_coded, unpack_coded};
+use gradwire::{Rng, Workspace};
 use gradwire_bits::elias::Elias;
 use gradwire_bits::huffman::{self, Code};
 use gradwire_bits::tans::{self, groups};
@@ -48,12 +49,14 @@ pub struct Measurement {
 type Distribution = (&'static str, fn(u32) -> usize);
 
 /// The distributions: levels of normal values in fine and in coarse steps, exponents of normal values, a symbol that
-/// occurs nine times in ten, with eight others, and three symbols, of which one occurs four times in five.
-const DISTRIBUTIONS: [Distribution; 5] = [
+/// occurs nine times in ten, with eight others, one that occurs three times in five, with dozens of others, and three symbols, of which
+/// one occurs four times in five.
+const DISTRIBUTIONS: [Distribution; 6] = [
     ("fine levels", |word| levels(word, 1.0)),
     ("coarse levels", |word| levels(word, 0.125)),
     ("exponents", |word| (word | 1 << 31).trailing_zeros() as usize),
     ("mostly one", |word| if word % 10 < 9 { 0 } else { 1 + levels(word / 10, 0.02) % 8 }),
+    ("often one", |word| if word % 5 < 3 { 0 } else { levels(word / 5, 0.3) }),
     ("ternary", |word| [0, 0, 0, 0, 0, 0, 0, 0, 1, 2][word as usize % 10]),
 ];
 
@@ -84,6 +87,7 @@ pub fn measure(symbols: usize, effort: Effort) -> Vec<Measurement> {
             let code = format!("tANS, groups of {size}");
             rows.push(row(&code, name, &list, measure_groups(&list, alphabet, size, effort)));
         }
+        rows.push(row("as messages choose", name, &list, measure_chosen(&list, alphabet, effort)));
     }
     let (name, symbol) = DISTRIBUTIONS[EXPONENTS];
     let list: Vec<u32> = words.iter().map(|&word| 1 + symbol(word) as u32).collect();
@@ -182,6 +186,19 @@ fn measure_groups(list: &[u16], alphabet: usize, size: usize, effort: Effort) ->
     figures(list, effort, encode, decode)
 }
 
+/// The code that messages have, which depends on the counts.
+fn measure_chosen(list: &[u16], alphabet: usize, effort: Effort) -> Figures {
+    let [mut to_encode, mut to_decode] = [Workspace::default(), Workspace::default()];
+    let encode = |list: &[u16], bytes: &mut Vec<u8>| {
+        pack_coded(list, alphabet, &mut to_encode, bytes);
+    };
+    let decode = |mut bytes: &[u8], back: &mut Vec<u16>| {
+        unpack_coded(&mut bytes, alphabet, list.len(), back, &mut to_decode)
+            .expect("it was encoded");
+    };
+    figures(list, effort, encode, decode)
+}
+
 /// The seconds of encoding, decoding and copying, and the bytes of the code.
 type Figures = ([f64; 3], usize);
 
@@ -262,7 +279,7 @@ mod tests {
         let rows = measure(20_000, Effort { repetitions: 1, time: Duration::ZERO });
         let groups = rows.iter().filter(|row| row.code.contains("groups")).count();
         assert!((2..=3).contains(&groups), "of 9 and of 3 symbols, and of few exponents");
-        assert_eq!(rows.len(), 3 * DISTRIBUTIONS.len() + 3 + groups);
+        assert_eq!(rows.len(), 4 * DISTRIBUTIONS.len() + 3 + groups);
         for m in rows {
             assert!(m.encode > 0.0 && m.decode > 0.0 && m.copy > 0.0);
             assert!(m.bits >= m.entropy && m.entropy > 0.0, "{m:?}");

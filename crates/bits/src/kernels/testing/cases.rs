@@ -497,6 +497,19 @@ pub const KERNELS: &[(&str, Case)] = &[
         take_digits(&mut numbers, 1 + input.word(0) as u16 % 80, &mut digits);
         output.bits(numbers.iter().chain(&digits).copied());
     }),
+    ("separate", |input, output| {
+        let list = input.elements(input.len, |at| (input.word(at) % 3) as u16);
+        let (mut marks, mut others) = (input.symbols(), input.symbols());
+        let kept = separate(&list, 0, &mut marks, &mut others);
+        output.bits(others[..kept].iter().chain(marks.iter()).copied());
+    }),
+    ("put_back", |input, output| {
+        let mut marks = input.elements(input.len, |at| (input.word(at) % 3) as u16);
+        // Enough for the marks, or too few.
+        let others = &input.symbols()[..input.word(1) as usize % (input.len + 1)];
+        put_back(&mut marks, 7, others);
+        output.bits(marks.iter().copied());
+    }),
     ("encode_words", |input, output| {
         // Runs of zeros that cross words, among other bytes.
         let digit = |at: usize| match input.word(at / 9 % (1 + at % 40)) % 3 {

@@ -5,9 +5,9 @@
 //!   whole number from 1 to 16. `bits` sets N directly.
 //! - **Values**: the range is cut into 2^N bins of equal width; an element decodes to the middle of its bin.
 //! - **Message**: a byte with N (lowest 5 bits), and what the bins are in (bits 5 to 7: 0 fixed width, 1 a stream of Huffman code,
-//!   2 tANS, 3 four streams of Huffman code, 4 tANS of groups); the least value as f32. The message of a constant tensor ends here, with N = 0. Otherwise follow the greatest value as f32,
-//!   and the code with its streams, or bins in N bits each if that is not longer; `code=fixed` always uses the latter.
-//!   An empty tensor has an empty message.
+//!   2 tANS, 3 four streams of Huffman code, 4 tANS of groups, 5 a significance map); the least value as f32. The message of a
+//!   constant tensor ends here, with N = 0. Otherwise follow the greatest value as f32, and the code with its streams, or bins in
+//!   N bits each if that is not longer; `code=fixed` always uses the latter. An empty tensor has an empty message.
 //! - **Range**: up to 2³² − 1 elements.
 //! - **Error feedback**: off; the method is made for weights, which are sent as a whole each time. If it is on, for
 //!   gradients and updates, the residual is the difference from the middle of the bin.
@@ -48,15 +48,19 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::of::<EntropyBits>()
 };
 
-/// The fewest bins of a tensor that is not constant.
-const LEAST_BINS: usize = 2;
 /// The most bits of a bin's number.
 const MOST_BITS: u32 = 16;
 /// Bits of the head that N takes.
 const BITS: u32 = 5;
 /// What the bins are in, by the number in the other bits of the head.
-const CODES: [Option<Coding>; 5] =
-    [None, Some(Coding::Single), Some(Coding::Tans), Some(Coding::Four), Some(Coding::Groups)];
+const CODES: [Option<Coding>; 6] = [
+    None,
+    Some(Coding::Single),
+    Some(Coding::Tans),
+    Some(Coding::Four),
+    Some(Coding::Groups),
+    Some(Coding::Significance),
+];
 /// Least elements of a sample.
 const LEAST_SAMPLE: usize = 4096;
 
@@ -91,7 +95,7 @@ impl EntropyBits {
         counts.reserve(symbols.max(1 << self.preliminary));
         if !self.packed {
             code.reserve(symbols);
-            tans::reserve(LEAST_BINS, elements, coder);
+            tans::reserve(elements, coder);
         }
     }
 
@@ -208,7 +212,7 @@ impl Compressor for EntropyBits {
             // For the largest number of bits, so that later messages allocate nothing.
             let largest = 1 << self.most_bits();
             coder.code.try_reserve(largest, huffman::limit(largest))?;
-            tans::try_reserve(LEAST_BINS, out.len(), coder)?;
+            tans::try_reserve(out.len(), coder)?;
             read_coded(coding, message, bits, coder, symbols)?;
         } else {
             fields::expect_len(message, fixed::len(out.len(), bits))?;
@@ -330,7 +334,7 @@ mod tests {
         assert_eq!(result(&[10, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x40, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x60, 0, 0, 0, 0]), bits);
-        assert_eq!(result(&[0xa1, 0, 0, 0, 0]), DecodeError::Corrupt("unknown code of bins"));
+        assert_eq!(result(&[0xc1, 0, 0, 0, 0]), DecodeError::Corrupt("unknown code of bins"));
         assert_eq!(result(&[0x80, 0, 0, 0, 0]), bits);
         assert_eq!(result(&[0x20, 0, 0, 0, 0]), bits);
         let order = DecodeError::Corrupt("the greatest value is not above the least");

@@ -3,6 +3,12 @@
 use super::*;
 use crate::{BLOCK, Threads};
 
+fn random(len: usize) -> Vec<u32> {
+    let mut words = vec![0; len];
+    crate::Rng::new(0, 1, 2, 3, 4).fill(&mut words);
+    words
+}
+
 fn written(alphabet: Alphabet, symbols: &[u16]) -> Vec<u8> {
     let mut workspace = Workspace { symbols: symbols.to_vec(), ..Workspace::default() };
     let mut message = Vec::new();
@@ -49,6 +55,47 @@ fn groups_worked_by_hand() {
     }
 }
 
+#[test]
+fn significance_maps_worked_by_hand() {
+    let five = Alphabet::new(5, true);
+    // 4 is the most frequent symbol. The map, of fixed width, has ones at 2 and 6, where the symbols 1 and 0 are, of three bits each.
+    let message = [6, 4, 0, 0, 0b0100_0100, 0, 1];
+    assert_eq!(read(five, &message, 8), Ok(vec![4, 4, 1, 4, 4, 4, 0, 4]));
+    // The others are a map, too: 1 is the most frequent one, and 0 is at place 1 of them.
+    let nested = [6, 4, 0, 0, 0b0100_0101, 6, 1, 0, 0, 0b010, 0, 0];
+    assert_eq!(read(five, &nested, 8), Ok(vec![1, 4, 0, 4, 4, 4, 1, 4]));
+    // Where there are no others, there is no list of them.
+    assert_eq!(read(five, &[6, 4, 0, 0, 0], 8), Ok(vec![4; 8]));
+    let corrupt = |message: &[u8], len| {
+        assert!(matches!(read(five, message, len), Err(DecodeError::Corrupt(_))), "{message:?}");
+    };
+    corrupt(&[6, 5, 0, 0, 0b0100_0100, 0, 1], 8);
+    corrupt(&[6, 4, 0, 0, 0b0100_0100, 0, 5], 8);
+    corrupt(&[6, 4, 0, 0, 0b0100_0100, 5, 1], 8);
+    // A map of a map, and one of a symbol that is not a third of all: 6 of 9 are others, or 7.
+    corrupt(&[6, 4, 0, 6, 0, 0, 0, 0, 0], 8);
+    let two_thirds = [6, 4, 0, 0, 0b0011_1111, 0, 0, 0, 0, 0];
+    assert_eq!(read(five, &two_thirds, 9), Ok(vec![0, 0, 0, 0, 0, 0, 4, 4, 4]));
+    corrupt(&[6, 4, 0, 0, 0b0111_1111, 0, 0, 0, 0, 0], 9);
+    for end in 0..message.len() {
+        assert_eq!(read(five, &message[..end], 8), Err(DecodeError::Truncated), "{end}");
+    }
+}
+
+#[test]
+fn the_least_frequent_maps_return() {
+    let forty = Alphabet::new(40, true);
+    for len in [8192, 8193, 8194, 8195] {
+        let symbol = |at: usize| if at.is_multiple_of(3) { 17 } else { 18 + at as u16 % 7 };
+        let symbols: Vec<u16> = (0..len).map(symbol).collect();
+        let (mut counts, mut coder, mut message) = (vec![0; 40], SymbolCoder::default(), vec![6]);
+        huffman::count(&symbols, &mut counts);
+        assert!(significance::is_fit(len, &counts) && !significance::is_fit(len + 3, &counts));
+        significance::put(forty, &symbols, &counts, &mut coder, &mut message);
+        assert_eq!(read(forty, &message, len), Ok(symbols));
+    }
+}
+
 /// Checks that a message returns, as does one of a single stream, which was written before there were others.
 fn check_beside_single(alphabet: Alphabet, symbols: &[u16], message: &[u8]) -> f64 {
     let (mut coder, mut old) = (SymbolCoder::default(), vec![1]);
@@ -79,19 +126,50 @@ fn long_streams_are_four() {
 
 #[test]
 fn a_frequent_symbol_takes_less_than_a_bit() {
-    let symbols: Vec<u16> = (0..40_000).map(|i| if i % 50 == 7 { 1 + i % 3 } else { 0 }).collect();
+    let symbol = |word: u32| if word % 50 == 7 { 1 + word / 50 % 3 } else { 0 };
+    let symbols: Vec<u16> = random(40_000).into_iter().map(|word| symbol(word) as u16).collect();
     let five = Alphabet::new(5, true);
     let (short, long) = (written(five, &symbols[..2000]), written(five, &symbols));
-    assert_eq!((short[0], long[0]), (1, 3));
+    assert_eq!((short[0], long[0]), (1, 6));
     // The entropy is 0.173 bits, and Huffman code takes more than one.
     let ratio = check_beside_single(five, &symbols, &long);
     assert!((0.16..0.18).contains(&ratio), "{ratio}");
 }
 
 #[test]
+fn maps_take_the_entropy() {
+    let words = random(300_000);
+    // How often a symbol occurs: more than half of the times, and again more than half of the others; or two, often.
+    let geometric =
+        |word: u32| (0..60).take_while(|at| word.rotate_left(7 * at) % 100 < 30).count();
+    let two = |word: u32| match word % 100 {
+        0..45 => 9,
+        45..90 => 8,
+        _ => 10 + (word / 100) as usize % 30,
+    };
+    for symbol in [&geometric as &dyn Fn(u32) -> usize, &two] {
+        let symbols: Vec<u16> = words.iter().map(|&word| symbol(word) as u16).collect();
+        let (mut counts, sixty) = (vec![0; 60], Alphabet::new(60, true));
+        huffman::count(&symbols, &mut counts);
+        let message = written(sixty, &symbols);
+        assert_eq!(message[0], 6);
+        let entropy = entropy_bits(&counts) as f64 / 8.0;
+        let above = message.len() as f64 / entropy;
+        assert!((1.0..1.012).contains(&above), "{above}");
+        let ratio = check_beside_single(sixty, &symbols, &message);
+        assert!(ratio < 0.96, "{ratio}");
+        for at in (0..message.len()).step_by(997).chain(0..60) {
+            let mut damaged = message.clone();
+            damaged[at] ^= 1 << (at % 8);
+            let decoded = read(sixty, &damaged, symbols.len()).unwrap_or_default();
+            assert!(decoded.iter().all(|&symbol| symbol < 60), "byte {at}");
+        }
+    }
+}
+
+#[test]
 fn few_symbols_are_coded_in_groups() {
-    let mut words = vec![0; 250_000];
-    crate::Rng::new(0, 1, 2, 3, 4).fill(&mut words);
+    let words = random(250_000);
     let symbol = |&word: &u32| [0, 0, 0, 0, 0, 0, 0, 0, 1, 2][word as usize % 10];
     let symbols: Vec<u16> = words.iter().map(symbol).collect();
     let ternary = Alphabet::new(3, true);
