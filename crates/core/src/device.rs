@@ -6,7 +6,7 @@
 //!
 //! Numbers are little-endian. Most forms are of two kinds:
 //!
-//! - **Dense**: the message without zero-run, Huffman, tANS and Elias code: numbers as f32 or 16-bit patterns, bits, quartic bytes,
+//! - **Dense**: the message without zero-run, Huffman, tANS and Elias code and significance maps: numbers as f32 or 16-bit patterns, bits, quartic bytes,
 //!   and symbols of 1, 2, 4, 8 or 16 bits, from the lowest bit up. Symbols of 3 and 5 to 7 bits have a byte each, wider ones two.
 //! - **Pairs**: positions and values of the elements of a sparse message.
 //!

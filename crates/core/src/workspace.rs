@@ -51,11 +51,11 @@ pub struct SymbolCoder {
     pub groups: Vec<u16>,
     /// How often each value of a group occurs.
     pub group_counts: Vec<u32>,
-    /// Which symbols are not the most frequent one.
+    /// 1 for each symbol of a list that is not its most frequent one, otherwise 0.
     pub marks: Vec<u16>,
-    /// Those symbols, and more lists of such symbols.
+    /// The symbols of a list without its most frequent one, then those of this list without its own, and so on.
     pub others: Vec<u16>,
-    /// How often each of them occurs.
+    /// How often each symbol occurs in the list that is left.
     pub left: Vec<u32>,
 }
 

@@ -66,7 +66,9 @@ fn the_counter_counts() {
 #[test]
 fn nothing_is_allocated_per_step() {
     let tensors = [Tensor::new("conv", &[64, 3, 7, 7]), Tensor::new("fc", &[100_000])];
-    for spec in specs().into_iter().chain(custom::momenta()) {
+    // Their long messages have a significance map.
+    let maps = ["qsgd:s=4,code=huffman", "entropy-bits:c=1"].map(|spec| spec.parse().unwrap());
+    for spec in specs().into_iter().chain(custom::momenta()).chain(maps) {
         let (mut encoder, mut decoder) = (encoder(&spec), Decoder::new(&spec, SEED));
         let mut message = Vec::new();
         let mut outs = tensors.each_ref().map(|tensor| vec![0.0f32; tensor.elements()]);

@@ -12,6 +12,7 @@ const SMALL: usize = 1024;
 
 /// The symbols that are counted before the tables are added up.
 const STRETCH: usize = 1 << 20;
+
 /// Tables of counts, with a line of the cache between them: stores to the same places of pages wait for each other.
 #[repr(align(64))]
 struct Tables<const SIZE: usize, const TABLES: usize>([([u32; SIZE], [u32; 16]); TABLES]);
@@ -23,6 +24,7 @@ struct Tables<const SIZE: usize, const TABLES: usize>([([u32; SIZE], [u32; 16]);
 pub fn count(symbols: &[u16], counts: &mut [u32]) {
     match counts.len() {
         0..=FEW => count_few(symbols, counts),
+        // Eight tables of 256 counts fit in the first-level cache.
         17..=256 => count_small::<256, 8>(symbols, counts),
         257..=SMALL => count_small::<SMALL, 4>(symbols, counts),
         _ => count_one_by_one(symbols, counts),

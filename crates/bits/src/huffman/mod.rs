@@ -9,9 +9,8 @@
 //! Many symbols are faster in [four streams](Code::encode_streams), each of a quarter of them. A decoder waits for
 //! each table entry before it knows where the next code starts, so it decodes four streams in turn.
 //!
-//! Where a compressor of gradwire has `code=huffman`, the byte before a list of symbols says which form the list has, the
-//! shortest of: fixed width, this code in one stream, this code in four streams for long lists, and
-//! [tANS](crate::tans) where that saves more than 2 % of a stream of 1024 bytes or more.
+//! Where a compressor of gradwire has `code=huffman`, the byte before a list of symbols says which form the list has: fixed
+//! width, this code in one stream or in four, or [tANS](crate::tans) where symbols are so frequent that it is shorter.
 //!
 //! Range: alphabets of up to 2^16 symbols, lengths of up to [`MOST_BITS`] bits; with four streams
 //! [`STREAMS_BITS`] bits. Cost: at most one bit per symbol above the entropy; encoding looks up 8 bytes per

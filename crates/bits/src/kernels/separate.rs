@@ -4,7 +4,7 @@
 /// is 1 where the list has such a symbol, and otherwise 0.
 ///
 /// # Panics
-/// If there are not as many marks as symbols, or room for fewer others.
+/// If there are not as many marks as symbols, or `others` is shorter than the list.
 pub fn separate(list: &[u16], common: u16, marks: &mut [u16], others: &mut [u16]) -> usize {
     assert!(list.len() == marks.len(), "each symbol has a mark");
     assert!(list.len() <= others.len(), "there is room for every symbol");
@@ -33,9 +33,10 @@ fn separate_scalar(list: &[u16], common: u16, marks: &mut [u16], others: &mut [u
 pub fn put_back(marks: &mut [u16], common: u16, others: &[u16]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::level::Level::Vbmi2.is_used() {
+        let (groups, rest) = marks.as_chunks_mut();
         // SAFETY: the processor has the features the function is compiled for.
-        let (done, used) = unsafe { avx512::put_back(marks, common, others) };
-        return put_back_scalar(&mut marks[done..], common, &others[used..]);
+        let used = unsafe { avx512::put_back(groups, common, others) };
+        return put_back_scalar(rest, common, others.get(used..).unwrap_or_default());
     }
     put_back_scalar(marks, common, others);
 }
@@ -84,26 +85,25 @@ mod avx512 {
         (whole, kept)
     }
 
-    /// Replaces marks a register at a time while that many others are left, and returns how many marks are replaced, and how many
-    /// others are used.
+    /// Replaces the marks of whole registers, and returns how many others are used, or are missing and used as 0.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
-    pub(super) fn put_back(marks: &mut [u16], common: u16, others: &[u16]) -> (usize, usize) {
+    pub(super) fn put_back(groups: &mut [[u16; LANES]], common: u16, others: &[u16]) -> usize {
         let common = _mm512_set1_epi16(common as i16);
-        let (mut done, mut used) = (0, 0);
-        for marks in marks.as_chunks_mut::<LANES>().0 {
-            let Some(others) = others.get(used..used + LANES) else { break };
-            // SAFETY: both slices have the symbols of a register.
+        let mut used = 0;
+        for marks in groups {
+            let others = others.get(used..).unwrap_or_default();
+            let there = !u32::MAX.checked_shl(others.len() as u32).unwrap_or(0);
+            // SAFETY: the array has the symbols of a register; of the others, only those are read that are there.
             unsafe {
                 let marked = _mm512_loadu_si512(marks.as_ptr().cast());
                 let marked = _mm512_test_epi16_mask(marked, marked);
-                let others = _mm512_loadu_si512(others.as_ptr().cast());
+                let others = _mm512_maskz_loadu_epi16(there, others.as_ptr().cast());
                 let all = _mm512_mask_expand_epi16(common, marked, others);
                 _mm512_storeu_si512(marks.as_mut_ptr().cast(), all);
                 used += marked.count_ones() as usize;
             }
-            done += LANES;
         }
-        (done, used)
+        used
     }
 }
 

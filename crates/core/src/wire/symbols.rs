@@ -7,20 +7,22 @@
 //! - 1: packed code lengths and a stream in Huffman code;
 //! - 2: the same in four streams, if one would have 4096 bytes or more, so that four take hardly more.
 //!
-//! Huffman code takes a whole bit at least. Where another form saves more than 1 %, it is one of these:
+//! Huffman code takes at least one bit for a symbol. Where the entropy is more than 1 % below 0 and 1, the first of these forms that is
+//! possible is written, if it is shorter than they are:
 //!
 //! - 4: shares and four streams in tANS of [groups](gradwire_bits::tans::groups) of the symbols, after a byte with the size of
-//!   groups. Of alphabets of up to six symbols, of which three or more are in a group;
+//!   groups; for alphabets of up to six symbols;
 //! - 6: a [significance map](significance): which symbols are not the most frequent one, and a list of these;
-//! - 3: shares and four streams in tANS, if it saves more than 2 %. It is the slowest.
+//! - 3: shares and four streams in tANS, if it saves more than 2 %. It is the slowest to encode.
 //!
 //! A list of more than 2^20 symbols begins with a 5. Then follows each part of as many symbols: its length in bytes as a `u32`, and
 //! a list as above. An empty list has no bytes.
 
 mod divided;
+pub(crate) mod memory;
 mod quantize;
 mod significance;
-pub(crate) mod tans;
+mod tans;
 
 use gradwire_bits::tans::{MOST_SYMBOLS, entropy_bits};
 use gradwire_bits::{DecodeError, fixed, huffman, kernels, try_resize};
@@ -41,8 +43,8 @@ const FIXED: u8 = 0;
 /// Huffman streams of this many bytes or more are written as four, which are decoded faster: 15 bytes more at most.
 const LEAST_FOUR: u64 = 4096;
 /// If Huffman streams have this many bytes or more, tANS and significance maps are considered.
-const LEAST_TANS: u64 = 1024;
-/// They are written if they save more than one part in this many.
+const LEAST_STREAM: u64 = 1024;
+/// They are if the entropy is below the other forms by more than one part in this many.
 const LEAST_SAVING: u64 = 100;
 /// The same for tANS of symbols one by one, which is several times as slow.
 const LEAST_SAVING_BY_ONE: u64 = 50;
@@ -194,8 +196,8 @@ impl Alphabet {
         let Workspace { symbols, coder, helpers, .. } = workspace;
         // The list may be longer next time, up to its capacity.
         let most = symbols.capacity().min(divided::PART_SYMBOLS);
-        if self.huffman && self.may_be_tans(most) {
-            tans::reserve(most, coder);
+        if self.huffman && self.may_be_shorter(most) {
+            memory::reserve(most, coder);
         }
         self.put(symbols, coder, helpers, message);
     }
@@ -248,10 +250,10 @@ impl Alphabet {
         coder: &mut SymbolCoder,
         message: &mut Vec<u8>,
     ) -> Option<Coding> {
-        if self.may_be_tans(symbols.len()) {
+        if self.may_be_shorter(symbols.len()) {
             // Later lists may be longer, but only those of `entropy-bits` are longer than a part.
             let most = symbols.len().next_power_of_two().min(divided::PART_SYMBOLS);
-            tans::reserve(most.max(symbols.len()), coder);
+            memory::reserve(most.max(symbols.len()), coder);
         }
         let mut counts = std::mem::take(&mut coder.counts);
         counts.clear();
@@ -297,22 +299,19 @@ impl Alphabet {
             return None;
         }
         let start = message.len();
-        let coding = if tans::put_groups(symbols, counts, lengths, coder, message) {
-            Coding::Groups
-        } else if significance::is_fit(symbols.len(), counts) {
-            significance::put(self, symbols, counts, coder, message);
-            Coding::Significance
-        } else if tans::put(symbols, counts, lengths, coder, message) {
-            Coding::Tans
-        } else {
-            return None;
-        };
-        // Lengths were estimated.
-        if ((message.len() - start) as u64) < lengths.huffman.min(lengths.fixed) {
-            return Some(coding);
+        for coding in [Coding::Groups, Coding::Significance, Coding::Tans] {
+            let is_put = match coding {
+                Coding::Groups => tans::put_groups(symbols, counts, lengths, coder, message),
+                Coding::Significance => significance::put(self, symbols, counts, coder, message),
+                _ => tans::put(symbols, counts, lengths, coder, message),
+            };
+            // Lengths were estimated.
+            if is_put && ((message.len() - start) as u64) < lengths.huffman.min(lengths.fixed) {
+                return Some(coding);
+            }
+            message.truncate(start);
         }
-        message.truncate(start);
-        // The list of a significance map has had its own code.
+        // A significance map has fitted the code to other lists.
         self.fit(symbols.len(), counts, coder);
         None
     }
@@ -385,8 +384,8 @@ impl Alphabet {
         helpers: &mut Helpers,
     ) -> Result<(), DecodeError> {
         if self.huffman && !symbols.is_empty() {
-            if self.may_be_tans(symbols.len()) {
-                tans::try_reserve(most.max(symbols.len()), coder)?;
+            if self.may_be_shorter(symbols.len()) {
+                memory::try_reserve(most.max(symbols.len()), coder)?;
             }
             if let Some(coding) = Coding::of(fields::take(message, 1)?[0])? {
                 return coding.take(message, self.symbols, coder, symbols);
@@ -474,8 +473,8 @@ impl Alphabet {
     }
 
     /// Whether a list of this length may be in tANS.
-    fn may_be_tans(self, elements: usize) -> bool {
-        self.symbols <= MOST_SYMBOLS && bytes(elements, self.width()) as u64 >= LEAST_TANS
+    fn may_be_shorter(self, elements: usize) -> bool {
+        self.symbols <= MOST_SYMBOLS && bytes(elements, self.width()) as u64 >= LEAST_STREAM
     }
 
     /// The most bytes that the symbols of `elements` elements take.
@@ -506,7 +505,7 @@ impl Alphabet {
 /// Whether a form that takes the entropy would save enough.
 fn saves(counts: &[u32], lengths: Lengths) -> bool {
     counts.len() <= MOST_SYMBOLS
-        && lengths.stream >= LEAST_TANS
+        && lengths.stream >= LEAST_STREAM
         && entropy_bits(counts) < lengths.bits_that_save(LEAST_SAVING)
 }
 

@@ -69,7 +69,7 @@ fn levels(word: u32, scale: f64) -> usize {
     (128.0 + (f64::from(sum) - 510.0) / 4.0 * scale) as usize
 }
 
-/// Measures the codes: Huffman and tANS on every distribution, Elias on exponents, which are mostly small.
+/// Measures the codes: Huffman, tANS and the form that messages choose on every distribution, Elias on exponents, which are mostly small.
 ///
 /// # Panics
 /// If a code does not decode what it encoded.

@@ -29,7 +29,7 @@ use gradwire_bits::{DecodeError, fixed, huffman, try_resize};
 use crate::numeric::selection::{self, at_random};
 use crate::parameters::{either, real, whole};
 use crate::wire::fields;
-use crate::wire::symbols::{Alphabet, Coding, fill_symbols, tans};
+use crate::wire::symbols::{Alphabet, Coding, fill_symbols, memory};
 use crate::workspace::SymbolCoder;
 use crate::{
     Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent, Source,
@@ -95,7 +95,7 @@ impl EntropyBits {
         counts.reserve(symbols.max(1 << self.preliminary));
         if !self.packed {
             code.reserve(symbols);
-            tans::reserve(elements, coder);
+            memory::reserve(elements, coder);
         }
     }
 
@@ -212,7 +212,7 @@ impl Compressor for EntropyBits {
             // For the largest number of bits, so that later messages allocate nothing.
             let largest = 1 << self.most_bits();
             coder.code.try_reserve(largest, huffman::limit(largest))?;
-            tans::try_reserve(out.len(), coder)?;
+            memory::try_reserve(out.len(), coder)?;
             read_coded(coding, message, bits, coder, symbols)?;
         } else {
             fields::expect_len(message, fixed::len(out.len(), bits))?;

@@ -9,8 +9,8 @@
 //!   - `code=elias`: for each non-zero level its distance from the previous one (the first from index −1) in [Elias ω
 //!     code](gradwire_bits::elias), a sign bit, 1 below zero, and its magnitude in that code; finally the distance to
 //!     index d. For few levels and long buckets, where most levels are 0;
-//!   - `code=huffman`: level + s in [Huffman code](gradwire_bits::huffman), or, where a level is so frequent that this saves
-//!     more than 1 %, with [tANS](gradwire_bits::tans); in fixed width where that is shorter.
+//!   - `code=huffman`: level + s in [Huffman code](gradwire_bits::huffman), or, where a level is so frequent that it takes less than
+//!     a bit, in [tANS](gradwire_bits::tans) or a significance map; in fixed width where that is shorter.
 //!
 //!   An empty tensor has an empty message.
 //! - **Range**: s from 1 to 32 767. The default, 127, is what 8 bits hold. `bucket=0` is one bucket

@@ -10,20 +10,20 @@
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
 
-use super::{Alphabet, Coding, LEAST_TANS, saves};
+use super::{Alphabet, Coding, LEAST_STREAM, saves, tans};
 use crate::Helpers;
 use crate::wire::fields;
 use crate::workspace::SymbolCoder;
 
 /// The alphabet of maps.
 const BINARY: usize = 2;
-/// Of this many symbols the most frequent one is one at least.
-const LEAST_FREQUENT: usize = 3;
-/// Maps are shorter in tANS than in Huffman code only if they have this many symbols.
-const LEAST_SYMBOLS: u64 = 8 * LEAST_TANS;
+/// The most frequent symbol is at least one in this many.
+const ONE_IN: usize = 3;
+/// The fewest symbols of a list with a map. The map of fewer has less than [`LEAST_STREAM`] bytes, and nothing shortens it.
+const LEAST_SYMBOLS: u64 = 8 * LEAST_STREAM;
 
-/// The room for the others of `most` symbols, the others of these, and so on: each list has two thirds of the one before at most. What
-/// is left of the room is never shorter than the list whose others are written there.
+/// The room for the other symbols of a list of `most`, for the others of these, and so on. Each list has at most two thirds of the
+/// one before, so all have twice as many together. What is left is never shorter than the list whose others come next.
 pub(super) fn room(most: usize) -> usize {
     most.saturating_mul(2)
 }
@@ -33,17 +33,20 @@ pub(super) fn is_fit(symbols: usize, counts: &[u32]) -> bool {
     let most = counts.iter().max().map_or(0, |&most| most as usize);
     counts.len() > BINARY
         && symbols as u64 >= LEAST_SYMBOLS
-        && most.saturating_mul(LEAST_FREQUENT) >= symbols
+        && most.saturating_mul(ONE_IN) >= symbols
 }
 
-/// Appends a list whose symbols occur this often.
+/// Appends a list whose symbols occur this often, if it [fits](is_fit).
 pub(super) fn put(
     alphabet: Alphabet,
     symbols: &[u16],
     counts: &[u32],
     coder: &mut SymbolCoder,
     message: &mut Vec<u8>,
-) {
+) -> bool {
+    if !is_fit(symbols.len(), counts) {
+        return false;
+    }
     let [mut marks, mut lists] = [&mut coder.marks, &mut coder.others].map(std::mem::take);
     let mut left = std::mem::take(&mut coder.left);
     marks.resize(symbols.len().max(marks.len()), 0);
@@ -58,15 +61,22 @@ pub(super) fn put(
             break;
         }
         let lengths = alphabet.fit(kept, &left, coder);
-        if !(saves(&left, lengths) && is_fit(kept, &left)) {
-            alphabet.put_tagged(list, message, |message| {
-                alphabet.put_huffman(list, lengths, coder, message)
-            });
-            break;
+        if saves(&left, lengths) && is_fit(kept, &left) {
+            message.push(Coding::Significance as u8);
+            continue;
         }
-        message.push(Coding::Significance as u8);
+        alphabet.put_tagged(list, message, |message| {
+            let in_tans = tans::put(list, &left, lengths, coder, message);
+            if in_tans {
+                Some(Coding::Tans)
+            } else {
+                alphabet.put_huffman(list, lengths, coder, message)
+            }
+        });
+        break;
     }
     (coder.marks, coder.others, coder.left) = (marks, lists, left);
+    true
 }
 
 /// Appends the most frequent symbol of a list and its map. Leaves the other symbols in the room and their counts, and returns their number.
@@ -128,7 +138,7 @@ fn take_map(
         coding => take_list(Alphabet::new(BINARY, true), coding, message, coder, out)?,
     }
     let count = kernels::occurrences(out, 1) as usize;
-    if (out.len() - count).saturating_mul(LEAST_FREQUENT) < out.len() {
+    if (out.len() - count).saturating_mul(ONE_IN) < out.len() {
         return Err(DecodeError::Corrupt("a symbol is not frequent enough for its map"));
     }
     let (others, room) = room.split_at_mut(count);

@@ -3,42 +3,15 @@
 use gradwire_bits::tans::{self, groups};
 use gradwire_bits::{DecodeError, huffman, try_resize};
 
-use super::significance::room;
 use super::{LEAST_SAVING, LEAST_SAVING_BY_ONE, Lengths};
 use crate::workspace::SymbolCoder;
 
 /// The least number of groups for each of their values: with fewer, shares are a large part of the message.
 const LEAST_EACH: usize = 256;
 
-/// The fewest symbols of a group. Groups of two are no faster than [significance maps](super::significance).
-const LEAST_SIZE: usize = 3;
-
-/// Reserves memory for writing up to `most` symbols, so that later messages allocate nothing.
-pub(crate) fn reserve(most: usize, coder: &mut SymbolCoder) {
-    let SymbolCoder { tans, groups, group_counts, marks, others, left, .. } = coder;
-    tans.reserve(tans::MOST_SYMBOLS, most);
-    for (buffer, most) in [(groups, most.div_ceil(2)), (marks, most), (others, room(most))] {
-        buffer.reserve(most.saturating_sub(buffer.len()));
-    }
-    for (buffer, most) in [(group_counts, groups::MOST_VALUES), (left, tans::MOST_SYMBOLS)] {
-        buffer.reserve(most.saturating_sub(buffer.len()));
-    }
-}
-
-/// As [`reserve`], for reading.
-///
-/// # Errors
-/// `OutOfMemory`.
-pub(crate) fn try_reserve(
-    most: usize,
-    SymbolCoder { tans, groups, others, .. }: &mut SymbolCoder,
-) -> Result<(), DecodeError> {
-    tans.try_reserve(tans::MOST_SYMBOLS)?;
-    for (buffer, most) in [(groups, most.div_ceil(2)), (others, room(most))] {
-        buffer.try_reserve(most.saturating_sub(buffer.len()))?;
-    }
-    Ok(())
-}
+/// The largest alphabet of groups. Of larger ones a group could have two symbols only, which are no faster than [significance
+/// maps](super::significance).
+const MOST_IN_GROUPS: usize = 6;
 
 /// Appends symbols, which occur this often, in tANS, if that is estimated to save enough.
 pub(super) fn put(
@@ -82,7 +55,7 @@ fn fit_groups(
     SymbolCoder { tans, groups, group_counts, .. }: &mut SymbolCoder,
 ) -> Option<usize> {
     let alphabet = counts.len();
-    let largest = groups::size(alphabet).filter(|&size| size >= LEAST_SIZE)?;
+    let largest = groups::size(alphabet).filter(|_| alphabet <= MOST_IN_GROUPS)?;
     let mut fits = |counts: &[u32]| {
         tans.fit(counts);
         tans.estimated_bits(counts) < most_bits

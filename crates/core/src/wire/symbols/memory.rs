@@ -1,0 +1,34 @@
+//! Memory for codes, reserved ahead, so that later messages allocate nothing whatever code they are in.
+
+use gradwire_bits::DecodeError;
+use gradwire_bits::tans::{self, groups};
+
+use super::significance::room;
+use crate::workspace::SymbolCoder;
+
+/// Reserves memory for writing up to `most` symbols: 9 bytes for each.
+pub(crate) fn reserve(most: usize, coder: &mut SymbolCoder) {
+    let SymbolCoder { tans, groups, group_counts, marks, others, left, .. } = coder;
+    tans.reserve(tans::MOST_SYMBOLS, most);
+    for (buffer, most) in [(groups, most.div_ceil(2)), (marks, most), (others, room(most))] {
+        buffer.reserve(most.saturating_sub(buffer.len()));
+    }
+    for (buffer, most) in [(group_counts, groups::MOST_VALUES), (left, tans::MOST_SYMBOLS)] {
+        buffer.reserve(most.saturating_sub(buffer.len()));
+    }
+}
+
+/// Reserves memory for reading up to `most` symbols: 5 bytes for each.
+///
+/// # Errors
+/// `OutOfMemory`.
+pub(crate) fn try_reserve(
+    most: usize,
+    SymbolCoder { tans, groups, others, .. }: &mut SymbolCoder,
+) -> Result<(), DecodeError> {
+    tans.try_reserve(tans::MOST_SYMBOLS)?;
+    for (buffer, most) in [(groups, most.div_ceil(2)), (others, room(most))] {
+        buffer.try_reserve(most.saturating_sub(buffer.len()))?;
+    }
+    Ok(())
+}
