@@ -133,31 +133,53 @@ pub fn measure(spec: &Spec, elements: usize, effort: Effort) -> Result<Measureme
     bench.decode()?;
     let traffic = MemoryTraffic::of(spec, bits_per_element, touched(&bench.out));
     let entropy_bits = bench.entropy();
-    let [mut compress, mut decompress, mut copy, mut read] = [f64::INFINITY; 4];
+    let ([mut compress, mut decompress], mut memory) = ([f64::INFINITY; 2], Bandwidth::default());
     let start = Instant::now();
     let mut repetitions = 0;
     while repetitions < effort.repetitions || start.elapsed() < effort.time {
-        copy = copy.min(seconds(|| bench.copy())?);
-        read = read.min(seconds(|| bench.read())?);
+        memory.take(seconds(|| bench.copy())?, seconds(|| bench.read())?);
         compress = compress.min(seconds(|| bench.encode().map(drop))?);
         decompress = decompress.min(seconds(|| bench.decode())?);
         repetitions += 1;
     }
     let gigabytes = 4e-9 * elements as f64;
-    let bound =
-        |moved: Moved| gigabytes / (copy * moved.bytes() / COPIED).max(read * moved.read / READ);
     Ok(Measurement {
         compressor: spec.to_string(),
         elements,
         compress_gbps: gigabytes / compress,
         decompress_gbps: gigabytes / decompress,
-        copy_gbps: gigabytes / copy,
-        read_gbps: gigabytes / read,
-        compress_bound_gbps: bound(traffic.compress),
-        decompress_bound_gbps: bound(traffic.decompress),
+        copy_gbps: gigabytes / memory.copy,
+        read_gbps: gigabytes / memory.read,
+        compress_bound_gbps: gigabytes / memory.least_seconds(traffic.compress),
+        decompress_bound_gbps: gigabytes / memory.least_seconds(traffic.decompress),
         bits_per_element,
         entropy_bits,
     })
+}
+
+/// What memory allows: the seconds of copying all elements, and of reading them.
+#[derive(Debug, Clone, Copy)]
+struct Bandwidth {
+    copy: f64,
+    read: f64,
+}
+
+impl Default for Bandwidth {
+    fn default() -> Self {
+        Self { copy: f64::INFINITY, read: f64::INFINITY }
+    }
+}
+
+impl Bandwidth {
+    /// Keeps the best times.
+    fn take(&mut self, copy: f64, read: f64) {
+        *self = Self { copy: self.copy.min(copy), read: self.read.min(read) };
+    }
+
+    /// The seconds that these bytes of each element take at least.
+    fn least_seconds(self, moved: Moved) -> f64 {
+        (self.copy * moved.bytes() / COPIED).max(self.read * moved.read / READ)
+    }
 }
 
 /// Measurements as a table, each with its bound and the fraction of it that it reaches.

@@ -7,7 +7,7 @@
 //! - 1: packed code lengths and a stream in Huffman code;
 //! - 2: the same in four streams, if one would have 4096 bytes or more, so that four take hardly more.
 //!
-//! Huffman code takes at least one bit for a symbol. Where the entropy is more than 1 % below 0 and 1, the first of these forms that is
+//! Huffman code takes at least one bit for a symbol. Where the entropy is more than 1 % below 0 and 1, and 128 bytes below a stream, the first of these forms that is
 //! possible is written, if it is shorter than they are:
 //!
 //! - 4: shares and four streams in tANS of [groups](gradwire_bits::tans::groups) of the symbols, after a byte with the size of
@@ -46,6 +46,8 @@ const LEAST_FOUR: u64 = 4096;
 const LEAST_STREAM: u64 = 1024;
 /// They are if the entropy is below the other forms by more than one part in this many.
 const LEAST_SAVING: u64 = 100;
+/// And if it is below Huffman streams by more bytes than this, which further streams and shares may take.
+const LEAST_SAVED: u64 = 128;
 /// The same for tANS of symbols one by one, which is several times as slow.
 const LEAST_SAVING_BY_ONE: u64 = 50;
 
@@ -121,9 +123,14 @@ struct Lengths {
 }
 
 impl Lengths {
+    /// The bytes of the shorter one.
+    fn least(self) -> u64 {
+        self.huffman.min(self.fixed)
+    }
+
     /// The bits that another form may have if it shall save more than one part in this many.
     fn bits_that_save(self, one_in: u64) -> u64 {
-        let bits = 8 * self.huffman.min(self.fixed);
+        let bits = 8 * self.least();
         bits - bits / one_in
     }
 }
@@ -306,7 +313,7 @@ impl Alphabet {
                 _ => tans::put(symbols, counts, lengths, coder, message),
             };
             // Lengths were estimated.
-            if is_put && ((message.len() - start) as u64) < lengths.huffman.min(lengths.fixed) {
+            if is_put && ((message.len() - start) as u64) < lengths.least() {
                 return Some(coding);
             }
             message.truncate(start);
@@ -504,9 +511,10 @@ impl Alphabet {
 
 /// Whether a form that takes the entropy would save enough.
 fn saves(counts: &[u32], lengths: Lengths) -> bool {
+    let most_bits = 8 * lengths.stream.saturating_sub(LEAST_SAVED);
     counts.len() <= MOST_SYMBOLS
         && lengths.stream >= LEAST_STREAM
-        && entropy_bits(counts) < lengths.bits_that_save(LEAST_SAVING)
+        && entropy_bits(counts) < lengths.bits_that_save(LEAST_SAVING).min(most_bits)
 }
 
 /// The bytes of `elements` symbols of `width` bits.

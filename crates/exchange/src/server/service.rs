@@ -243,7 +243,8 @@ impl Server {
         ExchangeError::protocol(worker, Operation::whole(Phase::Push, self.step()), header)
     }
 
-    /// Stores a step and its learning rate, which the first worker to begin the step determines.
+    /// Stores a step and its learning rate, which the first worker to begin the step determines. In the bulk-synchronous mode no
+    /// worker may begin a step while pushes of the one before are incomplete: the mean would be of both.
     fn begin(&mut self, worker: usize, header: Header, payload: &[u8]) -> Result<()> {
         let Some((step, learning_rate)) = decode_begin(payload) else {
             return Err(self.refuse(worker, header));
@@ -252,6 +253,9 @@ impl Server {
             staleness.begun[worker] = Some((step, learning_rate));
         }
         if self.begun.is_none_or(|begun| begun.step < step) {
+            if self.staleness.is_none() && self.slots.iter().any(Slot::is_incomplete) {
+                return Err(self.refuse(worker, header));
+            }
             self.begun = Some(Begun { step, learning_rate, since: Instant::now() });
             self.participation.weights_at(step, &mut self.weights);
             self.needed =

@@ -105,6 +105,11 @@ impl Slot {
         self.is_behind(begun) && self.arrived() + to_come < needed
     }
 
+    /// Whether some pushes of a step have arrived, and others have not.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.arrived() > 0
+    }
+
     fn arrived(&self) -> usize {
         self.pushes.iter().filter(|push| push.arrived).count()
     }

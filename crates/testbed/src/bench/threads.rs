@@ -1,14 +1,19 @@
 //! Speed of compressors with several threads, which share one large tensor, or the tensors of a group.
+//!
+//! The bound is what memory allows these threads: as for one thread, but each copies or reads its part of the elements, side by side.
 
 use std::hint::black_box;
+use std::thread;
 use std::time::Instant;
 
 use gradwire::{
-    DecodeJob, Decoder, EncodeJob, Encoder, Error, Floats, Sent, Spec, Tensor, Threads,
+    DecodeJob, Decoder, EncodeJob, Encoder, Error, Floats, MemoryTraffic, Sent, Spec, Tensor,
+    Threads,
 };
+use gradwire_bits::kernels::abs_max_bits;
 use serde::{Deserialize, Serialize};
 
-use super::{Effort, GRADIENTS, WARM, WEIGHT, matrix, normal, seconds};
+use super::{Bandwidth, Effort, GRADIENTS, WARM, WEIGHT, matrix, normal, seconds, touched};
 use crate::format::significant;
 use crate::table::Table;
 
@@ -30,6 +35,10 @@ pub struct Measurement {
     pub compress_gbps: f64,
     /// Decompression speed, in GB/s of output decoded and added.
     pub decompress_gbps: f64,
+    /// The compression speed that the bandwidth allows as many threads, in GB/s of input.
+    pub compress_bound_gbps: f64,
+    /// The decompression speed that the bandwidth allows as many threads, in GB/s of output.
+    pub decompress_bound_gbps: f64,
     /// The compression speed relative to one thread.
     pub compress_speedup: f64,
     /// The decompression speed relative to one thread.
@@ -74,27 +83,32 @@ fn measure_group(
             group.decode()?;
         }
     }
-    let mut times = vec![[f64::INFINITY; 2]; counts.len()];
+    let traffic = groups[0].traffic(spec)?;
+    let mut times = vec![([f64::INFINITY; 2], Bandwidth::default()); counts.len()];
     let start = Instant::now();
     let mut repetitions = 0;
     while repetitions < effort.repetitions || start.elapsed() < effort.time {
-        for (group, [compress, decompress]) in groups.iter_mut().zip(&mut times) {
+        for ((group, count), (best, memory)) in groups.iter_mut().zip(counts).zip(&mut times) {
+            let [compress, decompress] = best;
             *compress = compress.min(seconds(|| group.encode())?);
             *decompress = decompress.min(seconds(|| group.decode())?);
+            memory.take(seconds(|| group.copy(*count))?, seconds(|| group.read(*count))?);
         }
         repetitions += 1;
     }
     let gigabytes = 4e-9 * elements as f64;
-    let [one_compress, one_decompress] = times[0];
-    let measurement = |(&threads, [compress, decompress]): (&usize, [f64; 2])| Measurement {
+    let ([one_compress, one_decompress], _) = times[0];
+    let measurement = |(&threads, (best, memory)): (&usize, ([f64; 2], Bandwidth))| Measurement {
         compressor: spec.to_string(),
         tensors,
         elements,
         threads,
-        compress_gbps: gigabytes / compress,
-        decompress_gbps: gigabytes / decompress,
-        compress_speedup: one_compress / compress,
-        decompress_speedup: one_decompress / decompress,
+        compress_gbps: gigabytes / best[0],
+        decompress_gbps: gigabytes / best[1],
+        compress_bound_gbps: gigabytes / memory.least_seconds(traffic.compress),
+        decompress_bound_gbps: gigabytes / memory.least_seconds(traffic.decompress),
+        compress_speedup: one_compress / best[0],
+        decompress_speedup: one_decompress / best[1],
     };
     Ok(counts.iter().zip(times).map(measurement).collect())
 }
@@ -103,6 +117,7 @@ fn measure_group(
 pub fn table(measurements: &[Measurement]) -> Table {
     let gbps = |x: f64| format!("{} GB/s", significant(x));
     let times = |x: f64| format!("{x:.2}×");
+    let percent = |part: f64| format!("{:.0} %", 100.0 * part);
     Table::of(measurements)
         .column("compressor", |m| &m.compressor)
         .column("tensors", |m| m.tensors)
@@ -110,8 +125,10 @@ pub fn table(measurements: &[Measurement]) -> Table {
         .column("threads", |m| m.threads)
         .column("compress", |m| gbps(m.compress_gbps))
         .column("of one thread", |m| times(m.compress_speedup))
+        .column("of bound", |m| percent(m.compress_gbps / m.compress_bound_gbps))
         .column("decompress", |m| gbps(m.decompress_gbps))
         .column("of one thread", |m| times(m.decompress_speedup))
+        .column("of bound", |m| percent(m.decompress_gbps / m.decompress_bound_gbps))
         .table()
 }
 
@@ -170,6 +187,44 @@ impl<'a> Group<'a> {
         }
         self.decoder.accumulate_all((self.step, 0), WEIGHT, jobs, &mut self.threads)
     }
+
+    /// What the last messages move, for which `out` is overwritten.
+    fn traffic(&mut self, spec: &Spec) -> Result<MemoryTraffic, Error> {
+        let bytes: usize = self.sent.iter().map(|(message, _)| message.len()).sum();
+        self.out.fill(0.0);
+        self.decode()?;
+        let bits = 8.0 * bytes as f64 / self.out.len() as f64;
+        Ok(MemoryTraffic::of(spec, bits, touched(&self.out)))
+    }
+
+    /// Copies a gradient, each thread its part.
+    fn copy(&mut self, threads: usize) -> Result<(), Error> {
+        let part = self.out.len().div_ceil(threads);
+        let parts = self.out.chunks_mut(part).zip(black_box(&self.gradients[0]).chunks(part));
+        side_by_side(parts, |(out, gradient)| out.copy_from_slice(gradient));
+        black_box(&mut self.out);
+        Ok(())
+    }
+
+    /// Reads a gradient, each thread its part.
+    fn read(&self, threads: usize) -> Result<(), Error> {
+        let parts = black_box(&self.gradients[0]).chunks(self.out.len().div_ceil(threads));
+        side_by_side(parts, |part| {
+            black_box(abs_max_bits(part));
+        });
+        Ok(())
+    }
+}
+
+/// Does work for each part in a thread of its own; the first in this one.
+fn side_by_side<T: Send>(mut parts: impl Iterator<Item = T>, work: impl Fn(T) + Sync) {
+    let first = parts.next();
+    thread::scope(|scope| {
+        for part in parts {
+            scope.spawn(|| work(part));
+        }
+        first.into_iter().for_each(&work);
+    });
 }
 
 #[cfg(test)]
@@ -193,6 +248,9 @@ mod tests {
             }
             assert!(found.iter().all(|m| m.compress_gbps > 0.0 && m.decompress_gbps > 0.0));
             assert!(found.iter().all(|m| m.elements == 20_000));
+            assert!(
+                found.iter().all(|m| m.compress_bound_gbps > 0.0 && m.decompress_bound_gbps > 0.0)
+            );
         }
     }
 }

@@ -36,10 +36,15 @@ impl Alphabet {
         if helpers.count() == 0 {
             return parts.for_each(|part| put(part, coder, message));
         }
-        let mut lists: Vec<_> = parts.map(|part| (part, Vec::new())).collect();
+        let mut lists = std::mem::take(&mut coder.lists);
+        lists.resize_with(parts.len().max(lists.len()), Vec::new);
+        lists.iter_mut().for_each(Vec::clear);
         let coders = helpers.each().map(|(workspace, _)| &mut workspace.coder);
-        side_by_side(coder, coders, lists.iter_mut(), |(part, list), coder| put(part, coder, list));
-        lists.iter().for_each(|(_, list)| message.extend_from_slice(list));
+        side_by_side(&mut *coder, coders, parts.zip(&mut lists), |(part, list), coder| {
+            put(part, coder, list);
+        });
+        lists.iter().for_each(|list| message.extend_from_slice(list));
+        coder.lists = lists;
     }
 
     /// Reads symbols whose parts are at the front of a message. The helpers share the parts.

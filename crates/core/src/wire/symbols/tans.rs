@@ -21,8 +21,13 @@ pub(super) fn put(
     SymbolCoder { tans, .. }: &mut SymbolCoder,
     message: &mut Vec<u8>,
 ) -> bool {
+    let most_bits = lengths.bits_that_save(LEAST_SAVING_BY_ONE);
+    // To fit a code takes longer than to see that it cannot save enough.
+    if tans::entropy_bits(counts) >= most_bits {
+        return false;
+    }
     tans.fit(counts);
-    let saves = tans.estimated_bits(counts) < lengths.bits_that_save(LEAST_SAVING_BY_ONE);
+    let saves = tans.estimated_bits(counts) < most_bits;
     if saves {
         tans.write(message);
         tans.encode(symbols, message);

@@ -238,17 +238,18 @@ fn a_list_that_is_not_divided_may_have_a_map() {
 
 #[test]
 fn a_map_that_is_not_shorter_is_taken_back() {
-    // Symbol 0 is half of all, and each other one rare. What the entropy saves is less than what a second list costs.
-    let (alphabet, len) = (Alphabet::new(1000, true), 8200);
-    let symbol = |word: u32| if word.is_multiple_of(2) { 0 } else { 1 + (word / 2) % 100 };
+    // Two fifths are symbol 0, and seven others alike. Huffman code takes 1.3 % more than the entropy, and the map with the list of others
+    // hardly less, as these are alike in it, too.
+    let (sixty, len) = (Alphabet::new(60, true), 30_000);
+    let symbol = |word: u32| if word % 5 < 2 { 0 } else { 1 + word / 5 % 7 };
     let symbols: Vec<u16> = random(len).into_iter().map(|word| symbol(word) as u16).collect();
-    let (mut coder, mut counts) = (SymbolCoder::default(), vec![0; 1000]);
+    let (mut coder, mut counts) = (SymbolCoder::default(), vec![0; 60]);
     huffman::count(&symbols, &mut counts);
-    let lengths = alphabet.fit(len, &counts, &mut coder);
+    let lengths = sixty.fit(len, &counts, &mut coder);
     assert!(saves(&counts, lengths) && significance::is_fit(len, &counts));
-    let message = written(alphabet, &symbols);
+    let message = written(sixty, &symbols);
     assert_eq!(message[0], 2);
-    check_beside_single(alphabet, &symbols, &message);
+    check_beside_single(sixty, &symbols, &message);
 }
 
 #[test]

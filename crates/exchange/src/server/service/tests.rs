@@ -76,6 +76,22 @@ fn a_step_that_an_absent_worker_has_begun_needs_the_pushes_of_the_others() {
 }
 
 #[test]
+fn a_step_does_not_begin_before_the_pushes_of_the_last_are_complete() {
+    let equal = Participation::equal(2);
+    let ended = with_server("server", &equal, in_process::Options::default(), |mut workers| {
+        for step in [4, 5] {
+            let begin = encode_begin(step, 0.5);
+            workers[0].send(2, Operation::whole(Phase::Begin, step), &begin).unwrap();
+            let push = Operation::tensor(Phase::Push, 0, "w", step);
+            // The server may have left after the second begin.
+            let _ = workers[0].send(2, push, &1f32.to_le_bytes());
+        }
+    });
+    let refused = ended.unwrap_err();
+    assert!(matches!(refused, ExchangeError::Protocol { peer: 0, .. }), "{refused}");
+}
+
+#[test]
 fn late_pushes_are_counted_with_backup_workers_and_refused_without() {
     let report = served("server:backup=1", &[3, 4, 4]).unwrap();
     assert_eq!((report.updates, report.late), (1, 2));
