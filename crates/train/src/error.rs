@@ -16,10 +16,10 @@ pub enum TrainError {
     /// The model does not fit the data.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// A worker's exchange failed.
-    #[error("worker {rank}: {source}")]
+    /// A rank's exchange failed.
+    #[error("rank {rank}: {source}")]
     Exchange {
-        /// The worker.
+        /// The rank: workers come first, then servers.
         rank: usize,
         /// What went wrong.
         source: ExchangeError,

@@ -410,7 +410,7 @@ fn an_error_that_is_no_loss_ends_the_run_on_all_ranks() {
         let results = with_harm(1, &[(1, Harm::Fails)], &config, &RunOptions::default());
         for (rank, result) in results.into_iter().enumerate() {
             let error = result.unwrap().unwrap_err().to_string();
-            assert!(error.ends_with("worker 1: a cable is cut"), "rank {rank}: {error}");
+            assert!(error.ends_with("rank 1: a cable is cut"), "rank {rank}: {error}");
             assert_eq!(error.contains("rank 1 has ended the run"), rank != 1, "{error}");
         }
     }

@@ -28,9 +28,9 @@ _FOREIGN: Dict[str, Any] = {
 class Custom:
     """Averages gradients with a compressor written in Python.
 
-    The compressor has ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. Messages travel by
-    all-gather, with error feedback unless the compressor has ``error_feedback = False``. Runs in the thread of backward(),
-    not in the background. Call ``check`` first.
+    The compressor has ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``, or NumPy arrays in place of
+    bytes and tensor. Messages travel by all-gather, with error feedback unless the compressor has ``error_feedback =
+    False``. Runs in the thread of backward(), not in the background. Call ``check`` first.
     """
 
     def __init__(self, compressor: Any, reducer: _core.Reducer, elements: Dict[str, int]) -> None:
@@ -115,8 +115,11 @@ class Custom:
         """What the compressor decodes a message to, in float32. Refuses all but finite numbers in a tensor of this shape."""
         decoded = self._compressor.decompress(message, shape)
         what = f"{self.spec}.decompress returned"
+        if hasattr(decoded, "__array__") and not isinstance(decoded, torch.Tensor):
+            # A copy, because arrays that numpy.frombuffer makes of a message cannot be written.
+            decoded = torch.tensor(decoded)
         if not isinstance(decoded, torch.Tensor):
-            raise _core.ConfigError(f"{what} a {type(decoded).__name__}; return a tensor, as torch.from_numpy makes of an array")
+            raise _core.ConfigError(f"{what} a {type(decoded).__name__}; return a tensor or a NumPy array")
         if decoded.shape != shape:
             raise _core.ConfigError(f"{what} the shape {tuple(decoded.shape)} for {tuple(shape)}; return a tensor of the given shape")
         decoded = decoded.to(torch.float32)

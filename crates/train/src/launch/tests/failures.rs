@@ -36,7 +36,7 @@ fn a_worker_that_dies_ends_the_run_with_its_own_error() {
         let error = broken(exchange, |step| {
             if step < 2 { Ok(()) } else { Err(ExchangeError::Config("a cable is cut".to_owned())) }
         });
-        assert!(error.to_string().starts_with("worker 1: a cable is cut"), "{error}");
+        assert!(error.to_string().starts_with("rank 1: a cable is cut"), "{error}");
     }
 }
 
