@@ -10,7 +10,8 @@
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
 
-use super::{Alphabet, Coding, LEAST_STREAM, saves, tans};
+use super::choice::{LEAST_STREAM, saves};
+use super::{Alphabet, Coding, tans};
 use crate::Helpers;
 use crate::wire::fields;
 use crate::workspace::SymbolCoder;

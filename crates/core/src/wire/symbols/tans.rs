@@ -3,7 +3,7 @@
 use gradwire_bits::tans::{self, groups};
 use gradwire_bits::{DecodeError, huffman, try_resize};
 
-use super::{LEAST_SAVING, LEAST_SAVING_BY_ONE, Lengths};
+use super::choice::{LEAST_SAVING, LEAST_SAVING_BY_ONE, Lengths};
 use crate::workspace::SymbolCoder;
 
 /// The least number of groups for each of their values: with fewer, shares are a large part of the message.

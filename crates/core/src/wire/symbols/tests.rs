@@ -1,5 +1,8 @@
 //! Tests of symbols.
 
+use gradwire_bits::tans::entropy_bits;
+
+use super::choice::saves;
 use super::*;
 use crate::{BLOCK, Threads};
 
