@@ -3,6 +3,7 @@ host does; how fast they are beside a copy; and whole training steps of two proc
 within eight minutes.
 
     python benchmarks/gpu.py --out results/gpu/NAME.json
+    python benchmarks/gpu.py --table results/gpu/NAME.json
 
 With TRITON_INTERPRET=1 and --small it runs on a CPU, to try the script; such times mean nothing.
 """
@@ -10,9 +11,11 @@ With TRITON_INTERPRET=1 and --small it runs on a CPU, to try the script; such ti
 import argparse
 import json
 import os
+import queue
 import socket
 import statistics
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import torch
@@ -27,6 +30,15 @@ SPECS = [
     "eden", "eden:bits=4", "topk", "topk:select=sampled", "gradient-dropping", "dgc", "sgc", "threshold:v=2.5", "strom:tau=2.5", "sbc",
     "dryden", "adacomp", "local-selection", "randomk",
 ]
+# What PyTorch itself has for the same job.
+PEERS = {
+    "none": torch.Tensor.clone,
+    "fp16": torch.Tensor.half,
+    "bf16": torch.Tensor.bfloat16,
+    "signsgd": torch.Tensor.sign,
+    # 1 %, as here.
+    "topk": lambda values: values[values.abs().topk(values.numel() // 100, sorted=False).indices],
+}
 # Compared, but not timed: a memory in front of a kernel.
 COMPARED = [*SPECS, "topk:momentum=0.9"]
 # Compared with 2³⁰ elements, too, and where a tensor begins at an element that 32 bits do not reach.
@@ -35,9 +47,12 @@ FAR = (1 << 31) + 3
 HOOKS = ["eden", "3lc", "int8", "topk", "powersgd"]
 # Those whose messages are the host's, byte for byte, so that runs on device and host must end with the same parameters.
 EXACT = ["3lc", "int8", "topk"]
-# Bytes a second that a process sends in whole steps: 1 Gbit/s.
-LINK = 125e6
+# Bytes a second that a process sends in whole steps: 1 Gbit/s, and as many as it can.
+LINKS = {"1gbit": 125e6, "unlimited": float("inf")}
 SECONDS = 460
+# Of these, what whole steps get.
+LAST_SECONDS = 180
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
 class Clock:
@@ -92,9 +107,10 @@ def compare(spec, elements, dtype, device, steps=2, start=0):
         source, forms = one.encode(bucket, step)
         first, end = forms.ranges[0]
         message = packer.pack("w", (elements,), step, forms.bytes[first:end].cpu().numpy().tobytes())
+        values = bucket[start:].cpu()
         form = packer.unpack("w", (elements,), step, 0, message)
         one.clear_sent(source, Forms(on_device(form, device), [(0, len(form))]))
-        same["message"] &= message == host.encode("w", (elements,), step, buffer(bucket[start:].cpu(), "values"))
+        same["message"] &= message == host.encode("w", (elements,), step, buffer(values, "values"))
         for kind, array in one.arrays.items():
             same["kept"] &= equal(array[start:], torch.frombuffer(bytearray(host.array("w", kind)), dtype=torch.float32))
         expected = torch.zeros(elements)
@@ -138,6 +154,8 @@ def speed(spec, elements, device, repeat):
     add = seconds_of(lambda: one.add(forms.bytes, out, 0), device, repeat)
     rates = {name: 4e-9 * elements / seconds for name, seconds in [("copy", copy), ("encode", encode), ("add", add)]}
     peak = torch.cuda.max_memory_allocated() - before if device.type == "cuda" else None
+    if spec in PEERS:
+        rates["torch"] = 4e-9 * elements / seconds_of(lambda: PEERS[spec](values), device, repeat)
     named = {f"{name}_gb_per_s": rate for name, rate in rates.items()}
     return {"spec": spec, "elements": elements, **named, "peak_bytes": peak}
 
@@ -152,119 +170,194 @@ def gpt(small):
 
 
 def throttle():
-    """Lets a process send ``LINK`` bytes a second."""
+    """Lets a process send a number of bytes a second; returns a function that sets it."""
     from gradwire.torch._channel import Channel
 
-    send = Channel.send
+    send, rate = Channel.send, [float("inf")]
 
     def throttled(self, peer):
-        time.sleep(sum(part.numel() for part in self._posting.parts) / LINK)
+        time.sleep(sum(part.numel() for part in self._posting.parts) / rate[0])
         send(self, peer)
 
     Channel.send = throttled
+    return lambda found: rate.__setitem__(0, found)
 
 
-def steps(rank, port, small, spec, where, results):
-    """One process of a run of some training steps."""
+def steps(rank, port, small, runs, results):
+    """One process of some runs, each of some training steps."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo", CUBLAS_WORKSPACE_CONFIG=":4096:8")
+    # Gradients must not depend on the run, so that those with the same messages end alike.
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    device = torch.device("cpu" if small else "cuda")
+    set_rate = throttle()
+    for spec, where in runs:
+        found = tried(run, spec, where, rank, small, set_rate)
+        if rank == 0:
+            results.put(found)
+    dist.destroy_process_group()
+
+
+def run(spec, where, rank, small, set_rate):
+    """Some steps on each link. ``where`` is "ddp" for DistributedDataParallel alone, which sends through no such link."""
     import gradwire.torch
 
+    device = torch.device("cpu" if small else "cuda")
     torch.manual_seed(0)
-    throttle()
     module, windows = gpt(small)
     model = torch.nn.parallel.DistributedDataParallel(module.to(device))
-    handle = gradwire.torch.register(model, spec, device=where)
+    handle = None if where == "ddp" else gradwire.torch.register(model, spec, device=where)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     # Ranks have batches of their own.
     torch.manual_seed(1 + rank)
-    times = []
-    for _ in range(3 if small else 8):
-        batch = windows(device)
-        start = time.perf_counter()
-        model(batch).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    found = {"spec": spec, "device": where}
+    for link, rate in LINKS.items():
+        set_rate(rate)
+        found[f"{link}_step_s"] = statistics.median(timed(model, optimizer, windows, device) for _ in range(2 if small else 5))
     # Only parameters that have learnt from the same means are the same on both.
     digest = sum(int(one.detach().view(torch.int32).sum(dtype=torch.int64)) for one in model.parameters())
     digests = [None, None]
     dist.all_gather_object(digests, digest)
-    if rank == 0:
-        peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
+    found.update(same_replicas=digests[0] == digests[1], parameters=digests[0])
+    if device.type == "cuda":
+        found["peak_bytes"] = torch.cuda.max_memory_allocated()
+    if handle is not None:
         stats = handle.stats()
-        results.put({
-            "spec": spec,
-            "device": where,
-            "step_s": statistics.median(times[len(times) // 2:]),
-            "peak_bytes": peak,
-            "same_replicas": digests[0] == digests[1],
-            "parameters": digests[0],
-            **{name: stats[name] for name in ("bytes_up", "wait_seconds", "compress_seconds", "wire_seconds") if name in stats},
-        })
-    dist.destroy_process_group()
+        found.update({name: stats[name] for name in ("bytes_up", "wait_seconds", "compress_seconds", "wire_seconds") if name in stats})
+        handle.close()
+    return found
 
 
-def whole_step(small, spec, where, clock):
+def timed(model, optimizer, windows, device):
+    """Seconds of a training step."""
+    batch = windows(device)
+    start = time.perf_counter()
+    model(batch).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def whole_steps(runs, small, clock):
+    """The results of some runs of two processes."""
     context = multiprocessing.get_context("spawn")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    results = context.SimpleQueue()
-    processes = [context.Process(target=steps, args=(rank, port, small, spec, where, results)) for rank in range(2)]
+    results = context.Queue()
+    processes = [context.Process(target=steps, args=(rank, port, small, runs, results), daemon=True) for rank in range(2)]
     for process in processes:
         process.start()
+    for spec, where in runs:
+        try:
+            yield results.get(timeout=max(1.0, clock.left()))
+        except queue.Empty:
+            yield {"spec": spec, "device": where, "error": f"no result; exit codes {[process.exitcode for process in processes]}"}
+            break
     for process in processes:
-        process.join(max(1.0, clock.left()))
-    if any(process.exitcode != 0 for process in processes):
-        for process in processes:
-            process.kill()
-        return {"spec": spec, "device": where, "error": [process.exitcode for process in processes]}
-    return results.get()
+        process.kill()
+
+
+def comparisons(small, device, spec):
+    """The comparisons of one compressor, in a process of its own."""
+    torch.set_num_threads(1)
+    sizes = [1000, 5000] if small else [1000, 1 << 20, 25_000_000]
+    plan = [(elements, dtype) for elements in sizes for dtype in DTYPES if elements < 10_000_000 or dtype == torch.float32]
+    return [tried(compare, spec, elements, dtype, device) for elements, dtype in plan]
+
+
+def tried(work, spec, *arguments):
+    """What some work returns for a compressor, or its error."""
+    try:
+        return work(spec, *arguments)
+    except Exception as error:
+        return {"spec": spec, "error": f"{type(error).__name__}: {error}"}
+
+
+def in_parallel(small, device, clock, jobs):
+    """The comparisons of all compressors. Most of their time is that of Triton's compiler, which later parts need not run again."""
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
+    waiting = [(spec, pool.submit(comparisons, small, device, spec)) for spec in COMPARED]
+    for spec, one in waiting:
+        found = tried(lambda _: one.result(max(1.0, clock.left() - LAST_SECONDS)), spec)
+        yield from found if isinstance(found, list) else [found]
+    pool.shutdown(wait=False, cancel_futures=True)
+
+
+def table(path):
+    """Prints a report as tables."""
+    report = json.loads(Path(path).read_text())
+    rows = {(one["spec"], one["elements"]): one for one in report["speed"]}
+    lengths = sorted({elements for _, elements in rows})[1:]
+    print("| compressor |" + "".join(f" compress, {elements // 1_000_000} M | add | PyTorch |" for elements in lengths))
+    print("|---|" + "--:|--:|--:|" * len(lengths))
+    for spec in SPECS:
+        cells = []
+        for elements in lengths:
+            one = rows[spec, elements]
+            cells += [one.get(f"{name}_gb_per_s") for name in ("encode", "add", "torch")]
+        print(f"| `{spec}` | " + " | ".join("–" if cell is None else f"{cell:.0f}" for cell in cells) + " |")
+    print("\n| compressor | where | 1 Gbit/s, s | no limit, s | bytes up, MB | GPU memory, GB |\n|---|---|--:|--:|--:|--:|")
+    for one in report["steps"]:
+        times = " | ".join(f"{one[f'{link}_step_s']:.2f}" for link in LINKS)
+        sent = f"{one['bytes_up'] / 1e6:.1f}" if "bytes_up" in one else "–"
+        name = "DistributedDataParallel" if one["device"] == "ddp" else f"`{one['spec']}`"
+        print(f"| {name} | {one['device']} | {times} | {sent} | {one['peak_bytes'] / 1e9:.1f} |")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", required=True)
+    parser.add_argument("--out")
+    parser.add_argument("--table", help="print the tables of this report, and measure nothing")
     parser.add_argument("--small", action="store_true", help="few elements, and a CPU where there is no GPU")
     parser.add_argument("--only", choices=["messages", "speed", "steps"], help="one part")
+    parser.add_argument("--jobs", type=int, default=max(1, min(12, (os.cpu_count() or 1) - 2)), help="processes that compare messages")
     options = parser.parse_args()
+    if options.table:
+        return table(options.table)
+    if not options.out:
+        parser.error("give --out")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu" and not (options.small and os.environ.get("TRITON_INTERPRET") == "1"):
         raise SystemExit("there is no GPU; try the script with TRITON_INTERPRET=1 and --small")
     small, clock = options.small, Clock(SECONDS)
     name = torch.cuda.get_device_name() if device.type == "cuda" else "interpreter"
     report = {"device": name, "torch": torch.__version__, "messages": [], "speed": [], "steps": [], "left_out": []}
-    sizes = [1000, 5000] if small else [1000, 1 << 20, 25_000_000]
-    plan = [("messages", lambda c=c, d=d: compare(*c, d, device)) for c in [(s, n) for n in sizes for s in COMPARED]
-            for d in ([torch.float32, torch.float16, torch.bfloat16] if c[1] < 10_000_000 else [torch.float32])]
-    far = 3 if small else FAR
-    plan += [("messages", lambda s=s: compare(s, 5003, torch.float32, device, 1, far)) for s in COMPARED]
-    plan += [("messages", lambda s=s: compare(s, 5003 if small else (1 << 30) + 3, torch.float32, device, 1)) for s in LARGE]
-    lengths = [5000] if small else [1 << 20, 25_000_000, 250_000_000]
-    plan += [("speed", lambda s=s, n=n: speed(s, n, device, 1 if small else 7)) for n in lengths for s in SPECS]
-    runs = [("none", "host")] + [(spec, where) for spec in HOOKS for where in ("gpu", "host")]
-    if small:
-        runs = [("3lc", "gpu"), ("3lc", "host"), ("powersgd", "gpu")]
-    plan += [("steps", lambda s=s, w=w: whole_step(small, s, w, clock)) for s, w in runs]
-    for part, work in [one for one in plan if options.only in (None, one[0])]:
-        if part == "steps" and device.type == "cuda":
-            # The processes need what was measured with.
-            torch.cuda.empty_cache()
-        # Whole steps get the last three minutes, whatever the parts before them take.
-        if clock.left() < (180 if part != "steps" else 45):
-            report["left_out"].append(part)
-            continue
-        try:
-            report[part].append(work())
-        except Exception as error:
-            report[part].append({"error": f"{type(error).__name__}: {error}"})
+
+    def add(part, result):
+        report[part].append(result)
         Path(options.out).parent.mkdir(parents=True, exist_ok=True)
         Path(options.out).write_text(json.dumps(report, indent=1))
+
+    if options.only in (None, "messages"):
+        for result in in_parallel(small, device, clock, options.jobs):
+            add("messages", result)
+    far, large = (3, 5003) if small else (FAR, (1 << 30) + 3)
+    plan = [("messages", (compare, spec, 5003, torch.float32, device, 1, far)) for spec in COMPARED]
+    plan += [("messages", (compare, spec, large, torch.float32, device, 1)) for spec in LARGE]
+    lengths = [5000] if small else [1 << 20, 25_000_000, 250_000_000]
+    plan += [("speed", (speed, spec, n, device, 1 if small else 7)) for n in lengths for spec in SPECS]
+    for part, work in [one for one in plan if options.only in (None, one[0])]:
+        # Whole steps get the last minutes, whatever the parts before them take.
+        if clock.left() < LAST_SECONDS:
+            report["left_out"].append(part)
+            continue
+        add(part, tried(*work))
+    if device.type == "cuda":
+        # The processes need what was measured with.
+        torch.cuda.empty_cache()
+    runs = [("none", "ddp"), *[(spec, where) for where in ("gpu", "host") for spec in HOOKS], ("none", "host")]
+    if small:
+        runs = [("none", "ddp"), ("3lc", "gpu"), ("3lc", "host"), ("powersgd", "gpu")]
+    if options.only in (None, "steps"):
+        for result in whole_steps(runs, small, clock):
+            add("steps", result)
     compared = report["messages"]
     differ = ", ".join(f"{sum(not one.get(f'same_{what}') for one in compared)} {what}s" for what in ("message", "sum"))
     kept = sum(not one.get("same_kept") for one in compared)
@@ -275,7 +368,7 @@ def main():
         f"{name}: {len(compared)} comparisons; different: {differ}, {kept} residuals or velocities, {replicas} replicas, "
         f"{runs} runs on device and host; {options.out}"
     )
-    failed = [one["error"] for part in ("messages", "speed", "steps") for one in report[part] if "error" in one]
+    failed = [f"{one['spec']}: {one['error']}" for part in ("messages", "speed", "steps") for one in report[part] if "error" in one]
     if failed:
         raise SystemExit(f"{len(failed)} did not run: {failed[0]}")
     exact = sum(not one.get("same_message") for one in compared if one["spec"] in EXACT)

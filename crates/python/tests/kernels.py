@@ -2,6 +2,7 @@
 
 import torch
 
+from device import DEVICE
 from gradwire import _core
 from gradwire._arrays import buffer
 from gradwire.torch.cuda._batch import Batch, Slot
@@ -41,8 +42,8 @@ class Device:
             # Elements of other compressors may lie between.
             start, kept = start + slot.elements + gap, kept + slot.elements
         self.slots, self.size = slots, start
-        self.batch = Batch(slots, torch.device("cpu"))
-        self.arrays = {kind: torch.zeros(kept) for kind in self.memory.kept}
+        self.batch = Batch(slots, DEVICE)
+        self.arrays = {kind: torch.zeros(kept, device=DEVICE) for kind in self.memory.kept}
 
     @property
     def residual(self):
@@ -52,13 +53,13 @@ class Device:
         bucket = torch.zeros(self.size, dtype=dtype)
         for slot in self.slots:
             bucket[slot.start : slot.start + slot.elements] = values[slot.name].reshape(-1).to(dtype)
-        return bucket
+        return bucket.to(DEVICE)
 
     def encode(self, step, bucket):
         """The form of each tensor, as bytes."""
         source, forms = self.start(step, bucket)
         self.clear_sent(forms, source)
-        return [forms.bytes[a:b].numpy().tobytes() for a, b in forms.ranges]
+        return forms_of(forms)
 
     def start(self, step, bucket):
         """What the memory makes of a bucket, and the forms of that."""
@@ -75,17 +76,22 @@ class Device:
         return self.array_of(slot, "residual")
 
     def array_of(self, slot, kind):
-        return self.arrays[kind][slot.kept : slot.kept + slot.elements]
+        return self.arrays[kind][slot.kept : slot.kept + slot.elements].cpu()
 
     def add(self, step, rank, forms, weight, out):
         """Adds messages, given as forms."""
         padded = [form + bytes(-len(form) % 4) for form in forms]
         starts = [sum(map(len, padded[:at])) for at in range(len(padded))]
-        joined = torch.frombuffer(bytearray(b"".join(padded) or b"\0" * 4), dtype=torch.uint8)
+        joined = torch.frombuffer(bytearray(b"".join(padded) or b"\0" * 4), dtype=torch.uint8).to(DEVICE)
         self.kernel.add(self.batch, joined, self.batch.vector(starts), out, weight, step, rank)
 
     def aggregate(self, out):
         self.kernel.aggregate(self.batch, out)
+
+
+def forms_of(forms):
+    """The form of each tensor, as bytes."""
+    return [forms.bytes[start:end].cpu().numpy().tobytes() for start, end in forms.ranges]
 
 
 class Host:
@@ -143,7 +149,7 @@ def check_encoding(spec, elements, dtype=torch.float32, steps=2, kinds=None, sha
         elif step > 0 and "huge" in names:
             # Their sum would not be finite.
             values["huge"] = torch.zeros(elements)
-        before = device.residual.clone() if device.residual is not None else None
+        before = device.residual.cpu().clone() if device.residual is not None else None
         bucket = device.bucket(values, dtype)
         forms = device.encode(step, bucket)
         for slot, form in zip(device.slots, forms):
@@ -190,7 +196,7 @@ _COMMON = {"ef", "beta", "gamma", "every", "momentum"}
 def check_adding(spec, elements, shape=None, ranks=3, kinds=("gaussian", "one hot", "zeros", "subnormal")):
     """Adds the messages of several ranks on both sides, and compares the sums bit for bit."""
     device = Device(spec, {name: shape or (elements,) for name in kinds})
-    out = torch.zeros(device.size)
+    out = torch.zeros(device.size, device=DEVICE)
     expected = {slot.name: torch.zeros(slot.elements) for slot in device.slots}
     host = Host(spec)
     for rank in range(ranks):
@@ -203,7 +209,7 @@ def check_adding(spec, elements, shape=None, ranks=3, kinds=("gaussian", "one ho
     device.aggregate(out)
     for slot in device.slots:
         host.aggregate(slot, expected[slot.name])
-        found = out[slot.start : slot.start + slot.elements]
+        found = out[slot.start : slot.start + slot.elements].cpu()
         assert (bits(found) == bits(expected[slot.name])).all(), slot.name
         out[slot.start : slot.start + slot.elements] = 0
     assert (out == 0).all(), "elements of other tensors were changed"

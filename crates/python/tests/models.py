@@ -4,6 +4,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from device import DEVICE
 import gradwire.torch
 
 
@@ -20,10 +21,11 @@ class Net(nn.Module):
 
 def data(rank, step, batch=32, inputs=64):
     """A classification task that a small net learns: which of ten random directions is nearest to an input."""
-    directions = torch.randn(10, inputs, generator=torch.Generator().manual_seed(5))
+    directions = torch.randn(10, inputs, generator=torch.Generator().manual_seed(5), device="cpu")
     generator = torch.Generator().manual_seed(1000 * step + rank)
-    labels = torch.randint(0, 10, (batch,), generator=generator)
-    return directions[labels] + 0.7 * torch.randn(batch, inputs, generator=generator), labels
+    labels = torch.randint(0, 10, (batch,), generator=generator, device="cpu")
+    values = directions[labels] + 0.7 * torch.randn(batch, inputs, generator=generator, device="cpu")
+    return values.to(DEVICE), labels.to(DEVICE)
 
 
 def build(compressor=None, seed=0, small_buckets=True, module=None, dtype=None, **options):
@@ -52,10 +54,10 @@ def train(model, optimizer, rank, steps, shards=None):
 
 
 def flat(model):
-    return torch.cat([p.detach().float().reshape(-1) for p in model.parameters()]).numpy()
+    return torch.cat([p.detach().float().reshape(-1) for p in model.parameters()]).cpu().numpy()
 
 
 def exchange_bytes(state):
     """The state of the exchange of the one rank in a saved state."""
     ((state, *_),) = state["exchange"].values()
-    return state.numpy().tobytes()
+    return state.cpu().numpy().tobytes()

@@ -15,6 +15,7 @@ pytest.importorskip("triton", reason="PyTorch came without Triton")
 
 import triton
 import triton.language as tl
+from device import DEVICE
 from gradwire.torch.cuda import _philox
 from gradwire.torch.cuda._batch import Batch, Slot
 from gradwire.torch.cuda._config import Config
@@ -134,7 +135,7 @@ def test_the_guide_lists_the_compressors_that_have_kernels():
 @pytest.mark.parametrize("bad", [float("nan"), float("-inf")])
 def test_a_tensor_that_is_not_finite_keeps_its_residual(spec, bad):
     device = Device(spec, {"bad": (5,), "good": (5,)})
-    device.residual[:] = torch.arange(10.0)
+    device.residual[:] = torch.arange(10.0, device=DEVICE)
     gradient = torch.ones(5)
     gradient[3] = bad
     device.encode(0, device.bucket({"bad": gradient, "good": torch.ones(5)}))
@@ -163,6 +164,7 @@ class Distant:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is reserved as on Linux")
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="benchmarks/gpu.py compares such tensors on a GPU")
 @pytest.mark.parametrize("spec", [*KERNELS, "qsgd:s=1,bucket=5000,ef=on", "topk:select=sampled", "topk:momentum=0.9"])
 def test_tensors_may_begin_beyond_the_reach_of_32_bits(spec):
     values, near, far = tensors(5000)["gaussian"], *(Device(spec, {"w": (100, 50)}) for _ in range(2))
@@ -208,8 +210,8 @@ def test_draws_are_those_of_the_authors_of_philox():
         ),
     ]
     for counter, key, expected in known:
-        key, counters = torch.tensor([key]), torch.tensor(counter)
-        drawn, single = torch.zeros(8, dtype=torch.int64), torch.zeros(8, dtype=torch.int64)
+        key, counters = torch.tensor([key], device=DEVICE), torch.tensor(counter, device=DEVICE)
+        drawn, single = (torch.zeros(8, dtype=torch.int64, device=DEVICE) for _ in range(2))
         _draw[(1,)](key, counters, drawn, BLOCKS=2)
         _words[(1,)](key, counters, single, COUNT=8)
         assert drawn[:4].tolist() == expected
@@ -229,5 +231,5 @@ def test_the_script_for_gpus_compares_messages():
     import gpu
 
     for spec in ("3lc", "dgc:ratio=0.05"):
-        same = gpu.compare(spec, 1000, torch.float32, torch.device("cpu"))
+        same = gpu.compare(spec, 1000, torch.float32, DEVICE)
         assert same["same_message"] and same["same_kept"] and same["same_sum"], same

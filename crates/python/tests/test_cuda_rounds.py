@@ -5,6 +5,7 @@ import torch
 
 pytest.importorskip("triton", reason="PyTorch came without Triton")
 
+from device import DEVICE
 import gradwire.torch
 from gradwire.torch.cuda import factors
 from models import build, exchange_bytes, flat, train
@@ -27,9 +28,9 @@ def run(rank, size, compressor, options, where, steps=3):
         return flat(model), handle.stats()["total_bytes_up"]
     means = []
     for step in range(steps):
-        inputs = torch.randn(32, 64, generator=torch.Generator().manual_seed(step * size + rank))
-        model(inputs.to(options["dtype"])).float().square().mean().backward()
-        means += [parameter.grad.float().flatten() for parameter in model.parameters()]
+        inputs = torch.randn(32, 64, generator=torch.Generator().manual_seed(step * size + rank), device="cpu")
+        model(inputs.to(DEVICE, options["dtype"])).float().square().mean().backward()
+        means += [parameter.grad.float().flatten().cpu() for parameter in model.parameters()]
         model.zero_grad()
     return torch.cat(means).numpy(), handle.stats()["total_bytes_up"]
 
@@ -73,7 +74,7 @@ def poisoned(rank, size):
     before = exchange_bytes(handle.state_dict())
     if rank == 1:
         model.module.first.weight.register_hook(lambda gradient: torch.full_like(gradient, float("inf")))
-    model(torch.ones(4, 64)).square().sum().backward()
+    model(torch.ones(4, 64, device=DEVICE)).square().sum().backward()
     skipped = bool(torch.isnan(model.module.first.weight.grad).all())
     return skipped, exchange_bytes(handle.state_dict()) == before
 
@@ -82,29 +83,29 @@ def test_a_skipped_step_rolls_back_residuals_and_factors():
     assert ranks(2, poisoned) == [(True, True)] * 2
 
 
-def test_products_do_not_use_fewer_bits_where_the_program_does():
+def products(rank, size):
     generator = torch.Generator().manual_seed(1)
-    matrix, factor = (torch.randn(rows, 50, generator=generator) for rows in (30, 3))
+    matrix, factor = (torch.randn(rows, 50, generator=generator, device="cpu").to(DEVICE) for rows in (30, 3))
     exact = factor.double() @ matrix.T.double()
 
     def check():
-        found = torch.empty(3, 30)
+        found = torch.empty(3, 30, device=DEVICE)
         factors.multiply(factor, matrix.T, found)
         assert (found - exact).abs().max() <= 1e-5
 
     for precision in ("highest", "high", "medium"):
         torch.set_float32_matmul_precision(precision)
-        try:
-            check()
-        finally:
-            torch.set_float32_matmul_precision("highest")
+        check()
+    torch.set_float32_matmul_precision("highest")
     settings = torch.backends.cuda.matmul
     if hasattr(settings, "fp32_precision"):
-        before, settings.fp32_precision = settings.fp32_precision, "tf32"
-        try:
-            check()
-        finally:
-            settings.fp32_precision = before
+        settings.fp32_precision = "tf32"
+        check()
+
+
+def test_products_do_not_use_fewer_bits_where_the_program_does():
+    # In a process of its own, as ranks cannot be forked from one that has used a GPU.
+    ranks(1, products)
 
 
 def chosen(rank, size):

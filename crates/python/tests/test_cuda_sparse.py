@@ -5,9 +5,10 @@ import torch
 
 pytest.importorskip("triton", reason="PyTorch came without Triton")
 
+from device import DEVICE
 from gradwire import NonFiniteError
 from gradwire.torch.cuda._kernel import Forms
-from kernels import RANK, Device, Host, bits, check_adding, check_arrays, tensors
+from kernels import RANK, Device, Host, bits, check_adding, check_arrays, forms_of, tensors
 
 SPECS = [
     "threshold:v=0.3",
@@ -72,7 +73,7 @@ class Pair:
         """What the memory makes of a step, and the form of each tensor."""
         dtype = next(iter(values.values())).dtype
         source, forms = self.device.start(step, self.device.bucket(values, dtype))
-        return source, [forms.bytes[start:end].numpy().tobytes() for start, end in forms.ranges]
+        return source, forms_of(forms)
 
     def check(self, step, values):
         """Compresses a step on both sides, and compares messages and what is kept."""
@@ -89,7 +90,8 @@ class Pair:
         """Corrects what is kept by this rank's messages, given as forms."""
         starts = [sum(map(len, own[:at])) for at in range(len(own))]
         ranges = [(start, start + len(form)) for start, form in zip(starts, own)]
-        self.device.clear_sent(Forms(torch.frombuffer(bytearray(b"".join(own)), dtype=torch.uint8), ranges), source)
+        joined = torch.frombuffer(bytearray(b"".join(own)), dtype=torch.uint8).to(DEVICE)
+        self.device.clear_sent(Forms(joined, ranges), source)
 
 
 def check(spec, steps):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import gradwire.torch
+from device import DEVICE
 from models import Net, build, flat, train
 from world import outcomes, ranks
 
@@ -238,7 +239,7 @@ def test_arguments_that_a_python_compressor_does_not_support_are_refused():
         {"rules": {"*.weight": "none"}},
         {"exchange": "scatter-reduce"},
         {"seed": 7},
-        {"on_nonfinite": "skip", "scaler": torch.amp.GradScaler("cpu")},
+        {"on_nonfinite": "skip", "scaler": torch.amp.GradScaler(DEVICE.type)},
         {"raw_vectors": False, "raw_below": 0},
         {"raw_names": ["norm"], "total_steps": 100},
         {"optimizer": gradwire.torch.OneBitAdam(Net().parameters(), freeze=3)},

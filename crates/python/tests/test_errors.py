@@ -12,6 +12,7 @@ from torch import nn
 
 import gradwire.torch
 from gradwire.torch import _channel
+from device import DEVICE
 from models import Net, build, data, exchange_bytes, train
 from world import outcomes, ranks
 
@@ -176,7 +177,7 @@ def test_a_rule_for_a_frozen_parameter_is_refused():
 
 def without_compressor(rank, size):
     net, sharded = Net(), Net()
-    torch.distributed.fsdp.fully_shard(sharded, mesh=torch.distributed.init_device_mesh("cpu", (size,)))
+    torch.distributed.fsdp.fully_shard(sharded, mesh=torch.distributed.init_device_mesh(DEVICE.type, (size,)))
     found = []
     for create in (
         lambda: gradwire.torch.register(nn.parallel.DistributedDataParallel(Net()), None),
@@ -236,7 +237,7 @@ def of_other_reducers(wrapped):
 def of_another_kind(rank, size):
     wrapped = nn.parallel.DistributedDataParallel
     sharded = Net()
-    torch.distributed.fsdp.fully_shard(sharded, mesh=torch.distributed.init_device_mesh("cpu", (size,)))
+    torch.distributed.fsdp.fully_shard(sharded, mesh=torch.distributed.init_device_mesh(DEVICE.type, (size,)))
     messages, others = [], of_other_reducers(wrapped)
     for model in [
         Net(),
@@ -288,7 +289,7 @@ def test_a_misspelt_argument_is_refused_before_groups_are_made():
 
 
 def scaled_on_one(rank, size):
-    build("3lc", scaler=torch.amp.GradScaler("cpu") if rank == 0 else None)
+    build("3lc", scaler=torch.amp.GradScaler(DEVICE.type) if rank == 0 else None)
 
 
 def frozen_at_different_steps(rank, size):
@@ -374,7 +375,7 @@ class OtherScaler(torch.amp.GradScaler):
 
 
 def scaled_by_other_classes(rank, size):
-    build("3lc", scaler=(OtherScaler if rank == 0 else torch.amp.GradScaler)("cpu"))
+    build("3lc", scaler=(OtherScaler if rank == 0 else torch.amp.GradScaler)(DEVICE.type))
 
 
 def test_scalers_may_have_different_classes():

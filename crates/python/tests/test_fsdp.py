@@ -15,6 +15,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import gradwire
 import gradwire.torch
+from device import DEVICE
 from models import Net, data
 from test_compressors import SLOW
 from world import outcomes, ranks
@@ -58,7 +59,7 @@ def train(model, optimizer, rank, steps, unused=False):
 
 
 def whole(model):
-    return torch.cat([p.full_tensor().detach().float().reshape(-1) for p in model.parameters()]).numpy()
+    return torch.cat([p.full_tensor().detach().float().reshape(-1).cpu() for p in model.parameters()]).numpy()
 
 
 def adam(model):
@@ -66,7 +67,7 @@ def adam(model):
 
 
 def run(rank, size, compressor, options, fsdp, unused):
-    model = shard(init_device_mesh("cpu", (size,)), **fsdp)
+    model = shard(init_device_mesh(DEVICE.type, (size,)), **fsdp)
     handle = gradwire.torch.fsdp.register(model, compressor, **options) if compressor else None
     losses = train(model, adam(model), rank, range(8), unused)
     return whole(model), losses, handle and (handle.step, handle.stats())
@@ -110,7 +111,7 @@ def threaded(rank, size, threads):
     """A model large enough for threads to share its tensors."""
     torch.manual_seed(0)
     model = nn.Sequential(Net(hidden=8000), nn.ReLU(), nn.Linear(10, 10))
-    fully_shard(model, mesh=init_device_mesh("cpu", (size,)))
+    fully_shard(model, mesh=init_device_mesh(DEVICE.type, (size,)))
     gradwire.torch.fsdp.register(model, "3lc", parameters="int8", threads=threads)
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(2))
     return whole(model)
@@ -200,7 +201,7 @@ def test_only_parts_are_copied(monkeypatch):
 
 
 def accumulate(rank, size, compressor):
-    model = shard(init_device_mesh("cpu", (size,)))
+    model = shard(init_device_mesh(DEVICE.type, (size,)))
     handle = gradwire.torch.fsdp.register(model, compressor) if compressor else None
     optimizer = adam(model)
     for step in range(4):
@@ -221,7 +222,7 @@ def test_accumulated_gradients_are_one_step():
 
 
 def resumed(rank, size, steps, saved, folder):
-    model = shard(init_device_mesh("cpu", (size,)))
+    model = shard(init_device_mesh(DEVICE.type, (size,)))
     handle = gradwire.torch.fsdp.register(model, "3lc:s=1.5")
     optimizer = adam(model)
     if saved:
@@ -247,7 +248,7 @@ def test_a_distributed_checkpoint_resumes_bit_for_bit(tmp_path):
 
 
 def moved(rank, size, steps, states):
-    model = shard(init_device_mesh("cpu", (size,)))
+    model = shard(init_device_mesh(DEVICE.type, (size,)))
     handle = gradwire.torch.fsdp.register(model, "topk:ratio=0.05")
     if states:
         handle.load_state_dict([torch.load(io.BytesIO(one), weights_only=True) for one in states])
@@ -266,7 +267,7 @@ def test_residuals_move_to_another_number_of_ranks():
 
 
 def grown(rank, size, steps, folder, resume):
-    model = shard(init_device_mesh("cpu", (size,)))
+    model = shard(init_device_mesh(DEVICE.type, (size,)))
     handle = gradwire.torch.fsdp.register(model, "topk:ratio=0.05")
     if resume:
         handle.load_state_dict(gradwire.torch.read_checkpoint(folder))
@@ -302,7 +303,7 @@ def test_gathered_parameters_are_compressed():
 
 
 def again(rank, size):
-    mesh = init_device_mesh("cpu", (size,))
+    mesh = init_device_mesh(DEVICE.type, (size,))
     model = shard(mesh)
     for parameter in model.nets[0].second.parameters():
         parameter.requires_grad = False
@@ -337,8 +338,8 @@ def test_a_model_is_registered_closed_and_registered_again():
 
 
 def overflow(rank, size):
-    model = shard(init_device_mesh("cpu", (size,)))
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    model = shard(init_device_mesh(DEVICE.type, (size,)))
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0)
     handle = gradwire.torch.fsdp.register(model, "topk:ratio=0.1", on_nonfinite="skip", scaler=scaler)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scales = []
@@ -409,7 +410,7 @@ def test_both_passes_of_a_step_see_the_same_parameters():
 
 def assigned(rank, size, registered):
     """Replaces the parameters that ``fully_shard`` left, before or after registering; tells whether the old ones are kept."""
-    mesh = init_device_mesh("cpu", (size,))
+    mesh = init_device_mesh(DEVICE.type, (size,))
     saved = shard(mesh).state_dict()
     with torch.device("meta"):
         model = Branches()
@@ -428,7 +429,7 @@ def assigned(rank, size, registered):
 
 
 def plain_run(rank, size):
-    model = shard(init_device_mesh("cpu", (size,)))
+    model = shard(init_device_mesh(DEVICE.type, (size,)))
     model.gate.requires_grad_(False)
     return whole(model) if train(model, adam(model), rank, range(3)) else None
 
@@ -441,7 +442,7 @@ def test_parameters_may_be_replaced_by_loaded_ones(registered):
 
 
 def compressed_parameters_on_one(rank, size):
-    mesh = init_device_mesh("cpu", (size,))
+    mesh = init_device_mesh(DEVICE.type, (size,))
     gradwire.torch.fsdp.register(shard(mesh), parameters="int8" if rank == 0 else None, deadline=20.0)
 
 
@@ -451,7 +452,7 @@ def test_ranks_with_other_settings_are_refused():
 
 
 def refused(rank, size, case):
-    mesh = init_device_mesh("cpu", (size,))
+    mesh = init_device_mesh(DEVICE.type, (size,))
     register = gradwire.torch.fsdp.register
     if case == "plain":
         register(Net())
@@ -468,12 +469,12 @@ def refused(rank, size, case):
     elif case == "python":
         register(shard(mesh), object())
     elif case == "mesh":
-        replicated = init_device_mesh("cpu", (1, size), mesh_dim_names=("nodes", "shards"))
+        replicated = init_device_mesh(DEVICE.type, (1, size), mesh_dim_names=("nodes", "shards"))
         register(shard(replicated), replicas=torch.distributed.group.WORLD)
     elif case == "replicas":
         register(shard(mesh), replicas=torch.distributed.group.WORLD)
     elif case == "skip":
-        both = init_device_mesh("cpu", (1, size), mesh_dim_names=("nodes", "shards"))
+        both = init_device_mesh(DEVICE.type, (1, size), mesh_dim_names=("nodes", "shards"))
         register(shard(both["shards"]), replicas=both["nodes"], on_nonfinite="skip")
     elif case == "number":
         model = Net()

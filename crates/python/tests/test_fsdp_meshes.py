@@ -8,12 +8,13 @@ from torch.distributed.fsdp import fully_shard
 
 import gradwire
 import gradwire.torch
+from device import DEVICE
 from test_fsdp import Branches, adam, shard, train, whole
 from world import ranks
 
 
 def between_nodes(rank, size, compressor, native):
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("nodes", "shards"))
+    mesh = init_device_mesh(DEVICE.type, (2, 2), mesh_dim_names=("nodes", "shards"))
     model = shard(mesh if native else mesh["shards"])
     handle = None if native else gradwire.torch.fsdp.register(model, compressor, replicas=mesh["nodes"])
     losses = train(model, adam(model), rank, range(8))
@@ -33,7 +34,7 @@ def test_replicas_average_their_shards():
 
 
 def between_nodes_saved(rank, size, steps, saved, folder):
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("nodes", "shards"))
+    mesh = init_device_mesh(DEVICE.type, (2, 2), mesh_dim_names=("nodes", "shards"))
     model = shard(mesh["shards"])
     handle = gradwire.torch.fsdp.register(model, "topk:ratio=0.1", replicas=mesh["nodes"])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -64,7 +65,7 @@ def test_a_distributed_checkpoint_keeps_the_residuals_of_every_shard(tmp_path):
 
 
 def unfrozen(rank, size):
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("nodes", "shards"))
+    mesh = init_device_mesh(DEVICE.type, (2, 2), mesh_dim_names=("nodes", "shards"))
     torch.manual_seed(0)
     model = Branches()
     layer = model.nets[0].first.requires_grad_(False)
@@ -86,7 +87,7 @@ def test_a_module_that_is_unfrozen_later_is_averaged_between_nodes():
 
 
 def hybrid(rank, size, compressor):
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("nodes", "shards"))
+    mesh = init_device_mesh(DEVICE.type, (2, 2), mesh_dim_names=("nodes", "shards"))
     model = shard(mesh)
     handle = gradwire.torch.fsdp.register(model, compressor) if compressor else None
     losses = train(model, adam(model), rank, range(8))
@@ -102,7 +103,7 @@ def test_pytorch_averages_over_the_replicas_of_a_mesh_of_two():
 
 
 def one_replica(rank, size):
-    model = shard(init_device_mesh("cpu", (1, 2), mesh_dim_names=("nodes", "shards")))
+    model = shard(init_device_mesh(DEVICE.type, (1, 2), mesh_dim_names=("nodes", "shards")))
     handle = gradwire.torch.fsdp.register(model, "topk:ratio=0.1")
     train(model, adam(model), rank, range(2))
     state = handle.state_dict(all_ranks=True)

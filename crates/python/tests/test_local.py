@@ -15,6 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 
 import gradwire.torch
 from gradwire.torch import _local, _replica
+from device import DEVICE
 from models import Net, data, flat
 from world import outcomes, ranks
 
@@ -574,7 +575,7 @@ def scheduled(rank, size):
     net = Net()
     steps = gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), every=2, compressor="none")
     scheduler = torch.optim.lr_scheduler.StepLR(steps, step_size=1, gamma=0.5)
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=8.0)
     for step in range(4):
         x, labels = data(rank, step)
         steps.zero_grad()
@@ -599,7 +600,7 @@ def overflowing(rank, size):
     steps = gradwire.torch.LocalSteps(net, inner, every=2, compressor="none")
     called = []
     steps.register_step_post_hook(lambda *_: called.append(steps.completed_steps))
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=8.0)
     for step in range(4):
         x, labels = data(rank, step)
         steps.zero_grad()

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import gradwire.torch
+from device import DEVICE
 from models import Net, build, data, flat
 from world import outcomes, ranks
 
@@ -101,7 +102,7 @@ def test_steps_that_exchange_no_momentum_warn_once(size, given, expected):
 
 
 def trained(rank, size, compressor, steps, scaled=False, resume=None, **options):
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=scaled)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0, enabled=scaled)
     model, _ = build()
     optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=FREEZE)
     handle = gradwire.torch.register(model, compressor, optimizer=optimizer, scaler=scaler if scaled else None, **options)
@@ -214,7 +215,7 @@ def test_a_rank_without_data_is_refused_after_the_freeze():
 
 
 def overflowing(rank, size):
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0)
     model, _ = build()
     optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=2)
     handle = gradwire.torch.register(model, "none", optimizer=optimizer, scaler=scaler, on_nonfinite="skip")

@@ -9,6 +9,8 @@ import traceback
 import torch
 import torch.distributed as dist
 
+from device import DEVICE
+
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -28,6 +30,8 @@ class RankFailed(AssertionError):
 
 def _main(function, rank, size, store, pipe, arguments):
     torch.set_num_threads(1)
+    if DEVICE.type != "cpu":
+        torch.set_default_device(DEVICE)
     try:
         dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
         # A rank that ends at once would break the connections of one that is still connecting.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from threading import Lock
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 
@@ -16,24 +16,32 @@ from ._batch import Batch
 # Elements that a program processes, unless it says otherwise.
 BLOCK = 4096
 
-# The options of every launch. Triton's interpreter never fuses, and takes no options of the compiler.
-EXACT: Dict[str, Any] = {} if os.environ.get("TRITON_INTERPRET") == "1" else {"enable_fp_fusion": False}
+# Triton's interpreter never fuses, and takes no options of the compiler.
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+# With Triton's 4 warps of threads for a block, a thread has 32 of its elements, and takes so many registers that a multiprocessor
+# has too few threads to hide the latency of memory. Measured on an H200: results/gpu.
+_WARPS = 16
+# For kernels whose threads need many registers.
+MANY_WARPS = 32
+# For kernels whose threads exchange elements, such as random words.
+FEW_WARPS = 8
 
 
 # The hook and the reducer's thread both launch, and a first launch compiles, in which threads may disturb each other.
 _LAUNCHES = Lock()
 
 
-def run(kernel: Any, grid: Tuple[int, ...], *arguments: Any, **constants: Any) -> None:
-    """Runs the programs of a grid; none if one of its lengths is 0."""
+def run(kernel: Any, grid: Tuple[int, ...], *arguments: Any, warps: int = 4, **constants: Any) -> None:
+    """Runs the programs of a grid, each on some warps of threads; none if one of its lengths is 0."""
+    options = {} if _INTERPRETED else {"enable_fp_fusion": False, "num_warps": warps}
     if all(grid):
         with _LAUNCHES:
-            kernel[grid](*arguments, **constants, **EXACT)
+            kernel[grid](*arguments, **constants, **options)
 
 
-def launch(kernel: Any, table: torch.Tensor, *arguments: Any, **constants: Any) -> None:
+def launch(kernel: Any, table: torch.Tensor, *arguments: Any, warps: int = _WARPS, **constants: Any) -> None:
     """Runs a program for each row of a table (``Batch.table``), which is the kernel's first argument."""
-    run(kernel, (len(table),), table, *arguments, **constants)
+    run(kernel, (len(table),), table, *arguments, warps=warps, **constants)
 
 
 def over(batch: Batch, kernel: Any, *arguments: Any, units: Optional[Callable[[int], int]] = None, **constants: Any) -> None:

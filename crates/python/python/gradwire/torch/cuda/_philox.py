@@ -90,14 +90,6 @@ def rounding(key, stream, rank, step, table, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def rounding_word(key, stream, rank, step, element):
-    """The word by which an element is rounded, whatever its place in a block."""
-    own = word(key, stream, rank, step, element // 4) >> (8 * (element % 4)).to(tl.uint32)
-    shared = word(key, _second(stream), rank, step, element // 32) >> (16 * (element // 16 % 2)).to(tl.uint32)
-    return (own << 24) | ((shared & 0xFFFF) << 8)
-
-
-@triton.jit
 def _second(stream):
     """The stream of the bits that elements share."""
     return stream.to(tl.uint32) ^ 0x80000000

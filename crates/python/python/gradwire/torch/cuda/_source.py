@@ -100,7 +100,7 @@ def put_maximum(maxima, tensor, value):
 def maxima(batch: Batch, source: Source) -> torch.Tensor:
     """The bits of the largest absolute value of each tensor, as int32. Above ``FINITE`` some element is not finite."""
     found = torch.zeros(len(batch.slots), dtype=torch.int32, device=batch.device)
-    over(batch, _maxima, *source.of(batch), found, FEEDBACK=source.feedback)
+    over(batch, _maxima, *source.of(batch), found, FEEDBACK=source.feedback, warps=4)
     return found
 
 

@@ -35,6 +35,8 @@ class Grid:
         self.counts = batch.vector(counts)
         self.starts = batch.vector([sum(counts[:at]) for at in range(len(counts))])
         self.all = sum(counts)
+        # Whether the place of an element in a bin, plus a block, fits in 32 bits.
+        self.narrow = max(lengths, default=1) < 1 << 30
         # By the length of bins.
         self.tables: Dict[int, torch.Tensor] = {}
         for length in sorted(set(lengths)):
@@ -80,6 +82,7 @@ class Bins(Sparse):
                 parts,
                 WIDTH=width,
                 ROWS=BLOCK // width,
+                warps=4,
             )
         scales = torch.empty(len(batch.slots), dtype=torch.float32, device=batch.device)
         for_tensors(batch, _means, largest, grid.starts, grid.counts, scales, BLOCK=BLOCK)
@@ -116,6 +119,7 @@ class AdaComp(Bins):
             largest,
             marks.marks,
             marks.counts,
+            NARROW=grid.narrow,
             BLOCK=BLOCK,
         )
 
@@ -140,6 +144,7 @@ class LocalSelection(Bins):
                 parts,
                 WIDTH=width,
                 ROWS=BLOCK // width,
+                warps=4,
             )
         launch(
             _mark_firsts,
@@ -150,6 +155,7 @@ class LocalSelection(Bins):
             firsts,
             marks.marks,
             marks.counts,
+            NARROW=grid.narrow,
             BLOCK=BLOCK,
         )
 
@@ -202,10 +208,17 @@ def _means(largest, starts, counts, scales, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _bin_of(tensor, at, mask, bin_starts, bin_lengths):
-    """The bin of each element, and the index of the element in it."""
+def _bin_of(table, tensor, mask, bin_starts, bin_lengths, NARROW: tl.constexpr, BLOCK: tl.constexpr):
+    """The bin of each element of this program's block, and the index of the element in it."""
     length = tl.load(bin_lengths + tensor)
-    return tl.load(bin_starts + tensor) + tl.where(mask, at // length, 0), at % length
+    start = tl.load(table + 2 * tl.program_id(0).to(tl.int64) + 1).to(tl.int64) * BLOCK
+    first = tl.load(bin_starts + tensor) + start // length
+    # Elements from the beginning of the first bin. Divisions of 64 bits take long.
+    at = start % length + tl.arange(0, BLOCK)
+    if NARROW:
+        at = at.to(tl.int32)
+        length = length.to(tl.int32)
+    return first + tl.where(mask, at // length, 0), at % length
 
 
 @triton.jit
@@ -222,21 +235,24 @@ def _mark_near(
     largest,
     marks,
     counts,
+    NARROW: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     tensor, at = place(table, BLOCK)
     mask = at < tl.load(lengths + tensor)
-    own_bin, _ = _bin_of(tensor, at, mask, bin_starts, bin_lengths)
+    own_bin, _ = _bin_of(table, tensor, mask, bin_starts, bin_lengths, NARROW, BLOCK)
     limit = tl.load(largest + own_bin, mask=mask, other=0).to(tl.float32, bitcast=True)
     value = tl.load(values + tl.load(starts + tensor) + at, mask=mask, other=0.0)
     latest = tl.load(gradient + tl.load(gradient_starts + tensor) + at, mask=mask, other=0.0).to(tl.float32)
     near = (value != 0.0) & (tl.abs(value + latest * weight) >= limit)
-    put_marks(marks, counts, (mask & near).to(tl.int32), BLOCK)
+    put_marks(marks, counts, (mask & near).to(tl.int32), 0, BLOCK)
 
 
 @triton.jit
-def _mark_firsts(table, lengths, bin_starts, bin_lengths, firsts, marks, counts, BLOCK: tl.constexpr):
+def _mark_firsts(
+    table, lengths, bin_starts, bin_lengths, firsts, marks, counts, NARROW: tl.constexpr, BLOCK: tl.constexpr
+):
     tensor, at = place(table, BLOCK)
     mask = at < tl.load(lengths + tensor)
-    own_bin, index = _bin_of(tensor, at, mask, bin_starts, bin_lengths)
-    put_marks(marks, counts, (mask & (tl.load(firsts + own_bin, mask=mask, other=-1) == index)).to(tl.int32), BLOCK)
+    own_bin, index = _bin_of(table, tensor, mask, bin_starts, bin_lengths, NARROW, BLOCK)
+    put_marks(marks, counts, (mask & (tl.load(firsts + own_bin, mask=mask, other=-1) == index)).to(tl.int32), 0, BLOCK)

@@ -17,7 +17,7 @@ from ._batch import Batch, PerBatch, place
 from ._config import Config
 from ._launch import BLOCK, for_tensors, launch, over
 from ._source import Source
-from .selection import Marks, Corrected, how_many, kth_largest, mark_reaching, patterns
+from .selection import COUNTED, Corrected, Marks, how_many, kth_largest, mark_reaching, patterns
 from .sparse import SampledTopK
 
 # The ratio that a warm-up begins with.
@@ -58,7 +58,8 @@ class Dgc(SampledTopK):
         # The elements of the tensors whose thresholds are to be exact; 0 of the others, over which programs do nothing.
         lengths = torch.empty_like(values.lengths)
         for_tensors(batch, _choose, counts, bounds, values.lengths, limits, lengths)
-        exact = kth_largest(table, Corrected(values.values, values.starts, lengths), bounds[:, :1].contiguous()).patterns
+        rest = Corrected(values.values, values.starts, lengths)
+        exact = kth_largest(batch.table(COUNTED), rest, bounds[:, :1].contiguous()).patterns
         return torch.where(lengths[:, None] > 0, exact, limits)
 
 

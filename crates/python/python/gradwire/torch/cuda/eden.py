@@ -105,6 +105,8 @@ class Eden(Dense):
             WIDTH=self._width,
             FIELDS=_FIELDS,
             PIECE=PIECE,
+            # A rotation exchanges elements between threads twelve times.
+            warps=4,
         )
 
     def add(
@@ -127,6 +129,8 @@ class Eden(Dense):
             WIDTH=self._width,
             FIELDS=_FIELDS,
             PIECE=PIECE,
+            # A rotation exchanges elements between threads twelve times.
+            warps=4,
         )
 
 

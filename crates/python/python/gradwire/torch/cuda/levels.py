@@ -20,7 +20,7 @@ from ._batch import Batch, place
 from ._config import Config
 from ._kernel import Dense
 from ._philox import keys, rounding
-from ._launch import BLOCK, for_tensors, launch, over
+from ._launch import BLOCK, FEW_WARPS, for_tensors, launch, over
 from ._source import LARGEST, Source, add_at, corrected, keep, largest, replaceable
 from ._symbols import bytes_of, put_block, take, width_of
 
@@ -69,6 +69,10 @@ class Qsgd(Dense):
         columns = min(triton.next_power_of_2(self._bucket), BLOCK)
         rows = BLOCK // columns
         buckets = batch.table(rows, self._buckets_of)
+        counts = [self._buckets_of(slot.elements) for slot in batch.slots]
+        first = batch.vector([sum(counts[:at]) for at in range(len(counts))])
+        # A division for each element would take longer than reading this.
+        inverses = torch.empty(sum(counts), dtype=torch.float32, device=batch.device)
         launch(
             _qsgd_steps,
             buckets,
@@ -77,11 +81,14 @@ class Qsgd(Dense):
             self._s,
             forms.view(torch.float32),
             at,
+            inverses,
+            first,
             BUCKET=self._bucket,
             EUCLIDEAN=self.config.word("norm") == "2",
             FEEDBACK=source.feedback,
             ROWS=rows,
             COLUMNS=columns,
+            warps=4,
         )
         over(
             batch,
@@ -95,9 +102,12 @@ class Qsgd(Dense):
             self._s,
             forms,
             at,
+            inverses,
+            first,
             BUCKET=self._bucket,
             WIDTH=self._width,
             FEEDBACK=source.feedback,
+            warps=FEW_WARPS,
         )
 
     def add(
@@ -198,6 +208,8 @@ def _qsgd_steps(
     s,
     forms,
     at,
+    inverses,
+    first,
     BUCKET: tl.constexpr,
     EUCLIDEAN: tl.constexpr,
     FEEDBACK: tl.constexpr,
@@ -208,8 +220,8 @@ def _qsgd_steps(
     elements = tl.load(lengths + tensor)
     squares = tl.zeros([ROWS], dtype=tl.float64)
     most = tl.zeros([ROWS], dtype=tl.float32)
-    for first in range(0, BUCKET, COLUMNS):
-        column = first + tl.arange(0, COLUMNS)
+    for column_start in range(0, BUCKET, COLUMNS):
+        column = column_start + tl.arange(0, COLUMNS)
         element = bucket[:, None] * BUCKET + column[None, :]
         mask = (column[None, :] < BUCKET) & (element < elements)
         value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
@@ -221,9 +233,10 @@ def _qsgd_steps(
     if EUCLIDEAN:
         most = tl.minimum(tl.sqrt(squares), LARGEST).to(tl.float32)
     finite = replaceable(maxima, tensor, 1) == 1
-    step, _ = step_to(tl.where(finite, most, 0.0), s.to(tl.float32))
-    buckets = (elements + BUCKET - 1) // BUCKET
-    tl.store(forms + tl.load(at + tensor) // 4 + bucket, step, mask=bucket < buckets)
+    step, inverse = step_to(tl.where(finite, most, 0.0), s.to(tl.float32))
+    mask = bucket < (elements + BUCKET - 1) // BUCKET
+    tl.store(forms + tl.load(at + tensor) // 4 + bucket, step, mask=mask)
+    tl.store(inverses + tl.load(first + tensor) + bucket, inverse, mask=mask)
 
 
 @triton.jit(do_not_specialize=["stream", "rank", "step", "s"])
@@ -244,6 +257,8 @@ def _qsgd(
     s,
     forms,
     at,
+    inverses,
+    first,
     BUCKET: tl.constexpr,
     WIDTH: tl.constexpr,
     FEEDBACK: tl.constexpr,
@@ -253,8 +268,9 @@ def _qsgd(
     elements = tl.load(lengths + tensor)
     mask = element < elements
     start = tl.load(at + tensor)
-    length = tl.load((forms + start).to(tl.pointer_type(tl.float32)) + element // BUCKET, mask=mask, other=0.0)
-    length, inverse = invertible(length)
+    bucket = element // BUCKET
+    length = tl.load((forms + start).to(tl.pointer_type(tl.float32)) + bucket, mask=mask, other=0.0)
+    inverse = tl.load(inverses + tl.load(first + tensor) + bucket, mask=mask, other=0.0)
     value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
     most = s.to(tl.float32)
     scaled = tl.minimum(tl.maximum(value * inverse, -most), most)

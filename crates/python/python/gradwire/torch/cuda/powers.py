@@ -13,7 +13,7 @@ import triton.language as tl
 from ._batch import Batch, place
 from ._kernel import Dense
 from ._philox import keys, rounding
-from ._launch import BLOCK, over
+from ._launch import FEW_WARPS, MANY_WARPS, over
 from ._source import Source, add_at, corrected, keep
 from ._symbols import bytes_of, put_block, take
 
@@ -39,12 +39,13 @@ class Natural(Dense):
             forms,
             at,
             FEEDBACK=source.feedback,
+            warps=FEW_WARPS,
         )
 
     def add(
         self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
     ) -> None:
-        over(batch, _add, forms, at, batch.starts, batch.lengths, out, weight)
+        over(batch, _add, forms, at, batch.starts, batch.lengths, out, weight, warps=MANY_WARPS)
 
 
 @triton.jit(do_not_specialize=["stream", "rank", "step"])

@@ -11,7 +11,7 @@ import triton.language as tl
 from ._batch import Batch, place
 from ._philox import draw
 from ._launch import BLOCK, launch
-from .selection import Corrected
+from .selection import COUNTED, Corrected
 
 RUN = tl.constexpr(16)
 # A sample has one in this number of elements, or the least number that its user asks for.
@@ -30,6 +30,8 @@ class Sampler:
     def __init__(self, batch: Batch, least: int) -> None:
         sizes = [size(slot.elements, least) for slot in batch.slots]
         self.table = batch.table(BLOCK, lambda elements: size(elements, least))
+        # The same in the blocks of ``kth_largest``.
+        self.counted = batch.table(COUNTED, lambda elements: size(elements, least))
         self.sizes = batch.vector(sizes)
         self._starts = batch.vector([sum(sizes[:at]) for at in range(len(sizes))])
         self._whole = batch.vector([slot.elements == size for slot, size in zip(batch.slots, sizes)])

@@ -1,28 +1,35 @@
 """Selection of the elements of sparse messages, on the device and without waiting for it.
 
 A method marks elements, and ``Marks`` makes forms of the marked ones. Thresholds at a rank come from radix selection on the
-bit patterns of absolute values, whose order is that of the values: three passes count digits.
+bit patterns of absolute values, whose order is that of the values: four passes count digits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import floor
-from typing import Optional
+from typing import Optional, Tuple
 
 import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, place
+from ._batch import Batch, PerBatch, place
 from ._kernel import Forms
-from ._launch import BLOCK, run, launch, over
+from ._launch import BLOCK, FEW_WARPS, for_tensors, launch, over, run
 from ._source import FINITE, Source, corrected
 
-# The shift and the highest value of each digit of a pattern: 11, 10 and 10 bits.
-_DIGITS = ((20, 2047), (10, 1023), (0, 1023))
-# Counters of a digit. No finite number has 2047 as its first digit, so that this one is free.
-_COUNTERS = tl.constexpr(2048)
+# The shift and the highest value of each digit of a pattern: 8, 8, 8 and 7 bits. The first is the exponent, of which few are
+# common: programs that count many different digits wait for each other's atomic additions.
+_DIGITS = ((23, 255), (15, 255), (7, 255), (0, 127))
+_COUNTERS = tl.constexpr(256)
+# Blocks that a program counts before it adds its counts to those of others, and the elements of these.
+_COUNTED_BLOCKS = tl.constexpr(4)
+COUNTED = _COUNTED_BLOCKS.value * BLOCK
+# Elements of a block that are rather counted one by one.
+_FEW = 32
+# Blocks of which a program plans the places at once.
+_PLANNED = 1024
 
 
 @dataclass
@@ -92,12 +99,12 @@ def kth_largest(table: torch.Tensor, values: Corrected, ranks: torch.Tensor) -> 
     """The k-th largest absolute values; ``ranks`` has a k ≥ 1 for each tensor and side. Of fewer elements it finds the
     smallest.
 
-    The rows of ``table`` cover the tensors in blocks of ``BLOCK``.
+    The rows of ``table`` cover the tensors in blocks of ``COUNTED``.
     """
     (tensors, sides), device = ranks.shape, ranks.device
     found = Ranked(torch.zeros((tensors, sides), dtype=torch.int32, device=device), ranks.clone(), sides)
-    for shift, highest in _DIGITS:
-        counts = torch.zeros((tensors, sides, _COUNTERS.value), dtype=torch.int64, device=device)
+    all_counts = torch.zeros((len(_DIGITS), tensors, sides, _COUNTERS.value), dtype=torch.int64, device=device)
+    for (shift, highest), counts in zip(_DIGITS, all_counts):
         launch(
             _count_digits,
             table,
@@ -109,7 +116,9 @@ def kth_largest(table: torch.Tensor, values: Corrected, ranks: torch.Tensor) -> 
             SHIFT=shift,
             HIGHEST=highest,
             SIDES=sides,
+            FEW=_FEW,
             BLOCK=BLOCK,
+            warps=FEW_WARPS,
         )
         run(_refine, (tensors * sides,), counts, found.patterns, found.ties, SHIFT=shift)
     return found
@@ -126,21 +135,37 @@ def _count_digits(
     SHIFT: tl.constexpr,
     HIGHEST: tl.constexpr,
     SIDES: tl.constexpr,
+    FEW: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    tensor, at = place(table, BLOCK)
-    mask = at < tl.load(lengths + tensor)
-    bits, pattern = patterns(values, starts, tensor, at, mask)
-    counters = tl.arange(0, _COUNTERS)
-    for side in tl.static_range(SIDES):
-        row = tensor.to(tl.int64) * SIDES + side
-        prefix = tl.load(prefixes + row)
-        counted = mask & (((pattern ^ prefix) >> SHIFT) <= HIGHEST)
+    program = tl.program_id(0).to(tl.int64)
+    tensor = tl.load(table + 2 * program).to(tl.int64)
+    elements = tl.load(lengths + tensor)
+    first = tl.load(table + 2 * program + 1).to(tl.int64) * (_COUNTED_BLOCKS * BLOCK)
+    end = tl.minimum(first + _COUNTED_BLOCKS * BLOCK, elements)
+    prefix = tl.load(prefixes + tensor * SIDES)
+    row = counts + tensor * (_COUNTERS * SIDES)
+    found = tl.zeros([_COUNTERS * SIDES], dtype=tl.int32)
+    while first < end:
+        at = first + tl.arange(0, BLOCK)
+        mask = at < end
+        bits, pattern = patterns(values, starts, tensor, at, mask)
+        digit = (pattern >> SHIFT) & HIGHEST
         if SIDES == 2:
-            counted = counted & (pattern > 0) & ((bits < 0) == (side == 1))
-        found = tl.histogram(tl.where(counted, (pattern >> SHIFT) & HIGHEST, _COUNTERS - 1), _COUNTERS)
-        counted_here = (found > 0) & (counters < _COUNTERS - 1)
-        tl.atomic_add(counts + row * _COUNTERS + counters, found.to(tl.int64), mask=counted_here)
+            below = bits < 0
+            own = tl.where(below, tl.load(prefixes + tensor * 2 + 1), prefix)
+            counted = mask & (((pattern ^ own) >> SHIFT) <= HIGHEST) & (pattern > 0)
+            digit += tl.where(below, _COUNTERS, 0)
+        else:
+            counted = mask & (((pattern ^ prefix) >> SHIFT) <= HIGHEST)
+        # Few elements have the digits found so far, unless many are equal.
+        if tl.sum(counted.to(tl.int32), 0) > FEW:
+            found += tl.histogram(tl.where(counted, digit, 0), _COUNTERS * SIDES, mask=counted)
+        else:
+            tl.atomic_add(row + digit, counted.to(tl.int64), mask=counted)
+        first += BLOCK
+    counters = tl.arange(0, _COUNTERS * SIDES)
+    tl.atomic_add(row + counters, found.to(tl.int64), mask=found > 0)
 
 
 @triton.jit
@@ -157,6 +182,15 @@ def _refine(counts, prefixes, ranks, SHIFT: tl.constexpr):
     tl.store(ranks + row, rank - tl.sum(tl.where(here, above, 0), 0))
 
 
+# The number of blocks of each tensor, and the first of them in a batch.
+_blocks: PerBatch[Tuple[torch.Tensor, torch.Tensor]] = PerBatch(lambda batch: _blocks_of(batch))
+
+
+def _blocks_of(batch: Batch) -> Tuple[torch.Tensor, torch.Tensor]:
+    counts = [triton.cdiv(slot.elements, BLOCK) for slot in batch.slots]
+    return batch.vector(counts), batch.vector([sum(counts[:at]) for at in range(len(counts))])
+
+
 class Marks:
     """A byte for each element of a batch, in whole blocks: 0 if it is not sent and 1 if it is. Of those marked with 2 the
     first ``quotas[tensor, 0]`` are sent, and of those marked with 3 the first ``quotas[tensor, 1]``."""
@@ -166,23 +200,35 @@ class Marks:
         self.table = batch.table(BLOCK)
         self.marks = torch.empty(len(self.table) * BLOCK, dtype=torch.uint8, device=batch.device)
         # The numbers of elements with each mark, by block.
-        self.counts = torch.empty((len(self.table), 3), dtype=torch.int64, device=batch.device)
-        self.quotas = torch.zeros((len(batch.slots), 2), dtype=torch.int64, device=batch.device)
-        if quotas is not None:
-            self.quotas[:, : quotas.shape[1]] = quotas
+        self.counts = torch.empty((len(self.table), 3), dtype=torch.int32, device=batch.device)
+        # The marks that have quotas: none, 2, or 2 and 3.
+        self.limited = 0 if quotas is None else quotas.shape[1]
+        self.quotas = self.counts if quotas is None else quotas
 
     def plan(self) -> Plan:
         """Finds the places of the marked elements in the forms."""
-        tensors = self.table[:, 0].long()
-        blocks = (self.batch.lengths + (BLOCK - 1)) // BLOCK
-        # The first block of the tensor of each block.
-        first = (blocks.cumsum(0) - blocks)[tensors]
-        before = self.counts.cumsum(0) - self.counts
-        rooms = (self.quotas[tensors] - (before - before[first])[:, 1:]).clamp_(min=0)
-        sent = self.counts[:, 0] + torch.minimum(self.counts[:, 1:], rooms).sum(1)
-        places = sent.cumsum(0) - sent
-        totals = torch.zeros(len(self.batch.slots), dtype=torch.int64, device=self.batch.device)
-        return Plan(self, rooms, places - places[first], totals.index_add_(0, tensors, sent))
+        blocks, firsts = _blocks(self.batch)
+        plan = Plan(
+            self,
+            rooms=torch.empty((len(self.table), 2), dtype=torch.int32, device=self.batch.device),
+            places=torch.empty(len(self.table), dtype=torch.int64, device=self.batch.device),
+            totals=torch.empty(len(self.batch.slots), dtype=torch.int64, device=self.batch.device),
+        )
+        for_tensors(
+            self.batch,
+            _plan,
+            self.counts,
+            self.quotas,
+            blocks,
+            firsts,
+            plan.rooms,
+            plan.places,
+            plan.totals,
+            LIMITED=self.limited,
+            MOST=BLOCK,
+            CHUNK=_PLANNED,
+        )
+        return plan
 
 
 @dataclass
@@ -190,7 +236,7 @@ class Plan:
     """Where marked elements go."""
 
     marks: Marks
-    # How much is left of the quotas before each block.
+    # How much is left of the quotas before each block, no more than its elements.
     rooms: torch.Tensor
     # The index in the form of the first element that a block sends.
     places: torch.Tensor
@@ -199,18 +245,17 @@ class Plan:
 
     def forms(self, values: Corrected, levels: Optional[torch.Tensor] = None) -> Forms:
         """Pairs of the elements to send, after one level for each tensor, if there are levels. Waits for the device."""
-        batch, table = self.marks.batch, self.marks.table
+        marks, batch = self.marks, self.marks.batch
         head = 1 if levels is None else 2
         forms = Forms.empty([4 * head + 8 * total for total in self.totals.tolist()], batch.device)
         at = batch.vector([start for start, _ in forms.ranges], keep=False)
         words = forms.bytes.view(torch.int32)
-        if levels is not None:
-            words[at // 4] = levels.view(torch.int32)
-        words[at // 4 + (head - 1)] = self.totals.to(torch.int32)
+        for_tensors(batch, _put_heads, self.totals, self.totals if levels is None else levels, words, at, HEAD=head)
         launch(
             _compact,
-            table,
-            self.marks.marks,
+            marks.table,
+            marks.marks,
+            marks.counts,
             self.rooms,
             self.places,
             self.totals,
@@ -219,29 +264,107 @@ class Plan:
             words,
             at,
             HEAD=head,
+            LIMITED=marks.limited,
             BLOCK=BLOCK,
+            warps=FEW_WARPS,
         )
         return forms
 
 
 @triton.jit
-def put_marks(marks, counts, mark, BLOCK: tl.constexpr):
+def put_marks(marks, counts, mark, LIMITED: tl.constexpr, BLOCK: tl.constexpr):
     """Stores the marks of this program's block, and counts them."""
     program = tl.program_id(0).to(tl.int64)
     tl.store(marks + program * BLOCK + tl.arange(0, BLOCK), mark.to(tl.uint8))
-    for kind in tl.static_range(3):
-        tl.store(counts + 3 * program + kind, tl.sum((mark == kind + 1).to(tl.int32), 0).to(tl.int64))
+    for kind in tl.static_range(1 + LIMITED):
+        tl.store(counts + 3 * program + kind, tl.sum((mark == kind + 1).to(tl.int32), 0))
 
 
 @triton.jit
-def _compact(table, marks, rooms, places, totals, values, starts, words, at, HEAD: tl.constexpr, BLOCK: tl.constexpr):
+def _plan(
+    counts,
+    quotas,
+    blocks,
+    firsts,
+    rooms,
+    places,
+    totals,
+    LIMITED: tl.constexpr,
+    MOST: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    """Plans one tensor. A block sends what is marked with 1, and of the other marks what its rooms allow."""
+    tensor = tl.program_id(0)
+    many, first = tl.load(blocks + tensor), tl.load(firsts + tensor)
+    total = first * 0
+    before_2 = first * 0
+    before_3 = first * 0
+    for start in range(0, many, CHUNK):
+        block = start + tl.arange(0, CHUNK)
+        mask = block < many
+        row = first + block
+        sent = tl.load(counts + 3 * row, mask=mask, other=0)
+        if LIMITED >= 1:
+            count = tl.load(counts + 3 * row + 1, mask=mask, other=0)
+            room = _room(tl.load(quotas + LIMITED * tensor) - before_2, count, MOST)
+            tl.store(rooms + 2 * row, room, mask=mask)
+            sent += tl.minimum(count, room)
+            before_2 += tl.sum(count, 0)
+        if LIMITED == 2:
+            count = tl.load(counts + 3 * row + 2, mask=mask, other=0)
+            room = _room(tl.load(quotas + 2 * tensor + 1) - before_3, count, MOST)
+            tl.store(rooms + 2 * row + 1, room, mask=mask)
+            sent += tl.minimum(count, room)
+            before_3 += tl.sum(count, 0)
+        tl.store(places + row, total + tl.cumsum(sent, 0) - sent, mask=mask)
+        total += tl.sum(sent, 0)
+    tl.store(totals + tensor, total)
+
+
+@triton.jit
+def _room(left, count, MOST: tl.constexpr):
+    """How many marked elements each of some blocks may send, of ``left`` that all may send."""
+    before = tl.cumsum(count, 0) - count
+    return tl.minimum(tl.maximum(left - before, 0), MOST).to(tl.int32)
+
+
+@triton.jit
+def _put_heads(totals, levels, words, at, HEAD: tl.constexpr):
+    tensor = tl.program_id(0)
+    form = words + tl.load(at + tensor) // 4
+    if HEAD == 2:
+        tl.store(form, tl.load(levels + tensor).to(tl.int32, bitcast=True))
+    tl.store(form + HEAD - 1, tl.load(totals + tensor).to(tl.int32))
+
+
+@triton.jit
+def _compact(
+    table,
+    marks,
+    counts,
+    rooms,
+    places,
+    totals,
+    values,
+    starts,
+    words,
+    at,
+    HEAD: tl.constexpr,
+    LIMITED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     program = tl.program_id(0).to(tl.int64)
     tensor, element = place(table, BLOCK)
     mark = tl.load(marks + program * BLOCK + tl.arange(0, BLOCK)).to(tl.int32)
     sent = mark == 1
-    for kind in tl.static_range(2):
+    for kind in tl.static_range(LIMITED):
         limited = mark == kind + 2
-        sent = sent | (limited & (tl.cumsum(limited.to(tl.int32), 0) <= tl.load(rooms + 2 * program + kind)))
+        room = tl.load(rooms + 2 * program + kind)
+        # Mostly all or none of them are sent.
+        if room >= tl.load(counts + 3 * program + 1 + kind):
+            sent = sent | limited
+        elif room > 0:
+            sent = sent | (limited & (tl.cumsum(limited.to(tl.int32), 0) <= room))
     position = words + tl.load(at + tensor) // 4 + HEAD + tl.load(places + program) + tl.cumsum(sent.to(tl.int32), 0) - 1
     value = tl.load(values + tl.load(starts + tensor) + element, mask=sent, other=0.0)
     tl.store(position, element.to(tl.int32), mask=sent)
@@ -279,7 +402,7 @@ def _mark_largest(table, values, starts, lengths, limits, marks, counts, SIDES: 
         side = bits * 0
         limit = tl.load(limits + tensor)
     mark = tl.where(pattern > limit, 1, tl.where(pattern == limit, 2 + side, 0))
-    put_marks(marks, counts, tl.where(mask, mark, 0), BLOCK)
+    put_marks(marks, counts, tl.where(mask, mark, 0), SIDES, BLOCK)
 
 
 def mark_reaching(batch: Batch, values: Corrected, limits: torch.Tensor, quotas: Optional[torch.Tensor] = None) -> Marks:
@@ -307,7 +430,7 @@ def _mark_reaching(table, values, starts, lengths, limits, marks, counts, MARK: 
     mask = at < tl.load(lengths + tensor)
     bits, pattern = patterns(values, starts, tensor, at, mask)
     limit = tl.where(bits < 0, tl.load(limits + 2 * tensor + 1), tl.load(limits + 2 * tensor))
-    put_marks(marks, counts, tl.where(mask & (pattern > 0) & (pattern >= limit), MARK, 0), BLOCK)
+    put_marks(marks, counts, tl.where(mask & (pattern > 0) & (pattern >= limit), MARK, 0), MARK - 1, BLOCK)
 
 
 def mark_above(batch: Batch, values: Corrected, limit: float) -> Marks:
@@ -324,4 +447,4 @@ def _mark_above(table, values, starts, lengths, limit, marks, counts, BLOCK: tl.
     tensor, at = place(table, BLOCK)
     mask = at < tl.load(lengths + tensor)
     value = tl.load(values + tl.load(starts + tensor) + at, mask=mask, other=0.0)
-    put_marks(marks, counts, (mask & (tl.abs(value) > limit)).to(tl.int32), BLOCK)
+    put_marks(marks, counts, (mask & (tl.abs(value) > limit)).to(tl.int32), 0, BLOCK)

@@ -58,7 +58,7 @@ class EfSignSgd(_Signs):
 
     def _put_means(self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor) -> None:
         sums = partial(batch, 3)
-        over(batch, _sums_by_sign, *source.of(batch), sums, FEEDBACK=source.feedback)
+        over(batch, _sums_by_sign, *source.of(batch), sums, FEEDBACK=source.feedback, warps=4)
         for_tensors(batch, _means, totals(batch, sums), batch.lengths, maxima, forms.view(torch.float32), at, MEANS=self.MEANS)
 
 

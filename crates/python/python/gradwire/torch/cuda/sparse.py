@@ -16,11 +16,10 @@ from ._batch import Batch, PerBatch, Slot
 from ._config import Config, rounded
 from ._kernel import Forms, Kernel
 from ._philox import keys
-from ._launch import BLOCK
 from ._source import Source
 from .pairs import add_pairs, fill_pairs
 from .samples import Sampler, count_signs, size
-from .selection import Corrected, Marks, correct, how_many, kth_largest, mark_above, mark_largest, mark_reaching
+from .selection import COUNTED, Corrected, Marks, correct, how_many, kth_largest, mark_above, mark_largest, mark_reaching
 
 
 class Sparse(Kernel):
@@ -70,7 +69,7 @@ class TopK(Sparse):
         self._ranks: PerBatch[torch.Tensor] = PerBatch(lambda batch: _kept(batch, self._ratio)[:, None])
 
     def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
-        return mark_largest(batch, values, kth_largest(batch.table(BLOCK), values, self._ranks(batch))), None
+        return mark_largest(batch, values, kth_largest(batch.table(COUNTED), values, self._ranks(batch))), None
 
 
 class Sbc(Sparse):
@@ -83,7 +82,7 @@ class Sbc(Sparse):
         self._ranks: PerBatch[torch.Tensor] = PerBatch(lambda batch: _kept(batch, ratio)[:, None].repeat(1, 2))
 
     def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
-        return mark_largest(batch, values, kth_largest(batch.table(BLOCK), values, self._ranks(batch))), None
+        return mark_largest(batch, values, kth_largest(batch.table(COUNTED), values, self._ranks(batch))), None
 
 
 class SampledTopK(Sparse):
@@ -118,7 +117,7 @@ class SampledTopK(Sparse):
         """The patterns of the estimated thresholds, of the shape (tensors, 1)."""
         sampler = self._samplers(batch)
         sample = sampler.take(values, keys(batch, self.config.seed, step, 0), self.config.rank, step)
-        return kth_largest(sampler.table, sample, self._ranks(batch)[:, None]).patterns
+        return kth_largest(sampler.counted, sample, self._ranks(batch)[:, None]).patterns
 
     def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         limits = self.estimate(batch, values, step)
@@ -142,7 +141,7 @@ class Dryden(Sparse):
         # Zeros count as elements above 0, but are not sent.
         sides, sent = counts[:, :2], torch.stack((counts[:, 2], counts[:, 1]), 1)
         ranks = (sides.double() * self._ratio + 0.5).floor().long().clamp(min=1).minimum(sides.clamp(min=1))
-        limits = kth_largest(sampler.table, sample, ranks).patterns
+        limits = kth_largest(sampler.counted, sample, ranks).patterns
         # So do those of a sign that the sample lacks.
         limits = torch.where(ranks > sent, 0, limits).to(torch.int32)
         return mark_reaching(batch, values, limits), None

@@ -14,8 +14,8 @@ import triton.language as tl
 from ._batch import Batch, place
 from ._config import Config
 from ._kernel import Dense
-from ._philox import keys, rounding_word
-from ._launch import for_tensors, over
+from ._philox import keys, rounding
+from ._launch import FEW_WARPS, MANY_WARPS, for_tensors, over
 from ._source import LARGEST, Source, add_at, corrected, keep, largest
 from ._sums import partial, totals
 
@@ -34,7 +34,7 @@ class _Ternary(Dense):
     def add(
         self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
     ) -> None:
-        over(batch, _add, forms, at, batch.starts, batch.lengths, out, weight, units=bytes_of)
+        over(batch, _add, forms, at, batch.starts, batch.lengths, out, weight, units=bytes_of, warps=MANY_WARPS)
 
 
 class ThreeLc(_Ternary):
@@ -48,7 +48,17 @@ class ThreeLc(_Ternary):
         self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
     ) -> None:
         for_tensors(batch, _scale, maxima, self._sparsity, forms.view(torch.float32), at)
-        over(batch, _three_lc, *source.of(batch), maxima, forms, at, units=bytes_of, FEEDBACK=source.feedback)
+        over(
+            batch,
+            _three_lc,
+            *source.of(batch),
+            maxima,
+            forms,
+            at,
+            units=bytes_of,
+            FEEDBACK=source.feedback,
+            warps=MANY_WARPS,
+        )
 
 
 class TernGrad(_Ternary):
@@ -65,6 +75,9 @@ class TernGrad(_Ternary):
             for_tensors(batch, _scale, maxima, 1.0, forms.view(torch.float32), at)
         else:
             for_tensors(batch, _clipped_scale, maxima, self._limits(batch, source), forms.view(torch.float32), at)
+        # Draws of neighbours come together, and a form has those of five parts of a tensor in a byte.
+        trits = torch.empty(sum(slot.elements for slot in batch.slots), dtype=torch.uint8, device=batch.device)
+        first = batch.lengths.cumsum(0) - batch.lengths
         over(
             batch,
             _terngrad,
@@ -76,14 +89,17 @@ class TernGrad(_Ternary):
             maxima,
             forms,
             at,
-            units=bytes_of,
+            trits,
+            first,
             FEEDBACK=source.feedback,
+            warps=FEW_WARPS,
         )
+        over(batch, _pack, trits, first, batch.lengths, forms, at, units=bytes_of, warps=MANY_WARPS)
 
     def _limits(self, batch: Batch, source: Source) -> torch.Tensor:
         """Where each tensor is clipped; 0 where the deviation cannot be distinguished from rounding errors."""
         sums = partial(batch, 2)
-        over(batch, _moments, *source.of(batch), sums, FEEDBACK=source.feedback)
+        over(batch, _moments, *source.of(batch), sums, FEEDBACK=source.feedback, warps=4)
         count = batch.lengths.clamp(min=1).double()
         mean, square = (totals(batch, sums) / count[:, None]).unbind(1)
         variance = square - mean * mean
@@ -168,30 +184,39 @@ def _terngrad(
     maxima,
     forms,
     at,
+    trits,
+    first,
     FEEDBACK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    """Stores each element's trit plus one in a byte."""
+    tensor, element = place(table, BLOCK)
+    elements = tl.load(lengths + tensor)
+    mask = element < elements
+    scale = tl.load((forms + tl.load(at + tensor)).to(tl.pointer_type(tl.float32)))
+    value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
+    words = rounding(tl.load(keys + tensor), stream, rank, step, table, BLOCK)
+    chance = (words >> 8).to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
+    threshold = chance * scale
+    trit = (value > threshold).to(tl.int32) - (value < -threshold).to(tl.int32)
+    left = value - scale * trit.to(tl.float32)
+    keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
+    tl.store(trits + tl.load(first + tensor) + element, (trit + 1).to(tl.uint8), mask=mask)
+
+
+@triton.jit
+def _pack(table, trits, first, lengths, forms, at, BLOCK: tl.constexpr):
     tensor, byte = place(table, BLOCK)
     elements = tl.load(lengths + tensor)
     part_len = (elements + 4) // 5
-    start = tl.load(at + tensor)
-    scale = tl.load((forms + start).to(tl.pointer_type(tl.float32)))
-    key = tl.load(keys + tensor)
+    start = trits + tl.load(first + tensor)
     digits = tl.zeros([BLOCK], dtype=tl.int32)
     for part in tl.static_range(5):
         element = part * part_len + byte
+        # The fifths behind the end of the tensor are zeros.
         mask = (byte < part_len) & (element < elements)
-        value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
-        # Fifths begin anywhere.
-        words = rounding_word(key, stream, rank, step, element)
-        chance = (words >> 8).to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
-        threshold = chance * scale
-        above, below = value > threshold, value < -threshold
-        trit = above.to(tl.int32) - below.to(tl.int32)
-        left = value - scale * trit.to(tl.float32)
-        keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
-        digits = 3 * digits + 1 + trit
-    tl.store(forms + start + 4 + byte, digits.to(tl.uint8), mask=byte < part_len)
+        digits = 3 * digits + tl.load(start + element, mask=mask, other=1).to(tl.int32)
+    tl.store(forms + tl.load(at + tensor) + 4 + byte, digits.to(tl.uint8), mask=byte < part_len)
 
 
 @triton.jit

@@ -5,8 +5,9 @@ A form is that value as float32 and a byte for each element; see ``gradwire::dev
 
 from __future__ import annotations
 
+import math
 import struct
-from typing import Tuple
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -17,7 +18,7 @@ from ..._arrays import buffer
 from ._batch import Batch, PerBatch, place
 from ._config import Config
 from ._kernel import Dense
-from ._launch import BLOCK, for_tensors, over
+from ._launch import MANY_WARPS, for_tensors, over
 from ._source import Source, add_at, corrected, keep, largest
 from .levels import invertible
 
@@ -30,11 +31,39 @@ def _numbers() -> torch.Tensor:
     return numbers
 
 
-def _tables(batch: Batch) -> Tuple[torch.Tensor, torch.Tensor]:
-    """The numbers, and the limits from which on the next number is nearer; the last is between the bytes 127 and 128."""
+@dataclass
+class Tables:
+    """How kernels find the byte of a magnitude: the number of limits that it reaches.
+
+    The limits from which on the next number is nearer ascend; the last one is between the bytes 127 and 128. Magnitudes whose
+    bits above ``shift`` are the same are a cell, which is so small that it has one limit at most.
+    """
+
+    # What each byte stands for.
+    numbers: torch.Tensor
+    # The limits, and infinity.
+    limits: torch.Tensor
+    # How many limits are at or below the least magnitude of each cell. The first cell has all that is less, the last what is more.
+    reached: torch.Tensor
+    # The bits of the first cell, without those that cells ignore.
+    first: int
+    shift: int
+
+
+def _tables(batch: Batch) -> Tables:
     numbers = _numbers()
     magnitudes = numbers[:129].double()
-    return batch.moved(numbers), batch.moved(((magnitudes[:-1] + magnitudes[1:]) / 2).float())
+    limits = torch.cat([((magnitudes[:-1] + magnitudes[1:]) / 2).float(), torch.full((1,), math.inf, device="cpu")])
+    patterns = limits[:-1].view(torch.int32).long()
+    for shift in range(22, 0, -1):
+        cells = patterns >> shift
+        if len(cells.unique()) == len(cells):
+            break
+    first, last = int(cells[0]), int(cells[-1]) + 1
+    edges = torch.arange(first, last + 1, device="cpu") << shift
+    reached = torch.searchsorted(patterns, edges, right=True)
+    reached[0] = 0
+    return Tables(batch.moved(numbers), batch.moved(limits), batch.moved(reached.to(torch.int32)), first, shift)
 
 
 class DynamicTree(Dense):
@@ -50,15 +79,29 @@ class DynamicTree(Dense):
     def encode(
         self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
     ) -> None:
-        numbers, limits = self._tables(batch)
+        tables = self._tables(batch)
         for_tensors(batch, _scale, maxima, forms.view(torch.float32), at)
-        over(batch, _encode, *source.of(batch), maxima, numbers, limits, forms, at, FEEDBACK=source.feedback)
+        over(
+            batch,
+            _encode,
+            *source.of(batch),
+            maxima,
+            tables.numbers,
+            tables.limits,
+            tables.reached,
+            forms,
+            at,
+            FIRST=tables.first,
+            CELLS=len(tables.reached),
+            SHIFT=tables.shift,
+            FEEDBACK=source.feedback,
+            warps=MANY_WARPS,
+        )
 
     def add(
         self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
     ) -> None:
-        numbers, _ = self._tables(batch)
-        over(batch, _add, forms, at, batch.starts, batch.lengths, numbers, out, weight)
+        over(batch, _add, forms, at, batch.starts, batch.lengths, self._tables(batch).numbers, out, weight)
 
 
 @triton.jit
@@ -81,8 +124,12 @@ def _encode(
     maxima,
     numbers,
     limits,
+    reached,
     forms,
     at,
+    FIRST: tl.constexpr,
+    CELLS: tl.constexpr,
+    SHIFT: tl.constexpr,
     FEEDBACK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -93,14 +140,12 @@ def _encode(
     value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
     scaled = value * inverse
     magnitude = tl.abs(scaled)
-    byte = tl.zeros([BLOCK], dtype=tl.int32)
-    for bit in tl.static_range(7):
-        # A binary search in the first 127 limits.
-        byte += tl.where(magnitude >= tl.load(limits + byte + (64 >> bit) - 1), 64 >> bit, 0)
+    cell = (magnitude.to(tl.int32, bitcast=True) >> SHIFT) - FIRST
+    count = tl.load(reached + tl.minimum(tl.maximum(cell, 0), CELLS - 1))
+    count += (magnitude >= tl.load(limits + count)).to(tl.int32)
     negative = scaled.to(tl.int32, bitcast=True) < 0
     # Neither 0 nor the last number, 128, has a negative.
-    last = (negative == 0) & (magnitude >= tl.load(limits + 127))
-    byte = tl.where(last, 128, tl.where(negative & (byte > 0), byte + 128, byte))
+    byte = tl.where(negative & (count > 0), tl.minimum(count, 127) + 128, tl.where(negative, 0, count))
     left = value - scale * tl.load(numbers + byte)
     keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
     tl.store(forms + tl.load(at + tensor) + 4 + element, byte.to(tl.uint8), mask=mask)
