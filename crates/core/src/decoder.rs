@@ -8,7 +8,7 @@ use gradwire_bits::try_resize;
 
 use crate::device::DeviceArgs;
 use crate::specs::{Specs, check_length, check_size};
-use crate::threads::{Buffers, count_divided};
+use crate::threads::{Buffers, DECODING, count_divided};
 use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Threads, Workspace};
 
 /// Decodes messages: each tensor's with the spec that was [assigned](Self::assign) to its name, or else with the
@@ -166,11 +166,12 @@ impl Decoder {
             }
         };
         let elements = jobs.iter().map(|job| job.tensor.elements());
-        let whole = jobs.split_off(count_divided(elements, threads.count()));
+        let (divided, rest) = count_divided(elements, threads.count(), DECODING);
+        let whole = jobs.split_off(divided);
         for job in jobs {
             threads.with_helpers(|buffers| add(job, buffers));
         }
-        threads.each(whole, add);
+        threads.each(whole, rest, DECODING, add);
         failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 

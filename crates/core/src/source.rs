@@ -18,6 +18,7 @@ use std::ops::Range;
 use gradwire_bits::kernels::SignSums;
 
 use self::latest::Latest;
+pub(crate) use self::parts::least;
 pub use self::parts::{LEAST_DIVIDED, Parts};
 pub(crate) use self::parts::{PART, PartResult};
 use self::slice::Slice;

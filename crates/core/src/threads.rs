@@ -3,15 +3,30 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::source::LEAST_DIVIDED;
+use crate::source::{LEAST_DIVIDED, least};
 use crate::{SCRATCH, Workspace};
+
+/// What threads do with tensors. With less work than this, it takes longer to start another thread than to do its work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Work {
+    /// The least elements of a tensor that threads divide.
+    divided: usize,
+    /// The least elements of several tensors for each thread.
+    share: usize,
+}
+
+/// Encoding, of 5 to 20 GB/s.
+pub(crate) const ENCODING: Work = Work { divided: LEAST_DIVIDED, share: least(1 << 18, 1 << 10) };
+/// Decoding, of 10 to 60 GB/s.
+pub(crate) const DECODING: Work =
+    Work { divided: least(1 << 22, LEAST_DIVIDED), share: least(1 << 20, 1 << 10) };
 
 /// The number of threads that encode or decode several tensors side by side, and the buffers of each.
 ///
-/// A tensor is the work of one thread, unless it has more than a thread's share of all elements. Then threads share the pass
-/// that checks its elements and, where the method allows it, the encoding and the decoding. Messages do not depend on the number
-/// of threads. Threads are started for every pass that they share, which takes some ten microseconds each; none waits in
-/// between.
+/// A tensor is the work of one thread, unless it has more than a thread's share of all elements, and a million elements, or four
+/// million to decode. Then threads share the pass that checks its elements and, where the method allows it, the encoding and the
+/// decoding. Several tensors have a thread for every 262,144 elements to encode, or 1,048,576 to decode, up to the given number. Messages
+/// do not depend on the number of threads. Threads are started for every pass that they share; none waits in between.
 #[derive(Debug)]
 pub struct Threads {
     buffers: Vec<Buffers>,
@@ -41,13 +56,26 @@ impl Threads {
         self.buffers.len()
     }
 
-    /// Calls `work` for each job, in the order of the jobs as threads become free.
+    /// Whether more than one thread would encode this many tensors of this many elements together.
+    pub fn share(&self, tensors: usize, elements: usize) -> bool {
+        let least = if tensors > 1 { 2 * ENCODING.share } else { ENCODING.divided };
+        self.count() > 1 && elements >= least
+    }
+
+    /// Calls `work` for each job, in the order of the jobs as threads become free. `elements` are those of all jobs.
     ///
     /// # Panics
     /// If a call of `work` panics.
-    pub(crate) fn each<T: Send>(&mut self, jobs: Vec<T>, work: impl Fn(T, &mut Buffers) + Sync) {
+    pub(crate) fn each<T: Send>(
+        &mut self,
+        jobs: Vec<T>,
+        elements: usize,
+        kind: Work,
+        work: impl Fn(T, &mut Buffers) + Sync,
+    ) {
         let Some((own, others)) = self.buffers.split_first_mut() else { return };
-        side_by_side(own, others.iter_mut(), jobs.into_iter(), |job, buffers| work(job, buffers));
+        let others = others.iter_mut().take((elements / kind.share).saturating_sub(1));
+        side_by_side(own, others, jobs.into_iter(), |job, buffers| work(job, buffers));
     }
 
     /// The buffers of the caller's thread, whose workspace has those of the others as [`Helpers`] while `work` is called.
@@ -161,18 +189,22 @@ pub(crate) fn side_by_side<T: Send, B: Send>(
 }
 
 /// How many tensors threads divide, of tensors with these numbers of elements, the largest first: those with more than a
-/// thread's share of the elements that are left.
+/// thread's share of the elements that are left. Also returns how many elements the other tensors have.
 pub(crate) fn count_divided(
     elements: impl Iterator<Item = usize> + Clone,
     threads: usize,
-) -> usize {
+    kind: Work,
+) -> (usize, usize) {
     let mut rest = elements.clone().fold(0, usize::saturating_add);
-    let divided = elements.take_while(|&tensor| {
-        let divided = tensor >= LEAST_DIVIDED && tensor.saturating_mul(threads) > rest;
+    let mut divided = 0;
+    for tensor in elements {
+        if threads < 2 || tensor < kind.divided || tensor.saturating_mul(threads) <= rest {
+            break;
+        }
         rest = rest.saturating_sub(tensor);
-        divided && threads > 1
-    });
-    divided.count()
+        divided += 1;
+    }
+    (divided, rest)
 }
 
 #[cfg(test)]
@@ -188,7 +220,7 @@ mod tests {
             let mut threads = Threads::new(count);
             // A barrier opens only for as many threads.
             let (barrier, done) = (Barrier::new(count), Mutex::new(Vec::new()));
-            threads.each((0..3 * count).collect(), |job, _| {
+            threads.each((0..3 * count).collect(), usize::MAX, ENCODING, |job, _| {
                 barrier.wait();
                 done.lock().unwrap().push((job, thread::current().id()));
             });
@@ -198,14 +230,15 @@ mod tests {
             assert_eq!((done.len(), jobs.len(), ids.len()), (3 * count, 3 * count, count));
         }
         assert_eq!(Threads::new(0).count(), 1);
-        Threads::new(4).each(Vec::<u8>::new(), |_, _| panic!("there is no job"));
+        Threads::new(4).each(Vec::<u8>::new(), 0, ENCODING, |_, _| panic!("there is no job"));
     }
 
     #[test]
     fn a_tensor_is_divided_if_it_has_more_than_a_threads_share() {
         const LARGE: usize = LEAST_DIVIDED;
-        let divided =
-            |elements: &[usize], threads| count_divided(elements.iter().copied(), threads);
+        let divided = |elements: &[usize], threads| {
+            count_divided(elements.iter().copied(), threads, ENCODING).0
+        };
         assert_eq!(divided(&[LARGE], 2), 1);
         assert_eq!(divided(&[LARGE], 1), 0);
         assert_eq!(divided(&[LARGE - 1], 2), 0);
@@ -214,5 +247,26 @@ mod tests {
         assert_eq!(divided(&[9 * LARGE, 3 * LARGE, LARGE - 1], 2), 2);
         assert_eq!(divided(&[2 * LARGE, 2 * LARGE, 2 * LARGE, LARGE], 3), 0);
         assert_eq!(divided(&[], 2), 0);
+        let rest = |elements: [usize; 3]| count_divided(elements.into_iter(), 2, ENCODING).1;
+        assert_eq!(rest([9 * LARGE, LARGE - 1, 7]), LARGE + 6);
+    }
+
+    #[test]
+    fn a_group_has_a_thread_for_each_share_of_elements() {
+        let ids = |elements| {
+            let found = Mutex::new(HashSet::new());
+            Threads::new(3).each((0..64).collect::<Vec<_>>(), elements, ENCODING, |_, _| {
+                // Long enough for others to take their turn.
+                thread::sleep(std::time::Duration::from_millis(1));
+                found.lock().unwrap().insert(thread::current().id());
+            });
+            found.into_inner().unwrap().len()
+        };
+        let share = ENCODING.share;
+        assert_eq!([ids(0), ids(2 * share - 1), ids(2 * share), ids(9 * share)], [1, 1, 2, 3]);
+        let threads = Threads::new(2);
+        assert!(threads.share(2, 2 * share) && !threads.share(2, 2 * share - 1));
+        assert!(threads.share(1, LEAST_DIVIDED) && !threads.share(1, LEAST_DIVIDED - 1));
+        assert!(!Threads::new(1).share(1, LEAST_DIVIDED));
     }
 }

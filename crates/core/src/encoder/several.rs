@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::{Encoder, Entry, entry_of};
-use crate::threads::{Buffers, count_divided};
+use crate::threads::{Buffers, ENCODING, count_divided};
 use crate::{Error, Input, Sent, Tensor, Threads};
 
 /// One of several tensors to encode.
@@ -57,12 +57,13 @@ impl Encoder {
             Ok(())
         };
         let elements = work.iter().map(|(_, _, _, job, _)| job.tensor.elements());
-        let divided = count_divided(elements, threads.count());
+        let (divided, rest) = count_divided(elements, threads.count(), ENCODING);
         let (divided, whole) = work.split_at_mut(divided);
         for (_, _, entry, job, result) in divided {
             *result = threads.with_helpers(|buffers| encode(entry, job, buffers));
         }
-        threads.each(whole.iter_mut().collect(), |(_, _, entry, job, result), buffers| {
+        let whole = whole.iter_mut().collect();
+        threads.each(whole, rest, ENCODING, |(_, _, entry, job, result), buffers| {
             *result = encode(entry, job, buffers);
         });
         work.sort_by_key(|(at, ..)| *at);

@@ -1,12 +1,9 @@
 //! Groups of tensors that threads encode and decode together.
 
-use gradwire::{DecodeJob, EncodeJob, Error, Input, LEAST_DIVIDED, Sent, Tensor, Threads};
+use gradwire::{DecodeJob, EncodeJob, Error, Input, Sent, Tensor, Threads};
 
 use super::{Codecs, Sender};
 use crate::collectives::{Group, Piece};
-
-/// Groups of fewer elements are encoded by one thread: to start another would take longer.
-const LEAST: usize = 1 << 17;
 
 impl Codecs {
     /// Sets the number of threads that encode and decode the tensors of a group, and share a large tensor that is encoded alone.
@@ -23,8 +20,7 @@ impl Codecs {
 
     /// Whether threads share the work for a group.
     pub(crate) fn share(&self, group: &Group) -> bool {
-        let least = if group.tensors.len() > 1 { LEAST } else { LEAST_DIVIDED };
-        self.threads() > 1 && group.elements() >= least
+        self.threads.share(group.tensors.len(), group.elements())
     }
 
     /// Encodes pieces side by side, calls `take` with each message in order, and records the elements that it carries.
