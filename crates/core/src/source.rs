@@ -139,7 +139,7 @@ impl<'a> Source<'a> {
             assert_eq!(residual.len(), gradient.len());
         }
         let latest = Latest { gradient, velocity: None };
-        Self::of(Slice { first: 0, latest, feedback }, scratch)
+        Self::of(Slice::whole(latest, feedback), scratch)
     }
 
     /// The same source with a velocity in place of the gradient.

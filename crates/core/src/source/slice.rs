@@ -12,11 +12,19 @@ const LARGE: usize = 1 << 22;
 /// The elements of a tensor from index `first` on. Indices are those of the tensor.
 pub(super) struct Slice<'a> {
     pub(super) first: usize,
+    /// Whether the tensor that it is a slice of is large.
+    pub(super) large: bool,
     pub(super) latest: Latest<'a>,
     pub(super) feedback: Option<(Residual, &'a mut [f32])>,
 }
 
 impl<'a> Slice<'a> {
+    /// All elements of a tensor.
+    pub(super) fn whole(latest: Latest<'a>, feedback: Option<(Residual, &'a mut [f32])>) -> Self {
+        let large = latest.gradient.len() >= LARGE;
+        Self { first: 0, large, latest, feedback }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.latest.gradient.len()
     }
@@ -32,7 +40,7 @@ impl<'a> Slice<'a> {
     /// next blocks of both would push the block in work out of the first-level cache.
     pub(super) fn prefetch_after(&self, start: usize, len: usize) {
         let Floats::F32(gradient) = self.latest.gradient else { return };
-        if gradient.len() >= LARGE && self.feedback.is_none() {
+        if self.large && self.feedback.is_none() {
             let ahead = (start - self.first + BLOCK).min(gradient.len());
             kernels::prefetch(&gradient[ahead..(ahead + len).min(gradient.len())]);
         }
@@ -123,7 +131,7 @@ impl<'a> Slice<'a> {
     pub(super) fn reborrow(&mut self) -> Slice<'_> {
         let feedback =
             self.feedback.as_mut().map(|(weights, residual)| (*weights, &mut **residual));
-        Slice { first: self.first, latest: self.latest.reborrow(), feedback }
+        Slice { first: self.first, large: self.large, latest: self.latest.reborrow(), feedback }
     }
 
     /// Cuts off the first `len` elements, or all if there are fewer.
@@ -132,6 +140,6 @@ impl<'a> Slice<'a> {
         let first = self.first;
         self.first += len;
         let (latest, feedback) = (self.latest.split_off(len), split_off(&mut self.feedback, len));
-        Slice { first, latest, feedback }
+        Slice { first, large: self.large, latest, feedback }
     }
 }
