@@ -24,11 +24,13 @@ pub(crate) mod memory;
 mod quantize;
 mod significance;
 mod tans;
+mod view;
 
 use gradwire_bits::tans::MOST_SYMBOLS;
 use gradwire_bits::{DecodeError, fixed, huffman, kernels, try_resize};
 
 pub(crate) use self::quantize::fill_symbols;
+pub(crate) use self::view::View;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use divided::PART_SYMBOLS;
 

@@ -168,13 +168,16 @@ impl Compressor for Codebook8 {
                 *mean = weight * fields::take_finite(&mut message)?;
             }
         }
-        self.symbols().read(&mut message, out.len(), workspace)?;
+        let check = |_, symbols: &[u16]| {
+            if symbols.iter().any(|&bucket| !is_used(usize::from(bucket))) {
+                return Err(DecodeError::Corrupt("an element is in a bucket without a mean"));
+            }
+            Ok(())
+        };
+        let (symbols, helpers) =
+            self.symbols().view_checked(&mut message, out.len(), workspace, check)?;
         fields::expect_len(message, 0)?;
-        if workspace.symbols.iter().any(|&bucket| !is_used(usize::from(bucket))) {
-            return Err(DecodeError::Corrupt("an element is in a bucket without a mean"));
-        }
-        let Workspace { symbols, helpers, .. } = workspace;
-        helpers.add_in_parts((symbols, 1), (out, 1), |_, symbols, out| {
+        symbols.add(out, helpers, |_, symbols, out| {
             kernels::numbers_add(symbols, &means, out);
         });
         Ok(())

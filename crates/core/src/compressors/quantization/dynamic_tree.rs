@@ -28,7 +28,7 @@ use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::either;
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "8bit",
@@ -123,10 +123,9 @@ impl Compressor for DynamicTree {
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let values = scaled(weight * fields::take_scale(&mut message)?);
-        self.bytes().read(&mut message, out.len(), workspace)?;
+        let (symbols, helpers) = self.bytes().view(&mut message, out.len(), workspace)?;
         fields::expect_len(message, 0)?;
-        let Workspace { symbols, helpers, .. } = workspace;
-        helpers.add_in_parts((symbols, 1), (out, 1), |_, symbols, out| {
+        symbols.add(out, helpers, |_, symbols, out| {
             kernels::numbers_add(symbols, &values, out);
         });
         Ok(())

@@ -27,7 +27,7 @@
 //!   largest, are sent as zero. With error feedback the scale is lower where an element's residual would overflow.
 //! - **Deviations**: the paper rotates the whole tensor; here blocks stay in the cache, each with its own scale (0.008 bits
 //!   an element). A fraction of a bit is a fixed share of the elements, where the paper draws them.
-//! - **Cost**: 8 bytes per element for the maximum, 8 to quantize, 4 to write and read the levels; 12 additions for a
+//! - **Cost**: 8 bytes per element for the maximum, 8 to quantize, and 4 to write and read the levels with `code=huffman` or a fraction of a bit; 12 additions for a
 //!   rotation, of which encoding takes one, with error feedback two, and decoding one; 2^(b−1) − 1 comparisons. Below one
 //!   bit only k elements are rotated; a cache miss for each.
 //!
@@ -47,9 +47,11 @@ use self::quantizer::Quantizer;
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::numeric::rotation::{Signs, pieces, pieces_of};
 use crate::parameters::{either, real};
-use crate::wire::symbols::Alphabet;
+use crate::wire::symbols::{Alphabet, View};
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent, Workspace};
+use crate::{
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Parts, Sent, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "eden",
@@ -85,6 +87,7 @@ crate::parameters! {
 struct Buffers {
     /// The levels of ⌈b⌉ and of ⌊b⌋ bits.
     symbols: [Vec<u16>; 2],
+    scales: Vec<[u8; 4]>,
 }
 
 impl Eden {
@@ -137,6 +140,46 @@ fn cut_mut<'a, T>(slice: &mut &'a mut [T], len: usize) -> &'a mut [T] {
 }
 
 impl Eden {
+    /// Whether the levels of each piece are whole bytes, which follow each other in the message.
+    fn has_whole_pieces(&self) -> bool {
+        self.bits.fract() == 0.0 && !self.huffman
+    }
+
+    /// Encodes every element, if the levels of each piece are whole bytes.
+    fn encode_pieces(&self, args: EncodeArgs<'_, '_>) {
+        let EncodeArgs { source, context, workspace, message } = args;
+        let (parts, quantizers) =
+            (Parts::new(source.len(), 1, &workspace.helpers), self.quantizers());
+        let [_, alphabet] = self.alphabets();
+        let mut scales = std::mem::take(&mut workspace.own::<Buffers>().scales);
+        scales.resize(self.totals(source.len()).0, [0; 4]);
+        let start = message.len();
+        message.resize(start + 4 * scales.len(), 0);
+        let mut rest = &mut scales[..];
+        let of_parts = parts
+            .places()
+            .map(|part| (part.clone(), cut_mut(&mut rest, self.totals(part.len()).0)));
+        source.append_in_parts(
+            parts,
+            workspace,
+            message,
+            of_parts,
+            |source, (part, scales), message, own| {
+                let mut symbols = [0; BLOCK];
+                for (piece, scale) in pieces_of(part).zip(scales) {
+                    let signs = Signs::draw(&context.rng(0), piece);
+                    let symbols = &mut symbols[..piece.size];
+                    let levels = [&mut [][..], &mut *symbols];
+                    let found = encode_piece(piece, &signs, &quantizers, source, levels, own);
+                    *scale = found.to_le_bytes();
+                    alphabet.put_fixed(symbols, message);
+                }
+            },
+        );
+        message[start..start + 4 * scales.len()].copy_from_slice(scales.as_flattened());
+        workspace.own::<Buffers>().scales = scales;
+    }
+
     /// Encodes every element, with at least one bit.
     fn encode_all(&self, args: EncodeArgs<'_, '_>) {
         let EncodeArgs { source, context, workspace, message } = args;
@@ -173,13 +216,21 @@ impl Eden {
         workspace.own::<Buffers>().symbols = symbols;
     }
 
-    /// Decodes what [`encode_all`](Self::encode_all) wrote.
-    fn decode_all(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { mut message, context, weight, workspace, out } = args;
+    /// Checks the levels of all elements, with at least one bit.
+    fn levels<'a>(
+        &self,
+        mut message: &'a [u8],
+        totals: [usize; 2],
+        workspace: &'a mut Workspace,
+    ) -> Result<([View<'a>; 2], &'a mut Helpers), DecodeError> {
+        if self.has_whole_pieces() {
+            let ([_, alphabet], [_, total]) = (self.alphabets(), totals);
+            let (levels, helpers) = alphabet.view(&mut message, total, workspace)?;
+            fields::expect_len(message, 0)?;
+            return Ok(([View::List(&[]), levels], helpers));
+        }
         let Workspace { own, coder, helpers, .. } = workspace;
         let Buffers { symbols, .. } = own.get();
-        let (number, totals) = self.totals(out.len());
-        let mut scales = levels::take_steps(&mut message, number, 1.0)?;
         for ((alphabet, symbols), total) in self.alphabets().iter().zip(&mut *symbols).zip(totals) {
             symbols.clear();
             if total > 0 {
@@ -187,19 +238,36 @@ impl Eden {
             }
         }
         fields::expect_len(message, 0)?;
+        Ok((symbols.each_ref().map(|symbols| View::List(symbols)), helpers))
+    }
 
+    /// Decodes what [`encode_all`](Self::encode_all) or [`encode_pieces`](Self::encode_pieces) wrote.
+    fn decode_all(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { mut message, context, weight, workspace, out } = args;
+        let (number, totals) = self.totals(out.len());
+        let mut scales = levels::take_steps(&mut message, number, 1.0)?;
+        let (levels, helpers) = self.levels(message, totals, workspace)?;
         let parts = Parts::new(out.len(), 1, helpers);
         let quantizers = self.quantizers();
-        let mut rest = symbols.each_ref().map(|symbols| &symbols[..]);
+        let mut first = [0; 2];
         let jobs = parts.places().zip(out.chunks_mut(parts.len())).map(|(part, out)| {
             let (number, counts) = self.totals(part.len());
-            let symbols = [cut(&mut rest[0], counts[0]), cut(&mut rest[1], counts[1])];
-            (part, cut(&mut scales, number), symbols, out)
+            let of_part = first;
+            first = [first[0] + counts[0], first[1] + counts[1]];
+            (part, cut(&mut scales, number), of_part, out)
         });
-        helpers.share(jobs, |(part, scales, mut symbols, mut out)| {
+        helpers.share(jobs, |(part, scales, mut first, mut out)| {
+            let mut unpacked = [[0; BLOCK]; 2];
             for (piece, scale) in pieces_of(part).zip(scales) {
-                let [upper, lower] = self.counts(piece.size);
-                let symbols = [cut(&mut symbols[0], upper), cut(&mut symbols[1], lower)];
+                let mut symbols = [&[][..]; 2];
+                let each = symbols.iter_mut().zip(&levels).zip(&mut unpacked).zip(&mut first);
+                for ((((symbols, levels), unpacked), first), count) in
+                    each.zip(self.counts(piece.size))
+                {
+                    let places = *first..*first + count;
+                    *first = places.end;
+                    *symbols = levels.some(places, unpacked).expect("the levels were checked");
+                }
                 let signs = Signs::draw(&context.rng(0), piece);
                 let out = cut_mut(&mut out, piece.len);
                 let scale = f32::from_le_bytes(*scale);
@@ -223,6 +291,10 @@ impl Compressor for Eden {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         match self.sample() {
             Some(sample) => sample.encode(args),
+            None if self.has_whole_pieces() => {
+                self.encode_pieces(args);
+                Sent::All
+            }
             None => {
                 self.encode_all(args);
                 Sent::All

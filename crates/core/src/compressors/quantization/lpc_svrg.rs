@@ -31,7 +31,7 @@ use gradwire_bits::kernels::{self, Levels};
 use crate::parameters::{either, real, whole};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "lpc-svrg",
@@ -110,10 +110,9 @@ impl Compressor for LpcSvrg {
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let step = levels::take_step(&mut message, self.half())?;
-        self.words().read(&mut message, out.len(), workspace)?;
+        let (symbols, helpers) = self.words().view(&mut message, out.len(), workspace)?;
         fields::expect_len(message, 0)?;
-        let Workspace { symbols, helpers, .. } = workspace;
-        helpers.add_in_parts((symbols, 1), (out, 1), |_, symbols, out| {
+        symbols.add(out, helpers, |_, symbols, out| {
             kernels::levels_add(symbols, -self.half(), weight * step, out);
         });
         Ok(())

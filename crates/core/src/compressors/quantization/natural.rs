@@ -102,11 +102,13 @@ impl Compressor for Natural {
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, weight, workspace, out, .. } = args;
         let signs = fields::take(&mut message, out.len().div_ceil(8))?;
-        self.exponents().read(&mut message, out.len(), workspace)?;
+        let check = |first: usize, exponents: &[u16]| {
+            check_signs(&signs[first / 8..][..exponents.len().div_ceil(8)], exponents)
+        };
+        let (exponents, helpers) =
+            self.exponents().view_checked(&mut message, out.len(), workspace, check)?;
         fields::expect_len(message, 0)?;
-        let Workspace { symbols: exponents, helpers, .. } = workspace;
-        check_signs(signs, exponents)?;
-        helpers.add_in_parts((exponents, 8), (out, 8), |first, exponents, out| {
+        exponents.add(out, helpers, |first, exponents, out| {
             kernels::natural_add(exponents, &signs[first / 8..], weight, out);
         });
         Ok(())

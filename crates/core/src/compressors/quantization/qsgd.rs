@@ -43,10 +43,10 @@ use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::{Choice, Kind, choice, whole};
 use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
-use crate::wire::symbols::Alphabet;
+use crate::wire::symbols::{Alphabet, View};
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Rng, Sent, Source, Statistics,
-    Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Parts, Rng, Sent, Source,
+    Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -127,24 +127,36 @@ impl Qsgd {
         }
     }
 
-    /// Checks a message, reads its levels into the workspace, and returns its steps.
-    fn read<'a>(
+    /// Checks a message, and returns its steps and its levels.
+    fn view<'a>(
         &self,
         mut message: &'a [u8],
         elements: usize,
-        workspace: &mut Workspace,
-    ) -> Result<&'a [[u8; 4]], DecodeError> {
+        workspace: &'a mut Workspace,
+    ) -> Result<(&'a [[u8; 4]], View<'a>, &'a mut Helpers), DecodeError> {
         let steps = levels::take_steps(&mut message, self.count(elements), f32::from(self.s))?;
-        match self.symbols() {
-            None => {
-                elias_levels::read(message, elements, self.s, &mut workspace.symbols)?;
-            }
-            Some(alphabet) => {
-                alphabet.read(&mut message, elements, workspace)?;
-                fields::expect_len(message, 0)?;
-            }
-        }
-        Ok(steps)
+        let Some(alphabet) = self.symbols() else {
+            elias_levels::read(message, elements, self.s, &mut workspace.symbols)?;
+            return Ok((steps, View::List(&workspace.symbols), &mut workspace.helpers));
+        };
+        let (levels, helpers) = alphabet.view(&mut message, elements, workspace)?;
+        fields::expect_len(message, 0)?;
+        Ok((steps, levels, helpers))
+    }
+
+    /// Checks a message, and reads its levels into the workspace.
+    fn read(
+        &self,
+        mut message: &[u8],
+        elements: usize,
+        workspace: &mut Workspace,
+    ) -> Result<(), DecodeError> {
+        levels::take_steps(&mut message, self.count(elements), f32::from(self.s))?;
+        let Some(alphabet) = self.symbols() else {
+            return elias_levels::read(message, elements, self.s, &mut workspace.symbols);
+        };
+        alphabet.read(&mut message, elements, workspace)?;
+        fields::expect_len(message, 0)
     }
 
     /// The levels for a bucket, whose step is that of its norm.
@@ -256,14 +268,17 @@ impl Compressor for Qsgd {
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
-        let s = f32::from(self.s);
-        let steps = self.read(message, out.len(), workspace)?;
-        let (bucket, Workspace { symbols, helpers, .. }) = (self.bucket_len(out.len()), workspace);
-        helpers.add_in_parts((symbols, bucket), (out, bucket), |first, symbols, out| {
-            let buckets = symbols.chunks(bucket).zip(out.chunks_mut(bucket));
-            for ((symbols, out), step) in buckets.zip(&steps[first / bucket..]) {
-                let step = weight * f32::from_le_bytes(*step);
-                kernels::levels_add(symbols, -s, step, out);
+        let (s, bucket) = (f32::from(self.s), self.bucket_len(out.len()));
+        let (steps, levels, helpers) = self.view(message, out.len(), workspace)?;
+        levels.add(out, helpers, |mut first, mut symbols, mut out| {
+            while !symbols.is_empty() {
+                let len = (bucket - first % bucket).min(symbols.len());
+                let (of_bucket, elements);
+                (of_bucket, symbols) = symbols.split_at(len);
+                (elements, out) = out.split_at_mut(len);
+                let step = weight * f32::from_le_bytes(steps[first / bucket]);
+                kernels::levels_add(of_bucket, -s, step, elements);
+                first += len;
             }
         });
         Ok(())
