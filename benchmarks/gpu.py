@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
+import triton
 
 from gradwire import _core
 from gradwire._arrays import buffer
@@ -160,6 +161,28 @@ def speed(spec, elements, device, repeat):
     return {"spec": spec, "elements": elements, **named, "peak_bytes": peak}
 
 
+def kernel_times(spec, elements, count, device):
+    """The microseconds of each kernel that runs for blocks, with a number of warps."""
+    from gradwire.torch.cuda import _launch
+
+    run, found = _launch.run, []
+    _launch.run = lambda *arguments, warps=4, **constants: run(*arguments, warps=count, **constants)
+    try:
+        one, values, out = One(spec, elements, device), torch.randn(elements, device=device), torch.zeros(elements, device=device)
+        for _ in range(2):
+            # The first compiles.
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+                for step in range(5):
+                    _, forms = one.encode(values, step)
+                    one.add(forms.bytes, out, step)
+        for event in profile.key_averages():
+            if event.key.startswith("_"):
+                found.append({"spec": spec, "kernel": event.key, "warps": count, "us": round(event.self_device_time_total / 5, 1)})
+    finally:
+        _launch.run = run
+    return found
+
+
 def gpt(small):
     """A GPT of bytes with the layers of GPT-2, 86 million parameters, and its context."""
     from gpt import SYMBOLS, Gpt
@@ -258,8 +281,8 @@ def whole_steps(runs, small, clock):
         try:
             yield results.get(timeout=max(1.0, clock.left()))
         except queue.Empty:
+            # Later runs have no result either, as they follow in the same processes.
             yield {"spec": spec, "device": where, "error": f"no result; exit codes {[process.exitcode for process in processes]}"}
-            break
     for process in processes:
         process.kill()
 
@@ -280,31 +303,35 @@ def tried(work, spec, *arguments):
         return {"spec": spec, "error": f"{type(error).__name__}: {error}"}
 
 
-def in_parallel(small, device, clock, jobs):
-    """The comparisons of all compressors. Most of their time is that of Triton's compiler, which later parts need not run again."""
+def in_parallel(small, device, clock, kept, jobs):
+    """The comparisons of all compressors, until ``kept`` seconds are left. Most of their time is that of Triton's compiler, which later
+    parts need not run again."""
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
     waiting = [(spec, pool.submit(comparisons, small, device, spec)) for spec in COMPARED]
     for spec, one in waiting:
-        found = tried(lambda _: one.result(max(1.0, clock.left() - LAST_SECONDS)), spec)
+        found = tried(lambda _: one.result(max(1.0, clock.left() - kept)), spec)
         yield from found if isinstance(found, list) else [found]
-    pool.shutdown(wait=False, cancel_futures=True)
+    for process in list(pool._processes.values()):
+        # One that is late would disturb what is measured next.
+        process.terminate()
+    pool.shutdown(wait=True, cancel_futures=True)
 
 
 def table(path):
     """Prints a report as tables."""
     report = json.loads(Path(path).read_text())
-    rows = {(one["spec"], one["elements"]): one for one in report["speed"]}
+    rows = {(one["spec"], one["elements"]): one for one in report["speed"] if "error" not in one}
     lengths = sorted({elements for _, elements in rows})[1:]
     print("| compressor |" + "".join(f" compress, {elements // 1_000_000} M | add | PyTorch |" for elements in lengths))
     print("|---|" + "--:|--:|--:|" * len(lengths))
     for spec in SPECS:
         cells = []
         for elements in lengths:
-            one = rows[spec, elements]
+            one = rows.get((spec, elements), {})
             cells += [one.get(f"{name}_gb_per_s") for name in ("encode", "add", "torch")]
         print(f"| `{spec}` | " + " | ".join("–" if cell is None else f"{cell:.0f}" for cell in cells) + " |")
     print("\n| compressor | where | 1 Gbit/s, s | no limit, s | bytes up, MB | GPU memory, GB |\n|---|---|--:|--:|--:|--:|")
-    for one in report["steps"]:
+    for one in [one for one in report["steps"] if "error" not in one]:
         times = " | ".join(f"{one[f'{link}_step_s']:.2f}" for link in LINKS)
         sent = f"{one['bytes_up'] / 1e6:.1f}" if "bytes_up" in one else "–"
         name = "DistributedDataParallel" if one["device"] == "ddp" else f"`{one['spec']}`"
@@ -316,7 +343,7 @@ def main():
     parser.add_argument("--out")
     parser.add_argument("--table", help="print the tables of this report, and measure nothing")
     parser.add_argument("--small", action="store_true", help="few elements, and a CPU where there is no GPU")
-    parser.add_argument("--only", choices=["messages", "speed", "steps"], help="one part")
+    parser.add_argument("--only", choices=["messages", "speed", "steps", "warps"], help="one part; warps are only measured alone")
     parser.add_argument("--jobs", type=int, default=max(1, min(12, (os.cpu_count() or 1) - 2)), help="processes that compare messages")
     options = parser.parse_args()
     if options.table:
@@ -327,8 +354,10 @@ def main():
     if device.type == "cpu" and not (options.small and os.environ.get("TRITON_INTERPRET") == "1"):
         raise SystemExit("there is no GPU; try the script with TRITON_INTERPRET=1 and --small")
     small, clock = options.small, Clock(SECONDS)
+    # Whole steps get the last seconds, whatever the parts before them take.
+    kept = LAST_SECONDS if options.only is None else 0
     name = torch.cuda.get_device_name() if device.type == "cuda" else "interpreter"
-    report = {"device": name, "torch": torch.__version__, "messages": [], "speed": [], "steps": [], "left_out": []}
+    report = {"device": name, "torch": torch.__version__, "triton": triton.__version__, "messages": [], "speed": [], "steps": [], "left_out": []}
 
     def add(part, result):
         report[part].append(result)
@@ -336,7 +365,7 @@ def main():
         Path(options.out).write_text(json.dumps(report, indent=1))
 
     if options.only in (None, "messages"):
-        for result in in_parallel(small, device, clock, options.jobs):
+        for result in in_parallel(small, device, clock, kept, options.jobs):
             add("messages", result)
     far, large = (3, 5003) if small else (FAR, (1 << 30) + 3)
     plan = [("messages", (compare, spec, 5003, torch.float32, device, 1, far)) for spec in COMPARED]
@@ -344,11 +373,15 @@ def main():
     lengths = [5000] if small else [1 << 20, 25_000_000, 250_000_000]
     plan += [("speed", (speed, spec, n, device, 1 if small else 7)) for n in lengths for spec in SPECS]
     for part, work in [one for one in plan if options.only in (None, one[0])]:
-        # Whole steps get the last minutes, whatever the parts before them take.
-        if clock.left() < LAST_SECONDS:
-            report["left_out"].append(part)
+        if clock.left() < kept:
+            report["left_out"].append(f"{part} of {work[1]}")
             continue
         add(part, tried(*work))
+    if options.only == "warps":
+        plan = [(spec, 5000 if small else 25_000_000, count, device) for spec in SPECS for count in (4, 8, 16, 32)]
+        rows = [row for one in plan for row in kernel_times(*one)]
+        Path(options.out).write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
+        return
     if device.type == "cuda":
         # The processes need what was measured with.
         torch.cuda.empty_cache()
@@ -363,19 +396,19 @@ def main():
     kept = sum(not one.get("same_kept") for one in compared)
     replicas = sum(one.get("same_replicas") is False for one in report["steps"])
     places = [{one.get("parameters") for one in report["steps"] if one.get("spec") == spec} for spec in EXACT]
-    runs = sum(len(parameters) > 1 for parameters in places)
+    unlike = sum(len(parameters) > 1 for parameters in places)
     print(
         f"{name}: {len(compared)} comparisons; different: {differ}, {kept} residuals or velocities, {replicas} replicas, "
-        f"{runs} runs on device and host; {options.out}"
+        f"{unlike} runs on device and host; {options.out}"
     )
     failed = [f"{one['spec']}: {one['error']}" for part in ("messages", "speed", "steps") for one in report[part] if "error" in one]
     if failed:
         raise SystemExit(f"{len(failed)} did not run: {failed[0]}")
     exact = sum(not one.get("same_message") for one in compared if one["spec"] in EXACT)
-    if exact or replicas or runs:
-        raise SystemExit(f"different: {exact} messages of exact compressors, {replicas} replicas, {runs} runs on device and host")
+    if exact or replicas or unlike:
+        raise SystemExit(f"different: {exact} messages of exact compressors, {replicas} replicas, {unlike} runs on device and host")
     if report["left_out"]:
-        raise SystemExit(f"no time was left for {len(report['left_out'])} parts; give --only")
+        raise SystemExit(f"no time was left for {len(report['left_out'])} measurements; give --only")
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ fn builds(folder: &Path) -> bool {
     let wheels = folder.join("wheels");
     // A wheel of an older version would be installed, too.
     let _ = fs::remove_dir_all(&wheels);
-    // The feature adds a module that tests use and changes nothing else. With it these are the crates that tests are built
-    // with, and most need not be compiled again.
+    // With the feature threads share small tensors, too. And these are the crates that the Rust tests are built with, so most need not be
+    // compiled again.
     let build = "-m maturin build --quiet --manifest-path crates/python/Cargo.toml \
                  --features gradwire/testing --out";
     if !runs(python(folder).args(build.split(' ')).arg(&wheels)) {

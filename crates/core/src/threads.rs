@@ -15,9 +15,9 @@ pub(crate) struct Work {
     share: usize,
 }
 
-/// Encoding, of 5 to 20 GB/s.
+/// Encoding, at 5 to 20 GB/s in the cache.
 pub(crate) const ENCODING: Work = Work { divided: LEAST_DIVIDED, share: least(1 << 18, 1 << 10) };
-/// Decoding, of 10 to 60 GB/s.
+/// Decoding, at 10 to 80 GB/s in the cache.
 pub(crate) const DECODING: Work =
     Work { divided: least(1 << 22, LEAST_DIVIDED), share: least(1 << 20, 1 << 10) };
 
@@ -56,7 +56,7 @@ impl Threads {
         self.buffers.len()
     }
 
-    /// Whether more than one thread would encode this many tensors of this many elements together.
+    /// Whether more than one thread would encode this many tensors, which have `elements` elements in total.
     pub fn share(&self, tensors: usize, elements: usize) -> bool {
         let least = if tensors > 1 { 2 * ENCODING.share } else { ENCODING.divided };
         self.count() > 1 && elements >= least

@@ -1,4 +1,4 @@
-"""DistributedDataParallel with gradients that kernels compress, under Triton's interpreter, beside compression on the host."""
+"""DistributedDataParallel with gradients that kernels compress, under Triton's interpreter or on a GPU, beside compression on the host."""
 
 import warnings
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The kernels for GPUs, under Triton's interpreter, against the host's codec bit for bit."""
+"""The kernels for GPUs, under Triton's interpreter or on a GPU, against the host's codec bit for bit."""
 
 import mmap
 import os

@@ -1,4 +1,4 @@
-"""Methods in rounds of all-reduce whose gradients are on a device, under Triton's interpreter, beside the host."""
+"""Methods in rounds of all-reduce whose gradients are on a device, under Triton's interpreter or on a GPU, beside the host."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The kernels of sparse compressors, under Triton's interpreter, against the host's codec bit for bit."""
+"""The kernels of sparse compressors, under Triton's interpreter or on a GPU, against the host's codec bit for bit."""
 
 import pytest
 import torch

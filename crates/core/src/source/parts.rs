@@ -14,8 +14,8 @@ use crate::{Helpers, Workspace};
 
 /// Elements of a part, if its unit allows it. Statistics are sums of those of parts, whatever the number of threads.
 pub(crate) const PART: usize = 16 * BLOCK;
-/// The least elements of a tensor that threads divide. Until another thread works and has ended, 50 to 130 µs pass, in which
-/// one thread compresses up to half as many elements.
+/// The least elements of a tensor that threads divide, or fewer with the feature `testing`. Starting and ending another thread takes
+/// 50 to 130 µs, in which one thread compresses up to half a million elements.
 pub const LEAST_DIVIDED: usize = least(1 << 20, 4 * PART);
 
 /// The least work to share: this many elements, or `tested`, so that tests need not be large.

@@ -8,8 +8,8 @@ use super::{Alphabet, bytes};
 use crate::wire::fields;
 use crate::{BLOCK, Helpers, Parts, Workspace};
 
-/// The most symbols of which a list stays in a cache. There is one, because packed symbols are unpacked twice: to check them, and to
-/// add what they stand for.
+/// The most symbols of which a list stays in a cache. More stay packed, and are unpacked twice: to check them, and to add what they
+/// stand for.
 const LISTED: usize = 1 << 18;
 
 /// Symbols that have been checked.
@@ -29,9 +29,9 @@ impl Alphabet {
         elements: usize,
         workspace: &'a mut Workspace,
     ) -> Result<(View<'a>, &'a mut Helpers), DecodeError> {
-        let every_number_is_one = self.symbols == 1 << self.width();
+        let every_number_is_a_symbol = self.symbols == 1 << self.width();
         let (view, helpers) = self.unchecked(message, elements, workspace)?;
-        if every_number_is_one {
+        if every_number_is_a_symbol {
             // Only the padding of the last byte can be wrong.
             view.blocks(elements / BLOCK * BLOCK..elements, |_, _| Ok(()))?;
         } else if let View::Packed(..) = view {

@@ -21,8 +21,8 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # With Triton's 4 warps of threads for a block, a thread has 32 of its elements, and takes so many registers that a multiprocessor
 # has too few threads to hide the latency of memory. Measured on an H200: results/gpu.
 _WARPS = 16
-# For kernels whose threads need many registers.
-MANY_WARPS = 32
+# For kernels that keep many numbers for each element. An AMD GPU, whose warps are twice as long, cannot run as many.
+MANY_WARPS = 32 if torch.version.hip is None else 16
 # For kernels whose threads exchange elements, such as random words.
 FEW_WARPS = 8
 

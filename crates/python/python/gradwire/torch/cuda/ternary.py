@@ -75,7 +75,8 @@ class TernGrad(_Ternary):
             for_tensors(batch, _scale, maxima, 1.0, forms.view(torch.float32), at)
         else:
             for_tensors(batch, _clipped_scale, maxima, self._limits(batch, source), forms.view(torch.float32), at)
-        # Draws of neighbours come together, and a form has those of five parts of a tensor in a byte.
+        # Random words are drawn for neighbours together, but a byte has an element of each fifth of the tensor. So trits are stored first,
+        # then packed.
         trits = torch.empty(sum(slot.elements for slot in batch.slots), dtype=torch.uint8, device=batch.device)
         first = batch.lengths.cumsum(0) - batch.lengths
         over(
