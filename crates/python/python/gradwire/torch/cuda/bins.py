@@ -17,7 +17,8 @@ from ._batch import Batch, PerBatch, place
 from ._config import Config, rounded
 from ._launch import BLOCK, for_tensors, launch
 from ._source import Source
-from .selection import Marks, Corrected, patterns, put_marks
+from .marks import Corrected, Marks, put_marks
+from .selection import patterns
 from .sparse import Sparse
 
 

@@ -17,7 +17,8 @@ from ._batch import Batch, PerBatch, place
 from ._config import Config
 from ._launch import BLOCK, for_tensors, launch, over
 from ._source import Source
-from .selection import COUNTED, Corrected, Marks, how_many, kth_largest, mark_reaching, patterns
+from .marks import Corrected, Marks
+from .selection import COUNTED, how_many, kth_largest, mark_reaching, patterns
 from .sparse import SampledTopK
 
 # The ratio that a warm-up begins with.

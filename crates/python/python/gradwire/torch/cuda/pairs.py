@@ -10,7 +10,7 @@ from ._batch import Batch
 from ._kernel import Forms
 from ._launch import run
 from ._source import LARGEST
-from .selection import Corrected
+from .marks import Corrected
 
 # Pairs that a program processes at once, and the most programs for a tensor: the host does not know the numbers of pairs.
 _PAIRS, _PROGRAMS = 1024, 256

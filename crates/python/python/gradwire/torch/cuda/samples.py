@@ -11,7 +11,8 @@ import triton.language as tl
 from ._batch import Batch, place
 from ._philox import draw
 from ._launch import BLOCK, launch
-from .selection import COUNTED, Corrected
+from .marks import Corrected
+from .selection import COUNTED
 
 RUN = tl.constexpr(16)
 # A sample has one in this number of elements, or the least number that its user asks for.

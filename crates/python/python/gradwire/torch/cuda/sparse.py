@@ -17,9 +17,10 @@ from ._config import Config, rounded
 from ._kernel import Forms, Kernel
 from ._philox import keys
 from ._source import Source
+from .marks import Corrected, Marks
 from .pairs import add_pairs, fill_pairs
 from .samples import Sampler, count_signs, size
-from .selection import COUNTED, Corrected, Marks, correct, how_many, kth_largest, mark_above, mark_largest, mark_reaching
+from .selection import COUNTED, correct, how_many, kth_largest, mark_above, mark_largest, mark_reaching
 
 
 class Sparse(Kernel):
