@@ -12,9 +12,14 @@ use crate::report::Report;
 /// The steps that come first, and the tests: the name of each, and the arguments of cargo.
 const FIRST: [(&str, &str); 2] =
     [("format", "fmt --all --check"), ("build", "test --workspace --no-run")];
-const TESTS: [(&str, &str); 4] = [
+const TESTS: [(&str, &str); 5] = [
     ("tests", "test --workspace --no-fail-fast"),
     ("codes without the standard library", "check -p gradwire-bits --no-default-features --lib"),
+    // Without the library that runs them, which needs a C++ compiler.
+    (
+        "fuzz targets",
+        "check --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --config env.CUSTOM_LIBFUZZER_PATH=\"target/none.a\"",
+    ),
     // After the tests, which are done before those of the Python package beside them.
     ("lints", "clippy --workspace --all-targets -- -D warnings"),
     ("documentation", "doc --workspace --no-deps --config build.rustdocflags=[\"-Dwarnings\"]"),
