@@ -253,7 +253,7 @@ impl Spec {
     }
 
     /// The common parameter `momentum`.
-    fn configured_momentum(&self) -> f32 {
+    pub(crate) fn configured_momentum(&self) -> f32 {
         match self.memory {
             Some(ConfiguredMemory::Average(Average { decay })) => decay,
             Some(ConfiguredMemory::Ef21(Ef21 { momentum })) => momentum,

@@ -31,6 +31,9 @@ impl Passes {
     pub const TWO: Self = Self { before: 1, after: 0, memory: 0 };
 }
 
+/// Bytes per element of a velocity that is read and written.
+const VELOCITY: u8 = 8;
+
 /// Bytes per element that compression and decompression move between memory and processor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MemoryTraffic {
@@ -60,7 +63,10 @@ impl MemoryTraffic {
     /// The traffic of a spec whose messages have this many bits per element, and are added to this part of the lines of
     /// the tensor: 1 if dense.
     pub fn of(spec: &Spec, bits: f64, touched: f64) -> Self {
-        let Passes { before, after, memory } = spec.entry().passes;
+        let Passes { before, after, mut memory } = spec.entry().passes;
+        if spec.configured_momentum() > 0.0 {
+            memory += VELOCITY;
+        }
         let (read, written, after) = match spec.feedback() {
             None => (4.0, 0.0, 0),
             Some(_) => (8.0, 4.0, after),
@@ -97,8 +103,11 @@ mod tests {
             ("threshold:ef=on", 0.0, 0.25, moved(16.0, 4.0), moved(1.0, 1.0)),
             // The gradient twice; the running mean read and written; one bit of message.
             ("signum", 1.0, 1.0, moved(12.0, 4.125), moved(4.125, 4.0)),
-            // A velocity is read and written, too.
+            // A velocity is read and written, too: that of the method, or of the parameter `momentum`.
             ("dgc", 0.8, 0.0, moved(20.0, 8.1), moved(0.1, 0.0)),
+            ("topk:momentum=0.9", 0.8, 0.0, moved(20.0, 8.1), moved(0.1, 0.0)),
+            // Without a residual, a pass checks the velocity before it is stored.
+            ("fp16:momentum=0.9", 16.0, 1.0, moved(12.0, 6.0), moved(6.0, 4.0)),
             // A pass for each factor and one for the residual.
             ("powersgd", 0.0, 1.0, moved(24.0, 4.0), moved(4.0, 4.0)),
         ] {
