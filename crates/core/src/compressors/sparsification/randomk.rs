@@ -93,10 +93,12 @@ impl RandomK {
         draw_set(rng, fraction::kept(self.ratio, elements), elements, words);
         positions.clear();
         positions.reserve(fraction::kept(self.ratio, elements));
-        for (at, &word) in words.iter().enumerate() {
-            let mut left = word;
+        // Two words at a time, as most have no bit.
+        for (at, two) in words.chunks(2).enumerate() {
+            let upper = two.get(1).copied().unwrap_or(0);
+            let mut left = u64::from(two[0]) | u64::from(upper) << 32;
             while left != 0 {
-                positions.push(32 * at as u32 + left.trailing_zeros());
+                positions.push(64 * at as u32 + left.trailing_zeros());
                 left &= left - 1;
             }
         }
@@ -119,15 +121,14 @@ pub(in crate::compressors) fn take_at(
     values.reserve(positions.len());
     let mut left = positions;
     source.take_short_blocks(|offset, block| {
-        let here = left.partition_point(|&position| (position as usize) < offset + block.len());
-        let (taken, rest) = left.split_at(here);
-        left = rest;
-        values.extend(taken.iter().map(|&position| {
-            let element = &mut block[position as usize - offset];
+        let before = values.len();
+        for &position in left {
+            let Some(element) = block.get_mut(position as usize - offset) else { break };
             let value = (*element * factor).clamp(f32::MIN, f32::MAX);
             *element -= value;
-            value
-        }));
+            values.push(value);
+        }
+        left = &left[values.len() - before..];
     });
 }
 
