@@ -6,7 +6,7 @@ use std::thread;
 use crate::source::{LEAST_DIVIDED, least};
 use crate::{SCRATCH, Workspace};
 
-/// What threads do with tensors. With less work than this, it takes longer to start another thread than to do its work.
+/// The least work for which another thread is started. Starting it would take longer than doing less work than this.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
     /// The least elements of a tensor that threads divide.

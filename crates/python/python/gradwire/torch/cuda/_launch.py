@@ -18,8 +18,8 @@ BLOCK = 4096
 
 # Triton's interpreter never fuses, and takes no options of the compiler.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-# With Triton's 4 warps of threads for a block, a thread has 32 of its elements, and takes so many registers that a multiprocessor
-# has too few threads to hide the latency of memory. Measured on an H200: results/gpu.
+# Triton's default is 4 warps, so each thread processes 32 elements of a block and needs up to 255 registers. Then few warps fit on a
+# multiprocessor, and they cannot hide the latency of memory. Measured on an H200: results/gpu.
 _WARPS = 16
 # For kernels that keep many numbers for each element. An AMD GPU, whose warps are twice as long, cannot run as many.
 MANY_WARPS = 32 if torch.version.hip is None else 16
