@@ -13,13 +13,24 @@ use super::vectorised;
 /// Bytes of a message that are reserved and not yet written.
 type Unwritten = [MaybeUninit<u8>];
 
-/// Appends numbers as little-endian binary32, with stores that bypass the caches, where the processor has AVX2 and the
-/// memory is aligned. Returns the bits of the largest absolute value, as [`abs_max_bits`](super::abs_max_bits) does.
+/// Bytes in a line of the cache.
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+const LINE: usize = 64;
+
+/// Appends bytes with stores that bypass the caches, where the processor has AVX2 and the memory is aligned.
 ///
-/// For messages that caches cannot hold: moves 8 bytes per element, where a usual copy, which reads the memory that it
-/// writes, moves 12.
-pub fn f32_append_streamed(values: &[f32], message: &mut Vec<u8>) -> u32 {
-    append::<4>(values, message, f32_stream)
+/// For messages that caches cannot hold: a usual copy reads the memory that it writes, this one does not.
+pub fn append_streamed(bytes: &[u8], message: &mut Vec<u8>) {
+    message.reserve(bytes.len());
+    stream(bytes, &mut message.spare_capacity_mut()[..bytes.len()]);
+    // SAFETY: that many bytes are reserved and were written.
+    unsafe { message.set_len(message.len() + bytes.len()) };
+}
+
+/// Appends numbers as little-endian binary32. Returns the bits of the largest absolute value, as
+/// [`abs_max_bits`](super::abs_max_bits) does. Moves 12 bytes per element.
+pub fn f32_append(values: &[f32], message: &mut Vec<u8>) -> u32 {
+    append::<4>(values, message, f32_write)
 }
 
 /// Appends little-endian binary16 patterns: rounded to nearest, ties to even, and saturated. Returns the bits of the
@@ -48,39 +59,43 @@ fn append<const SIZE: usize>(
     largest
 }
 
-fn f32_stream(values: &[f32], out: &mut Unwritten) -> u32 {
+fn stream(bytes: &[u8], out: &mut Unwritten) {
+    let (mut bytes, mut out) = (bytes, out);
     // Miri has no streaming stores.
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    if super::level::Level::Avx2.is_used() && out.as_ptr().addr().is_multiple_of(16) {
-        let (groups, rest) = values.as_chunks();
-        let (done, left) = out.split_at_mut(32 * groups.len());
-        // SAFETY: the processor has the instructions, and `done` is aligned to 16 bytes.
-        let largest = unsafe { avx2_stream(groups, done.as_chunks_mut().0) };
-        return largest.max(f32_write(rest, left));
+    if super::level::Level::Avx2.is_used() {
+        let before = out.as_ptr().align_offset(LINE).min(bytes.len());
+        let whole = (bytes.len() - before) / LINE * LINE;
+        let (first, lines);
+        (first, out) = out.split_at_mut(before);
+        (lines, out) = out.split_at_mut(whole);
+        first.write_copy_of_slice(&bytes[..before]);
+        // SAFETY: the processor has the instructions, and `lines` is aligned to a line.
+        unsafe {
+            avx2_stream(bytes[before..before + whole].as_chunks().0, lines.as_chunks_mut().0)
+        };
+        bytes = &bytes[before + whole..];
     }
-    f32_write(values, out)
+    out.write_copy_of_slice(bytes);
 }
 
 /// # Safety
-/// `out` is aligned to 16 bytes.
+/// `out` is aligned to 32 bytes.
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 #[target_feature(enable = "avx2")]
-unsafe fn avx2_stream(values: &[[f32; 8]], out: &mut [[MaybeUninit<u8>; 32]]) -> u32 {
-    let mut largest = _mm256_setzero_si256();
-    for (values, out) in values.iter().zip(out) {
-        // SAFETY: the arrays hold the eight numbers that are read and the 32 bytes that are written, whose halves are
-        // aligned.
+unsafe fn avx2_stream(lines: &[[u8; LINE]], out: &mut [[MaybeUninit<u8>; LINE]]) {
+    for (line, out) in lines.iter().zip(out) {
+        // SAFETY: the arrays hold the 64 bytes that are read and written, whose halves are aligned.
         unsafe {
-            let x = _mm256_loadu_si256(values.as_ptr().cast());
-            largest = larger(largest, x);
-            let out = out.as_mut_ptr().cast::<__m128i>();
-            _mm_stream_si128(out, _mm256_castsi256_si128(x));
-            _mm_stream_si128(out.add(1), _mm256_extracti128_si256::<1>(x));
+            let halves = line.as_ptr().cast::<__m256i>();
+            let [low, high] = [_mm256_loadu_si256(halves), _mm256_loadu_si256(halves.add(1))];
+            let out = out.as_mut_ptr().cast::<__m256i>();
+            _mm256_stream_si256(out, low);
+            _mm256_stream_si256(out.add(1), high);
         }
     }
     // Only behind this, other threads see streamed bytes as they see those of usual stores.
     _mm_sfence();
-    largest_of(largest)
 }
 
 /// The maximum, lane by lane, of `largest` and the bits of the absolute values of `x`.
@@ -194,7 +209,7 @@ mod tests {
 
     type Append = fn(&[f32], &mut Vec<u8>) -> u32;
 
-    const APPEND: [Append; 3] = [f32_append_streamed, f16_append, bf16_append];
+    const APPEND: [Append; 3] = [f32_append, f16_append, bf16_append];
 
     #[test]
     fn messages_by_hand() {
@@ -226,17 +241,17 @@ mod tests {
     }
 
     #[test]
-    fn streamed_numbers_are_the_numbers() {
-        for len in [0, 1, 7, 8, 500, 5000] {
-            let values: Vec<f32> = (0..len).map(|i| (i as f32 - 99.0) * 0.37).collect();
+    fn streamed_bytes_are_the_bytes() {
+        for len in [0, 1, 7, 63, 64, 65, 500, 5000] {
+            let bytes: Vec<u8> = (0..len).map(|i| (i * 37) as u8).collect();
             // Behind a header that leaves the memory aligned, or not.
-            for start in [0, 1, 16] {
-                let mut message = Vec::with_capacity(start + 4 * len);
+            for start in [0, 1, 16, 64] {
+                let mut message = Vec::with_capacity(start + len);
                 message.resize(start, 9);
-                let largest = f32_append_streamed(&values, &mut message);
-                assert_eq!(largest, crate::kernels::abs_max_bits(&values));
-                let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-                assert_eq!(message[start..], bytes, "{len} numbers behind {start} bytes");
+                append_streamed(&bytes, &mut message);
+                append_streamed(&bytes, &mut message);
+                let expected = [&vec![9; start], &bytes[..], &bytes].concat();
+                assert_eq!(message, expected, "{len} bytes behind {start}");
             }
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use gradwire_bits::kernels;
 
-use super::half::Half;
+use super::dense::Dense;
 use crate::{Dtype, Entry, Family};
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -25,8 +25,8 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::new(&[], |_| Arc::new(BF16))
 };
 
-const BF16: Half =
-    Half { append: kernels::bf16_append, add: kernels::bf16_add, dtype: Dtype::Bf16 };
+const BF16: Dense =
+    Dense { append: kernels::bf16_append, add: kernels::bf16_add, dtype: Dtype::Bf16 };
 
 #[cfg(test)]
 mod tests {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use gradwire_bits::kernels;
 
-use super::half::Half;
+use super::dense::Dense;
 use crate::{Dtype, Entry, Family};
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -26,7 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::new(&[], |_| Arc::new(FP16))
 };
 
-const FP16: Half = Half { append: kernels::f16_append, add: kernels::f16_add, dtype: Dtype::F16 };
+const FP16: Dense = Dense { append: kernels::f16_append, add: kernels::f16_add, dtype: Dtype::F16 };
 
 #[cfg(test)]
 mod tests {

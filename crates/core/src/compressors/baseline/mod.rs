@@ -1,6 +1,6 @@
 //! Baselines: every element at full or half precision.
 
 pub mod bf16;
+mod dense;
 pub mod fp16;
-mod half;
 pub mod none;

@@ -1,0 +1,155 @@
+//! The compressor behind `none`, `fp16` and `bf16`: every element, in one format.
+
+use gradwire_bits::{DecodeError, kernels};
+
+use crate::device::{self, DeviceArgs, DeviceForm};
+use crate::wire::fields;
+use crate::{
+    Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Sent, Source, Statistics, Workspace,
+};
+
+/// Messages of this many bytes or more are written past the caches: with the tensor they exceed a last-level
+/// cache of 32 MiB. Tests take this path with small tensors.
+const STREAMED: usize = if cfg!(test) { 8 << 10 } else { 16 << 20 };
+
+/// Elements in one format, given as conversions of whole blocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Dense {
+    /// Appends the numbers of a block; returns the bits of its largest absolute value.
+    pub(super) append: fn(&[f32], &mut Vec<u8>) -> u32,
+    /// Adds the numbers of a message, times a weight.
+    pub(super) add: fn(&[u8], f32, &mut [f32]),
+    /// The element type of messages.
+    pub(super) dtype: Dtype,
+}
+
+/// The part of a message that is written past the caches at a time.
+#[derive(Debug, Default)]
+struct Piece(Vec<u8>);
+
+impl Dense {
+    /// Appends all elements with stores that do not read the memory that they write.
+    fn stream(&self, source: &mut Source<'_>, workspace: &mut Workspace, message: &mut Vec<u8>) {
+        let Piece(piece) = workspace.own();
+        source.convert_blocks(|block| {
+            piece.clear();
+            let largest = (self.append)(block, piece);
+            kernels::append_streamed(piece, message);
+            largest
+        });
+    }
+}
+
+impl Compressor for Dense {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, message, workspace, .. } = args;
+        if source.keeps_residual() {
+            source.take_blocks(|_, block| {
+                let start = message.len();
+                (self.append)(block, message);
+                (self.add)(&message[start..], -1.0, block);
+            });
+        } else if self.max_len(source.len()) >= STREAMED {
+            self.stream(source, workspace, message);
+        } else {
+            source.convert_blocks(|block| (self.append)(block, message));
+        }
+        Sent::All
+    }
+
+    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
+        let DecodeArgs { message, weight, out, .. } = args;
+        fields::expect_len(message, self.max_len(out.len()))?;
+        (self.add)(message, weight, out);
+        Ok(())
+    }
+
+    fn statistics(&self, _: usize) -> Statistics {
+        Statistics::None
+    }
+
+    fn value_bits(&self) -> Option<u32> {
+        Some(8 * self.dtype.size() as u32)
+    }
+
+    fn is_contractive(&self) -> bool {
+        true
+    }
+
+    fn max_len(&self, elements: usize) -> usize {
+        elements.saturating_mul(self.dtype.size())
+    }
+
+    fn max_elements(&self, message_len: usize) -> usize {
+        message_len / self.dtype.size()
+    }
+
+    fn aggregation(&self) -> Aggregation<'_> {
+        Aggregation::Linear(self.dtype)
+    }
+
+    fn device_form(&self) -> Option<&dyn DeviceForm> {
+        Some(self)
+    }
+}
+
+/// The message itself.
+impl DeviceForm for Dense {
+    fn pack(
+        &self,
+        form: &[u8],
+        args: DeviceArgs<'_>,
+        message: &mut Vec<u8>,
+    ) -> Result<Sent, DecodeError> {
+        fields::expect_len(form, self.max_len(args.elements))?;
+        device::copy(form, message)?;
+        Ok(Sent::All)
+    }
+
+    fn unpack(
+        &self,
+        message: &[u8],
+        args: DeviceArgs<'_>,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        fields::expect_len(message, self.max_len(args.elements))?;
+        device::copy(message, form)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::STREAMED;
+    use crate::compressors::testing::encode;
+    use crate::{BLOCK, Encoder, Floats, Spec, Tensor};
+
+    /// More than a block, with a part of one at the end.
+    fn large() -> Vec<f32> {
+        let tensor: Vec<f32> = (0..BLOCK + 77).map(|at| at as f32 - 99.5).collect();
+        assert!(2 * tensor.len() >= STREAMED);
+        tensor
+    }
+
+    #[test]
+    fn large_messages_are_those_of_their_blocks() {
+        let tensor = large();
+        for spec in ["none", "fp16", "bf16"] {
+            let blocks: Vec<u8> = tensor.chunks(7).flat_map(|block| encode(spec, block)).collect();
+            assert_eq!(encode(spec, &tensor), blocks, "{spec}");
+        }
+    }
+
+    #[test]
+    fn large_messages_are_checked() {
+        let mut tensor = large();
+        for (spec, at) in ["none", "fp16", "bf16"].into_iter().zip([0, BLOCK - 1, BLOCK + 76]) {
+            let before = std::mem::replace(&mut tensor[at], f32::NAN);
+            let spec: Spec = spec.parse().unwrap();
+            let (mut encoder, mut message) = (Encoder::new(&spec, 0, 0), Vec::new());
+            let shape = Tensor::new("t", &[tensor.len()]);
+            let error = encoder.encode(&shape, 0, Floats::F32(&tensor), &mut message).unwrap_err();
+            assert!(error.to_string().contains(&at.to_string()), "{error}");
+            tensor[at] = before;
+        }
+    }
+}
