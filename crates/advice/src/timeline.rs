@@ -126,7 +126,8 @@ impl Cluster {
     }
 }
 
-/// Reads a link: a bandwidth such as `100mbit`, `1.5gbit` or `800kbit`, and optionally a latency, as in `100mbit/20ms`.
+/// Reads a link: a bandwidth such as `100mbit`, `1.5gbit` or `800kbit`, and optionally a latency, as in `100mbit/20ms`. A bandwidth
+/// without a unit is in Mbit/s.
 ///
 /// # Errors
 /// `Config` for any other text.
@@ -139,7 +140,7 @@ pub fn parse_link(text: &str) -> Result<Link> {
         })
     };
     let (bandwidth, latency) = text.split_once('/').unwrap_or((text, "0s"));
-    let bandwidth = number(bandwidth, &[("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3)]);
+    let bandwidth = number(bandwidth, &[("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("", 1e6)]);
     let latency = number(latency, &[("ms", 1e-3), ("us", 1e-6), ("s", 1.0)]);
     match (bandwidth, latency) {
         (Some(bits_per_second), Some(latency)) if bits_per_second >= 1.0 && latency < 1e6 => {
@@ -231,7 +232,8 @@ mod tests {
         let link = parse_link("1.5gbit/20ms").unwrap();
         assert_eq!((link.bits_per_second, link.latency), (1.5e9, Duration::from_millis(20)));
         assert_eq!(parse_link(" 100 Mbit").unwrap(), Link::mbit(100.0));
-        for wrong in ["", "fast", "100", "-1mbit", "nanmbit", "0mbit", "1gbit/", "1gbit/x"] {
+        assert_eq!(parse_link("100/2ms").unwrap().bits_per_second, 1e8);
+        for wrong in ["", "fast", "0", "-1", "-1mbit", "nanmbit", "0mbit", "1gbit/", "1gbit/x"] {
             assert!(parse_link(wrong).is_err(), "{wrong}");
         }
     }

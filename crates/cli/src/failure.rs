@@ -1,7 +1,6 @@
 //! Why a command failed, and its exit code.
 
 use std::fmt;
-use std::io::ErrorKind;
 
 use gradwire_exchange::ExchangeError;
 use gradwire_testbed::TestbedError;
@@ -39,17 +38,6 @@ impl fmt::Display for Failure {
             Failure::Input(text) | Failure::Run(text) => write!(f, "error: {text}"),
             Failure::Interrupted(text) => write!(f, "interrupted: {text}"),
             Failure::Closed => Ok(()),
-        }
-    }
-}
-
-/// Errors of writing to standard output.
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        if error.kind() == ErrorKind::BrokenPipe {
-            Failure::Closed
-        } else {
-            Failure::Run(format!("standard output: {error}"))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Standard output, for results alone, and standard error, for everything else.
 
-use std::io::{Write, stderr, stdout};
+use std::io::{self, ErrorKind, Write, stderr, stdout};
 
 use serde::Serialize;
 
@@ -8,11 +8,17 @@ use crate::failure::Failure;
 
 /// Prints a line.
 pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
+    print(text.as_ref()).map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Failure::Closed,
+        _ => Failure::Run(format!("standard output: {error}")),
+    })
+}
+
+fn print(line: &str) -> io::Result<()> {
     let mut out = stdout().lock();
-    out.write_all(text.as_ref().as_bytes())?;
+    out.write_all(line.as_bytes())?;
     out.write_all(b"\n")?;
-    out.flush()?;
-    Ok(())
+    out.flush()
 }
 
 /// Prints a line to standard error, and ignores errors.

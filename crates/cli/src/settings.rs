@@ -1,11 +1,13 @@
 //! The settings of training that several verbs share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use gradwire_advice::parse_link;
+use gradwire_testbed::TestbedError;
 use gradwire_testbed::experiment::Experiment;
+use gradwire_testbed::files::write_atomic;
 use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::{SETTINGS, Setting};
 
@@ -42,6 +44,17 @@ impl Settings {
         &self.experiment
     }
 
+    /// Writes an experiment file into a folder, unless the one there is the file that the settings come from, which stays as it is.
+    pub(crate) fn write_experiment(&self, folder: &Path, text: &str) -> Result<(), TestbedError> {
+        let path = folder.join("experiment.toml");
+        let given = self.experiment.as_ref().and_then(|file| file.canonicalize().ok());
+        // `canonicalize` fails for a file that does not exist.
+        if given.is_some() && given == path.canonicalize().ok() {
+            return Ok(());
+        }
+        write_atomic(&path, text.as_bytes())
+    }
+
     /// Whether this flag of a setting was given.
     pub(crate) fn has(&self, flag: &str) -> bool {
         let named = |name: &str| Setting::named(name).is_some_and(|setting| setting.flag == flag);
@@ -50,17 +63,29 @@ impl Settings {
 
     /// The experiment these settings describe, on top of the file's or of those that suit the model.
     pub(crate) fn experiment(&self) -> Result<Experiment, Failure> {
+        self.experiment_from(Experiment::default())
+    }
+
+    /// As [`experiment`](Self::experiment), with other defaults.
+    pub(crate) fn experiment_from(&self, defaults: Experiment) -> Result<Experiment, Failure> {
         let mut with_model = Experiment::default();
         self.given.apply(&mut with_model)?;
-        self.of_study(Experiment::default().suiting(with_model.model))
+        match &self.experiment {
+            Some(path) => self.change(defaults.changed_by(path)?),
+            None => self.change(defaults.suiting(with_model.model)),
+        }
     }
 
     /// The experiment these settings describe, on top of the file's or of a study's.
     pub(crate) fn of_study(&self, study: Experiment) -> Result<Experiment, Failure> {
-        let mut experiment = match &self.experiment {
-            Some(path) => Experiment::read(path)?,
-            None => study,
-        };
+        match &self.experiment {
+            Some(path) => self.change(Experiment::read(path)?),
+            None => self.change(study),
+        }
+    }
+
+    /// Applies the flags that were given.
+    fn change(&self, mut experiment: Experiment) -> Result<Experiment, Failure> {
         self.given.apply(&mut experiment)?;
         set(&mut experiment.data, self.data.clone());
         set(&mut experiment.evaluations, self.evaluations);
@@ -111,6 +136,12 @@ impl FromArgMatches for Given {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// Whether a flag is one of a setting.
+pub(crate) fn is_setting(flag: &Arg) -> bool {
+    ["data", "evaluations"].contains(&flag.get_id().as_str())
+        || Setting::named(flag.get_id().as_str()).is_some()
 }
 
 /// The flag of a setting. It refuses texts that are not values of the setting.
@@ -170,8 +201,8 @@ fn mbit(text: &str) -> Result<f64, String> {
     if text.contains('/') {
         return Err("give the latency by itself, with --latency-ms".to_owned());
     }
-    let link = || parse_link(text).ok().map(|link| link.bits_per_second / 1e6);
-    text.parse().ok().or_else(link).ok_or_else(|| {
+    let link = parse_link(text).map(|link| link.bits_per_second / 1e6);
+    link.map_err(|_| {
         format!("'{text}' is no bandwidth; give Mbit/s, or a unit, as in 100mbit or 1.5gbit")
     })
 }

@@ -28,8 +28,9 @@ fn list_has_a_row_for_each_registered_compressor() {
 #[test]
 fn list_describes_a_compressor() {
     let bench = Bench::new();
-    let described = bench.ok("list 3lc sbc2");
+    let described = bench.ok("list 3lc sbc2 sbc");
     assert!(described.contains("x̂ = M·round(c/M), M = s·max|c|\n"), "{described}");
+    assert!(described.contains("\nsbc:every=10: "), "{described}");
     assert!(described.contains("\nsbc: ") && described.contains("Golomb"), "{described}");
     // Its own parameters and the common ones.
     for parameter in ["zre", "every"] {

@@ -339,12 +339,47 @@ fn settings_that_cannot_work_are_refused_before_anything_is_written() {
         ("compare --model gpt:heads=3", "divides the width"),
         ("compare --workers -1", "'-1' for '--workers <N>'"),
         ("train --lr -0.1", "'-0.1' for '--lr <RATE>'"),
-        ("train --out x --save ./x", "named twice"),
+        ("train --out x --save ./x", "the checkpoint './x' takes this name"),
         ("train --experiment bad.toml --out bad.toml", "stepz"),
+        ("train --data images --model mlp --raw bais", "did you mean 'bias'"),
     ]);
+    let default = gradwire_testbed::experiment::Experiment::default().to_toml();
+    bench.write("default.toml", default.as_bytes());
     bench.write("several.toml", b"compressors = ['none', 'eden']\nseeds = [3]\n");
-    let error = bench.refused("train --experiment several.toml");
-    assert!(error.contains("2 compressors (none, eden); choose one with --compressor"), "{error}");
+    bench.refuses(&[
+        (
+            "train --experiment several.toml",
+            "2 compressors (none, eden); choose one with --compressor",
+        ),
+        ("train --experiment default.toml", "choose one with --compressor"),
+    ]);
+}
+
+#[test]
+fn no_file_that_the_user_names_is_lost() {
+    let bench = Bench::with_images();
+    let line = format!("{TINY} --steps 2 --compressor none");
+    bench.ok(&format!("train {line} --save run.state"));
+    for (name, text) in [("notes.txt", "text"), ("notes.txt.2", "older"), ("run.state.2", "other")]
+    {
+        bench.write(name, text.as_bytes());
+    }
+    std::fs::create_dir(bench.path("folder")).unwrap();
+    bench.refuses(&[
+        (&format!("train {line} --save notes.txt"), "is not a checkpoint"),
+        (&format!("train {line} --save run.state"), "'./run.state.2' is not a checkpoint"),
+        (&format!("train {line} --resume run.state --out run.state"), "takes this name"),
+        (&format!("train {line} --save new.state --out new.state.1"), "takes this name"),
+        (&format!("train {line} --save new.state --out folder"), "'folder': it is a folder"),
+    ]);
+    assert_eq!(bench.read_text("notes.txt"), "text");
+    // Settings come from the file in the folder of the comparison.
+    let text =
+        format!("# Ours.\n{}", "model = 'mlp:4'\ndata = 'images'\nbatch = 4\nevaluations = 1\n");
+    bench.write("folder/experiment.toml", text.as_bytes());
+    bench
+        .ok("compare --experiment folder/experiment.toml --steps 2 --compressor none --out folder");
+    assert_eq!(bench.read_text("folder/experiment.toml"), text);
 }
 
 #[test]

@@ -5,7 +5,8 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 
 use safetensors::SafeTensorError;
@@ -244,6 +245,21 @@ impl State {
         let bytes =
             fs::read(path).map_err(|source| StateError::File { path: path.to_owned(), source })?;
         State::from_bytes(&bytes)
+    }
+
+    /// Whether the file at `path` begins as a state does. What follows may be damaged.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn begins(path: impl AsRef<Path>) -> io::Result<bool> {
+        let start = format!("{{\"__metadata__\":{{\"{METADATA_KEY}\":\"state");
+        // Behind the length of the header.
+        let mut bytes = vec![0; 8 + start.len()];
+        match File::open(path)?.read_exact(&mut bytes) {
+            Ok(()) => Ok(bytes[8..] == *start.as_bytes()),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Numbers and settings, one a line: kind, name and value, separated by tabs.

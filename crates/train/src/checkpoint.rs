@@ -96,7 +96,8 @@ impl Checkpoint {
         for (key, value) in
             config.facts_of_result().into_iter().filter(|(key, _)| fixed || key != "workers")
         {
-            state.expect_setting(&format!("config/{key}"), &value)?;
+            let compared = state.expect_setting(&format!("config/{key}"), &value);
+            compared.map_err(|error| called(&key, error))?;
         }
         let record = serde_json::from_slice(record_of(&state)?)
             .map_err(|error| StateError::Damaged(format!("its record: {error}")))?;
@@ -140,6 +141,16 @@ impl Checkpoint {
         let exchange = saved_as(config.exchange, config.workers, config.overlap);
         state.set_setting("exchange", exchange);
         state
+    }
+}
+
+/// The error of a setting, under the name that users know.
+fn called(name: &str, error: StateError) -> StateError {
+    match error {
+        StateError::Mismatch { found, expected, .. } => {
+            StateError::Mismatch { key: name.to_owned(), found, expected }
+        }
+        other => other,
     }
 }
 

@@ -45,6 +45,7 @@ pub use launch::run;
 pub use observer::Observer;
 pub use options::{RunOptions, Save};
 pub use record::{Evaluation, RunRecord, Sent, StepRecord, TrafficEstimate, WorkersChanged};
+pub use rotation::is_place_of_checkpoint;
 pub use run_rank::{deadline, run_elastic_rank, run_rank};
 pub use settings::{Payload, Straggler, TrainingSettings};
 pub use validation::check;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use gradwire::{StateError, files};
 use gradwire_exchange::Link;
 
-use crate::TrainError;
+use crate::{TrainError, rotation};
 
 /// Settings that do not change the result of a run.
 #[derive(Debug, Clone, Default)]
@@ -34,12 +34,24 @@ pub struct Save {
 }
 
 impl RunOptions {
-    /// Checks that checkpoints can be written, before a run starts.
+    /// Checks that checkpoints can be written, before a run starts, and that none would replace another kind of file.
     pub(crate) fn check_save(&self) -> Result<(), TrainError> {
         let Some(Save { path, .. }) = &self.save else { return Ok(()) };
-        files::check_writable(path).map_err(|source| TrainError::Save {
-            path: path.clone(),
-            source: StateError::File { path: path.clone(), source },
-        })
+        let failed = |source| TrainError::Save { path: path.clone(), source };
+        files::check_writable(path)
+            .map_err(|source| failed(StateError::File { path: path.clone(), source }))?;
+        // What lies where the run resumes from are its checkpoints, even if nothing of one is left.
+        if self.resume.as_ref() == Some(path) {
+            return Ok(());
+        }
+        match rotation::other_file(path).map_err(failed)? {
+            None => Ok(()),
+            Some(other) => Err(TrainError::Config(format!(
+                "'{}' is not a checkpoint, and saving to '{}' would replace or remove it; choose another place with \
+                 --save, or remove it",
+                other.display(),
+                path.display()
+            ))),
+        }
     }
 }

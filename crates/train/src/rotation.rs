@@ -60,13 +60,54 @@ fn rotate(path: &Path, keep: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// A file that is no checkpoint, where [`write`] would put one, rename one or remove one.
+pub(crate) fn other_file(path: &Path) -> Result<Option<PathBuf>, StateError> {
+    let path = &target(path)?;
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| StateError::File { path, source }
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    for entry in fs::read_dir(folder(path)).map_err(failed(path))? {
+        let found = entry.map_err(failed(path))?.path();
+        let is_place =
+            found.file_name().is_some_and(|found| is_place(&found.to_string_lossy(), &name));
+        if is_place && !(found.is_file() && State::begins(&found).map_err(failed(&found))?) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether `file` is where a checkpoint at `path` is written, renamed to, or removed from.
+///
+/// # Errors
+/// Those of the file system; `InvalidInput` where one of them is a folder, a device, a pipe or a socket.
+pub fn is_place_of_checkpoint(file: &Path, path: &Path) -> io::Result<bool> {
+    let [file, path] = [file, path].map(|path| std::path::absolute(files::target(path)?));
+    let (file, path) = (file?, path?);
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(file.parent() == path.parent() && is_place(&name(&file), &name(&path)))
+}
+
+/// Whether a file name is one of those that the checkpoint of this name takes.
+fn is_place(file: &str, checkpoint: &str) -> bool {
+    let Some(rest) = file.strip_prefix(checkpoint) else { return false };
+    let number = rest.strip_prefix('.').unwrap_or_default();
+    rest.is_empty() || rest == ".new" || number.parse::<usize>().is_ok_and(|before| before > 0)
+}
+
 /// Syncs the folder of `path`, so that renames in it survive a crash of the machine, where the system can.
 fn sync(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match File::open(folder.unwrap_or(Path::new("."))) {
+    match File::open(folder(path)) {
         Ok(folder) if cfg!(unix) => folder.sync_all(),
         _ => Ok(()),
     }
+}
+
+/// The folder that holds the file.
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The newest checkpoint at `path` that can be read and passes `check`. If a newer one does not, `skipped` is called
@@ -212,6 +253,45 @@ mod tests {
             }
             fs::rename(beside(&path), &path).unwrap();
             assert_eq!(found(), 9);
+        }
+    }
+
+    #[test]
+    fn files_that_are_no_checkpoints_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.state");
+        assert_eq!(other_file(&path).unwrap(), None);
+        write(&path, 2, &state(1)).unwrap();
+        write(&path, 2, &state(2)).unwrap();
+        // A checkpoint that is damaged is one, and files of other names are not in the way.
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..100]).unwrap();
+        for name in ["run.state.txt", "run.state.0", "run.state.", "run", "other.state.1"] {
+            fs::write(folder.path().join(name), b"text").unwrap();
+        }
+        assert_eq!(other_file(&path).unwrap(), None);
+        for name in ["run.state.7", "run.state.new", "run.state"] {
+            let other = folder.path().join(name);
+            for text in ["", "a text that is longer than the beginning of a state, but is none"] {
+                fs::write(&other, text).unwrap();
+                assert_eq!(other_file(&path).unwrap(), Some(other.clone()));
+            }
+            fs::remove_file(other).unwrap();
+        }
+        fs::create_dir(folder.path().join("run.state.3")).unwrap();
+        assert!(other_file(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn places_of_a_checkpoint_are_known_however_they_are_written() {
+        let place = |file: &str| {
+            is_place_of_checkpoint(Path::new(file), Path::new("there/run.state")).unwrap()
+        };
+        for file in ["there/run.state", "./there/run.state.1", "there/./run.state.new"] {
+            assert!(place(file), "{file}");
+        }
+        for file in ["run.state", "there/run.state.json", "there/run.state.0", "there/run"] {
+            assert!(!place(file), "{file}");
         }
     }
 

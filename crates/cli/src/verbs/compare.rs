@@ -79,7 +79,7 @@ impl Compare {
         let summary = summarize(&outcome.runs, &experiment.links())?;
         let report = self.out.join("report.html");
         let html = report::html(experiment, outcome, &command_line())?;
-        write_atomic(&self.out.join("experiment.toml"), experiment.to_toml().as_bytes())?;
+        self.settings.write_experiment(&self.out, &experiment.to_toml())?;
         write_atomic(&report, html.as_bytes())?;
         if self.json {
             output::note(format!("Report: {}", report.display()));

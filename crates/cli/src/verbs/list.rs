@@ -68,15 +68,12 @@ struct Parameter {
 
 impl List {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let described = || self.compressors.iter().map(Spec::entry);
-        if self.json && self.compressors.is_empty() {
-            output::line(output::json(&rows(REGISTRY.iter().copied())))
-        } else if self.json {
-            output::line(output::json(&rows(described())))
-        } else if self.compressors.is_empty() {
-            overview(&rows(REGISTRY.iter().copied()))
-        } else {
-            described().try_for_each(describe)
+        let all = || rows(REGISTRY.iter().copied());
+        match (&self.compressors[..], self.json) {
+            ([], false) => overview(&all()),
+            ([], true) => output::line(output::json(&all())),
+            (some, false) => some.iter().try_for_each(describe),
+            (some, true) => output::line(output::json(&rows(some.iter().map(Spec::entry)))),
         }
     }
 }
@@ -103,8 +100,9 @@ fn overview(rows: &[Row]) -> Result<(), Failure> {
     output::line("\nParameters, formula, message and paper of one: gradwire list NAME")
 }
 
-/// All about one compressor.
-fn describe(entry: &'static Entry) -> Result<(), Failure> {
+/// All about one compressor. A preset's parameters are in the first line.
+fn describe(spec: &Spec) -> Result<(), Failure> {
+    let entry = spec.entry();
     let row = Row::of(entry);
     let properties = [
         ("formula", row.formula),
@@ -132,7 +130,7 @@ fn describe(entry: &'static Entry) -> Result<(), Failure> {
         .column("values", |one| &one.values)
         .column("what it does", |one| one.help)
         .table();
-    output::line(format!("{}: {}\n", row.id, row.summary))?;
+    output::line(format!("{spec}: {}\n", row.summary))?;
     properties.iter().try_for_each(|(name, value)| output::line(format!(" {name:<15} {value}")))?;
     output::line(format!("\n{}\n", parameters.left_aligned().terminal()))
 }

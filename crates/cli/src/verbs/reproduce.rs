@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Arg, Args};
 use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::{self, write_atomic};
 use gradwire_testbed::reproduce::{Results, STUDIES, Study, find, run_parts};
@@ -13,7 +13,7 @@ use gradwire_train::{CompressionSchedule, RunConfig, RunRecord};
 
 use crate::failure::Failure;
 use crate::progress::Bars;
-use crate::settings::{Settings, command_line};
+use crate::settings::{Settings, command_line, is_setting};
 use crate::verbs::compare::conclude;
 use crate::{engine, interrupt, output};
 
@@ -22,6 +22,7 @@ use crate::{engine, interrupt, output};
 /// Without a name, lists what there is. Finished runs are kept in the output folder, and a checkpoint
 /// of one that was stopped: the same command goes on where an earlier one ended. experiments/ has settings for real data.
 #[derive(Debug, Args)]
+#[command(mut_args(default_of_study))]
 pub(crate) struct Reproduce {
     /// Which table
     name: Option<String>,
@@ -50,6 +51,15 @@ pub(crate) struct Reproduce {
 /// The first line of experiment.toml where the study consists of several experiments.
 const VARIED: &str = "# The study varies some settings by itself, such as exchange, workers or learning rate; runs.jsonl has \
      those of each run.\n";
+
+/// The flag of a setting with the default that it has here.
+fn default_of_study(flag: Arg) -> Arg {
+    let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
+    match help.rsplit_once(" [default: ") {
+        Some((what, _)) if is_setting(&flag) => flag.help(format!("{what} [default: the study's]")),
+        _ => flag,
+    }
+}
 
 fn fraction(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "give a number such as 0.25".to_owned())?;
@@ -130,7 +140,7 @@ impl Reproduce {
             experiment.compressors = study.compressors_of(row, &experiment, &outcome.runs);
             let varied = if parts.len() > 1 { VARIED } else { "" };
             let text = varied.to_owned() + &experiment.to_toml();
-            write_atomic(&out.join("experiment.toml"), text.as_bytes())?;
+            self.settings.write_experiment(out, &text)?;
             let (experiment, runs, command) = (&experiment, &outcome.runs, &command_line());
             let (failed, notes) = (&outcome.failed(), &results::notes(out)?);
             show(&Results { study, row, experiment, runs, failed, out, command, notes }, bars)?;

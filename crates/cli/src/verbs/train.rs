@@ -1,8 +1,8 @@
 //! `gradwire train`: one run.
 
 use std::fmt::Display;
-use std::path::PathBuf;
-use std::slice;
+use std::path::{self, PathBuf};
+use std::{io, slice};
 
 use clap::Args;
 use gradwire::files;
@@ -11,7 +11,7 @@ use gradwire_testbed::files::check_writable;
 use gradwire_testbed::runner::Progress;
 use gradwire_testbed::{results, rows::rows, summary::summarize};
 use gradwire_train::CompressionSchedule;
-use gradwire_train::{RunOptions, Save, WorkersChanged};
+use gradwire_train::{RunOptions, Save, WorkersChanged, is_place_of_checkpoint};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -37,7 +37,7 @@ pub(crate) struct Train {
     /// Write a checkpoint to this file, at the end and when stopped
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Also write it each time this many steps are done
+    /// Also write it each time this many steps are done; 0: only at the end and when stopped
     #[arg(long, value_name = "STEPS", requires = "save", default_value_t = 0)]
     save_every: u64,
     /// How many checkpoints stay: FILE, FILE.1 before it, and so on
@@ -75,18 +75,28 @@ fn choose<T: Clone + Display>(
     )))
 }
 
-/// Refuses two names of the same file, one of which would be overwritten.
-fn refuse_equal<'a>(files: impl Iterator<Item = &'a PathBuf>) -> Result<(), Failure> {
-    let mut known: Vec<PathBuf> = Vec::new();
-    for path in files {
-        let target = std::path::absolute(files::target(path)?)?;
-        if known.contains(&target) {
-            return Err(Failure::Input(format!(
-                "'{}' is named twice, and would be overwritten; name a file for each",
-                path.display()
-            )));
+/// Refuses a file that is named twice, or that would lie where a checkpoint does: one would be overwritten.
+fn refuse_overwritten(checkpoints: &[&PathBuf], files: &[&PathBuf]) -> Result<(), Failure> {
+    for (at, file) in files.iter().enumerate() {
+        let refused = |error: io::Error| Failure::Input(format!("'{}': {error}", file.display()));
+        for checkpoint in checkpoints {
+            if is_place_of_checkpoint(file, checkpoint).map_err(refused)? {
+                return Err(Failure::Input(format!(
+                    "'{}' would be overwritten: the checkpoint '{}' takes this name; name another file",
+                    file.display(),
+                    checkpoint.display()
+                )));
+            }
         }
-        known.push(target);
+        let target = |path| files::target(path).and_then(path::absolute);
+        for other in &files[..at] {
+            if target(file).map_err(refused)? == target(other).map_err(refused)? {
+                return Err(Failure::Input(format!(
+                    "'{}' is named twice, and would be overwritten; name a file for each",
+                    file.display()
+                )));
+            }
+        }
     }
     Ok(())
 }
@@ -104,15 +114,14 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 
 impl Train {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let mut experiment = self.settings.experiment()?;
-        let default = Experiment::default();
-        if experiment.compressors == default.compressors {
-            experiment.compressors = vec!["3lc".parse().expect("a spec of the registry")];
-        }
+        let compressors = vec!["3lc".parse().expect("a spec of the registry")];
+        let defaults = Experiment { compressors, ..Experiment::default() };
+        let mut experiment = self.settings.experiment_from(defaults)?;
         choose("compressor", self.compressor.as_ref(), &mut experiment.compressors)?;
         choose("seed", self.seed.as_ref(), &mut experiment.seeds)?;
-        let files = [&self.save, &self.out, self.settings.file()];
-        refuse_equal(files.into_iter().flatten())?;
+        let checkpoints: Vec<_> = [&self.save, &self.resume].into_iter().flatten().collect();
+        let files: Vec<_> = [&self.out, self.settings.file()].into_iter().flatten().collect();
+        refuse_overwritten(&checkpoints, &files)?;
         engine::fit(&mut experiment, self.settings.has("workers"))?;
         experiment.check()?;
         let data = experiment.load_data()?;

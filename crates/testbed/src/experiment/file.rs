@@ -29,14 +29,23 @@ static KEYS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| OWN.into_iter().chain(SETTINGS.iter().map(|setting| setting.name)).collect());
 
 impl Experiment {
-    /// Reads an experiment file.
+    /// Reads an experiment file. What it does not have is as in the default experiment.
     ///
     /// # Errors
     /// If there is no such file, or it has an unknown key or a value that is not allowed; the error names the line.
     pub fn read(path: &Path) -> Result<Self, TestbedError> {
+        Self::default().changed_by(path)
+    }
+
+    /// This experiment with what an experiment file has.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn changed_by(self, path: &Path) -> Result<Self, TestbedError> {
         let text = std::fs::read_to_string(path).map_err(TestbedError::read(path))?;
         let refused = |error| TestbedError::Config(format!("{}: {error}", path.display()));
-        toml::from_str(&text).map_err(refused)
+        let table = toml::Deserializer::parse(&text).map_err(refused)?;
+        table.deserialize_map(Table(self)).map_err(refused)
     }
 
     /// The experiment as a file for [`read`](Self::read), with every setting written out.
@@ -45,14 +54,8 @@ impl Experiment {
     }
 }
 
-impl<'de> Deserialize<'de> for Experiment {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(Table)
-    }
-}
-
-/// Reads an experiment's table over the default experiment.
-struct Table;
+/// Reads an experiment's table over an experiment.
+struct Table(Experiment);
 
 impl<'de> Visitor<'de> for Table {
     type Value = Experiment;
@@ -62,7 +65,7 @@ impl<'de> Visitor<'de> for Table {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Experiment, A::Error> {
-        let mut experiment = Experiment::default();
+        let Self(mut experiment) = self;
         while let Some(key) = map.next_key_seed(Key { known: &KEYS })? {
             match key {
                 "data" => experiment.data = map.next_value()?,
@@ -123,6 +126,18 @@ mod tests {
         assert_eq!(experiment.model.to_string(), "resnet20");
         assert_eq!(experiment.compressors[1].to_string(), "3lc:s=1.9");
         assert_eq!(experiment.workers, Experiment::default().workers);
+    }
+
+    #[test]
+    fn a_file_changes_what_it_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("experiment.toml");
+        std::fs::write(&path, "steps = 7").unwrap();
+        let base = Experiment { seeds: vec![9], ..Experiment::default() };
+        let changed = base.clone().changed_by(&path).unwrap();
+        assert_eq!((changed.steps, changed.seeds), (7, vec![9]));
+        std::fs::write(&path, base.to_toml().replace("seeds = [9]", "seeds = [0]")).unwrap();
+        assert_eq!(base.changed_by(&path).unwrap(), Experiment::default());
     }
 
     #[test]

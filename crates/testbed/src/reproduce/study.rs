@@ -134,7 +134,9 @@ impl Study {
         let (id, rows) = (self.id, self.rows);
         let Some(name) = name else { return Ok(0) };
         if rows.is_empty() {
-            return Err(TestbedError::Config(format!("{id} has no rows to choose from")));
+            return Err(TestbedError::Config(format!(
+                "{id} has no rows to choose from; leave --row out"
+            )));
         }
         rows.iter().position(|row| *row == name).ok_or_else(|| {
             let known = rows.join(", ");

@@ -222,8 +222,7 @@ settings! {
     /// the run]
     min_workers: Option<usize> = None, "min-workers" "N";
 
-    /// Seconds that a rank waits for another before it gives it up for lost; pauses that the others wait out, such as
-    /// an evaluation, must fit in [default: 300]
+    /// Seconds after which a silent rank counts as lost; more than the longest pause, such as an evaluation [default: 300]
     deadline_s: f64 = 300.0, "deadline" "SECONDS";
 }
 

@@ -420,7 +420,7 @@ fn an_error_that_is_no_loss_ends_the_run_on_all_ranks() {
 fn a_file_of_another_run_is_not_taken_for_one_of_this() {
     let config = config("3lc", "all-gather").with(|c| c.min_workers = Some(1));
     let (_folder, path) = checkpoint();
-    std::fs::write(&path, "another run").unwrap();
+    gradwire::State::new().write_atomic(&path).unwrap();
     let meeting = Meeting::new(3);
     let run = |rank| {
         let connect = || Ok(meeting.connect(rank));
