@@ -82,7 +82,7 @@ impl<'a> Control<'a> {
     /// design, it compares nothing.
     ///
     /// # Errors
-    /// `Config` where parameters differ; those of the transport.
+    /// `Diverged` where parameters differ; those of the transport.
     pub fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<()> {
         if !self.replicas_are_identical {
             return Ok(());
@@ -90,7 +90,7 @@ impl<'a> Control<'a> {
         let (workers, digest) = (self.workers, digest(parameters));
         let verdict =
             self.ask(move |transport| compare_parameters(transport, workers, step, digest))?;
-        accept(verdict)
+        accept(verdict, ExchangeError::Diverged)
     }
 
     /// Replaces `values`, one flat buffer per tensor, by their exact mean over all ranks, with an uncompressed
@@ -149,7 +149,7 @@ pub fn agree(transport: &mut dyn Transport, facts: &str) -> Result<()> {
     let compared = verdict(transport, ranks, operation, facts.as_bytes().to_vec(), |all| {
         all.iter().enumerate().skip(1).find_map(|(rank, theirs)| difference(&all[0], theirs, rank))
     });
-    accept(or_abort(transport, compared)?)
+    accept(or_abort(transport, compared)?, ExchangeError::Config)
 }
 
 /// The verdict on the parameters of the first `workers` ranks.
@@ -174,11 +174,11 @@ fn compare_parameters(
 }
 
 /// Fails with the reason in a verdict. Every rank receives the verdict and fails by itself, so that no abort is needed.
-fn accept(verdict: Vec<u8>) -> Result<()> {
+fn accept(verdict: Vec<u8>, error: fn(String) -> ExchangeError) -> Result<()> {
     if verdict.is_empty() {
         return Ok(());
     }
-    refuse(String::from_utf8_lossy(&verdict))
+    Err(error(String::from_utf8_lossy(&verdict).into_owned()))
 }
 
 /// The operation of messages whose content the caller defines.

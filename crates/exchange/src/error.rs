@@ -46,6 +46,15 @@ pub enum ExchangeError {
     /// A configuration that cannot work.
     #[error("{0}")]
     Config(String),
+    /// The parameters of ranks differ.
+    #[error("{0}")]
+    Diverged(String),
+    /// The exchange has ended, by an earlier error or because it was closed.
+    #[error("the exchange has ended: {0}")]
+    Ended(String),
+    /// The system or a device refuses what the exchange needs, such as a thread.
+    #[error("{0}")]
+    System(String),
     /// A tensor or message was refused.
     #[error(transparent)]
     Codec(#[from] gradwire::Error),
@@ -79,8 +88,9 @@ impl ExchangeError {
 
     /// The thread that held the rank's transport is gone.
     pub(crate) fn ended() -> Self {
-        Self::config(
-            "the exchange's thread has ended; see its own message for the reason, and resume from the last checkpoint",
+        Self::Ended(
+            "its thread is gone; see its own message for the reason, and resume from the last checkpoint"
+                .to_owned(),
         )
     }
 

@@ -6,7 +6,7 @@ use gradwire::registry::REGISTRY;
 use gradwire::{Dtype, Spec, Tensor};
 
 use crate::error::refuse;
-use crate::{Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchronization, rule};
+use crate::{Exchange, ExchangeError, Participation, Policy, Result, Rule, Synchronization};
 
 /// The configuration that all ranks share, servers included.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +46,7 @@ impl GroupConfig<'_> {
             ));
         }
         self.validate_initial()?;
-        rule::check(&self.policy.rules, self.tensors)?;
+        self.policy.check(self.tensors)?;
         self.validate_group()
     }
 

@@ -1,5 +1,6 @@
 //! All ranks of a run inside one process.
 
+use std::fmt;
 use std::panic;
 use std::thread::{self, JoinHandle};
 
@@ -16,7 +17,18 @@ pub struct Launched {
     pub servers: Servers,
 }
 
+impl fmt::Debug for Launched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { workers, servers } = self;
+        f.debug_struct("Launched")
+            .field("workers", &workers.len())
+            .field("servers", servers)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Servers, each running in its own thread until the workers' ends are dropped.
+#[derive(Debug)]
 pub struct Servers {
     threads: Vec<JoinHandle<Result<ServerReport>>>,
 }
@@ -65,7 +77,7 @@ pub fn launch(
                 let name = format!("server {}", launched.servers.threads.len());
                 let thread = thread::Builder::new().name(name).spawn(move || server.run());
                 launched.servers.threads.push(thread.map_err(|error| {
-                    ExchangeError::config(format!("a server's thread cannot start: {error}"))
+                    ExchangeError::System(format!("a server's thread cannot start: {error}"))
                 })?);
             }
         }

@@ -1,8 +1,11 @@
 //! Which compressor each tensor is sent with.
 
+use std::collections::BTreeSet;
+
 use gradwire::{Spec, Tensor};
 
-use crate::{Rule, Schedule};
+use crate::error::refuse;
+use crate::{Result, Rule, Schedule, rule};
 
 /// The compressors of a run, and the tensors that are sent uncompressed.
 ///
@@ -54,6 +57,31 @@ impl Policy {
         self
     }
 
+    /// Refuses rules and names that fit no tensor: they may be misspelt.
+    ///
+    /// # Errors
+    /// `Config`, with the names nearest to them.
+    pub(crate) fn check(&self, tensors: &[Tensor]) -> Result<()> {
+        rule::check(&self.rules, tensors)?;
+        for word in &self.raw_names {
+            if word.is_empty() {
+                return refuse(
+                    "a word of raw_names is empty, and every name contains it; remove it",
+                );
+            }
+            if tensors.iter().any(|tensor| tensor.name().contains(word)) {
+                continue;
+            }
+            let parts = tensors.iter().flat_map(|tensor| tensor.name().split('.'));
+            let near = gradwire::suggestion(word, parts.collect::<BTreeSet<_>>());
+            let example = tensors.first().map_or("", Tensor::name);
+            return refuse(format!(
+                "no tensor's name contains '{word}', a word of raw_names{near}; names look like '{example}'"
+            ));
+        }
+        Ok(())
+    }
+
     /// Whether a tensor is sent uncompressed.
     pub fn is_raw(&self, tensor: &Tensor) -> bool {
         match self.rule_of(tensor) {
@@ -96,7 +124,7 @@ impl Policy {
     }
 
     fn bypasses(&self, tensor: &Tensor) -> bool {
-        let named = |word: &String| tensor.name().contains(word.as_str());
+        let named = |word: &String| tensor.name().contains(word);
         self.raw_vectors && tensor.shape().len() < 2
             || tensor.elements() < self.raw_below
             || self.raw_names.iter().any(named)
@@ -128,6 +156,20 @@ mod tests {
         policy.raw_vectors = true;
         policy.rules = vec!["vectors -> fp16".parse().unwrap()];
         assert_eq!(policy.push_of(&Tensor::new("fc.bias", &[4096])).first.to_string(), "fp16");
+    }
+
+    #[test]
+    fn words_that_no_name_contains_are_refused() {
+        let tensors = ["fc.weight", "fc.bias"].map(|name| Tensor::new(name, &[2, 2]));
+        let refusal = |word: &str| {
+            let mut policy = policy("3lc");
+            policy.raw_names = vec!["bias".to_owned(), word.to_owned()];
+            policy.check(&tensors).err().map(|error| error.to_string())
+        };
+        assert_eq!(refusal("fc.w"), None);
+        let error = refusal("bais").unwrap();
+        assert!(error.contains("'bais'") && error.contains("did you mean 'bias'"), "{error}");
+        assert!(refusal("").unwrap().contains("empty"));
     }
 
     #[test]

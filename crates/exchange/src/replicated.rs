@@ -299,7 +299,7 @@ impl DistributedOptimizer for ReplicatedOptimizer {
     fn restore(&mut self, state: &State) -> Result<()> {
         state.expect_setting("exchange", &self.saved_as)?;
         let saved = state.clone();
-        self.host.ask(move |reducer| reducer.restore(&saved))??;
+        self.host.ask(move |reducer| reducer.restore_from(&saved))??;
         Ok(self.optimizer.restore("optimizer/", state)?)
     }
 

@@ -1,5 +1,7 @@
 //! The role of a rank in a run, over any transport.
 
+use std::fmt;
+
 use crate::{
     DistributedOptimizer, Exchange, GroupConfig, Optimizer, ReplicatedOptimizer, Result, Server,
     ServerWorker, Transport,
@@ -11,6 +13,15 @@ pub enum Role {
     Worker(Box<dyn DistributedOptimizer>),
     /// [Serves](Server::run) until every worker has left.
     Server(Box<Server>),
+}
+
+impl fmt::Debug for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Worker(_) => "Worker",
+            Role::Server(_) => "Server",
+        })
+    }
 }
 
 impl Role {

@@ -33,11 +33,11 @@ impl World {
     /// [`STUCK_STATUS`](crate::STUCK_STATUS) and a line on standard error.
     ///
     /// # Errors
-    /// `Config` if MPI was started before, or cannot be called from any thread, or if no thread can be started.
+    /// `Config` if MPI was started before, or cannot be called from any thread; `System` if no thread can be started.
     pub fn init(deadline: Duration) -> Result<Self> {
         let deadline = deadline.min(Endpoint::LONGEST_DEADLINE);
-        let watch = Watch::start().or_else(|error| {
-            refuse(format!("the thread that watches MPI cannot start: {error}"))
+        let watch = Watch::start().map_err(|error| {
+            ExchangeError::System(format!("the thread that watches MPI cannot start: {error}"))
         })?;
         let _busy = watch.busy("MPI_Init", deadline);
         let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Serialized)

@@ -47,7 +47,7 @@ impl Channel {
             call(self.channel.bind(py)).map_err(|error| {
                 let text = error.to_string();
                 if !error.is_instance_of::<PyRuntimeError>(py) {
-                    ExchangeError::config(format!("{operation} with rank {peer}: {text}"))
+                    ExchangeError::System(format!("{operation} with rank {peer}: {text}"))
                 } else if text.contains("imed out") || text.contains("timeout") {
                     ExchangeError::late(peer, operation, self.endpoint.deadline)
                 } else {
@@ -55,7 +55,7 @@ impl Channel {
                 }
             })
         });
-        called.unwrap_or_else(|| Err(ExchangeError::config("the interpreter is ending")))
+        called.unwrap_or_else(|| Err(ExchangeError::Ended("the interpreter is ending".to_owned())))
     }
 
     /// A part of a message, of which `len` bytes are used; `more` says that another part follows.

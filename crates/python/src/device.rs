@@ -34,10 +34,10 @@ impl Device {
             call(self.object.bind(py)).map_err(|error| {
                 let place = error.traceback(py).and_then(|place| place.format().ok());
                 let place = place.unwrap_or_default();
-                ExchangeError::config(format!("the device failed: {error}\n{place}"))
+                ExchangeError::System(format!("the device failed: {error}\n{place}"))
             })
         });
-        called.unwrap_or_else(|| Err(ExchangeError::config("the interpreter is ending")))
+        called.unwrap_or_else(|| Err(ExchangeError::Ended("the interpreter is ending".to_owned())))
     }
 
     /// `inbox(length)` returns the address of free main memory, to which forms are copied.

@@ -69,7 +69,8 @@ impl From<ExchangeError> for Failure {
             ExchangeError::PeerLost { .. } => PeerLostError::new_err as fn(String) -> PyErr,
             ExchangeError::Deadline { .. } => DeadlineError::new_err,
             ExchangeError::Protocol { .. } => MessageError::new_err,
-            ExchangeError::Config(_) => ConfigError::new_err,
+            ExchangeError::Config(_) | ExchangeError::Ended(_) => ConfigError::new_err,
+            ExchangeError::Diverged(_) | ExchangeError::System(_) => GradwireError::new_err,
             ExchangeError::Codec(error) => of_codec(error),
             ExchangeError::State(_) => StateError::new_err,
         };

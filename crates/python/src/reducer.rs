@@ -307,7 +307,7 @@ impl Reducer {
     fn load(&self, py: Python<'_>, states: Vec<Vec<u8>>) -> PyResult<()> {
         self.ask(py, move |averages| {
             let states = states.iter().map(|bytes| State::from_bytes(bytes));
-            averages.load(states.collect::<Result<_, _>>()?)
+            averages.restore(states.collect::<Result<_, _>>()?)
         })
     }
 

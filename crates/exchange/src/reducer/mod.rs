@@ -17,6 +17,7 @@ mod states;
 mod thread;
 
 use std::collections::HashMap;
+use std::fmt;
 
 use gradwire::{Kept, Spec, Tensor};
 
@@ -35,7 +36,9 @@ use crate::collectives::{self, Collective, Group, Reduction};
 use crate::control::{self, Control, TransportJob, TransportOwner};
 use crate::error::refuse;
 use crate::transport::or_abort;
-use crate::{GroupConfig, Operation, Participation, Phase, Result, StepReport, Transport, rule};
+use crate::{
+    ExchangeError, GroupConfig, Operation, Participation, Phase, Result, StepReport, Transport,
+};
 
 /// Averages groups of tensors over all ranks, with compressed messages.
 ///
@@ -44,7 +47,7 @@ use crate::{GroupConfig, Operation, Participation, Phase, Result, StepReport, Tr
 /// call the same methods in the same order.
 ///
 /// Tensors have names. The reducer keeps the residual and the other state of each compressor by tensor name, so that a
-/// tensor may move to another group. [`save`](Self::save) and [`load`](Self::load) store and restore this state.
+/// tensor may move to another group. [`save`](Self::save) and [`restore`](Self::restore) store and restore this state.
 pub struct Reducer {
     transport: Box<dyn Transport>,
     config: ReducerConfig,
@@ -68,6 +71,17 @@ pub struct Reducer {
     wide: Vec<f32>,
 }
 
+impl fmt::Debug for Reducer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { config, step, broken, .. } = self;
+        f.debug_struct("Reducer")
+            .field("config", config)
+            .field("step", step)
+            .field("broken", broken)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Reducer {
     /// A reducer without groups. It sends nothing before the first group is formed.
     ///
@@ -75,7 +89,7 @@ impl Reducer {
     /// `Config` if the configuration cannot work, with the reason and the remedy.
     pub fn new(transport: Box<dyn Transport>, config: ReducerConfig) -> Result<Self> {
         check_by_groups(config.exchange)?;
-        rule::check(&config.policy.rules, &config.tensors)?;
+        config.policy.check(&config.tensors)?;
         let participation = Participation::equal(transport.size());
         let whole = config.of_group(&config.tensors, &participation);
         whole.validate_group()?;
@@ -454,7 +468,7 @@ impl Reducer {
 
     fn alive(&self) -> Result<()> {
         let broken = self.broken.as_ref();
-        broken.map_or(Ok(()), |why| refuse(format!("the exchange has ended: {why}")))
+        broken.map_or(Ok(()), |why| Err(ExchangeError::Ended(why.clone())))
     }
 
     /// Returns `result`. An error ends the exchange on all ranks.

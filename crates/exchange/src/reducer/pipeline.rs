@@ -61,7 +61,7 @@ impl Pipeline {
     /// Moves a reducer to a thread, with these groups of the model's tensors.
     ///
     /// # Errors
-    /// `Config` where the system starts no thread.
+    /// `System` if a thread cannot start.
     pub(crate) fn new(mut reducer: Reducer, groups: &[Vec<usize>]) -> Result<Self> {
         let done = Arc::<Queue<Box<Bucket>>>::default();
         let stopped = Arc::<AtomicBool>::default();

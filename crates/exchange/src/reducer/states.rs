@@ -18,7 +18,7 @@ impl Reducer {
     ///
     /// # Errors
     /// `State` for the state of another configuration.
-    pub(crate) fn restore(&mut self, state: &State) -> Result<()> {
+    pub(crate) fn restore_from(&mut self, state: &State) -> Result<()> {
         // A state of whole tensors is cut into this exchange's slices.
         let split = state_keys::split(state, self.codecs.names());
         self.codecs.restore(state_keys::PUSH, &split)?;
@@ -74,7 +74,7 @@ impl Reducer {
     ///
     /// # Errors
     /// `State` if states are missing or of another model or configuration; nothing has changed then.
-    pub fn load(&mut self, states: Vec<State>) -> Result<()> {
+    pub fn restore(&mut self, states: Vec<State>) -> Result<()> {
         self.alive()?;
         let (ranks, mut states) = by_rank(states)?;
         let first = states.first().ok_or_else(|| ExchangeError::config("there is no state"))?;
@@ -96,7 +96,7 @@ impl Reducer {
             None if complete || alike => self.reshard(&states[..workers.min(states.len())]),
             None => return self.refuse_incomplete(first, &ranks),
         };
-        self.restore(&state)
+        self.restore_from(&state)
     }
 
     /// Says which states are missing.
@@ -151,7 +151,7 @@ impl Reducer {
             ));
         }
         state_keys::check_arrays(state, "", &self.config.tensors)?;
-        self.restore(state)
+        self.restore_from(state)
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
         let transport = in_process::connect(1, in_process::Options::default()).remove(0);
         let mut reducer = reducer(transport);
         let state = reducer.save();
-        let error = reducer.load(vec![state.clone(), state]).unwrap_err().to_string();
+        let error = reducer.restore(vec![state.clone(), state]).unwrap_err().to_string();
         assert!(error.contains("two of them of rank 0"), "{error}");
     }
 
@@ -240,12 +240,12 @@ mod tests {
             state.set_floats(key, values);
             state
         };
-        let error = reducer.load(vec![of(0, "push/residual/t", vec![0.0; 1000])]).unwrap_err();
+        let error = reducer.restore(vec![of(0, "push/residual/t", vec![0.0; 1000])]).unwrap_err();
         assert!(error.to_string().contains("of no ranks"), "{error}");
         // Of another exchange, so that slices are put together: one that begins far behind the tensor.
         for range in ["4000000000000..4000000000000", "4000000000000..0"] {
             let far = format!("push/residual/t[{range}]");
-            assert!(reducer.load(vec![of(1, &far, vec![])]).is_err(), "{range}");
+            assert!(reducer.restore(vec![of(1, &far, vec![])]).is_err(), "{range}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A thread that runs a reducer while the caller computes.
 
+use std::fmt;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
@@ -33,6 +34,12 @@ pub struct ReducerThread {
 /// Drops the remaining jobs when the thread ends, and with them the channels that their submitters wait on.
 struct Ending(Arc<Jobs>);
 
+impl fmt::Debug for ReducerThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReducerThread").field("thread", &self.thread).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Ending {
     fn drop(&mut self) {
         self.0.close();
@@ -44,7 +51,7 @@ impl ReducerThread {
     /// Moves `reducer` to a thread called `name`.
     ///
     /// # Errors
-    /// `Config` where the system starts no thread.
+    /// `System` if a thread cannot start.
     pub fn new(name: &str, mut reducer: Reducer) -> Result<Self> {
         let jobs = Arc::<Jobs>::default();
         let ending = Ending(Arc::clone(&jobs));
@@ -54,7 +61,7 @@ impl ReducerThread {
             }
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
-            ExchangeError::config(format!("a thread for the exchange cannot start: {error}"))
+            ExchangeError::System(format!("a thread for the exchange cannot start: {error}"))
         })?;
         Ok(Self { jobs, thread: Some(thread) })
     }

@@ -95,7 +95,7 @@ fn estimates_and_their_mean_agree_after_a_change_of_ranks() {
         let states = states.remove(0);
         let ends = connected(after, |rank, transport| {
             let mut reducer = Reducer::new(Box::new(transport), model(name, text)).unwrap();
-            reducer.load(states.clone()).unwrap();
+            reducer.restore(states.clone()).unwrap();
             (average(&mut reducer, rank, STEPS..2 * STEPS), reducer.save_all().unwrap())
         });
         for (result, states) in &ends {
@@ -134,7 +134,7 @@ fn a_state_that_does_not_fit_changes_nothing() {
             damaged(&|state| state.set_floats("push/sum/t0.weight", vec![1.0])),
             damaged(&|state| state.set_setting("reduce/spec/t0.weight[0..600]", "3lc".to_owned())),
         ] {
-            reducer.load(vec![state]).unwrap_err();
+            reducer.restore(vec![state]).unwrap_err();
             assert!(reducer.save() == kept);
         }
     });

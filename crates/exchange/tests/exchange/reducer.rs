@@ -157,7 +157,7 @@ fn no_gradient_is_lost_when_the_number_of_ranks_changes() {
         let run = |(name, n): (&str, usize), steps: std::ops::Range<u64>, states: &[State]| {
             let mut ends = ranks(vec![model(name, "topk:ratio=0.02"); n], |rank, reducer| {
                 if !states.is_empty() {
-                    reducer.load(states.to_vec()).unwrap();
+                    reducer.restore(states.to_vec()).unwrap();
                 }
                 let means: Vec<_> =
                     steps.clone().map(|at| step(reducer, &groups, rank, at).concat()).collect();
@@ -202,7 +202,7 @@ fn ranks_that_had_a_basis_each_have_one_together_when_they_reduce() {
     });
     let states = ends.pop().unwrap();
     let after = ranks(vec![model("all-reduce", text); 3], |rank, reducer| {
-        reducer.load(states.clone()).unwrap();
+        reducer.restore(states.clone()).unwrap();
         (3..5).map(|at| bits(&step(reducer, &groups, rank, at))).collect::<Vec<_>>()
     });
     assert!(after.iter().all(|means| *means == after[0]), "ranks differ");
@@ -223,7 +223,7 @@ fn a_resumed_rank_goes_on_bit_for_bit() {
             reducer.save()
         });
         let resumed = ranks(vec![model(name, text); 2], |rank, reducer| {
-            reducer.load(vec![half[rank].clone()]).unwrap();
+            reducer.restore(vec![half[rank].clone()]).unwrap();
             (3..6).map(|at| bits(&step(reducer, &[vec![0, 1, 2, 3]], rank, at))).collect::<Vec<_>>()
         });
         assert!(resumed[0] == whole[0][3..] && resumed[1] == whole[1][3..], "{name}, {text}");
@@ -326,26 +326,26 @@ fn errors_name_tensors_ranks_and_both_configurations() {
     let foreign = ranks(vec![model("all-gather", "3lc")], |_, reducer| {
         let mut state = reducer.save();
         state.set_floats("push/residual/other", vec![1.0]);
-        let other = reducer.load(vec![state]).unwrap_err().to_string();
+        let other = reducer.restore(vec![state]).unwrap_err().to_string();
         let mut state = reducer.save();
         state.set_floats("push/residual/t0.weight", vec![1.0]);
-        let short = reducer.load(vec![state]).unwrap_err().to_string();
+        let short = reducer.restore(vec![state]).unwrap_err().to_string();
         let mut state = reducer.save();
         state.set_number("workers", 3);
         state.set_floats("push/residual/t0.weight", vec![1.0; 300]);
-        (other, short, reducer.load(vec![state]).unwrap_err().to_string())
+        (other, short, reducer.restore(vec![state]).unwrap_err().to_string())
     });
     let incomplete = ranks(vec![model("all-gather", "3lc"); 2], |rank, reducer| {
         let mut state = reducer.save();
         state.set_number("rank", 0);
         // Where nothing is kept, the state of any rank is enough.
-        reducer.load(vec![state.clone()]).unwrap();
+        reducer.restore(vec![state.clone()]).unwrap();
         state.set_floats("push/residual/t0.weight", vec![1.0; 300]);
         state.set_setting("push/spec/t0.weight", "3lc");
-        let own = reducer.load(vec![state.clone()]).err().map(|error| error.to_string());
+        let own = reducer.restore(vec![state.clone()]).err().map(|error| error.to_string());
         assert_eq!(own.is_some(), rank == 1);
         state.set_setting("exchange", "scatter-reduce");
-        (own, reducer.load(vec![state]).unwrap_err().to_string())
+        (own, reducer.restore(vec![state]).unwrap_err().to_string())
     });
     let (own, other_exchange) = &incomplete[1];
     let own = own.as_deref().unwrap_or_default();

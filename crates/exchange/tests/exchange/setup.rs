@@ -9,7 +9,7 @@ use gradwire_exchange::{
 
 fn refusal(run: &Run) -> String {
     let join = |transport| Role::join(transport, &run.setup(), || Box::new(Sgd));
-    launch(&run.setup(), run.options, join).err().expect("refused").to_string()
+    launch(&run.setup(), run.options, join).expect_err("refused").to_string()
 }
 
 fn run(name: &str, spec: &str) -> Run {
@@ -112,7 +112,7 @@ fn handshake(one: &Run, other: &Run) -> Vec<String> {
     connected(one.exchange.ranks(one.workers), |rank, transport| {
         let setup = if rank == 2 { other.setup() } else { one.setup() };
         let made = Role::join(Box::new(transport), &setup, || Box::new(Sgd));
-        made.err().expect("the setups differ").to_string()
+        made.expect_err("the setups differ").to_string()
     })
 }
 

@@ -226,7 +226,7 @@ fn no_gradient_is_lost_when_the_number_of_ranks_changes() {
     let train = |ranks: usize, steps: std::ops::Range<u64>, states: &[State]| {
         let mut ends = run(ranks, &config, |rank, reducer| {
             if !states.is_empty() {
-                reducer.load(states.to_vec()).unwrap();
+                reducer.restore(states.to_vec()).unwrap();
             }
             let means: Vec<_> = steps.clone().map(|at| step(reducer, rank, ranks, at)).collect();
             (means, reducer.save_all().unwrap())
@@ -274,7 +274,7 @@ fn a_resumed_rank_goes_on_bit_for_bit() {
         reducer.save()
     });
     let resumed = run(2, &config, |rank, reducer| {
-        reducer.load(vec![half[rank].clone()]).unwrap();
+        reducer.restore(vec![half[rank].clone()]).unwrap();
         (3..6).map(|at| bits(&step(reducer, rank, 2, at).concat())).collect::<Vec<_>>()
     });
     assert!(resumed[0] == whole[0][3..] && resumed[1] == whole[1][3..]);
