@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use gradwire_bits::try_resize;
 
@@ -63,9 +62,14 @@ impl Decoder {
         }
     }
 
+    /// The spec that the messages for the tensor called `name` are decoded with.
+    pub fn spec_of(&self, name: &str) -> &Spec {
+        &self.specs.0[self.index_of(name)]
+    }
+
     /// The compressor of the tensor called `name`, for its limits and its aggregation.
     pub fn compressor_of(&self, name: &str) -> &dyn Compressor {
-        self.specs.0[self.index_of(name)].compressor()
+        self.spec_of(name).compressor()
     }
 
     fn index_of(&self, name: &str) -> usize {
@@ -138,11 +142,11 @@ impl Decoder {
         accumulate(spec, tensor, args, Some(sums))
     }
 
-    /// As [`accumulate`](Self::accumulate) for the messages of several tensors from one rank, side by side. Of a tensor with more
-    /// than a thread's share of all elements, threads share the work.
+    /// As [`accumulate`](Self::accumulate) for the messages of several tensors from one rank, side by side. Threads share the
+    /// work on a tensor that has more elements than all tensors have per thread; each other tensor is the work of one thread.
     ///
     /// # Errors
-    /// One of those of `accumulate`. Tensors without an error have been added then.
+    /// One of those of `accumulate`, that of the largest tensor. Tensors without an error have been added then.
     pub fn accumulate_all(
         &self,
         (step, rank): (u64, u32),
@@ -152,7 +156,7 @@ impl Decoder {
     ) -> Result<(), Error> {
         // The largest first, so that none is left for the end.
         jobs.sort_by_key(|job| Reverse(job.tensor.elements()));
-        let failed = Mutex::new(None);
+        let mut failed = Ok(());
         let Self { specs, assigned, seed, .. } = self;
         let add = |job: DecodeJob<'_>, buffers: &mut Buffers| {
             let index = assigned.get(job.tensor.name()).copied().unwrap_or(Specs::DEFAULT);
@@ -160,19 +164,17 @@ impl Decoder {
             let context = &Context::new(*seed, tensor, step, rank);
             let workspace = &mut buffers.workspace;
             let args = DecodeArgs { message, context, weight, workspace, out };
-            let added = accumulate(&specs.0[index], tensor, args, sums);
-            if let Err(error) = added {
-                *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            }
+            accumulate(&specs.0[index], tensor, args, sums)
         };
         let elements = jobs.iter().map(|job| job.tensor.elements());
         let (divided, rest) = count_divided(elements, threads.count(), DECODING);
         let whole = jobs.split_off(divided);
         for job in jobs {
-            threads.with_helpers(|buffers| add(job, buffers));
+            let added = threads.with_helpers(|buffers| add(job, buffers));
+            failed = failed.and(added);
         }
-        threads.each(whole, rest, DECODING, add);
-        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+        let added = threads.try_each(whole, rest, DECODING, add);
+        failed.and(added)
     }
 
     /// Adds the tensor of accumulated messages to `out`, and clears `sums`.

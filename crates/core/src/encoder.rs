@@ -85,7 +85,8 @@ impl Encoder {
         self.buffers.workspace.helpers = Helpers::new(count.saturating_sub(1));
     }
 
-    /// Encodes the tensor called `name` with `spec` from now on. Its state does not change.
+    /// Encodes the tensor called `name` with `spec` from now on. Its state does not change; ask
+    /// [`Spec::can_follow`] whether it means the same with the new spec.
     ///
     /// Does nothing, and allocates nothing, if the tensor already has an equal spec.
     pub fn assign(&mut self, name: &str, spec: &Spec) {
@@ -155,6 +156,8 @@ impl Encoder {
     }
 
     /// Appends the message that a [device form](crate::device) stands for. The device keeps the tensor's state.
+    ///
+    /// After an error `message` is unspecified behind its former end.
     ///
     /// # Errors
     /// [`Error::Message`] for a form that is not of this tensor; [`Error::NoDeviceForm`] for a method that works on the

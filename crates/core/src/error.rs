@@ -69,7 +69,7 @@ pub enum Error {
     Spec(#[from] SpecError),
     /// A tensor holds NaN or infinity. The sender's state is as it was.
     #[error(
-        "tensor '{tensor}' has {value} at element {index}; gradients must be finite: lower the \
+        "tensor '{tensor}' has {value} at element {index}, and only finite numbers can be compressed; in training lower the \
              learning rate, clip the gradient or skip the step"
     )]
     NonFinite {

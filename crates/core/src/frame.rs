@@ -10,7 +10,7 @@ use gradwire_bits::{DecodeError, varint};
 
 pub use budget::Budget;
 
-use crate::{Context, DecodeArgs, Dtype, Spec, SpecError, Tensor, Workspace};
+use crate::{Context, DecodeArgs, Dtype, Spec, SpecError, Tensor, Workspace, registry};
 
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"GWFR";
@@ -63,6 +63,17 @@ pub enum FrameError {
     /// A field has a value it cannot have.
     #[error("{0}; it was not written by gradwire, or by a later version")]
     Malformed(&'static str),
+    /// The tensor to be written has a compressor that no reader would find.
+    #[error(
+        "tensor '{tensor}' has the compressor '{spec}', which is not in the registry, so that nobody could read the frame; \
+         add it to the registry"
+    )]
+    Unregistered {
+        /// The tensor's name.
+        tensor: String,
+        /// The compressor.
+        spec: String,
+    },
     /// The configuration does not parse.
     #[error(transparent)]
     Spec(#[from] SpecError),
@@ -125,12 +136,18 @@ impl<'a> Frame<'a> {
     /// Appends the frame to `out`.
     ///
     /// # Errors
-    /// [`FrameError::Dimensions`] for a tensor of more than [`MAX_DIMENSIONS`] dimensions.
+    /// [`FrameError::Dimensions`] for a tensor of more than [`MAX_DIMENSIONS`] dimensions, [`FrameError::Unregistered`] for a
+    /// compressor that is not in the [registry](crate::registry).
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let dimensions = self.tensor.shape().len();
         if dimensions > MAX_DIMENSIONS {
             let tensor = self.tensor.name().to_owned();
             return Err(FrameError::Dimensions { tensor, dimensions });
+        }
+        let found = registry::find(self.spec.entry().id);
+        if !found.is_some_and(|entry| std::ptr::eq(entry, self.spec.entry())) {
+            let (tensor, spec) = (self.tensor.name().to_owned(), self.spec.to_string());
+            return Err(FrameError::Unregistered { tensor, spec });
         }
         let start = out.len();
         out.extend_from_slice(&MAGIC);

@@ -12,6 +12,12 @@ pub struct Input<'a> {
     pub squares: Option<&'a [f32]>,
 }
 
+impl<'a> From<&'a [f32]> for Input<'a> {
+    fn from(gradient: &'a [f32]) -> Self {
+        Floats::F32(gradient).into()
+    }
+}
+
 impl<'a> From<Floats<'a>> for Input<'a> {
     fn from(gradient: Floats<'a>) -> Self {
         Self { gradient, squares: None }

@@ -78,6 +78,19 @@ impl Threads {
         side_by_side(own, others, jobs.into_iter(), |job, buffers| work(job, buffers));
     }
 
+    /// As [`each`](Self::each), for work that can fail. Returns the error of the first job that failed.
+    pub(crate) fn try_each<T: Send, E: Send>(
+        &mut self,
+        jobs: Vec<T>,
+        elements: usize,
+        kind: Work,
+        work: impl Fn(T, &mut Buffers) -> Result<(), E> + Sync,
+    ) -> Result<(), E> {
+        let Some((own, others)) = self.buffers.split_first_mut() else { return Ok(()) };
+        let others = others.iter_mut().take((elements / kind.share).saturating_sub(1));
+        try_side_by_side(own, others, jobs.into_iter(), |job, buffers| work(job, buffers))
+    }
+
     /// The buffers of the caller's thread, whose workspace has those of the others as [`Helpers`] while `work` is called.
     pub(crate) fn with_helpers<R>(&mut self, work: impl FnOnce(&mut Buffers) -> R) -> R {
         let others = self.buffers.split_off(1);

@@ -33,7 +33,7 @@ pub struct Workspace {
 
 impl Workspace {
     /// The buffers of the method's own type.
-    pub fn own<T: Any + Debug + Default + Send>(&mut self) -> &mut T {
+    pub fn own<T: Any + Debug + Default + Send + Sync>(&mut self) -> &mut T {
         self.own.get()
     }
 }
@@ -68,7 +68,7 @@ pub struct OwnBuffers(Vec<Box<dyn Buffers>>);
 impl OwnBuffers {
     /// The value of this type, initially its default. A method declares a private struct with the buffers it needs, so
     /// that no other method uses them.
-    pub fn get<T: Any + Debug + Default + Send>(&mut self) -> &mut T {
+    pub fn get<T: Any + Debug + Default + Send + Sync>(&mut self) -> &mut T {
         let at = self.0.iter().position(|buffers| (**buffers).as_any().is::<T>());
         let at = at.unwrap_or_else(|| {
             self.0.push(Box::new(T::default()));
@@ -78,12 +78,12 @@ impl OwnBuffers {
     }
 }
 
-trait Buffers: Debug + Send {
+trait Buffers: Debug + Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
-impl<T: Any + Debug + Send> Buffers for T {
+impl<T: Any + Debug + Send + Sync> Buffers for T {
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -4,7 +4,8 @@ mod common;
 
 use common::custom::{MOMENTUM, masked, momenta, plain, steep};
 use common::*;
-use gradwire::{Encoder, Error, Floats, Spec, State, Tensor};
+use gradwire::frame::Frame;
+use gradwire::{Decoder, Dtype, Encoder, Error, Floats, Spec, State, Tensor};
 
 fn tensor() -> Tensor {
     Tensor::new("t", &[33, 31])
@@ -30,6 +31,32 @@ fn the_defaults_are_the_plain_residual_to_the_bit() {
             }
         }
     }
+}
+
+#[test]
+fn no_frame_has_a_compressor_that_nobody_could_find() {
+    let mut written = Vec::new();
+    for (id, spec) in plain() {
+        let frame = Frame {
+            spec,
+            tensor: tensor(),
+            dtype: Dtype::F32,
+            seed: 0,
+            step: 0,
+            rank: 0,
+            message: &[],
+        };
+        let error = frame.write(&mut written).unwrap_err().to_string();
+        assert!(error.contains(id) && error.contains("registry"), "{error}");
+    }
+    assert!(written.is_empty());
+}
+
+#[test]
+fn threads_may_share_encoders_and_decoders() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Encoder>();
+    shared::<Decoder>();
 }
 
 #[test]

@@ -61,7 +61,11 @@ impl Encoder {
     /// addends left out.
     ///
     /// # Errors
-    /// [`Error::Message`] if the means are malformed, [`Error::OutOfMemory`]; nothing has changed then.
+    /// [`Error::Message`] if the means are malformed, [`Error::WrongLength`] for `out` of another length than the tensor's,
+    /// [`Error::OutOfMemory`]; nothing has changed then.
+    ///
+    /// # Panics
+    /// If the tensor [has no rounds](Self::has_rounds).
     pub fn conclude(
         &mut self,
         tensor: &Tensor,
@@ -69,6 +73,7 @@ impl Encoder {
         means: &[f32],
         out: &mut [f32],
     ) -> Result<Sent, Error> {
+        assert!(self.has_rounds(tensor.name()), "tensor '{}' has no rounds", tensor.name());
         check_length(tensor, out.len())?;
         let (context, rank) = (self.context(tensor, step), self.sender.rank);
         let (rounds, mut state) = self.rank_state(tensor, &context, means)?;

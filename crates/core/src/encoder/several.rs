@@ -21,9 +21,17 @@ pub struct EncodeJob<'a> {
     pub positions: Vec<u32>,
 }
 
+impl<'a> EncodeJob<'a> {
+    /// A job whose results are empty.
+    pub fn new(tensor: &'a Tensor, input: impl Into<Input<'a>>) -> Self {
+        let (message, positions) = (Vec::new(), Vec::new());
+        Self { tensor, input: input.into(), message, sent: Sent::All, positions }
+    }
+}
+
 impl Encoder {
-    /// Encodes several tensors as [`encode`](Self::encode) does one, side by side. Of a tensor with more than a thread's
-    /// share of all elements, threads share the work.
+    /// Encodes several tensors as [`encode`](Self::encode) does one, side by side. Threads share the work on a tensor that has
+    /// more elements than all tensors have per thread; each other tensor is the work of one thread.
     ///
     /// # Errors
     /// The first error of `encode` in the order of jobs. The state of tensors without an error has changed then.

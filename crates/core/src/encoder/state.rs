@@ -28,7 +28,9 @@ impl Encoder {
         }
     }
 
-    /// Restores the state of the last [`checkpoint`](Self::checkpoint).
+    /// Restores the state of the last [`checkpoint`](Self::checkpoint): a tensor that was encoded first after it has no
+    /// residual then. [`restore`](Self::restore) and [`forget`](Self::forget) discard the checkpoint, so make another one
+    /// after them; without one, `rollback` discards the state of all tensors.
     pub fn rollback(&mut self) {
         for Entry { kept, checkpoint, .. } in self.tensors.values_mut() {
             kept.0.clone_from(&checkpoint.0);

@@ -198,7 +198,7 @@ impl Encoding<'_> {
     }
 
     /// The memory's own buffers, which keep their allocation and content from step to step.
-    pub fn buffers<T: Any + Debug + Default + Send>(&mut self) -> &mut T {
+    pub fn buffers<T: Any + Debug + Default + Send + Sync>(&mut self) -> &mut T {
         self.workspace.own()
     }
 }

@@ -68,7 +68,7 @@ impl Parts {
 }
 
 /// What threads compute for parts, such as lists or sums, merged in the order of the parts.
-pub(crate) trait PartResult: Any + Debug + Default + Send {
+pub(crate) trait PartResult: Any + Debug + Default + Send + Sync {
     /// Makes it the result of no elements.
     fn reset(&mut self);
 
@@ -76,7 +76,7 @@ pub(crate) trait PartResult: Any + Debug + Default + Send {
     fn merge(&mut self, part: &Self);
 }
 
-impl<T: Copy + Debug + Send + 'static> PartResult for Vec<T> {
+impl<T: Copy + Debug + Send + Sync + 'static> PartResult for Vec<T> {
     fn reset(&mut self) {
         self.clear();
     }
@@ -212,7 +212,7 @@ impl<'a> Source<'a> {
     /// As [`in_parts`](Self::in_parts), and calls `take` with what `work` has written for each part, in the order of the parts and as
     /// soon as possible, while it is in the cache. One thread at a time calls `take`, while others work. What `work` writes to has
     /// the content of an earlier part, or is the default.
-    pub(crate) fn each_in_order<P: Any + Debug + Default + Send, T: Send>(
+    pub(crate) fn each_in_order<P: Any + Debug + Default + Send + Sync, T: Send>(
         &mut self,
         parts: Parts,
         workspace: &mut Workspace,

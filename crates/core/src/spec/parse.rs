@@ -164,7 +164,8 @@ fn unknown(text: &str) -> SpecError {
     if let Some((name, rest)) = text.trim().split_once([',', ' '])
         && registry::names().any(|known| known == name)
     {
-        return SpecError::NoColon { meant: format!("{name}:{}", rest.trim()) };
+        let items = rest.trim_start_matches([':', ',', ' ']).trim_end();
+        return SpecError::NoColon { meant: format!("{name}:{items}") };
     }
     let id = text.split(':').next().unwrap_or_default().trim();
     SpecError::UnknownCompressor {
