@@ -13,36 +13,25 @@ use super::vectorised;
 /// Bytes of a message that are reserved and not yet written.
 type Unwritten = [MaybeUninit<u8>];
 
-/// Bytes in a line of the cache.
-#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-const LINE: usize = 64;
-
-/// Appends bytes with stores that bypass the caches, where the processor has AVX2 and the memory is aligned.
-///
-/// For messages that caches cannot hold: a usual copy reads the memory that it writes, this one does not.
-pub fn append_streamed(bytes: &[u8], message: &mut Vec<u8>) {
-    message.reserve(bytes.len());
-    stream(bytes, &mut message.spare_capacity_mut()[..bytes.len()]);
-    // SAFETY: that many bytes are reserved and were written.
-    unsafe { message.set_len(message.len() + bytes.len()) };
-}
-
 /// Appends numbers as little-endian binary32. Returns the bits of the largest absolute value, as
-/// [`abs_max_bits`](super::abs_max_bits) does. Moves 12 bytes per element.
-pub fn f32_append(values: &[f32], message: &mut Vec<u8>) -> u32 {
-    append::<4>(values, message, f32_write)
+/// [`abs_max_bits`](super::abs_max_bits) does.
+///
+/// For messages that caches cannot hold, let them be `streamed`: then stores bypass the caches, where the processor has AVX2
+/// and the memory is aligned. That moves 8 bytes per element; usual stores read the memory that they write, and move 12.
+pub fn f32_append(values: &[f32], message: &mut Vec<u8>, streamed: bool) -> u32 {
+    append::<4>(values, message, if streamed { f32_stream } else { f32_write })
 }
 
 /// Appends little-endian binary16 patterns: rounded to nearest, ties to even, and saturated. Returns the bits of the
-/// largest absolute value. Moves 8 bytes per element.
-pub fn f16_append(values: &[f32], message: &mut Vec<u8>) -> u32 {
-    append::<2>(values, message, f16_write)
+/// largest absolute value. Moves 6 bytes per element if `streamed`, as [`f32_append`] is, otherwise 8.
+pub fn f16_append(values: &[f32], message: &mut Vec<u8>, streamed: bool) -> u32 {
+    append::<2>(values, message, if streamed { f16_stream } else { f16_write })
 }
 
 /// Appends little-endian bfloat16 patterns: rounded to nearest, ties to even, and saturated. Returns the bits of the
-/// largest absolute value. Moves 8 bytes per element.
-pub fn bf16_append(values: &[f32], message: &mut Vec<u8>) -> u32 {
-    append::<2>(values, message, bf16_write)
+/// largest absolute value. Moves 6 bytes per element if `streamed`, as [`f32_append`] is, otherwise 8.
+pub fn bf16_append(values: &[f32], message: &mut Vec<u8>, streamed: bool) -> u32 {
+    append::<2>(values, message, if streamed { bf16_stream } else { bf16_write })
 }
 
 /// Appends `SIZE` bytes for each number; `write` writes as many bytes as it gets.
@@ -59,43 +48,156 @@ fn append<const SIZE: usize>(
     largest
 }
 
-fn stream(bytes: &[u8], out: &mut Unwritten) {
-    let (mut bytes, mut out) = (bytes, out);
-    // Miri has no streaming stores.
+fn f32_stream(values: &[f32], out: &mut Unwritten) -> u32 {
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    if super::level::Level::Avx2.is_used() {
-        let before = out.as_ptr().align_offset(LINE).min(bytes.len());
-        let whole = (bytes.len() - before) / LINE * LINE;
-        let (first, lines);
-        (first, out) = out.split_at_mut(before);
-        (lines, out) = out.split_at_mut(whole);
-        first.write_copy_of_slice(&bytes[..before]);
-        // SAFETY: the processor has the instructions, and `lines` is aligned to a line.
-        unsafe {
-            avx2_stream(bytes[before..before + whole].as_chunks().0, lines.as_chunks_mut().0)
-        };
-        bytes = &bytes[before + whole..];
+    if super::level::Level::Avx2.is_used() && is_aligned(out) {
+        // SAFETY: the processor has the instructions, and `out` is aligned.
+        return unsafe { stream(values, out, streamed::f32s, f32_write) };
     }
-    out.write_copy_of_slice(bytes);
+    f32_write(values, out)
 }
 
-/// # Safety
-/// `out` is aligned to 32 bytes.
+fn f16_stream(values: &[f32], out: &mut Unwritten) -> u32 {
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    if super::convert::has_f16c() && is_aligned(out) {
+        // SAFETY: as above.
+        return unsafe { stream(values, out, streamed::f16s, f16_write) };
+    }
+    f16_write(values, out)
+}
+
+fn bf16_stream(values: &[f32], out: &mut Unwritten) -> u32 {
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    if super::level::Level::Avx2.is_used() && is_aligned(out) {
+        // SAFETY: as above.
+        return unsafe { stream(values, out, streamed::bf16s, bf16_write) };
+    }
+    bf16_write(values, out)
+}
+
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-#[target_feature(enable = "avx2")]
-unsafe fn avx2_stream(lines: &[[u8; LINE]], out: &mut [[MaybeUninit<u8>; LINE]]) {
-    for (line, out) in lines.iter().zip(out) {
-        // SAFETY: the arrays hold the 64 bytes that are read and written, whose halves are aligned.
+fn is_aligned(out: &Unwritten) -> bool {
+    out.as_ptr().addr().is_multiple_of(16)
+}
+
+/// Writes groups of sixteen numbers in `BYTES` bytes each, and returns the bits of the largest absolute value.
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+type Groups<const BYTES: usize> = unsafe fn(&[[f32; 16]], &mut [[MaybeUninit<u8>; BYTES]]) -> u32;
+
+/// Writes whole groups of sixteen with `groups`, which needs `out` to be aligned to 16 bytes, and what is left with `rest`.
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+unsafe fn stream<const BYTES: usize>(
+    values: &[f32],
+    out: &mut Unwritten,
+    groups: Groups<BYTES>,
+    rest: fn(&[f32], &mut Unwritten) -> u32,
+) -> u32 {
+    let (whole, last) = values.as_chunks();
+    let (done, end) = out.split_at_mut(BYTES * whole.len());
+    // SAFETY: the caller's.
+    let largest = unsafe { groups(whole, done.as_chunks_mut().0) };
+    largest.max(rest(last, end))
+}
+
+/// Stores that bypass the caches. Miri does not have them.
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+mod streamed {
+    use core::arch::x86_64::*;
+    use core::mem::MaybeUninit;
+
+    use super::super::convert::{BF16_MAX, f16c};
+    use super::{larger, largest_of};
+
+    /// # Safety
+    /// `out` is aligned to 16 bytes.
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn f32s(values: &[[f32; 16]], out: &mut [[MaybeUninit<u8>; 64]]) -> u32 {
+        let mut largest = _mm256_setzero_si256();
+        for (values, out) in values.iter().zip(out) {
+            let [low, high] = load(values);
+            largest = larger(larger(largest, low), high);
+            // SAFETY: the array holds the 64 bytes that are written, and is aligned.
+            unsafe {
+                let out = out.as_mut_ptr().cast();
+                put(low, out);
+                put(high, out.add(2));
+            }
+        }
+        _mm_sfence();
+        largest_of(largest)
+    }
+
+    /// # Safety
+    /// `out` is aligned to 16 bytes.
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) unsafe fn f16s(values: &[[f32; 16]], out: &mut [[MaybeUninit<u8>; 32]]) -> u32 {
+        let mut largest = _mm256_setzero_si256();
+        for (values, out) in values.iter().zip(out) {
+            let [low, high] = load(values);
+            largest = larger(larger(largest, low), high);
+            let [low, high] = [low, high].map(|x| f16c::narrow_eight(_mm256_castsi256_ps(x)));
+            // SAFETY: the array holds the 32 bytes that are written, and is aligned.
+            unsafe {
+                let out = out.as_mut_ptr().cast();
+                _mm_stream_si128(out, low);
+                _mm_stream_si128(out.add(1), high);
+            }
+        }
+        _mm_sfence();
+        largest_of(largest)
+    }
+
+    /// # Safety
+    /// `out` is aligned to 16 bytes.
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn bf16s(values: &[[f32; 16]], out: &mut [[MaybeUninit<u8>; 32]]) -> u32 {
+        let mut largest = _mm256_setzero_si256();
+        for (values, out) in values.iter().zip(out) {
+            let [low, high] = load(values);
+            largest = larger(larger(largest, low), high);
+            // Packing works on each half of a register; the quarters are put in order afterwards.
+            let packed = _mm256_packus_epi32(bf16_patterns(low), bf16_patterns(high));
+            let patterns = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
+            // SAFETY: the array holds the 32 bytes that are written, and is aligned.
+            unsafe { put(patterns, out.as_mut_ptr().cast()) };
+        }
+        _mm_sfence();
+        largest_of(largest)
+    }
+
+    /// The patterns of eight numbers, as `bf16_pattern` makes them.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn bf16_patterns(bits: __m256i) -> __m256i {
+        let magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(i32::MAX));
+        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(magnitude), _mm256_set1_epi32(1));
+        let rounded = _mm256_add_epi32(magnitude, _mm256_set1_epi32(0x7fff));
+        let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(rounded, odd));
+        let limited = _mm256_min_epu32(rounded, _mm256_set1_epi32(BF16_MAX as i32));
+        let sign = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(0x8000));
+        _mm256_or_si256(limited, sign)
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn load(values: &[f32; 16]) -> [__m256i; 2] {
+        let values = values.as_ptr().cast::<__m256i>();
+        // SAFETY: the array holds the sixteen numbers that are read.
+        unsafe { [_mm256_loadu_si256(values), _mm256_loadu_si256(values.add(1))] }
+    }
+
+    /// # Safety
+    /// `out` is aligned to 16 bytes, and 32 bytes of it may be written. Only behind a fence, other threads see these bytes as they
+    /// see those of usual stores.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    unsafe fn put(bytes: __m256i, out: *mut __m128i) {
+        // SAFETY: the caller's.
         unsafe {
-            let halves = line.as_ptr().cast::<__m256i>();
-            let [low, high] = [_mm256_loadu_si256(halves), _mm256_loadu_si256(halves.add(1))];
-            let out = out.as_mut_ptr().cast::<__m256i>();
-            _mm256_stream_si256(out, low);
-            _mm256_stream_si256(out.add(1), high);
+            _mm_stream_si128(out, _mm256_castsi256_si128(bytes));
+            _mm_stream_si128(out.add(1), _mm256_extracti128_si256::<1>(bytes));
         }
     }
-    // Only behind this, other threads see streamed bytes as they see those of usual stores.
-    _mm_sfence();
 }
 
 /// The maximum, lane by lane, of `largest` and the bits of the absolute values of `x`.
@@ -207,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    type Append = fn(&[f32], &mut Vec<u8>) -> u32;
+    type Append = fn(&[f32], &mut Vec<u8>, bool) -> u32;
 
     const APPEND: [Append; 3] = [f32_append, f16_append, bf16_append];
 
@@ -220,39 +322,42 @@ mod tests {
         let messages: [&[u8]; 3] = [binary32, binary16, bfloat16];
         for (append, expected) in APPEND.into_iter().zip(messages) {
             let mut message = vec![7];
-            assert_eq!(append(&[1.0, -2.0], &mut message), 2f32.to_bits());
-            assert_eq!(append(&[], &mut message), 0);
+            assert_eq!(append(&[1.0, -2.0], &mut message, false), 2f32.to_bits());
+            assert_eq!(append(&[], &mut message, true), 0);
             assert_eq!(message, expected);
         }
     }
 
     #[test]
     fn what_is_not_finite_is_seen_anywhere() {
-        for append in APPEND {
+        for (append, streamed) in APPEND.into_iter().flat_map(|one| [(one, false), (one, true)]) {
             for at in 0..40 {
                 for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                     let mut values = [1.0; 40];
                     values[at] = bad;
-                    assert!(append(&values, &mut Vec::new()) >= f32::INFINITY.to_bits(), "{at}");
+                    let largest = append(&values, &mut Vec::with_capacity(160), streamed);
+                    assert!(largest >= f32::INFINITY.to_bits(), "{at}");
                 }
             }
-            assert_eq!(append(&[f32::MAX, f32::MIN], &mut Vec::new()), f32::MAX.to_bits());
+            let largest = append(&[f32::MAX, f32::MIN], &mut Vec::new(), streamed);
+            assert_eq!(largest, f32::MAX.to_bits());
         }
     }
 
     #[test]
-    fn streamed_bytes_are_the_bytes() {
-        for len in [0, 1, 7, 63, 64, 65, 500, 5000] {
-            let bytes: Vec<u8> = (0..len).map(|i| (i * 37) as u8).collect();
-            // Behind a header that leaves the memory aligned, or not.
-            for start in [0, 1, 16, 64] {
-                let mut message = Vec::with_capacity(start + len);
-                message.resize(start, 9);
-                append_streamed(&bytes, &mut message);
-                append_streamed(&bytes, &mut message);
-                let expected = [&vec![9; start], &bytes[..], &bytes].concat();
-                assert_eq!(message, expected, "{len} bytes behind {start}");
+    fn streamed_numbers_are_the_numbers() {
+        crate::kernels::samples::sweep(|values| {
+            for append in APPEND {
+                // Behind a header that leaves the memory aligned, or not.
+                for start in [0, 1, 16] {
+                    let [plain, streamed] = [false, true].map(|streamed| {
+                        let mut message = Vec::with_capacity(start + 4 * values.len());
+                        message.resize(start, 9);
+                        (append(values, &mut message, streamed), message)
+                    });
+                    assert_eq!(plain, streamed, "{} numbers behind {start} bytes", values.len());
+                }
             }
-        }
+        });
     }
 }

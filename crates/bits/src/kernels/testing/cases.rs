@@ -149,15 +149,6 @@ pub const KERNELS: &[(&str, Case)] = &[
         f32_to_f16(&input.floats(), &mut out);
         output.bits(out.iter().copied());
     }),
-    ("append_streamed", |input, output| {
-        // Behind a header that leaves the memory aligned, or not.
-        for start in [1, 64] {
-            let mut message = Vec::with_capacity(start + input.bytes().len());
-            message.resize(start, 9);
-            append_streamed(&input.bytes(), &mut message);
-            output.bits(message);
-        }
-    }),
     ("f32_append", |input, output| appends(f32_append, input, output)),
     ("f16_append", |input, output| appends(f16_append, input, output)),
     ("bf16_append", |input, output| appends(bf16_append, input, output)),

@@ -19,12 +19,16 @@ pub(super) fn adds(add: fn(&[u8], f32, &mut [f32]), input: &Input, output: &mut 
 }
 
 /// A kernel that appends numbers to a message and returns the largest.
-pub(super) fn appends(append: fn(&[f32], &mut Vec<u8>) -> u32, input: &Input, output: &mut Output) {
+pub(super) fn appends(
+    append: fn(&[f32], &mut Vec<u8>, bool) -> u32,
+    input: &Input,
+    output: &mut Output,
+) {
     // Behind a header that leaves the memory aligned, or not.
-    for start in [1, 16] {
+    for (start, streamed) in [(1, false), (1, true), (16, true)] {
         let mut message = Vec::with_capacity(start + 4 * input.len);
         message.resize(start, 9);
-        output.bits([append(&input.floats(), &mut message)]);
+        output.bits([append(&input.floats(), &mut message, streamed)]);
         output.bits(message);
     }
 }

@@ -6,7 +6,7 @@
 //! - **Aggregation**: linear; the mean of messages, computed in f32 and rounded once, is the message of the mean, up to
 //!   rounding.
 //! - **Error feedback**: off. With it, the residual holds the rounding errors.
-//! - **Cost**: one pass, 6 bytes per element.
+//! - **Cost**: one pass, 6 bytes per element, or 8 where the message is shorter than 16 MiB.
 
 use std::sync::Arc;
 

@@ -1,12 +1,10 @@
 //! The compressor behind `none`, `fp16` and `bf16`: every element, in one format.
 
-use gradwire_bits::{DecodeError, kernels};
+use gradwire_bits::DecodeError;
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{
-    Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Sent, Source, Statistics, Workspace,
-};
+use crate::{Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Sent, Statistics};
 
 /// Messages of this many bytes or more are written past the caches: with the tensor they exceed a last-level
 /// cache of 32 MiB. Tests take this path with small tensors.
@@ -15,44 +13,26 @@ const STREAMED: usize = if cfg!(test) { 8 << 10 } else { 16 << 20 };
 /// Elements in one format, given as conversions of whole blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dense {
-    /// Appends the numbers of a block; returns the bits of its largest absolute value.
-    pub(super) append: fn(&[f32], &mut Vec<u8>) -> u32,
+    /// Appends the numbers of a block, past the caches or not; returns the bits of its largest absolute value.
+    pub(super) append: fn(&[f32], &mut Vec<u8>, bool) -> u32,
     /// Adds the numbers of a message, times a weight.
     pub(super) add: fn(&[u8], f32, &mut [f32]),
     /// The element type of messages.
     pub(super) dtype: Dtype,
 }
 
-/// The part of a message that is written past the caches at a time.
-#[derive(Debug, Default)]
-struct Piece(Vec<u8>);
-
-impl Dense {
-    /// Appends all elements with stores that do not read the memory that they write.
-    fn stream(&self, source: &mut Source<'_>, workspace: &mut Workspace, message: &mut Vec<u8>) {
-        let Piece(piece) = workspace.own();
-        source.convert_blocks(|block| {
-            piece.clear();
-            let largest = (self.append)(block, piece);
-            kernels::append_streamed(piece, message);
-            largest
-        });
-    }
-}
-
 impl Compressor for Dense {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
-        let EncodeArgs { source, message, workspace, .. } = args;
+        let EncodeArgs { source, message, .. } = args;
         if source.keeps_residual() {
             source.take_blocks(|_, block| {
                 let start = message.len();
-                (self.append)(block, message);
+                (self.append)(block, message, false);
                 (self.add)(&message[start..], -1.0, block);
             });
-        } else if self.max_len(source.len()) >= STREAMED {
-            self.stream(source, workspace, message);
         } else {
-            source.convert_blocks(|block| (self.append)(block, message));
+            let streamed = self.max_len(source.len()) >= STREAMED;
+            source.convert_blocks(|block| (self.append)(block, message, streamed));
         }
         Sent::All
     }
