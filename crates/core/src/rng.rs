@@ -14,6 +14,7 @@ const PHILOX_GROUP: usize = 64;
 /// Room for their own bytes, four to a word, and for the bits that groups share, two to a word.
 const OWN: usize = ROUNDED / 4 + PHILOX_GROUP;
 const SHARED: usize = ROUNDED / SHARING / 2 + PHILOX_GROUP;
+const SCRATCH: usize = OWN + SHARED;
 
 /// A stream of random words. Cheap to create and to copy.
 #[derive(Debug, Clone)]
@@ -70,9 +71,7 @@ impl Rng {
     /// squared error, and at most 6 % to the variance of a sum. If all elements are rounded up with the same probability,
     /// from 0.1 to 0.9, it adds less than 0.1 %.
     pub fn fill_rounding(&self, first: usize, out: &mut [u32]) {
-        for (piece, out) in out.chunks_mut(ROUNDED).enumerate() {
-            self.fill_rounding_piece(first + piece * ROUNDED, out);
-        }
+        self.fill_rounding_in(&mut [0; SCRATCH], first, out);
     }
 
     /// The words of [`fill_rounding`](Self::fill_rounding) for `len` elements from index `first` on, in a buffer that keeps its allocation.
@@ -82,26 +81,33 @@ impl Rng {
         len: usize,
         buffer: &'a mut Vec<u32>,
     ) -> &'a [u32] {
-        buffer.resize(buffer.len().max(len), 0);
-        self.fill_rounding(first, &mut buffer[..len]);
-        &buffer[..len]
+        buffer.resize(buffer.len().max(SCRATCH + len), 0);
+        let (scratch, words) = buffer.split_at_mut(SCRATCH);
+        self.fill_rounding_in(scratch, first, &mut words[..len]);
+        &words[..len]
+    }
+
+    /// [`fill_rounding`](Self::fill_rounding) with working memory of [`SCRATCH`] words.
+    fn fill_rounding_in(&self, scratch: &mut [u32], first: usize, out: &mut [u32]) {
+        for (piece, out) in out.chunks_mut(ROUNDED).enumerate() {
+            self.fill_rounding_piece(scratch, first + piece * ROUNDED, out);
+        }
     }
 
     /// The same for at most [`ROUNDED`] elements.
-    fn fill_rounding_piece(&self, first: usize, out: &mut [u32]) {
-        let mut words = [0; OWN];
-        let own = self.words(first / 4, (first % 4 + out.len()).div_ceil(4), &mut words);
+    fn fill_rounding_piece(&self, scratch: &mut [u32], first: usize, out: &mut [u32]) {
+        let (own, shared) = scratch.split_at_mut(OWN);
+        let own = self.words(first / 4, (first % 4 + out.len()).div_ceil(4), own);
         own.iter_mut().for_each(|word| *word = word.to_le());
         let own = &bytemuck::cast_slice(own)[first % 4..];
 
         let group = first / SHARING;
         let groups = (first % SHARING + out.len()).div_ceil(SHARING);
-        let (mut words, mut halves) = ([0; SHARED], [[0; 2]; SHARED]);
-        let shared = self.second().words(group / 2, (group % 2 + groups).div_ceil(2), &mut words);
-        for (halves, word) in halves.iter_mut().zip(&*shared) {
-            *halves = [*word as u16, (*word >> 16) as u16];
+        let shared = self.second().words(group / 2, (group % 2 + groups).div_ceil(2), shared);
+        if cfg!(target_endian = "big") {
+            shared.iter_mut().for_each(|word| *word = word.rotate_left(16));
         }
-        let halves = &halves.as_flattened()[group % 2..];
+        let halves: &[u16] = &bytemuck::cast_slice(shared)[group % 2..];
 
         // The rest of a group, then whole ones.
         let (head, rest) = out.split_at_mut(out.len().min(SHARING - first % SHARING));

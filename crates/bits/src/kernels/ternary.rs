@@ -59,7 +59,6 @@ mod avx512 {
     pub(super) fn residual(groups: &mut [[f32; 64]], scale: f32, digits: &mut [[u8; 64]]) {
         let (high, low) = (_mm512_set1_ps(scale * 0.5), _mm512_set1_ps(scale * -0.5));
         let scale = _mm512_set1_ps(scale);
-        let one = _mm512_set1_epi8(1);
         for (group, digits) in groups.iter_mut().zip(digits) {
             let (mut above, mut below) = (0u64, 0u64);
             for quarter in 0..4 {
@@ -76,14 +75,54 @@ mod avx512 {
                     below |= u64::from(under) << (16 * quarter);
                 }
             }
-            // SAFETY: the array holds the 64 bytes that are read, and then written.
-            unsafe {
-                let d = _mm512_loadu_si512(digits.as_ptr().cast());
-                let d = _mm512_add_epi8(_mm512_add_epi8(d, d), _mm512_add_epi8(d, one));
-                let d = _mm512_mask_add_epi8(d, above, d, one);
-                let d = _mm512_mask_sub_epi8(d, below, d, one);
-                _mm512_storeu_si512(digits.as_mut_ptr().cast(), d);
+            append(digits, above, below);
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn stochastic(
+        groups: &[[f32; 64]],
+        scale: f32,
+        random: &[[u32; 64]],
+        digits: &mut [[u8; 64]],
+    ) {
+        let (fraction, scale) = (_mm512_set1_ps(super::FRACTION), _mm512_set1_ps(scale));
+        let positive = _mm512_set1_epi32(i32::MAX);
+        for ((group, words), digits) in groups.iter().zip(random).zip(digits) {
+            let (mut sent, mut negative) = (0u64, 0u64);
+            for quarter in 0..4 {
+                let lanes = 16 * quarter..16 * quarter + 16;
+                let (x, words) = (&group[lanes.clone()], &words[lanes]);
+                // SAFETY: the slices hold the sixteen numbers and words that are read.
+                let (x, words) = unsafe {
+                    (
+                        _mm512_loadu_si512(x.as_ptr().cast()),
+                        _mm512_loadu_si512(words.as_ptr().cast()),
+                    )
+                };
+                let chance = _mm512_cvtepi32_ps(_mm512_srli_epi32::<8>(words));
+                let threshold = _mm512_mul_ps(_mm512_mul_ps(chance, fraction), scale);
+                let magnitude = _mm512_castsi512_ps(_mm512_and_si512(x, positive));
+                let above = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(magnitude, threshold);
+                sent |= u64::from(above) << (16 * quarter);
+                negative |= u64::from(_mm512_movepi32_mask(x)) << (16 * quarter);
             }
+            append(digits, sent & !negative, sent & negative);
+        }
+    }
+
+    /// Appends the base-3 digits 2 to bytes above, 0 to bytes below and 1 to the others.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    fn append(digits: &mut [u8; 64], above: u64, below: u64) {
+        let one = _mm512_set1_epi8(1);
+        // SAFETY: the array holds the 64 bytes that are read, and then written.
+        unsafe {
+            let d = _mm512_loadu_si512(digits.as_ptr().cast());
+            let d = _mm512_add_epi8(_mm512_add_epi8(d, d), _mm512_add_epi8(d, one));
+            let d = _mm512_mask_add_epi8(d, above, d, one);
+            let d = _mm512_mask_sub_epi8(d, below, d, one);
+            _mm512_storeu_si512(digits.as_mut_ptr().cast(), d);
         }
     }
 }
@@ -141,19 +180,37 @@ mod avx2 {
     }
 }
 
+/// Quantizes stochastically: q = sign(value) with probability |value| / scale (1 beyond the scale),
+/// otherwise 0. Appends the base-3 digit `1 + q` to each byte of `digits`. Element i compares with
+/// the upper 24 bits of `random[i]`, as a fraction times the scale, which below 2⁻¹²⁶ is rounded to a multiple of 2⁻¹⁴⁹. The
+/// scale is not negative. Processes the shortest length.
+pub fn stochastic_ternary(values: &[f32], scale: f32, random: &[u32], digits: &mut [u8]) {
+    let len = values.len().min(random.len()).min(digits.len());
+    let (values, random, digits) = (&values[..len], &random[..len], &mut digits[..len]);
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx512.is_used() {
+        let ((groups, rest), (random, words)) = (values.as_chunks(), random.as_chunks());
+        let (bytes, last) = digits.as_chunks_mut();
+        // SAFETY: the processor has the features the function is compiled for.
+        unsafe { avx512::stochastic(groups, scale, random, bytes) };
+        return by_chance(rest, scale, words, last);
+    }
+    by_chance(values, scale, random, digits);
+}
+
+/// 2⁻²⁴.
+const FRACTION: f32 = 1.0 / 16_777_216.0;
+
 vectorised! {
-    /// Quantizes stochastically: q = sign(value) with probability |value| / scale (1 beyond the scale),
-    /// otherwise 0. Appends the base-3 digit `1 + q` to each byte of `digits`. Element i compares with
-    /// the upper 24 bits of `random[i]`, as a fraction times the scale, which below 2⁻¹²⁶ is rounded to a multiple of 2⁻¹⁴⁹.
-    /// Processes the shortest length.
-    pub fn stochastic_ternary / stochastic_ternary_scalar(
+    /// The loop of [`stochastic_ternary`].
+    fn by_chance / by_chance_scalar(
         values: &[f32],
         scale: f32,
         random: &[u32],
         digits: &mut [u8],
     ) {
         for ((x, word), digit) in values.iter().zip(random).zip(digits) {
-            let threshold = (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0) * scale;
+            let threshold = (word >> 8) as i32 as f32 * FRACTION * scale;
             let (above, below) = (*x > threshold, *x < -threshold);
             append(digit, above, below);
         }

@@ -418,7 +418,7 @@ pub const KERNELS: &[(&str, Case)] = &[
     }),
     ("stochastic_ternary", |input, output| {
         let mut digits = input.bytes();
-        stochastic_ternary(&input.floats(), input.x, &input.draws(), &mut digits);
+        stochastic_ternary(&input.floats(), input.x.abs(), &input.draws(), &mut digits);
         output.bits(digits.iter().copied());
     }),
     ("ternary_add", |input, output| {
