@@ -37,7 +37,8 @@ def train(folder, steps, resume):
         optimizer.load_state_dict(state["optimizer"])
 
     manager = torchft.Manager(
-        pg=ProcessGroupGloo(), state_dict=state, load_state_dict=load, min_replica_size=1, hostname=socket.gethostname()
+        pg=ProcessGroupGloo(), state_dict=state, load_state_dict=load, min_replica_size=1, max_retries=10,
+        hostname=socket.gethostname(),
     )
     model = DistributedDataParallel(manager, net, "3lc")
     committing = torchft.Optimizer(manager, optimizer)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import gradwire
+from models import exchange_bytes
 from test_frameworks import together
 from world import outcomes, ranks
 
@@ -147,16 +148,24 @@ def test_a_rank_reads_its_own_file_or_all(tmp_path):
 
 
 def transformers_elsewhere(rank, size, saved, folder):
-    """Resumes from a checkpoint in another output folder."""
-    trainer, _ = transformers("3lc", folder, 4, save=False)
+    """Resumes from a checkpoint in another output folder; returns the first state then, and the one that was saved."""
+    trainer, compression = transformers("3lc", folder, 4, save=False)
+    first = []
+    compression.on_step_begin = lambda *others, **named: first.append(exchange_bytes(compression.handle.state_dict()))
     trainer.train(resume_from_checkpoint=f"{saved}/checkpoint-2")
+    return first[0] == exchange_bytes(torch.load(f"{saved}/checkpoint-2/gradwire-rank{rank}.pt"))
 
 
-def test_a_checkpoint_in_another_output_folder_is_refused(tmp_path):
+def test_states_are_those_of_the_checkpoint_that_training_resumes_from(tmp_path):
     pytest.importorskip("transformers")
-    ranks(2, together, transformers_saves, str(tmp_path / "one"))
-    for failed in outcomes(2, together, transformers_elsewhere, str(tmp_path / "one"), str(tmp_path / "two")):
-        assert failed[1] == "StateError" and "another output folder" in failed[2], failed
+    one, two = tmp_path / "one", tmp_path / "two"
+    ranks(2, together, transformers_saves, str(one))
+    # There is no other checkpoint in the output folder, and then there is one of as many steps.
+    assert ranks(2, together, transformers_elsewhere, str(one), str(two)) == [True, True]
+    (two / "checkpoint-2").mkdir(parents=True)
+    for rank in range(2):
+        (two / "checkpoint-2" / f"gradwire-rank{rank}.pt").write_bytes(b"the state of another run")
+    assert ranks(2, together, transformers_elsewhere, str(one), str(two)) == [True, True]
 
 
 def save_files(folder, size, run):
@@ -315,3 +324,39 @@ def test_options_of_the_user_are_kept():
     assert with_scaler("3lc", {"on_nonfinite": "error"}, scaler) == {"on_nonfinite": "error", "scaler": scaler}
     assert with_scaler("3lc", {"scaler": None}, scaler) == {"scaler": None}
     assert with_scaler(object(), {}, scaler) == {}
+
+
+def lightning_fails(rank, size, folder):
+    """Has an error on one rank, on which, and on the others for want of it, Lightning saves a checkpoint."""
+    import lightning.pytorch as pl
+    from gradwire.torch.lightning import Compression
+    from lightning.pytorch.callbacks import OnExceptionCheckpoint
+
+    class Fails(pl.Callback):
+        def on_train_batch_start(self, trainer, *others):
+            if rank == 0 and trainer.global_step == 2:
+                raise ValueError("out of luck")
+
+    compression = Compression("topk:ratio=0.1", deadline=3.0)
+    trainer, task = lightning(compression, 4, strategy="ddp", devices=size)
+    trainer.callbacks += [Fails(), OnExceptionCheckpoint(folder, f"failed{rank}")]
+    # It removes its file when training ends; here that is too early.
+    OnExceptionCheckpoint.teardown = lambda *others: None
+
+    def fit():
+        with pytest.raises(Exception) as failure:
+            trainer.fit(*task)
+        raised.append(type(failure.value).__name__)
+
+    raised = []
+    found = warned(fit)
+    saved = torch.load(f"{folder}/failed0.ckpt", weights_only=False)
+    return raised, found, saved["global_step"], list(saved["callbacks"])
+
+
+def test_a_checkpoint_after_an_error_of_one_rank_waits_for_no_other(tmp_path):
+    pytest.importorskip("lightning")
+    failed, waited = ranks(2, together, lightning_fails, str(tmp_path))
+    assert failed[0] == ["ValueError"] and waited[0] == ["DeadlineError"]
+    for _, (message,), steps, callbacks in (failed, waited):
+        assert "no state of gradwire: after an error" in message and steps == 2 and callbacks == []

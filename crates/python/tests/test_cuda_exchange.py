@@ -141,7 +141,8 @@ def test_states_of_device_and_host_are_the_same():
 
 
 def poisoned(rank, size, on_nonfinite):
-    model, handle = build(KEPT[0], device="gpu", on_nonfinite=on_nonfinite, **KEPT[1])
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1.0)
+    model, handle = build(KEPT[0], device="gpu", on_nonfinite=on_nonfinite, scaler=scaler, **KEPT[1])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, optimizer, rank, [0])
     before = {kind: array.clone() for kind, array in handle._device.kept.arrays.items()}

@@ -69,7 +69,8 @@ def test_states_move_between_host_and_device():
 
 def poisoned(rank, size):
     """Whether a step is skipped in which the last bucket has an infinite value, and leaves the state as it was."""
-    model, handle = build("powersgd:rank=2", device="gpu", on_nonfinite="skip")
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1.0)
+    model, handle = build("powersgd:rank=2", device="gpu", on_nonfinite="skip", scaler=scaler)
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, [0, 1])
     before = exchange_bytes(handle.state_dict())
     if rank == 1:

@@ -133,12 +133,30 @@ def narrow():
     return torch.nn.Sequential(torch.nn.Linear(64, 10, bias=False))
 
 
+def turned():
+    """A net with as many elements in a layer, which has another shape."""
+    net = Net()
+    net.second.weight = torch.nn.Parameter(torch.zeros(20, 48))
+    net.forward = lambda x: sum(parameter.sum() for parameter in net.parameters())
+    return net
+
+
+def columns():
+    """A net with a weight that has its columns one after the other."""
+    net = Net()
+    net.second.weight = torch.nn.Parameter(net.second.weight.detach().t().contiguous().t())
+    return net
+
+
 def test_states_of_other_compressors_and_models_are_refused():
-    states = [ranks(1, trained, *saved)[0] for saved in [(Other(), Net), ("3lc", Net), (Mine(), narrow)]]
-    other, spec, model = ranks(1, loaded, states)[0]
+    cases = [(Other(), Net), ("3lc", Net), (Mine(), narrow), (Mine(), turned), (Mine(), columns)]
+    states = [ranks(1, trained, *saved)[0] for saved in cases]
+    other, spec, model, shape, layout = ranks(1, loaded, states)[0]
     assert "saved with Other, and this compressor is Mine" in other
     assert "saved with a spec string" in spec
-    assert "'0.weight' has 640 elements" in model
+    assert "'0.weight' has the shape (10, 64), and the model has no such tensor" in model
+    assert "'second.weight' has the shape (20, 48), and the model has (10, 96)" in shape
+    assert "'second.weight' was saved in another memory format" in layout
 
 
 class Fails(Mine):
@@ -247,3 +265,23 @@ def test_arguments_that_a_python_compressor_does_not_support_are_refused():
     (messages,) = ranks(1, arguments, options)
     for option, message in zip(options, messages):
         assert "written in Python" in message and all(name in message for name in option), message
+
+
+def counted(rank, size):
+    """What a compressor written in Python reports, and one of gradwire."""
+    reports = []
+    for compressor in (Mine(), "onebit"):
+        model, handle = build(compressor)
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(3))
+        reports.append(handle.stats())
+    return reports
+
+
+def test_a_python_compressor_reports_what_others_do():
+    for own, other in ranks(3, counted):
+        assert own.keys() == other.keys()
+        assert own["elements"] == other["elements"] and own["total_steps"] == other["total_steps"] == 3
+        # Three buckets go to two ranks, each with a header of 12 bytes and the lengths of its messages.
+        lengths = 4 * len(list(Net().parameters()))
+        assert own["bytes_up"] == own["bytes_down"] == 2 * (own["message_bytes"] + 3 * 12 + lengths)
+        assert own["messages_up"] == 6 and 2 * own["bytes_up"] < own["total_bytes_up"] <= 3 * own["bytes_up"]

@@ -244,6 +244,38 @@ def returning(log, address, path):
             log("refused", error)
 
 
+def half(log, address, shard, folder, resume):
+    """Trains for two rounds and saves the state of this worker, or loads those of both and logs what this worker takes over."""
+    net, steps = local_steps(address)
+    if resume:
+        steps.load_state_dict([torch.load(f"{folder}/{one}") for one in range(2)])
+        log("loaded", steps.completed_steps, steps._replica.reducer.save()[-4000:].hex())
+        return
+    while steps.completed_steps < 2 * EVERY:
+        x, labels = task(shard, steps.completed_steps)
+        steps.zero_grad()
+        nn.functional.cross_entropy(net(x), labels).backward()
+        steps.step()
+    with pytest.raises(gradwire.ConfigError, match="save that of each in a file of its own"):
+        steps.state_dict(all_ranks=True)
+    torch.save(steps.state_dict(), f"{folder}/{shard}")
+    log("saved", steps._replica.reducer.save()[-4000:].hex())
+
+
+def test_a_whole_run_resumes_from_the_states_of_its_workers(tmp_path):
+    found = []
+    for resume in (False, True):
+        with lighthouse(LEAST) as address, workers() as start:
+            started = [start(half, address, shard, tmp_path, resume) for shard in range(2)]
+            for worker in started:
+                worker.finish(60)
+            found.append([worker.lines("loaded" if resume else "saved")[0] for worker in started])
+    saved, loaded = found
+    # The residuals are the end of a state. Either worker may be the first of the new run.
+    assert sorted(line[1] for line in loaded) == sorted(line[0] for line in saved)
+    assert [line[0] for line in loaded] == [str(2 * EVERY)] * 2
+
+
 def other(log, address, options):
     try:
         local_steps(address, **options)
@@ -294,6 +326,7 @@ def test_what_cannot_work_is_refused():
         ({"lighthouse": "nowhere"}, "torchft_lighthouse"),
         ({"lighthouse": "http://127.0.0.1:1", "exchange": "all-reduce"}, "all-gather"),
         ({"lighthouse": "http://127.0.0.1:1", "min_workers": 0}, "at least 1 worker"),
+        ({"lighthouse": "http://127.0.0.1:1", "fragment_update_alpha": 0.5}, "fragment_update_alpha"),
     ]:
         layer = nn.Linear(4, 4)
         with pytest.raises(gradwire.ConfigError, match=says):

@@ -68,7 +68,7 @@ def poisoned(rank, size):
 def test_nan_is_an_error_that_names_the_parameter():
     results = outcomes(2, poisoned)
     assert results[1][1] == "NonFiniteError" and "'second.weight' has NaN" in results[1][2], results[1]
-    assert 'on_nonfinite="skip"' in results[1][2], results[1]
+    assert 'with on_nonfinite="skip" and scaler=, the GradScaler,' in results[1][2], results[1]
     assert results[0][1] == "PeerLostError" and "rank 1" in results[0][2], results[0]
 
 
@@ -127,6 +127,11 @@ def refused(rank, size):
         ("3lc", {"exchange": "allgather"}),
         ("3lc", {"total_steps": 0}),
         ("3lc", {"scaler": True}),
+        ("3lc", {"on_nonfinite": "skip"}),
+        ("3lc", {"on_nonfinite": "skip", "scaler": torch.amp.GradScaler(DEVICE.type, enabled=False)}),
+        ("3lc", {"device": "cuda"}),
+        ("3lc", {"device": torch.device("cpu")}),
+        ("3lc", {"device": "tpu"}),
         ("none until", {}),
         ("3lc", {"rules": {"first.*": "none until 5 then topk"}}),
         ("none", {"optimizer": gradwire.torch.OneBitAdam(Net().parameters(), freeze=3)}),
@@ -150,6 +155,8 @@ def test_invalid_arguments_are_refused_by_register():
         "rules contains ('*.bias', 'none'), which is no string", "raw_vectors='no'",
         "deadline=0: give seconds above 0", "deadline=nan: give seconds", "deadline=86401.0: give", "deadline='x': give",
         "did you mean 'all-gather'?", "total_steps=0 is too small", "scaler=True has no get_scale()",
+        "the optimizer would take this step; pass scaler=", "without an enabled GradScaler",
+        "did you mean 'gpu'?", "did you mean 'host'?", "use 'auto', 'host' or 'gpu'",
         "'none until' is not a compression schedule", "one compressor belongs here; give one of its compressors",
         "none of the model's parameters; create it with model.parameters()",
     ]
@@ -197,7 +204,7 @@ def test_none_of_advise_in_place_of_a_compressor_is_refused_with_what_it_means()
 
 
 def with_other_numbers(rank, size):
-    model, _ = build("3lc", on_nonfinite="skip" if rank else "error")
+    model, _ = build("3lc", on_nonfinite="skip" if rank else "error", scaler=torch.amp.GradScaler(DEVICE.type))
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(1))
 
 

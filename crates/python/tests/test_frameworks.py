@@ -194,3 +194,81 @@ def test_flower_sends_later_what_a_message_leaves_out():
     scalar = Node().round(compression, numpy.array(2, "float32"), numpy.array(3, "float32"))
     assert scalar.shape == () and scalar == 3
     assert (Node().round(compression, numpy.array([True, False]), None) == [False, True]).all()
+
+
+class Sends:
+    """Flower's strategy, of which the mixin needs that it sends a model and averages those of its clients."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        return [arrays]
+
+    def aggregate_train(self, server_round, replies):
+        (reply,) = replies
+        return reply.content["arrays"], None
+
+
+def strategy(**attributes):
+    from gradwire.flower import CompressedStrategy
+
+    return type("Strategy", (CompressedStrategy, Sends), attributes)()
+
+
+def as_reply(record):
+    """A message of a client with an array record."""
+    from flwr.app import Message, RecordDict
+
+    return Message(RecordDict({"arrays": record}), dst_node_id=5, message_type="train")
+
+
+def test_flowers_server_keeps_changes_that_its_messages_round_away():
+    pytest.importorskip("flwr")
+    from flwr.app import Array, ArrayRecord
+    from flwr.supercore.task_identity import TaskIdentity
+    from gradwire.flower import pack, unpack
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 0
+    server, model = strategy(), numpy.full((4, 8), 1.0001, "float32")
+    record = ArrayRecord({"weight": Array(model)})
+    for server_round in range(50):
+        (sent,) = server.configure_train(server_round, record, {}, None)
+        # Half of the distance between 1 and the next 16-bit float, in fifty rounds.
+        change = numpy.full((4, 8), 1e-5, "float32")
+        record, _ = server.aggregate_train(server_round, [as_reply(pack({"weight": change}, "none"))])
+    numpy.testing.assert_allclose(record["weight"].numpy(), model + 50 * 1e-5, rtol=1e-6)
+    assert (unpack(sent)["weight"] == numpy.float16(model + 49 * 1e-5)).all()
+
+
+@pytest.mark.parametrize("compressor", ["topk:ratio=0.05", "eden", "signsgd"])
+def test_flowers_server_refuses_compressors_that_change_much_of_a_model(compressor):
+    pytest.importorskip("flwr")
+    from flwr.app import Array, ArrayRecord
+
+    record = ArrayRecord({"weight": Array(numpy.ones((4, 8), "float32"))})
+    with pytest.raises(gradwire.ConfigError, match="of their norm"):
+        strategy(compressor=compressor).configure_train(0, record, {}, None)
+
+
+@pytest.mark.parametrize("compressor, keeps", [
+    ("topk", True),
+    ("topk:ef=off", False),
+    ("eden", False),
+    ("eden:bits=2,ef=on", True),
+    ("sbc2", True),
+])
+def test_flowers_clients_keep_what_the_compressor_keeps(compressor, keeps):
+    pytest.importorskip("flwr")
+    from flwr.supercore.task_identity import TaskIdentity
+    from gradwire.flower import CompressionMod
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 0
+    node = Node()
+    node.round(CompressionMod(compressor), numpy.zeros((4, 8), "float32"), numpy.ones((4, 8), "float32"))
+    assert ("gradwire.residual" in node.context.state.array_records) == keeps
+
+
+def test_flowers_clients_refuse_schedules():
+    pytest.importorskip("flwr")
+    from gradwire.flower import CompressionMod
+
+    with pytest.raises(gradwire.ConfigError, match="is a schedule"):
+        CompressionMod("none until 3 then topk")

@@ -398,7 +398,7 @@ def same_bits(rank, size):
     for module in model:
         fully_shard(module, reshard_after_forward=True)
     fully_shard(model)
-    gradwire.torch.fsdp.register(model, "none", parameters="qsgd:s=7")
+    gradwire.torch.fsdp.register(model, "none", parameters="qsgd")
     for step in range(3):
         model(torch.randn(8, 64)).sum().backward()
     return [(module.seen[at] == module.seen[at + 1]).all().item() for module in model for at in range(0, 6, 2)]
@@ -465,7 +465,7 @@ def refused(rank, size, case):
     elif case == "every":
         register(shard(mesh), "sbc2")
     elif case == "parameters":
-        register(shard(mesh), parameters="topk:ratio=0.1")
+        register(shard(mesh), parameters="none until 10 then topk:ratio=0.1")
     elif case == "python":
         register(shard(mesh), object())
     elif case == "mesh":
@@ -475,7 +475,10 @@ def refused(rank, size, case):
         register(shard(mesh), replicas=torch.distributed.group.WORLD)
     elif case == "skip":
         both = init_device_mesh(DEVICE.type, (1, size), mesh_dim_names=("nodes", "shards"))
-        register(shard(both["shards"]), replicas=both["nodes"], on_nonfinite="skip")
+        scaler = torch.amp.GradScaler(DEVICE.type)
+        register(shard(both["shards"]), replicas=both["nodes"], on_nonfinite="skip", scaler=scaler)
+    elif case == "unscaled":
+        register(shard(mesh), on_nonfinite="skip")
     elif case == "number":
         model = Net()
         fully_shard(model, mesh=mesh, reshard_after_forward=2)
@@ -509,6 +512,7 @@ def refused(rank, size, case):
         ("mesh", "mesh of one dimension"),
         ("replicas", "in common"),
         ("skip", "needs a mesh of one dimension"),
+        ("unscaled", "pass scaler="),
         ("number", "use True or False"),
         ("factor", "multiply the loss"),
         ("group", "replicas=1 is neither a process group nor a mesh"),

@@ -439,6 +439,9 @@ def staged(rank, size, compressor, options):
     ("none until 3 then topk:every=7", {}, [1, 2, 3, 10, 17]),
     ("topk:every=7 until 0.5 then topk", {"total_steps": 16, "sync_until": 2}, [1, 2, 8, *range(9, 21)]),
     ("topk:every=4 until 10 then topk:every=6", {"every": 8}, [8, 16]),
+    ("topk:every=1", {}, list(range(1, 21))),
+    ("none until 3 then topk:every=1", {}, list(range(1, 21))),
+    ("topk", {}, []),
 ])
 def test_stages_have_rounds_of_their_own_length(compressor, options, ends):
     assert ranks(1, staged, compressor, options) == [ends]
@@ -451,6 +454,37 @@ def test_arguments_that_cannot_work_are_refused():
     assert len(messages) == len(expected)
     for message, says in zip(messages, expected):
         assert says in message, message
+
+
+def of_another_model(rank, size):
+    """Why LocalSteps does not load the state of a smaller model."""
+    _, steps = one_layer("topk")
+    saved = steps.state_dict()
+    larger = nn.Linear(64, 64, bias=False)
+    steps = gradwire.torch.LocalSteps(larger, torch.optim.SGD(larger.parameters(), lr=0.1), compressor="topk")
+    with pytest.raises(gradwire.StateError) as refused:
+        steps.load_state_dict(saved)
+    return str(refused.value)
+
+
+def test_a_state_of_another_model_is_refused():
+    assert ranks(1, of_another_model) == [
+        "the state has 2048 parameters, and the model has 4096; LocalSteps resumes only with the model that was saved"
+    ]
+
+
+def with_impossible_rounds(rank, size):
+    """Whether a refused LocalSteps leaves the model of a rank as it was."""
+    torch.manual_seed(rank)
+    net = Net()
+    before = flat(net)
+    with pytest.raises(gradwire.ConfigError, match="give fewer fragments"):
+        gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), every=2, fragments=3)
+    return bool((flat(net) == before).all())
+
+
+def test_impossible_rounds_are_refused_before_models_change():
+    assert ranks(2, with_impossible_rounds) == [True, True]
 
 
 def test_workers_that_come_and_go_compare_what_all_must_have(monkeypatch):

@@ -1,6 +1,7 @@
 """Tests 1-bit Adam: momentum is exchanged in place of gradients after the freeze."""
 
 import copy
+import pickle
 import warnings
 
 import numpy
@@ -237,7 +238,13 @@ def test_momentum_is_exchanged_again_after_a_skipped_step():
 
 def refusals(rank, size):
     model, _ = build()
-    for options, part in [({"freeze": 0}, "at least 1 step"), ({"freeze": 1, "betas": (0.9, 1.0)}, "from 0, below 1")]:
+    for options, part in [
+        ({"freeze": 0}, "at least 1 step"),
+        ({"freeze": 1, "betas": (0.9, 1.0)}, "from 0, below 1"),
+        ({"freeze": 1, "lr": -0.1}, "lr=-0.1 is impossible"),
+        ({"freeze": 1, "eps": float("nan")}, "eps=nan is impossible"),
+        ({"freeze": 1, "weight_decay": -1.0}, "weight_decay=-1.0 is impossible"),
+    ]:
         with pytest.raises(gradwire.ConfigError, match=part):
             gradwire.torch.OneBitAdam(model.parameters(), **options)
     with pytest.raises(gradwire.ConfigError, match="is a SGD, not gradwire.torch.OneBitAdam"):
@@ -246,3 +253,43 @@ def refusals(rank, size):
 
 def test_what_cannot_work_is_refused():
     ranks(2, refusals)
+
+
+def copied(rank, size, copy_of):
+    """Copies model and optimizer between the exchange and the step; the step of the copies is that of the originals."""
+    model, _ = build()
+    optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=2)
+    gradwire.torch.register(model, "none", optimizer=optimizer)
+    for step in range(4):
+        x, labels = data(rank, step)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), labels).backward()
+        if step == 3:
+            net, again = copy_of((model.module, optimizer))
+            for one, other in zip(net.parameters(), model.parameters()):
+                one.grad = other.grad.clone()
+            again.step()
+        optimizer.step()
+    return bool((flat(net) == flat(model.module)).all()), again.freeze
+
+
+@pytest.mark.parametrize("copy_of", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
+def test_copies_know_the_freeze_and_what_was_exchanged(copy_of):
+    assert ranks(2, copied, copy_of) == [(True, 2)] * 2
+
+
+class Wrapper:
+    """Has an optimizer inside, as Accelerate's AcceleratedOptimizer."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+
+def wrapped(rank, size):
+    model, _ = build()
+    optimizer = gradwire.torch.OneBitAdam(model.parameters(), freeze=2)
+    return gradwire.torch.register(model, "none", optimizer=Wrapper(optimizer))._optimizer is optimizer
+
+
+def test_an_optimizer_that_accelerate_has_wrapped_is_found():
+    assert ranks(1, wrapped) == [True]

@@ -88,8 +88,8 @@ class Convolution(torch.nn.Module):
         return self.head(self.layer(x).mean((2, 3)))
 
 
-def formatted(rank, size, memory_format, saved):
-    """A state after two steps, or why one cannot be loaded."""
+def formatted(rank, size, memory_format, saved, earlier=False):
+    """A state after two steps, perhaps as earlier versions saved it, or why one cannot be loaded."""
     model, handle = build("topk:ratio=0.1", module=lambda: Convolution().to(memory_format=memory_format))
     if saved is not None:
         try:
@@ -99,18 +99,50 @@ def formatted(rank, size, memory_format, saved):
     for step in range(2):
         images = torch.randn(4, 16, 8, 8, generator=torch.Generator().manual_seed(rank))
         model(images.to(memory_format=memory_format)).square().sum().backward()
-    file = io.BytesIO()
-    torch.save(handle.state_dict(), file)
+    file, state = io.BytesIO(), handle.state_dict()
+    if earlier:
+        # With the strides of parameters that are not contiguous alone.
+        for own, (exchange, layout) in state["exchange"].items():
+            state["exchange"][own] = exchange, {name: strides for name, strides in layout.items() if strides}
+    torch.save(state, file)
     return file.getvalue()
 
 
-def test_a_state_of_another_memory_format_is_refused():
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_state_of_another_memory_format_is_refused(earlier):
     contiguous, channels_last = torch.contiguous_format, torch.channels_last
     for before, after in [(contiguous, channels_last), (channels_last, contiguous)]:
-        saved = ranks(2, formatted, before, None)
+        saved = ranks(2, formatted, before, None, earlier)
         assert all(isinstance(one, bytes) for one in ranks(2, formatted, before, saved))
         for message in ranks(2, formatted, after, saved):
             assert "'layer.weight' was saved in another memory format" in message
+
+
+class Extended(Convolution):
+    """A convolution with one more in front, whose weight the state of a ``Convolution`` lacks."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, x):
+        return super().forward(self.first(x))
+
+
+def extended(rank, size):
+    """Whether a larger model takes over the residuals of a smaller one."""
+    channels_last = torch.channels_last
+    model, handle = build("topk:ratio=0.1", module=lambda: Convolution().to(memory_format=channels_last))
+    model(torch.randn(4, 16, 8, 8).to(memory_format=channels_last)).square().sum().backward()
+    saved, kept = handle.state_dict(), residuals(handle)
+    _, larger = build("topk:ratio=0.1", module=lambda: Extended().to(memory_format=channels_last))
+    larger.load_state_dict(saved)
+    found = residuals(larger)
+    return all((found[name] == values).all() for name, values in kept.items())
+
+
+def test_a_tensor_that_the_state_lacks_may_have_any_memory_format():
+    assert ranks(2, extended) == [True, True]
 
 
 def distributed(rank, size, folder, before):

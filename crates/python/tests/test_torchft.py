@@ -92,6 +92,22 @@ def agreed(replicas):
     return digests
 
 
+def with_views(log, address):
+    store, model, optimizer, manager = managed(address, 0, 1, "3lc", bucket_cap_mb=1, gradient_as_bucket_view=True)
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(data(0, 0)[0]), data(0, 0)[1]).backward()
+    # Views of a bucket have one storage.
+    log("storages", len({one.grad.untyped_storage().data_ptr() for one in model.parameters()}), model.gradient_as_bucket_view)
+    manager.shutdown(wait=False)
+
+
+def test_arguments_of_pytorch_are_passed_on():
+    with lighthouse(1) as address, workers() as start:
+        worker = start(with_views, address)
+        worker.finish(60)
+        assert worker.lines("storages") == [["1", "True"]]
+
+
 def test_replicas_stay_equal_and_send_less():
     digests, attempts, (sent, residuals) = run(2, 6, "3lc")
     elements = 64 * 96 + 96 + 2 * 96 + 96 * 10 + 10
@@ -178,7 +194,10 @@ def refused(log, address):
     store, model, _, manager = managed(address, 0, 1, "3lc")
     for create, says in [
         (lambda: DistributedDataParallel(manager, Net(), "3lc:every=2"), "every"),
-        (lambda: DistributedDataParallel(manager, Net(), "3lc", exchange="all-reduce"), "exchange="),
+        (lambda: DistributedDataParallel(manager, Net(), "3lc", exchange="all-reduce"), "exchange= is not supported"),
+        (lambda: DistributedDataParallel(manager, Net(), "3lc", deadline=5.0), "timeout of ProcessGroupGloo"),
+        (lambda: DistributedDataParallel(manager, Net(), "3lc", on_nonfinite="skip"), "does not commit a step with NaN"),
+        (lambda: DistributedDataParallel(manager, Net(), "3lc", bucket_cap=1), "did you mean 'bucket_cap_mb'"),
         (lambda: DistributedDataParallel(manager, Net(), "3lc", sed=1), "did you mean 'seed'"),
         (lambda: DistributedDataParallel(manager, Net(), "3lc", rules=["first.* -> topk:ef=ef21"]), "ef=ef21 is impossible"),
         (lambda: DistributedDataParallel(manager, Net().to("meta")), "is on meta"),

@@ -19,6 +19,7 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from . import _core
 from ._arrays import compress, decompress
+from ._specs import check_quantizer, has_error_feedback
 
 __all__ = ["CompressedStrategy", "CompressionMod", "pack", "unpack"]
 
@@ -34,8 +35,9 @@ class CompressionMod:
     """A client mod that sends the compressed change of the model, and keeps what a message leaves out for the next.
 
     The app receives and returns whole models as usual. ``key`` is the array record of the model in both messages, and
-    ``error_feedback`` says whether a residual is kept, in the state of Flower's node. With ``raw_vectors``, arrays of one
-    dimension are sent uncompressed; arrays that are not of floats always are. ``seed`` is that of random draws.
+    ``error_feedback`` says whether a residual is kept, in the state of Flower's node; ``None``: as the compressor does. With
+    ``raw_vectors``, arrays of one dimension are sent uncompressed; arrays that are not of floats always are. ``seed`` is that of random
+    draws.
 
     The residual is stored before the reply leaves the client: what a reply carries is lost if it does not arrive.
     """
@@ -45,12 +47,14 @@ class CompressionMod:
         compressor: str = "topk:ratio=0.05",
         *,
         key: str = "arrays",
-        error_feedback: bool = True,
+        error_feedback: Optional[bool] = None,
         raw_vectors: bool = True,
         seed: int = 0,
     ) -> None:
-        _core.canonical(compressor)
-        self._compressor, self._key, self._error_feedback = compressor, key, error_feedback
+        # Refuses what no message can be compressed with, such as a schedule, before the first round.
+        compress(numpy.zeros(1, "float32"), compressor)
+        self._compressor, self._key = compressor, key
+        self._error_feedback = has_error_feedback(compressor) if error_feedback is None else error_feedback
         self._raw_vectors, self._seed = raw_vectors, seed
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -96,31 +100,34 @@ class CompressedStrategy:
     Not for strategies that read the model before they send it (``FedOpt``, ``FedAdam``, ``FedAdagrad``, ``FedYogi``, ``FedAvgM``,
     ``QFedAvg``), nor inside the wrappers ``DifferentialPrivacy…``, which read the changes.
 
-    Put it before the strategy among the base classes. ``compressor`` is that of the models; clients start from what they
-    decompress, and so does the mean of their changes.
+    Put it before the strategy among the base classes. ``compressor`` is that of the models, a quantizer such as ``fp16``, ``8bit`` or
+    ``int8``. Clients start from the model that they decompress, and the server adds the mean of their changes to its exact model, so that
+    small changes are not lost.
     """
 
     compressor = "fp16"
-    _sent: Optional[Named] = None
+    # The exact model of the round.
+    _model: Optional[Named] = None
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: Any, grid: Any) -> Iterable[Message]:
         """Sends the model of a round, compressed."""
-        packed = pack(_arrays(arrays), self.compressor, step=server_round)
-        self._sent = unpack(packed, _arrays(arrays))
+        check_quantizer("compressor", self.compressor)
+        self._model = _arrays(arrays)
+        packed = pack(self._model, self.compressor, step=server_round)
         messages: Iterable[Message] = super().configure_train(server_round, packed, config, grid)  # type: ignore[misc]
         return messages
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Tuple[Any, Any]:
-        """Adds the changes of the clients to the model that they started from, and lets the strategy aggregate."""
-        replies, sent = list(replies), self._sent
-        assert sent is not None
+        """Adds the changes of the clients to the exact model, and lets the strategy aggregate."""
+        replies, model = list(replies), self._model
+        assert model is not None
         for reply in replies:
             if reply.has_error():
                 continue
             for key, record in reply.content.array_records.items():
                 if any(array.stype == _FRAME for array in record.values()):
-                    changes = unpack(record, sent)
-                    ends = {name: sent[name] + change if _adds(change) else change for name, change in changes.items()}
+                    changes = unpack(record, model)
+                    ends = {name: model[name] + change if _adds(change) else change for name, change in changes.items()}
                     reply.content[key] = _record(ends)
         result: Tuple[Any, Any] = super().aggregate_train(server_round, replies)  # type: ignore[misc]
         return result

@@ -85,7 +85,8 @@ def advise(
     ``candidates`` are spec strings, or dicts with ``compressor``, ``exchange`` and ``rules`` as in ``register``. By
     default fourteen of all kinds are tried, some with local steps (``LocalSteps``). Each is run on the gradients of
     ``steps`` steps between up to four ranks in threads of this process, which takes up to ``4 * (2 * steps + 14)`` bytes an
-    element.
+    element. ``deadline`` is the longest wait for another rank, in seconds; the others wait while rank 0 alone predicts, so it is longer than
+    that of ``register``.
 
     Raises ``ConfigError`` where something is missing or a candidate cannot work.
     """

@@ -25,6 +25,22 @@ _FOREIGN: Dict[str, Any] = {
 }
 
 
+# The bytes before every message of an exchange.
+_HEADER = 12
+# The cost of a step before its first bucket.
+_NO_COST: Dict[str, float] = {
+    "elements": 0,
+    "message_bytes": 0,
+    "bytes_up": 0,
+    "bytes_down": 0,
+    "messages_up": 0,
+    "messages_down": 0,
+    "compress_seconds": 0.0,
+    "decompress_seconds": 0.0,
+    "wire_seconds": 0.0,
+}
+
+
 class Custom:
     """Averages gradients with a compressor written in Python.
 
@@ -33,14 +49,15 @@ class Custom:
     False``. Runs in the thread of backward(), not in the background. Call ``check`` first.
     """
 
-    def __init__(self, compressor: Any, reducer: _core.Reducer, elements: Dict[str, int]) -> None:
-        # The number of elements of each tensor of the model.
-        self._elements = elements
+    def __init__(self, compressor: Any, reducer: _core.Reducer, shapes: Dict[str, torch.Size]) -> None:
+        # The shape of each tensor of the model.
+        self._shapes = shapes
         self._compressor = compressor
         self._feedback = getattr(compressor, "error_feedback", True)
         self._reducer = reducer
         self._residuals: Dict[str, torch.Tensor] = {}
-        self._stats: Dict[str, Any] = {"step": None, "elements": 0, "message_bytes": 0}
+        self._stats: Dict[str, Any] = {"step": None, "skipped": False, **_NO_COST}
+        self._totals = {"total_steps": 0, "total_skipped": 0, "total_bytes_up": 0, "total_bytes_down": 0}
         # The bytes of each tensor's last message.
         self._sizes: Dict[str, int] = {}
 
@@ -71,21 +88,23 @@ class Custom:
     ) -> Future:
         """Replaces gradients by their mean over ranks."""
         if self._stats["step"] != step:
-            self._stats = {"step": step, "elements": 0, "message_bytes": 0, "seconds": 0.0}
-        start = time.perf_counter()
+            self._stats.update(_NO_COST, step=step)
+            self._totals["total_steps"] += 1
+        times = [time.perf_counter()]
         messages = [self._message(name, gradient) for name, gradient in zip(names, gradients)]
         self._sizes.update(zip(names, map(len, messages)))
         own = b"".join(struct.pack("<I", len(message)) + message for message in messages)
+        times.append(time.perf_counter())
         everyone = self._reducer.gather(step, own)
+        times.append(time.perf_counter())
         # Sums of 16-bit floats would be rounded once for every rank, and could overflow.
         means = [torch.zeros(one.shape, dtype=torch.float32, device=one.device) for one in gradients]
         for rank, fused in enumerate(everyone):
             self._add(rank, fused, means)
         for gradient, mean in zip(gradients, means):
             write(mean, 1.0, gradient)
-        self._stats["elements"] += whole.numel()
-        self._stats["message_bytes"] += sum(map(len, messages))
-        self._stats["seconds"] += time.perf_counter() - start
+        times.append(time.perf_counter())
+        self._count(whole.numel(), sum(map(len, messages)), own, everyone, times)
         future: Future = Future()
         future.set_result(whole)
         return future
@@ -138,15 +157,36 @@ class Custom:
         if at != len(fused):
             raise _core.MessageError(f"rank {rank} sent {len(fused) - at} bytes too many")
 
+    def _count(self, elements: int, message_bytes: int, own: bytes, everyone: Sequence[bytes], times: Sequence[float]) -> None:
+        """Adds a bucket to the cost of the step: ``times`` are those at which compressing began, and each of its parts ended."""
+        others = self._reducer.size - 1
+        up = others * (_HEADER + len(own))
+        down = others * _HEADER + sum(map(len, everyone)) - len(own)
+        compress, wire, decompress = (end - start for start, end in zip(times, times[1:]))
+        cost = {
+            "elements": elements,
+            "message_bytes": message_bytes,
+            "bytes_up": up,
+            "bytes_down": down,
+            "messages_up": others,
+            "messages_down": others,
+            "compress_seconds": compress,
+            "decompress_seconds": decompress,
+            "wire_seconds": wire,
+        }
+        for name, amount in cost.items():
+            self._stats[name] += amount
+        self._totals["total_bytes_up"] += up
+        self._totals["total_bytes_down"] += down
+
     def stats(self) -> Dict[str, Any]:
-        """The number of elements, bytes of this rank's messages, seconds and ratio of the last step."""
-        stats = dict(self._stats)
-        stats["ratio"] = 4.0 * stats["elements"] / max(stats["message_bytes"], 1)
-        return stats
+        """The cost of the last step, and of all, as ``Reducer.stats`` has them."""
+        ratio = 4.0 * self._stats["elements"] / max(self._stats["message_bytes"], 1)
+        return {**self._stats, "ratio": ratio, **self._totals}
 
     def plan(self) -> List[Tuple[str, int, str, float, int]]:
         """As ``Reducer.plan``, for this compressor, whose messages have unknown sizes."""
-        return [(name, count, self.spec, math.nan, self._sizes.get(name, 0)) for name, count in self._elements.items()]
+        return [(name, shape.numel(), self.spec, math.nan, self._sizes.get(name, 0)) for name, shape in self._shapes.items()]
 
     def save(self) -> bytes:
         """The residuals."""
@@ -196,10 +236,11 @@ class Custom:
         if compressor != self.spec:
             raise _core.StateError(f"the state was saved with {compressor}, and this compressor is {self.spec}; use the same one")
         for name, residual in residuals.items():
-            expected = self._elements.get(name, "no such tensor")
-            if expected != residual.numel():
+            expected = self._shapes.get(name)
+            if expected != residual.shape:
+                has = "no such tensor" if expected is None else f"{tuple(expected)}"
                 raise _core.StateError(
-                    f"the residual of '{name}' has {residual.numel()} elements, and the model has {expected}; the state belongs to another "
+                    f"the residual of '{name}' has the shape {tuple(residual.shape)}, and the model has {has}; the state belongs to another "
                     "model"
                 )
         return read

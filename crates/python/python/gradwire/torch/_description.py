@@ -64,12 +64,10 @@ def summary(stats: Dict[str, Any]) -> str:
     """The result of ``stats()`` in a line."""
     if stats["step"] is None:
         return "gradwire: no step yet"
-    # A compressor written in Python skips no steps.
-    if stats.get("skipped"):
+    if stats["skipped"]:
         return f"gradwire: step {stats['step']}, skipped"
     parts = [f"step {stats['step']}", f"{stats['ratio']:.1f}x", f"{stats['message_bytes'] / 1e6:.3g} MB"]
-    if "bytes_up" in stats:
-        parts.append(f"up {stats['bytes_up'] / 1e6:.3g} MB, down {stats['bytes_down'] / 1e6:.3g} MB")
+    parts.append(f"up {stats['bytes_up'] / 1e6:.3g} MB, down {stats['bytes_down'] / 1e6:.3g} MB")
     if "wait_seconds" in stats:
         parts.append(f"waited {1e3 * stats['wait_seconds']:.1f} ms")
     return "gradwire: " + ", ".join(parts)

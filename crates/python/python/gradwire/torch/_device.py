@@ -23,7 +23,9 @@ def of(
     ``device`` is that of ``register``, and ``options`` are those of the reducer.
     """
     if device not in ("auto", "host", "gpu"):
-        raise _core.ConfigError(f"device={device!r} is unknown; use 'auto', 'host' or 'gpu'")
+        meant = {"cuda": "gpu", "cpu": "host"}.get(str(device).partition(":")[0])
+        remedy = f"did you mean {meant!r}?" if meant else "use 'auto', 'host' or 'gpu'"
+        raise _core.ConfigError(f"device={device!r} is unknown; {remedy}")
     tensors = list(named)
     reason = "device='host'" if device == "host" else _reason_against(device, reducer, tensors)
     if reason is None:

@@ -30,6 +30,7 @@ class Handle(Exchanging):
 
     def __init__(self, reducer: _core.Reducer, groups: Groups, scaler: Optional[Any]) -> None:
         self._reducer = reducer
+        reducer.nonfinite_remedy = '; with on_nonfinite="skip" and scaler=, the GradScaler, all ranks skip such steps'
         self._release = weakref.finalize(self, release, reducer, groups)
         self._release.atexit = False
         self._scaler = scaler

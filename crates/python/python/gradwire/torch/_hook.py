@@ -54,10 +54,10 @@ def register(
     travel over gloo, also if the process group is NCCL; between machines set ``GLOO_SOCKET_IFNAME``. The run fails if another
     rank does not answer within ``deadline`` seconds, at most 86 400; what a rank does alone, such as an evaluation, must be shorter.
 
-    With ``on_nonfinite="skip"`` all ranks skip a step in which the gradients of a rank contain NaN or infinity: residuals do
-    not change, and gradients become NaN from the bucket with the first such value on, so that ``GradScaler`` skips the step of
-    an optimizer that has all parameters. Pass the ``scaler`` of mixed precision training, so that residuals do not depend on
-    its scale. ``total_steps`` is needed for schedules with fractions of the run.
+    With ``on_nonfinite="skip"``, which needs a ``scaler``, all ranks skip a step in which the gradients of a rank contain NaN or
+    infinity: residuals do not change, and gradients become NaN from the bucket with the first such value on, so that the ``GradScaler``
+    skips the step of an optimizer that has all parameters. Pass the ``scaler`` of mixed precision training in any case, so that residuals
+    do not depend on its scale. ``total_steps`` is needed for schedules with fractions of the run.
 
     With ``optimizer``, a ``OneBitAdam``, ranks exchange its momentum in place of gradients after its freeze.
 
@@ -155,13 +155,15 @@ class Hook(Handle):
         device: str = "auto",
         **options: Any,
     ) -> None:
+        # Accelerate wraps optimizers.
+        optimizer = getattr(optimizer, "optimizer", optimizer)
         if optimizer is not None and not isinstance(optimizer, OneBitAdam):
             raise _core.ConfigError(
                 f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; others need not be given"
             )
         _setup.check_given(compressor)
         _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
-        _setup.check_scaler(scaler)
+        _setup.check_scaler(scaler, options.get("on_nonfinite", "error"))
         named = _setup.trainable(module)
         _setup.check_gradients(module)
         self._names = {id(parameter): name for name, parameter in named}
@@ -179,8 +181,8 @@ class Hook(Handle):
         make = partial(_setup.every_step, named, spec, **options)
         super().__init__(*connect(process_group, make, options.get("deadline")), scaler)
         self._optimizer = optimizer
-        elements = {name: parameter.numel() for name, parameter in named}
-        self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer, elements)
+        shapes = {name: parameter.shape for name, parameter in named}
+        self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer, shapes)
         self._compare(
             {
                 "compressor": "a spec string" if self._custom is None else self._custom.spec,
@@ -211,10 +213,7 @@ class Hook(Handle):
 
     @property
     def _layout(self) -> Optional[_setup.Layout]:
-        if self._custom is not None:
-            return None
-        named = [(self._names[id(parameter)], parameter) for parameter in self._parameters]
-        return {name: list(parameter.stride()) for name, parameter in named if not parameter.is_contiguous()}
+        return _setup.layout_of((self._names[id(parameter)], parameter) for parameter in self._parameters)
 
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
         return super()._plan() if self._custom is None else self._custom.plan()
@@ -318,7 +317,7 @@ class Hook(Handle):
                 )
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last step for this rank, as in ``Handle.stats``; with a compressor object, a part of it."""
+        """The cost of the last step for this rank, as in ``Handle.stats``."""
         if self._custom is None:
             return super().stats()
         return {**self._custom.stats(), "wait_seconds": self._wait_seconds}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import weakref
 from dataclasses import dataclass
 from functools import partial
@@ -26,9 +27,9 @@ from ._setup import State
 class LocalSteps(Exchanging, torch.optim.Optimizer):
     """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
 
-    ``every`` defaults to that of the compressor, or to 50. The stages of a schedule may differ in it, as in
-    ``eden:every=25 until 3000 then eden:every=100``; then a round also ends where the next stage begins. Use it instead of
-    the optimizer, with a plain model (not DistributedDataParallel)::
+    ``every`` defaults to that of the compressor, or to 50 if the compressor has none. The stages of a schedule may differ in it, as in
+    ``eden:every=25 until 3000 then eden:every=100``; then a round also ends where the next stage begins. If only some stages have
+    ``every``, the others exchange at every step. Use it instead of the optimizer, with a plain model (not DistributedDataParallel)::
 
         steps = gradwire.torch.LocalSteps(model, optimizer, every=25, outer=gradwire.torch.Nesterov(lr=0.7, momentum=0.5))
         loss.backward()
@@ -93,8 +94,10 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 "are not finite; skip the local step that overflows"
             )
         if lighthouse is not None:
-            if (fragments, fragment_sync_delay) != (1, 0):
-                raise _core.ConfigError("with lighthouse a round has the whole model at once; remove fragments and fragment_sync_delay")
+            if (fragments, fragment_sync_delay, fragment_update_alpha) != (1, 0, None):
+                raise _core.ConfigError(
+                    "with lighthouse a round has the whole model at once; remove fragments, fragment_sync_delay and fragment_update_alpha"
+                )
             _check_elastic(compressor, options, min_workers, process_group)
         elif min_workers is not None:
             raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
@@ -115,6 +118,11 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         parts = strided(named, fragments)
         make = partial(_setup.reducer, [one for part in parts for one in part], compressor, **options)
         self._replica = Replica(model, parts, optimizer, outer, mask, median_clip, make)
+
+        def rounds() -> Rounds:
+            lengths = _round_lengths(every, compressor, self._replica.reducer.stages)
+            return Rounds(self._replica, lengths, sync_until, fragment_sync_delay, fragment_update_alpha)
+
         self._elastic: Optional[Elastic] = None
         if lighthouse is not None:
             deadline = _setup.seconds(options.pop("deadline", 300.0))
@@ -123,6 +131,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             settings = (compressor, every, sync_until, mask, median_clip, min_workers, others)
             membership = Membership(lighthouse, min_workers or 1, deadline)
             self._elastic = Elastic(self._replica, membership, _fingerprint(named, self._replica, settings), deadline)
+            self._rounds = rounds()
         else:
             settings = {
                 "every": every,
@@ -134,17 +143,19 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 "fragment_update_alpha": fragment_update_alpha,
                 "outer": _outer_settings(self._replica),
             }
-            self._connect(process_group, options.get("deadline"), settings)
-        lengths = _round_lengths(every, self._replica.reducer.stages)
-        self._rounds = Rounds(self._replica, lengths, sync_until, fragment_sync_delay, fragment_update_alpha)
+            self._connect(process_group, options.get("deadline"), settings, rounds)
 
-    def _connect(self, process_group: Optional[Any], deadline: Optional[float], settings: Dict[str, Any]) -> None:
+    def _connect(
+        self, process_group: Optional[Any], deadline: Optional[float], settings: Dict[str, Any], rounds: Callable[[], Rounds]
+    ) -> None:
         """Connects the ranks of a group, which all start from the model of the first, with the same settings."""
         _, groups = connect(process_group, self._replica.connect, deadline)
         self._release = weakref.finalize(self, release, self._replica.reducer, groups)
         self._release.atexit = False
         try:
             _setup.compare(self._replica.reducer, {what: str(setting) for what, setting in settings.items()})
+            # Refuses impossible rounds, which must leave the model as it was.
+            self._rounds = rounds()
             with torch.no_grad():
                 broadcast(groups, self._replica.tensors())
         except BaseException:
@@ -261,7 +272,16 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         return {**self._replica.reducer.stats(), "wait_seconds": self._rounds.waited}
 
     def state_dict(self, *, all_ranks: bool = False) -> State:
-        """The state that a resumed run needs, apart from model and optimizer, as in ``Hook.state_dict``."""
+        """The state that a resumed run needs, apart from model and optimizer, as in ``Hook.state_dict``.
+
+        With ``lighthouse`` each worker saves its own; ``all_ranks=True`` raises ``ConfigError``.
+        """
+        if all_ranks and self._elastic is not None:
+            # A worker that joins after this round does not send its state, and a lost one would end the run of the others.
+            raise _core.ConfigError(
+                "with lighthouse workers come and go, so that not all can be asked for their states; save that of each in a file of its own, "
+                "and pass load_state_dict the list of them"
+            )
         replica = self._replica
         reducer, pending = replica.reducer, self._rounds.pack()
         state = _setup.packed("local", replica.step, reducer, reducer, all_ranks)
@@ -317,8 +337,8 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         common = self._replica.common
         if first["common"].shape != common.shape:
             raise _core.StateError(
-                f"the state has {first['common'].numel()} parameters, but the model has {common.numel()}; it belongs to "
-                "another model"
+                f"the state has {first['common'].numel()} parameters, and the model has {common.numel()}; LocalSteps resumes only with the "
+                "model that was saved"
             )
         outer = _outer(first, self._replica)
         fragments = first.get("fragments", 1)
@@ -395,14 +415,16 @@ def _outer_settings(replica: Replica) -> Optional[str]:
     return f"{type(replica.outer).__name__} {settings}"
 
 
-def _round_lengths(every: Optional[int], stages: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
+def _round_lengths(every: Optional[int], compressor: str, stages: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
     """The steps from which rounds have another length, with the length: ``every``, or that of each stage, or 50."""
     if every is not None:
         return [(0, every)]
     if len({steps for _, steps in stages}) > 1:
         return stages
     _, steps = stages[0]
-    return [(0, steps if steps > 1 else 50)]
+    # A stage has every=1 also if the compressor says nothing of it.
+    given = steps > 1 or re.search(r"\bevery\s*=", compressor)
+    return [(0, steps if given else 50)]
 
 
 def _check_elastic(

@@ -44,11 +44,19 @@ class OneBitAdam(torch.optim.Optimizer):
             raise _core.ConfigError(f"freeze={freeze} is too small; second moments need at least 1 step")
         if not all(0.0 <= beta < 1.0 for beta in betas):
             raise _core.ConfigError(f"betas={betas} are impossible; give two numbers from 0, below 1")
+        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
+            if not value >= 0.0:
+                raise _core.ConfigError(f"{name}={value} is impossible; give a number from 0")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._freeze = freeze
-        # The parameters whose momentum was exchanged since the last step, by id.
-        self._exchanged: Set[int] = set()
+        # The parameters whose momentum was exchanged since the last step.
+        self._exchanged: Set[torch.Tensor] = set()
         self._warned = False
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """What copies and pickles contain: the base class would leave out what it does not know."""
+        own = {"_freeze": self._freeze, "_exchanged": self._exchanged, "_warned": self._warned}
+        return {**super().__getstate__(), **own}
 
     @property
     def freeze(self) -> int:
@@ -78,7 +86,7 @@ class OneBitAdam(torch.optim.Optimizer):
             group = groups.get(id(parameter))
             if group is not None and state and state["step"] >= self._freeze:
                 self._check_exchange(parameter)
-                self._exchanged.add(id(parameter))
+                self._exchanged.add(parameter)
                 beta, _ = group["betas"]
                 gradient = _as_in_bucket(gradient, parameter)
                 gradient.mul_(1.0 - beta).add_(state["exp_avg"] * scale, alpha=beta)
@@ -90,7 +98,7 @@ class OneBitAdam(torch.optim.Optimizer):
                 "OneBitAdam does not support torch.distributed.algorithms.Join after its freeze: a rank without data has "
                 "no gradient to make momentum of; give all ranks the same number of batches"
             )
-        if id(parameter) in self._exchanged:
+        if parameter in self._exchanged:
             raise _core.ConfigError(
                 "OneBitAdam has exchanged momentum already since its last step, and a second backward pass would add to "
                 "it; run all backward passes of a step but the last under model.no_sync(), and call optimizer.zero_grad() "
@@ -137,7 +145,7 @@ class OneBitAdam(torch.optim.Optimizer):
         state["step"] += 1
         first, second = group["betas"]
         mean, square = state["exp_avg"], state["exp_avg_sq"]
-        if id(parameter) in self._exchanged:
+        if parameter in self._exchanged:
             mean.copy_(gradient)
         else:
             mean.lerp_(gradient, 1.0 - first)

@@ -20,7 +20,7 @@ from ._channel import Channel
 State = Dict[str, Any]
 Loaded = TypeVar("Loaded")
 Rules = Union[Mapping[str, str], Sequence[str], None]
-# The strides of the parameters that are not contiguous, by name.
+# The strides of parameters by name; of contiguous ones, none.
 Layout = Dict[str, List[int]]
 
 
@@ -223,8 +223,6 @@ def every_step(named: Iterable[Tuple[str, torch.Tensor]], compressor: str, chann
             f"'{compressor}' exchanges every {every} steps, but gradients are exchanged at every step; use "
             "gradwire.torch.LocalSteps, or remove 'every'"
         )
-    if created.exchange != "gather-shards":
-        created.nonfinite_remedy = '; register with on_nonfinite="skip" skips such steps on all ranks'
     return created
 
 
@@ -257,10 +255,16 @@ def check_rules(model: torch.nn.Module, rules: Rules) -> None:
             )
 
 
-def check_scaler(scaler: Any) -> None:
-    """Refuses what is not a ``GradScaler``."""
+def check_scaler(scaler: Any, on_nonfinite: Any) -> None:
+    """Refuses what is not a ``GradScaler``, and to skip steps without one, because the optimizer would take them with NaN."""
     if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
         raise _core.ConfigError(f"scaler={scaler!r} has no get_scale(); give the torch.amp.GradScaler of the training, or None")
+    enabled = scaler is not None and getattr(scaler, "is_enabled", lambda: True)()
+    if on_nonfinite == "skip" and not enabled:
+        raise _core.ConfigError(
+            "on_nonfinite='skip' makes the gradients of a skipped step NaN, and without an enabled GradScaler the optimizer would take "
+            "this step; pass scaler=, or leave on_nonfinite='error'"
+        )
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Iterable[torch.Tensor]) -> None:
@@ -351,14 +355,22 @@ def merged(states: Union[State, Sequence[State]], kind: str, size: int) -> Tuple
     return states[0], [_unpack(part) for state in states for part in _parts(state, size)]
 
 
+def layout_of(named: Iterable[Tuple[str, torch.Tensor]]) -> Layout:
+    """The layout of some parameters."""
+    return {name: [] if one.is_contiguous() else list(one.stride()) for name, one in named}
+
+
 def check_layout(states: Union[State, Sequence[State]], layout: Layout) -> None:
-    """Refuses states whose residuals have their elements in another order. Earlier versions did not save the order."""
+    """Refuses states whose residuals have their elements in another order. Earlier versions did not save the order, or only that of
+    parameters that were not contiguous."""
     for state in [states] if isinstance(states, Mapping) else states:
         exchange = state["exchange"]
         for part in exchange.values() if isinstance(exchange, Mapping) else exchange:
             saved = part[1] if isinstance(part, (list, tuple)) and len(part) > 1 else layout
-            for name in sorted({*saved, *layout}):
-                if list(saved.get(name, ())) != layout.get(name, []):
+            if all(map(len, saved.values())):
+                saved = {**dict.fromkeys(layout, ()), **saved}
+            for name in sorted(saved.keys() & layout.keys()):
+                if list(saved[name]) != layout[name]:
                     raise _core.StateError(
                         f"'{name}' was saved in another memory format, in which its residual has another order; give the model the "
                         "format of the saved run (model.to(memory_format=...)) before DistributedDataParallel wraps it"

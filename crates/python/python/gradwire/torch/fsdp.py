@@ -13,6 +13,7 @@ from typing import Any, Dict, Optional, Sequence
 import torch
 
 from .. import _core
+from .._specs import check_quantizer
 from . import _setup, _units
 from ._handle import Handle
 from ._sharded import AllGather, AllReduce, ReduceScatter, Sharded, check_free
@@ -58,8 +59,8 @@ def register(
     Parameters must be sharded by rows (dimension 0), the default of ``fully_shard``, and must not be sharded by tensor
     parallelism. Over a single rank FSDP2 exchanges nothing, and neither does gradwire.
 
-    With ``on_nonfinite="skip"``, which needs a mesh of one dimension and no ``replicas``, gradients become NaN in the first
-    module where they are not finite and in all later ones.
+    With ``on_nonfinite="skip"``, which needs a ``scaler``, a mesh of one dimension and no ``replicas``, gradients become NaN in the
+    first module where they are not finite and in all later ones.
     """
     common: Dict[str, Any] = dict(
         seed=seed,
@@ -73,7 +74,7 @@ def register(
     options = {**common, "rules": rules, "on_nonfinite": on_nonfinite}
     _setup.check_given(compressor)
     _check(replicas, exchange)
-    _setup.check_scaler(scaler)
+    _setup.check_scaler(scaler, on_nonfinite)
     _setup.check_rules(model, rules)
     units = _units.of(model)
     if on_nonfinite == "skip" and (replicas is not None or _units.replica_rank(units) is not None):
@@ -87,7 +88,7 @@ def register(
     # Parameters that are not trained are sent as they are.
     gathered = [unit for unit in units if unit.trains] if parameters is not None else []
     if parameters is not None:
-        _check_quantizer(parameters)
+        check_quantizer("parameters", parameters)
         _units.check_gathering(gathered)
     shards = _units.shard_group(units)
     if replicas is None:
@@ -110,18 +111,6 @@ def register(
     for unit in gathered:
         handle.install(unit, "_all_gather_comm", AllGather(handle, unit))
     return handle
-
-
-def _check_quantizer(parameters: str) -> None:
-    """Refuses compressors that leave out parts of the parameters."""
-    words = {word.split(":")[0] for word in _core.canonical(parameters).split()}
-    for entry in _core.compressors():
-        whole = entry["family"] in ("baseline", "quantization") and entry["aggregation"] != "vote"
-        if entry["id"] in words and not whole:
-            raise _core.ConfigError(
-                f"parameters='{parameters}' would leave out parts of the parameters, which no later message brings; give a "
-                "quantizer, such as int8 or fp16"
-            )
 
 
 def _check(replicas: Optional[Any], exchange: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Dict, Optional
 
 import lightning.pytorch as pl
@@ -22,7 +23,8 @@ class Compression(pl.Callback):
         trainer = pl.Trainer(strategy="ddp", devices=8, callbacks=[Compression("eden")])
 
     After ``fit`` a checkpoint still asks all ranks for their states. ``close()`` collects them for later checkpoints,
-    and ends the exchange.
+    and ends the exchange. A checkpoint that is saved after an error (``OnExceptionCheckpoint``) contains no residuals, with a warning: the
+    other ranks may not save one.
 
     With ``precision="16-mixed"`` the Trainer's ``GradScaler`` is the ``scaler``, and ``on_nonfinite`` defaults to ``"skip"``.
     A run of a single process that Lightning does not wrap in DistributedDataParallel goes on without compression, with a warning.
@@ -35,10 +37,11 @@ class Compression(pl.Callback):
         self._saved: Dict[str, Any] = {}
         # Whether a checkpoint was read since training last started.
         self._read = False
+        self._trainer: Optional[pl.Trainer] = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Registers with the model that the strategy has wrapped, and restores what a checkpoint contained."""
-        saved = self._take_saved()
+        saved, self._trainer = self._take_saved(), trainer
         if _framework.is_single_process(trainer.strategy.model):
             return
         scaler = getattr(trainer.precision_plugin, "scaler", None)
@@ -76,6 +79,14 @@ class Compression(pl.Callback):
         """
         if self.handle is None or self._read:
             return self._saved
+        if self._trainer is not None and self._trainer.interrupted:
+            warnings.warn(
+                "this checkpoint has no state of gradwire: after an error the other ranks may not answer; a run that resumes from it begins "
+                "with empty residuals, and schedules at step 0",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return {}
         return self.handle.state_dict(all_ranks=True)
 
     def on_load_checkpoint(

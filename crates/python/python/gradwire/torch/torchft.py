@@ -4,6 +4,7 @@
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from inspect import signature
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -69,15 +70,16 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
     """torchft's DistributedDataParallel with compressed gradients, for a model on the CPU.
 
     The ``manager`` must have been created with a ``ProcessGroupGloo`` of this module. ``compressor`` and ``options`` (``rules``,
-    ``seed``, ``raw_vectors``, ``raw_below``, ``raw_names``, ``on_nonfinite``, ``total_steps``) are those of
-    ``gradwire.torch.register``; the exchange is all-gather::
+    ``seed``, ``raw_vectors``, ``raw_below``, ``raw_names``, ``total_steps``, ``threads``) are those of ``gradwire.torch.register``; the
+    exchange is all-gather. Other ``options``, such as ``bucket_cap_mb``, are those of PyTorch's DistributedDataParallel::
 
-        manager = Manager(pg=ProcessGroupGloo(), ...)
+        manager = Manager(pg=ProcessGroupGloo(), max_retries=10, ...)
         model = DistributedDataParallel(manager, model, "eden")
         optimizer = torchft.Optimizer(manager, optimizer)
 
     A step that the Manager does not commit changes no residual. A replica that joins begins with an empty residual; one that
-    stays keeps its own.
+    stays keeps its own. The Manager does not commit a step with NaN or infinity, either. A script that tries the same batch again meets
+    them again, so give the Manager ``max_retries``, after which it raises an error.
     """
 
     def __init__(self, manager: torchft.Manager, module: torch.nn.Module, compressor: str = "eden", **options: Any) -> None:
@@ -95,8 +97,10 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
             raise _core.ConfigError(
                 "with torchft ef=ef21 is impossible: a step that is not committed cannot be taken back; use ef=on"
             )
+        _check_options(options)
+        passed_on = {name: options.pop(name) for name in _OF_PYTORCH if name in options}
         compression = _Compression(manager, module, compressor, {**options, "deadline": group.deadline})
-        super().__init__(manager, module)
+        super().__init__(manager, module, **passed_on)
         self._compression = compression
 
     def register_comm_hook(self, state: Any, hook: Any) -> None:
@@ -135,15 +139,35 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
         self._compression.load(residuals)
 
 
+# The options of ``register`` that do not fit, with the reason.
+_REFUSED = {
+    "deadline": "the longest wait for a replica is the timeout of ProcessGroupGloo",
+    "exchange": "it is all-gather",
+    "on_nonfinite": "the Manager does not commit a step with NaN or infinity",
+    "scaler": "the Manager decides which steps the optimizer takes",
+}
+# The arguments of PyTorch's DistributedDataParallel that torchft does not set.
+_OF_PYTORCH = [
+    name
+    for name in signature(torch.nn.parallel.DistributedDataParallel).parameters
+    if name not in ("module", "process_group", "find_unused_parameters")
+]
+
+
+def _check_options(options: Dict[str, Any]) -> None:
+    """Refuses options that do not fit, and unknown ones."""
+    for name, reason in _REFUSED.items():
+        if name in options:
+            raise _core.ConfigError(f"{name}= is not supported under torchft: {reason}; remove it")
+    _setup.check_options(options, [*_setup.OPTIONS, *_OF_PYTORCH])
+
+
 class _Compression:
     """The reducer of a replica in the present quorum, and its residuals from quorum to quorum."""
 
     def __init__(
         self, manager: torchft.Manager, module: torch.nn.Module, compressor: str, options: Dict[str, Any]
     ) -> None:
-        for name in {"exchange", "scaler"} & set(options):
-            raise _core.ConfigError(f"{name}= is not supported under torchft")
-        _setup.check_options(options)
         named = _setup.trainable(module)
         self._names = {id(parameter): name for name, parameter in named}
         self._make = partial(_setup.every_step, named, compressor, exchange="all-gather", **options)

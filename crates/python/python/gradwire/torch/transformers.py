@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 import torch.distributed as dist
 from transformers import Trainer, TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
 
 from .. import _core
 from . import _framework
@@ -22,9 +23,8 @@ class Compression(TrainerCallback):
     """A callback that compresses the gradients of a Trainer that uses DistributedDataParallel.
 
     The arguments after the trainer are those of ``gradwire.torch.register``. Every rank writes its residuals to the folder of
-    each checkpoint, as ``gradwire-rank0.pt`` and so on; ``trainer.train(resume_from_checkpoint=True)`` restores them from the
-    folder ``checkpoint-STEP`` in the output folder, on any number of ranks. Resuming from another output folder raises
-    ``StateError``, because the Trainer does not tell callbacks where it is; copy the checkpoint to the present one::
+    each checkpoint, as ``gradwire-rank0.pt`` and so on; ``trainer.train(resume_from_checkpoint=...)`` restores them from the
+    checkpoint that it resumes from, on any number of ranks::
 
         trainer.add_callback(gradwire.torch.transformers.Compression(trainer, "eden"))
         trainer.train()
@@ -36,6 +36,18 @@ class Compression(TrainerCallback):
     def __init__(self, trainer: Trainer, compressor: Any = "eden", **options: Any) -> None:
         self._trainer, self._compressor, self._options = trainer, compressor, options
         self.handle: Optional[Handle] = None
+        self._resumed: Any = None
+        trainer.train = self._telling(trainer.train)  # type: ignore[method-assign]
+
+    def _telling(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        """``train`` of the Trainer, which does not tell callbacks which checkpoint it resumes from; here it does."""
+
+        @wraps(train)
+        def telling(resume_from_checkpoint: Any = None, *others: Any, **named: Any) -> Any:
+            self._resumed = resume_from_checkpoint
+            return train(resume_from_checkpoint, *others, **named)
+
+        return telling
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Registers with the model that the Trainer has wrapped, and restores what a checkpoint contains."""
@@ -45,7 +57,7 @@ class Compression(TrainerCallback):
         options = _framework.with_scaler(self._compressor, self._options, scaler)
         self.handle = register(self._trainer.model_wrapped, self._compressor, **options)
         if state.global_step:
-            folder = self._folder(args, state)
+            folder = self._resumed_folder(args)
             read = partial(_read, folder, dist.get_rank(), dist.get_world_size())
             _framework.load(self.handle, read, str(folder))
 
@@ -67,8 +79,17 @@ class Compression(TrainerCallback):
             # The Trainer would take its DistributedDataParallel again, which has a hook.
             self._trainer.model_wrapped = self._trainer.model
 
+    def _resumed_folder(self, args: Any) -> Path:
+        """The folder of the checkpoint that training resumes from."""
+        resumed = get_last_checkpoint(args.output_dir) if self._resumed is True else self._resumed
+        if not resumed:
+            raise _core.StateError(
+                "training resumes from a checkpoint that trainer.train was not given; call trainer.train(resume_from_checkpoint=...)"
+            )
+        return Path(resumed)
+
     def _folder(self, args: Any, state: Any) -> Path:
-        """The folder of the checkpoint; in a search of hyperparameters it is that of the trial."""
+        """The folder of the next checkpoint; in a search of hyperparameters it is that of the trial."""
         trial = getattr(self._trainer, "_trial", None)
         of = getattr(self._trainer, "_get_output_dir", None)
         return Path(args.output_dir if of is None else of(trial=trial)) / f"checkpoint-{state.global_step}"
@@ -89,11 +110,6 @@ def _remove_stale(folder: Path, size: int) -> None:
 
 def _read(folder: Path, rank: int, size: int) -> Optional[Any]:
     """A rank's state, or those of all ranks if another number of ranks saved them; ``None`` if there are none."""
-    if not folder.is_dir():
-        raise _core.StateError(
-            f"{folder} does not exist, so the run resumes from another output folder, which the Trainer does not tell "
-            "its callbacks; set output_dir to that folder, or copy the checkpoint to this one"
-        )
     if next(folder.glob("gradwire-rank*.pt"), None) is None:
         return None
     # All ranks decide by the file of rank 0; on a node whose disk does not have it, by their own.

@@ -56,7 +56,8 @@ class Kept:
 
     def roll_back(self) -> None:
         """Restores the arrays from before the step in progress."""
-        for kind, values in self.arrays.items():
+        # A copy, because a bucket in the thread of the backward pass may add an array meanwhile.
+        for kind, values in list(self.arrays.items()):
             if kind in self._before:
                 values.copy_(self._before[kind])
             else:
