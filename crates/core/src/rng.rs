@@ -74,17 +74,18 @@ impl Rng {
         self.fill_rounding_in(&mut [0; SCRATCH], first, out);
     }
 
-    /// The words of [`fill_rounding`](Self::fill_rounding) for `len` elements from index `first` on, in a buffer that keeps its allocation.
+    /// The words of [`fill_rounding`](Self::fill_rounding) for `len` elements from index `first` on, at the beginning of a buffer that keeps
+    /// its allocation.
     pub fn rounding_words<'a>(
         &self,
         first: usize,
         len: usize,
         buffer: &'a mut Vec<u32>,
     ) -> &'a [u32] {
-        buffer.resize(buffer.len().max(SCRATCH + len), 0);
-        let (scratch, words) = buffer.split_at_mut(SCRATCH);
-        self.fill_rounding_in(scratch, first, &mut words[..len]);
-        &words[..len]
+        buffer.resize(buffer.len().max(len + SCRATCH), 0);
+        let (words, scratch) = buffer.split_at_mut(len);
+        self.fill_rounding_in(scratch, first, words);
+        words
     }
 
     /// [`fill_rounding`](Self::fill_rounding) with working memory of [`SCRATCH`] words.
