@@ -1,5 +1,7 @@
 //! The settings of training that several verbs share.
 
+use std::cell::RefCell;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
@@ -12,6 +14,7 @@ use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::{SETTINGS, Setting};
 
 use crate::failure::Failure;
+use crate::output;
 
 /// Settings that are not given come from the experiment file, or else from the defaults.
 #[derive(Debug, Default, PartialEq, Args)]
@@ -44,12 +47,19 @@ impl Settings {
         &self.experiment
     }
 
-    /// Writes an experiment file into a folder, unless the one there is the file that the settings come from, which stays as it is.
+    /// Writes an experiment file into a folder, unless the one there is the file that the settings come from, which stays as it is;
+    /// a note says so if its text is another.
     pub(crate) fn write_experiment(&self, folder: &Path, text: &str) -> Result<(), TestbedError> {
         let path = folder.join("experiment.toml");
         let given = self.experiment.as_ref().and_then(|file| file.canonicalize().ok());
         // `canonicalize` fails for a file that does not exist.
         if given.is_some() && given == path.canonicalize().ok() {
+            if std::fs::read_to_string(&path).map_err(TestbedError::read(&path))? != text {
+                output::note(format!(
+                    "'{}' stays as it is; what flags have changed is in the report and in runs.jsonl",
+                    path.display()
+                ));
+            }
             return Ok(());
         }
         write_atomic(&path, text.as_bytes())
@@ -207,9 +217,21 @@ fn mbit(text: &str) -> Result<f64, String> {
     })
 }
 
-/// The command as it was given, quoted for a shell.
+thread_local! {
+    /// The arguments of the command that this thread runs. Those of the process may be a Python interpreter's.
+    static ARGUMENTS: RefCell<Vec<OsString>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Stores the arguments of the command that this thread runs, for [`command_line`]; the first is the program's name.
+pub(crate) fn remember(arguments: &[OsString]) {
+    ARGUMENTS.set(arguments.to_vec());
+}
+
+/// The command as it was given, quoted for a shell. Bytes that are not UTF-8 are replaced.
 pub(crate) fn command_line() -> String {
-    let words: Vec<String> = std::env::args().skip(1).map(|word| quoted(&word)).collect();
+    let quoted = |word: &OsString| quoted(&word.to_string_lossy());
+    let words: Vec<String> =
+        ARGUMENTS.with_borrow(|arguments| arguments.iter().skip(1).map(quoted).collect());
     format!("gradwire {}", words.join(" "))
 }
 

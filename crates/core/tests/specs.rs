@@ -127,6 +127,11 @@ fn estimates_need_messages_that_bring_them_closer() {
         "threshold:v=0.01",
         "gradiveq",
         "natural",
+        "sketched-sgd",
+        "powersgd",
+        "gradzip",
+        "acp-sgd",
+        "sbc:select=sampled",
         "qsgd:s=1",
         "qsgd:bucket=0",
         "qsparse-local:scale=off,s=1",
@@ -143,7 +148,6 @@ fn estimates_need_messages_that_bring_them_closer() {
         "qsparse-local:scale=off,ef=ef21",
         "qsparse-local:s=1,bucket=0,ef=ef21",
         "qsparse-local:quantizer=sign,ef=ef21",
-        "sketched-sgd:ef=ef21",
     ] {
         assert!(parse(text).sends_changes(), "{text}");
     }

@@ -192,7 +192,9 @@ fn gather(
     own: Vec<u8>,
 ) -> Result<Option<Vec<Vec<u8>>>> {
     if transport.rank() > 0 {
-        return transport.send_in_parts(0, operation, &own).map(|()| None);
+        transport.send_in_parts(0, operation, &own)?;
+        // The caller may compute for long before it calls the transport again.
+        return transport.flush().map(|()| None);
     }
     let deadline = transport.deadline();
     let until = Instant::now() + deadline;
@@ -223,7 +225,8 @@ fn broadcast(
         transport.recv_within(0, operation, transport.deadline() * 5 / 4, message)?;
         return transport.recv_rest(0, operation, message);
     }
-    (1..ranks).try_for_each(|to| transport.send_in_parts(to, operation, message))
+    (1..ranks).try_for_each(|to| transport.send_in_parts(to, operation, message))?;
+    transport.flush()
 }
 
 fn verdict(
@@ -236,10 +239,6 @@ fn verdict(
     let all = gather(transport, ranks, operation, own)?;
     let mut verdict = all.and_then(|all| compare(&all)).unwrap_or_default().into_bytes();
     broadcast(transport, ranks, operation, &mut verdict)?;
-    if !verdict.is_empty() {
-        // This rank fails next, and may end before the verdict has left it.
-        transport.flush()?;
-    }
     Ok(verdict)
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::{Operation, Phase};
+
 /// The result of an operation of an exchange.
 pub type Result<T, E = ExchangeError> = std::result::Result<T, E>;
 
@@ -84,6 +86,17 @@ impl ExchangeError {
     /// A [`Protocol`](Self::Protocol) error.
     pub fn protocol(peer: usize, operation: impl ToString, what: impl ToString) -> Self {
         Self::Protocol { peer, operation: operation.to_string(), what: what.to_string() }
+    }
+
+    /// The error of decoding what a peer sent: it is the peer's if its message is malformed.
+    pub(crate) fn decoding(peer: usize, phase: Phase, step: u64, error: gradwire::Error) -> Self {
+        match error {
+            gradwire::Error::Message { tensor, source, .. } => {
+                let operation = Operation::whole(phase, step);
+                Self::protocol(peer, operation, format!("a message of tensor '{tensor}': {source}"))
+            }
+            other => other.into(),
+        }
     }
 
     /// The thread that held the rank's transport is gone.

@@ -12,8 +12,9 @@ use crate::watchdog::{Busy, Watch};
 /// How long the ranks of a stopped run try to get their messages out and wait for the others to leave.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
-/// Buffers kept for further messages.
+/// Buffers kept for further messages, and the most bytes of one: those of states are larger, and rare.
 const SPARE: usize = 64;
+const SPARE_BYTES: usize = 64 << 20;
 
 /// The links of one process to the others in one session: the life of one transport. Ranks are positions in `members`.
 pub(crate) struct Links {
@@ -253,13 +254,20 @@ impl Links {
         self.outgoing.front().and_then(|transfer| self.position(transfer.peer()))
     }
 
+    /// Keeps a buffer for further messages, unless there are enough or it is too large.
+    fn keep(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < SPARE && buffer.capacity() <= SPARE_BYTES {
+            self.spare.push(buffer);
+        }
+    }
+
     /// Takes back the buffers of messages that are out. A message that failed is dropped: its receiver is gone.
     fn reap(&mut self) {
         for _ in 0..self.outgoing.len() {
             let Some(mut transfer) = self.outgoing.pop_front() else { return };
             match transfer.is_done() {
-                Ok(true) if self.spare.len() < SPARE => self.spare.push(transfer.into_bytes()),
-                Ok(true) | Err(_) => {}
+                Ok(true) => self.keep(transfer.into_bytes()),
+                Err(_) => {}
                 Ok(false) => self.outgoing.push_back(transfer),
             }
         }

@@ -37,7 +37,8 @@ pub enum TestbedError {
 }
 
 impl TestbedError {
-    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
+    /// Turns an error of reading this file into one of this type.
+    pub fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
         |source| Self::Read(path.to_owned(), source)
     }
 

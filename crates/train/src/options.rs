@@ -47,7 +47,7 @@ impl RunOptions {
         match rotation::other_file(path).map_err(failed)? {
             None => Ok(()),
             Some(other) => Err(TrainError::Config(format!(
-                "'{}' is not a checkpoint, and saving to '{}' would replace or remove it; choose another place with \
+                "'{}' is not a checkpoint, and saving to '{}' could replace or remove it; choose another place with \
                  --save, or remove it",
                 other.display(),
                 path.display()

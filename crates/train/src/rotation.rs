@@ -94,7 +94,8 @@ pub fn is_place_of_checkpoint(file: &Path, path: &Path) -> io::Result<bool> {
 fn is_place(file: &str, checkpoint: &str) -> bool {
     let Some(rest) = file.strip_prefix(checkpoint) else { return false };
     let number = rest.strip_prefix('.').unwrap_or_default();
-    rest.is_empty() || rest == ".new" || number.parse::<usize>().is_ok_and(|before| before > 0)
+    let before = number.parse::<usize>().unwrap_or(0);
+    rest.is_empty() || rest == ".new" || before > 0 && before.to_string() == number
 }
 
 /// Syncs the folder of `path`, so that renames in it survive a crash of the machine, where the system can.
@@ -266,7 +267,8 @@ mod tests {
         // A checkpoint that is damaged is one, and files of other names are not in the way.
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..100]).unwrap();
-        for name in ["run.state.txt", "run.state.0", "run.state.", "run", "other.state.1"] {
+        for name in ["run.state.txt", "run.state.0", "run.state.07", "run.state.", "other.state.1"]
+        {
             fs::write(folder.path().join(name), b"text").unwrap();
         }
         assert_eq!(other_file(&path).unwrap(), None);

@@ -17,6 +17,7 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
     check_outer(config)?;
     check_momentum(config)?;
     check_median(config)?;
+    check_budget(config)?;
     let alike = config.exchange.keeps_replicas_identical();
     if config.send == Payload::Weights && !alike {
         return Err(TrainError::Config(format!(
@@ -145,6 +146,25 @@ fn check_squares(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
     Err(TrainError::Config(format!(
         "'{spec}' compares a gradient with the squares of its parts, and {reason}, or take another compressor"
     )))
+}
+
+/// Refuses a budget of bytes beside what sends bytes that the budget does not count, or changes their number.
+fn check_budget(config: &RunConfig) -> Result<(), TrainError> {
+    let uncounted = [
+        (config.svrg > 0, "variance reduction sends snapshots' gradients, too: leave svrg at 0"),
+        (config.median_clip, "clipping to the median sends norms, too: leave median_clip off"),
+        (
+            config.min_workers.is_some(),
+            "it chooses the compressor for this number of workers: leave min_workers off",
+        ),
+    ];
+    match uncounted.iter().find(|(is_set, _)| config.compressor.has_budget() && *is_set) {
+        None => Ok(()),
+        Some((_, reason)) => Err(TrainError::Config(format!(
+            "'{}' is a budget of bytes, and {reason}, or give a compressor without a budget",
+            config.compressor
+        ))),
+    }
 }
 
 /// Refuses clipping to the median where there is no update of every worker, or nobody to compare norms with.

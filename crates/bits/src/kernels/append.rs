@@ -60,7 +60,7 @@ fn f32_stream(values: &[f32], out: &mut Unwritten) -> u32 {
 fn f16_stream(values: &[f32], out: &mut Unwritten) -> u32 {
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     if super::convert::has_f16c() && is_aligned(out) {
-        // SAFETY: as above.
+        // SAFETY: the processor has F16C and AVX2, and `out` is aligned.
         return unsafe { stream(values, out, streamed::f16s, f16_write) };
     }
     f16_write(values, out)
@@ -69,7 +69,7 @@ fn f16_stream(values: &[f32], out: &mut Unwritten) -> u32 {
 fn bf16_stream(values: &[f32], out: &mut Unwritten) -> u32 {
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     if super::level::Level::Avx2.is_used() && is_aligned(out) {
-        // SAFETY: as above.
+        // SAFETY: the processor has the instructions, and `out` is aligned.
         return unsafe { stream(values, out, streamed::bf16s, bf16_write) };
     }
     bf16_write(values, out)
@@ -84,7 +84,11 @@ fn is_aligned(out: &Unwritten) -> bool {
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 type Groups<const BYTES: usize> = unsafe fn(&[[f32; 16]], &mut [[MaybeUninit<u8>; BYTES]]) -> u32;
 
-/// Writes whole groups of sixteen with `groups`, which needs `out` to be aligned to 16 bytes, and what is left with `rest`.
+/// Writes whole groups of sixteen with `groups`, and what is left with `rest`: all of `out`, which has `BYTES` bytes for sixteen
+/// values.
+///
+/// # Safety
+/// `out` is aligned to 16 bytes, and the processor has the instructions of `groups`.
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 unsafe fn stream<const BYTES: usize>(
     values: &[f32],
@@ -94,7 +98,7 @@ unsafe fn stream<const BYTES: usize>(
 ) -> u32 {
     let (whole, last) = values.as_chunks();
     let (done, end) = out.split_at_mut(BYTES * whole.len());
-    // SAFETY: the caller's.
+    // SAFETY: those of this function; the first group is where `out` begins.
     let largest = unsafe { groups(whole, done.as_chunks_mut().0) };
     largest.max(rest(last, end))
 }

@@ -77,6 +77,10 @@ fn choose<T: Clone + Display>(
 
 /// Refuses a file that is named twice, or that would lie where a checkpoint does: one would be overwritten.
 fn refuse_overwritten(checkpoints: &[&PathBuf], files: &[&PathBuf]) -> Result<(), Failure> {
+    for path in checkpoints.iter().chain(files) {
+        let refused = |error| Failure::Input(format!("'{}': {error}", path.display()));
+        files::target(path).map_err(refused)?;
+    }
     for (at, file) in files.iter().enumerate() {
         let refused = |error: io::Error| Failure::Input(format!("'{}': {error}", file.display()));
         for checkpoint in checkpoints {

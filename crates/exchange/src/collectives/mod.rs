@@ -247,11 +247,14 @@ impl Reduction<'_> {
                 messages.push((piece, message));
                 Ok(())
             })?;
-            return Ok(self.codecs.add_messages(self.step, sender, &messages, values)?);
+            let added = self.codecs.add_messages(self.step, sender, &messages, values);
+            return added
+                .map_err(|error| ExchangeError::decoding(sender.rank, phase, self.step, error));
         }
         self.each_message(phase, sender, packed, pieces, |own, piece, message| {
             let (tensor, out) = (piece.tensor, &mut values[piece.range]);
-            Ok(own.codecs.add_message(tensor, own.step, sender, message, out)?)
+            let added = own.codecs.add_message(tensor, own.step, sender, message, out);
+            added.map_err(|error| ExchangeError::decoding(sender.rank, phase, own.step, error))
         })
     }
 

@@ -149,7 +149,11 @@ pub trait Transport: Send {
             self.recv(root, operation, message)?;
             return self.recv_rest(root, operation, message);
         }
-        parts(message, PART).try_for_each(|part| self.send_to_others(operation, part))
+        // A part has left before the next is sent: a transport may keep a copy for each receiver.
+        parts(message, PART).try_for_each(|part| {
+            self.send_to_others(operation, part)?;
+            self.flush()
+        })
     }
 
     /// Returns once every rank has called it. Empty messages to rank 0 and back.

@@ -52,7 +52,7 @@ fn the_result_is_the_mean_of_the_estimates() {
     for (name, text) in [
         ("all-gather", "topk:ratio=0.1,ef=ef21"),
         ("all-gather", "3lc:ef=ef21,momentum=0.9"),
-        ("all-gather", "powersgd:ef=ef21"),
+        ("all-gather", "gradiveq:refresh=1,ef=ef21"),
         ("all-reduce", "randomk:ratio=0.1,ef=ef21"),
         ("all-gather", "fp16:ef=ef21"),
         ("scatter-reduce", "topk:ratio=0.1,ef=ef21"),

@@ -138,6 +138,12 @@ fn a_budget_is_refused_where_bytes_do_not_follow_from_the_messages() {
     for exchange in ["sparse-all-reduce", "hierarchical:node=3"] {
         refused(&config("topk within 1MB", exchange), &["a budget needs an exchange", exchange]);
     }
+    let budget = config("topk within 1MB", "all-gather");
+    refused(&budget.clone().with(|c| c.min_workers = Some(1)), &["budget", "min_workers off"]);
+    refused(&budget.with(|c| c.svrg = 10), &["budget", "svrg at 0"]);
+    let updates = config("sbc within 1MB", "all-gather").with(|c| c.median_clip = true);
+    let updates = updates.with(|c| c.send = Payload::Updates);
+    refused(&updates, &["budget", "median_clip off"]);
 }
 
 #[test]

@@ -10,7 +10,8 @@
 //!   the positions. An empty tensor has an empty message.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements.
 //! - **Error feedback**: on; the residual of a sent element is its difference from the mean.
-//! - **Deviation**: the paper sends 32 bits for an element, 31 of them its position.
+//! - **Deviations**: the paper sends 32 bits for an element, 31 of them its position, and does not limit their number; here at most 2k of
+//!   a sign are sent.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to select.
 //!
 //! Reference: Dryden, Jacobs, Moon, Van Essen: "Communication Quantization for Data-Parallel Training of

@@ -18,7 +18,7 @@
 //! - **Draws**: the i-th element sent uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the
 //!   sender's stream for the tensor and step; positions come from the shared stream.
 //! - **Error feedback**: on; it is part of the method, as are local steps (`every`).
-//! - **Limits**: a step below about 3·10⁻³⁹ is sent as zero.
+//! - **Limits**: a step below about 3·10⁻³⁹ is sent as zero, and so is a mean below 2⁻¹⁴⁹.
 //! - **Deviations**: the paper uses one norm for all k; the default here is one per 512 elements, which keeps β at 0.03
 //!   for tensors of any size. Of the norms that Lemma 3 allows for signs, this is the first.
 //! - **Cost**: that of the selection, and 4 bytes per sent element to quantize and to write back.

@@ -19,6 +19,8 @@
 //! - **Cost**: 8 bytes per element to gather both tails, 12 to select one of them.
 //!
 //! Deviations: the thresholds of Algorithm 2 are applied to the update ΔW, where the paper writes W.
+//! `golomb=cheapest` looks for the parameter up to two away from that of Algorithm 3, and the sample of `select=sampled` is evenly spaced,
+//! where the paper draws it.
 //! A tail has only elements of its sign, where Algorithm 2 takes the mean of the k largest, or smallest, of all elements.
 //! `mean=bf16` is not in the paper: it rounds the mean towards zero, and the residual keeps the rest; a mean below 2⁻¹³³
 //! becomes 0.
@@ -294,8 +296,9 @@ impl Compressor for Sbc {
         if self.sampled { Statistics::Largest } else { Statistics::Tails(self.kept(elements)) }
     }
 
+    /// A sampled threshold may miss the largest element at every step: the sample is the same ones.
     fn is_contractive(&self) -> bool {
-        true
+        !self.sampled
     }
 
     fn max_len(&self, elements: usize) -> usize {

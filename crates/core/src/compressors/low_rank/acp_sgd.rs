@@ -115,10 +115,6 @@ impl AcpSgd {
 }
 
 impl MultiRound for AcpSgd {
-    fn is_contractive(&self) -> bool {
-        true
-    }
-
     fn kept_len(&self, shape: &[usize]) -> usize {
         Factors::of(shape, self.rank).map_or(0, |f| f.first().max(f.second()) + 1)
     }

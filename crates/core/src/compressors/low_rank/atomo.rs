@@ -22,7 +22,8 @@
 //! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is Σσ²·(1 / p − 1) in all, plus the
 //!   rounding of products in f32. It is the least possible one if all singular vectors are found, or those that are not have
 //!   equal singular values.
-//! - **Error feedback**: off; the message is unbiased.
+//! - **Error feedback**: off; the message is unbiased. With `ef=on` residuals grow from step to step where few of many atoms are sent: the variance
+//!   of the message is larger than the tensor itself.
 //! - **Cost**: the matrix is copied once and multiplied four times by a matrix of `rank` columns. Eigenvectors of rank × rank numbers
 //!   are computed seven times, or once for min(m, n) if all vectors are found; that takes 0.3 ms for 64, 0.1 s for 512 and about
 //!   a minute for 4096, and allocates memory. Entries have the speed of `adaptive`, vectors a third of copy bandwidth.

@@ -182,10 +182,6 @@ fn copy(from: &[f32], to: &mut Vec<f32>) {
 }
 
 impl<M: Alternation> MultiRound for M {
-    fn is_contractive(&self) -> bool {
-        true
-    }
-
     fn kept_len(&self, shape: &[usize]) -> usize {
         Factors::of(shape, self.rank()).map_or(0, |factors| factors.second())
     }

@@ -14,7 +14,7 @@
 //! - **Error feedback**: on. The residual of a rank is `C − P·(Cᵀ·P)ᵀ`, with its own second factor; the residuals of
 //!   all ranks add up to what the mean left out.
 //! - **Draws**: `Q` starts uniform in [−1, 1), the same on every rank; a column that becomes zero is drawn again.
-//! - **Deviations**: columns of `Q` are scaled to norm 1 between steps, which changes no product but keeps
+//! - **Deviations**: `Q` starts uniform, in the paper normally distributed; columns of `Q` are scaled to norm 1 between steps, which changes no product but keeps
 //!   tiny gradients from vanishing; Gram–Schmidt is applied twice. A rank whose product would overflow sends zeros; its
 //!   residual keeps everything.
 //! - **Cost**: 8 bytes per element for the sum, 4 for each factor, 8 for the residual, and rank multiplications per

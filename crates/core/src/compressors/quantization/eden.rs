@@ -27,7 +27,7 @@
 //!   largest, are sent as zero. With error feedback the scale is lower where an element's residual would overflow.
 //! - **Deviations**: the paper rotates the whole tensor; here blocks stay in the cache, each with its own scale (0.008 bits
 //!   an element). A fraction of a bit is a fixed share of the elements, where the paper draws them.
-//! - **Cost**: 8 bytes per element for the maximum, 8 to quantize, and 4 to write and read the levels with `code=huffman` or
+//! - **Cost**: 4 bytes per element for the maximum, 4 to quantize (with error feedback 8 and 12), and 4 to write and read the levels with `code=huffman` or
 //!   a fraction of a bit; 12 additions for a rotation, of which encoding takes one, with error feedback two, and decoding one; 2^(b−1) − 1 comparisons. Below one
 //!   bit only k elements are rotated; a cache miss for each.
 //!

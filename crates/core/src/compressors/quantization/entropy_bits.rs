@@ -15,7 +15,7 @@
 //!   up; both count up here. At least 4096 elements are sampled, where the paper gives the fraction alone: of its
 //!   smallest layer, 500 weights, that would be 15. The code is sent as code lengths; the paper sends packed probabilities. Lengths
 //!   are limited to 12 bits for up to 1024 bins, and to two more than N above.
-//! - **Cost**: 8 bytes per element for the extremes, 12 to quantize, 4 to write and read the bins,
+//! - **Cost**: 4 bytes per element for the extremes, 4 to quantize (with error feedback 8 and 12), 4 to write and read the bins,
 //!   and Huffman coding.
 //!
 //! Reference: Øland, Raj: "Reducing Communication Overhead in Distributed Learning by an Order of

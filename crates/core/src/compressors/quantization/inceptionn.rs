@@ -21,7 +21,7 @@
 //!   bound. The paper's hardware keeps exactly these bits, and so does this code.
 //! - **Error feedback**: off, as in the survey of Xu et al. (2020).
 //! - **Deviations**: all tags precede all values; the paper interleaves them, eight values at a time.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to truncate; values are packed one by one, and with
+//! - **Cost**: 4 bytes per element; with error feedback 8 for a check before, and 12 to truncate; values are packed one by one, and with
 //!   `code=huffman` looked up one by one.
 //!
 //! Reference: Li, Park, Alian, Yuan, Qu, Pan, Wang, Schwing, Esmaeilzadeh, Kim: "A Network-Centric

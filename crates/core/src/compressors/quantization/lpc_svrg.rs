@@ -14,10 +14,10 @@
 //! - **Limits**: δ is at most 2^(128 − w), so that the lowest code-word is finite: larger tensors
 //!   are clipped. Where 1 / δ overflows (δ below about 3·10⁻³⁹), δ is sent as zero, and so are all
 //!   elements.
-//! - **Error feedback**: off, as in the survey of Xu et al. (2020).
+//! - **Error feedback**: off; the survey of Xu et al. (2020) did not run the method. With few bits and `ef=on` residuals may grow.
 //! - **Deviations**: this is only the quantizer. The other half of the method, variance reduction, computes its input:
 //!   the differences of gradients from those at a snapshot. gradwire's trainer does so with `--svrg`.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize, 4 for the draws; with `code=huffman` 4 to write
+//! - **Cost**: 4 bytes per element for the maximum, 4 to quantize, 4 for the draws; with error feedback 8 and 12; with `code=huffman` 4 to write
 //!   and read the code-words.
 //!
 //! Reference: Yu, Wu, Huang: "Exploring Fast and Communication-Efficient Algorithms in Large-Scale

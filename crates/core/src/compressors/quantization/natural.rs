@@ -13,8 +13,8 @@
 //!   (|c| − 2^e)·(2^(e+1) − |c|), at most c² / 8.
 //! - **Draws**: element i uses the upper 23 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
 //!   the tensor and step.
-//! - **Error feedback**: on, as in the survey of Xu et al. (2020, table 1), which found it to help;
-//!   the paper has none.
+//! - **Error feedback**: on, as in the survey of Xu et al. (2020, table 1), which found it to help in general, but not on
+//!   recommendation; the paper has none. `ef=ef21` is refused, because the bound of the variance does not hold for subnormal numbers.
 //! - **Deviations**: none; the paper does not define zeros, subnormal numbers and the top of the range.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to quantize, 4 for the draws; with `code=huffman` 4 to write
 //!   and read the exponents.

@@ -26,8 +26,8 @@
 //! - **Deviations**: the step is sent, where the paper sends the norm. For negative t, ⌊t⌋ is the level farther from
 //!   zero; the two levels and their probabilities are the paper's. One Elias code covers all buckets; a final distance
 //!   ends it.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize (a bucket is read twice, the second time from the
-//!   cache), 4 for the draws; with an entropy code 4 to write and read the levels. Elias code takes about 2 ns per non-zero level.
+//! - **Cost**: 4 bytes per element to quantize (a bucket is read twice, the second time from the cache), 4 for the draws; with
+//!   error feedback 8 for a check before, and 12 to quantize; with an entropy code 4 to write and read the levels. Elias code takes about 2 ns per non-zero level.
 //!
 //! Reference: Alistarh, Grubic, Li, Tomioka, Vojnovic: "QSGD: Communication-Efficient SGD via
 //! Gradient Quantization and Encoding", NIPS 2017, sections 3.1, 3.2 and 4.

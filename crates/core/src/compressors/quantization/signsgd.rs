@@ -9,7 +9,7 @@
 //! - **Aggregation**: majority vote. Under scatter-reduce owners send the result as signs; a tie counts as +1. Servers
 //!   vote too; they compress the changes of the model that workers pull by `efsignsgd`.
 //! - **Error feedback**: off.
-//! - **Cost**: 4 bytes per element for the check, 4 for the signs.
+//! - **Cost**: one pass of 4 bytes per element.
 //! - **Hierarchies**: nodes vote, not ranks: a node's vote is the sign of its mean gradient, with the weight of all its
 //!   ranks.
 //!

@@ -25,10 +25,13 @@
 //!   "Stoch 3-value + QE". Without clipping the message is unbiased up to 2⁻²⁴·M, with variance c·(M − c).
 //! - **Draws**: element i uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
 //!   the tensor and step.
-//! - **Error feedback**: off; with it, training diverges according to Lim et al. 2019, §3.1. Here ResNet-8 gained 1.4 points by it, and an
-//!   LSTM lost 1.6 of its perplexity (one seed each, `results/grace-feedback`).
+//! - **Error feedback**: off; with it, training diverges according to Lim et al. 2019, §3.1. Here ResNet-8 gained 1.4 points by it, and the
+//!   perplexity of an LSTM rose by 1.6 (one seed each, `results/grace-feedback`).
 //! - **Deviations**: 1.6 bits per trit instead of 2; each sender uses its own M, while the paper optionally shares the
 //!   largest one; σ is the root mean square deviation from the tensor's mean.
+//! - **Limits**: clipping is about 0 and σ about the mean, so it cuts most of a tensor whose mean is larger than σ: of
+//!   elements near 1 with σ = 10⁻⁵ each decodes to 2.5·10⁻⁵. A σ below 10⁻⁶ of the root mean square counts as 0, and nothing is clipped
+//!   then. Where M is subnormal, thresholds are rounded to multiples of 2⁻¹⁴⁹, and probabilities with them.
 //! - **Cost**: 4 bytes per element for the maximum and σ, 4 for the draws; with `code=huffman` less than
 //!   one more.
 //!

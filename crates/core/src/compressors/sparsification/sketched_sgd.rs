@@ -14,6 +14,8 @@
 //!   1000 columns per element sent; candidates 1 to 1000.
 //! - **Error feedback**: on, as a dense residual: the gradient at the k elements is sent, everything else stays in the
 //!   residual. Momentum is applied by the optimizer, after the exchange.
+//! - **Limits**: of equal estimates the first are candidates. With few columns many are equal, and an element at the end of the
+//!   tensor may never be one: its residual then grows without bound.
 //! - **Draws**: two keys per row, drawn at every step and the same on every rank.
 //! - **Deviations**: the paper keeps momentum and error in the sketch or as dense arrays; here see above. Neighbours in
 //!   runs of sixteen share a hash: the [mean of estimates](crate::numeric::sketch) stays the same and their variance is no greater,
@@ -158,11 +160,6 @@ struct Search {
 }
 
 impl MultiRound for SketchedSgd {
-    /// Exact values are sent, at positions that hashes of the step prefer the larger the element is.
-    fn is_contractive(&self) -> bool {
-        true
-    }
-
     fn kept_len(&self, _: &[usize]) -> usize {
         0
     }

@@ -2,8 +2,8 @@
 //!
 //! - **Selection**: `exact` sends exactly k = max(1, round(ratio·d)) elements, of equal absolute
 //!   values those with the lowest positions. `sampled` estimates the k-th largest absolute value from a random sample
-//!   and sends the elements that reach it: about k, at most 2k, no zeros, and at least one of a tensor that is not all
-//!   zero.
+//!   and sends the elements that reach it: about k, at most 2k (of more, the first), no zeros, and at least one of a
+//!   tensor that is not all zero.
 //! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), the count as varint, the values as
 //!   f32, the positions. `auto` uses the shortest code: about 8.1 bits per position at ratio 0.01, instead of 32 for
 //!   raw positions. A bitmap has d bits.
