@@ -40,9 +40,11 @@ impl fmt::Display for Advice {
                 (plain.iter().map(|one| one.elements).sum::<usize>(), self.elements);
             writeln!(
                 out,
-                "{} of {} tensors gain nothing and are best sent uncompressed ({:.2} % of the parameters).",
+                "At {}, {} of {} tensors gain nothing from {} and are best sent uncompressed ({:.2} % of the parameters).",
+                self.link_names().next().unwrap_or_default(),
                 plain.len(),
                 self.tensors.len(),
+                self.recommended[0].map_or("", |best| &self.predictions[best].candidate),
                 100.0 * elements as f64 / all.max(1) as f64
             )?;
         }
@@ -170,7 +172,8 @@ mod tests {
             "{text}"
         );
         assert_eq!(line("At 100 Gbit/s"), "At 100 Gbit/s: do not compress");
-        assert!(line("1 of 2 tensors").contains("0.19 %"), "{text}");
+        let gains = line("At 1 Mbit/s with 1.5ms latency, 1 of 2 tensors");
+        assert!(gains.contains("from fp16") && gains.contains("0.19 %"), "{text}");
         assert!(line("- 3lc").contains("Adam") && line(" 3lc *").contains("all-gather"), "{text}");
     }
 

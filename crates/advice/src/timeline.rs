@@ -3,6 +3,10 @@
 //! Gradients become ready during the backward pass. One thread takes the buckets in this order: it compresses a bucket,
 //! sends it, waits for the others and decompresses. The optimizer begins when the backward pass and this thread are done.
 //! Where no core is free for the thread, its CPU time delays the rest of the backward pass by as much.
+//!
+//! A message of gradwire waits for the link's latency once in each phase of its exchange, in which a rank sends to all others at once. The
+//! framework's own all-reduce is a ring, as gloo has it: of n ranks each sends to the next one 2(n − 1) times, and waits for the
+//! latency each time.
 
 use std::time::Duration;
 
@@ -52,13 +56,13 @@ impl Messages {
     /// Messages that take nothing else.
     pub const FREE: Self = Self { overhead: 0.0, start: 0.0, efficiency: 1.0 };
 
-    /// The seconds in which a rank sends and receives a bucket.
-    fn seconds(self, cost: BucketCost, phases: f64, link: Link) -> f64 {
+    /// The seconds in which a rank sends and receives a bucket, in this number of phases and latencies.
+    fn seconds(self, cost: BucketCost, [phases, latencies]: [f64; 2], link: Link) -> f64 {
         let busiest = cost.up.max(cost.down);
         let start = self.start * (busiest / phases.max(1.0) / LONG).min(1.0);
         8.0 * busiest / (self.efficiency * link.bits_per_second)
             + phases * (self.overhead + start)
-            + cost.phases * link.latency.as_secs_f64()
+            + latencies * link.latency.as_secs_f64()
     }
 }
 
@@ -90,9 +94,11 @@ impl Cluster {
         for (bucket, &cost) in recording.buckets().iter().zip(costs) {
             let elements = bucket.tensors.iter().map(|&at| recording.tensors[at].elements()).sum();
             let (work, wire) = if plain {
-                (0.0, self.plain.seconds(cost, 1.0, link))
+                // A ring, which is measured as one message.
+                let latencies = 2.0 * (self.ranks as f64 - 1.0);
+                (0.0, self.plain.seconds(cost, [1.0, latencies], link))
             } else {
-                (self.work(cost, elements), self.messages.seconds(cost, cost.phases, link))
+                (self.work(cost, elements), self.messages.seconds(cost, [cost.phases; 2], link))
             };
             done = f64::max(bucket.ready + delay, done) + work + wire;
             if !self.spare_core {
@@ -116,7 +122,7 @@ impl Cluster {
             phases: costs.iter().map(|cost| cost.phases).fold(0.0, f64::max),
         };
         self.work(all, recording.elements())
-            + self.messages.seconds(all, all.phases, link)
+            + self.messages.seconds(all, [all.phases; 2], link)
             + self.synchronization
     }
 
@@ -216,6 +222,10 @@ mod tests {
         // of waiting and the optimizer.
         let found = cluster.step_seconds(&recording(), &[cost(0.1, 0.2e6); 2], link, true);
         assert!((found - 1.84).abs() < 1e-9, "{found}");
+        // Among five ranks a bucket takes eight latencies: until 1.13, and from there to 1.66.
+        let five = Cluster { ranks: 5, ..cluster };
+        let found = five.step_seconds(&recording(), &[cost(0.1, 0.2e6); 2], link, true);
+        assert!((found - 1.96).abs() < 1e-9, "{found}");
     }
 
     #[test]

@@ -47,6 +47,8 @@ enum Verb {
 ///
 /// Commands that can stop cleanly install handlers for these signals, which stay.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    settings::remember(&arguments);
     // A negative number is a value, which a flag may refuse, and not an unknown flag.
     let command = Arguments::command().mut_subcommands(|verb| verb.allow_negative_numbers(true));
     let parsed = command.try_get_matches_from(arguments);

@@ -249,6 +249,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_command_has_the_arguments_that_were_given_and_not_those_of_the_process() {
+        remember(&["/usr/bin/gradwire", "compare", "--out", "my data"].map(OsString::from));
+        assert_eq!(command_line(), "gradwire compare --out 'my data'");
+    }
+
+    #[test]
     fn words_are_quoted_where_a_shell_would_split_them() {
         assert_eq!(quoted("3lc:s=1.75"), "3lc:s=1.75");
         assert_eq!(quoted("my data"), "'my data'");

@@ -87,9 +87,55 @@ fn a_comparison_goes_on_with_runs_that_are_done_or_sets_them_aside() {
     assert!(none.contains("\"diagnoses\"") && digest(none) == digest(&first));
     assert!(diagnosed() == repeated, "it was repeated again");
     let both = repeated;
+    let noted = noted(&bench, &line);
+    assert!(noted.contains("Earlier runs are now in out/runs.jsonl.1."), "{noted}");
+    assert_eq!(bench.read_text("out/runs.jsonl.1"), both);
+    let alone = bench.read_text("out/runs.jsonl");
+    assert_eq!(alone.lines().count(), 1);
+    // Another name, so that both stay.
     bench.ok(&line);
     assert_eq!(bench.read_text("out/runs.jsonl.1"), both);
-    assert_eq!(bench.read_text("out/runs.jsonl").lines().count(), 1);
+    assert_eq!(bench.read_text("out/runs.jsonl.2"), alone);
+}
+
+/// What a command that succeeds prints to standard error.
+fn noted(bench: &Bench, line: &str) -> String {
+    let output = bench.run(line);
+    assert!(output.status.success(), "gradwire {line}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A command whose arguments are not UTF-8 is shown all the same.
+#[cfg(target_os = "linux")]
+#[test]
+fn arguments_may_be_any_bytes() {
+    use std::os::unix::ffi::OsStrExt;
+    let bench = Bench::with_images();
+    let mut command = bench.command(&format!("compare {TINY} --steps 2 --compressor none --out"));
+    let folder = std::ffi::OsStr::from_bytes(b"o\xffut");
+    let output = command.arg(folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = std::fs::read_to_string(bench.path("").join(folder).join("report.html")).unwrap();
+    assert!(page.contains("--compressor none --out 'o\u{fffd}ut'"));
+}
+
+#[test]
+fn a_report_has_the_earlier_runs_of_its_folder() {
+    let bench = Bench::with_images();
+    let line = format!("compare {TINY} --out out --steps");
+    bench.ok(&format!("{line} 4 --compressor none --compressor 3lc"));
+    let resumed = format!("{line} 4 --compressor none --seed 1 --resume");
+    let shown: Vec<_> = rows(&bench, &resumed)
+        .iter()
+        .map(|row| (row["compressor"].to_string(), row["seed"].to_string()))
+        .collect();
+    let row = |compressor: &str, seed: &str| (format!("\"{compressor}\""), seed.to_owned());
+    assert_eq!(shown, [row("none", "0"), row("none", "1"), row("3lc", "0")]);
+    let written = bench.read_text("out/experiment.toml");
+    assert!(written.contains("seeds = [0, 1]") && written.contains("\"3lc\""), "{written}");
+    // Runs of other lengths cannot be compared.
+    let noted = noted(&bench, &format!("{line} 2 --compressor none --resume"));
+    assert!(noted.contains("Left out of the report: none with seed 0 and 4 steps, 3lc"), "{noted}");
 }
 
 #[test]
@@ -126,7 +172,11 @@ fn an_unfinished_run_is_not_left_behind_by_others() {
     let line = format!("compare {TINY} --steps 2 --out out --compressor none");
     let error = bench.refused(&format!("{line} --resume"));
     assert!(error.contains("the unfinished run in 'out' has other settings"), "{error}");
-    bench.ok(&line);
+    let noted = noted(&bench, &line);
+    assert!(
+        noted.contains("Removed the checkpoint of a stopped run: out/unfinished-0123.state."),
+        "{noted}"
+    );
     assert!(!bench.path("out/unfinished-0123.state").exists());
 }
 
@@ -276,6 +326,10 @@ fn a_reproduction_goes_on_where_it_was_stopped() {
     assert!(bench.read("out/runs.jsonl") == remade, "runs were made again or lost");
     let table = |page: &str| page.split("## To repeat it").next().unwrap().to_owned();
     assert_eq!(table(&bench.read_text("out/README.md")), table(&page));
+    // The page has the runs of all seeds, also of the compressor that was asked for.
+    bench.ok(&format!("{line} --compressor 3lc --seed 5"));
+    let page = bench.read_text("out/README.md");
+    assert!(page.contains("1 to 2 a design"), "{page}");
     // Elsewhere it is the only run.
     bench.ok(&format!("reproduce 3lc-table2 {TINY} --steps 4 --compressor 3lc --out one"));
     let alone = bench.read_text("one/runs.jsonl");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use gradwire::{State, Tensor};
 use gradwire_exchange::{
     Exchange, OnNonFinite, ParseExchangeError, Reducer as Averages, ReducerConfig, ReducerThread,
-    Result, RuleError, StepReport, Transport,
+    Result, RuleError, StepReport, Traffic, Transport,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -325,6 +325,15 @@ impl Reducer {
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let all = self.ask(py, move |averages| averages.gather(step, own))?;
         Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
+    }
+
+    /// What the transport has counted since the last average began: bytes sent, bytes received, messages sent, messages received.
+    fn traffic(&self, py: Python<'_>) -> PyResult<[u64; 4]> {
+        self.ask(py, |averages| {
+            let Traffic { bytes_up, bytes_down, messages_up, messages_down } =
+                averages.report().traffic;
+            Ok([bytes_up, bytes_down, messages_up, messages_down])
+        })
     }
 
     /// The positions of the elements of a tensor that its last message carried, as little-endian `u32`; None for all.

@@ -360,3 +360,35 @@ def test_a_checkpoint_after_an_error_of_one_rank_waits_for_no_other(tmp_path):
     assert failed[0] == ["ValueError"] and waited[0] == ["DeadlineError"]
     for _, (message,), steps, callbacks in (failed, waited):
         assert "no state of gradwire: after an error" in message and steps == 2 and callbacks == []
+
+
+def lightning_fits_again(rank, size, folder, closes):
+    """Fits again after an error of one rank, which the others notice in a later step than it."""
+    import lightning.pytorch as pl
+    from gradwire.torch.lightning import Compression
+
+    class Fails(pl.Callback):
+        def on_train_batch_start(self, trainer, *others):
+            if rank == 0 and trainer.global_step == 2:
+                raise ValueError("out of luck")
+
+    compression, steps = Compression("topk:ratio=0.1", deadline=3.0), []
+    trainer, task = lightning(compression, 4, strategy="ddp", devices=size)
+    trainer.callbacks.append(Fails())
+    with pytest.raises((ValueError, gradwire.GradwireError)):
+        trainer.fit(*task)
+    trainer.callbacks.pop()
+    if closes:
+        compression.close()
+        assert warned(compression.state_dict) and compression.state_dict() == {}
+    torch.distributed.barrier()
+    compression.on_train_batch_start = lambda *others: steps.append(compression.handle.step)
+    return warned(lambda: trainer.fit(*task)), steps, len(compression.state_dict()["exchange"])
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_lightning_begins_with_empty_residuals_after_an_error(closes, tmp_path):
+    pytest.importorskip("lightning")
+    for (message,), steps, saved in ranks(2, together, lightning_fits_again, str(tmp_path), closes):
+        assert "ended with an error, has no state of gradwire; residuals begin empty" in message
+        assert steps == [0, 1] and saved == 2

@@ -11,7 +11,7 @@ import torch.distributed.fsdp
 from torch import nn
 
 import gradwire.torch
-from gradwire.torch import _channel
+from gradwire.torch import _channel, _setup
 from device import DEVICE
 from models import Net, build, data, exchange_bytes, train
 from world import outcomes, ranks
@@ -180,6 +180,28 @@ def ruled_frozen(rank, size):
 def test_a_rule_for_a_frozen_parameter_is_refused():
     for result in outcomes(1, ruled_frozen):
         assert result[1] == "ConfigError" and "'first.weight' is frozen" in result[2], result
+
+
+def named_frozen(rank, size):
+    net = Net()
+    net.first.weight.requires_grad_(False)
+    model = nn.parallel.DistributedDataParallel(net)
+    # One word fits no parameter that is trained, and the other fits one, too.
+    handle = gradwire.torch.register(model, "3lc", raw_names=["first.w", "second"])
+    return {one.name: one.compressor for one in handle.describe().tensors}
+
+
+def test_a_raw_name_for_a_frozen_parameter_is_left_out():
+    (specs,) = ranks(1, named_frozen)
+    assert specs["second.weight"] == "none" and "first.weight" not in specs
+
+
+def test_only_words_that_fit_frozen_parameters_alone_are_left_out():
+    net = Net()
+    net.first.weight.requires_grad_(False)
+    sent = dict(_setup.trainable(net))
+    # A word that fits nothing stays: the reducer refuses it.
+    assert _setup.raw_words(net, sent, ("first.weight", "weight", "first", "frist", "")) == ["weight", "first", "frist", ""]
 
 
 def without_compressor(rank, size):

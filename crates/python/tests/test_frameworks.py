@@ -248,6 +248,17 @@ def test_flowers_server_refuses_compressors_that_change_much_of_a_model(compress
         strategy(compressor=compressor).configure_train(0, record, {}, None)
 
 
+def test_flowers_server_refuses_one_norm_for_a_large_array():
+    pytest.importorskip("flwr")
+    from flwr.app import Array, ArrayRecord
+
+    small, large = (ArrayRecord({"weight": Array(numpy.ones((side, side), "float32"))}) for side in (64, 512))
+    server = strategy(compressor="qsgd:bucket=0")
+    server.configure_train(0, small, {}, None)
+    with pytest.raises(gradwire.ConfigError, match="of their norm"):
+        server.configure_train(0, large, {}, None)
+
+
 @pytest.mark.parametrize("compressor, keeps", [
     ("topk", True),
     ("topk:ef=off", False),

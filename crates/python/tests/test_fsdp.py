@@ -16,6 +16,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 import gradwire
 import gradwire.torch
 from device import DEVICE
+from gradwire._specs import check_quantizer, sample_side
 from models import Net, data
 from test_compressors import SLOW
 from world import outcomes, ranks
@@ -335,6 +336,53 @@ def again(rank, size):
 def test_a_model_is_registered_closed_and_registered_again():
     one, two = ranks(2, again)
     assert (one == two).all()
+
+
+def with_words(rank, size, words):
+    model = shard(init_device_mesh(DEVICE.type, (size,)))
+    # One unit with weights that are not trained.
+    model.nets[0].first.requires_grad_(False)
+    handle = gradwire.torch.fsdp.register(model, "none", parameters="int8", raw_names=words)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(1))
+    return {one[0]: one[2] for one in handle._parameters.reducer.plan(0)}, handle.stats()["parameter_bytes_up"]
+
+
+def test_raw_names_are_those_of_any_parameter_and_gathered_ones_are_sent_whole():
+    # The first word fits no parameter that is gathered by gradwire.
+    specs, size = ranks(2, with_words, ["nets.0.first", "head"])[0]
+    assert specs["head.weight"] == "none" and specs["nets.1.first.weight"] == "int8:ef=off"
+    assert "nets.0.first.weight" not in specs
+    assert size > ranks(2, with_words, [])[0][1]
+
+
+def poisoned(rank, size, over):
+    both = init_device_mesh(DEVICE.type, (1, size), mesh_dim_names=("nodes", "shards"))
+    model = shard(both if over == "mesh" else both["shards"])
+    gradwire.torch.fsdp.register(model, "3lc", replicas=both["nodes"] if over == "replicas" else None)
+    loss = model(data(rank, 0)[0]).sum()
+    (loss * float("nan")).backward()
+
+
+@pytest.mark.parametrize("over, suggests", [(None, True), ("mesh", False), ("replicas", False)])
+def test_skipping_is_suggested_only_where_it_is_possible(over, suggests):
+    for failed in outcomes(2, poisoned, over):
+        assert failed[1] == "NonFiniteError" and ("on_nonfinite" in failed[2]) == suggests, failed
+
+
+def test_the_sample_of_a_quantizer_is_as_large_as_the_largest_tensor():
+    # One norm per tensor: the error grows with the square root of the number of elements.
+    for elements, fits in [(1000, True), (1 << 16, False), (1 << 30, False)]:
+        side = sample_side(elements)
+        sample = torch.randn((side, side), generator=torch.Generator().manual_seed(0))
+        if fits:
+            check_quantizer("parameters", "qsgd:bucket=0", sample)
+            continue
+        with pytest.raises(gradwire.ConfigError, match="give a quantizer of more bits"):
+            check_quantizer("parameters", "qsgd:bucket=0", sample)
+    assert sample_side(1 << 30) == 1024
+    # The relative error of zeros is no number.
+    with pytest.raises(gradwire.ConfigError, match="nan"):
+        check_quantizer("parameters", "int8", torch.zeros(64, 64))
 
 
 def overflow(rank, size):

@@ -50,6 +50,19 @@ def test_a_rule_for_a_frozen_parameter_is_refused():
         gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), rules={"first.b*": "none"})
 
 
+def named_frozen(rank, size):
+    net = Net()
+    net.first.weight.requires_grad_(False)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    steps = gradwire.torch.LocalSteps(net, optimizer, every=1, compressor="3lc", raw_names=["first.w", "second"])
+    return {one.name: one.compressor for one in steps.describe().tensors}
+
+
+def test_a_raw_name_for_a_frozen_parameter_is_left_out():
+    (specs,) = ranks(1, named_frozen)
+    assert specs["second.weight"] == "none" and "first.weight" not in specs
+
+
 def poisoned(rank, size):
     _, steps = one_layer("3lc", every=1)
     with torch.no_grad():

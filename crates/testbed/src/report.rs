@@ -10,6 +10,7 @@ use crate::page::Page;
 use crate::plot::{Chart, Figure};
 use crate::runner::Outcome;
 use crate::summary::{Row, Summary, summarize};
+use crate::table::DIVERGED;
 use crate::{TestbedError, accounting, diagnosis, figures, table};
 
 /// The report of an experiment and its runs, which `command` executed, as a self-contained HTML page.
@@ -77,6 +78,11 @@ pub fn verdict(summary: &Summary) -> Vec<String> {
     let Some(none) = summary.baseline().filter(|_| summary.rows.len() > 1) else {
         return Vec::new();
     };
+    if !summary.metric.is_fraction() && none.quality.mean >= DIVERGED {
+        return vec![
+            "The runs of none diverged, so that no quality is compared with theirs.".to_owned(),
+        ];
+    }
     let (allowed, within) = tolerance(summary.metric, none);
     let seeds = match summary.seeds() {
         1 => "with one seed (repeat --seed to see how much seeds differ)".to_owned(),
@@ -129,7 +135,7 @@ impl Comparison<'_> {
         match lost {
             Some((row, speed)) => {
                 let cost = quality_difference(self.summary.metric, self.difference(row));
-                format!("at {rate}: {best} ({}, at {cost})", times((row, speed)))
+                format!("at {rate}: {best} ({}, {cost})", times((row, speed)))
             }
             None if kept.is_none() => format!("at {rate}: none, no other is faster"),
             None => format!("at {rate}: {best}"),
@@ -137,12 +143,16 @@ impl Comparison<'_> {
     }
 }
 
-/// A difference in quality, with its sign and unit.
+/// A difference in quality, with its sign and unit, or that the run diverged.
 fn quality_difference(metric: Metric, difference: f64) -> String {
     if metric.is_fraction() {
-        return format!("{} points", points(difference));
+        return format!("at {} points", points(difference));
     }
-    format!("{difference:+.3}")
+    match difference.abs() {
+        DIVERGED.. => "diverged".to_owned(),
+        1e6.. => format!("at {difference:+.1e}"),
+        _ => format!("at {difference:+.3}"),
+    }
 }
 
 /// The tolerance within which a quality counts as kept: as a number and in words.
@@ -258,7 +268,8 @@ mod tests {
         let note = "Compressors with fewer than 2 seeds, which say less: 3lc 1.";
         assert_eq!(table::notes(&summary).last().unwrap(), note);
         let failure = TestbedError::Config("3lc, seed 2: the loss is NaN".to_owned());
-        let outcome = Outcome { runs: runs.to_vec(), failures: vec![failure], interrupted: false };
+        let (runs, failures) = (runs.to_vec(), vec![failure]);
+        let outcome = Outcome { runs, failures, ..Outcome::default() };
         let page = html(&Experiment::default(), &outcome, "gradwire compare").unwrap();
         assert!(page.contains(FAILED) && page.contains("seed 2: the loss is NaN"));
     }
@@ -271,6 +282,12 @@ mod tests {
         assert!(says(3.0)[1].contains("3lc") && says(4.03)[1].contains("3lc"));
         assert!(says(4.05)[1].contains(": none"));
         assert!(says(4.0)[0].contains("0.0400 more"), "{:?}", says(4.0));
+        assert!(says(2e9)[1].ends_with(", at +2.0e9)"), "{:?}", says(2e9));
+        assert!(says(f64::MAX)[1].ends_with(", diverged)"), "{:?}", says(f64::MAX));
+        let mut diverged = runs(4.0);
+        diverged[0].quality = f64::MAX;
+        let says = verdict(&summarize(&diverged, &[Link::mbit(0.1)]).unwrap());
+        assert!(says.len() == 1 && says[0].contains("none diverged"), "{says:?}");
         let html = report(&runs(4.25));
         assert!(html.contains("4.250") && html.contains("+0.250"));
         assert!(!html.contains("accuracy") && !html.contains("425"));

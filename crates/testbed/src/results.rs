@@ -1,7 +1,7 @@
 //! Result files: one run per line, as JSON.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gradwire_train::{RunRecord, StepRecord};
 
@@ -95,16 +95,22 @@ pub fn write(path: &Path, runs: &[RunRecord]) -> Result<(), TestbedError> {
     write_atomic(path, text.as_bytes())
 }
 
-/// Gives a file of earlier runs another name, if there is one: `.1` is appended. A file of that name is replaced.
+/// Gives a file of earlier runs another name, if there is one: `.1` is appended, or the next number that no file has. Returns that
+/// name.
 ///
 /// # Errors
 /// Those of the file system.
-pub fn set_aside(path: &Path) -> Result<(), TestbedError> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".1");
+pub fn set_aside(path: &Path) -> Result<Option<PathBuf>, TestbedError> {
+    let numbered = |number: u64| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        PathBuf::from(name)
+    };
+    let is_free = |name: &PathBuf| name.symlink_metadata().is_err();
+    let Some(aside) = (1..).map(numbered).find(is_free) else { return Ok(None) };
     match std::fs::rename(path, &aside) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(TestbedError::write(path)(error)),
-        _ => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        renamed => renamed.map(|()| Some(aside)).map_err(TestbedError::write(path)),
     }
 }
 
@@ -143,6 +149,20 @@ mod tests {
         let runs = [synthetic::run("none", 1), synthetic::run("3lc", 2)];
         write(&path, &runs).unwrap();
         assert_eq!(read(&path).unwrap(), runs);
+    }
+
+    #[test]
+    fn no_file_that_was_set_aside_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.jsonl");
+        assert_eq!(set_aside(&path).unwrap(), None);
+        for number in 1..=3 {
+            std::fs::write(&path, number.to_string()).unwrap();
+            let aside = folder.path().join(format!("runs.jsonl.{number}"));
+            assert_eq!(set_aside(&path).unwrap().as_ref(), Some(&aside));
+            assert_eq!(std::fs::read_to_string(aside).unwrap(), number.to_string());
+        }
+        assert!(!path.exists());
     }
 
     /// The result files of this repository, less those of the PyTorch hooks, which have records of their own.

@@ -27,8 +27,10 @@ pub trait Progress: Observer {
 /// The outcome of a list of runs.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The runs that are done, in the order of the list.
+    /// The runs that are done, in the order of the list, and perhaps others that are to be shown with them.
     pub runs: Vec<RunRecord>,
+    /// How many runs of the list are done.
+    pub done: usize,
     /// Runs that failed, each with its reason; the others went on.
     pub failures: Vec<TestbedError>,
     /// Whether it was stopped before all runs were done.
@@ -44,6 +46,7 @@ impl Outcome {
     /// Adds the outcome of another list.
     pub fn add(&mut self, other: Self) {
         self.runs.extend(other.runs);
+        self.done += other.done;
         self.failures.extend(other.failures);
         self.interrupted |= other.interrupted;
     }
@@ -74,6 +77,7 @@ pub fn run_all(
         let before = done.iter().find(|run| is_of(run, config) && has_diagnoses(run, config));
         if decide(engine, before.is_some())? {
             outcome.runs.extend(before.cloned());
+            outcome.done += 1;
             continue;
         }
         // After a stop, runs that were done before are still added to the outcome.
@@ -84,13 +88,17 @@ pub fn run_all(
         progress.started(at, configs.len(), config);
         match unfinished::run(config, engine, progress, unfinished)? {
             // Another process keeps the record.
-            Ok(None) => all_kept(engine, Ok(()))?,
+            Ok(None) => {
+                outcome.done += 1;
+                all_kept(engine, Ok(()))?;
+            }
             Ok(Some(run)) => {
                 let run = compact(&run, TRACE_POINTS);
                 progress.finished(&run);
                 all.retain(|before| !is_of(before, config));
                 all.push(run.clone());
                 outcome.runs.push(run);
+                outcome.done += 1;
                 let kept = keep(&all).and_then(|()| unfinished::forget(unfinished, config));
                 all_kept(engine, kept)?;
             }
@@ -127,6 +135,14 @@ pub(crate) fn decide(engine: &dyn Engine, own: bool) -> Result<bool, TestbedErro
 /// Returns on every rank whether `own` is true on any of them.
 pub(crate) fn any(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
     engine.any(own).map_err(|error| TestbedError::Config(error.to_string()))
+}
+
+/// The finished runs that none of these configurations describes; the set-ups of all are the same.
+pub fn others<'a>(
+    configs: &'a [RunConfig],
+    done: &'a [RunRecord],
+) -> impl Iterator<Item = &'a RunRecord> {
+    done.iter().filter(|run| !configs.iter().any(|config| is_of(run, config)))
 }
 
 /// Whether a finished run is the one that a configuration describes; their set-ups are the same.

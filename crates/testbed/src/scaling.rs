@@ -14,7 +14,7 @@ use gradwire_exchange::{Exchange, ExchangeError, Link, Operation, Phase, Transpo
 use gradwire_train::RunRecord;
 
 use crate::TestbedError;
-use crate::step_time::compute_seconds;
+use crate::step_time::{Common, mean_step, without_first};
 
 /// The number of timed exchanges. One exchange before them is not timed.
 const REPETITIONS: u64 = 3;
@@ -58,16 +58,21 @@ impl Scaled {
 /// # Errors
 /// If ranks do not all send the same number of bytes in a run's exchange, or the transport fails.
 pub fn scaled(runs: &[RunRecord], link: Link) -> Result<Vec<Scaled>, TestbedError> {
-    let compute = compute_seconds(runs);
-    runs.iter().map(|run| of_run(run, compute, link)).collect()
+    // Buffers grow in the first step.
+    let warm = |run: &RunRecord| without_first(run).unwrap_or_else(|| run.clone());
+    let warm: Vec<RunRecord> = runs.iter().map(warm).collect();
+    let common = Common::of(&warm);
+    let both = runs.iter().zip(&warm);
+    both.map(|(run, warm)| of_run(run, warm, common, link)).collect()
 }
 
-fn of_run(run: &RunRecord, compute: f64, link: Link) -> Result<Scaled, TestbedError> {
-    // Buffers grow in the first step.
-    let warm = run.trace.get(1..).filter(|rest| !rest.is_empty()).unwrap_or(&run.trace);
-    let mean = |value: fn(&gradwire_train::StepRecord) -> f64| {
-        warm.iter().map(value).sum::<f64>() / warm.len().max(1) as f64
-    };
+/// The step time of `run`, whose times are those of `warm`.
+fn of_run(
+    run: &RunRecord,
+    warm: &RunRecord,
+    common: Common,
+    link: Link,
+) -> Result<Scaled, TestbedError> {
     let phases = match run.exchange {
         Exchange::AllGather | Exchange::ReduceScatter | Exchange::GatherShards => 1,
         Exchange::AllReduce | Exchange::ScatterReduce => 2,
@@ -84,8 +89,8 @@ fn of_run(run: &RunRecord, compute: f64, link: Link) -> Result<Scaled, TestbedEr
         compressor: run.compressor.clone(),
         workers: run.workers,
         examples: run.workers * run.batch,
-        compute: compute + mean(|step| step.update),
-        codec: mean(|step| step.compress + step.decompress),
+        compute: common.compute_of(warm) + mean_step(warm, |step| step.update),
+        codec: mean_step(warm, |step| step.compress + step.decompress),
         wire: wire_seconds(run.workers, phases, bytes, link)?,
     })
 }

@@ -1,12 +1,15 @@
 //! Modelled step times: the measured times of a step, and the time of its measured bytes by the link model.
 
+use gradwire::Spec;
 use gradwire_exchange::{Exchange, Link, StepBytes};
 use gradwire_train::{CompressionSchedule, RunRecord, StepRecord};
 
 /// The common values of the modelled step times of one comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Common {
-    /// Seconds of a forward and backward pass, which do not depend on the compressor.
+    /// The seconds of the forward and backward passes of a step, the same for all runs whose compressor does not change them: the median
+    /// over these runs of the mean over a run's steps. A median over runs leaves out a run that the machine disturbed; a mean over steps
+    /// includes what few steps do, such as the passes of a snapshot (SVRG).
     pub compute: f64,
     /// Whether the times of servers count. They count only if all runs with servers have recorded them.
     pub servers: bool,
@@ -16,7 +19,34 @@ impl Common {
     /// The common values of these runs.
     pub fn of(runs: &[RunRecord]) -> Self {
         let known = |run: &RunRecord| run.exchange.servers() == 0 || run.server.is_some();
-        Self { compute: compute_seconds(runs), servers: runs.iter().all(known) }
+        Self { compute: common_compute(runs), servers: runs.iter().all(known) }
+    }
+
+    /// The seconds of the forward and backward passes of a step of `run`: its own, if its compressor has gradients computed in
+    /// several parts.
+    pub fn compute_of(&self, run: &RunRecord) -> f64 {
+        if computes_parts(run) { own_compute(run) } else { self.compute }
+    }
+}
+
+/// Whether a run computes the gradient of a batch in parts, whose squares its compressor needs.
+fn computes_parts(run: &RunRecord) -> bool {
+    // The other words of a schedule are no specs.
+    let mut specs = run.compressor.split_whitespace().filter_map(|word| word.parse::<Spec>().ok());
+    specs.any(|spec| spec.compressor().keeps_squares())
+}
+
+fn own_compute(run: &RunRecord) -> f64 {
+    mean_step(run, |step| step.compute)
+}
+
+fn common_compute(runs: &[RunRecord]) -> f64 {
+    let common = runs.iter().filter(|run| !run.trace.is_empty() && !computes_parts(run));
+    let mut times: Vec<f64> = common.map(own_compute).collect();
+    times.sort_by(f64::total_cmp);
+    match times.len() {
+        0 => 0.0,
+        count => times[(count - 1) / 2].midpoint(times[count / 2]),
     }
 }
 
@@ -26,7 +56,7 @@ impl Common {
 pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> f64 {
     let own = mean_step(run, |step| step.compress + step.decompress + step.update);
     let server = run.server.filter(|_| common.servers).unwrap_or(0.0);
-    common.compute + own + server + wire_seconds(run, link)
+    common.compute_of(run) + own + server + wire_seconds(run, link)
 }
 
 /// The seconds a step that the exchanges of a run take on `link` by the link model, for the bytes of the busiest worker
@@ -89,13 +119,6 @@ pub(crate) fn without_first(run: &RunRecord) -> Option<RunRecord> {
     Some(without)
 }
 
-/// The median compute time of a step over all runs, in seconds.
-pub fn compute_seconds(runs: &[RunRecord]) -> f64 {
-    let mut times: Vec<f64> = runs.iter().flat_map(|r| &r.trace).map(|s| s.compute).collect();
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(0.0)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -124,6 +147,51 @@ mod tests {
         assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);
         runs.iter_mut().for_each(|run| (run.server, run.exchange) = (None, Exchange::AllGather));
         assert!(!summarize(&runs, &[link]).unwrap().lacks_servers);
+    }
+
+    #[test]
+    fn compute_is_the_median_of_the_means_of_runs() {
+        let run = |compressor: &str, compute: &[f64]| {
+            let mut run = synthetic::run(compressor, 1);
+            run.trace.truncate(compute.len());
+            run.trace.iter_mut().zip(compute).for_each(|(step, &compute)| step.compute = compute);
+            run
+        };
+        // A snapshot in every third step: means of 5, 6 and 20.
+        let runs = [
+            run("none", &[1.0, 1.0, 13.0]),
+            run("3lc", &[20.0, 20.0, 20.0]),
+            run("topk", &[2.0, 2.0, 14.0]),
+        ];
+        let compute = |runs: &[RunRecord]| Common::of(runs).compute;
+        assert!(near(compute(&runs), 6.0) && near(compute(&runs[..2]), 12.5));
+        assert_eq!((compute(&runs[..0]), compute(&[run("none", &[])])), (0.0, 0.0));
+        // Entries of a thinned trace count as many steps as they stand for.
+        assert!(near(compute(&[thin(&runs[0], 2)]), 5.0));
+    }
+
+    #[test]
+    fn runs_that_compute_gradients_in_parts_have_a_time_of_their_own() {
+        let of = |compressor: &str, compute: f64| {
+            let mut run = synthetic::run(compressor, 1);
+            run.trace.iter_mut().for_each(|step| step.compute = compute);
+            run
+        };
+        let runs = [
+            of("none", 1.0),
+            of("variance", 4.0),
+            of("none until 5 then variance:alpha=2", 3.0),
+            of("3lc", 1.0),
+        ];
+        let common = Common::of(&runs);
+        assert!(near(common.compute, 1.0));
+        let seconds = runs.each_ref().map(|run| common.compute_of(run));
+        let expected = [1.0, 4.0, 3.0, 1.0];
+        assert!(seconds.iter().zip(expected).all(|(&found, expected)| near(found, expected)));
+        let step = |run| step_seconds(run, common, Link::mbit(100.0));
+        assert!(near(step(&runs[1]) - step(&runs[3]), 3.0));
+        let summary = summarize(&runs, &[Link::mbit(100.0)]).unwrap();
+        assert!(near(summary.rows[1].compute, 4.0) && near(summary.rows[3].compute, 1.0));
     }
 
     #[test]

@@ -37,6 +37,12 @@ impl Spread {
             count: values.len(),
         })
     }
+
+    /// The spread of 1 minus each value: of errors, if it is that of accuracies.
+    pub(crate) fn complement(self) -> Self {
+        let (mean, min, max) = (1.0 - self.mean, 1.0 - self.max, 1.0 - self.min);
+        Self { mean, min, max, ..self }
+    }
 }
 
 /// A compressor on one link between each rank and the network.
@@ -79,6 +85,9 @@ pub struct Row {
     pub bytes_up: f64,
     /// Bytes a worker received in a run.
     pub bytes_down: f64,
+    /// Measured seconds a step of forward and backward passes on a core of their own, as modelled step times
+    /// [count them](crate::step_time::Common::compute_of).
+    pub compute: f64,
     /// Measured seconds a step of encoding.
     pub compress: f64,
     /// Measured seconds a step of decoding and adding.
@@ -96,9 +105,6 @@ pub struct Summary {
     pub rows: Vec<Row>,
     /// What quality is measured in.
     pub metric: Metric,
-    /// Measured seconds of a forward and backward pass on a core of its own: the median over all
-    /// runs, since it does not depend on the compressor.
-    pub compute: f64,
     /// The links modelled.
     pub links: Vec<Link>,
     /// Whether step times do not include servers, because not all runs have recorded their times.
@@ -154,7 +160,6 @@ pub fn summarize(runs: &[RunRecord], links: &[Link]) -> Result<Summary, TestbedE
     Ok(Summary {
         rows,
         metric: runs[0].metric,
-        compute: common.compute,
         links: links.to_vec(),
         lacks_servers: !common.servers,
         gathered: (by_all_gather && runs[0].workers > 2).then_some(runs[0].workers),
@@ -208,6 +213,7 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
         ratio_down: 0.0,
         bytes_up: over(&|run| run.bytes_up),
         bytes_down: over(&|run| run.bytes_down),
+        compute: over(&|run| common.compute_of(run)),
         compress: over_steps(|s| s.compress),
         decompress: over_steps(|s| s.decompress),
         hidden: mean(runs.iter().filter_map(|run| run.hidden())),
@@ -300,6 +306,8 @@ mod tests {
         // (4 + 1 + 9) / 2 = 7
         assert!(near(spread.sd, 7f64.sqrt()));
         assert_eq!((spread.min, spread.max, spread.count), (1.0, 6.0, 3));
+        let complement = Spread { mean: -2.0, min: -5.0, max: 0.0, ..spread };
+        assert_eq!(spread.complement(), complement);
         assert_eq!(Spread::of(&[0.5]).unwrap().sd, 0.0);
         assert_eq!(Spread::of(&[]), None);
     }

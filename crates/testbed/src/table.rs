@@ -138,6 +138,9 @@ pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// A perplexity from which on a run has diverged.
+pub(crate) const DIVERGED: f64 = 1e300;
+
 /// Quality and traffic of each compressor: all measured.
 pub fn traffic(summary: &Summary) -> Table {
     let metric = summary.metric;
@@ -159,7 +162,7 @@ pub fn traffic(summary: &Summary) -> Table {
 pub fn time(summary: &Summary) -> Table {
     let mut columns = Table::of(&summary.rows)
         .column("compressor", |row| &row.compressor)
-        .column("compute", |_| seconds(summary.compute))
+        .column("compute", |row| seconds(row.compute))
         .column("compress", |row| seconds(row.compress))
         .column("decompress", |row| seconds(row.decompress));
     if overlaps(summary) {
@@ -209,7 +212,7 @@ pub fn difference(metric: Metric, difference: &Spread) -> String {
     let Spread { mean, sd, count, .. } = *difference;
     let (shown, deviation) = match mean.abs() {
         _ if metric.is_fraction() => (points(mean), format!("{:.2}", sd * 100.0)),
-        1e300.. => return "–".to_owned(),
+        DIVERGED.. => return "–".to_owned(),
         1e6.. => (format!("{mean:+.1e}"), format!("{sd:.1e}")),
         _ => (format!("{mean:+.3}"), format!("{sd:.3}")),
     };
@@ -245,7 +248,8 @@ pub fn notes(summary: &Summary) -> Vec<String> {
             true,
             "Modelled: step times and speed-ups by link, from the measured bytes and times; a link of \
              that bandwidth joins each worker and each server to the network, computing and sending do \
-             not overlap.",
+             not overlap. The time of compute is the median over all runs of a run's mean, except for compressors that need \
+             gradients of parts of a batch: each of these has its own.",
         ),
         (
             summary.lacks_servers,

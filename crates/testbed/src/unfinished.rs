@@ -45,16 +45,19 @@ pub(crate) fn forget(folder: &Path, config: &RunConfig) -> Result<(), TestbedErr
     [path, new].iter().try_for_each(|path| remove(path))
 }
 
-/// Removes all checkpoints of unfinished runs from a folder.
+/// Removes all checkpoints of unfinished runs from a folder, and returns them.
 ///
 /// # Errors
 /// Those of the file system.
-pub fn forget_all(folder: &Path) -> Result<(), TestbedError> {
-    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+pub fn forget_all(folder: &Path) -> Result<Vec<PathBuf>, TestbedError> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(Vec::new()) };
     let ours = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(NAME))
     };
-    entries.flatten().map(|entry| entry.path()).filter(ours).try_for_each(|path| remove(&path))
+    let mut all: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(ours).collect();
+    all.sort_unstable();
+    all.iter().try_for_each(|path| remove(path))?;
+    Ok(all)
 }
 
 /// Refuses a folder whose unfinished runs are all others than these: they would never be continued.
@@ -406,7 +409,8 @@ mod tests {
         assert!(progress.warnings.lock().unwrap().contains("is damaged"));
         assert!(files(folder).is_empty());
         assert!(outcome(&one, Some(20), folder).0.interrupted);
-        forget_all(folder).unwrap();
-        assert!(files(folder).is_empty());
+        let unfinished = files(folder);
+        assert_eq!(forget_all(folder).unwrap(), unfinished);
+        assert!(unfinished.len() == 1 && files(folder).is_empty());
     }
 }

@@ -1,16 +1,16 @@
 //! `gradwire compare`: trains with several compressors and compares them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gradwire_testbed::TestbedError;
 use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::{self, write_atomic};
 use gradwire_testbed::report;
-use gradwire_testbed::runner::{Outcome, run_all};
+use gradwire_testbed::runner::{self, Outcome, run_all};
 use gradwire_testbed::summary::{Summary, summarize};
 use gradwire_testbed::{results, rows::rows, table, unfinished};
-use gradwire_train::{RunConfig, RunRecord, check};
+use gradwire_train::{CompressionSchedule, RunConfig, RunRecord, check};
 
 use crate::failure::Failure;
 use crate::settings::{Settings, Several, command_line};
@@ -31,8 +31,9 @@ pub(crate) struct Compare {
     /// The folder for report.html, runs.jsonl and experiment.toml
     #[arg(long, value_name = "DIR", default_value = "gradwire-report")]
     out: PathBuf,
-    /// Continue the runs in that folder, including a stopped one. Without it, checkpoints of stopped runs are removed and
-    /// runs.jsonl is renamed to runs.jsonl.1, which replaces an older one
+    /// Continue the runs in that folder, including a stopped one. The report then has all finished runs of the same length there, also
+    /// those with other compressors and seeds. Without --resume, checkpoints of stopped runs are removed, and runs.jsonl is renamed
+    /// to runs.jsonl.1, or to the next number that is free
     #[arg(long)]
     resume: bool,
     /// Print JSON: an array with a row for each run
@@ -61,18 +62,34 @@ impl Compare {
                 unfinished::refuse_others(&self.out, &runs)?;
             }
             if !self.resume {
-                results::set_aside(&kept)?;
-                unfinished::forget_all(&self.out)?;
+                self.clear(&kept)?;
             }
         }
         let keep = |all: &[RunRecord]| results::write(&kept, all);
         let outcome = run_all(&runs, &done, &*started.engine, &started.bars, &self.out, keep);
         started.bars.clear();
-        let outcome = outcome?;
+        let mut outcome = outcome?;
         if !outcome.runs.is_empty() {
+            if reports {
+                add_others(&mut experiment, &mut outcome, &runs, &done);
+            }
             self.show(&experiment, &outcome)?;
         }
         conclude(outcome, runs.len(), "--resume goes on from there")
+    }
+
+    /// Sets earlier results aside, removes checkpoints, and says so.
+    fn clear(&self, kept: &Path) -> Result<(), Failure> {
+        if let Some(aside) = results::set_aside(kept)? {
+            output::note(format!("Earlier runs are now in {}.", aside.display()));
+        }
+        for checkpoint in unfinished::forget_all(&self.out)? {
+            output::note(format!(
+                "Removed the checkpoint of a stopped run: {}.",
+                checkpoint.display()
+            ));
+        }
+        Ok(())
     }
 
     fn show(&self, experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {
@@ -95,6 +112,39 @@ impl Compare {
             output::line(note)?;
         }
         output::line(format!("\nReport: {}", report.display()))
+    }
+}
+
+/// Adds finished runs of the same length that were not asked for to those that are shown, and their compressors and seeds to the
+/// experiment. Names those that are left out.
+fn add_others(
+    experiment: &mut Experiment,
+    outcome: &mut Outcome,
+    runs: &[RunConfig],
+    done: &[RunRecord],
+) {
+    let (mut added, mut left_out) = (false, Vec::new());
+    for run in runner::others(runs, done) {
+        match run.compressor.parse::<CompressionSchedule>() {
+            Ok(compressor) if run.steps == runs[0].steps => {
+                if !experiment.compressors.contains(&compressor) {
+                    experiment.compressors.push(compressor);
+                }
+                outcome.runs.push(run.clone());
+                added = true;
+            }
+            _ => left_out
+                .push(format!("{} with seed {} and {} steps", run.compressor, run.seed, run.steps)),
+        }
+    }
+    if added {
+        experiment.add_seeds(&outcome.runs);
+        let order: Vec<String> = experiment.compressors.iter().map(ToString::to_string).collect();
+        let place = |run: &RunRecord| order.iter().position(|one| *one == run.compressor);
+        outcome.runs.sort_by_key(|run| (place(run), run.seed));
+    }
+    if !left_out.is_empty() {
+        output::note(format!("Left out of the report: {}.", left_out.join(", ")));
     }
 }
 
@@ -121,7 +171,7 @@ pub(crate) fn conclude(
     to_continue: &str,
 ) -> Result<(), Failure> {
     if outcome.interrupted {
-        let done = outcome.runs.len();
+        let done = outcome.done;
         let reason = format!("{done} of {wanted} runs are done; {to_continue}");
         return Err(Failure::Interrupted(reason));
     }

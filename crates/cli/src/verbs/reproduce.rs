@@ -9,7 +9,7 @@ use gradwire_testbed::reproduce::{Results, STUDIES, Study, find, run_parts};
 use gradwire_testbed::results;
 use gradwire_testbed::runner::Progress;
 use gradwire_testbed::table::Table;
-use gradwire_train::{CompressionSchedule, RunConfig, RunRecord};
+use gradwire_train::{CompressionSchedule, RunConfig};
 
 use crate::failure::Failure;
 use crate::progress::Bars;
@@ -135,9 +135,10 @@ impl Reproduce {
         let _lock = if bars.report() { files::lock(out)? } else { None };
         let outcome = run_parts(&parts, &out.join("runs.jsonl"), &*started.engine, bars);
         bars.clear();
-        let mut outcome = outcome?;
+        let outcome = outcome?;
         if bars.report() && !outcome.runs.is_empty() {
             experiment.compressors = study.compressors_of(row, &experiment, &outcome.runs);
+            experiment.add_seeds(&outcome.runs);
             let varied = if parts.len() > 1 { VARIED } else { "" };
             let text = varied.to_owned() + &experiment.to_toml();
             self.settings.write_experiment(out, &text)?;
@@ -145,11 +146,6 @@ impl Reproduce {
             let (failed, notes) = (&outcome.failed(), &results::notes(out)?);
             show(&Results { study, row, experiment, runs, failed, out, command, notes }, bars)?;
         }
-        // Those of other compressors, which the page shows, do not count.
-        let asked = |record: &RunRecord| {
-            runs.iter().any(|run| run.compressor.to_string() == record.compressor)
-        };
-        outcome.runs.retain(asked);
         conclude(outcome, runs.len(), "the same command goes on from there")
     }
 

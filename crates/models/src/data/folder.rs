@@ -5,14 +5,14 @@
 //! so that every prefix of the data has about the same number of images of each class.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::num::NonZero;
 use std::path::Path;
 use std::thread;
 
 use super::archive::MAX_ALL;
 use super::files::{Checksums, names};
-use super::picture::{self, Picture};
-use super::{DataError, Images, archive};
+use super::{DataError, Images, archive, picture};
 
 /// The splits' folders: training, test, and the name that stands in for `test`.
 const SPLITS: [&str; 3] = ["train", "test", "val"];
@@ -41,7 +41,8 @@ pub(super) fn load_folders(
                 continue;
             }
             let files = classes.entry(class.clone()).or_default();
-            for file in names(&folder)?.into_iter().filter(|file| is_image(file)) {
+            let is_image = |file: &String| is_image(file) && may_be_file(&folder.join(file));
+            for file in names(&folder)?.into_iter().filter(is_image) {
                 let path = format!("{split}/{class}/{file}");
                 let bytes = sums.read(dir, &path)?;
                 files.insert(path, bytes);
@@ -65,6 +66,12 @@ fn is_image(file: &str) -> bool {
     let extension = file.rsplit_once('.').map_or("", |(_, extension)| extension);
     !file.starts_with('.')
         && ["jpg", "jpeg", "png"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+}
+
+/// Whether a path is one of a file, or of something that cannot be looked at, so that reading it gives the reason.
+/// A pipe or a device could be read without end.
+fn may_be_file(path: &Path) -> bool {
+    fs::metadata(path).map_or(true, |found| found.is_file())
 }
 
 fn unpack(path: &Path, bytes: &[u8]) -> Result<Splits, DataError> {
@@ -178,7 +185,7 @@ fn decode(
     let files = in_turn(classes);
     let shape = match shape {
         Some(shape) => shape,
-        None => decode_file(origin, &files[0])?.0,
+        None => shape_of(origin, &files[0])?,
     };
     if shape.bytes().saturating_mul(files.len()) as u64 > most {
         let reason =
@@ -223,7 +230,8 @@ fn in_turn(classes: Classes) -> Vec<File> {
 fn decode_files(origin: &Path, files: &[File], expected: Shape) -> Result<Vec<u8>, DataError> {
     let mut pixels = Vec::new();
     for file in files {
-        let (found, planes) = decode_file(origin, file)?;
+        // Before the picture is decoded, because a wrong one may be large.
+        let found = shape_of(origin, file)?;
         if found != expected {
             return Err(DataError::ImageSize {
                 path: origin.join(&file.path),
@@ -231,16 +239,24 @@ fn decode_files(origin: &Path, files: &[File], expected: Shape) -> Result<Vec<u8
                 expected: expected.to_string(),
             });
         }
-        pixels.extend_from_slice(&planes);
+        pixels.extend_from_slice(&decode_file(origin, file)?);
     }
     Ok(pixels)
 }
 
+/// The shape of an image, by the header of its file.
+fn shape_of(origin: &Path, file: &File) -> Result<Shape, DataError> {
+    let shape = picture::shape(&file.bytes).map_err(|error| undecodable(origin, file, &error))?;
+    let [width, height, channels] = shape;
+    Ok(Shape { width, height, channels })
+}
+
 /// Decodes one file into channels-first bytes: one channel if it is grey, else red, green, blue.
-fn decode_file(origin: &Path, file: &File) -> Result<(Shape, Vec<u8>), DataError> {
-    let picture = picture::decode(&file.bytes).map_err(|error| {
-        DataError::damaged(&origin.join(&file.path), format!("it cannot be decoded ({error})"))
-    })?;
-    let Picture { width, height, channels, .. } = picture;
-    Ok((Shape { width, height, channels }, picture.planes()))
+fn decode_file(origin: &Path, file: &File) -> Result<Vec<u8>, DataError> {
+    let picture = picture::decode(&file.bytes);
+    Ok(picture.map_err(|error| undecodable(origin, file, &error))?.planes())
+}
+
+fn undecodable(origin: &Path, file: &File, error: &str) -> DataError {
+    DataError::damaged(&origin.join(&file.path), format!("it cannot be decoded ({error})"))
 }

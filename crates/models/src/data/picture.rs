@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::Cursor;
 
-use png::{BitDepth, Transformations};
+use png::{BitDepth, ColorType, Transformations};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
@@ -25,16 +25,46 @@ pub(super) struct Picture {
     pub(super) pixels: Vec<u8>,
 }
 
+/// The format of a file.
+enum Format {
+    Png,
+    Jpeg,
+}
+
+impl Format {
+    fn of(bytes: &[u8]) -> Result<Self, String> {
+        match SIGNATURES.map(|signature| bytes.starts_with(signature)) {
+            [true, _] => Ok(Self::Png),
+            [_, true] => Ok(Self::Jpeg),
+            _ => Err("it is neither a PNG nor a JPEG file".to_owned()),
+        }
+    }
+}
+
+/// The width, height and channels that [`decode`] gives, by the header of a PNG or JPEG file.
+///
+/// # Errors
+/// What is wrong with the header, as a text.
+pub(super) fn shape(bytes: &[u8]) -> Result<[usize; 3], String> {
+    match Format::of(bytes)? {
+        Format::Png => {
+            let reader = png_reader(bytes)?;
+            let (width, height) = reader.info().size();
+            let (kind, _) = reader.output_color_type();
+            Ok([width as usize, height as usize, kind.samples() - usize::from(has_alpha(kind))])
+        }
+        Format::Jpeg => jpeg_decoder(bytes).map(|(_, shape)| shape),
+    }
+}
+
 /// Decodes a PNG or JPEG file, without its transparency.
 ///
 /// # Errors
 /// What is wrong with the file, as a text.
 pub(super) fn decode(bytes: &[u8]) -> Result<Picture, String> {
-    let [is_png, is_jpeg] = SIGNATURES.map(|signature| bytes.starts_with(signature));
-    let picture = match () {
-        () if is_png => png(bytes)?,
-        () if is_jpeg => jpeg(bytes)?,
-        () => return Err("it is neither a PNG nor a JPEG file".to_owned()),
+    let picture = match Format::of(bytes)? {
+        Format::Png => png(bytes)?,
+        Format::Jpeg => jpeg(bytes)?,
     };
     let Picture { width, height, channels, pixels } = &picture;
     if pixels.is_empty() || pixels.len() != width * height * channels {
@@ -43,11 +73,20 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Picture, String> {
     Ok(picture)
 }
 
-fn png(bytes: &[u8]) -> Result<Picture, String> {
+/// A reader of a PNG file, whose header is read.
+fn png_reader(bytes: &[u8]) -> Result<png::Reader<Cursor<&[u8]>>, String> {
     let mut decoder = png::Decoder::new(Cursor::new(bytes));
     // Palettes and few bits become whole bytes.
     decoder.set_transformations(Transformations::EXPAND);
-    let mut reader = decoder.read_info().map_err(text)?;
+    decoder.read_info().map_err(text)
+}
+
+fn has_alpha(kind: ColorType) -> bool {
+    matches!(kind, ColorType::GrayscaleAlpha | ColorType::Rgba)
+}
+
+fn png(bytes: &[u8]) -> Result<Picture, String> {
+    let mut reader = png_reader(bytes)?;
     let size = reader.output_buffer_size().filter(|size| *size <= MOST_BYTES);
     let mut samples = vec![0; size.ok_or_else(too_large)?];
     let frame = reader.next_frame(&mut samples).map_err(text)?;
@@ -57,10 +96,7 @@ fn png(bytes: &[u8]) -> Result<Picture, String> {
         let rounded = |sample: &[u8; 2]| (u32::from(u16::from_be_bytes(*sample)) + 128) / 257;
         samples = samples.as_chunks().0.iter().map(|sample| rounded(sample) as u8).collect();
     }
-    let (each, has_alpha) = match frame.color_type.samples() {
-        with_alpha @ (2 | 4) => (with_alpha, true),
-        without => (without, false),
-    };
+    let (each, has_alpha) = (frame.color_type.samples(), has_alpha(frame.color_type));
     let channels = each - usize::from(has_alpha);
     if has_alpha {
         samples = samples.chunks(each).flat_map(|pixel| &pixel[..channels]).copied().collect();
@@ -69,7 +105,10 @@ fn png(bytes: &[u8]) -> Result<Picture, String> {
     Ok(Picture { width, height, channels, pixels: samples })
 }
 
-fn jpeg(bytes: &[u8]) -> Result<Picture, String> {
+type Jpeg<'a> = JpegDecoder<ZCursor<&'a [u8]>>;
+
+/// A decoder of a JPEG file, whose header is read, and the picture's width, height and channels.
+fn jpeg_decoder(bytes: &[u8]) -> Result<(Jpeg<'_>, [usize; 3]), String> {
     let options = DecoderOptions::default()
         .set_strict_mode(true)
         .set_max_width(usize::MAX)
@@ -80,6 +119,11 @@ fn jpeg(bytes: &[u8]) -> Result<Picture, String> {
     let (space, channels) = if is_grey { (ColorSpace::Luma, 1) } else { (ColorSpace::RGB, 3) };
     decoder.set_options(options.jpeg_set_out_colorspace(space));
     let (width, height) = decoder.dimensions().ok_or("it has no header")?;
+    Ok((decoder, [width, height, channels]))
+}
+
+fn jpeg(bytes: &[u8]) -> Result<Picture, String> {
+    let (mut decoder, [width, height, channels]) = jpeg_decoder(bytes)?;
     if width * height * channels > MOST_BYTES {
         return Err(too_large());
     }
@@ -161,13 +205,13 @@ fn tents(from: usize, to: usize) -> Vec<Tent> {
 mod tests {
     use super::*;
     use crate::data::tests::pictures::{jpeg_of, png_of, png_with};
-    use png::ColorType;
 
     #[test]
     fn every_kind_of_png_becomes_bytes() {
         let pixels = |kind, depth, data: &[u8]| {
             let picture = decode(&png_with((2, 1), kind, depth, data)).unwrap();
             assert_eq!((picture.width, picture.height), (2, 1));
+            assert_eq!(shape(&png_with((2, 1), kind, depth, data)), Ok([2, 1, picture.channels]));
             (picture.channels, picture.pixels)
         };
         let grey = |pixels: [u8; 2]| (1, pixels.to_vec());
@@ -194,6 +238,7 @@ mod tests {
         // One entry is transparent, which is dropped.
         encoder.set_trns(&[255, 0]);
         encoder.write_header().unwrap().write_image_data(&[0b10_00_01_00]).unwrap();
+        assert_eq!(shape(&bytes), Ok([3, 1, 3]));
         let picture = decode(&bytes).unwrap();
         assert_eq!((picture.channels, picture.pixels), (3, vec![7, 8, 9, 1, 2, 3, 4, 5, 6]));
     }
@@ -207,6 +252,7 @@ mod tests {
         let grey = decode(&jpeg_of((9, 8), 1, &[90; 72])).unwrap();
         assert_eq!((grey.width, grey.height, grey.channels), (9, 8, 1));
         assert!(near(&grey, &[90]));
+        assert_eq!(shape(&jpeg_of((9, 8), 1, &[90; 72])), Ok([9, 8, 1]));
         let colour = decode(&jpeg_of((8, 8), 3, &[200, 60, 30].repeat(64))).unwrap();
         assert_eq!((colour.channels, colour.pixels.len()), (3, 192));
         assert!(near(&colour, &[200, 60, 30]));

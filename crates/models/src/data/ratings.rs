@@ -12,7 +12,7 @@
 //! testing, and ranked among 99 items that the user has never taken. They are drawn once, keyed by the user's number,
 //! so that every run is tested on the same items. A user who has taken a single item is not tested.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -24,7 +24,7 @@ use super::files::Checksums;
 /// Files that hold ratings, and the separator of their fields.
 const FORMS: [(&str, &str); 3] = [("u.data", "\t"), ("ratings.dat", "::"), ("ratings.csv", ",")];
 /// The number of items that the held-out item is ranked among.
-const OTHERS: usize = 99;
+const OTHERS: u64 = 99;
 /// The random stream of these items.
 const STREAM: u32 = 0x7261_6e6b;
 
@@ -97,19 +97,32 @@ impl Ratings {
     }
 }
 
-/// Distinct items that a user has not taken, in the order in which they are drawn.
+/// Distinct items that a user has not taken, in the order in which they are drawn: the beginning of a shuffle (Fisher and Yates) of
+/// all such items. A list of all of them for each user would take too much time and memory, so that only those that were swapped are stored.
 fn others(user: u32, items: usize, taken: &[u32]) -> Vec<u32> {
-    let mut taken = taken.iter().peekable();
-    let is_free = |item: &u32| taken.next_if_eq(&item).is_none();
-    let mut free: Vec<u32> = (0..items as u32).filter(is_free).collect();
     let mut rng = Rng::new(0, u64::from(user), 0, 0, STREAM);
-    let count = OTHERS.min(free.len());
-    for at in 0..count {
-        let other = at as u64 + rng.below((free.len() - at) as u64);
-        free.swap(at, other as usize);
+    let free = (items - taken.len()) as u64;
+    let mut swapped = BTreeMap::new();
+    let draw = |at: u64| {
+        let other = at + rng.below(free - at);
+        let here = swapped.get(&at).copied().unwrap_or_else(|| untaken(at, taken));
+        swapped.insert(other, here).unwrap_or_else(|| untaken(other, taken))
+    };
+    (0..free.min(OTHERS)).map(draw).collect()
+}
+
+/// The item that comes after `before` others of those that are not in `taken`, which is in order.
+fn untaken(before: u64, taken: &[u32]) -> u32 {
+    // Before the item `taken[at]` there are `taken[at] - at` untaken ones.
+    let (mut at, mut end) = (0, taken.len());
+    while at < end {
+        let middle = at.midpoint(end);
+        match u64::from(taken[middle]) - middle as u64 <= before {
+            true => at = middle + 1,
+            false => end = middle,
+        }
     }
-    free.truncate(count);
-    free
+    before as u32 + at as u32
 }
 
 impl fmt::Debug for Ratings {
@@ -228,6 +241,37 @@ mod tests {
             let error = load("u.data", text).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
+    }
+
+    /// A shuffle of a list of all items that are not taken.
+    fn others_of_all(user: u32, items: usize, taken: &[u32]) -> Vec<u32> {
+        let mut free: Vec<u32> = (0..items as u32).filter(|item| !taken.contains(item)).collect();
+        let mut rng = Rng::new(0, u64::from(user), 0, 0, STREAM);
+        let count = free.len().min(99);
+        for at in 0..count {
+            let other = at as u64 + rng.below((free.len() - at) as u64);
+            free.swap(at, other as usize);
+        }
+        free.truncate(count);
+        free
+    }
+
+    #[test]
+    fn others_are_those_of_a_shuffle() {
+        let mut rng = Rng::new(7, 0, 0, 0, 0);
+        for user in 0..300 {
+            let items = rng.below(250);
+            let some = 1 + rng.below(9);
+            let taken: Vec<u32> = (0..items as u32).filter(|_| rng.below(some) == 0).collect();
+            let items = items as usize;
+            assert_eq!(
+                others(user, items, &taken),
+                others_of_all(user, items, &taken),
+                "{taken:?}"
+            );
+        }
+        // A list of all of these would not fit into memory.
+        assert_eq!(others(1, 1 << 32, &[0]).len(), 99);
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //! 62 378 344 parameters in 16 tensors on 224×224×3 images and 1000 classes. The paper splits the
 //! second, fourth and fifth convolution in two halves, one for each of its processors; here, as usual on one processor,
 //! they are not split, which adds 1 413 120 parameters. Response normalisation and dropout are left out. AdaComp's 288
-//! MB match neither: 62 378 344 floats are 250 MB. Images must be at least 63×63.
+//! MB match neither: 62 378 344 floats are 250 MB. Images must be at least 63×63. All initial weights in front of a
+//! rectifier have He's variance, also where pooling follows.
 
 use super::layout::Next;
 use super::network::Builder;

@@ -37,6 +37,15 @@ pub enum ModelError {
         /// The images.
         shape: ImageShape,
     },
+    /// More parameters than memory can hold.
+    #[error(
+        "the model has {parameters} parameters on this data, which do not fit into memory ({:.1} GB); choose a smaller model, or smaller images, texts or tables of ratings",
+        4e-9 * *parameters as f64
+    )]
+    TooLarge {
+        /// The number of parameters, or `u64::MAX` if they are more.
+        parameters: u64,
+    },
     /// A model of one kind of data for another.
     #[error("{model} learns {learns}, not {task}; choose {}", .task.models())]
     Task {

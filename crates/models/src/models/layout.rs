@@ -1,6 +1,11 @@
 //! The parameters that a network declares, and their initial values.
 
+use std::fs;
+use std::hint::black_box;
+
 use gradwire::Rng;
+
+use super::ModelError;
 
 /// The random stream of initial parameters.
 const STREAM: u32 = 0x696e_6974;
@@ -53,9 +58,9 @@ impl Init {
 /// The operation after a layer, which determines the initialisation of its weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Next {
-    /// A rectifier.
+    /// A rectifier; in all models but two also one that pooling follows, as in `vgg16`, `vgg19`, `alexnet` and `unet`.
     Relu,
-    /// A rectifier, and pooling of the largest of 2×2 values before or after it.
+    /// A rectifier, and pooling of the largest of 2×2 values before or after it: in `lenet5:relu` and `cifar-cnn` only.
     PooledRelu,
     /// Anything else.
     Linear,
@@ -70,6 +75,17 @@ impl Next {
             Next::Linear => Init::xavier(fan_in),
         }
     }
+}
+
+/// The bytes of this machine's memory, swap included; `None` where it cannot be told. Linux lets a program reserve more, and kills it
+/// when it uses them.
+fn machine_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let kilobytes = |name: &str| {
+        let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+        rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    Some(1024 * (kilobytes("MemTotal:")? + kilobytes("SwapTotal:")?))
 }
 
 /// The parameters and batch normalisations of a network, in order.
@@ -100,6 +116,22 @@ impl Layout {
     /// Declares a bias, of zeros.
     pub(crate) fn bias(&mut self, layer: &str, size: usize) -> usize {
         self.parameter(layer, "bias", &[size], Init::Constant(0.0))
+    }
+
+    /// Refuses a model whose parameters do not fit into memory.
+    pub(crate) fn check_size(&self) -> Result<(), ModelError> {
+        let sum = |sum: u64, tensor: &gradwire::Tensor| {
+            let sizes = tensor.shape().iter().map(|&size| size as u64);
+            sum.saturating_add(sizes.fold(1, u64::saturating_mul))
+        };
+        let parameters = self.tensors.iter().fold(0, sum);
+        // The compiler may remove an allocation that it sees is not used.
+        let reserves = |count| black_box(Vec::<f32>::new()).try_reserve_exact(count).is_ok();
+        let fits = machine_bytes().is_none_or(|bytes| parameters.saturating_mul(4) <= bytes);
+        match fits && usize::try_from(parameters).is_ok_and(reserves) {
+            true => Ok(()),
+            false => Err(ModelError::TooLarge { parameters }),
+        }
     }
 
     /// The initial parameters of a run, a pure function of the seed.

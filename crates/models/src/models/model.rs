@@ -28,6 +28,7 @@ impl Model {
     /// A model for images and classes of the given shape.
     pub fn new(kind: ModelKind, shape: ImageShape) -> Result<Self, ModelError> {
         let (layout, network) = kind.build(shape)?.finish();
+        layout.check_size()?;
         let model = Self::with_network(shape, layout, network);
         Ok(Self { loss: kind.loss(), ..model })
     }
@@ -54,8 +55,8 @@ impl Model {
     }
 
     /// The initial parameters of a run, a pure function of the seed: biases and shifts are 0, scales 1,
-    /// weights uniform with variance 2 / fan-in before a rectifier (0.65 / fan-in if it is pooled) and 1 / fan-in
-    /// elsewhere.
+    /// weights uniform with variance 2 / fan-in before a rectifier and 1 / fan-in elsewhere. In `lenet5:relu` and `cifar-cnn` it is
+    /// 0.65 / fan-in before a rectifier that is pooled.
     pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
         self.layout.initial_parameters(seed)
     }

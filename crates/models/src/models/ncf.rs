@@ -83,7 +83,11 @@ impl Recommender {
     /// If `kind` is not a model of ratings.
     pub fn new(kind: ModelKind, users: usize, items: usize) -> Result<Self, ModelError> {
         match kind {
-            ModelKind::Ncf => Ok(Self::with_widths(WIDTHS, users, items)),
+            ModelKind::Ncf => {
+                let model = Self::with_widths(WIDTHS, users, items);
+                model.layout.check_size()?;
+                Ok(model)
+            }
             _ => Err(kind.not_for(TaskKind::Ratings)),
         }
     }

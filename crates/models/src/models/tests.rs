@@ -57,6 +57,17 @@ fn noise(count: usize) -> Vec<f32> {
 }
 
 #[test]
+fn models_that_do_not_fit_into_memory_are_refused() {
+    let side = 1 << 24;
+    let shape = ImageShape { channels: 3, height: side, width: side, classes: 10 };
+    let error = Model::new("mlp".parse().unwrap(), shape).unwrap_err();
+    // 300 weights a value, and 300 + 30 100 + 1010.
+    let parameters = 300 * 3 * (1 << 48) + 300 + 30_100 + 1010;
+    assert_eq!(error, ModelError::TooLarge { parameters });
+    assert!(error.to_string().contains("253327479039621810 parameters"), "{error}");
+}
+
+#[test]
 fn counts_are_those_worked_out_by_hand() {
     let with = |classes, shape| ImageShape { classes, ..shape };
     let grey = ImageShape { channels: 1, classes: 2, height: 512, width: 512 };

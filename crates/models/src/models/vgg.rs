@@ -13,7 +13,7 @@
 //! `vgg16` is the network in CIFAR-10's size, with one hidden layer of 512 units in place of two of
 //! 4096: 14 714 688 + 262 656 + 5 130. The survey of Xu et al. 2020 (its Table 3) counts 14 982 987 in
 //! 30 and 143 671 337 in 38 tensors, which is one class more, "background": 513 and 4 097 parameters.
-//! Images must be at least 32×32.
+//! Images must be at least 32×32. All initial weights in front of a rectifier have He's variance, also where pooling follows.
 
 use super::layout::Next;
 use super::network::Builder;

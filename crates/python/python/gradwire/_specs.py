@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from . import _core
-from ._arrays import compress, decompress
+from ._arrays import compress, decompress, is_torch
 
 # The most that a model may change: 2 bits for each element change it by 0.37 of its norm, 1 bit by 0.60 or more.
 _LARGEST_ERROR = 0.5
 
 
-def check_quantizer(what: str, spec: str) -> None:
-    """Refuses compressors that do not suit a model: they change much of it, and no later message corrects that."""
+def sample_side(elements: int) -> int:
+    """The rows and columns of the sample that ``check_quantizer`` takes for a model whose largest tensor has ``elements``."""
+    return min(max(math.isqrt(elements), 64), 1024)
+
+
+def check_quantizer(what: str, spec: str, sample: Any) -> None:
+    """Refuses compressors that do not suit a model: they change much of it, and no later message corrects that.
+
+    ``sample`` is a square matrix of normally distributed float32, an array or a tensor. Its size matters: methods with one norm
+    per tensor change larger ones more.
+    """
     for stage in _core.canonical(spec).split(" then "):
-        error = _error(stage.split()[0])
-        if error > _LARGEST_ERROR:
+        error = _error(stage.split()[0], sample)
+        # An error that is NaN is refused, too.
+        if not error <= _LARGEST_ERROR:
             raise _core.ConfigError(
                 f"{what}={spec!r} would change parameters by {100 * error:.0f} % of their norm, which no later message corrects; give "
                 "a quantizer of more bits, such as int8 or fp16"
             )
 
 
-def _error(spec: str) -> float:
-    """The norm of the error of normally distributed values, divided by their norm."""
-    # Imported here: the package needs no numpy.
-    import numpy
-
-    values = numpy.random.default_rng(0).standard_normal((64, 64)).astype("float32")
-    error = decompress(compress(values, spec)) - values
-    return float(numpy.linalg.norm(error) / numpy.linalg.norm(values))
+def _error(spec: str, values: Any) -> float:
+    """The norm of the error of values that are compressed, divided by their norm."""
+    error = decompress(compress(values, spec), to="torch" if is_torch(values) else "numpy") - values
+    return math.sqrt((error * error).sum() / (values * values).sum())
 
 
 def has_error_feedback(spec: str) -> bool:

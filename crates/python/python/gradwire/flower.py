@@ -19,7 +19,7 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from . import _core
 from ._arrays import compress, decompress
-from ._specs import check_quantizer, has_error_feedback
+from ._specs import check_quantizer, has_error_feedback, sample_side
 
 __all__ = ["CompressedStrategy", "CompressionMod", "pack", "unpack"]
 
@@ -111,8 +111,8 @@ class CompressedStrategy:
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: Any, grid: Any) -> Iterable[Message]:
         """Sends the model of a round, compressed."""
-        check_quantizer("compressor", self.compressor)
         self._model = _arrays(arrays)
+        check_quantizer("compressor", self.compressor, _sample(self._model))
         packed = pack(self._model, self.compressor, step=server_round)
         messages: Iterable[Message] = super().configure_train(server_round, packed, config, grid)  # type: ignore[misc]
         return messages
@@ -170,6 +170,12 @@ def _arrays(record: ArrayRecord) -> Named:
 
 def _record(arrays: Named) -> ArrayRecord:
     return ArrayRecord({name: Array(numpy.require(values, requirements="C")) for name, values in arrays.items()})
+
+
+def _sample(model: Named) -> numpy.ndarray:
+    """Normally distributed values, about as many as the largest array of a model has."""
+    side = sample_side(max((values.size for values in model.values()), default=0))
+    return numpy.random.default_rng(0).standard_normal((side, side), "float32")
 
 
 def _adds(values: numpy.ndarray) -> bool:

@@ -9,8 +9,8 @@ use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 
-use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::TrainingSettings;
+use gradwire_train::{CompressionSchedule, RunRecord};
 use serde::{Serialize, Serializer};
 
 /// An experiment, as a TOML file or the command line describes it. A setting that is not given has the value of
@@ -71,6 +71,13 @@ impl Experiment {
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
+    }
+
+    /// Adds the seeds of these runs to its own, in order.
+    pub fn add_seeds(&mut self, runs: &[RunRecord]) {
+        self.seeds.extend(runs.iter().map(|run| run.seed));
+        self.seeds.sort_unstable();
+        self.seeds.dedup();
     }
 }
 

@@ -12,7 +12,7 @@ use crate::TestbedError;
 use crate::engine::Engine;
 use crate::experiment::Experiment;
 use crate::results;
-use crate::runner::{Outcome, Progress, differences, run_all};
+use crate::runner::{Outcome, Progress, differences, others, run_all};
 
 /// One of the experiments of a study, with its runs.
 #[derive(Debug, Clone)]
@@ -28,15 +28,17 @@ pub struct Part {
 }
 
 impl Part {
-    /// The finished runs of this part's lengths with compressors of this part that were not asked for, and that its page
-    /// shows all the same.
+    /// The finished runs of this part's lengths with compressors of this part that were not asked for, or with other seeds. Its page
+    /// shows them all the same.
     fn others<'a>(&'a self, done: &'a [RunRecord]) -> impl Iterator<Item = &'a RunRecord> {
-        let is = |run: &RunRecord, one: &CompressionSchedule| one.to_string() == run.compressor;
-        done.iter().filter(move |run| {
-            self.lengths.contains(&run.steps)
-                && self.experiment.compressors.iter().any(|one| is(run, one))
-                && !self.runs.iter().any(|asked| is(run, &asked.compressor))
-        })
+        others(&self.runs, done)
+            .filter(|run| self.lengths.contains(&run.steps) && self.position(run).is_some())
+    }
+
+    /// The position of a run's compressor in the study.
+    fn position(&self, run: &RunRecord) -> Option<usize> {
+        let is = |one: &CompressionSchedule| one.to_string() == run.compressor;
+        self.experiment.compressors.iter().position(is)
     }
 
     /// Whether a run belongs to this part: it differs in none of the settings that the study varies.
@@ -85,7 +87,8 @@ impl Study {
 }
 
 /// Executes the runs of `parts` that are not in the result file `kept`, and adds each to it when it ends. A
-/// [checkpoint](crate::unfinished) of an unfinished run lies beside that file. The outcome also has the finished runs with other compressors of the parts.
+/// [checkpoint](crate::unfinished) of an unfinished run lies beside that file. The outcome also has the finished runs with other compressors of the parts, and with other
+/// seeds.
 ///
 /// # Errors
 /// As for [`run_all`], and if the file cannot be read or written.
@@ -110,9 +113,8 @@ pub fn run_parts(
         )?;
         of_part.runs.extend(part.others(&mine).cloned());
         // In the order of the study, so that `none` is the first.
-        let order: Vec<String> =
-            part.experiment.compressors.iter().map(CompressionSchedule::to_string).collect();
-        of_part.runs.sort_by_key(|run| order.iter().position(|one| *one == run.compressor));
+        let length = |run: &RunRecord| part.lengths.iter().position(|steps| *steps == run.steps);
+        of_part.runs.sort_by_key(|run| (part.position(run), length(run), run.seed));
         outcome.add(of_part);
     }
     Ok(outcome)
@@ -166,7 +168,10 @@ mod tests {
         let experiment = Experiment::default().with(|e| {
             e.compressors = vec![known("none"), known("3lc")];
         });
-        let asked = experiment.clone().with(|e| e.compressors.truncate(1));
+        let asked = experiment.clone().with(|e| {
+            e.compressors.truncate(1);
+            e.steps = 10;
+        });
         let runs = asked.runs(&Arc::new(data::embedded_sized(0, 100, 10)));
         let mut part = Part { experiment, varies: Vec::new(), lengths: vec![10, 20], runs };
         let of = |(compressor, steps): (&str, u64)| {
@@ -176,9 +181,13 @@ mod tests {
         };
         let done = [("none", 10), ("3lc", 20), ("3lc", 40), ("topk", 10)].map(of);
         assert_eq!(part.others(&done).collect::<Vec<_>>(), [&done[1]]);
+        // With another seed, a compressor that was asked for.
+        let second = RunRecord { seed: 2, ..done[0].clone() };
+        let done = [done.to_vec(), vec![second]].concat();
+        assert_eq!(part.others(&done).collect::<Vec<_>>(), [&done[1], &done[4]]);
         // Also where none of the part's compressors was asked for.
         part.runs.clear();
-        assert_eq!(part.others(&done).collect::<Vec<_>>(), [&done[0], &done[1]]);
+        assert_eq!(part.others(&done).collect::<Vec<_>>(), [&done[0], &done[1], &done[4]]);
     }
 
     #[test]

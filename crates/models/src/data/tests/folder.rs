@@ -1,9 +1,10 @@
 use std::fs;
 use std::path::Path;
 
+use png::{BitDepth, ColorType};
 use tempfile::tempdir;
 
-use super::pictures::{jpeg_of, png_of};
+use super::pictures::{jpeg_of, png_of, png_with};
 use super::{gzip, image_set, refused, write};
 use crate::data::folder::check_count;
 use crate::data::{DataError, load};
@@ -61,6 +62,22 @@ fn folders_load_class_by_class_in_turn() {
     assert_eq!(image_set(&data).train.image(2), [10, 3, 1, 4, 2, 5]);
     assert_eq!(image_set(&data).test.labels, [0, 1]);
     assert_eq!(image_set(&data).test.image(0), [14, 3, 1, 4, 2, 5]);
+}
+
+/// A pipe would be read without end.
+#[cfg(unix)]
+#[test]
+fn only_files_are_images() {
+    let dir = tempdir().unwrap();
+    write_set(dir.path());
+    let expected = load(dir.path()).unwrap();
+    let socket = dir.path().join("train/cat/c.png");
+    let _listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    fs::create_dir(dir.path().join("train/cat/d.png")).unwrap();
+    assert_eq!(load(dir.path()).unwrap().checksum, expected.checksum);
+    // A link to nothing is not left out in silence.
+    std::os::unix::fs::symlink("nothing.png", dir.path().join("train/cat/e.png")).unwrap();
+    refused(dir.path(), &["e.png"]);
 }
 
 #[test]
@@ -153,6 +170,9 @@ fn faulty_folders_are_refused() {
     assert!(matches!(error, DataError::ImageSize { .. }));
     let error = refused_after(|files| files[4].1 = wide(), &["test/ant/1.png", "3×1×3"]);
     assert!(matches!(error, DataError::ImageSize { .. }));
+    // It cannot be decoded, but its header has another size.
+    let huge = || png_with((1 << 15, 1 << 15), ColorType::Rgb, BitDepth::Eight, &[]);
+    refused_after(|files| files[1].1 = huge(), &["train/cat/a.png", "32768×32768×3", "2×1×3"]);
     let grey = || png_of((2, 1), 1, &[0; 2]);
     refused_after(|files| files[1].1 = grey(), &["train/cat/a.png", "2×1×1", "2×1×3"]);
 

@@ -100,6 +100,7 @@ impl Gpt {
         let block = |at| Block::new(&mut layout, &format!("block{at}"), [layers, heads, width]);
         let blocks = (1..=layers).map(block).collect();
         let norm = LayerNorm::new(&mut layout, "norm", width);
+        layout.check_size()?;
         Ok(Self { config, vocabulary, tokens, positions, blocks, norm, layout })
     }
 

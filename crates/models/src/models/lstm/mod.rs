@@ -120,6 +120,7 @@ impl LanguageModel {
             .collect();
         let weight = layout.parameter("softmax", "weight", &[hidden, vocabulary], INIT);
         let bias = layout.parameter("softmax", "bias", &[vocabulary], INIT);
+        layout.check_size()?;
         Ok(Self { vocabulary, config, embedding, layers, weight, bias, layout })
     }
 

@@ -25,8 +25,6 @@ _FOREIGN: Dict[str, Any] = {
 }
 
 
-# The bytes before every message of an exchange.
-_HEADER = 12
 # The cost of a step before its first bucket.
 _NO_COST: Dict[str, float] = {
     "elements": 0,
@@ -95,7 +93,9 @@ class Custom:
         self._sizes.update(zip(names, map(len, messages)))
         own = b"".join(struct.pack("<I", len(message)) + message for message in messages)
         times.append(time.perf_counter())
+        before = self._reducer.traffic()
         everyone = self._reducer.gather(step, own)
+        traffic = [after - earlier for after, earlier in zip(self._reducer.traffic(), before)]
         times.append(time.perf_counter())
         # Sums of 16-bit floats would be rounded once for every rank, and could overflow.
         means = [torch.zeros(one.shape, dtype=torch.float32, device=one.device) for one in gradients]
@@ -104,7 +104,7 @@ class Custom:
         for gradient, mean in zip(gradients, means):
             write(mean, 1.0, gradient)
         times.append(time.perf_counter())
-        self._count(whole.numel(), sum(map(len, messages)), own, everyone, times)
+        self._count(whole.numel(), sum(map(len, messages)), traffic, times)
         future: Future = Future()
         future.set_result(whole)
         return future
@@ -157,27 +157,25 @@ class Custom:
         if at != len(fused):
             raise _core.MessageError(f"rank {rank} sent {len(fused) - at} bytes too many")
 
-    def _count(self, elements: int, message_bytes: int, own: bytes, everyone: Sequence[bytes], times: Sequence[float]) -> None:
+    def _count(self, elements: int, message_bytes: int, traffic: Sequence[int], times: Sequence[float]) -> None:
         """Adds a bucket to the cost of the step: ``times`` are those at which compressing began, and each of its parts ended."""
-        others = self._reducer.size - 1
-        up = others * (_HEADER + len(own))
-        down = others * _HEADER + sum(map(len, everyone)) - len(own)
+        bytes_up, bytes_down, messages_up, messages_down = traffic
         compress, wire, decompress = (end - start for start, end in zip(times, times[1:]))
         cost = {
             "elements": elements,
             "message_bytes": message_bytes,
-            "bytes_up": up,
-            "bytes_down": down,
-            "messages_up": others,
-            "messages_down": others,
+            "bytes_up": bytes_up,
+            "bytes_down": bytes_down,
+            "messages_up": messages_up,
+            "messages_down": messages_down,
             "compress_seconds": compress,
             "decompress_seconds": decompress,
             "wire_seconds": wire,
         }
         for name, amount in cost.items():
             self._stats[name] += amount
-        self._totals["total_bytes_up"] += up
-        self._totals["total_bytes_down"] += down
+        self._totals["total_bytes_up"] += bytes_up
+        self._totals["total_bytes_down"] += bytes_down
 
     def stats(self) -> Dict[str, Any]:
         """The cost of the last step, and of all, as ``Reducer.stats`` has them."""

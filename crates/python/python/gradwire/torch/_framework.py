@@ -42,8 +42,7 @@ def load(handle: Handle, read: Callable[[], Optional[Any]], where: str) -> None:
     """
     if not handle._load_with(read):
         warnings.warn(
-            f"{where} has no state of gradwire, as if saved without it; residuals begin empty, and schedules begin at "
-            "step 0",
+            f"{where} has no state of gradwire; residuals begin empty, and schedules begin at step 0",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -30,7 +30,6 @@ class Handle(Exchanging):
 
     def __init__(self, reducer: _core.Reducer, groups: Groups, scaler: Optional[Any]) -> None:
         self._reducer = reducer
-        reducer.nonfinite_remedy = '; with on_nonfinite="skip" and scaler=, the GradScaler, all ranks skip such steps'
         self._release = weakref.finalize(self, release, reducer, groups)
         self._release.atexit = False
         self._scaler = scaler
@@ -68,6 +67,10 @@ class Handle(Exchanging):
         except BaseException:
             self.close()
             raise
+
+    def _suggest_skipping(self) -> None:
+        """Has errors about gradients that are not finite suggest ``on_nonfinite="skip"``, where it is possible."""
+        self._reducer.nonfinite_remedy = '; with on_nonfinite="skip" and scaler=, the GradScaler, all ranks skip such steps'
 
     def _begin(self) -> None:
         """Begins a step."""

@@ -48,7 +48,7 @@ def register(
     tensor's name, size or kind: ``{"*head*": "none", ">=100000": "int8"}``. The first rule that matches a tensor applies; a name
     pattern that matches no tensor raises ``ConfigError``. Tensors of one dimension (norms, biases; with ``raw_vectors``), of
     fewer than ``raw_below`` elements, or with a word of ``raw_names`` in their name are sent uncompressed unless a rule matches
-    them.
+    them. A word that no parameter's name contains raises ``ConfigError``, too.
 
     ``exchange`` is ``all-gather``, ``scatter-reduce`` (a reduce-scatter, then an all-gather), ``all-reduce`` or ``auto``. Messages
     travel over gloo, also if the process group is NCCL; between machines set ``GLOO_SOCKET_IFNAME``. The run fails if another
@@ -163,6 +163,9 @@ class Hook(Handle):
             )
         _setup.check_given(compressor)
         _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
+        if not isinstance(compressor, str):
+            Custom.check(compressor, {"scaler": scaler, "optimizer": optimizer, "device": device, **options})
+            options["exchange"] = "all-gather"
         _setup.check_scaler(scaler, options.get("on_nonfinite", "error"))
         named = _setup.trainable(module)
         _setup.check_gradients(module)
@@ -172,14 +175,13 @@ class Hook(Handle):
         self._devices = {parameter.device for parameter in self._parameters}
         spec = compressor if isinstance(compressor, str) else "none"
         _setup.check_replicated(options)
-        if not isinstance(compressor, str):
-            Custom.check(compressor, {"scaler": scaler, "optimizer": optimizer, "device": device, **options})
-            options["exchange"] = "all-gather"
         _setup.check_rules(module, options.get("rules"))
+        options["raw_names"] = _setup.raw_words(module, dict(named), options.get("raw_names", ()))
         if optimizer is not None:
             _setup.check_optimizer(optimizer, self._parameters)
         make = partial(_setup.every_step, named, spec, **options)
         super().__init__(*connect(process_group, make, options.get("deadline")), scaler)
+        self._suggest_skipping()
         self._optimizer = optimizer
         shapes = {name: parameter.shape for name, parameter in named}
         self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer, shapes)

@@ -113,6 +113,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         _setup.check_unwrapped(model)
         _setup.check_types(model)
         named = _setup.trainable(model)
+        options["raw_names"] = _setup.raw_words(model, dict(named), options.get("raw_names", ()))
         self._optimized = _optimized(optimizer)
         _setup.check_optimizer(optimizer, [parameter for _, parameter in named])
         parts = strided(named, fragments)

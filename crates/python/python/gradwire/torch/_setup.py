@@ -8,7 +8,7 @@ import re
 from difflib import get_close_matches
 from inspect import signature
 from numbers import Real
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import torch
 import torch.distributed as dist
@@ -253,6 +253,19 @@ def check_rules(model: torch.nn.Module, rules: Rules) -> None:
                 f"rule '{rule}' matches no tensor of the model that requires gradients; '{found[0][0]}' is frozen: remove the rule, or "
                 "call requires_grad_() before"
             )
+
+
+def raw_words(model: torch.nn.Module, sent: Collection[str], raw_names: Sequence[str]) -> List[str]:
+    """The words of ``raw_names`` without those that fit only parameters of the model that are not ``sent``, such as frozen ones.
+
+    The reducer refuses words that fit no tensor, which may be misspelt; it knows only tensors that are sent.
+    """
+    others = [plain(name) for name, _ in model.named_parameters()]
+
+    def fits(word: str, names: Collection[str]) -> bool:
+        return any(word in name for name in names)
+
+    return [word for word in strings("raw_names", raw_names) if fits(word, sent) or not fits(word, others)]
 
 
 def check_scaler(scaler: Any, on_nonfinite: Any) -> None:

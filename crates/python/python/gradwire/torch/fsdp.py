@@ -8,12 +8,12 @@ between nodes.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
 from .. import _core
-from .._specs import check_quantizer
+from .._specs import check_quantizer, sample_side
 from . import _setup, _units
 from ._handle import Handle
 from ._sharded import AllGather, AllReduce, ReduceScatter, Sharded, check_free
@@ -77,7 +77,8 @@ def register(
     _setup.check_scaler(scaler, on_nonfinite)
     _setup.check_rules(model, rules)
     units = _units.of(model)
-    if on_nonfinite == "skip" and (replicas is not None or _units.replica_rank(units) is not None):
+    skips = replicas is None and _units.replica_rank(units) is None
+    if on_nonfinite == "skip" and not skips:
         raise _core.ConfigError(
             "on_nonfinite='skip' needs a mesh of one dimension and no replicas: ranks with other shards would not skip the "
             "step; leave it out"
@@ -88,8 +89,7 @@ def register(
     # Parameters that are not trained are sent as they are.
     gathered = [unit for unit in units if unit.trains] if parameters is not None else []
     if parameters is not None:
-        check_quantizer("parameters", parameters)
-        _units.check_gathering(gathered)
+        _check_parameters(parameters, gathered)
     shards = _units.shard_group(units)
     if replicas is None:
         # Replicas average what they reduce; with equal random draws, their errors would not cancel.
@@ -99,10 +99,14 @@ def register(
         group = _units.replica_group(replicas, units)
         handle = Sharded(_units.shards(units), compressor, group, exchange, options, scaler)
         handle._compare({"the shard that a rank of replicas holds": str(shards.rank())})
+    if skips:
+        handle._suggest_skipping()
     handle._has_replicas = replicas is not None or _units.replicas(units) > 1
     handle._compare({"parameters": str(parameters), "scaler": "none" if scaler is None else "GradScaler"})
     if parameters is not None:
-        handle.gather(_units.whole(gathered), parameters, shards, common)
+        named = _units.whole(gathered)
+        words = _setup.raw_words(model, dict(named), raw_names)
+        handle.gather(named, parameters, shards, {**common, "raw_names": words})
     for unit in units:
         if replicas is None:
             handle.install(unit, "_reduce_scatter_comm", ReduceScatter(handle, unit))
@@ -111,6 +115,15 @@ def register(
     for unit in gathered:
         handle.install(unit, "_all_gather_comm", AllGather(handle, unit))
     return handle
+
+
+def _check_parameters(parameters: str, gathered: List[_units.Unit]) -> None:
+    """Refuses a compressor that changes much of the parameters, and units that cannot gather them by gradwire."""
+    side = sample_side(max((size.numel() for unit in gathered for size in unit.padded), default=0))
+    generator = torch.Generator("cpu").manual_seed(0)
+    sample = torch.randn((side, side), generator=generator, dtype=torch.float32, device="cpu")
+    check_quantizer("parameters", parameters, sample)
+    _units.check_gathering(gathered)
 
 
 def _check(replicas: Optional[Any], exchange: str) -> None:

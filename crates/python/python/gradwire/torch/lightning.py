@@ -35,12 +35,15 @@ class Compression(pl.Callback):
         self.handle: Optional[Handle] = None
         # The states that the next training begins with, if a checkpoint was read or the last exchange was closed.
         self._saved: Dict[str, Any] = {}
+        # Whether the last training ended with an error. Its ranks may have ended in different steps, so that their states do not fit together.
+        self._failed = False
         # Whether a checkpoint was read since training last started.
         self._read = False
         self._trainer: Optional[pl.Trainer] = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Registers with the model that the strategy has wrapped, and restores what a checkpoint contained."""
+        where = "the training before, which ended with an error," if self._failed and not self._read else "the checkpoint"
         saved, self._trainer = self._take_saved(), trainer
         if _framework.is_single_process(trainer.strategy.model):
             return
@@ -49,25 +52,34 @@ class Compression(pl.Callback):
         self.handle = register(trainer.strategy.model, self._compressor, **options)
         # What is left of a training before is not of one that begins.
         if trainer.global_step > 0:
-            _framework.load(self.handle, lambda: saved or None, "the checkpoint")
+            _framework.load(self.handle, lambda: saved or None, where)
 
     def _take_saved(self) -> Dict[str, Any]:
-        """The states to begin with: those of the checkpoint that was read, or of the last training, which ends."""
+        """The states to begin with: those of the checkpoint that was read, or of the last training, which ends; none after an error."""
         saved, self._saved = self._saved, {}
         read, self._read = self._read, False
+        failed, self._failed = self._failed, False
         last, self.handle = self.handle, None
         if last is not None:
-            saved = saved if read else last.state_dict()
+            if not read:
+                saved = {} if failed else last.state_dict()
             last.close()
         return saved
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Notes that a training with compression ends with an error."""
+        self._failed = self._failed or self.handle is not None
 
     def close(self) -> None:
         """Ends the exchange after ``fit``; all ranks must call it at the same time.
 
-        Later checkpoints contain the states of all ranks without asking for them, and a later ``fit`` begins with them.
+        Later checkpoints contain the states of all ranks without asking for them, and a later ``fit`` begins with them. After
+        training that ended with an error there are none: later checkpoints contain no states, and a later ``fit`` begins with empty
+        residuals, both with a warning.
         """
         if self.handle is not None:
-            self._saved = self.state_dict()
+            if not self._failed:
+                self._saved = self.state_dict()
             self.handle.close()
             self.handle = None
 
@@ -75,11 +87,12 @@ class Compression(pl.Callback):
         """The states of all ranks, which Lightning saves in its checkpoints.
 
         Lightning asks all ranks at the same time, also for a checkpoint that is saved after training. So the exchange ends when
-        the next training starts, with ``close``, or with this callback.
+        the next training starts, with ``close``, or with this callback. After an error the result is empty, with a warning.
         """
-        if self.handle is None or self._read:
+        if self._read:
             return self._saved
-        if self._trainer is not None and self._trainer.interrupted:
+        # Another callback may save a checkpoint before this one is told of the error.
+        if self._failed or (self.handle is not None and self._trainer is not None and self._trainer.interrupted):
             warnings.warn(
                 "this checkpoint has no state of gradwire: after an error the other ranks may not answer; a run that resumes from it begins "
                 "with empty residuals, and schedules at step 0",
@@ -87,7 +100,7 @@ class Compression(pl.Callback):
                 stacklevel=2,
             )
             return {}
-        return self.handle.state_dict(all_ranks=True)
+        return self._saved if self.handle is None else self.handle.state_dict(all_ranks=True)
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: Dict[str, Any]

@@ -170,6 +170,8 @@ class _Compression:
     ) -> None:
         named = _setup.trainable(module)
         self._names = {id(parameter): name for name, parameter in named}
+        _setup.check_rules(module, options.get("rules"))
+        options["raw_names"] = _setup.raw_words(module, dict(named), options.get("raw_names", ()))
         self._make = partial(_setup.every_step, named, compressor, exchange="all-gather", **options)
         self._manager, self._deadline = manager, timedelta(seconds=options["deadline"])
         # The Manager would take a wrong argument for the fault of a replica, and try again: it must be found here.

@@ -38,7 +38,7 @@ pub(crate) const FIGURE_7: Study = Study {
         let findings = Findings {
             tables: vec![("Paper and here", table(runs))],
             charts: vec![chart("learners.svg", learners), chart("batch.svg", batch)],
-            setup: CIFAR_CNN.setup(runs, results.experiment.seeds.len(), true),
+            setup: CIFAR_CNN.setup(runs, true),
             notes: vec![diagnosis::NOTE.to_owned()],
         };
         Ok(findings.report(results))
@@ -97,9 +97,9 @@ mod tests {
         let runs = [(16, 782), (4, 3125), (64, 196)].map(of);
         let table = table(&runs).markdown();
         assert!(table.contains("| 32 | 3125 | none |"), "{table}");
-        let setup = CIFAR_CNN.setup(&runs, 1, true).markdown();
+        let setup = CIFAR_CNN.setup(&runs, true).markdown();
         assert!(setup.contains("| length | 140 epochs | 196 to 3125 steps |"), "{setup}");
-        let setup = CIFAR_CNN.setup(&runs[..1], 1, false).markdown();
+        let setup = CIFAR_CNN.setup(&runs[..1], false).markdown();
         assert!(setup.contains("| length | 140 epochs | 782 steps |"), "{setup}");
     }
 }

@@ -6,6 +6,7 @@ use gradwire_train::RunRecord;
 
 use crate::experiment::Experiment;
 use crate::reproduce::study::all_gathered;
+use crate::summary::seeds_of_each;
 use crate::table::Table;
 
 /// The paper in a line.
@@ -83,7 +84,7 @@ impl Row {
 
     /// The paper's set-up and that of the runs. The number of learners and the mini-batch are those of the first run,
     /// unless they vary.
-    pub(super) fn setup(&self, runs: &[RunRecord], seeds: usize, varies: bool) -> Table {
+    pub(super) fn setup(&self, runs: &[RunRecord], varies: bool) -> Table {
         let ([model, data, batch, epochs, learners], run) = (self.paper, &runs[0]);
         let mut setup = Table::setup("paper");
         setup.line("model", model, format!("{}, {} parameters", run.model, run.parameters));
@@ -99,7 +100,7 @@ impl Row {
         }
         setup.line("optimizer", "momentum 0.9, or Adam", run.optimizer);
         setup.line("learning rate", "not said", &run.learning_rate);
-        setup.line("seeds", "not said", seeds);
+        setup.line("seeds", "not said", seeds_of_each(runs));
         let counted = "counted: messages by layer, all at the transport";
         setup.line("bytes", "8 or 16 bits an element sent", counted);
         setup

@@ -92,7 +92,7 @@ fn report(
     let table = table(results, paper, &summary, &full);
     let mut charts = charts(&full);
     charts.extend(charts_over_steps(&summary, &full));
-    let setup = setup.setup(&full, results.experiment.seeds.len(), false);
+    let setup = setup.setup(&full, false);
     let mut findings = Findings::of_one_setup("Paper and here", table, &summary, charts, setup);
     findings.notes.insert(0, diagnosis::NOTE.to_owned());
     Ok(findings.report(results))
@@ -125,9 +125,9 @@ fn table(
         })
         .column("compressor", |(row, ..)| &row.compressor)
         .column(format!("{measure}: paper"), |(_, method, _)| or_dash(error(*method).map(percent)))
-        .column("measured", |(row, ..)| match metric.is_fraction() {
-            true => percent(1.0 - row.quality.mean),
-            false => quality(metric, &row.quality),
+        .column("measured", |(row, ..)| match metric {
+            Metric::Accuracy => quality(metric, &row.quality.complement()),
+            _ => quality(metric, &row.quality),
         })
         .column("convolutions", |(.., rates)| or_dash(rates[0].map(times)))
         .column("other layers", |(.., rates)| or_dash(rates[1].map(times)))

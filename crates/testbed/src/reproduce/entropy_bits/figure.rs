@@ -82,7 +82,7 @@ fn experiment(settings: Settings) -> Experiment {
 /// The page of a figure; `axis` names what its settings vary.
 fn report(results: &Results<'_>, axis: &str, settings: Settings) -> Result<Report, TestbedError> {
     let (full, summary) = results.summarized()?;
-    let setup = paper::setup(&full[0], results.experiment.seeds.len());
+    let setup = paper::setup(&full);
     let mut charts = boxes(axis, &settings, &full);
     if results.study.id == FIGURE_5.id {
         charts.push(chart("bits.svg", bits_over_steps(&full)));

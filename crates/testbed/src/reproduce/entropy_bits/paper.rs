@@ -5,6 +5,7 @@ use gradwire_train::{Payload, RunRecord};
 
 use crate::experiment::Experiment;
 use crate::reproduce::study::all_gathered;
+use crate::summary::seeds_of_each;
 use crate::table::Table;
 
 /// The paper in a line.
@@ -34,7 +35,8 @@ pub(super) fn experiment() -> Experiment {
 }
 
 /// The paper's set-up and that of the runs.
-pub(super) fn setup(run: &RunRecord, seeds: usize) -> Table {
+pub(super) fn setup(runs: &[RunRecord]) -> Table {
+    let run = &runs[0];
     let exchanges = format!("{} rounds of {}", run.rounds, run.send);
     let length = format!("{} steps, {EPOCH} between exchanges", run.steps);
     let mut setup = Table::setup("paper");
@@ -48,6 +50,6 @@ pub(super) fn setup(run: &RunRecord, seeds: usize) -> Table {
     setup.line("batch", "not said", run.batch);
     setup.line("learning rate", "exponential decay", &run.learning_rate);
     setup.line("l1", "light", run.l1);
-    setup.line("runs of a setting", "50, or 1500 in Figure 1", seeds);
+    setup.line("runs of a setting", "50, or 1500 in Figure 1", seeds_of_each(runs));
     setup
 }

@@ -28,7 +28,7 @@ pub(crate) const GRID: Study = Study {
         let tables =
             vec![("All cells", table::traffic(&summary)), ("Time a step", table::time(&summary))];
         let charts = vec![chart("heat-map.svg", heat_map(&summary))];
-        let setup = RESNET32.setup(results.experiment, &full[0]);
+        let setup = RESNET32.setup(&full);
         let mut findings = Findings { tables, charts, setup, notes: table::notes(&summary) };
         paper::add_accounting(&mut findings, &full);
         Ok(findings.report(results))

@@ -7,6 +7,7 @@ use crate::accounting;
 use crate::experiment::{Experiment, known};
 use crate::reproduce::findings::Findings;
 use crate::reproduce::study::{all_gathered, schedules};
+use crate::summary::seeds_of_each;
 use crate::table::Table;
 
 /// The paper in a line.
@@ -114,7 +115,8 @@ impl Row {
     }
 
     /// The paper's set-up and that of the runs.
-    pub(super) fn setup(&self, experiment: &Experiment, run: &RunRecord) -> Table {
+    pub(super) fn setup(&self, runs: &[RunRecord]) -> Table {
+        let run = &runs[0];
         let [model, data] = self.trains;
         let [optimizer, learning_rate] = self.optimizer;
         let augmented = match run.augment {
@@ -132,7 +134,7 @@ impl Row {
         setup.line("learning rate", learning_rate, &run.learning_rate);
         setup.line("images shifted, or cropped and flipped", "not said", augmented);
         setup.line("momentum masking", "yes", if run.mask { "yes" } else { "no" });
-        setup.line("seeds", "not said", experiment.seeds.len());
+        setup.line("seeds", "not said", seeds_of_each(runs));
         setup.line("bytes", "by equation 1", "counted at the transport");
         setup
     }

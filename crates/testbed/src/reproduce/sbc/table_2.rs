@@ -19,7 +19,7 @@ pub(crate) const TABLE_2: Study = Study {
     report: |results, _| {
         let row = &ROWS[results.row];
         let (full, summary) = results.summarized()?;
-        let setup = row.setup(results.experiment, &full[0]);
+        let setup = row.setup(&full);
         let mut charts = charts_over_steps(&summary, &full);
         charts.insert(2, chart("bytes.svg", figures::quality_over_bytes(&full)));
         let (heading, table) = ("Table II, paper and here", table(row, &summary));

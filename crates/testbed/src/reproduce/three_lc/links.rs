@@ -133,7 +133,8 @@ impl Measured {
 /// # Errors
 /// As for [`Measured::of`].
 fn all(runs: &[RunRecord], mbit: f64) -> Result<Vec<Measured>, TestbedError> {
-    let common = Common::of(runs);
+    let warm: Vec<RunRecord> = runs.iter().filter_map(without_first).collect();
+    let common = Common::of(&warm);
     runs.iter().map(|run| Measured::of(run, common, mbit)).collect()
 }
 
