@@ -137,7 +137,7 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// [`FrameError::Dimensions`] for a tensor of more than [`MAX_DIMENSIONS`] dimensions, [`FrameError::Unregistered`] for a
-    /// compressor that is not in the [registry](crate::registry).
+    /// compressor that is not in the [registry].
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let dimensions = self.tensor.shape().len();
         if dimensions > MAX_DIMENSIONS {
