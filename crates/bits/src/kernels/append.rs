@@ -289,6 +289,21 @@ fn f16c_write(values: &[[f32; 8]], out: &mut [[MaybeUninit<u8>; 16]]) -> u32 {
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn avx512_f16_write(values: &[[f32; 16]], out: &mut [[MaybeUninit<u8>; 32]]) -> u32 {
+    let largest = avx512_f16_write_limited::<false>(values, out);
+    // Rarely a number is so large that it would become infinite.
+    if largest > super::convert::F16_MAX.to_bits() {
+        avx512_f16_write_limited::<true>(values, out);
+    }
+    largest
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn avx512_f16_write_limited<const LIMITED: bool>(
+    values: &[[f32; 16]],
+    out: &mut [[MaybeUninit<u8>; 32]],
+) -> u32 {
     let (sign, most) = (_mm512_set1_epi32(i32::MIN), _mm512_set1_ps(super::convert::F16_MAX));
     let mut largest = _mm512_setzero_si512();
     for (values, out) in values.iter().zip(out) {
@@ -297,9 +312,13 @@ fn avx512_f16_write(values: &[[f32; 16]], out: &mut [[MaybeUninit<u8>; 32]]) -> 
             let x = _mm512_loadu_si512(values.as_ptr().cast());
             let magnitude = _mm512_andnot_si512(sign, x);
             largest = _mm512_max_epu32(largest, magnitude);
-            // The minimum with NaN is its second operand.
-            let limited = _mm512_min_ps(_mm512_castsi512_ps(magnitude), most);
-            let x = _mm512_or_si512(_mm512_castps_si512(limited), _mm512_and_si512(sign, x));
+            let x = if LIMITED {
+                // The minimum with NaN is its second operand.
+                let limited = _mm512_min_ps(_mm512_castsi512_ps(magnitude), most);
+                _mm512_or_si512(_mm512_castps_si512(limited), _mm512_and_si512(sign, x))
+            } else {
+                x
+            };
             let patterns = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm512_castsi512_ps(x));
             _mm256_storeu_si256(out.as_mut_ptr().cast(), patterns);
         }
