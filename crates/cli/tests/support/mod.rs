@@ -8,6 +8,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
+/// Flags of a run that takes a moment, on the [images](Bench::with_images).
+pub const TINY: &str = "--model mlp --data images --workers 2 --batch 8 --evaluations 2";
+
+/// The rows that a command prints.
+pub fn rows(bench: &Bench, line: &str) -> Vec<Value> {
+    serde_json::from_str(&bench.ok(&format!("{line} --json"))).unwrap()
+}
+
 /// Writes that a test is skipped to standard output itself: the test runner hides what a test prints that passes.
 pub fn skipped(reason: &str) {
     let _ = writeln!(io::stdout(), "skipped: {reason}");
