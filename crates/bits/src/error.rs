@@ -6,6 +6,7 @@ use core::fmt;
 
 /// The reason why bytes cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// The bytes end before the message does.
     Truncated,

@@ -19,7 +19,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 ///
 /// Results go to standard output, progress and errors to standard error.
 #[derive(Debug, Parser)]
-#[command(name = "gradwire", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "gradwire", version = gradwire_train::VERSION, max_term_width = 100, after_help = EXIT_CODES)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,

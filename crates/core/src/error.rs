@@ -8,6 +8,7 @@ use crate::{Floats, NonFinite, Spec, SpecError};
 
 /// Why saved state cannot be restored.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StateError {
     /// The bytes are not a state file, or are damaged.
     #[error("the state is damaged or of another kind: {0}; resume from an earlier copy")]
@@ -63,6 +64,7 @@ pub enum StateError {
 
 /// Anything that can go wrong between a tensor and its message.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A spec string does not parse.
     #[error(transparent)]

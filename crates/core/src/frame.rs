@@ -40,6 +40,7 @@ pub struct Frame<'a> {
 
 /// Why bytes are not a frame, or its message not a tensor.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FrameError {
     /// The bytes do not start as a frame does.
     #[error("it does not start with the bytes 'GWFR'; this is no .gw file")]

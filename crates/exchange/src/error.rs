@@ -9,6 +9,7 @@ pub type Result<T, E = ExchangeError> = std::result::Result<T, E>;
 
 /// Why an exchange cannot continue. Names the rank and the operation.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ExchangeError {
     /// A peer is gone: its thread or process ended.
     #[error(

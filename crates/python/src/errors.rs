@@ -70,9 +70,9 @@ impl From<ExchangeError> for Failure {
             ExchangeError::Deadline { .. } => DeadlineError::new_err,
             ExchangeError::Protocol { .. } => MessageError::new_err,
             ExchangeError::Config(_) | ExchangeError::Ended(_) => ConfigError::new_err,
-            ExchangeError::Diverged(_) | ExchangeError::System(_) => GradwireError::new_err,
             ExchangeError::Codec(error) => of_codec(error),
             ExchangeError::State(_) => StateError::new_err,
+            _ => GradwireError::new_err,
         };
         let non_finite = matches!(error, ExchangeError::Codec(gradwire::Error::NonFinite { .. }));
         Self { non_finite, ..Self::new(raise, error) }
@@ -110,11 +110,11 @@ fn of_codec(error: &gradwire::Error) -> fn(String) -> PyErr {
         }
         gradwire::Error::Message { .. } => MessageError::new_err,
         gradwire::Error::State(_) => StateError::new_err,
-        gradwire::Error::OutOfMemory { .. } => GradwireError::new_err,
         gradwire::Error::Spec(_)
         | gradwire::Error::WrongLength { .. }
         | gradwire::Error::TooLarge { .. }
         | gradwire::Error::NoDeviceForm { .. } => ConfigError::new_err,
+        _ => GradwireError::new_err,
     }
 }
 

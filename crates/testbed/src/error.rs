@@ -8,6 +8,7 @@ use gradwire_train::TrainError;
 
 /// Why an experiment cannot be read, run or reported. Messages name the cause and the remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TestbedError {
     /// A file cannot be read.
     #[error("cannot read '{path}': {1}; check the path and its permissions", path = .0.display())]

@@ -17,6 +17,7 @@ pub mod files;
 mod format;
 pub mod page;
 pub mod plot;
+mod provenance;
 pub mod report;
 pub mod reproduce;
 pub mod results;

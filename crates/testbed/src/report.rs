@@ -8,6 +8,7 @@ use crate::experiment::Experiment;
 use crate::format::{bandwidth, points, seconds, significant};
 use crate::page::Page;
 use crate::plot::{Chart, Figure};
+use crate::provenance::provenance;
 use crate::runner::Outcome;
 use crate::summary::{Row, Summary, summarize};
 use crate::table::DIVERGED;
@@ -58,10 +59,8 @@ pub fn html(
             .charts(diagnosis::charts(runs).into_iter().map(svg));
     }
     page.section("To repeat it").code(command).code(&experiment.to_toml()).paragraph(&format!(
-        "gradwire {}; {}, {} build; data {} with SHA-256 {}.",
-        first.version,
-        std::env::consts::ARCH,
-        if cfg!(debug_assertions) { "debug" } else { "release" },
+        "{} Data: {} with SHA-256 {}.",
+        provenance(runs),
         first.data,
         first.data_checksum,
     ));

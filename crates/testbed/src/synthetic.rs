@@ -37,6 +37,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
     let quality = 0.9 + 0.01 * seed as f64;
     RunRecord {
         version: "0.0.0".to_owned(),
+        processor: String::new(),
         parameters: 1000,
         tensors: 4,
         largest_tensor: 500,

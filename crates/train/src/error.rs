@@ -9,6 +9,7 @@ use gradwire_models::models::ModelError;
 
 /// Why a run could not start or continue. All its threads have ended.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TrainError {
     /// A configuration that cannot work.
     #[error("{0}")]

@@ -156,8 +156,11 @@ pub struct WorkersChanged {
 /// A finished run: enough to repeat it, and what it measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// gradwire's version.
+    /// [`VERSION`](crate::VERSION) of the gradwire that ended the run; earlier ones recorded no commit.
     pub version: String,
+    /// The name of the processor of worker 0; empty in records of earlier versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub processor: String,
     /// Parameters of the model.
     pub parameters: usize,
     /// Its tensors.

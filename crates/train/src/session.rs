@@ -22,6 +22,7 @@ use crate::failure::{Failure, FirstFailure, panic_message};
 use crate::observer::Observer;
 use crate::options::RunOptions;
 use crate::permits::Permits;
+use crate::provenance::{VERSION, processor};
 use crate::record::{RunRecord, StepRecord, WorkersChanged};
 use crate::recorder::Recorder;
 use crate::resolution::Resolution;
@@ -277,7 +278,8 @@ impl Session<'_> {
         let compressed = tensors.iter().filter(|tensor| !policy.is_raw(tensor));
         let sum = |value: fn(&StepRecord) -> f64| recorder.trace.iter().map(value).sum();
         RunRecord {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: VERSION.to_owned(),
+            processor: processor(),
             parameters: tensors.iter().map(Tensor::elements).sum(),
             tensors: tensors.len(),
             largest_tensor: tensors.iter().map(Tensor::elements).max().unwrap_or(0),
@@ -356,8 +358,12 @@ fn work(
             Failure::Error(TrainError::Panicked { rank: worker.rank, message })
         }
     };
+    let stopped = matches!(failure, Failure::Stopped(_));
     // Before the exchange is dropped, which makes other workers fail.
     first_failure.record(failure);
-    worker.abandon();
+    // All workers stop after the same step; the others may be before it.
+    if !stopped {
+        worker.abandon();
+    }
     Vec::new()
 }

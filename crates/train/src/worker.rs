@@ -397,7 +397,7 @@ impl<'a> Worker<'a> {
         TrainError::Exchange { rank: self.rank, source }
     }
 
-    /// Releases the workers that wait for this one.
+    /// Ends the other workers of the process, because this one has failed.
     pub(crate) fn abandon(&self) {
         self.coordinator.abandon();
     }

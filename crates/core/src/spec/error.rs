@@ -2,6 +2,7 @@
 
 /// Why a spec string does not name a compressor.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SpecError {
     /// The part before the colon names no registered compressor.
     #[error("unknown compressor '{id}'{near}; known ones: {known}")]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Why a data set cannot be loaded.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DataError {
     /// The data set is in none of the places where it is looked for.
     #[error(

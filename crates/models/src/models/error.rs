@@ -5,6 +5,7 @@ use crate::TaskKind;
 
 /// A model that cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ModelError {
     /// The images are too small for the model's pooling.
     #[error(

@@ -5,6 +5,7 @@ use gradwire_train::RunRecord;
 use super::study::{Charts, Report, Results, chart};
 use crate::page::Page;
 use crate::plot::Figure;
+use crate::provenance::provenance;
 use crate::report::FAILED;
 use crate::summary::Summary;
 use crate::table::{self, Table};
@@ -74,6 +75,7 @@ impl Findings {
         page.section("Charts").charts(self.charts.iter().map(|(_, chart)| chart.svg()));
         page.section("What differs in the set-up").table(&self.setup);
         page.section("To repeat it").code(results.command);
+        page.paragraph(&provenance(results.runs));
         page.html()
     }
 }
@@ -99,6 +101,10 @@ fn files(
     let embedded = charts.iter().map(|(name, chart)| format!("![{}]({name})\n", chart.title()));
     let embedded: String = embedded.collect();
     let command = results.command;
+    let makers = match provenance(results.runs) {
+        none if none.is_empty() => none,
+        makers => format!("\n{makers}\n"),
+    };
     let notes = match results.notes.trim_end() {
         "" => String::new(),
         notes => format!("{notes}\n\n"),
@@ -108,7 +114,7 @@ fn files(
         lines => format!("{FAILED}\n\n- {}\n\n", lines.join("\n- ")),
     };
     let readme = format!(
-        "# {id}: {summary}\n\n{notes}{failed}{text}\n{embedded}\n## To repeat it\n\n```\n{command}\n```\n"
+        "# {id}: {summary}\n\n{notes}{failed}{text}\n{embedded}\n## To repeat it\n\n```\n{command}\n```\n{makers}"
     );
     let charts = charts.iter().map(|(name, chart)| (name.clone(), chart.svg_file()));
     [("README.md".to_owned(), readme)].into_iter().chain(more).chain(charts).collect()

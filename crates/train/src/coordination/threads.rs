@@ -170,7 +170,7 @@ impl Coordinator for ThreadCoordinator<'_> {
     }
 
     fn abandon(&self) {
-        self.group.barrier.cancel();
+        self.group.abandon();
     }
 }
 

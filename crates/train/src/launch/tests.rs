@@ -14,4 +14,4 @@ use std::sync::Arc;
 use super::run_wrapped;
 use crate::*;
 use support::*;
-use wrapped::{Call, Log, Wrapped};
+use wrapped::{Before, Call, Log, Wrapped};

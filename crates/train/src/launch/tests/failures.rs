@@ -41,6 +41,29 @@ fn a_worker_that_dies_ends_the_run_with_its_own_error() {
 }
 
 #[test]
+fn a_worker_that_dies_ends_workers_that_do_not_wait_for_it() {
+    let config = config("3lc", "server:mode=async").with(|c| c.steps = 2000);
+    let log = Log::default();
+    let slow = |_| {
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(())
+    };
+    let dies = |step| {
+        assert!(step < 3, "the memory of this worker is gone");
+        Ok(())
+    };
+    let error = run_wrapped(&config, &(), &RunOptions::default(), &|rank, inner| {
+        let before: Before = if rank == 0 { Box::new(slow) } else { Box::new(dies) };
+        let log = if rank == 0 { Arc::clone(&log) } else { Log::default() };
+        Box::new(Wrapped { before, log, ..Wrapped::new(inner) })
+    })
+    .unwrap_err();
+    assert!(matches!(error, TrainError::Panicked { rank: 1, .. }), "{error}");
+    let calls = log.lock().unwrap().len();
+    assert!(calls < 1000, "{calls} calls after the other worker had died");
+}
+
+#[test]
 fn backup_workers_may_be_late() {
     let config = config("3lc", "server:backup=1").with(|c| {
         c.workers = 3;

@@ -1,0 +1,41 @@
+//! Adds the commit of the source to the version that records of runs name.
+
+use std::path::Path;
+use std::process::Command;
+
+/// What the result of a run depends on, relative to this crate.
+const SOURCES: [&str; 6] =
+    ["../bits", "../core", "../exchange", "../models", "../train", "../../Cargo.lock"];
+
+fn main() {
+    for source in SOURCES {
+        if Path::new(source).exists() {
+            println!("cargo::rerun-if-changed={source}");
+        }
+    }
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+        println!("cargo::rerun-if-changed={log}");
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    let version = match commit() {
+        Some(commit) => format!("{version}+{commit}"),
+        None => version.to_owned(),
+    };
+    println!("cargo::rustc-env=GRADWIRE_VERSION={version}");
+}
+
+/// The commit, with `.modified` if a source differs from it; `None` outside a clone of the repository.
+fn commit() -> Option<String> {
+    // A package may lie in the repository of another project, which does not track it.
+    git(&["ls-files", "--error-unmatch", "build.rs"])?;
+    let commit = git(&["rev-parse", "--short=10", "HEAD"])?;
+    let unmodified = git(&[&["diff", "--quiet", "HEAD", "--"][..], &SOURCES].concat()).is_some();
+    Some(if unmodified { commit } else { format!("{commit}.modified") })
+}
+
+/// The output of a Git command that succeeds.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = output.status.success().then(|| String::from_utf8(output.stdout).ok())?;
+    text.map(|text| text.trim_end().to_owned())
+}

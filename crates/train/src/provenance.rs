@@ -1,0 +1,46 @@
+//! What made a run: the build of gradwire, and the processor.
+
+use std::fs;
+
+/// gradwire's version, and the commit of its source where that is known, as in `0.1.0+65700e9784`; with `.modified` if the
+/// source was changed after this commit.
+pub const VERSION: &str = env!("GRADWIRE_VERSION");
+
+/// The name of this machine's processor; its architecture where the system does not say.
+pub(crate) fn processor() -> String {
+    let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    model_name(&cpus).unwrap_or(std::env::consts::ARCH).to_owned()
+}
+
+/// The first model name in the text of `/proc/cpuinfo`.
+fn model_name(cpus: &str) -> Option<&str> {
+    cpus.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == "model name").then(|| value.trim()).filter(|name| !name.is_empty())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_name_is_that_of_the_first_core() {
+        let cpus = "processor\t: 0\nmodel name\t: AMD EPYC 9R45\ncache size\t: 1024 KB\n\n\
+                    processor\t: 1\nmodel name\t: another\n";
+        assert_eq!(model_name(cpus), Some("AMD EPYC 9R45"));
+        assert_eq!(model_name("processor\t: 0\nBogoMIPS\t: 50.00\n"), None);
+        assert_eq!(model_name("model name\t:\n"), None);
+        assert!(!processor().is_empty());
+    }
+
+    #[test]
+    fn the_version_begins_with_that_of_the_package() {
+        let commit = VERSION.strip_prefix(env!("CARGO_PKG_VERSION")).unwrap();
+        let named = |commit: &str| {
+            let commit = commit.strip_suffix(".modified").unwrap_or(commit);
+            commit.len() >= 10 && commit.bytes().all(|digit| digit.is_ascii_hexdigit())
+        };
+        assert!(commit.is_empty() || commit.strip_prefix('+').is_some_and(named), "{VERSION}");
+    }
+}
