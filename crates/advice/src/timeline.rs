@@ -141,8 +141,8 @@ pub fn parse_link(text: &str) -> Result<Link> {
     let number = |text: &str, units: &[(&str, f64)]| {
         let text = text.trim().to_lowercase();
         units.iter().find_map(|(unit, size)| {
-            let value: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
-            (value.is_finite() && value >= 0.0).then_some(value * size)
+            let value = text.strip_suffix(unit)?.trim().parse::<f64>().ok()? * size;
+            (value.is_finite() && value >= 0.0).then_some(value)
         })
     };
     let (bandwidth, latency) = text.split_once('/').unwrap_or((text, "0s"));
@@ -244,6 +244,10 @@ mod tests {
         assert_eq!(parse_link(" 100 Mbit").unwrap(), Link::mbit(100.0));
         assert_eq!(parse_link("100/2ms").unwrap().bits_per_second, 1e8);
         for wrong in ["", "fast", "0", "-1", "-1mbit", "nanmbit", "0mbit", "1gbit/", "1gbit/x"] {
+            assert!(parse_link(wrong).is_err(), "{wrong}");
+        }
+        // Finite numbers, of too many bits a second.
+        for wrong in ["1e300gbit", "1e305mbit", "1e303"] {
             assert!(parse_link(wrong).is_err(), "{wrong}");
         }
     }

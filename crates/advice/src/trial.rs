@@ -347,6 +347,16 @@ mod tests {
     }
 
     #[test]
+    fn growth_by_hand() {
+        // 9 instead of 3 other ranks, 10 messages instead of 4.
+        let gathered = Growth { bytes: 3.0, decompress: 2.5 };
+        assert_eq!(Growth::of(Exchange::AllGather, 4, 10), gathered);
+        // Nine tenths instead of three quarters.
+        let reduced = Growth::of(Exchange::AllReduce, 4, 10);
+        assert!((reduced.bytes - 1.2).abs() < 1e-12 && reduced.decompress == 1.0, "{reduced:?}");
+    }
+
+    #[test]
     fn what_cannot_work_is_refused() {
         let candidate = |spec: &str| Candidate::new(spec.parse().unwrap());
         let alone = Costs::measure(&recording(2), &candidate("none"), 1).unwrap_err();

@@ -82,8 +82,8 @@ pub enum Error {
         /// The value there.
         value: f32,
     },
-    /// The gradient is finite, but not what comes of it with the residual or another array that is kept from earlier
-    /// steps. The sender's state is as it was.
+    /// The gradient is finite, but its combination with the residual, or with another array kept from earlier steps, is
+    /// not. The sender's state is as it was.
     #[error(
         "tensor '{tensor}' has {value} at element {index} when its finite gradient is added to what earlier steps left (a \
              residual or momentum); scale gradients down or clip them, and restore an earlier state"
@@ -108,7 +108,7 @@ pub enum Error {
         /// Elements of the buffer.
         found: usize,
     },
-    /// A tensor is larger than the compressor's positions can say.
+    /// A tensor has more elements than the compressor accepts.
     #[error(
         "tensor '{tensor}' has {elements} elements; '{id}' takes at most {limit}: split the tensor"
     )]

@@ -172,7 +172,8 @@ impl<'a> Frame<'a> {
     /// decoded, and nothing larger than the frame's own header allocated.
     ///
     /// # Errors
-    /// Any but [`FrameError::Message`]; `input` is then where it was.
+    /// [`FrameError::NotAFrame`], [`FrameError::Version`], [`FrameError::Truncated`], [`FrameError::Checksum`],
+    /// [`FrameError::Malformed`], [`FrameError::Spec`] or [`FrameError::TooLarge`]; `input` is then where it was.
     pub fn read(input: &mut &'a [u8]) -> Result<Frame<'a>, FrameError> {
         let all = *input;
         let mut rest = all;

@@ -35,6 +35,7 @@
 //!
 //! | spec | what remains to do |
 //! |---|---|
+//! | `demo`, `chunk-topk:mean=senders` | replace `decode_add` by [`Decoder::accumulate`] for each message, then [`Decoder::finish`]: each number is averaged over the ranks that sent it |
 //! | `signsgd`, `signum`, `demo` | `compressor_of(name).aggregate(mean)` turns the mean of all ranks' messages into the gradient, by vote |
 //! | `ef=ef21` | messages are changes ([`Spec::sends_changes`]): add each step's mean to a sum, which is the gradient |
 //! | `every=N` | encode the change of the parameters over [N steps](Spec::every) |

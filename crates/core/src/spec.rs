@@ -27,7 +27,8 @@ const COMMON: &[Param] = &[
     Param {
         key: "beta",
         kind: real(1.0, Included(0.0), Included(1.0)),
-        help: "weight of the residual when it is fed back",
+        help: "weight of the residual when it is fed back; beta or gamma turns error feedback on, and is an error with ef=off, \
+               with ef=ef21 or for a method that has a memory of its own",
     },
     Param {
         key: "gamma",

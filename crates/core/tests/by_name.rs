@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use gradwire::{Decoder, Encoder, Spec, State, StateError, Tensor};
+use gradwire::{Decoder, Encoder, Kept, Spec, State, StateError, Tensor};
 
 fn tensors() -> [Tensor; 3] {
     ["a", "b", "c"].map(|name| Tensor::new(name, &[31, 33]))
@@ -70,17 +70,37 @@ fn states_belong_to_names_and_are_restored_all_or_nothing() {
     let expected = ["residual/a", "residual/b", "residual/c", "velocity/a", "velocity/b"];
     assert_eq!(arrays, expected);
 
-    let mut restored = mixed();
+    // Encoders that have a state already.
+    let [mut restored, mut other] = [mixed(), mixed()];
+    for used in [&mut restored, &mut other] {
+        tensors().iter().for_each(|tensor| drop(step(used, tensor, 7)));
+    }
     restored.restore("push/", &state).unwrap();
     for tensor in &tensors() {
         assert_eq!(step(&mut restored, tensor, 1), step(&mut saved, tensor, 1));
     }
 
-    let mut other = mixed();
+    let kept = |encoder: &Encoder| {
+        let residuals = ["a", "b", "c"].map(|name| bits(encoder.residual(name).unwrap()));
+        let velocities = ["a", "b"].map(|name| bits(encoder.array(name, Kept::Velocity).unwrap()));
+        (residuals, velocities)
+    };
+    let before = kept(&other);
     other.assign("b", &"signum".parse().unwrap());
     let error = other.restore("push/", &state).unwrap_err();
     assert!(matches!(&error, StateError::Mismatch { key, .. } if key.contains("'b'")), "{error}");
-    assert!(other.residual("a").is_none() && other.residual("c").is_none());
+    assert_eq!(kept(&other), before);
+}
+
+#[test]
+fn a_state_from_before_the_first_step_has_no_residuals() {
+    let mut state = State::new();
+    mixed().save("push/", &mut state);
+    let mut used = mixed();
+    tensors().iter().for_each(|tensor| drop(step(&mut used, tensor, 0)));
+    used.restore("push/", &state).unwrap();
+    assert!(["a", "b", "c"].iter().all(|name| used.residual(name).is_none()));
+    assert_eq!(used.array("b", Kept::Velocity), None);
 }
 
 #[test]

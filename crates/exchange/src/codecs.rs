@@ -196,8 +196,12 @@ impl Codecs {
     }
 
     /// Replaces the array of a kind that is kept for a tensor.
-    pub(crate) fn set_array(&mut self, name: &str, kind: Kept, values: Option<Vec<f32>>) {
-        self.encoder.set_array(name, kind, values);
+    pub(crate) fn set_array(&mut self, index: usize, kind: Kept, values: Option<Vec<f32>>) {
+        let Self { tensors, encoder, .. } = self;
+        let TensorCodec { tensor, schedule, stage, .. } = &tensors[index];
+        // A state names the compressor of each array, and before the first step none is assigned.
+        encoder.assign(tensor.name(), schedule.stage(stage.unwrap_or(0)));
+        encoder.set_array(tensor.name(), kind, values);
     }
 
     /// Records a message with all elements of a tensor that another encoder made.

@@ -49,6 +49,9 @@ pub trait DistributedOptimizer: Send {
 
     /// A sink that takes gradients of this step one by one, before all are known. The next call must be
     /// [`step`](Self::step) for the same step, with all gradients. `None` if the exchange cannot send gradients early.
+    ///
+    /// After a backward pass that failed, a new sink drops the gradients that the old one has taken. If some of them have
+    /// been sent, they cannot be dropped, and it is `None`.
     fn gradient_sink(&mut self, step: u64) -> Option<Arc<dyn GradientSink>> {
         let _ = step;
         None

@@ -9,9 +9,9 @@ use crate::{
     in_process,
 };
 
-/// The ends of a run whose ranks are threads.
+/// The handles of a run whose ranks are threads.
 pub struct Launched {
-    /// The workers' ends in rank order; each may move to another thread.
+    /// The workers' handles in rank order; each may move to another thread.
     pub workers: Vec<Box<dyn DistributedOptimizer>>,
     /// The servers, already running.
     pub servers: Servers,
@@ -27,14 +27,14 @@ impl fmt::Debug for Launched {
     }
 }
 
-/// Servers, each running in its own thread until the workers' ends are dropped.
+/// Servers, each running in its own thread until the workers' handles are dropped.
 #[derive(Debug)]
 pub struct Servers {
     threads: Vec<JoinHandle<Result<ServerReport>>>,
 }
 
 impl Servers {
-    /// Waits for the servers to end. Drop the workers' ends first.
+    /// Waits for the servers to end. Drop the workers' handles first.
     ///
     /// # Errors
     /// The servers' first error that is not merely the loss of another rank, else their first. A server's panic is

@@ -18,7 +18,9 @@ pub struct Policy {
     /// Compresses the model deltas of a parameter server; `None`: the compressors of gradients. Votes cannot carry
     /// model deltas.
     pub pull: Option<Spec>,
-    /// Compressors of certain tensors. The first rule that matches a tensor decides, before all other fields.
+    /// Compressors of certain tensors. The first rule that matches a tensor decides how its gradients are sent, before all
+    /// other fields. If `pull` is set, it compresses the model deltas of all tensors whose gradients are compressed, also of
+    /// those with a rule.
     pub rules: Vec<Rule>,
     /// Whether tensors of one dimension or none are sent uncompressed.
     pub raw_vectors: bool,

@@ -21,8 +21,9 @@ pub(crate) const PUSH: &str = "push/";
 /// The prefix of the state of an owner's averages.
 pub(crate) const REDUCE: &str = "reduce/";
 
-/// The name of an exchange in the states that it saves, which only the same exchange with as many workers restores. With
-/// overlap it is the same, because the states are, except for scatter-reduce, which then cuts each tensor separately.
+/// The name under which an exchange saves its state. Only the same exchange with the same number of workers restores it.
+/// Overlap does not change the name, except for scatter-reduce, which then cuts each tensor separately and has another
+/// state.
 pub fn saved_as(exchange: Exchange, workers: usize, overlap: bool) -> String {
     let by_tensor = overlap && exchange == Exchange::ScatterReduce;
     let cut = if by_tensor { " of each tensor" } else { "" };
@@ -329,6 +330,17 @@ mod tests {
                 [1.0, 3.0, 5.0][(workers - 1) % 3]
             );
         }
+    }
+
+    #[test]
+    fn velocities_are_redistributed_as_residuals_are() {
+        let old = [[1.0, 2.0], [3.0, 4.0]].map(|values| state(&[("push/velocity/w", &values)]));
+        let velocity = |rank, workers| {
+            reshard(&old, rank, workers).floats("push/velocity/w").map(<[f32]>::to_vec).ok()
+        };
+        assert_eq!(velocity(0, 1), Some(vec![2.0, 3.0]));
+        let four = [Some(vec![2.0, 4.0]), Some(vec![6.0, 8.0]), None, None];
+        assert_eq!([0, 1, 2, 3].map(|rank| velocity(rank, 4)), four);
     }
 
     #[test]

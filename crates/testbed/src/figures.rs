@@ -197,6 +197,8 @@ fn spread(values: impl Iterator<Item = f64>, x: f64) -> Option<Point> {
 
 #[cfg(test)]
 mod tests {
+    use gradwire_exchange::Exchange;
+
     use super::*;
     use crate::synthetic;
 
@@ -217,6 +219,42 @@ mod tests {
         let chart = quality(&[synthetic::text_run("3lc", 4.0)]);
         assert_eq!((chart.series[0].points[1].y, chart.y.1), (4.0, Scale::Log));
         assert_eq!((chart.title.as_str(), chart.y.0.as_str()), ("Test perplexity", "perplexity"));
+    }
+
+    #[test]
+    fn errors_are_shown_over_bytes_and_compression_rates() {
+        let near = |chart: &Chart, at: usize, expected: [f64; 4]| {
+            let Point { x, y, low, high } = chart.series[0].points[at];
+            let found = [x, y, low, high];
+            assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{found:?}");
+        };
+        let runs = [1, 3].map(|seed| synthetic::run("3lc:s=1.5", seed));
+        // 91 and 93 per cent, and 20 less after five of ten steps of 100 bytes.
+        let over_bytes = quality_over_bytes(&runs);
+        near(&over_bytes, 0, [500.0, 28.0, 27.0, 29.0]);
+        near(&over_bytes, 1, [1000.0, 8.0, 7.0, 9.0]);
+        // 32 bits over 0.8.
+        let rates = by_rate(&runs);
+        assert_eq!(rates.series[0].label, "3lc");
+        near(&rates, 0, [40.0, 8.0, 7.0, 9.0]);
+        near(&by_rate(&[synthetic::text_run("3lc", 4.0)]), 0, [40.0, 4.0, 4.0, 4.0]);
+        // Each of four workers sends to three others.
+        let [mut gathered, _] = runs;
+        gathered.exchange = Exchange::AllGather;
+        near(&by_rate(&[gathered]), 0, [120.0, 9.0, 9.0, 9.0]);
+    }
+
+    #[test]
+    fn bytes_are_counted_within_windows_and_beyond_the_trace() {
+        let mut run = synthetic::run("3lc", 1);
+        run.trace.iter_mut().for_each(|step| step.bytes_up = 10.0 * step.step as f64);
+        // Windows of five steps, with 20 and 70 bytes a step.
+        let thinned = thin(&run, 2);
+        let sent = [2.0, 5.0, 7.0, 10.0].map(|steps| sent_by(&thinned, steps));
+        assert_eq!(sent, [40.0, 100.0, 240.0, 450.0]);
+        // 1000 bytes in ten steps.
+        run.trace.truncate(2);
+        assert_eq!((sent_by(&run, 2.0), sent_by(&run, 5.0)), (10.0, 500.0));
     }
 
     #[test]

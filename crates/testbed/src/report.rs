@@ -220,6 +220,7 @@ mod tests {
         assert_eq!(html.matches("<table").count(), 2);
         assert!(html.contains("gradwire compare --data 'a &amp; b'"));
         assert!(html.contains("3lc:s=1.5") && html.contains("modelled"));
+        assert!(html.contains("Runs by gradwire 0.0.0. Data: digits with SHA-256 abc."));
         assert!(!html.contains("http://") || !html.contains("href"));
         assert!(!html.contains("stopped before"));
     }

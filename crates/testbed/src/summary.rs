@@ -337,6 +337,20 @@ mod tests {
     }
 
     #[test]
+    fn raw_tensors_are_sent_in_each_round() {
+        let mut run = synthetic::run("none:every=2", 1);
+        (run.bytes_up, run.bytes_down) = (20_000.0, 20_000.0);
+        // Records of earlier versions have no number of rounds.
+        for rounds in [5, 0] {
+            run.rounds = rounds;
+            let bits = synthetic::summary(&[run.clone()]).rows[0].bits_per_compressed.unwrap();
+            // Of 160 000 bits, 100 raw parameters take 3200 in each of five rounds; the rest over 900 parameters and ten
+            // steps.
+            assert!(near(bits, 16.0), "{bits}");
+        }
+    }
+
+    #[test]
     fn differences_are_paired_by_seed() {
         let mut runs = [("none", 1), ("none", 2), ("3lc", 2), ("3lc", 1), ("3lc", 3)]
             .map(|(compressor, seed)| synthetic::run(compressor, seed));

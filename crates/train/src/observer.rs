@@ -2,7 +2,8 @@
 
 use crate::record::{Evaluation, StepRecord};
 
-/// Watches a run. All calls but [`stop`](Self::stop) come from the thread that called [`run`](crate::run()).
+/// Watches a run. All calls but [`workers`](Self::workers) and [`stop`](Self::stop) come from the thread that called
+/// [`run`](crate::run()).
 pub trait Observer: Send + Sync {
     /// All workers have completed a step; the run has `total` steps.
     fn step(&self, record: &StepRecord, total: u64) {

@@ -76,35 +76,22 @@ pub fn run_elastic_rank(
     // This process's rank in the attempt before, and the number of ranks there.
     let mut before: Option<(usize, usize)> = None;
     loop {
-        let mut transport = match connect() {
-            Ok(transport) => transport,
+        let mut transport = connect().map_err(|source| {
             // The error that has ended this rank explains more than that the others have gone on without it.
-            Err(source) => {
-                let own = ended.filter(|error| lost_peer(error).is_none());
-                return Err(own.unwrap_or(TrainError::Servers(source)));
-            }
-        };
+            let own = ended.take().filter(|error| lost_peer(error).is_none());
+            own.unwrap_or(TrainError::Servers(source))
+        })?;
         let (former, ranks) = before.unwrap_or((transport.rank(), transport.size()));
         let loss = match ended.take() {
             None => {
                 check_size(config, transport.size())?;
                 None
             }
-            Some(error) => match lost_peer(&error) {
-                Some(peer) => Some((peer, error)),
-                None => {
-                    // The others take this rank for lost; its error ends the run on all.
-                    let _ = share_failure(Some(&error), former, &mut *transport);
-                    return Err(error);
-                }
-            },
+            Some(error) => Some(loss_of(error, former, &mut *transport)?),
         };
         let workers = transport.size().saturating_sub(config.exchange.servers());
-        let too_few = config.min_workers.is_some_and(|least| workers < least);
-        if let Some((_, error)) = loss.as_ref().filter(|_| too_few) {
-            return Err(TrainError::Config(format!(
-                "{error}; {workers} workers are left, fewer than min_workers"
-            )));
+        if let Some((_, error)) = &loss {
+            check_enough(config, workers, error)?;
         }
         let start = match transport.rank() {
             0 => Start::of_first(&attempt, has_state, observer, options),
@@ -141,6 +128,33 @@ pub fn run_elastic_rank(
         }
         ended = Some(error);
     }
+}
+
+/// The rank whose loss has ended an attempt on this one, with the error that says so; `former` is this one's number there.
+///
+/// # Errors
+/// An error that is not the loss of a rank. The others take this rank for lost, so it tells them: the error ends the run on
+/// all.
+fn loss_of(
+    error: TrainError,
+    former: usize,
+    transport: &mut dyn Transport,
+) -> Result<(usize, TrainError), TrainError> {
+    match lost_peer(&error) {
+        Some(peer) => Ok((peer, error)),
+        None => {
+            let _ = share_failure(Some(&error), former, transport);
+            Err(error)
+        }
+    }
+}
+
+/// Refuses to go on with fewer workers than the run needs, after the loss that `error` names.
+fn check_enough(config: &RunConfig, workers: usize, error: &TrainError) -> Result<(), TrainError> {
+    if config.min_workers.is_none_or(|least| workers >= least) {
+        return Ok(());
+    }
+    Err(TrainError::Config(format!("{error}; {workers} workers are left, fewer than min_workers")))
 }
 
 /// Gives all ranks the same start of the next attempt; `start` is that of the first rank, and `former` is this one's number among

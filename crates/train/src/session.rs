@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::thread::{self, available_parallelism};
+use std::thread::{self, Scope, ScopedJoinHandle, available_parallelism};
 use std::time::Instant;
 
 use gradwire::{State, StateError, Tensor};
@@ -17,7 +17,7 @@ use crate::coordination::{Coordinator, ProcessCoordinator, ThreadCoordinator, Th
 use crate::diagnosis::{Growth, Layer};
 use crate::elastic::{Attempt, Interrupted};
 use crate::error::TrainError;
-use crate::events::{Event, Received, SavePoint, channel};
+use crate::events::{Event, Events, Received, SavePoint, channel};
 use crate::failure::{Failure, FirstFailure, panic_message};
 use crate::observer::Observer;
 use crate::options::RunOptions;
@@ -109,36 +109,19 @@ impl Session<'_> {
         group: Option<&ThreadGroup>,
         servers: Option<Servers>,
     ) -> Result<(Recorder, Vec<Vec<f32>>), Interrupted> {
-        let (config, observer) = (self.config, self.observer);
         let shared = Shared {
-            config,
+            config: self.config,
             resolution,
             save: self.options.save.as_ref(),
-            keeps_state: config.min_workers.is_some(),
+            keeps_state: self.config.min_workers.is_some(),
             permits: Permits::new(available_parallelism().map_or(1, usize::from)),
         };
-        let (events, received) = channel(config.workers);
+        let (events, received) = channel(self.config.workers);
         let failure = FirstFailure::default();
+        let coordinator =
+            |rank| self.coordinator(rank, group, &shared.permits, events.clone(), &failure);
         let make = |(rank, replica, exchange)| {
-            let (permits, own) = (&shared.permits, events.clone());
-            let coordinator: Box<dyn Coordinator> = match group {
-                Some(group) => {
-                    let (events, refused) = (own, None);
-                    Box::new(ThreadCoordinator {
-                        rank,
-                        group,
-                        config,
-                        observer,
-                        permits,
-                        events,
-                        refused,
-                    })
-                }
-                None => Box::new(ProcessCoordinator::new(
-                    rank, config, observer, permits, own, &failure,
-                )),
-            };
-            Worker::new(rank, &shared, replica, exchange, coordinator, events.clone())
+            Worker::new(rank, &shared, replica, exchange, coordinator(rank), events.clone())
         };
         let workers: Vec<Worker<'_>> = workers.into_iter().map(make).collect();
         drop(events);
@@ -148,23 +131,10 @@ impl Session<'_> {
             failure.record(reason.into());
             group.iter().for_each(|group| group.abandon());
         };
-        let first = self.checkpoint.map_or(0, |checkpoint| checkpoint.step);
         let ((mut recorder, kept), mut parameters) = thread::scope(|scope| {
-            let mut threads = Vec::with_capacity(workers.len());
-            for worker in workers {
-                let (failure, name) = (&failure, format!("worker {}", worker.rank));
-                let state = self.checkpoint.map(|saved| saved.worker(worker.rank, config));
-                let spawned = thread::Builder::new()
-                    .name(name)
-                    .stack_size(STACK_BYTES)
-                    .spawn_scoped(scope, move || work(worker, state, first, failure));
-                match spawned {
-                    Ok(thread) => threads.push(thread),
-                    Err(error) => abandon(TrainError::Config(format!(
-                        "a worker's thread cannot start: {error}; use fewer workers"
-                    ))),
-                }
-            }
+            let started = workers.into_iter().map(|worker| self.start(scope, worker, &failure));
+            let threads: Vec<_> =
+                started.filter_map(|thread| thread.map_err(&abandon).ok()).collect();
             let heard = self.listen(received, &abandon, &resolution.tensors);
             let parameters: Vec<_> =
                 threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
@@ -182,6 +152,52 @@ impl Session<'_> {
             }
             None => Ok((recorder, parameters.swap_remove(0))),
         }
+    }
+
+    /// The coordinator of a worker: of a thread of `group`, or without a group of a process.
+    fn coordinator<'c>(
+        &'c self,
+        rank: usize,
+        group: Option<&'c ThreadGroup>,
+        permits: &'c Permits,
+        events: Events,
+        failure: &'c FirstFailure,
+    ) -> Box<dyn Coordinator + 'c> {
+        let (config, observer, refused) = (self.config, self.observer, None);
+        match group {
+            Some(group) => Box::new(ThreadCoordinator {
+                rank,
+                group,
+                config,
+                observer,
+                permits,
+                events,
+                refused,
+            }),
+            None => {
+                Box::new(ProcessCoordinator::new(rank, config, observer, permits, events, failure))
+            }
+        }
+    }
+
+    /// Starts a worker's thread, from the checkpoint if there is one. The thread returns the worker's parameters.
+    fn start<'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        worker: Worker<'scope>,
+        failure: &'scope FirstFailure,
+    ) -> Result<ScopedJoinHandle<'scope, Vec<Vec<f32>>>, TrainError> {
+        let name = format!("worker {}", worker.rank);
+        let state = self.checkpoint.map(|saved| saved.worker(worker.rank, self.config));
+        let first = self.checkpoint.map_or(0, |checkpoint| checkpoint.step);
+        thread::Builder::new()
+            .name(name)
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, move || work(worker, state, first, failure))
+            .map_err(|error| {
+                let what = format!("a worker's thread cannot start: {error}; use fewer workers");
+                TrainError::Config(what)
+            })
     }
 
     /// Keeps the record until the last worker has ended. Returns it, and the state after the last exchange if the run goes

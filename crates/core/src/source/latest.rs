@@ -121,6 +121,25 @@ mod tests {
     }
 
     #[test]
+    fn a_residual_beside_a_velocity_has_weights_of_its_own() {
+        let residual = Residual { beta: 0.5, gamma: 2.0 };
+        let using = |using: &dyn Fn(&mut Source<'_>)| {
+            let (mut scratch, mut u, mut v) = (vec![0.0; SCRATCH], [2.0, -2.0], [4.0, 8.0]);
+            let feedback = Some((residual, &mut v[..]));
+            let source = Source::unchecked(Floats::F32(&[1.0, 4.0]), feedback, &mut scratch);
+            using(&mut source.with_velocity(WEIGHTS, &mut u));
+            (u, v)
+        };
+        // u: 1 + 2 and −1 + 8; then c: 2 + 6 and 4 + 14.
+        let peeked = using(&|source| source.peek(0, 2, |c| assert_eq!(c, [8.0, 18.0])));
+        assert_eq!(peeked, ([2.0, -2.0], [4.0, 8.0]));
+        let taken = using(&|source| source.take(0, 2, |c| assert_eq!(c, [8.0, 18.0])));
+        assert_eq!(taken, ([3.0, 7.0], [8.0, 18.0]));
+        let both = using(&|source| source.take_with_gradient(0, 2, |_, _| {}));
+        assert_eq!(both, taken);
+    }
+
+    #[test]
     fn a_velocity_without_a_residual_is_stored_by_a_method_that_only_peeks() {
         let mut scratch = vec![0.0; SCRATCH];
         let (g, mut u) = (vec![1.0; BLOCK + 1], vec![2.0; BLOCK + 1]);

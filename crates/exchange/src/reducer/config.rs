@@ -46,9 +46,10 @@ impl ReducerConfig {
     /// The exchange that suits a policy: all-reduce if messages can be added, otherwise all-gather or scatter-reduce.
     ///
     /// In an all-gather each rank sends its message to n − 1 others; in a scatter-reduce it sends two of about the same
-    /// size, but the mean is compressed a second time. Scatter-reduce suits more than eight ranks. It also suits large
-    /// messages: those of b bits for each element with b·n ≥ 32, such as `int8` from four ranks on. An all-gather sends
-    /// at least half as many bytes of these as an uncompressed all-reduce sends.
+    /// size, but the mean is compressed a second time. Scatter-reduce suits more than eight ranks. It also suits more than
+    /// two ranks whose messages are large: those of a quantizer that sends b bits for each element, with b·n ≥ 32, such as
+    /// `int8` from four ranks on. An all-gather sends at least half as many bytes of these as an uncompressed all-reduce
+    /// sends. The last compressor of a schedule decides whether messages are large; rules do not.
     pub fn suitable(policy: &Policy, ranks: usize) -> Exchange {
         // An all-gather sends b·(n − 1) bits for each element, an uncompressed all-reduce 2·32·(n − 1)/n.
         let saves_little = |bits| ranks > 2 && ranks * bits as usize >= 32;

@@ -421,7 +421,7 @@ impl Reducer {
                 "'{name}' has {elements} elements, the array has another length"
             ));
         }
-        self.codecs.set_array(name, kind, values);
+        self.codecs.set_array(at, kind, values);
         Ok(())
     }
 

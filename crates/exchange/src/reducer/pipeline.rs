@@ -96,15 +96,14 @@ impl Pipeline {
         Ok(Self { feed, done, stopped, thread: Some(thread) })
     }
 
-    /// The receiver of a step's gradients as they become ready; `None` while another step is in progress.
+    /// The receiver of a step's gradients as they become ready; `None` while a step is in progress. A step of which no
+    /// bucket has been sent is begun anew: its backward pass has been abandoned.
     pub(crate) fn sink(&self, step: u64) -> Option<Arc<dyn GradientSink>> {
         let mut buckets = self.feed.lock();
-        if buckets.step_before(step).is_some() {
+        if buckets.in_progress().is_some() {
             return None;
         }
-        if buckets.step != Some(step) {
-            buckets.begin(step);
-        }
+        buckets.begin(step);
         drop(buckets);
         Some(self.feed.clone())
     }
@@ -115,7 +114,7 @@ impl Pipeline {
     /// `Config` while another step is in progress.
     pub(crate) fn complete(&self, step: u64, gradients: &[Vec<f32>]) -> Result<()> {
         let mut buckets = self.feed.lock();
-        if let Some(other) = buckets.step_before(step) {
+        if let Some(other) = buckets.in_progress().filter(|&other| other != step) {
             return refuse(format!(
                 "step {step} while step {other} is in progress; end that first"
             ));
@@ -239,9 +238,9 @@ impl Feed {
 }
 
 impl Buckets {
-    /// The step in progress, if it is another one and some of its buckets have been sent.
-    fn step_before(&self, step: u64) -> Option<u64> {
-        self.step.filter(|&other| other != step && self.next > 0)
+    /// The step in progress: some of its buckets have been sent.
+    fn in_progress(&self) -> Option<u64> {
+        self.step.filter(|_| self.next > 0)
     }
 
     fn begin(&mut self, step: u64) {

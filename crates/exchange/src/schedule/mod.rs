@@ -8,13 +8,13 @@
 //! | `sbc2 until drop then sbc1` | another compressor from the first drop of the learning rate on |
 //! | `none until 0.1 then topk` | a warm-up without compression |
 //! | `topk:ratio=0.001 from ratio=0.25 over 0.05` | a parameter that reaches its value in eight equal ratios, over a part of the steps or a number of steps |
-//! | `sbc within 2MB` | delay and sparsity chosen such that a worker sends two megabytes over the run |
+//! | `sbc within 2MB` | delay and sparsity chosen such that a worker sends at most two megabytes over the run |
 //!
 //! A [`CompressionSchedule`] is such a text. [`resolve`](CompressionSchedule::resolve) applies it to a run and gives a
 //! [`Schedule`], which names the compressor of every step.
 //!
-//! All stages have the same compressor with different parameters, and residuals are carried over. A stage that keeps no
-//! state may be followed by any compressor. A parameter moves as in the warm-up of Lin et al. ("Deep gradient
+//! A stage that keeps residuals or other state is followed by the same compressor with other parameters, and the state is
+//! carried over. A stage that keeps no state may be followed by any compressor. A parameter moves as in the warm-up of Lin et al. ("Deep gradient
 //! compression", 2018, section 3.3), from sparsity 75 % to 99.9 %; integers are rounded.
 //!
 //! The budget follows Sattler, Wiedemann, Müller and Samek ("Sparse binary compression", 2018, section III): they found

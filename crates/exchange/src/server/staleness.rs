@@ -184,18 +184,22 @@ mod tests {
 
     /// For two workers and a tensor of one element.
     fn staleness(bound: Option<u64>) -> (Staleness, Slot) {
+        staleness_of(2, bound)
+    }
+
+    fn staleness_of(workers: usize, bound: Option<u64>) -> (Staleness, Slot) {
         let policy = Policy::new(gradwire::Spec::none());
         let tensors = [Tensor::new("w", &[1])];
         let config = GroupConfig {
             exchange: "server:mode=async".parse().unwrap(),
-            participation: &Participation::equal(2),
+            participation: &Participation::equal(workers),
             policy: &policy,
             tensors: &tensors,
             seed: 0,
             initial: &[vec![1.0]],
         };
-        let slot = Slot::new(0, tensors[0].clone(), vec![1.0], 2);
-        (Staleness::new(bound, &config, 2, std::slice::from_ref(&slot)), slot)
+        let slot = Slot::new(0, tensors[0].clone(), vec![1.0], workers);
+        (Staleness::new(bound, &config, workers, std::slice::from_ref(&slot)), slot)
     }
 
     #[test]
@@ -230,6 +234,26 @@ mod tests {
         for _ in 0..5 {
             assert!(alone.pushed(0, 1));
             assert_eq!(alone.release(0), Some(1));
+        }
+    }
+
+    #[test]
+    fn additional_workers_start_from_copies_of_the_others() {
+        let (mut saved, slot) = staleness(None);
+        let slots = std::slice::from_ref(&slot);
+        saved.clocks[0].bases = vec![vec![2.0], vec![5.0]];
+        let mut state = State::new();
+        saved.save(slots, &mut state);
+        for (workers, expected) in [(3, vec![2.0, 5.0, 2.0]), (1, vec![2.0])] {
+            let (mut restored, _) = staleness_of(workers, None);
+            restored.pushed(0, workers - 1);
+            restored.begun[0] = Some((4, 0.5));
+            restored.restore(slots, &state).unwrap();
+            let Clocks { bases, pushed, waiting } = &restored.clocks[0];
+            assert_eq!(bases.concat(), expected);
+            assert!(pushed.iter().all(|&pushes| pushes == 0), "{pushed:?}");
+            assert!(waiting.iter().all(Option::is_none), "{waiting:?}");
+            assert!(restored.begun.iter().all(Option::is_none), "{:?}", restored.begun);
         }
     }
 

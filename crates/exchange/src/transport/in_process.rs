@@ -6,8 +6,8 @@
 //! not `n²`.
 //!
 //! With a [`Link`] the transport is throttled. Each rank has an egress and an ingress, each of the link's bandwidth,
-//! and a letter arrives when it has passed both, one latency apart. The sender does not wait, as with a network card
-//! that has its own queue; the receiver sleeps until the letter's last bit has arrived.
+//! and a message arrives when it has passed both, one latency apart. The sender does not wait, as with a network card
+//! that has its own queue; the receiver sleeps until the message's last bit has arrived.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

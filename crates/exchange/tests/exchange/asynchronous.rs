@@ -6,7 +6,7 @@ use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
 use crate::common::{RATE, Run, bits, gradients, saved};
-use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepInput};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, Participation, StepInput};
 
 const SIZES: [usize; 4] = [100, 0, 3, 900];
 const WORKERS: usize = 4;
@@ -230,6 +230,12 @@ fn a_resumed_run_goes_on_where_it_was() {
 fn what_needs_all_at_once_is_refused() {
     let refused = |run: &Run| run.setup().validate().unwrap_err().to_string();
     assert!(refused(&run("server:stale=1,backup=1", "none")).contains("backup=0"));
+    for name in ["server:mode=async", "server:stale=1"] {
+        let mut some = run(name, "none");
+        some.participation = Participation::equal(WORKERS).with_participants(2, 0.0, 0);
+        let message = refused(&some);
+        assert!(message.contains("full participation, or leave out mode and stale"), "{message}");
+    }
     let mut votes = run("server:mode=async", "signsgd");
     votes.policy.pull = Some("none".parse().unwrap());
     assert!(refused(&votes).contains("votes of 'signsgd'"));

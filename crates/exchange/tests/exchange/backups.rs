@@ -2,8 +2,9 @@
 
 use std::sync::Barrier;
 
-use crate::common::{RATE, Run, bits, gradients};
+use crate::common::{RATE, Run, bits, gradients, zeros};
 use gradwire::State;
+use gradwire_exchange::{Participation, StepInput};
 
 const STEPS: u64 = 6;
 
@@ -58,6 +59,30 @@ fn a_step_is_the_mean_of_those_who_were_in_time() {
         for ((w, w0), g) in result[0].iter().zip(&run.initial[0]).zip(&theirs[0]) {
             assert_eq!(*w, w0 + ((w0 - RATE * g) - w0));
         }
+    }
+}
+
+#[test]
+fn the_weights_of_those_who_were_in_time_are_the_whole() {
+    let mut run = Run::of("server:backup=1", 3, "none", &[50]);
+    run.participation = Participation::weighted(vec![1.0, 4.0, 3.0]);
+    run.initial = zeros(&run.tensors);
+    let done = Barrier::new(3);
+    let results = run.each(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        let gradients = [vec![[8.0, 16.0, -8.0][rank]; 50]];
+        if rank == 0 {
+            done.wait();
+        }
+        exchange.step(StepInput::new(0, RATE, &gradients), &mut parameters).unwrap();
+        if rank != 0 {
+            done.wait();
+        }
+        parameters
+    });
+    // (16·4/8 − 8·3/8) / (7/8) = 40/7.
+    for w in results.concat().concat() {
+        assert!((w + RATE * 40.0 / 7.0).abs() < 1e-6, "{w}");
     }
 }
 

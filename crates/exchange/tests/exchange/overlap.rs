@@ -144,7 +144,7 @@ fn a_step_of_which_groups_have_left_must_end_before_another() {
         exchange.gradient_sink(0).unwrap();
         let early = exchange.gradient_sink(1).unwrap();
         early.ready(4, &gradients[4]);
-        assert!(exchange.gradient_sink(2).is_none());
+        assert!(exchange.gradient_sink(1).is_none() && exchange.gradient_sink(2).is_none());
         let error = exchange
             .step(StepInput::new(2, RATE, &gradients), &mut parameters)
             .unwrap_err()
@@ -153,6 +153,23 @@ fn a_step_of_which_groups_have_left_must_end_before_another() {
         exchange.step(StepInput::new(1, RATE, &gradients), &mut parameters).unwrap();
         exchange.gradient_sink(2).unwrap();
     });
+}
+
+#[test]
+fn a_step_of_which_nothing_has_left_may_begin_again() {
+    let mut run = Run::of("all-gather", 1, "none", &SIZES);
+    run.groups = Some(groups());
+    let ends = run.each(|rank, exchange| {
+        let mut parameters = run.initial.clone();
+        let gradients = gradients(&run.tensors, rank, 0);
+        // A gradient in a group that waits for the one before it; then its backward pass is abandoned.
+        exchange.gradient_sink(0).unwrap().ready(3, &vec![9.0; 20_000]);
+        exchange.gradient_sink(0).unwrap().ready(3, &gradients[3]);
+        run.step(rank, 0, exchange, &mut parameters);
+        bits(&parameters)
+    });
+    run.groups = None;
+    assert!(ends[0] == bits(&run.steps(1)[0].parameters));
 }
 
 #[test]

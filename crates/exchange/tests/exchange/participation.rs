@@ -1,9 +1,9 @@
 //! Rounds in which workers have different weights, or only some take part.
 
 use crate::common::checks::naive;
-use crate::common::{Run, SIZES, bits, exchange, gradients, suits};
+use crate::common::{RATE, Run, SIZES, bits, exchange, gradients, suits, zeros};
 use gradwire::Spec;
-use gradwire_exchange::{ExchangeError, Participation};
+use gradwire_exchange::{ExchangeError, Participation, StepInput};
 
 const STEPS: u64 = 4;
 const STRATEGIES: [&str; 5] =
@@ -27,6 +27,30 @@ fn means_are_weighted() {
         let expected = naive(&run, STEPS, |_, values| weighted(&[0.125, 0.5, 0.375], values));
         for end in run.steps(STEPS) {
             assert!(bits(&end.parameters) == bits(&expected), "{name}");
+        }
+    }
+}
+
+#[test]
+fn sums_in_another_order_have_the_same_weights() {
+    for (name, spec) in [
+        ("sparse-all-reduce", "threshold:v=0"),
+        ("hierarchical:node=2", "none"),
+        ("server:stale=0", "none"),
+    ] {
+        let mut run = run(name, spec, Participation::weighted(vec![1.0, 4.0, 3.0]));
+        run.initial = zeros(&run.tensors);
+        let ends = run.each(|rank, exchange| {
+            let (mut parameters, mut gradients) = (run.initial.clone(), run.initial.clone());
+            let own = [8.0, 16.0, -8.0][rank];
+            gradients.iter_mut().for_each(|gradient| gradient.fill(own));
+            exchange.step(StepInput::new(0, RATE, &gradients), &mut parameters).unwrap();
+            let global = if rank == 0 { exchange.global_model().unwrap() } else { None };
+            [parameters, global.unwrap_or_default()].concat()
+        });
+        // The mean is 8/8 + 16/2 − 8·3/8 = 6.
+        for w in ends.concat().concat() {
+            assert!((w + 6.0 * RATE).abs() < 1e-6, "{name}: {w}");
         }
     }
 }

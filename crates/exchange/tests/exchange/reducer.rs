@@ -2,9 +2,10 @@
 
 use crate::common::{adds, connected, exchange, gradients, tensors};
 use gradwire::registry::REGISTRY;
-use gradwire::{Spec, State, Tensor};
+use gradwire::{Kept, Spec, State, Tensor};
 use gradwire_exchange::{
-    ExchangeError, OnNonFinite, Outcome, Policy, Reducer, ReducerConfig, ReducerThread, reshard,
+    ExchangeError, OnNonFinite, Outcome, Policy, Reducer, ReducerConfig, ReducerThread, in_process,
+    reshard,
 };
 
 const SIZES: [usize; 4] = [300, 7, 20_000, 9000];
@@ -267,39 +268,132 @@ fn a_survivor_keeps_its_residual_in_a_smaller_group() {
     }
 }
 
+/// A reducer that skips steps, of each exchange and memory.
+fn skipping() -> impl Iterator<Item = ReducerConfig> {
+    let texts = ["topk:ratio=0.1", "topk:ratio=0.1,ef=ef21"];
+    let models = ["all-gather", "scatter-reduce"].map(|name| texts.map(|text| model(name, text)));
+    let skip = |model| ReducerConfig { on_non_finite: OnNonFinite::Skip, ..model };
+    models.into_iter().flatten().map(skip)
+}
+
+/// A step in two groups of two tensors, with NaN on rank 1 in the tensor `poisoned`: the outcomes and means of both.
+fn halves(
+    reducer: &mut Reducer,
+    rank: usize,
+    at: u64,
+    poisoned: Option<usize>,
+) -> ([Outcome; 2], [Vec<f32>; 2]) {
+    let tensors = reducer.tensors().to_vec();
+    let names: Vec<_> = tensors.iter().map(Tensor::name).collect();
+    let mut gradients = gradients(&tensors, rank, at);
+    if let Some(tensor) = poisoned.filter(|_| rank == 1) {
+        gradients[tensor][17] = f32::NAN;
+    }
+    let mut values = [gradients[..2].concat(), gradients[2..].concat()];
+    let outcomes = [0, 1].map(|half| {
+        let group = reducer.group_of(&names[2 * half..2 * half + 2]).unwrap();
+        reducer.average(group, at, &mut values[half]).unwrap()
+    });
+    (outcomes, values)
+}
+
 #[test]
 fn a_step_with_nan_is_taken_back_on_all_ranks() {
-    let texts = ["topk:ratio=0.1", "topk:ratio=0.1,ef=ef21"];
-    for (name, text) in
-        ["all-gather", "scatter-reduce"].into_iter().flat_map(|name| texts.map(|text| (name, text)))
-    {
-        let mut skipping = model(name, text);
-        skipping.on_non_finite = OnNonFinite::Skip;
-        let ends = ranks(vec![skipping; 2], |rank, reducer| {
-            let tensors = reducer.tensors().to_vec();
-            let names: Vec<_> = tensors.iter().map(Tensor::name).collect();
-            let groups = [reducer.form(&names[..2]).unwrap(), reducer.form(&names[2..]).unwrap()];
-            let mut run = |at: u64, poison: bool| {
-                let mut gradients = gradients(&tensors, rank, at);
-                if poison && rank == 1 {
-                    gradients[2][17] = f32::NAN;
-                }
-                let mut values = [gradients[..2].concat(), gradients[2..].concat()];
-                let outcomes: Vec<_> = groups
-                    .iter()
-                    .zip(&mut values)
-                    .map(|(&group, values)| reducer.average(group, at, values).unwrap())
-                    .collect();
-                (outcomes, values.concat(), reducer.save())
-            };
-            let (_, _, before) = run(0, false);
-            let (outcomes, values, after) = run(1, true);
+    for model in skipping() {
+        let ends = ranks(vec![model.clone(); 2], |rank, reducer| {
+            halves(reducer, rank, 0, None);
+            let before = reducer.save();
+            let (outcomes, [_, values]) = halves(reducer, rank, 1, Some(2));
             assert_eq!(outcomes, [Outcome::Averaged, Outcome::Skipped]);
-            assert!(values[300..].iter().any(|value| value.is_nan()));
-            assert!(before == after, "{name}: the residuals changed");
-            bits(&[run(2, false).1])
+            assert!(values.iter().all(|value| value.is_nan()));
+            assert!(before == reducer.save(), "{model:?}: the residuals changed");
+            bits(&halves(reducer, rank, 2, None).1)
         });
         assert!(ends[0] == ends[1]);
+    }
+}
+
+#[test]
+fn groups_after_one_with_nan_are_skipped_too() {
+    for model in skipping() {
+        let run = |poisoned: bool| {
+            ranks(vec![model.clone(); 2], |rank, reducer| {
+                halves(reducer, rank, 0, None);
+                if poisoned {
+                    let before = reducer.save();
+                    let (outcomes, values) = halves(reducer, rank, 1, Some(0));
+                    assert_eq!(outcomes, [Outcome::Skipped; 2]);
+                    assert!(values.iter().flatten().all(|value| value.is_nan()));
+                    assert!(before == reducer.save(), "{model:?}: the residuals changed");
+                }
+                bits(&halves(reducer, rank, 2, None).1)
+            })
+        };
+        assert!(run(true) == run(false), "{model:?}");
+    }
+}
+
+#[test]
+fn an_array_that_is_set_before_the_first_step_is_saved_with_its_compressor() {
+    let model = model("all-gather", "topk:ratio=0.1");
+    let residual = vec![1.0; 300];
+    let saved = ranks(vec![model.clone()], |_, reducer| {
+        reducer.set_array("t0.weight", Kept::Residual, Some(residual.clone())).unwrap();
+        reducer.save()
+    });
+    ranks(vec![model], |_, reducer| {
+        reducer.restore(saved.clone()).unwrap();
+        assert_eq!(reducer.array("t0.weight", Kept::Residual), Some(&residual[..]));
+    });
+}
+
+#[test]
+fn arrays_that_a_restored_state_lacks_are_forgotten() {
+    for text in ["topk:ratio=0.1", "topk:ratio=0.1,ef=ef21"] {
+        // All-gather has no encoder of averages, so that the states say nothing about one.
+        let unused = ranks(vec![model("all-gather", text); 2], |_, reducer| reducer.save());
+        ranks(vec![model("scatter-reduce", text); 2], |rank, reducer| {
+            step(reducer, &[vec![0, 1, 2, 3]], rank, 0);
+            let used = reducer.save();
+            for prefix in ["push/residual/", "reduce/residual/"] {
+                assert!(used.floats_under(prefix).next().is_some(), "{text}: {prefix}");
+            }
+            assert_eq!(used.floats_under("push/sum/").next().is_some(), text.contains("ef21"));
+            reducer.restore(unused.clone()).unwrap();
+            let left = reducer.save();
+            assert_eq!(left.floats_under("").map(|(key, _)| key).collect::<Vec<_>>(), [""; 0]);
+        });
+    }
+}
+
+#[test]
+fn groups_and_buffers_that_are_not_there_are_refused() {
+    for (group, length, says) in [
+        (0, 299, "the tensors of group 0 have 300 values, and 299 came"),
+        (0, 301, "the tensors of group 0 have 300 values, and 301 came"),
+        (9, 300, "there is no group 9"),
+    ] {
+        ranks(vec![model("all-gather", "3lc")], |_, reducer| {
+            reducer.form(&["t0.weight"]).unwrap();
+            let error = reducer.average(group, 0, &mut vec![0.0; length]).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+        });
+    }
+}
+
+#[test]
+fn tensors_whose_positions_do_not_fit_32_bits_are_not_cut() {
+    for name in ["scatter-reduce", "reduce-scatter", "gather-shards"] {
+        let formed = |shape: &[usize]| {
+            let (exchange, tensors) = (exchange(name), vec![Tensor::new("t", shape)]);
+            let model = ReducerConfig { exchange, tensors, ..model("all-gather", "none") };
+            let transport = in_process::connect(1, in_process::Options::default()).remove(0);
+            Reducer::new(Box::new(transport), model).map(drop)
+        };
+        // (2¹⁶ − 1)·(2¹⁶ + 1) = 2³² − 1.
+        formed(&[65_535, 65_537]).unwrap();
+        let error = formed(&[65_536, 65_536]).unwrap_err().to_string();
+        assert!(error.contains(&format!("{name} takes at most 4294967295")), "{error}");
     }
 }
 
@@ -322,6 +416,15 @@ fn errors_name_tensors_ranks_and_both_configurations() {
             reducer.form(&["t0.weight"]).unwrap_err().to_string()
         });
     assert!(ends.iter().all(|text| text.contains("compressor topk") && text.contains("3lc")));
+
+    let refuses = model("all-gather", "3lc");
+    let skips = ReducerConfig { on_non_finite: OnNonFinite::Skip, ..refuses.clone() };
+    for text in ranks(vec![refuses, skips], |_, reducer| {
+        reducer.form(&["t0.weight"]).unwrap_err().to_string()
+    }) {
+        let both = "started with on_nonfinite 'skip', rank 0 with on_nonfinite 'error'";
+        assert!(text.contains(both), "{text}");
+    }
 
     let foreign = ranks(vec![model("all-gather", "3lc")], |_, reducer| {
         let mut state = reducer.save();

@@ -1,10 +1,10 @@
 //! What cannot work is refused at the start, with the reason and the remedy.
 
-use crate::common::{Run, Sgd, connected};
+use crate::common::{Run, Sgd, connected, exchange};
 use gradwire::Tensor;
 use gradwire_exchange::{
-    Operation, Participation, Phase, ReplicatedOptimizer, Role, StepInput, Transport, in_process,
-    launch,
+    GroupConfig, Operation, Participation, Phase, ReplicatedOptimizer, Role, StepInput, Transport,
+    in_process, launch,
 };
 
 fn refusal(run: &Run) -> String {
@@ -107,11 +107,15 @@ fn tensors_need_names_and_parameters_of_their_own() {
     assert!(refusal(&short).contains("'t1.weight' has 20 elements, the buffer given has 19"));
 }
 
-/// The errors of three ranks, of which rank 2 was started with another run.
+/// The errors of the ranks of a run, of which rank 2 was started with another run.
 fn handshake(one: &Run, other: &Run) -> Vec<String> {
-    connected(one.exchange.ranks(one.workers), |rank, transport| {
-        let setup = if rank == 2 { other.setup() } else { one.setup() };
-        let made = Role::join(Box::new(transport), &setup, || Box::new(Sgd));
+    handshake_of(&one.setup(), &other.setup())
+}
+
+fn handshake_of(one: &GroupConfig<'_>, other: &GroupConfig<'_>) -> Vec<String> {
+    connected(one.exchange.ranks(one.workers()), |rank, transport| {
+        let setup = if rank == 2 { other } else { one };
+        let made = Role::join(Box::new(transport), setup, || Box::new(Sgd));
         made.expect_err("the setups differ").to_string()
     })
 }
@@ -143,6 +147,61 @@ fn a_handshake_names_the_first_difference_and_both_ranks() {
             assert!(message.contains("initial parameters"), "{message}");
         }
     }
+}
+
+/// What another rank was started with.
+type Change = fn(&mut Run);
+
+#[test]
+fn a_handshake_compares_every_fact() {
+    let one = run("all-gather", "topk:ratio=0.1");
+    let shares = |weights: &str| {
+        format!(
+            "shares Participation {{ weights: [{weights}], participants: 3, dropout: 0.0, seed: \
+             0 }}"
+        )
+    };
+    let facts: [(Change, &str, &str); 8] = [
+        (
+            |run| run.exchange = exchange("scatter-reduce"),
+            "exchange scatter-reduce",
+            "exchange all-gather",
+        ),
+        (
+            |run| run.participation = Participation::weighted(vec![1.0, 2.0, 1.0]),
+            &shares("1.0, 2.0, 1.0"),
+            &shares("1.0, 1.0, 1.0"),
+        ),
+        (
+            |run| run.policy.push.later = vec![(4, "topk:ratio=0.2".parse().unwrap())],
+            r#"later ["topk:ratio=0.2 from 4"]"#,
+            "later []",
+        ),
+        (
+            |run| run.policy.rules = vec!["t0.* -> none".parse().unwrap()],
+            r#"rules ["t0.* -> none"]"#,
+            "rules []",
+        ),
+        (|run| run.policy.raw_vectors = true, "raw vectors true", "raw vectors false"),
+        (|run| run.policy.raw_below = 6, "raw below 6", "raw below 5"),
+        (|run| run.policy.raw_names = vec!["t1".to_owned()], r#"raw names ["t1"]"#, "raw names []"),
+        (
+            |run| run.tensors[1] = Tensor::new("t2.weight", &[20]),
+            "tensor 't2.weight' [20]",
+            "tensor 't1.weight' [20]",
+        ),
+    ];
+    let names = |messages: Vec<String>, theirs: &str, ours: &str| {
+        let both = format!("rank 2 was started with {theirs}, rank 0 with {ours};");
+        messages.iter().for_each(|message| assert!(message.contains(&both), "{message}"));
+    };
+    for (change, theirs, ours) in facts {
+        let mut other = one.clone();
+        change(&mut other);
+        names(handshake(&one, &other), theirs, ours);
+    }
+    let reseeded = GroupConfig { seed: 8, ..one.setup() };
+    names(handshake_of(&one.setup(), &reseeded), "seed 8", "seed 7");
 }
 
 #[test]

@@ -55,3 +55,24 @@ impl Sampler {
         self.workers as f32 / self.examples as f32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Split;
+
+    #[test]
+    fn examples_of_shards_of_any_size_weigh_the_same() {
+        let model = "mlp".parse().unwrap();
+        let config = TaskConfig { model, workers: 2, batch: 1, augment: false, seed: 0 };
+        let split: Split = "shards:sizes=3+1".parse().unwrap();
+        for shards in [split.shards(&[0; 4], 2, 0).unwrap(), None] {
+            let shard = |rank: usize| shards.as_ref().map(|shards| shards[rank].clone());
+            let samplers = [0, 1].map(|rank| Sampler::new(&config, rank, shard(rank), 4));
+            // Half of the sum over both workers of half of each example is a quarter of the sum over all four.
+            assert_eq!(samplers.each_ref().map(Sampler::weight), [0.5, 0.5]);
+            let own = samplers.each_ref().map(|sampler| sampler.own_examples().len());
+            assert_eq!(own, if shards.is_some() { [3, 1] } else { [2, 2] });
+        }
+    }
+}

@@ -44,7 +44,7 @@ crate::parameters! {
 #[cfg(test)]
 mod tests {
     use crate::compressors::testing::Sender;
-    use crate::{Error, Floats, Kept, Tensor};
+    use crate::{Error, Floats, Kept, State, Tensor};
 
     #[test]
     fn signs_follow_the_running_mean() {
@@ -82,6 +82,17 @@ mod tests {
         };
         assert!(value.is_nan());
         assert_eq!(encode([0.0, -9.0], 1).unwrap(), [0b01]);
+    }
+
+    #[test]
+    fn a_restored_mean_is_refused_if_it_is_not_finite() {
+        let mut state = State::new();
+        state.set_setting("spec/t", "signum");
+        state.set_floats("velocity/t", vec![0.0, f32::NAN]);
+        let Sender { mut encoder, tensor } = Sender::new("signum", &[2]);
+        encoder.restore("", &state).unwrap();
+        let encoded = encoder.encode(&tensor, 0, Floats::F32(&[1.0, 1.0]), &mut Vec::new());
+        assert!(matches!(encoded, Err(Error::Overflow { index: 1, .. })), "{encoded:?}");
     }
 
     #[test]
