@@ -18,6 +18,9 @@ fn a_resumed_run_has_the_bits_of_one_never_stopped() {
     let whole = digest("");
     assert_eq!(whole, digest("--save at.state --save-every 3"));
     assert_eq!(whole, digest("--resume at.state"));
+    // The folder is made.
+    assert_eq!(whole, digest("--save deep/down/at.state"));
+    assert_eq!(whole, digest("--resume deep/down/at.state"));
     let line = format!("train {TINY} --compressor 3lc --steps 8 --resume at.state");
     for (here, other, says) in [("3lc", "onebit", "at.state"), ("mlp", "lenet5", "lenet5")] {
         let error = bench.refused(&line.replace(here, other));

@@ -141,7 +141,9 @@ impl Train {
         let started = engine::start(slice::from_ref(&config))?;
         // Of several processes one writes.
         if started.bars.report() {
-            self.out.as_deref().map_or(Ok(()), check_writable)?;
+            for path in [&self.out, &self.save].into_iter().flatten() {
+                check_writable(path)?;
+            }
         }
         started.bars.started(0, 1, &config);
         let record = started.engine.run(&config, &started.bars, &options);
