@@ -25,7 +25,12 @@ def on_every_worker(options):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     # It is DistributedDataParallel.
     model = ray.train.torch.prepare_model(net)
-    handle = gradwire.torch.register(model, "3lc")
+    # Ray's workers may live on after an error; the block tells the other ranks.
+    with gradwire.torch.register(model, "3lc") as handle:
+        train_model(model, net, optimizer, handle, rank, options)
+
+
+def train_model(model, net, optimizer, handle, rank, options):
     # Ray has a checkpoint of its own if it has restarted the workers.
     checkpoint = ray.train.get_checkpoint() or options["checkpoint"]
     if checkpoint:

@@ -7,6 +7,7 @@
 //! buffer for a first part is posted before this rank sends to the same peer. A header whose first byte is 0 is the notice
 //! that a rank has aborted.
 
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use gradwire_exchange::{
@@ -25,15 +26,31 @@ pub(crate) struct Channel {
     channel: Py<PyAny>,
     endpoint: Endpoint,
     aborted: bool,
+    /// Tells its receiver that this end is closed.
+    _open: Sender<()>,
+}
+
+impl Drop for Channel {
+    /// Closes the connections. Only dropped, the object would keep them until another thread next runs Python.
+    fn drop(&mut self) {
+        Python::try_attach(|py| {
+            // Nobody is left to receive an error.
+            let _ = self.channel.bind(py).call_method0("close");
+        });
+    }
 }
 
 impl Channel {
-    /// Wraps the package's object, which has `rank`, `size` and the methods used here.
-    pub(crate) fn new(channel: &Bound<'_, PyAny>, deadline: Duration) -> PyResult<Self> {
+    /// Wraps the package's object, which has `rank`, `size` and the methods used here. `open` is dropped with this end.
+    pub(crate) fn new(
+        channel: &Bound<'_, PyAny>,
+        deadline: Duration,
+        open: Sender<()>,
+    ) -> PyResult<Self> {
         channel.setattr("part", PART)?;
         let (rank, size) = (channel.getattr("rank")?, channel.getattr("size")?);
         let endpoint = Endpoint::new(rank.extract()?, size.extract()?, deadline);
-        Ok(Self { channel: channel.clone().unbind(), endpoint, aborted: false })
+        Ok(Self { channel: channel.clone().unbind(), endpoint, aborted: false, _open: open })
     }
 
     /// Calls the package, and turns its exceptions into errors of the exchange.

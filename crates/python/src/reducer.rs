@@ -4,9 +4,9 @@ mod job;
 mod plan;
 mod progress;
 
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gradwire::{State, Tensor};
 use gradwire_exchange::{
@@ -29,10 +29,18 @@ use crate::policy;
 /// The time between two checks for Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(50);
 
+/// The longest wait of `close` after `hurry`.
+const HURRY: Duration = Duration::from_secs(1);
+
 /// Averages groups of tensors over a process group.
 #[pyclass(module = "gradwire._core")]
 pub(crate) struct Reducer {
-    background: ReducerThread,
+    /// None after `close`.
+    background: Option<ReducerThread>,
+    /// Disconnected when the background thread has dropped its transport.
+    ended: Mutex<Receiver<()>>,
+    /// Whether `close` waits only a moment.
+    hurries: bool,
     shared: Arc<Shared>,
     /// The tensors of each group.
     groups: Mutex<Vec<Arc<[String]>>>,
@@ -77,7 +85,8 @@ impl Reducer {
     ) -> PyResult<Self> {
         let deadline = Duration::try_from_secs_f64(deadline)
             .map_err(|error| Failure::config(format!("deadline={deadline}: {error}")))?;
-        let channel = Channel::new(channel, deadline)?;
+        let (open, ended) = mpsc::channel();
+        let channel = Channel::new(channel, deadline, open)?;
         let mut policy = policy::read(spec, steps)?;
         let rules = rules.iter().map(|rule| rule.parse().map_err(Failure::config::<RuleError>));
         policy.rules = rules.collect::<Result<_, _>>()?;
@@ -103,7 +112,9 @@ impl Reducer {
             Averages::new(Box::new(channel), config).map_err(Failure::from)?.with_threads(threads);
         let background = ReducerThread::new("gradwire", averages).map_err(Failure::from)?;
         Ok(Self {
-            background,
+            background: Some(background),
+            ended: Mutex::new(ended),
+            hurries: false,
             shared: Arc::default(),
             groups: Mutex::default(),
             rank,
@@ -142,7 +153,7 @@ impl Reducer {
     ) -> PyResult<()> {
         let names = self.names_of(group)?;
         let pending = Pending::new(&self.shared);
-        let submitted = self.background.submit(move |averages| {
+        let submitted = self.submit(move |averages| {
             let shared = &pending.0;
             let mut job = Job { names, step, tensor, scale };
             // Without its values this rank cannot send the message that the others wait for.
@@ -168,7 +179,7 @@ impl Reducer {
     ) -> PyResult<()> {
         let names = self.names_of(group)?;
         let pending = Pending::new(&self.shared);
-        let submitted = self.background.submit(move |averages| {
+        let submitted = self.submit(move |averages| {
             let shared = &pending.0;
             let average = |averages: &mut Averages| {
                 let group = averages.group_of(&names)?;
@@ -346,19 +357,42 @@ impl Reducer {
         Ok(positions.map(|bytes: Vec<u8>| PyBytes::new(py, &bytes)))
     }
 
-    /// Ends the background thread after the submitted averages. Other calls raise `ConfigError` from now on.
-    fn close(&mut self, py: Python<'_>) {
-        let background = &mut self.background;
-        py.detach(|| background.close());
+    /// Ends the background thread after the submitted averages, and waits for it. Other calls raise `ConfigError` from now on.
+    fn close(&mut self, py: Python<'_>) -> PyResult<()> {
+        // It finishes its jobs by itself.
+        drop(self.background.take());
+        let until = self.hurries.then(|| Instant::now() + HURRY);
+        let wait = || {
+            let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.recv_timeout(GLANCE)
+        };
+        while py.detach(wait) == Err(RecvTimeoutError::Timeout) {
+            py.check_signals()?;
+            if until.is_some_and(|until| Instant::now() >= until) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes `close` wait for a second at most, because this rank has failed: it may wait for ranks that never answer. The
+    /// background thread then ends with the submitted averages, or when the deadline has passed.
+    fn hurry(&mut self) {
+        self.hurries = true;
     }
 
     /// Aborts the exchange on all ranks.
     fn abort(&self) {
-        self.background.submit(Averages::abort);
+        self.submit(Averages::abort);
     }
 }
 
 impl Reducer {
+    /// Submits a job; returns false if the background thread has ended, or was closed.
+    fn submit(&self, job: impl FnOnce(&mut Averages) + Send + 'static) -> bool {
+        self.background.as_ref().is_some_and(|background| background.submit(job))
+    }
+
     /// The names of the tensors of a group.
     fn names_of(&self, group: usize) -> Result<Arc<[String]>, Failure> {
         let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
@@ -371,7 +405,7 @@ impl Reducer {
     /// Submits a flush of all messages.
     fn flush(&self) {
         let pending = Pending::new(&self.shared);
-        let submitted = self.background.submit(move |averages| {
+        let submitted = self.submit(move |averages| {
             if let Err(error) = averages.flush() {
                 pending.0.lock().failure.get_or_insert(error.into());
             }
@@ -387,7 +421,7 @@ impl Reducer {
         question: impl FnOnce(&mut Averages) -> Result<R> + Send + 'static,
     ) -> PyResult<R> {
         let (answer, mut answered) = mpsc::sync_channel(1);
-        self.background.submit(move |averages| {
+        self.submit(move |averages| {
             // Nobody waits for it after Ctrl-C.
             let _ = answer.send(question(averages));
         });

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import signal
 import time
 
 import numpy
@@ -52,6 +53,53 @@ def test_a_silent_rank_ends_the_others():
     results = outcomes(2, silent)
     assert results[0][1] == "DeadlineError" and "no answer from rank 1" in results[0][2], results[0]
     assert results[1][0] == "error"
+
+
+def interrupted(rank, size):
+    """The seconds after which Ctrl-C leaves the block, though the other rank does not answer."""
+    model, handle = build("3lc", deadline=20.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, range(2))
+    if rank == 1:
+        torch.distributed.recv(torch.zeros(1), 0)
+        return None
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    start = time.monotonic()
+    signal.alarm(1)
+    with pytest.raises(KeyboardInterrupt), handle:
+        train(model, optimizer, rank, [2])
+    passed = time.monotonic() - start
+    torch.distributed.send(torch.zeros(1), 1)
+    return passed
+
+
+def test_ctrl_c_leaves_a_block_before_the_deadline():
+    assert ranks(2, interrupted)[0] < 10
+
+
+def failing(rank, size):
+    """An error of the script itself on one rank, whose process lives on until the other has noticed."""
+    model, handle = build("3lc", deadline=30.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, range(2))
+    try:
+        with handle:
+            if rank == 1:
+                raise ValueError("of the script")
+            train(model, optimizer, rank, [2])
+    except ValueError:
+        torch.distributed.recv(torch.zeros(1), 0)
+    except gradwire.PeerLostError as error:
+        torch.distributed.send(torch.zeros(1), 1)
+        return str(error)
+
+
+def test_an_error_of_the_script_in_a_block_ends_the_other_ranks():
+    assert "rank 1 is gone" in ranks(2, failing, timeout=25)[0]
 
 
 def poisoned(rank, size):

@@ -9,8 +9,11 @@ import torch
 import torch.distributed.algorithms.join
 import torch.utils.checkpoint
 from torch import nn
+from torch.distributed.optim import _apply_optimizer_in_backward
+from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
+from gradwire.torch import _messages
 from models import Net, build, data, exchange_bytes, flat, train
 from world import outcomes, ranks
 
@@ -35,6 +38,39 @@ def test_accumulated_gradients_are_one_step():
     assert hooked[1][1] == 6
     compressed = ranks(2, accumulate, "3lc")
     assert (compressed[0][0] == compressed[1][0]).all()
+
+
+class Embedded(nn.Module):
+    """A net with a sparse embedding, which ranks train by themselves."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.net = nn.Embedding(10, 64, sparse=True), Net()
+
+    def forward(self, x, places):
+        return self.net(x + self.table(places))
+
+
+def ignoring(rank, size):
+    torch.manual_seed(0)
+    net = Embedded()
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(net, ["table.weight"])
+    model = DistributedDataParallel(net)
+    handle = gradwire.torch.register(model, "none")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        x, labels = data(rank, step)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x, labels), labels).backward()
+        optimizer.step()
+    names = [tensor.name for tensor in handle.describe().tensors]
+    return names, flat(net.net), net.table.weight.detach().cpu().numpy()
+
+
+def test_parameters_that_ddp_ignores_are_left_alone():
+    (names, *one), (_, *other) = ranks(2, ignoring)
+    assert "net.first.weight" in names and "table.weight" not in names
+    assert (one[0] == other[0]).all() and (one[1] != other[1]).any()
 
 
 class Branches(nn.Module):
@@ -68,6 +104,25 @@ def test_unused_parameters_travel_as_zeros():
     numpy.testing.assert_allclose(hooked[0], plain[0], rtol=1e-4, atol=1e-5)
     compressed = ranks(2, unused, "topk:ratio=0.1")
     assert (compressed[0] == compressed[1]).all()
+
+
+def voting(rank, size, compressor, case):
+    if case == "unused":
+        model = nn.parallel.DistributedDataParallel(Net(), find_unused_parameters=True)
+        with pytest.raises(gradwire.ConfigError, match="votes.*find_unused_parameters=False"):
+            gradwire.torch.register(model, "none until 5 then " + compressor if compressor == "signsgd" else compressor)
+        # Another hook may be registered.
+        gradwire.torch.register(model, "eden")
+        return None
+    return joined(rank, size, compressor)
+
+
+@pytest.mark.parametrize("compressor", ["signsgd", "signum", "demo"])
+def test_zeros_of_ranks_without_gradients_do_not_vote(compressor):
+    ranks(2, voting, compressor, "unused")
+    without, other = outcomes(2, voting, compressor, "join")
+    assert without[1] == "ConfigError" and "the zeros of a rank without data would vote" in without[2], without
+    assert other[1] == "PeerLostError", other
 
 
 def half(rank, size, compressor, dtype):
@@ -226,11 +281,11 @@ def test_a_world_of_one_rank_works():
     assert losses[-1] < losses[0]
 
 
-def joined(rank, size, compressor):
+def joined(rank, size, compressor, **options):
     model, handle = build(compressor)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     # Rank 1 has three batches more than rank 0.
-    with torch.distributed.algorithms.join.Join([model]):
+    with torch.distributed.algorithms.join.Join([model], **options):
         for step in range(4 + 3 * rank):
             x, labels = data(rank, step)
             optimizer.zero_grad()
@@ -245,6 +300,60 @@ def test_ranks_may_have_numbers_of_batches_of_their_own():
     assert found[0][1] == found[1][1] == 7
     compressed = ranks(2, joined, "topk:ratio=0.1")
     assert (compressed[0][0] == compressed[1][0]).all()
+
+
+def divided_by_active_ranks(rank, size):
+    with pytest.raises(gradwire.ConfigError, match="leave out divide_by_initial_world_size=False"):
+        joined(rank, size, "none", divide_by_initial_world_size=False)
+
+
+def test_averages_are_over_all_ranks_only():
+    ranks(2, divided_by_active_ranks)
+
+
+def unfrozen(rank, size):
+    torch.manual_seed(0)
+    net = Net()
+    net.first.weight.requires_grad_(False)
+    model = nn.parallel.DistributedDataParallel(net)
+    gradwire.torch.register(model, "none")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, range(2))
+    net.first.weight.requires_grad_(True)
+    with pytest.raises(gradwire.ConfigError, match="'first.weight' requires gradients now"):
+        train(model, optimizer, rank, range(1))
+
+
+def test_a_parameter_that_is_unfrozen_later_is_refused():
+    ranks(2, unfrozen)
+
+
+def stepping_in_the_backward_pass(rank, size):
+    net = Net()
+    _apply_optimizer_in_backward(torch.optim.SGD, net.parameters(), {"lr": 0.1})
+    with pytest.raises(gradwire.ConfigError, match="an optimizer runs in the backward pass"):
+        gradwire.torch.register(nn.parallel.DistributedDataParallel(net), "none")
+
+
+def test_an_optimizer_in_the_backward_pass_is_refused():
+    ranks(1, stepping_in_the_backward_pass)
+
+
+def in_messages(rank, size, most):
+    _messages.MOST_ELEMENTS = most
+    model, handle = build("topk:ratio=0.1", small_buckets=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, rank, range(1))
+    messages = handle.stats()["messages_up"]
+    train(model, optimizer, rank, range(1, 4))
+    return flat(model), exchange_bytes(handle.state_dict()), messages
+
+
+def test_a_large_bucket_has_several_messages():
+    # 10 biases and 960 weights; three vectors of 96; 6144 weights.
+    for whole, parts in zip(ranks(2, in_messages, 1 << 28), ranks(2, in_messages, 1000)):
+        assert (whole[0] == parts[0]).all() and whole[1] == parts[1]
+        assert (whole[2], parts[2]) == (1, 3)
 
 
 def compiled(rank, size):

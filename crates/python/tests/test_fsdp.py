@@ -2,7 +2,10 @@
 
 import ctypes
 import gc
+import importlib.util
 import io
+import signal
+import time
 import weakref
 
 import numpy
@@ -11,7 +14,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 import gradwire
 import gradwire.torch
@@ -499,6 +502,62 @@ def test_ranks_with_other_settings_are_refused():
         assert failed[1] == "ConfigError" and "parameters differs between ranks: None; int8" in failed[2], failed
 
 
+FILLS_IN = pytest.mark.skipif(
+    not hasattr(FSDPModule, "set_reduce_scatter_unused_params"), reason="this version of PyTorch does not fill in zeros"
+)
+REPLICATES = pytest.mark.skipif(
+    importlib.util.find_spec("torch.distributed._composable.replicate_with_fsdp") is None,
+    reason="in this version of PyTorch replicate() does not make FSDPModules",
+)
+
+
+def ignoring(rank, size):
+    """Trains with a parameter that FSDP2 ignores and one that is frozen outside, both named in ``raw_names``."""
+    model = Branches()
+    model.head.requires_grad_(False)
+    mesh = init_device_mesh(DEVICE.type, (size,))
+    fully_shard(model.nets[0], mesh=mesh)
+    fully_shard(model.nets[1], mesh=mesh, ignored_params={model.nets[1].first.weight})
+    # All of a module, which FSDP2 then does not manage.
+    model.gate = fully_shard(nn.Sequential(model.gate), mesh=mesh, ignored_params=set(model.gate.parameters()))
+    handle = gradwire.torch.fsdp.register(model, "3lc", raw_names=["nets.1.first.weight", "gate", "head", "second.bias"])
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(2), unused=True)
+    return sorted(one.name for one in handle.describe().tensors if one.name.endswith("first.weight")), handle.step
+
+
+def test_parameters_that_fsdp_ignores_are_not_averaged_and_may_have_raw_names():
+    for names, step in ranks(2, ignoring):
+        assert names == ["nets.0.first.weight"] and step == 2
+
+
+def interrupted(rank, size):
+    """The seconds after which Ctrl-C leaves the block, though the other rank does not answer."""
+    # One unit, which is gathered only before the forward pass: no collective of PyTorch waits in the backward pass.
+    model = Net()
+    fully_shard(model, mesh=init_device_mesh(DEVICE.type, (size,)), reshard_after_forward=False)
+    handle = gradwire.torch.fsdp.register(model, deadline=20.0, parameters="int8")
+    loss = model(data(rank, 0)[0]).sum()
+    if rank == 1:
+        torch.distributed.recv(torch.zeros(1), 0)
+        return None
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    start = time.monotonic()
+    signal.alarm(1)
+    with pytest.raises(KeyboardInterrupt), handle:
+        loss.backward()
+    passed = time.monotonic() - start
+    torch.distributed.send(torch.zeros(1), 1)
+    return passed
+
+
+def test_ctrl_c_leaves_a_block_before_the_deadline():
+    assert ranks(2, interrupted)[0] < 10
+
+
 def refused(rank, size, case):
     mesh = init_device_mesh(DEVICE.type, (size,))
     register = gradwire.torch.fsdp.register
@@ -536,6 +595,31 @@ def refused(rank, size, case):
         register(model)
         model.set_gradient_divide_factor(3.0)
         train(model, adam(model), rank, range(1))
+    elif case == "factor of replicas":
+        # Each rank has a shard of its own, the whole parameter.
+        both = init_device_mesh(DEVICE.type, (size, 1), mesh_dim_names=("nodes", "shards"))
+        model = shard(both["shards"])
+        register(model, replicas=both["nodes"])
+        model.set_gradient_divide_factor(float(size))
+        train(model, adam(model), rank, range(1))
+    elif case.startswith("unused"):
+        both = init_device_mesh(DEVICE.type, (size, 1), mesh_dim_names=("nodes", "shards"))
+        model = shard(both["shards"] if "replicas" in case else mesh)
+        options = {"replicas": both["nodes"]} if "replicas" in case else {}
+        if "later" not in case:
+            model.set_reduce_scatter_unused_params(True)
+        handle = register(model, "signum" if "later" in case else "none until 3 then signsgd", **options)
+        model.set_reduce_scatter_unused_params(True)
+        train(model, adam(model), rank, range(1))
+    elif case == "outside":
+        model = Branches()
+        for module in (*model.nets, model.head):
+            fully_shard(module, mesh=mesh)
+        register(model)
+    elif case == "replicate":
+        from torch.distributed._composable.replicate_with_fsdp import replicate
+
+        register(replicate(Net(), mesh=mesh))
     elif case == "group":
         register(shard(mesh), replicas=1)
     elif case == "names":
@@ -563,6 +647,12 @@ def refused(rank, size, case):
         ("unscaled", "pass scaler="),
         ("number", "use True or False"),
         ("factor", "multiply the loss"),
+        ("factor of replicas", "multiply the loss"),
+        pytest.param("unused", "'none until 3 then signsgd' averages by votes", marks=FILLS_IN),
+        pytest.param("unused later", "the zeros of parameters that a step did not use would vote", marks=FILLS_IN),
+        pytest.param("unused later, replicas", "set it to False, or use another compressor", marks=FILLS_IN),
+        ("outside", "'gate.weight' is in no module that fully_shard was applied to"),
+        pytest.param("replicate", "wrap the model in DistributedDataParallel", marks=REPLICATES),
         ("group", "replicas=1 is neither a process group nor a mesh"),
         ("names", "raw_names is a string"),
         ("scaler", "scaler=True has no get_scale()"),

@@ -2,6 +2,8 @@
 
 import copy
 import gc
+import signal
+import time
 import weakref
 from functools import partial
 from types import SimpleNamespace
@@ -11,10 +13,12 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 import gradwire.torch
-from gradwire.torch import _local, _replica
+from gradwire.torch import _local, _messages, _replica
 from device import DEVICE
 from models import Net, data, flat
 from world import outcomes, ranks
@@ -78,6 +82,58 @@ def test_a_change_that_is_not_finite_is_not_advised_to_be_skipped():
 def test_an_optimizer_of_another_model_is_refused():
     with pytest.raises(gradwire.ConfigError, match="none of the model's parameters"):
         gradwire.torch.LocalSteps(Net(), torch.optim.SGD(Net().parameters(), lr=0.1))
+
+
+def test_an_optimizer_that_trains_another_module_too_is_refused():
+    net, other = Net(), nn.Linear(3, 2)
+    frozen = nn.Parameter(torch.zeros(4), requires_grad=False)
+    optimizer = torch.optim.SGD([{"params": [*net.parameters()]}, {"params": [frozen, other.weight, net.first.weight.detach()]}], lr=0.1)
+    with pytest.raises(gradwire.ConfigError, match=r"parameter 1 of its group 1, of shape \(2, 3\), which the model does not have"):
+        gradwire.torch.LocalSteps(net, optimizer)
+    named = torch.optim.SGD([*net.named_parameters(), ("other.weight", other.weight)], lr=0.1)
+    with pytest.raises(gradwire.ConfigError, match="trains other.weight of its group 0"):
+        gradwire.torch.LocalSteps(net, named)
+
+
+def both_in_one(rank, size):
+    model = nn.ModuleList([Net(), nn.Linear(3, 2)])
+    frozen = nn.Parameter(torch.zeros(4), requires_grad=False)
+    gradwire.torch.LocalSteps(model, torch.optim.SGD([*model.parameters(), frozen], lr=0.1)).close()
+
+
+def test_modules_in_one_and_frozen_parameters_of_others_are_not_refused():
+    ranks(1, both_in_one)
+
+
+VOTING = ["signsgd", "signum", "demo"]
+
+
+@pytest.mark.parametrize("compressor", [*VOTING, "none until 5 then signsgd"])
+@pytest.mark.parametrize("options, says", [
+    ({}, "without outer would change each weight by 1; give an outer"),
+    ({"lighthouse": "http://localhost:1"}, "with lighthouse a round may have workers without local steps"),
+    ({"lighthouse": "http://localhost:1", "outer": partial(torch.optim.SGD, lr=1e-3)}, "whose zeros would vote"),
+])
+def test_votes_are_refused_where_they_are_no_change(compressor, options, says):
+    net = Net()
+    with pytest.raises(gradwire.ConfigError) as refused:
+        gradwire.torch.LocalSteps(net, torch.optim.SGD(net.parameters(), lr=0.1), compressor=compressor, **options)
+    assert f"'{compressor}' averages by votes" in str(refused.value) and says in str(refused.value)
+
+
+def voted(rank, size, compressor):
+    layer, steps = one_layer(compressor, every=1, outer=partial(torch.optim.SGD, lr=1e-3))
+    before = layer.weight.detach().clone()
+    layer.weight.grad.normal_(generator=torch.Generator().manual_seed(0))
+    steps.step()
+    return before - layer.weight.detach(), layer.weight.grad
+
+
+@pytest.mark.parametrize("compressor", VOTING)
+def test_an_outer_optimizer_applies_votes_with_its_rate(compressor):
+    for moved, gradient in ranks(2, voted, compressor):
+        assert 0 < moved.abs().max() < 1.001e-3
+        assert (moved * gradient).sum() > 0
 
 
 def grown(rank, size):
@@ -225,7 +281,7 @@ def test_sparse_updates_train_and_resume(options, optimizer):
 
 
 def in_short_messages(rank, size, most, options):
-    _replica._SHARED_MESSAGE = most
+    _messages.MOST_ELEMENTS = most
     parameters, _, _, stats = local(rank, size, range(10), options)
     return parameters, stats["messages_up"], stats["elements"]
 
@@ -486,6 +542,33 @@ def test_a_state_of_another_model_is_refused():
     ]
 
 
+def from_other_steps(rank, size, options):
+    """Why states of different steps or rounds are not loaded, and whether that left everything as it was."""
+    layer, steps = one_layer("topk:ratio=0.1", every=2, **options)
+    layer.weight.grad.normal_(generator=torch.Generator().manual_seed(rank))
+    saved = []
+    for step in range(5):
+        steps.step()
+        saved.append(steps.state_dict())
+    steps.synchronize()
+    saved.append(steps.state_dict())
+    messages, before = [], steps._replica.reducer.save()
+    for states in ([saved[1], saved[3]], [saved[4], saved[5]]):
+        with pytest.raises(gradwire.StateError) as refused:
+            steps.load_state_dict(states[rank])
+        messages.append(str(refused.value))
+    unchanged = steps.completed_steps == 5 and steps._replica.reducer.save() == before
+    steps.load_state_dict(saved[2])
+    return messages, unchanged, steps.completed_steps
+
+
+def test_states_of_different_steps_are_refused():
+    for messages, unchanged, step in ranks(2, from_other_steps, {}):
+        assert unchanged and step == 3
+        assert "rank 0 loads the state of step 2 and round 2, and rank 1 that of step 4 and round 4; give all" in messages[0]
+        assert "rank 0 loads the state of step 5 and round 4, and rank 1 that of step 5 and round 5; give all" in messages[1]
+
+
 def with_impossible_rounds(rank, size):
     """Whether a refused LocalSteps leaves the model of a rank as it was."""
     torch.manual_seed(rank)
@@ -663,6 +746,45 @@ def test_an_overflow_skips_the_local_step_and_not_the_round():
     assert (one[0] == two[0]).all() and numpy.isfinite(one[0]).all() and one[1] == two[1] == 4
     assert one[2] == [0, 1, 2, 3] and two[2] == [0, 2, 3]
     assert (one[3], two[3]) == (8.0, 4.0)
+
+
+def in_parts(rank, size, freeze):
+    model = Net()
+    mesh = init_device_mesh(DEVICE.type, (size,))
+    parallelize_module(model, mesh, {"first": ColwiseParallel()})
+    model.first.requires_grad_(not freeze)
+    gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_parameters_of_tensor_parallelism_are_refused(freeze):
+    for result in outcomes(2, in_parts, freeze):
+        assert result[1] == "ConfigError" and "'first.weight' is a DTensor, of which each rank has a part" in result[2], result
+
+
+def interrupted_in_a_block(rank, size):
+    """The seconds after which Ctrl-C leaves the block, though the other rank does not answer."""
+    layer, steps = one_layer("topk", every=1, deadline=20.0)
+    steps.step()
+    if rank == 1:
+        torch.distributed.recv(torch.zeros(1), 0)
+        return None
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    start = time.monotonic()
+    signal.alarm(1)
+    with pytest.raises(KeyboardInterrupt), steps:
+        steps.step()
+    passed = time.monotonic() - start
+    torch.distributed.send(torch.zeros(1), 1)
+    return passed
+
+
+def test_ctrl_c_leaves_a_block_before_the_deadline():
+    assert ranks(2, interrupted_in_a_block)[0] < 10
 
 
 def refusals(rank, size):

@@ -249,10 +249,50 @@ def refusals(rank, size):
             gradwire.torch.OneBitAdam(model.parameters(), **options)
     with pytest.raises(gradwire.ConfigError, match="is a SGD, not gradwire.torch.OneBitAdam"):
         gradwire.torch.register(model, "onebit", optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = gradwire.torch.OneBitAdam(model.parameters(), freeze=1)
+    for compressor, rules in [("none until 1 then signsgd", None), ("signum", None), ("demo", None), ("onebit", {"*weight": "signsgd"})]:
+        with pytest.raises(gradwire.ConfigError, match="averages by votes.*OneBitAdam divides"):
+            gradwire.torch.register(model, compressor, rules=rules, optimizer=optimizer)
 
 
 def test_what_cannot_work_is_refused():
     ranks(2, refusals)
+
+
+class Branches(nn.Module):
+    """A net whose second branch is used only if that is asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 10), nn.Linear(64, 10)
+
+    def forward(self, x, both):
+        return self.first(x) + self.second(x) if both else self.first(x)
+
+
+def unused(rank, size, set_to_none):
+    """The momentum of a weight in the steps after the freeze; in the second no rank uses it."""
+    torch.manual_seed(0)
+    model = nn.parallel.DistributedDataParallel(Branches(), find_unused_parameters=True)
+    optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=1)
+    gradwire.torch.register(model, "none", optimizer=optimizer)
+    found = []
+    for step, both in enumerate([True, True, False, False]):
+        x, labels = data(rank, step)
+        optimizer.zero_grad(set_to_none)
+        nn.functional.cross_entropy(model(x, both), labels).backward()
+        optimizer.step()
+        found.append(optimizer.state[model.module.second.weight]["exp_avg"].clone().cpu().numpy())
+    return found
+
+
+@pytest.mark.parametrize("set_to_none, kept", [(True, 1.0), (False, SETTINGS["betas"][0])])
+def test_a_parameter_that_no_rank_uses_keeps_its_momentum(set_to_none, kept):
+    # As with AdamW: a step without a gradient leaves the momentum, one with zeros decays it.
+    for _, before, after, last in ranks(2, unused, set_to_none):
+        assert abs(before).max() > 0
+        numpy.testing.assert_allclose(after, kept * before, rtol=1e-6)
+        numpy.testing.assert_allclose(last, kept * after, rtol=1e-6)
 
 
 def copied(rank, size, copy_of):

@@ -200,6 +200,25 @@ def test_the_state_of_the_first_rank_alone_is_refused_where_ranks_differ():
     assert "the state is that of rank 0, and rank 1 needs its own" in own and "use the exchange" not in own, own
 
 
+def from_other_steps(rank, size):
+    """Why the states of two steps are not loaded, and whether that left everything as it was."""
+    model, handle = build("topk:ratio=0.1")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    saved = []
+    for step in range(3):
+        train(model, optimizer, rank, [step])
+        saved.append(handle.state_dict())
+    before = exchange_bytes(saved[2])
+    with pytest.raises(gradwire.StateError) as refused:
+        handle.load_state_dict(saved[rank])
+    return str(refused.value), handle.step == 3 and exchange_bytes(handle.state_dict()) == before
+
+
+def test_states_of_different_steps_are_refused():
+    for message, unchanged in ranks(2, from_other_steps):
+        assert unchanged and "rank 0 loads the state of step 1, and rank 1 that of step 2; give all ranks" in message
+
+
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
     with pytest.raises(gradwire.StateError, match="is no distributed checkpoint"):
         read_checkpoint(str(tmp_path / "nothing"))

@@ -81,9 +81,9 @@ class Elastic:
             repeat = self._meet()
 
     def close(self) -> None:
-        """Leaves the run."""
+        """Leaves the run, with the last statistics. Asks nothing of the exchange, which may be waiting for a lost worker."""
         self._membership.close()
-        self._leave()
+        self._disconnect()
 
     def stats(self) -> Dict[str, Any]:
         """The statistics of the reducer, with totals over all groups, and counts of workers."""
@@ -220,6 +220,12 @@ class Elastic:
         if self._channel is None:
             return
         self._residuals = self._replica.reducer.save()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Closes the connections to the group, if there is one, and keeps its statistics."""
+        if self._channel is None:
+            return
         stats = self._replica.reducer.stats()
         if stats["step"] is not None:
             self._last = stats

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Tuple, TypeVar
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Type, TypeVar
 
 from ._description import Description, TensorPlan, summary
 from ._setup import State
@@ -22,8 +22,14 @@ class Exchanging:
     def __enter__(self: Self) -> Self:
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, kind: Optional[Type[BaseException]], *error: Any) -> None:
+        if kind is not None:
+            self._hurry()
         self.close()
+
+    def _hurry(self) -> None:
+        """Makes ``close`` wait only a moment, because of an exception: the other ranks may never answer."""
+        self._reducer.hurry()
 
     def close(self) -> None:
         """Ends the exchange."""

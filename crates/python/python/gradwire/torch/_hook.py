@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import partial
 from inspect import signature
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from torch.futures import Future
+from torch.futures import Future, collect_all
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
@@ -17,8 +18,9 @@ from . import _device, _setup
 from ._channel import connect
 from ._custom import Custom
 from ._handle import Handle
+from ._messages import shared
 from ._onebit_adam import OneBitAdam
-from ._staging import Staging
+from ._staging import Scale, Staging
 
 
 def register(
@@ -91,9 +93,15 @@ def register(
         total_steps=total_steps,
         optimizer=optimizer,
         device=device,
+        ignored=frozenset(model.parameters_to_ignore),
         threads=threads,
     )
-    model.register_comm_hook(state, hook)
+    try:
+        state._follow(model)
+        model.register_comm_hook(state, hook)
+    except BaseException:
+        state.close()
+        raise
     return state
 
 
@@ -114,9 +122,16 @@ def _check(model: Any) -> None:
             raise _core.ConfigError(
                 "torch._dynamo.config.optimize_ddp is 'python_reducer', which calls hooks with single gradients; set it to 'ddp_optimizer'"
             )
+        if any(hasattr(parameter, "_in_backward_optimizers") for parameter in model.parameters()):
+            raise _core.ConfigError(
+                "an optimizer runs in the backward pass (_apply_optimizer_in_backward), for which DistributedDataParallel registers a "
+                "hook of its own, and it allows one; call optimizer.step() after the backward pass instead"
+            )
         return
     kind = type(model).__name__
-    if isinstance(model, torch.nn.Module) and _setup.is_sharded(model):
+    if kind.endswith("ReplicateModule"):
+        remedy = "replicate() has no hooks; wrap the model in DistributedDataParallel instead"
+    elif isinstance(model, torch.nn.Module) and _setup.is_sharded(model):
         remedy = "for a model that fully_shard has sharded use gradwire.torch.fsdp.register"
     elif kind == "FullyShardedDataParallel":
         remedy = "shard it with fully_shard instead, and use gradwire.torch.fsdp.register"
@@ -135,14 +150,25 @@ def hook(state: Hook, bucket: Any) -> Future:
 hook.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": Future[torch.Tensor]}
 
 
+class Part(NamedTuple):
+    """The gradients of a bucket that share a message: their group, their names, and their place in the bucket."""
+
+    group: int
+    names: List[str]
+    place: slice
+
+
 class Hook(Handle):
     """The state of the hook: residuals by parameter name, the averaging thread, statistics.
 
-    All ranks must create one at the same time. The arguments are those of ``register``.
+    All ranks must create one at the same time. The arguments are those of ``register``; ``ignored`` are the names of parameters that
+    DistributedDataParallel leaves out.
     """
 
     # What averages on a GPU, if anything does.
     _device: Optional[Any] = None
+    # The model that calls the hook, if it is known.
+    _caller: Callable[[], Optional[DistributedDataParallel]] = staticmethod(lambda: None)
 
     def __init__(
         self,
@@ -153,6 +179,7 @@ class Hook(Handle):
         scaler: Optional[Any] = None,
         optimizer: Optional[OneBitAdam] = None,
         device: str = "auto",
+        ignored: Collection[str] = (),
         **options: Any,
     ) -> None:
         # Accelerate wraps optimizers.
@@ -167,10 +194,11 @@ class Hook(Handle):
             Custom.check(compressor, {"scaler": scaler, "optimizer": optimizer, "device": device, **options})
             options["exchange"] = "all-gather"
         _setup.check_scaler(scaler, options.get("on_nonfinite", "error"))
-        named = _setup.trainable(module)
-        _setup.check_gradients(module)
+        named = _setup.trainable(module, ignored)
+        _setup.check_gradients(module, ignored=ignored)
         self._names = {id(parameter): name for name, parameter in named}
-        self._frozen = {id(p): _setup.plain(name) for name, p in module.named_parameters() if not p.requires_grad}
+        frozen = [(name, p) for name, p in module.named_parameters() if not p.requires_grad and name not in ignored]
+        self._frozen = [(_setup.plain(name), parameter) for name, parameter in frozen]
         self._parameters = [parameter for _, parameter in named]
         self._devices = {parameter.device for parameter in self._parameters}
         spec = compressor if isinstance(compressor, str) else "none"
@@ -182,6 +210,8 @@ class Hook(Handle):
         make = partial(_setup.every_step, named, spec, **options)
         super().__init__(*connect(process_group, make, options.get("deadline")), scaler)
         self._suggest_skipping()
+        if optimizer is not None:
+            self._refuse_votes("OneBitAdam divides what ranks exchange by the root of its second moments")
         self._optimizer = optimizer
         shapes = {name: parameter.shape for name, parameter in named}
         self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer, shapes)
@@ -198,11 +228,30 @@ class Hook(Handle):
             except BaseException:
                 self.close()
                 raise
-        self._groups: Dict[Tuple[int, ...], int] = {}
+        # The messages of a bucket by its parameters.
+        self._groups: Dict[Tuple[int, ...], List[Part]] = {}
         self._staging: Dict[torch.device, Staging] = {}
         # The backward pass of the present step, and the buckets that it has submitted.
         self._pass = -1
         self._submitted: List[Tuple[int, ...]] = []
+
+    def _refuse_votes(self, reason: str) -> None:
+        """Refuses compressors that average by votes, in which a zero counts like any other number. If it does, the handle is closed."""
+        if self._reducer.votes:
+            spec = self._reducer.spec
+            self.close()
+            raise _core.ConfigError(
+                f"'{spec}' averages by votes, which are +1 or -1, and {reason}; use another compressor, such as efsignsgd"
+            )
+
+    def _follow(self, model: DistributedDataParallel) -> None:
+        """Refuses settings of the model that the compressors do not suit, now and at every step."""
+        if model.find_unused_parameters:
+            self._refuse_votes(
+                "with find_unused_parameters=True the zeros of ranks that did not use a parameter would vote (find_unused_parameters=False "
+                "is possible if all ranks use all parameters)"
+            )
+        self._caller = weakref.ref(model)
 
     def close(self) -> None:
         super().close()
@@ -228,7 +277,27 @@ class Hook(Handle):
         if self._optimizer is not None and self._reducer.stats()["skipped"]:
             # The scaler left out the optimizer's step.
             self._optimizer.forget_exchange()
+        self._check_step()
         super()._begin()
+
+    def _check_step(self) -> None:
+        """Refuses what would make the averages of this step wrong without a word."""
+        for name, parameter in self._frozen:
+            if parameter.requires_grad:
+                raise _core.ConfigError(
+                    f"'{name}' requires gradients now, and did not when the model was wrapped, so that DistributedDataParallel does not "
+                    "average them; wrap the model and register again after unfreezing"
+                )
+        if torch._C._current_graph_task_id() == -1 and self._reducer.votes:
+            raise _core.ConfigError(
+                f"'{self._reducer.spec}' averages by votes, and the zeros of a rank without data would vote; give all ranks the same number "
+                "of batches in place of torch.distributed.algorithms.Join, or use another compressor, such as efsignsgd"
+            )
+        # Join sets it.
+        if not getattr(self._caller(), "_divide_by_initial_world_size", True):
+            raise _core.ConfigError(
+                "gradwire averages over all ranks, with zeros of those without data; leave out divide_by_initial_world_size=False of Join"
+            )
 
     def average(self, bucket: Any) -> Future:
         """Averages a bucket over ranks, in place and in the background."""
@@ -269,13 +338,19 @@ class Hook(Handle):
             scale = scale.to(tensor.device)
         if self._optimizer is not None:
             self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), scale)
-        group = self._group(bucket, tensor)
+        parts = self._parts(bucket, tensor)
         if self._custom is not None:
-            names = [self._names[id(parameter)] for parameter in bucket.parameters()]
+            names = [name for part in parts for name in part.names]
             return self._custom.average(self._step - 1, names, bucket.gradients(), tensor)
+        if len(parts) == 1:
+            return self._average((number, 0), parts[0], tensor, scale)
+        futures = [self._average((number, at), part, tensor[part.place], scale) for at, part in enumerate(parts)]
+        return collect_all(futures).then(lambda _: tensor)
+
+    def _average(self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale) -> Future:
+        """Has the gradients of a message averaged, the second number in the first bucket."""
         if self._device is not None:
-            names = [self._names[id(parameter)] for parameter in bucket.parameters()]
-            return self._device.average(group, self._step - 1, names, tensor, scale)
+            return self._device.average(part.group, self._step - 1, part.names, tensor, scale)
         if tensor.device.type == "cuda":
             staging = self._staging.get(tensor.device)
             if staging is None:
@@ -285,31 +360,37 @@ class Hook(Handle):
         else:
             future, values, ready, left = Future(), tensor, None, float(scale)
             done = partial(future.set_result, tensor)
-        self._reducer.average(group, self._step - 1, buffer(values, "a bucket"), done, scale=left, ready=ready)
+        self._reducer.average(part.group, self._step - 1, buffer(values, "a bucket"), done, scale=left, ready=ready)
         return future
 
-    def _group(self, bucket: Any, tensor: torch.Tensor) -> int:
+    def _parts(self, bucket: Any, tensor: torch.Tensor) -> List[Part]:
+        """The messages of a bucket. Before DistributedDataParallel has seen the order of gradients, the whole model may be one bucket."""
         parameters, key = bucket.parameters(), _key(bucket)
-        group = self._groups.get(key)
-        if group is None:
+        parts = self._groups.get(key)
+        if parts is None:
             self._check_known(parameters)
-            expected = tensor.data_ptr()
+            expected, ends = tensor.data_ptr(), [0]
             for parameter, gradient in zip(parameters, bucket.gradients()):
                 # An empty tensor has no address.
                 if gradient.numel() > 0 and gradient.data_ptr() != expected:
                     name = self._names[id(parameter)]
                     raise _core.ConfigError(f"the gradient of '{name}' is not at the expected offset of its bucket")
                 expected += gradient.numel() * gradient.element_size()
-            group = self._reducer.group([self._names[id(p)] for p in parameters])
-            self._groups[key] = group
-        return group
+                ends.append(ends[-1] + gradient.numel())
+            parts = []
+            for places in shared(parameter.numel() for parameter in parameters):
+                names = [self._names[id(parameter)] for parameter in parameters[places]]
+                parts.append(Part(self._reducer.group(names), names, slice(ends[places.start], ends[places.stop])))
+            self._groups[key] = parts
+        return parts
 
     def _check_known(self, parameters: Sequence[torch.Tensor]) -> None:
         """Refuses a bucket with a parameter that was not there, or not trained, when the hook was registered."""
+        frozen = {id(parameter): name for name, parameter in self._frozen}
         for parameter in parameters:
-            if id(parameter) in self._frozen:
+            if id(parameter) in frozen:
                 raise _core.ConfigError(
-                    f"'{self._frozen[id(parameter)]}' did not require gradients when the hook was registered, but did when "
+                    f"'{frozen[id(parameter)]}' did not require gradients when the hook was registered, but did when "
                     "DistributedDataParallel wrapped the model; freeze parameters before wrapping it, or after registering"
                 )
             if id(parameter) not in self._names:

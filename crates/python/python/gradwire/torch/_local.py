@@ -40,8 +40,8 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
     ranks continue from the common parameters. The first ``sync_until`` steps are rounds of one step each (post-local SGD). Without ``outer`` the mean
     change is added to the common parameters. With it, an optimizer applies the change as the negative of a gradient:
     ``outer`` is called with the common parameters, and returns the optimizer, such as ``Nesterov(lr=0.7)`` or
-    ``partial(torch.optim.Adam, lr=1e-3)``. With ``mask`` the local momentum of the elements that were
-    sent is set to zero, as in sparse binary compression. With ``median_clip`` a change whose norm exceeds the median
+    ``partial(torch.optim.Adam, lr=1e-3)``. Compressors that average by votes need one, with a small rate. With ``mask`` the local
+    momentum of the elements that were sent is set to zero, as in sparse binary compression. With ``median_clip`` a change whose norm exceeds the median
     norm of all workers' changes is scaled down to it (SparseLoCo).
 
     ``fragments`` is the number of groups into which the layers of the model are divided. Each is exchanged once in
@@ -58,6 +58,8 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
     a round goes on with those that are left, if they are at least ``min_workers``. A worker that is created while the
     others train waits for the end of their round, and continues from their parameters and optimizer state with an empty
     residual; ``completed_steps`` tells where it is. Without ``lighthouse``, a lost rank ends the run.
+
+    The optimizer may have a part of the model's parameters. One that trains others, which no round would average, raises ``ConfigError``.
 
     Learning rate schedulers and ``GradScaler`` accept it as an optimizer: ``param_groups`` and ``state`` are those of the local
     optimizer.
@@ -111,11 +113,15 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         _setup.check_rules(model, options.get("rules"))
         _setup.check_replicated(options)
         _setup.check_unwrapped(model)
+        _setup.check_whole([*model.named_parameters(), *model.named_buffers()])
         _setup.check_types(model)
         named = _setup.trainable(model)
         options["raw_names"] = _setup.raw_words(model, dict(named), options.get("raw_names", ()))
         self._optimized = _optimized(optimizer)
         _setup.check_optimizer(optimizer, [parameter for _, parameter in named])
+        _setup.check_others(optimizer, model)
+        if outer is None or lighthouse is not None:
+            _check_votes(named, compressor, options, lighthouse)
         parts = strided(named, fragments)
         make = partial(_setup.reducer, [one for part in parts for one in part], compressor, **options)
         self._replica = Replica(model, parts, optimizer, outer, mask, median_clip, make)
@@ -252,6 +258,10 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         else:
             self._rounds.exchange(list(range(self._replica.fragments)))
 
+    def _hurry(self) -> None:
+        if self._elastic is None:
+            super()._hurry()
+
     def close(self) -> None:
         """Ends the exchange, with its thread and process groups, between the same two steps on all ranks.
 
@@ -307,7 +317,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         replica, elastic = self._replica, self._elastic
         if elastic is None:
             load = partial(self._check_and_load, states, lambda _, parts: replica.reducer.load(parts))
-            loaded = _setup.together(replica.reducer, replica.reducer, load)
+            loaded = _setup.together(replica.reducer, replica.reducer, load, lambda one: f"step {one.step} and round {one.round}")
         elif replica.step:
             take_over = lambda first, parts: elastic.take_over(first.get("worker"), first.get("rounds"), parts)
             self._check_and_load(states, take_over)
@@ -426,6 +436,21 @@ def _round_lengths(every: Optional[int], compressor: str, stages: List[Tuple[int
     # A stage has every=1 also if the compressor says nothing of it.
     given = steps > 1 or re.search(r"\bevery\s*=", compressor)
     return [(0, steps if given else 50)]
+
+
+def _check_votes(named: Sequence[Named], compressor: str, options: Dict[str, Any], lighthouse: Optional[str]) -> None:
+    """Refuses compressors that average by votes."""
+    if not _setup.votes(named, compressor, **options):
+        return
+    if lighthouse is not None:
+        raise _core.ConfigError(
+            f"'{compressor}' averages by votes, and with lighthouse a round may have workers without local steps, whose zeros would vote; "
+            "use another compressor, such as efsignsgd"
+        )
+    raise _core.ConfigError(
+        f"'{compressor}' averages by votes, which are +1 or -1, and without outer would change each weight by 1; give an outer optimizer "
+        "with a small rate, such as outer=partial(torch.optim.SGD, lr=1e-3), or use another compressor, such as efsignsgd"
+    )
 
 
 def _check_elastic(

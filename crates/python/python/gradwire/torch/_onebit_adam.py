@@ -146,7 +146,8 @@ class OneBitAdam(torch.optim.Optimizer):
         first, second = group["betas"]
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         if parameter in self._exchanged:
-            mean.copy_(gradient)
+            # DistributedDataParallel does not write the mean of a parameter that no rank used: zeros that were there stay.
+            mean.copy_(torch.where(gradient.any(), gradient, mean * first))
         else:
             mean.lerp_(gradient, 1.0 - first)
         if state["step"] <= self._freeze:

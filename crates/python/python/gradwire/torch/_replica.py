@@ -15,14 +15,10 @@ from .. import _core
 from .._arrays import buffer, keeping
 from ._channel import Channel
 from ._fragments import Named
+from ._messages import shared
 from ._staging import Pinned
 
 _MOMENTA = ("momentum_buffer", "exp_avg")
-
-# The most elements of the tensors that share a message, unless one tensor has more. A message has at most 4 GiB: four bytes an
-# element uncompressed, and some compressors send more for single elements.
-_SHARED_MESSAGE = 1 << 28
-
 
 # Makes the outer optimizer for the common parameters.
 Outer = Callable[[List[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -109,15 +105,9 @@ class Replica:
 
     def _split(self, places: slice) -> Iterator[Tuple[int, int]]:
         """The groups of the reducer whose messages carry a fragment, in order, with their numbers of elements."""
-        names: List[str] = []
-        elements = 0
-        for name, parameter in zip(self.names[places], self._parameters[places]):
-            if names and elements + parameter.numel() > _SHARED_MESSAGE:
-                yield self.reducer.group(names), elements
-                names, elements = [], 0
-            names.append(name)
-            elements += parameter.numel()
-        yield self.reducer.group(names), elements
+        names, sizes = self.names[places], [parameter.numel() for parameter in self._parameters[places]]
+        for part in shared(sizes):
+            yield self.reducer.group(names[part]), sum(sizes[part])
 
     def change(self, fragment: int = 0) -> torch.Tensor:
         """The change of a fragment's parameters since its last round.

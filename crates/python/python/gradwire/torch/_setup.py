@@ -28,17 +28,18 @@ Layout = Dict[str, List[int]]
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
 
-def trainable(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
-    """The parameters that require gradients, with the names that they have in the model without wrappers."""
-    named = [(plain(name), parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+def trainable(model: torch.nn.Module, ignored: Collection[str] = ()) -> List[Tuple[str, torch.nn.Parameter]]:
+    """The parameters that require gradients, except those with an ``ignored`` name, with the names that they have in the model
+    without wrappers."""
+    named = [(plain(name), one) for name, one in model.named_parameters() if one.requires_grad and name not in ignored]
     if not named:
         raise _core.ConfigError("the model has no parameters that require gradients")
     return named
 
 
-def check_types(model: torch.nn.Module) -> None:
+def check_types(model: torch.nn.Module, ignored: Collection[str] = ()) -> None:
     """Refuses a model with parameters of a type that cannot be averaged."""
-    for name, parameter in trainable(model):
+    for name, parameter in trainable(model, ignored):
         if str(parameter.dtype).replace("torch.", "") not in DTYPES:
             raise _core.ConfigError(
                 f"'{name}' has the type {parameter.dtype}; gradwire averages {', '.join(DTYPES[:-1])} and {DTYPES[-1]}, so "
@@ -46,11 +47,26 @@ def check_types(model: torch.nn.Module) -> None:
             )
 
 
-def check_gradients(model: torch.nn.Module) -> None:
-    """Refuses a model whose gradients cannot be averaged."""
-    check_types(model)
+def check_whole(parameters: Iterable[Tuple[str, torch.Tensor]]) -> None:
+    """Refuses parameters of which this rank has a part, as tensor parallelism and FSDP2 make them."""
+    for name, parameter in parameters:
+        if _is_a(parameter, "DTensor"):
+            raise _core.ConfigError(
+                f"'{plain(name)}' is a DTensor, of which each rank has a part, as with tensor parallelism; gradwire averages whole "
+                "parameters: leave this model to PyTorch, or shard it with fully_shard alone and use gradwire.torch.fsdp.register"
+            )
+
+
+def check_gradients(model: torch.nn.Module, sharded: bool = False, ignored: Collection[str] = ()) -> None:
+    """Refuses a model whose gradients, except those of ``ignored`` parameters, cannot be averaged. The parameters of a ``sharded``
+    one are DTensors."""
+    if not sharded:
+        check_whole(trainable(model, ignored))
+    check_types(model, ignored)
     for name, module in model.named_modules():
         if not isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
+            continue
+        if f"{name}.weight".lstrip(".") in ignored:
             continue
         if module.sparse and module.weight.requires_grad:
             raise _core.ConfigError(f"the gradient of '{plain(name)}' is sparse; create the embedding with sparse=False")
@@ -75,9 +91,9 @@ def is_sharded(model: torch.nn.Module) -> bool:
     return any(_is_a(module, "FSDPModule") for module in model.modules())
 
 
-def _is_a(module: torch.nn.Module, kind: str) -> bool:
-    """Whether a module's class has this name, or one of its bases; not every version of PyTorch has every class."""
-    return any(base.__name__ == kind for base in type(module).__mro__)
+def _is_a(one: Any, kind: str) -> bool:
+    """Whether the class of a module or tensor has this name, or one of its bases; not every version of PyTorch has every class."""
+    return any(base.__name__ == kind for base in type(one).__mro__)
 
 
 def uncompiled(model: Any) -> Any:
@@ -141,6 +157,24 @@ def reducer(
         steps=None if total_steps is None else whole_number("total_steps", total_steps),
         threads=threads,
     )
+
+
+def votes(named: Iterable[Tuple[str, torch.Tensor]], compressor: str, **options: Any) -> bool:
+    """Whether a compressor, or that of a rule, averages by votes. Needs no other rank, and the arguments are those of ``reducer``."""
+    created = reducer(named, compressor, _Alone(), **options)  # type: ignore[arg-type]
+    try:
+        return created.votes
+    finally:
+        created.close()
+
+
+class _Alone:
+    """Stands for the channel of a single rank, which sends nothing."""
+
+    rank, size = 0, 1
+
+    def close(self) -> None:
+        pass
 
 
 # The first four average gradients of replicas; scatter-reduce is a reduce-scatter followed by an all-gather. The last two are those of a
@@ -287,6 +321,20 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Iterable[torch
         raise _core.ConfigError("the optimizer has none of the model's parameters; create it with model.parameters()")
 
 
+def check_others(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
+    """Refuses an optimizer that also trains parameters that are not the model's."""
+    known = set(map(id, model.parameters()))
+    for at, group in enumerate(optimizer.param_groups):
+        names = group.get("param_names") or [f"parameter {place}" for place in range(len(group["params"]))]
+        for name, parameter in zip(names, group["params"]):
+            if parameter.requires_grad and id(parameter) not in known:
+                raise _core.ConfigError(
+                    f"the optimizer also trains {name} of its group {at}, of shape {tuple(parameter.shape)}, which the model does not "
+                    "have and no round would average; put all modules into one, such as torch.nn.ModuleList, and give LocalSteps that, "
+                    "or give the others an optimizer of their own"
+                )
+
+
 def uses_ef21(compressor: Any, rules: Rules) -> bool:
     """Whether a compressor or one of the rules has ``ef=ef21``, whose receivers keep a sum of changes."""
     specs = [str(compressor), *(rule.rpartition("->")[2] for rule in rules_of(rules))]
@@ -390,8 +438,11 @@ def check_layout(states: Union[State, Sequence[State]], layout: Layout) -> None:
                     )
 
 
-def together(reducer: _core.Reducer, states: Any, load: Callable[[], Loaded]) -> Loaded:
-    """Loads a state on all ranks, or on none if it fails on one; returns what ``load`` returned.
+def together(
+    reducer: _core.Reducer, states: Any, load: Callable[[], Loaded], place: Callable[[Loaded], str] = "step {}".format
+) -> Loaded:
+    """Loads a state on all ranks, or on none if it fails on one, or if ``place``, where in the run a state was saved, differs between
+    ranks; returns what ``load`` returned, by default a number of steps.
 
     ``states`` has the state that ``load`` replaces; a ``load`` that fails must leave it as it was. One that has nothing to load
     returns ``None``, which is an error where others have something.
@@ -403,17 +454,26 @@ def together(reducer: _core.Reducer, states: Any, load: Callable[[], Loaded]) ->
     except Exception as error:
         failure = error
     report = f"{type(failure).__name__}: {failure}" if failure is not None else _NOTHING if loaded is None else ""
-    reports = [report.decode() for report in reducer.gather(0, report.encode())]
+    own = json.dumps([report, "" if report else place(loaded)])
+    gathered = [json.loads(one) for one in reducer.gather(0, own.encode())]
     # This rank may end now, and the others must have its report.
     reducer.wait()
     if failure is not None:
         raise failure
+    reports, places = [one[0] for one in gathered], [one[1] for one in gathered]
     if set(reports) == {_NOTHING}:
         return loaded
     for rank, report in enumerate(reports):
         if report:
             states.load([before])
             raise _core.StateError(f"rank {rank} cannot load its state: {report}")
+    for rank, other in enumerate(places):
+        if other != places[0]:
+            states.load([before])
+            raise _core.StateError(
+                f"rank 0 loads the state of {places[0]}, and rank {rank} that of {other}; give all ranks the states that they saved at the "
+                "same step"
+            )
     return loaded
 
 

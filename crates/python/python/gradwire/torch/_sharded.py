@@ -106,6 +106,11 @@ class Sharded(Handle):
         if self._parameters is not None:
             self._release_parameters()
 
+    def _hurry(self) -> None:
+        super()._hurry()
+        if self._parameters is not None:
+            self._parameters.reducer.hurry()
+
     def average(self, names: List[str], values: torch.Tensor, own: slice = _ALL) -> None:
         """Averages the gradients of some parameters in place: the shards of all ranks, of which ``own`` is needed, or one shard
         of all replicas."""
@@ -151,6 +156,18 @@ def check_free(unit: Unit) -> None:
             )
 
 
+def check_zeros(units: List[Unit], spec: str, votes: bool) -> None:
+    """Refuses a compressor that votes, for units in which the zeros of parameters that a step did not use would vote."""
+    if votes and any(unit.fills_in for unit in units):
+        raise _core.ConfigError(
+            f"'{spec}' averages by votes, and with set_reduce_scatter_unused_params(True) the zeros of parameters that a step did "
+            "not use would vote; set it to False, or use another compressor, such as efsignsgd"
+        )
+
+
+_FACTOR = "gradwire averages gradients; instead of set_gradient_divide_factor, multiply the loss by a factor"
+
+
 class _Communication:
     """A communication of one unit, in the form that FSDP2 takes."""
 
@@ -175,9 +192,8 @@ class ReduceScatter(_Communication):
     ) -> None:
         """Replaces ``output_tensor`` by the mean, or sum, of this rank's shard."""
         if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):
-            raise _core.ConfigError(
-                "gradwire averages gradients; instead of set_gradient_divide_factor, multiply the loss by a factor"
-            )
+            raise _core.ConfigError(_FACTOR)
+        check_zeros([self._unit], self._handle._spec, self._handle._reducer.votes)
         shard = output_tensor.numel()
         own = _own(group, shard)
         self._handle.average(self._unit.reduced(shard), input_tensor, own)
@@ -205,4 +221,8 @@ class AllReduce(_Communication):
 
     def __call__(self, reduce_output: torch.Tensor) -> None:
         """Averages this rank's shard over the replicas, in place."""
+        if self._unit.factor not in (None, self._unit.group.mesh_info.shard_mesh_size):
+            # It divides the sum over shards, and the mean over replicas comes on top.
+            raise _core.ConfigError(_FACTOR)
+        check_zeros([self._unit], self._handle._spec, self._handle._reducer.votes)
         self._handle.average(self._unit.reduced(reduce_output.numel()), reduce_output)

@@ -116,13 +116,14 @@ class Staging:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._up, self._down = Stream(device), Stream(device)
-        # By the number of the bucket in its step. Buckets that DistributedDataParallel forms anew take the memory of the old ones.
-        self._pinned: Dict[int, Pinned] = {}
+        # By the number of the bucket in its step, and that of the message in its bucket. Buckets that DistributedDataParallel forms
+        # anew take the memory of the old ones.
+        self._pinned: Dict[Tuple[int, int], Pinned] = {}
 
     def stage(
-        self, number: int, tensor: torch.Tensor, scale: Scale
+        self, number: Tuple[int, int], tensor: torch.Tensor, scale: Scale
     ) -> Tuple[Future, torch.Tensor, Callable[[], None], Callable[[], None]]:
-        """Starts to copy a bucket, divided by ``scale``, to main memory.
+        """Starts to copy a bucket, or its part in one message, divided by ``scale``, to main memory.
 
         Returns the bucket's future, its values in main memory, a function to call when they have been averaged, and a
         function to call before they are read.

@@ -32,6 +32,17 @@ class Unit:
         return [getattr(info.module, info.param_name) for info in infos]
 
     @property
+    def fills_in(self) -> bool:
+        """Whether FSDP2 fills in zeros for the gradients of parameters that a step did not use, since PyTorch 2.15."""
+        return bool(getattr(self.group, "reduce_scatter_unused_params", False))
+
+    @property
+    def factor(self) -> Optional[float]:
+        """What ``set_gradient_divide_factor`` set."""
+        factor: Optional[float] = getattr(self.group, "gradient_divide_factor", None)
+        return factor
+
+    @property
     def trains(self) -> bool:
         """Whether any of its parameters is trained."""
         return any(parameter.requires_grad for parameter in self.parameters)
@@ -86,13 +97,39 @@ def of(model: torch.nn.Module) -> List[Unit]:
     for module in modules:
         # After a forward pass, the outermost module still holds whole parameters.
         module.reshard()
-    _setup.check_gradients(model)
+    _setup.check_gradients(model, sharded=True)
     # A unit may also hold parameters that are not trained.
     names = {id(parameter): _setup.plain(name) for name, parameter in model.named_parameters()}
     # Modules that were sharded together share a group.
     groups = {id(group): (module, group) for module in modules for group in _groups(module)}
+    for module, group in groups.values():
+        if not hasattr(group.mesh_info, "shard_process_group"):
+            raise _core.ConfigError(
+                f"every rank has all parameters of {type(module).__name__}, as replicate() leaves them, and FSDP2 has no shards to exchange; "
+                "wrap the model in DistributedDataParallel and use gradwire.torch.register"
+            )
     # Those of which nothing is trained, too: they may be trained later.
-    return [Unit(module, group, names) for module, group in groups.values()]
+    units = [Unit(module, group, names) for module, group in groups.values()]
+    _check_outside(model, units)
+    return units
+
+
+def _check_outside(model: torch.nn.Module, units: List[Unit]) -> None:
+    """Refuses a parameter that is trained and that no module with ``fully_shard`` contains, because nothing averages it.
+
+    Of the parameters of such modules, only ``ignored_params`` are not sharded. PyTorch does not keep them, and their owner
+    averages them.
+    """
+    from torch.distributed.fsdp import FSDPModule
+
+    inside = {id(parameter) for module in model.modules() if isinstance(module, FSDPModule) for parameter in module.parameters()}
+    inside.update(id(parameter) for unit in units for parameter in unit.parameters)
+    for name, parameter in _setup.trainable(model):
+        if id(parameter) not in inside:
+            raise _core.ConfigError(
+                f"'{name}' is in no module that fully_shard was applied to, so that its gradient is averaged by nobody; call "
+                "fully_shard(model), too, after its submodules, with ignored_params for parameters that you average yourself"
+            )
 
 
 def _groups(module: Any) -> List[Any]:

@@ -16,7 +16,7 @@ from .. import _core
 from .._specs import check_quantizer, sample_side
 from . import _setup, _units
 from ._handle import Handle
-from ._sharded import AllGather, AllReduce, ReduceScatter, Sharded, check_free
+from ._sharded import AllGather, AllReduce, ReduceScatter, Sharded, check_free, check_zeros
 
 __all__ = ["Handle", "register"]
 
@@ -57,7 +57,8 @@ def register(
     ``rules``, ``raw_…`` and all other arguments are those of ``gradwire.torch.register``. Names and sizes are those of whole
     parameters; with ``replicas``, sizes are those of shards. Low-rank methods see the rows of a shard as a matrix.
     Parameters must be sharded by rows (dimension 0), the default of ``fully_shard``, and must not be sharded by tensor
-    parallelism. Over a single rank FSDP2 exchanges nothing, and neither does gradwire.
+    parallelism. One that is trained and in no module of ``fully_shard`` raises ``ConfigError``, since nothing averages it; those in
+    ``ignored_params`` are the caller's. Over a single rank FSDP2 exchanges nothing, and neither does gradwire.
 
     With ``on_nonfinite="skip"``, which needs a ``scaler``, a mesh of one dimension and no ``replicas``, gradients become NaN in the
     first module where they are not finite and in all later ones.
@@ -83,6 +84,8 @@ def register(
             "on_nonfinite='skip' needs a mesh of one dimension and no replicas: ranks with other shards would not skip the "
             "step; leave it out"
         )
+    # The parameters of units, some of which may be frozen.
+    options["raw_names"] = _setup.raw_words(model, dict(_units.whole(units)), raw_names)
     # Refused before groups are created, so that a refusal leaves nothing behind.
     for unit in units:
         check_free(unit)
@@ -91,6 +94,7 @@ def register(
     if parameters is not None:
         _check_parameters(parameters, gathered)
     shards = _units.shard_group(units)
+    check_zeros(units, compressor, _setup.votes(_units.whole(units), compressor, **options))
     if replicas is None:
         # Replicas average what they reduce; with equal random draws, their errors would not cancel.
         options["seed"] = _setup.whole_number("seed", seed) + ((_units.replica_rank(units) or 0) << 32)
