@@ -46,15 +46,16 @@ class Embedded(nn.Module):
     def __init__(self):
         super().__init__()
         self.table, self.net = nn.Embedding(10, 64, sparse=True), Net()
+        self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, x, places):
-        return self.net(x + self.table(places))
+        return self.net(x + self.scale * self.table(places))
 
 
 def ignoring(rank, size):
     torch.manual_seed(0)
     net = Embedded()
-    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(net, ["table.weight"])
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(net, ["table.weight", "scale"])
     model = DistributedDataParallel(net)
     handle = gradwire.torch.register(model, "none")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -64,13 +65,14 @@ def ignoring(rank, size):
         nn.functional.cross_entropy(model(x, labels), labels).backward()
         optimizer.step()
     names = [tensor.name for tensor in handle.describe().tensors]
-    return names, flat(net.net), net.table.weight.detach().cpu().numpy()
+    return names, flat(net.net), net.scale.item(), net.table.weight.detach().cpu().numpy()
 
 
 def test_parameters_that_ddp_ignores_are_left_alone():
     (names, *one), (_, *other) = ranks(2, ignoring)
-    assert "net.first.weight" in names and "table.weight" not in names
-    assert (one[0] == other[0]).all() and (one[1] != other[1]).any()
+    # Parameters of the root module are not ignored, whatever their names.
+    assert {"net.first.weight", "scale"} < set(names) and "table.weight" not in names
+    assert (one[0] == other[0]).all() and one[1] == other[1] and (one[2] != other[2]).any()
 
 
 class Branches(nn.Module):

@@ -86,8 +86,11 @@ def broadcast(groups: Groups, tensors: Iterable[torch.Tensor]) -> None:
 
 def release(reducer: _core.Reducer, groups: Groups) -> None:
     """Ends a reducer, and the groups that ``private_groups`` created for it, with their threads and connections."""
-    reducer.close()
-    _destroy(groups)
+    try:
+        reducer.close()
+    finally:
+        # After Ctrl-C, too.
+        _destroy(groups)
 
 
 def _destroy(groups: Groups) -> None:

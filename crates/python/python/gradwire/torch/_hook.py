@@ -5,10 +5,10 @@ from __future__ import annotations
 import weakref
 from functools import partial
 from inspect import signature
-from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from torch.futures import Future, collect_all
+from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
@@ -20,7 +20,7 @@ from ._custom import Custom
 from ._handle import Handle
 from ._messages import shared
 from ._onebit_adam import OneBitAdam
-from ._staging import Scale, Staging
+from ._staging import Scale, Staging, joined
 
 
 def register(
@@ -93,7 +93,7 @@ def register(
         total_steps=total_steps,
         optimizer=optimizer,
         device=device,
-        ignored=frozenset(model.parameters_to_ignore),
+        ignored=_left_out(model),
         threads=threads,
     )
     try:
@@ -122,7 +122,7 @@ def _check(model: Any) -> None:
             raise _core.ConfigError(
                 "torch._dynamo.config.optimize_ddp is 'python_reducer', which calls hooks with single gradients; set it to 'ddp_optimizer'"
             )
-        if any(hasattr(parameter, "_in_backward_optimizers") for parameter in model.parameters()):
+        if any(hasattr(parameter, "_in_backward_optimizers") for parameter in model._module_parameters):
             raise _core.ConfigError(
                 "an optimizer runs in the backward pass (_apply_optimizer_in_backward), for which DistributedDataParallel registers a "
                 "hook of its own, and it allows one; call optimizer.step() after the backward pass instead"
@@ -138,6 +138,16 @@ def _check(model: Any) -> None:
     else:
         remedy = "wrap it in DistributedDataParallel first, or use gradwire.torch.LocalSteps with the plain model"
     raise _core.ConfigError(f"the model is a {kind}, not DistributedDataParallel; {remedy}")
+
+
+def _left_out(model: DistributedDataParallel) -> FrozenSet[str]:
+    """The names of the parameters that DistributedDataParallel ignores.
+
+    It does not ignore those of the root module, nor those that also have another name.
+    """
+    named = list(model.module.named_parameters(remove_duplicate=False))
+    kept = {id(one) for name, one in named if "." not in name or name not in model.parameters_to_ignore}
+    return frozenset(name for name, one in named if id(one) not in kept)
 
 
 def hook(state: Hook, bucket: Any) -> Future:
@@ -246,17 +256,19 @@ class Hook(Handle):
 
     def _follow(self, model: DistributedDataParallel) -> None:
         """Refuses settings of the model that the compressors do not suit, now and at every step."""
-        if model.find_unused_parameters:
+        if model.find_unused_parameters and not model.static_graph:
             self._refuse_votes(
-                "with find_unused_parameters=True the zeros of ranks that did not use a parameter would vote (find_unused_parameters=False "
-                "is possible if all ranks use all parameters)"
+                "with find_unused_parameters=True the zeros of ranks that did not use a parameter would vote: if all ranks use all "
+                "parameters, pass find_unused_parameters=False (ddp_find_unused_parameters=False to Transformers' TrainingArguments)"
             )
         self._caller = weakref.ref(model)
 
     def close(self) -> None:
-        super().close()
-        if self._device is not None:
-            self._device.release()
+        try:
+            super().close()
+        finally:
+            if self._device is not None:
+                self._device.release()
 
     @property
     def _states(self) -> Any:
@@ -293,8 +305,8 @@ class Hook(Handle):
                 f"'{self._reducer.spec}' averages by votes, and the zeros of a rank without data would vote; give all ranks the same number "
                 "of batches in place of torch.distributed.algorithms.Join, or use another compressor, such as efsignsgd"
             )
-        # Join sets it.
-        if not getattr(self._caller(), "_divide_by_initial_world_size", True):
+        model = self._caller()
+        if model is not None and model._join_config.enable and not getattr(model, "_divide_by_initial_world_size", True):
             raise _core.ConfigError(
                 "gradwire averages over all ranks, with zeros of those without data; leave out divide_by_initial_world_size=False of Join"
             )
@@ -345,7 +357,7 @@ class Hook(Handle):
         if len(parts) == 1:
             return self._average((number, 0), parts[0], tensor, scale)
         futures = [self._average((number, at), part, tensor[part.place], scale) for at, part in enumerate(parts)]
-        return collect_all(futures).then(lambda _: tensor)
+        return joined(futures, tensor)
 
     def _average(self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale) -> Future:
         """Has the gradients of a message averaged, the second number in the first bucket."""

@@ -102,9 +102,11 @@ class Sharded(Handle):
         for group, attribute, present in reversed(self._installed):
             setattr(group, attribute, present)
         self._installed.clear()
-        super().close()
-        if self._parameters is not None:
-            self._release_parameters()
+        try:
+            super().close()
+        finally:
+            if self._parameters is not None:
+                self._release_parameters()
 
     def _hurry(self) -> None:
         super()._hurry()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from threading import RLock
-from typing import Any, Callable, ContextManager, Dict, Optional, Tuple, Union
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple, Union
 
 import torch
-from torch.futures import Future
+from torch.futures import Future, collect_all
 
 # The factor by which a GradScaler multiplied gradients: a number, or a tensor that is on the GPU and is not read back.
 Scale = Union[float, torch.Tensor]
@@ -92,6 +93,25 @@ def nothing() -> None:
 def future_of(device: torch.device) -> Future:
     """A future of tensors on a device, which makes streams wait that use its value."""
     return Future(devices=[device]) if device.type == "cuda" else Future()
+
+
+def joined(futures: List[Future], whole: torch.Tensor) -> Future:
+    """The future of a tensor whose parts these futures are of."""
+    future = future_of(whole.device)
+
+    def finish(_: Future) -> None:
+        try:
+            with torch.cuda.device(whole.device) if whole.is_cuda else nullcontext():
+                # The current stream waits for what each future has recorded, and the new one records the current stream.
+                for part in futures:
+                    part.wait()
+                future.set_result(whole)
+        except Exception as error:
+            future.set_exception(error)
+
+    # Its own result would not make streams wait: it is of no device.
+    collect_all(futures).add_done_callback(finish)
+    return future
 
 
 class Pinned:
