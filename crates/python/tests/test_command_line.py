@@ -1,5 +1,6 @@
 """Tests the command line of the package."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,10 @@ def test_the_module_and_the_command_are_the_same_program():
     assert listings[0].stdout == listings[1].stdout
     assert all(f'"{entry["id"]}"' in listings[0].stdout for entry in gradwire.list())
     version = subprocess.run([*MODULE, "--version"], capture_output=True, text=True, check=True)
-    assert version.stdout == f"gradwire {gradwire.__version__}\n"
+    # Built in a clone, it also names the commit.
+    number, _, commit = version.stdout.partition("+")
+    assert number.strip() == f"gradwire {gradwire.__version__}"
+    assert re.fullmatch(r"([0-9a-f]{10,}(\.modified)?\n)?", commit), commit
 
 
 def test_wrong_usage_is_an_error_on_standard_error():
