@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import signal
 import time
 
 import numpy
@@ -15,7 +14,7 @@ import gradwire.torch
 from gradwire.torch import _channel, _setup
 from device import DEVICE
 from models import Net, build, data, exchange_bytes, train
-from world import outcomes, ranks
+from world import outcomes, ranks, seconds_until_interrupted
 
 
 def killed(rank, size):
@@ -60,21 +59,7 @@ def interrupted(rank, size):
     model, handle = build("3lc", deadline=20.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, optimizer, rank, range(2))
-    if rank == 1:
-        torch.distributed.recv(torch.zeros(1), 0)
-        return None
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGALRM, interrupt)
-    start = time.monotonic()
-    signal.alarm(1)
-    with pytest.raises(KeyboardInterrupt), handle:
-        train(model, optimizer, rank, [2])
-    passed = time.monotonic() - start
-    torch.distributed.send(torch.zeros(1), 1)
-    return passed
+    return seconds_until_interrupted(rank, handle, lambda: train(model, optimizer, rank, [2]))
 
 
 def test_ctrl_c_leaves_a_block_before_the_deadline():

@@ -4,8 +4,6 @@ import ctypes
 import gc
 import importlib.util
 import io
-import signal
-import time
 import weakref
 
 import numpy
@@ -22,7 +20,7 @@ from device import DEVICE
 from gradwire._specs import check_quantizer, sample_side
 from models import Net, data
 from test_compressors import SLOW
-from world import outcomes, ranks
+from world import outcomes, ranks, seconds_until_interrupted
 
 
 class Branches(nn.Module):
@@ -537,21 +535,7 @@ def interrupted(rank, size):
     fully_shard(model, mesh=init_device_mesh(DEVICE.type, (size,)), reshard_after_forward=False)
     handle = gradwire.torch.fsdp.register(model, deadline=20.0, parameters="int8")
     loss = model(data(rank, 0)[0]).sum()
-    if rank == 1:
-        torch.distributed.recv(torch.zeros(1), 0)
-        return None
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGALRM, interrupt)
-    start = time.monotonic()
-    signal.alarm(1)
-    with pytest.raises(KeyboardInterrupt), handle:
-        loss.backward()
-    passed = time.monotonic() - start
-    torch.distributed.send(torch.zeros(1), 1)
-    return passed
+    return seconds_until_interrupted(rank, handle, loss.backward)
 
 
 def test_ctrl_c_leaves_a_block_before_the_deadline():

@@ -2,8 +2,6 @@
 
 import copy
 import gc
-import signal
-import time
 import weakref
 from functools import partial
 from types import SimpleNamespace
@@ -21,7 +19,7 @@ import gradwire.torch
 from gradwire.torch import _local, _messages, _replica
 from device import DEVICE
 from models import Net, data, flat
-from world import outcomes, ranks
+from world import outcomes, ranks, seconds_until_interrupted
 
 
 @pytest.mark.parametrize("options, says", [
@@ -766,21 +764,7 @@ def interrupted_in_a_block(rank, size):
     """The seconds after which Ctrl-C leaves the block, though the other rank does not answer."""
     layer, steps = one_layer("topk", every=1, deadline=20.0)
     steps.step()
-    if rank == 1:
-        torch.distributed.recv(torch.zeros(1), 0)
-        return None
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGALRM, interrupt)
-    start = time.monotonic()
-    signal.alarm(1)
-    with pytest.raises(KeyboardInterrupt), steps:
-        steps.step()
-    passed = time.monotonic() - start
-    torch.distributed.send(torch.zeros(1), 1)
-    return passed
+    return seconds_until_interrupted(rank, steps, steps.step)
 
 
 def test_ctrl_c_leaves_a_block_before_the_deadline():

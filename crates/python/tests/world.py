@@ -3,7 +3,9 @@
 import io
 import multiprocessing
 import os
+import signal
 import tempfile
+import time
 import traceback
 
 import torch
@@ -81,3 +83,25 @@ def ranks(size, function, *arguments, timeout=100):
         if result[0] != "ok":
             raise RankFailed(f"rank {rank}: {result[-1]}")
     return [result[1] for result in results]
+
+
+def seconds_until_interrupted(rank, block, work):
+    """The seconds after which Ctrl-C leaves a block in which rank 0 does `work`, while rank 1 does not answer."""
+    if rank == 1:
+        dist.recv(torch.zeros(1), 0)
+        return None
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    start = time.monotonic()
+    signal.alarm(1)
+    try:
+        with block:
+            work()
+        raise AssertionError("it was not interrupted")
+    except KeyboardInterrupt:
+        passed = time.monotonic() - start
+    dist.send(torch.zeros(1), 1)
+    return passed
