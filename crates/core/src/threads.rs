@@ -186,18 +186,35 @@ pub(crate) fn side_by_side<T: Send, B: Send>(
         return jobs.for_each(|job| work(job, &mut own));
     }
     let queue = Mutex::new(jobs);
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     let take_turns = |buffers: &mut B| {
-        while let Some(job) = next() {
+        while let Some(job) = next(&queue) {
             work(job, buffers);
         }
     };
-    thread::scope(|scope| {
-        for mut buffers in others {
-            // Without this thread the others do its work.
-            let _ = thread::Builder::new().spawn_scoped(scope, move || take_turns(&mut buffers));
+    let others: Vec<B> = others.collect();
+    let (count, others) = (others.len(), Mutex::new(others.into_iter()));
+    let other = || {
+        if let Some(mut buffers) = next(&others) {
+            take_turns(&mut buffers);
         }
-        take_turns(&mut own);
+    };
+    beside(count, &other, &mut || take_turns(&mut own));
+}
+
+/// What a locked iterator gives next.
+fn next<T>(queue: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).next()
+}
+
+/// Calls `own` while `count` threads call `other`. A thread that cannot start is left out. It is compiled once, and not for each kind
+/// of job: threads are much code.
+fn beside(count: usize, other: &(dyn Fn() + Sync), own: &mut dyn FnMut()) {
+    thread::scope(|scope| {
+        for _ in 0..count {
+            // Without this thread the others do its work.
+            let _ = thread::Builder::new().spawn_scoped(scope, other);
+        }
+        own();
     });
 }
 

@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::{
     DistributedOptimizer, ExchangeError, GroupConfig, Result, Role, ServerReport, Transport,
-    in_process,
+    in_process::{self, InProcess},
 };
 
 /// The handles of a run whose ranks are threads.
@@ -57,18 +57,24 @@ pub fn launch(
 ) -> Result<Launched> {
     setup.validate()?;
     let transports = in_process::connect(setup.exchange.ranks(setup.workers()), options);
-    // The ranks compare their configurations in `join`, so all calls run at the same time.
-    let ends = thread::scope(|scope| {
-        let makers: Vec<_> = transports
-            .into_iter()
-            .map(|transport| {
-                let join = &join;
-                scope.spawn(move || join(Box::new(transport)))
-            })
-            .collect();
+    start(join_all(transports, &join)?)
+}
+
+/// Calls `join` for each transport at the same time, because ranks compare their configurations in it.
+fn join_all(
+    transports: Vec<InProcess>,
+    join: &(dyn Fn(Box<dyn Transport>) -> Result<Role> + Sync),
+) -> Result<Vec<Role>> {
+    thread::scope(|scope| {
+        let start = |transport| scope.spawn(move || join(Box::new(transport)));
+        let makers: Vec<_> = transports.into_iter().map(start).collect();
         let made = makers.into_iter().map(|maker| maker.join());
         root_cause(made.map(|end| end.unwrap_or_else(|panic| panic::resume_unwind(panic))))
-    })?;
+    })
+}
+
+/// Starts the servers, and returns the workers.
+fn start(ends: Vec<Role>) -> Result<Launched> {
     let mut launched = Launched { workers: Vec::new(), servers: Servers { threads: Vec::new() } };
     for end in ends {
         match end {

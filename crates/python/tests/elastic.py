@@ -16,6 +16,7 @@ from torchft.coordination import LighthouseServer
 
 import gradwire.torch
 from models import Net, data
+from world import PATIENCE
 
 _FORK = multiprocessing.get_context("fork")
 EVERY = 4
@@ -91,9 +92,9 @@ class Worker:
         if signal_ == signal.SIGKILL:
             self._process.join()
 
-    def finish(self, seconds):
+    def finish(self):
         """Waits for its end; fails if it raised, died or hangs."""
-        self._process.join(seconds)
+        self._process.join(PATIENCE)
         if self.alive:
             raise AssertionError(f"a worker hangs: {self.text()}")
         assert self._process.exitcode == 0, self.text()

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import gradwire
+from world import PATIENCE
 
 MODULE = [sys.executable, "-m", "gradwire"]
 
@@ -33,5 +34,5 @@ def test_ctrl_c_stops_a_run_cleanly():
         # Its first line of progress: the handler is installed.
         assert run.stderr.readline()
         run.send_signal(signal.SIGINT)
-        _, errors = run.communicate(timeout=120)
+        _, errors = run.communicate(timeout=PATIENCE)
     assert run.returncode == 130 and "interrupted" in errors

@@ -97,8 +97,8 @@ def by_hand(spec, size):
 
 def test_every_compressor_equals_its_messages_by_hand():
     specs = [entry["id"] for entry in gradwire.list()]
-    found = ranks(2, all_of_them, specs, timeout=240)
-    twins = ranks(2, without_a_hook, specs, timeout=240)
+    found = ranks(2, all_of_them, specs)
+    twins = ranks(2, without_a_hook, specs)
     for spec in specs:
         (losses, parameters), (others, same) = found[0][spec], found[1][spec]
         assert (parameters == same).all(), f"{spec}: replicas differ"

@@ -171,7 +171,7 @@ class Fails(Mine):
 
 
 def failing(rank, size):
-    model, _ = build(Fails(rank), deadline=60.0)
+    model, _ = build(Fails(rank), deadline=300.0)
     try:
         model(torch.ones(2, 64)).sum().backward()
     except Exception as error:
@@ -184,7 +184,7 @@ def failing(rank, size):
 def test_an_error_of_a_python_compressor_ends_the_step_of_the_other_ranks():
     start = time.monotonic()
     assert ranks(2, failing) == ["PeerLostError", "ValueError"]
-    assert time.monotonic() - start < 40
+    assert time.monotonic() - start < 150
 
 
 class Returning(Mine):

@@ -15,6 +15,7 @@ import gradwire.torch  # noqa: E402
 from elastic import EVERY, lighthouse, local_steps, task, train, workers  # noqa: E402
 from gradwire.torch._membership import Record, admitted, reference  # noqa: E402
 from models import exchange_bytes  # noqa: E402
+from world import PATIENCE  # noqa: E402
 
 # The moments at which a worker is killed; the guide's statement was checked with 100.
 KILLS = int(os.environ.get("GRADWIRE_KILLS", "3"))
@@ -38,7 +39,7 @@ def undisturbed(count, rounds, seed):
     with lighthouse(LEAST) as address, workers() as start:
         started = [start(train, address, shard, rounds, seed, 0.0) for shard in range(count)]
         for worker in started:
-            worker.finish(120)
+            worker.finish()
         assert agree(started) == rounds
         return float(started[0].lines("loss")[0][0])
 
@@ -58,7 +59,7 @@ class Chaos:
     def reached(self):
         return max((int(rounds[-1][0]) for rounds in (worker.lines("round") for worker in self.all) if rounds), default=0)
 
-    def wait_for(self, round_, seconds=60):
+    def wait_for(self, round_, seconds=PATIENCE):
         until = time.monotonic() + seconds
         while self.reached() < round_:
             stuck = time.monotonic() > until or not all(worker.alive for worker in self.running.values())
@@ -108,7 +109,7 @@ def test_killed_workers_are_replaced_and_training_goes_on():
             chaos.wait_for(10 + 5 * sum(chaos.killed.values()))
             chaos.strike()
         for worker in chaos.running.values():
-            worker.finish(120)
+            worker.finish()
         assert agree(chaos.all) == ROUNDS
         (loss,) = {float(worker.lines("loss")[0][0]) for worker in chaos.running.values()}
         stats = [worker.lines("stats")[0] for worker in chaos.running.values()]
@@ -184,7 +185,7 @@ def test_no_contribution_is_lost_or_sent_twice_when_groups_break(tmp_path):
     with lighthouse(3) as address, workers() as start:
         started = [start(pushed, address, shard, path) for shard, path in enumerate(paths)]
         for worker in started:
-            worker.finish(100)
+            worker.finish()
         # Otherwise the faults were not injected.
         assert int(started[0].lines("groups")[0][0]) > 5
     found = [torch.load(path) for path in paths]
@@ -203,13 +204,13 @@ def test_a_worker_that_was_wrongly_given_up_returns():
         _wait_for_round(started[1], int(stopped.lines("round")[-1][0]) + 8)
         stopped.send(signal.SIGCONT)
         for worker in started:
-            worker.finish(60)
+            worker.finish()
         assert agree(started) == 70
         assert int(stopped.lines("round")[-1][2]) == 3
         assert int(started[1].lines("stats")[0][0]) >= 1
 
 
-def _wait_for_round(worker, round_, seconds=60):
+def _wait_for_round(worker, round_, seconds=PATIENCE):
     until = time.monotonic() + seconds
     while not any(int(line[0]) >= round_ for line in worker.lines("round")):
         assert time.monotonic() < until, f"no round {round_} within {seconds} s: {worker.text()}"
@@ -268,7 +269,7 @@ def test_a_whole_run_resumes_from_the_states_of_its_workers(tmp_path):
         with lighthouse(LEAST) as address, workers() as start:
             started = [start(half, address, shard, tmp_path, resume) for shard in range(2)]
             for worker in started:
-                worker.finish(60)
+                worker.finish()
             found.append([worker.lines("loaded" if resume else "saved")[0] for worker in started])
     saved, loaded = found
     # The residuals are the end of a state. Either worker may be the first of the new run.
@@ -289,14 +290,14 @@ def test_a_residual_returns_only_with_the_last_state_of_a_lost_worker(tmp_path):
     with lighthouse(LEAST) as address, workers() as start:
         gone = start(saving, address, path)
         started = [start(train, address, shard, 30, 0, 0.01) for shard in range(2, 4)]
-        gone.finish(60)
+        gone.finish()
         found = start(returning, address, path)
-        found.finish(60)
+        found.finish()
         # The second time it would be sent twice.
         assert [line[:2] for line in found.lines("taken")] == [["True", "True"]]
         assert len(found.lines("refused")) == 2
         for worker in started:
-            worker.finish(60)
+            worker.finish()
 
 
 def test_a_worker_with_other_arguments_is_refused_and_the_others_go_on():
@@ -305,17 +306,17 @@ def test_a_worker_with_other_arguments_is_refused_and_the_others_go_on():
         _wait_for_round(started[0], 2)
         found = [start(other, address, {"compressor": "topk"}), start(other, address, {"min_workers": 1})]
         for worker in found:
-            worker.finish(60)
+            worker.finish()
             assert worker.lines("ConfigError"), worker.text()
         for worker in started:
-            worker.finish(60)
+            worker.finish()
         assert agree(started) == 40
 
 
 def test_a_worker_that_stays_alone_ends_with_an_error():
     with lighthouse(LEAST) as address, workers() as start:
         worker = start(other, address, {"deadline": 1.0})
-        worker.finish(60)
+        worker.finish()
         assert worker.lines("DeadlineError"), worker.text()
 
 

@@ -18,7 +18,7 @@ from world import outcomes, ranks, seconds_until_interrupted
 
 
 def killed(rank, size):
-    model, _ = build("3lc", deadline=30.0)
+    model, _ = build("3lc", deadline=300.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, optimizer, rank, range(3))
     if rank == 1:
@@ -35,8 +35,8 @@ def test_a_killed_rank_ends_the_others():
             if rank != 1:
                 assert result[1] == "PeerLostError", result
                 assert "rank 1 is gone" in result[2], result[2]
-        # The other ranks did not wait for the deadline of 30 s.
-        assert time.monotonic() - start < 25
+        # The other ranks did not wait for the deadline.
+        assert time.monotonic() - start < 150
 
 
 def silent(rank, size):
@@ -56,14 +56,14 @@ def test_a_silent_rank_ends_the_others():
 
 def interrupted(rank, size):
     """The seconds after which Ctrl-C leaves the block, though the other rank does not answer."""
-    model, handle = build("3lc", deadline=20.0)
+    model, handle = build("3lc", deadline=120.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, optimizer, rank, range(2))
     return seconds_until_interrupted(rank, handle, lambda: train(model, optimizer, rank, [2]))
 
 
 def test_ctrl_c_leaves_a_block_before_the_deadline():
-    assert ranks(2, interrupted)[0] < 10
+    assert ranks(2, interrupted)[0] < 60
 
 
 def failing(rank, size):
@@ -84,7 +84,7 @@ def failing(rank, size):
 
 
 def test_an_error_of_the_script_in_a_block_ends_the_other_ranks():
-    assert "rank 1 is gone" in ranks(2, failing, timeout=25)[0]
+    assert "rank 1 is gone" in ranks(2, failing)[0]
 
 
 def poisoned(rank, size):

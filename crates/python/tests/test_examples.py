@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from world import PATIENCE
+
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pytorch"
 
 
 def run(*command):
     environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
 
 
 def start(*command):

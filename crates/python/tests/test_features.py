@@ -270,7 +270,7 @@ def groups_after_a_subgroup(rank, size):
 
 
 def test_groups_can_be_made_after_a_subgroup_registered():
-    assert ranks(3, groups_after_a_subgroup, timeout=60) == [3.0, 3.0, 3.0]
+    assert ranks(3, groups_after_a_subgroup) == [3.0, 3.0, 3.0]
 
 
 def one_rank(rank, size):

@@ -108,7 +108,7 @@ def without_ray(rank, size):
 
 def test_rays_example_resumes_from_its_checkpoint(tmp_path):
     pytest.importorskip("ray")
-    ((stopped, resumed),) = ranks(1, in_ray, tmp_path, timeout=600)
+    ((stopped, resumed),) = ranks(1, in_ray, tmp_path)
     whole, _ = ranks(2, without_ray)
     assert (resumed == whole).all() and (stopped != whole).any()
 

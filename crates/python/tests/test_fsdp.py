@@ -149,7 +149,7 @@ def every_compressor(rank, size, specs):
 
 def test_every_compressor_lowers_the_loss():
     specs = [entry["id"] for entry in gradwire.list()]
-    one, two = ranks(2, every_compressor, specs, timeout=300)
+    one, two = ranks(2, every_compressor, specs)
     for spec in specs:
         (losses, parameters, size), (_, same, _) = one[spec], two[spec]
         assert (parameters == same).all() and size > 0, spec
@@ -533,13 +533,13 @@ def interrupted(rank, size):
     # One unit, which is gathered only before the forward pass: no collective of PyTorch waits in the backward pass.
     model = Net()
     fully_shard(model, mesh=init_device_mesh(DEVICE.type, (size,)), reshard_after_forward=False)
-    handle = gradwire.torch.fsdp.register(model, deadline=20.0, parameters="int8")
+    handle = gradwire.torch.fsdp.register(model, deadline=120.0, parameters="int8")
     loss = model(data(rank, 0)[0]).sum()
     return seconds_until_interrupted(rank, handle, loss.backward)
 
 
 def test_ctrl_c_leaves_a_block_before_the_deadline():
-    assert ranks(2, interrupted)[0] < 10
+    assert ranks(2, interrupted)[0] < 60
 
 
 def refused(rank, size, case):

@@ -762,13 +762,13 @@ def test_parameters_of_tensor_parallelism_are_refused(freeze):
 
 def interrupted_in_a_block(rank, size):
     """The seconds after which Ctrl-C leaves the block, though the other rank does not answer."""
-    layer, steps = one_layer("topk", every=1, deadline=20.0)
+    layer, steps = one_layer("topk", every=1, deadline=120.0)
     steps.step()
     return seconds_until_interrupted(rank, steps, steps.step)
 
 
 def test_ctrl_c_leaves_a_block_before_the_deadline():
-    assert ranks(2, interrupted_in_a_block)[0] < 10
+    assert ranks(2, interrupted_in_a_block)[0] < 60
 
 
 def refusals(rank, size):

@@ -191,7 +191,7 @@ def accumulating_on_one(rank, size):
 
 
 def test_a_refused_exchange_ends_the_other_ranks():
-    accumulating, other = outcomes(2, accumulating_on_one, timeout=60)
+    accumulating, other = outcomes(2, accumulating_on_one)
     assert accumulating[1] == "ConfigError" and "under model.no_sync()" in accumulating[2], accumulating
     assert other[1] == "PeerLostError" and "rank 0" in other[2], other
 
@@ -210,7 +210,7 @@ def joined(rank, size):
 
 
 def test_a_rank_without_data_is_refused_after_the_freeze():
-    without, other = outcomes(2, joined, timeout=60)
+    without, other = outcomes(2, joined)
     assert without[1] == "ConfigError" and "algorithms.Join after its freeze" in without[2], without
     assert other[1] == "PeerLostError" and "rank 0" in other[2], other
 

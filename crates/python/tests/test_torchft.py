@@ -20,9 +20,9 @@ from elastic import digest, lighthouse, workers  # noqa: E402
 from gradwire.torch._channel import Channel  # noqa: E402
 from gradwire.torch.torchft import DistributedDataParallel, ProcessGroupGloo, _Compression  # noqa: E402
 from models import Net, data, flat  # noqa: E402
-from world import ranks  # noqa: E402
+from world import PATIENCE, ranks  # noqa: E402
 
-PATIENCE = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=20)
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pytorch" / "with_torchft.py"
 
 
@@ -42,8 +42,8 @@ def managed(address, shard, least, compressor, **options):
         optimizer.load_state_dict(state["optimizer"])
 
     manager = torchft.Manager(
-        pg=ProcessGroupGloo(PATIENCE), load_state_dict=load, state_dict=save, min_replica_size=least, replica_id=f"replica{shard}",
-        store_addr="127.0.0.1", store_port=store.port, lighthouse_addr=address, timeout=PATIENCE, quorum_timeout=2 * PATIENCE,
+        pg=ProcessGroupGloo(TIMEOUT), load_state_dict=load, state_dict=save, min_replica_size=least, replica_id=f"replica{shard}",
+        store_addr="127.0.0.1", store_port=store.port, lighthouse_addr=address, timeout=TIMEOUT, quorum_timeout=2 * TIMEOUT,
         hostname="127.0.0.1", use_async_quorum=False, init_sync=False,
     )
     wrapped = DistributedDataParallel(manager, model, compressor, **options)
@@ -79,7 +79,7 @@ def run(replicas, steps, compressor, failing=()):
             start(train, address, shard, steps, compressor, replicas, 3 if shard in failing else None) for shard in range(replicas)
         ]
         for worker in started:
-            worker.finish(100)
+            worker.finish()
         return agreed(started), [int(worker.lines("attempts")[0][0]) for worker in started], started[0].lines("sent")[0]
 
 
@@ -104,7 +104,7 @@ def with_views(log, address):
 def test_arguments_of_pytorch_are_passed_on():
     with lighthouse(1) as address, workers() as start:
         worker = start(with_views, address)
-        worker.finish(60)
+        worker.finish()
         assert worker.lines("storages") == [["1", "True"]]
 
 
@@ -142,7 +142,7 @@ def alone(rank, size):
     manager, layer = Alone(), nn.Linear(64, 96, bias=False)
     compression = _Compression(manager, layer, "topk:ratio=0.1", {"deadline": 20.0})
     store = torch.distributed.HashStore()
-    channel = Channel((torch.distributed.ProcessGroupGloo(store, 0, 1, PATIENCE),) * 2)
+    channel = Channel((torch.distributed.ProcessGroupGloo(store, 0, 1, TIMEOUT),) * 2)
     generator = torch.Generator().manual_seed(0)
 
     def passed():
@@ -177,14 +177,14 @@ def test_residuals_are_those_behind_the_last_committed_step():
 def test_a_lost_replica_is_replaced():
     with lighthouse(2, heartbeat_seconds=1.5) as address, workers() as start:
         started = [start(train, address, shard, 40, "topk:ratio=0.05", 2, None, 0.05) for shard in range(3)]
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while len(started[2].lines("step")) < 5:
             assert time.monotonic() < until and started[2].alive, started[2].text()
             time.sleep(0.02)
         started[2].send(signal.SIGKILL)
         joined = start(train, address, 3, 40, "topk:ratio=0.05", 2, None, 0.05)
         for worker in [*started[:2], joined]:
-            worker.finish(100)
+            worker.finish()
         digests = agreed([*started, joined])
         assert max(digests) == 40
         assert joined.lines("step"), joined.text()
@@ -225,7 +225,7 @@ def refused(log, address):
 
 def test_what_cannot_work_is_refused():
     with lighthouse(1) as address, workers() as start:
-        start(refused, address).finish(60)
+        start(refused, address).finish()
 
 
 def test_the_example_trains(tmp_path):
@@ -241,7 +241,7 @@ def test_the_example_trains(tmp_path):
                         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
                     )
             for replica, log in zip(replicas, logs):
-                printed, _ = replica.communicate(timeout=100)
+                printed, _ = replica.communicate(timeout=PATIENCE)
                 assert replica.returncode == 0, log.read_text()
                 assert float(re.search(r"accuracy ([0-9.]+)", printed)[1]) > 0.5
         finally:

@@ -15,6 +15,9 @@ from device import DEVICE
 
 _FORK = multiprocessing.get_context("fork")
 
+# The seconds after which something hangs. Slow machines run many tests at once, and only a test that fails waits so long.
+PATIENCE = 600
+
 
 def _pack(result):
     file = io.BytesIO()
@@ -48,7 +51,7 @@ def _main(function, rank, size, store, pipe, arguments):
     os._exit(0)
 
 
-def outcomes(size, function, *arguments, timeout=100):
+def outcomes(size, function, *arguments, timeout=PATIENCE):
     """The outcome of `function(rank, size, *arguments)` on every rank.
 
     Outcomes are ("ok", result), ("error", type, message, traceback), or ("gone",) for a process that died.
@@ -76,7 +79,7 @@ def outcomes(size, function, *arguments, timeout=100):
         return results
 
 
-def ranks(size, function, *arguments, timeout=100):
+def ranks(size, function, *arguments, timeout=PATIENCE):
     """The results of all ranks; raises `RankFailed` if a rank raised."""
     results = outcomes(size, function, *arguments, timeout=timeout)
     for rank, result in enumerate(results):

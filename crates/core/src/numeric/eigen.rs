@@ -25,20 +25,25 @@ pub(crate) fn products_of_columns(x: &[f32], columns: usize) -> DMatrix<f64> {
 pub(crate) fn moments_of_rows(x: &[f32], columns: usize) -> DMatrix<f64> {
     /// Rows that are turned at a time, so that columns stay in the cache.
     const ROWS: usize = 256;
-    let scale = f64::from(abs_max(x)).max(f64::MIN_POSITIVE).recip();
-    let scaled = |&x: &f32| (f64::from(x) * scale) as f32;
+    let scaled = scale(abs_max(x));
     let mut moments = DMatrix::zeros(columns, columns);
     let mut turned = Vec::with_capacity(x.len().min(ROWS * columns));
     let mut some = vec![0.0; columns * columns];
     for rows in x.chunks(ROWS * columns) {
         turned.clear();
         for at in 0..columns {
-            turned.extend(rows[at..].iter().step_by(columns).map(scaled));
+            turned.extend(rows[at..].iter().step_by(columns).map(&scaled));
         }
         kernels::times_thin(&turned, &turned, columns, &mut some);
         moments.iter_mut().zip(&some).for_each(|(sum, &x)| *sum += f64::from(x));
     }
     moments
+}
+
+/// Scales numbers so that this one becomes 1, and 0 stays 0.
+pub(super) fn scale(largest: f32) -> impl Fn(&f32) -> f32 {
+    let scale = f64::from(largest).max(f64::MIN_POSITIVE).recip();
+    move |&x| (f64::from(x) * scale) as f32
 }
 
 /// The eigenvalues of a symmetric matrix, in decreasing order, and for each a vector of unit length. `None` if the

@@ -1,6 +1,7 @@
 //! Numerical routines that compressors share: statistics, selection and matrix products.
 
 pub(crate) mod chunks;
+pub(crate) mod components;
 pub(crate) mod cosine;
 pub(crate) mod eigen;
 pub mod lloyd_max;

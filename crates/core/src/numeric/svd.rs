@@ -217,8 +217,9 @@ fn make_orthonormal(vectors: &mut Vec<f32>, len: usize, scratch: &mut Vec<f32>) 
     orthonormal(vectors, len, scratch).is_some() && orthonormal(scratch, len, vectors).is_some()
 }
 
-/// Writes orthonormal vectors with the span of others. `None` if the decomposition does not converge.
-fn orthonormal(vectors: &[f32], len: usize, out: &mut Vec<f32>) -> Option<()> {
+/// Writes orthonormal vectors with the span of others: the leading eigenvectors of their second moments, in decreasing order of the
+/// eigenvalues. `None` if the decomposition does not converge.
+pub(super) fn orthonormal(vectors: &[f32], len: usize, out: &mut Vec<f32>) -> Option<()> {
     /// The squared extent, of the largest, below which a direction is rounding.
     const LEAST: f64 = 1e-10;
     let (squares, turn) = decreasing(products_of_columns(vectors, vectors.len() / len))?;

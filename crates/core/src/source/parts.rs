@@ -16,7 +16,7 @@ use crate::{Helpers, Workspace};
 pub(crate) const PART: usize = 16 * BLOCK;
 /// The least elements of a tensor that threads divide, or fewer with the feature `testing`. Starting and ending another thread takes
 /// 50 to 130 µs, in which one thread compresses up to half a million elements.
-pub const LEAST_DIVIDED: usize = least(1 << 20, 4 * PART);
+pub const LEAST_DIVIDED: usize = least(1 << 20, 2 * PART);
 
 /// The least work to share: this many elements, or `tested`, so that tests need not be large.
 pub(crate) const fn least(elements: usize, tested: usize) -> usize {
@@ -399,7 +399,7 @@ mod tests {
                     message.push((places.start / parts.len()) as u8);
                 },
             );
-            assert_eq!(message, [7, 0, 1, 2, 3, 4]);
+            assert_eq!(message, [7, 0, 1, 2]);
         });
         assert_eq!(residual, vec![-1.0; LEAST_DIVIDED + 50]);
     }
@@ -458,8 +458,8 @@ mod tests {
             let together = all(&gradient, kind, &mut Threads::new(3)).unwrap();
             assert_eq!(alone, together);
         }
-        gradient[3 * PART + 1] = f32::NAN;
+        gradient[2 * PART + 1] = f32::NAN;
         let bad = all(&gradient, Statistics::Largest, &mut Threads::new(3)).unwrap_err();
-        assert_eq!(bad.index, 3 * PART + 1);
+        assert_eq!(bad.index, 2 * PART + 1);
     }
 }

@@ -17,8 +17,9 @@
 //!   is linear and needs no mean vector.
 //! - **Cost**: 8 bytes per element for the sum, 4 for the coefficients, 8 for the residual, and `keep` multiplications
 //!   per element in each of two matrix products; K multiplications per element and an eigenvalue problem of size K at a
-//!   refresh. With 64 coefficients these are 256 operations per 20 bytes: arithmetic is the bottleneck, not memory.
-//!   A core that multiplies and adds sixteen numbers in a cycle needs eight cycles for an element.
+//!   refresh, or of as many slices as there are, if they are fewer. With 64 coefficients these are 256 operations per
+//!   20 bytes: arithmetic is the bottleneck, not memory. A core that multiplies and adds sixteen numbers in a cycle
+//!   needs eight cycles for an element.
 //!
 //! Reference: Yu, Lin, Narra, Li, Li, Kim, Schwing, Annavaram, Avestimehr: "GradiVeQ: Vector Quantization for
 //! Bandwidth-Efficient Gradient Aggregation in Distributed CNN Training", NeurIPS 2018.
@@ -28,7 +29,7 @@ use gradwire_bits::{DecodeError, kernels};
 use super::factors::Factors;
 use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
-use crate::numeric::eigen;
+use crate::numeric::components;
 use crate::numeric::matrix::{Panels, orthonormalise, times};
 use crate::parameters::whole;
 use crate::{Entry, Family, Helpers, Passes, Sent, Workspace};
@@ -232,17 +233,11 @@ impl MultiRound for GradiVeq {
     }
 }
 
-/// Writes the leading eigenvectors of the slices' second moments to `basis`; zeros if the decomposition fails: then the
-/// next exchange is a refresh.
+/// Writes the principal components of the slices to `basis`; zeros if the decomposition fails: then the next exchange is a
+/// refresh.
 fn principal(values: &[f32], factors: Factors, basis: &mut [f32]) {
     let [slices, slice] = factors.dimensions;
-    let moments = eigen::moments_of_rows(&values[..slices * slice], slice);
-    match eigen::decreasing(moments) {
-        None => basis.fill(0.0),
-        Some((_, vectors)) => {
-            basis.iter_mut().zip(&vectors).for_each(|(x, &y)| *x = y as f32);
-        }
-    }
+    components::leading(&values[..slices * slice], slice, basis);
     multi_round::zero_beyond(2.0, basis);
 }
 
