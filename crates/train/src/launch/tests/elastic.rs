@@ -205,7 +205,7 @@ fn churned(config: &RunConfig, churn: Churn) -> RunRecord {
 
 #[test]
 fn the_loss_is_that_of_an_undisturbed_run_whoever_comes_and_goes() {
-    let wanted = std::env::var("GRADWIRE_KILLS").map_or(60, |text| text.parse().unwrap());
+    let wanted = std::env::var("GRADWIRE_KILLS").map_or(30, |text| text.parse().unwrap());
     let of = |exchange: &str, seed| {
         config("topk:ratio=0.1,every=2", exchange).with(|c| {
             (c.workers, c.steps, c.seed, c.check_every) = (3, 100, seed, 1);
