@@ -206,8 +206,7 @@ fn next<T>(queue: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-/// Calls `own` while `count` threads call `other`. A thread that cannot start is left out. It is compiled once, and not for each kind
-/// of job: threads are much code.
+/// Calls `own` while `count` threads call `other`. Not generic, so that the code that starts threads is compiled only once.
 fn beside(count: usize, other: &(dyn Fn() + Sync), own: &mut dyn FnMut()) {
     thread::scope(|scope| {
         for _ in 0..count {

@@ -198,6 +198,7 @@ impl Run {
         }
     }
 
+    /// Starts all ranks.
     fn launched(&self) -> Launched {
         let setup = self.setup();
         let join = |transport| match &self.groups {
@@ -331,7 +332,7 @@ pub fn threads<T: Send, R: Send>(
 
 type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// Runs each job in a thread of its own. It is compiled once, and not for each kind of job: threads are much code.
+/// Runs each job in a thread of its own. Not generic, so that the code that starts threads is compiled only once.
 fn at_once(jobs: Vec<Job<'_>>) -> Vec<thread::Result<()>> {
     thread::scope(|scope| {
         let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(job)).collect();
