@@ -5,7 +5,7 @@ use super::matrix::{abs_max, orthonormalise};
 use super::svd::orthonormal;
 
 /// Writes the leading eigenvectors of the second moments `XᵀX` of rows with this number of columns to `components`, one after the
-/// other, with unit length; zeros where the rows have no further direction. All are zero if a decomposition does not converge.
+/// other, with unit length; zeros where the rows have no further direction but by rounding. All are zero if a decomposition does not converge.
 ///
 /// Fewer rows than columns span as many directions at most, which are found from the inner products of the rows. The time grows
 /// with the cube of the smaller number, and is 120 ms for 512.

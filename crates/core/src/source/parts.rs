@@ -373,7 +373,8 @@ mod tests {
 
     #[test]
     fn threads_append_at_the_same_time_and_the_parts_are_in_order() {
-        let residual = divided(LEAST_DIVIDED + 50, |source, workspace| {
+        // More parts than threads.
+        let residual = divided(4 * PART + 50, |source, workspace| {
             let parts = Parts::new(source.len(), 3, &workspace.helpers);
             assert_eq!(parts.len(), PART.next_multiple_of(3));
             // It opens when three threads have a part.
@@ -399,9 +400,9 @@ mod tests {
                     message.push((places.start / parts.len()) as u8);
                 },
             );
-            assert_eq!(message, [7, 0, 1, 2]);
+            assert_eq!(message, [7, 0, 1, 2, 3, 4]);
         });
-        assert_eq!(residual, vec![-1.0; LEAST_DIVIDED + 50]);
+        assert_eq!(residual, vec![-1.0; 4 * PART + 50]);
     }
 
     #[test]
