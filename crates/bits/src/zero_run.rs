@@ -145,9 +145,15 @@ impl<'a> Decoder<'a> {
                     break 'words;
                 };
                 let to = runs.trailing_zeros() as usize;
-                for literal in (0..to - from).step_by(SPLAT) {
-                    let some = &coded[from + literal..from + literal + SPLAT];
-                    place[literal..literal + SPLAT].copy_from_slice(some);
+                // Some are copied even where there are none: whether there are is hard to predict.
+                let mut copied = 0;
+                loop {
+                    let some = &coded[from + copied..from + copied + SPLAT];
+                    place[copied..copied + SPLAT].copy_from_slice(some);
+                    copied += SPLAT;
+                    if copied >= to - from {
+                        break;
+                    }
                 }
                 at += to - from;
                 if to < WORD {

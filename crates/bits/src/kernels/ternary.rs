@@ -111,6 +111,30 @@ mod avx512 {
         }
     }
 
+    /// Sixteen bytes at a time, each in a lane of 32 bits whose upper half stays 0.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub(super) fn add<const POWER: u16>(
+        digits: &[[u8; 16]],
+        values: [f32; 3],
+        out: &mut [[f32; 16]],
+    ) {
+        let [low, middle, high] = values;
+        let values = _mm512_setr4_ps(low, middle, high, high);
+        let reciprocal = _mm512_set1_epi32(i32::from(super::reciprocal(POWER)));
+        let three = _mm512_set1_epi32(3);
+        for (digits, out) in digits.iter().zip(out) {
+            // SAFETY: the arrays hold the sixteen bytes and floats that are read, and then written.
+            unsafe {
+                let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(digits.as_ptr().cast()));
+                let fraction = _mm512_mullo_epi16(bytes, reciprocal);
+                let digit = _mm512_mulhi_epu16(fraction, three);
+                let sum = _mm512_permutexvar_ps(digit, values);
+                let sum = _mm512_add_ps(_mm512_loadu_ps(out.as_ptr()), sum);
+                _mm512_storeu_ps(out.as_mut_ptr(), sum);
+            }
+        }
+    }
+
     /// Appends the base-3 digits 2 to bytes above, 0 to bytes below and 1 to the others.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
@@ -170,6 +194,30 @@ mod avx2 {
         }
     }
 
+    /// Eight bytes at a time, as the AVX-512 version does sixteen.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn add<const POWER: u16>(
+        digits: &[[u8; 8]],
+        values: [f32; 3],
+        out: &mut [[f32; 8]],
+    ) {
+        let [low, middle, high] = values;
+        let values = _mm256_setr_ps(low, middle, high, high, low, middle, high, high);
+        let reciprocal = _mm256_set1_epi32(i32::from(super::reciprocal(POWER)));
+        let three = _mm256_set1_epi32(3);
+        for (digits, out) in digits.iter().zip(out) {
+            // SAFETY: the arrays hold the eight bytes and floats that are read, and then written.
+            unsafe {
+                let bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(digits.as_ptr().cast()));
+                let fraction = _mm256_mullo_epi16(bytes, reciprocal);
+                let digit = _mm256_mulhi_epu16(fraction, three);
+                let sum = _mm256_permutevar8x32_ps(values, digit);
+                let sum = _mm256_add_ps(_mm256_loadu_ps(out.as_ptr()), sum);
+                _mm256_storeu_ps(out.as_mut_ptr(), sum);
+            }
+        }
+    }
+
     /// 32 small numbers as bytes.
     #[target_feature(enable = "avx2")]
     #[inline]
@@ -224,32 +272,54 @@ vectorised! {
 /// If `part` is above 4.
 pub fn ternary_add(digits: &[u8], part: usize, scale: f32, out: &mut [f32]) {
     match part {
-        0 => add_81(digits, scale, out),
-        1 => add_27(digits, scale, out),
-        2 => add_9(digits, scale, out),
-        3 => add_3(digits, scale, out),
-        4 => add_1(digits, scale, out),
+        0 => add_digit::<81>(digits, scale, out),
+        1 => add_digit::<27>(digits, scale, out),
+        2 => add_digit::<9>(digits, scale, out),
+        3 => add_digit::<3>(digits, scale, out),
+        4 => add_digit::<1>(digits, scale, out),
         _ => panic!("a quartic byte has parts 0 to 4, not {part}"),
     }
 }
 
-#[inline(always)]
-fn add_digit<const POWER: u32>(digits: &[u8], scale: f32, out: &mut [f32]) {
-    // The fraction of digit / (3·POWER) in 16 bits, rounded up by less than its least step 1/243; three times it is the trit.
-    // Multiplications of 16 bits are faster than a division.
-    let reciprocal = (1u32 << 16).div_ceil(3 * POWER) as u16;
-    for (&digit, out) in digits.iter().zip(out) {
-        let fraction = u16::from(digit).wrapping_mul(reciprocal);
-        let trit = ((u32::from(fraction) * 3) >> 16) as i16 - 1;
-        *out += scale * f32::from(trit);
+/// The loop of [`ternary_add`] for the digit of weight `POWER`.
+fn add_digit<const POWER: u16>(digits: &[u8], scale: f32, out: &mut [f32]) {
+    let len = digits.len().min(out.len());
+    let (digits, out) = (&digits[..len], &mut out[..len]);
+    let values = values(scale);
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx512.is_used() {
+        let ((digits, rest), (groups, last)) = (digits.as_chunks(), out.as_chunks_mut());
+        // SAFETY: the processor has the features the function is compiled for.
+        unsafe { avx512::add::<POWER>(digits, values, groups) };
+        return add_digit_scalar::<POWER>(rest, values, last);
     }
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        let ((digits, rest), (groups, last)) = (digits.as_chunks(), out.as_chunks_mut());
+        // SAFETY: as above.
+        unsafe { avx2::add::<POWER>(digits, values, groups) };
+        return add_digit_scalar::<POWER>(rest, values, last);
+    }
+    add_digit_scalar::<POWER>(digits, values, out);
 }
 
-vectorised! { fn add_81 / add_81_scalar(d: &[u8], scale: f32, out: &mut [f32]) { add_digit::<81>(d, scale, out); } }
-vectorised! { fn add_27 / add_27_scalar(d: &[u8], scale: f32, out: &mut [f32]) { add_digit::<27>(d, scale, out); } }
-vectorised! { fn add_9 / add_9_scalar(d: &[u8], scale: f32, out: &mut [f32]) { add_digit::<9>(d, scale, out); } }
-vectorised! { fn add_3 / add_3_scalar(d: &[u8], scale: f32, out: &mut [f32]) { add_digit::<3>(d, scale, out); } }
-vectorised! { fn add_1 / add_1_scalar(d: &[u8], scale: f32, out: &mut [f32]) { add_digit::<1>(d, scale, out); } }
+/// The values of the digits 0, 1 and 2.
+fn values(scale: f32) -> [f32; 3] {
+    [-1.0, 0.0, 1.0].map(|trit| scale * trit)
+}
+
+/// The fraction digit / (3·power) in 16 bits, rounded up by less than its least step 1/243, is the byte times this number;
+/// three times the fraction is the digit. Multiplications of 16 bits are faster than a division.
+const fn reciprocal(power: u16) -> u16 {
+    (1u32 << 16).div_ceil(3 * power as u32) as u16
+}
+
+fn add_digit_scalar<const POWER: u16>(digits: &[u8], values: [f32; 3], out: &mut [f32]) {
+    for (&digit, out) in digits.iter().zip(out) {
+        let fraction = u16::from(digit).wrapping_mul(reciprocal(POWER));
+        *out += values[((u32::from(fraction) * 3) >> 16) as usize];
+    }
+}
 
 #[cfg(test)]
 mod tests {
