@@ -13,5 +13,8 @@ fuzz_target!(|input: &[u8]| {
     let Some((&[x, y], values)) = words.split_first_chunk() else { return };
     let [offset, more] = [shape % 16, shape / 16].map(usize::from);
     let numbers = [x, y].map(f32::from_bits);
-    check(usize::from(kernel) % KERNELS.len(), &Input::new(values, values.len() + more, offset, numbers));
+    check(
+        usize::from(kernel) % KERNELS.len(),
+        &Input::new(values, values.len() + more, offset, numbers),
+    );
 });

@@ -89,7 +89,7 @@ impl Job {
     /// # Errors
     /// The path of the log if an input failed.
     fn run(&self, seconds: u64) -> Result<String, String> {
-        let found = home().join("target/found").join(&self.name);
+        let found = home().join("../target/found").join(&self.name);
         let log = found.with_extension("log");
         let failed = |error: std::io::Error| format!("{}: {error}", found.display());
         fs::create_dir_all(&found).map_err(failed)?;
@@ -130,6 +130,8 @@ fn cargo_fuzz(verb: &str, target: &str) -> Command {
         (Command::new(env!("CARGO")), "none")
     };
     command.args(["fuzz", verb, "--sanitizer", sanitizer, target]).current_dir(home());
+    // Reports name the lines.
+    command.env("CARGO_PROFILE_RELEASE_DEBUG", "1");
     command
 }
 

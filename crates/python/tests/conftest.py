@@ -10,3 +10,8 @@ import torch  # noqa: E402
 
 # The first optimizer imports much of torch: here once, not in every rank of every test.
 torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0).step()
+
+
+def pytest_collection_modifyitems(items):
+    """Starts Ray's example first: it takes minutes, in which the other tests run."""
+    items.sort(key=lambda item: "_rays_" not in item.name)
