@@ -22,29 +22,32 @@ const ROUND: f32 = 12_582_912.0;
 vectorised! {
     /// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the lowest and the
     /// highest level. It chooses the upper level if the upper 24 bits of a random word, as a number in
-    /// [0, 1), are below t − ⌊t⌋. Writes levels counted from the lowest one, and leaves
-    /// `value − level·step` in `values`. A NaN becomes the lowest level, and stays in `values`. Processes the shortest
-    /// length.
+    /// [0, 1), are below t − ⌊t⌋. Writes levels counted from the lowest one. A NaN becomes the lowest level. Processes the
+    /// shortest length.
     pub fn stochastic_levels / stochastic_levels_scalar(
-        values: &mut [f32],
+        values: &[f32],
         levels: Levels,
         random: &[u32],
         symbols: &mut [u16],
     ) {
-        let Levels { least, most, inverse, step } = levels;
-        for ((x, word), symbol) in values.iter_mut().zip(random).zip(symbols) {
+        let Levels { least, most, inverse, .. } = levels;
+        for ((x, word), symbol) in values.iter().zip(random).zip(symbols) {
             let t = *x * inverse;
             // False of a NaN, whose bits could be those of a level that there is not.
-            let t = if t >= least { t } else { least };
+            let t = if t > least { t } else { least };
             let t = if t > most { most } else { t };
             let nearest = (t + ROUND) - ROUND;
             let below = if nearest > t { nearest - 1.0 } else { nearest };
             let chance = (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0);
             let level = if chance < t - below { below + 1.0 } else { below };
-            *x -= level * step;
-            *symbol = (level - least + ROUND).to_bits() as u16;
+            *symbol = (level + (ROUND - least)).to_bits() as u16;
         }
     }
+}
+
+/// Subtracts `level·step` from each value: what quantization to these levels leaves. Processes the shorter length.
+pub fn levels_off(values: &mut [f32], symbols: &[u16], levels: Levels) {
+    levels_add(symbols, levels.least, -levels.step, values);
 }
 
 vectorised! {
@@ -69,8 +72,9 @@ mod tests {
         let half = 1 << 31;
         let words = [half - 1, half, half - 1, half, 0, 0, 0, 0];
         let mut symbols = [9; 8];
-        stochastic_levels(&mut values, levels, &words, &mut symbols);
+        stochastic_levels(&values, levels, &words, &mut symbols);
         assert_eq!(symbols, [3, 2, 2, 1, 5, 0, 3, 2]);
+        levels_off(&mut values, &symbols, levels);
         assert_eq!(values, [-0.25, 0.25, -0.25, 0.25, 7.5, -8.0, 0.0, 0.0]);
         let mut out = [1.0; 8];
         levels_add(&symbols, -2.0, 0.5, &mut out);
@@ -83,17 +87,18 @@ mod tests {
         // That of GPUs, the quiet one of this processor, and a signalling one.
         let mut values = [0x7fff_ffff, 0xffc0_0000, 0x7f80_0001].map(f32::from_bits);
         let mut symbols = [9; 3];
-        stochastic_levels(&mut values, levels, &[0; 3], &mut symbols);
+        stochastic_levels(&values, levels, &[0; 3], &mut symbols);
         assert_eq!(symbols, [0; 3]);
+        levels_off(&mut values, &symbols, levels);
         assert!(values.iter().all(|x| x.is_nan()));
     }
 
     #[test]
     fn many_levels_are_distinguished() {
         let levels = Levels { least: -32_768.0, most: 32_767.0, inverse: 1.0, step: 1.0 };
-        let mut values = [-32_768.0, -32_767.0, -1.0, 32_766.0, 32_767.0, 40_000.0];
+        let values = [-32_768.0, -32_767.0, -1.0, 32_766.0, 32_767.0, 40_000.0];
         let mut symbols = [9; 6];
-        stochastic_levels(&mut values, levels, &[0; 6], &mut symbols);
+        stochastic_levels(&values, levels, &[0; 6], &mut symbols);
         assert_eq!(symbols, [0, 1, 32_767, 65_534, 65_535, 65_535]);
     }
 }

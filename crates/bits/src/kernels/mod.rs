@@ -68,7 +68,7 @@ pub use draw::{drawn, sum_up_to};
 pub use hadamard::{hadamard, limits_reached, rotate, rotate_back};
 pub use hash::{columns_and_signs, hashed};
 pub use int8::{int8_add, int8_levels, int8_residual};
-pub use levels::{Levels, levels_add, stochastic_levels};
+pub use levels::{Levels, levels_add, levels_off, stochastic_levels};
 pub use natural::{natural_add, natural_residual, negative_zeros};
 pub use nibbles::{has_empty_nibble, pack_nibbles, unpack_nibbles};
 pub use order::{median_of_five, middle, smaller_first};

@@ -101,7 +101,9 @@ pub fn quantize(values: &mut [f32], grid: Grid, rounding: Rounding<'_>, symbols:
         }
         let start = symbols.len();
         symbols.resize(start + values.len(), 0);
-        kernels::stochastic_levels(values, grid.levels(), words, &mut symbols[start..]);
+        let symbols = &mut symbols[start..];
+        kernels::stochastic_levels(values, grid.levels(), words, symbols);
+        kernels::levels_off(values, symbols, grid.levels());
     }
 }
 

@@ -1,19 +1,18 @@
 //! Speed of compressors with several threads, which share one large tensor, or the tensors of a group.
 //!
-//! The bound is what memory allows these threads: as for one thread, but each copies or reads its part of the elements, side by side.
+//! Beside them run as many threads that share nothing: each has its own part of the elements, encoder and decoder. Their speed is
+//! what the processor and its memory allow the method; a core may be slower when others work, too.
 
 use std::hint::black_box;
 use std::thread;
 use std::time::Instant;
 
 use gradwire::{
-    DecodeJob, Decoder, EncodeJob, Encoder, Error, Floats, MemoryTraffic, Sent, Spec, Tensor,
-    Threads,
+    DecodeJob, Decoder, EncodeJob, Encoder, Error, Floats, Sent, Spec, Tensor, Threads,
 };
-use gradwire_bits::kernels::abs_max_bits;
 use serde::{Deserialize, Serialize};
 
-use super::{Bandwidth, Effort, GRADIENTS, WARM, WEIGHT, matrix, normal, seconds, touched};
+use super::{Effort, GRADIENTS, WARM, WEIGHT, matrix, normal, seconds};
 use crate::format::significant;
 use crate::table::Table;
 
@@ -35,10 +34,10 @@ pub struct Measurement {
     pub compress_gbps: f64,
     /// Decompression speed, in GB/s of output decoded and added.
     pub decompress_gbps: f64,
-    /// The compression speed that the bandwidth allows as many threads, in GB/s of input.
-    pub compress_bound_gbps: f64,
-    /// The decompression speed that the bandwidth allows as many threads, in GB/s of output.
-    pub decompress_bound_gbps: f64,
+    /// The compression speed of as many threads that share nothing, in GB/s of input.
+    pub compress_apart_gbps: f64,
+    /// The decompression speed of as many threads that share nothing, in GB/s of output.
+    pub decompress_apart_gbps: f64,
     /// The compression speed relative to one thread.
     pub compress_speedup: f64,
     /// The decompression speed relative to one thread.
@@ -75,40 +74,41 @@ fn measure_group(
     // Each tensor has an element.
     let elements = (elements / tensors).max(1) * tensors;
     let gradients: Vec<_> = (0..GRADIENTS).map(|stream| normal(elements, stream as u32)).collect();
-    let mut groups: Vec<Group<'_>> =
-        counts.iter().map(|count| Group::new(spec, &gradients, tensors, *count)).collect();
-    for group in &mut groups {
+    let gradients: Vec<&[f32]> = gradients.iter().map(Vec::as_slice).collect();
+    let mut teams: Vec<_> =
+        counts.iter().map(|&count| Team::new(spec, &gradients, tensors, count)).collect();
+    for team in &mut teams {
         for _ in 0..WARM {
-            group.encode()?;
-            group.decode()?;
+            team.operations(|operation| operation().map(drop))?;
         }
     }
-    let traffic = groups[0].traffic(spec)?;
-    let mut times = vec![([f64::INFINITY; 2], Bandwidth::default()); counts.len()];
+    let mut times = vec![[f64::INFINITY; 4]; counts.len()];
     let start = Instant::now();
     let mut repetitions = 0;
     while repetitions < effort.repetitions || start.elapsed() < effort.time {
-        for ((group, count), (best, memory)) in groups.iter_mut().zip(counts).zip(&mut times) {
-            let [compress, decompress] = best;
-            *compress = compress.min(seconds(|| group.encode())?);
-            *decompress = decompress.min(seconds(|| group.decode())?);
-            memory.take(seconds(|| group.copy(*count))?, seconds(|| group.read(*count))?);
+        for (team, best) in teams.iter_mut().zip(&mut times) {
+            let mut best = best.iter_mut();
+            team.operations(|operation| {
+                let best = best.next().expect("there are four operations");
+                *best = best.min(seconds(operation)?);
+                Ok(())
+            })?;
         }
         repetitions += 1;
     }
     let gigabytes = 4e-9 * elements as f64;
-    let ([one_compress, one_decompress], _) = times[0];
-    let measurement = |(&threads, (best, memory)): (&usize, ([f64; 2], Bandwidth))| Measurement {
+    let one = times[0];
+    let measurement = |(&threads, best): (&usize, [f64; 4])| Measurement {
         compressor: spec.to_string(),
         tensors,
         elements,
         threads,
         compress_gbps: gigabytes / best[0],
         decompress_gbps: gigabytes / best[1],
-        compress_bound_gbps: gigabytes / memory.least_seconds(traffic.compress),
-        decompress_bound_gbps: gigabytes / memory.least_seconds(traffic.decompress),
-        compress_speedup: one_compress / best[0],
-        decompress_speedup: one_decompress / best[1],
+        compress_apart_gbps: gigabytes / best[2],
+        decompress_apart_gbps: gigabytes / best[3],
+        compress_speedup: one[0] / best[0],
+        decompress_speedup: one[1] / best[1],
     };
     Ok(counts.iter().zip(times).map(measurement).collect())
 }
@@ -125,11 +125,67 @@ pub fn table(measurements: &[Measurement]) -> Table {
         .column("threads", |m| m.threads)
         .column("compress", |m| gbps(m.compress_gbps))
         .column("of one thread", |m| times(m.compress_speedup))
-        .column("of bound", |m| percent(m.compress_gbps / m.compress_bound_gbps))
+        .column("of threads apart", |m| percent(m.compress_gbps / m.compress_apart_gbps))
         .column("decompress", |m| gbps(m.decompress_gbps))
         .column("of one thread", |m| times(m.decompress_speedup))
-        .column("of bound", |m| percent(m.decompress_gbps / m.decompress_bound_gbps))
+        .column("of threads apart", |m| percent(m.decompress_gbps / m.decompress_apart_gbps))
         .table()
+}
+
+/// As many threads as are measured: together on one group of tensors, and apart, each on a group of its own.
+struct Team<'a> {
+    together: Group<'a>,
+    apart: Vec<Group<'a>>,
+}
+
+impl<'a> Team<'a> {
+    /// Threads apart have each its share of the tensors, or if there are fewer, its part of the elements.
+    fn new(spec: &Spec, gradients: &[&'a [f32]], tensors: usize, threads: usize) -> Self {
+        let elements = gradients[0].len();
+        let part = match tensors {
+            few if few < threads => elements.div_ceil(threads),
+            _ => elements / tensors * tensors.div_ceil(threads),
+        };
+        let group = |start: usize| {
+            let part = start..elements.min(start + part);
+            let tensors = (part.len() * tensors / elements).max(1);
+            let gradients: Vec<_> = gradients.iter().map(|all| &all[part.clone()]).collect();
+            Group::new(spec, &gradients, tensors, 1)
+        };
+        Self {
+            together: Group::new(spec, gradients, tensors, threads),
+            apart: (0..elements).step_by(part).map(group).collect(),
+        }
+    }
+
+    /// Passes each operation to the closure: compression and decompression together, then both apart.
+    fn operations(
+        &mut self,
+        mut run: impl FnMut(&mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Self { together, apart } = self;
+        run(&mut || together.encode())?;
+        run(&mut || together.decode())?;
+        run(&mut || side_by_side(apart, Group::encode))?;
+        run(&mut || side_by_side(apart, Group::decode))
+    }
+}
+
+/// Does work for each group in a thread of its own; for the first in this one.
+fn side_by_side<'a>(
+    groups: &mut [Group<'a>],
+    work: fn(&mut Group<'a>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (first, others) = groups.split_first_mut().expect("a group has elements");
+    thread::scope(|scope| {
+        let others: Vec<_> =
+            others.iter_mut().map(|group| scope.spawn(move || work(group))).collect();
+        let first = work(first);
+        others
+            .into_iter()
+            .map(|other| other.join().expect("no thread panics"))
+            .fold(first, Result::and)
+    })
 }
 
 /// A group of tensors, and the threads that share it.
@@ -138,7 +194,7 @@ struct Group<'a> {
     decoder: Decoder,
     threads: Threads,
     tensors: Vec<Tensor>,
-    gradients: &'a [Vec<f32>],
+    gradients: Vec<&'a [f32]>,
     /// Message and positions of each tensor.
     sent: Vec<(Vec<u8>, Vec<u32>)>,
     sums: Vec<Vec<f32>>,
@@ -147,7 +203,7 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn new(spec: &Spec, gradients: &'a [Vec<f32>], tensors: usize, threads: usize) -> Self {
+    fn new(spec: &Spec, gradients: &[&'a [f32]], tensors: usize, threads: usize) -> Self {
         let elements = gradients[0].len() / tensors;
         let tensor = |at| Tensor::new(format!("bench{at}"), &matrix(elements));
         Self {
@@ -155,7 +211,7 @@ impl<'a> Group<'a> {
             decoder: Decoder::new(spec, 0),
             threads: Threads::new(threads),
             tensors: (0..tensors).map(tensor).collect(),
-            gradients,
+            gradients: gradients.to_vec(),
             sent: vec![Default::default(); tensors],
             sums: vec![Vec::new(); tensors],
             out: vec![0.0; elements * tensors],
@@ -165,7 +221,7 @@ impl<'a> Group<'a> {
 
     fn encode(&mut self) -> Result<(), Error> {
         self.step += 1;
-        let gradient = black_box(self.gradients[self.step as usize % GRADIENTS].as_slice());
+        let gradient = black_box(self.gradients[self.step as usize % GRADIENTS]);
         let elements = self.out.len() / self.tensors.len();
         let mut jobs = Vec::with_capacity(self.tensors.len());
         for (at, (message, positions)) in self.sent.drain(..).enumerate() {
@@ -187,44 +243,6 @@ impl<'a> Group<'a> {
         }
         self.decoder.accumulate_all((self.step, 0), WEIGHT, jobs, &mut self.threads)
     }
-
-    /// What the last messages move, for which `out` is overwritten.
-    fn traffic(&mut self, spec: &Spec) -> Result<MemoryTraffic, Error> {
-        let bytes: usize = self.sent.iter().map(|(message, _)| message.len()).sum();
-        self.out.fill(0.0);
-        self.decode()?;
-        let bits = 8.0 * bytes as f64 / self.out.len() as f64;
-        Ok(MemoryTraffic::of(spec, bits, touched(&self.out)))
-    }
-
-    /// Copies a gradient, each thread its part.
-    fn copy(&mut self, threads: usize) -> Result<(), Error> {
-        let part = self.out.len().div_ceil(threads);
-        let parts = self.out.chunks_mut(part).zip(black_box(&self.gradients[0]).chunks(part));
-        side_by_side(parts, |(out, gradient)| out.copy_from_slice(gradient));
-        black_box(&mut self.out);
-        Ok(())
-    }
-
-    /// Reads a gradient, each thread its part.
-    fn read(&self, threads: usize) -> Result<(), Error> {
-        let parts = black_box(&self.gradients[0]).chunks(self.out.len().div_ceil(threads));
-        side_by_side(parts, |part| {
-            black_box(abs_max_bits(part));
-        });
-        Ok(())
-    }
-}
-
-/// Does work for each part in a thread of its own; the first in this one.
-fn side_by_side<T: Send>(mut parts: impl Iterator<Item = T>, work: impl Fn(T) + Sync) {
-    let first = parts.next();
-    thread::scope(|scope| {
-        for part in parts {
-            scope.spawn(|| work(part));
-        }
-        first.into_iter().for_each(&work);
-    });
 }
 
 #[cfg(test)]
@@ -249,7 +267,7 @@ mod tests {
             assert!(found.iter().all(|m| m.compress_gbps > 0.0 && m.decompress_gbps > 0.0));
             assert!(found.iter().all(|m| m.elements == 20_000));
             assert!(
-                found.iter().all(|m| m.compress_bound_gbps > 0.0 && m.decompress_bound_gbps > 0.0)
+                found.iter().all(|m| m.compress_apart_gbps > 0.0 && m.decompress_apart_gbps > 0.0)
             );
         }
     }

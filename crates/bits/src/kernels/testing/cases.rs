@@ -257,10 +257,17 @@ pub const KERNELS: &[(&str, Case)] = &[
         spread(&own, &shared, &mut out);
         output.bits(out.iter().copied());
     }),
+    ("levels_off", |input, output| {
+        let levels = Levels { least: -100.0, most: 99.0, inverse: input.x, step: input.y };
+        let mut values = input.floats();
+        levels_off(&mut values, &input.symbols(), levels);
+        output.computed(&values);
+    }),
     ("stochastic_levels", |input, output| {
         let levels = Levels { least: -100.0, most: 99.0, inverse: input.x, step: input.y };
         let (mut values, mut symbols) = (input.floats(), input.zeros());
-        stochastic_levels(&mut values, levels, &input.draws(), &mut symbols);
+        stochastic_levels(&values, levels, &input.draws(), &mut symbols);
+        levels_off(&mut values, &symbols, levels);
         output.symbols((&input.floats(), input.x), &values, &symbols);
     }),
     ("stochastic_entries", |input, output| {

@@ -141,6 +141,7 @@ impl Quantizer {
                 rng.fill_rounding(first, random);
                 first += values.len();
                 kernels::stochastic_levels(values, levels, random, symbols);
+                kernels::levels_off(values, symbols, levels);
             }
         }
         alphabet.write(workspace, message);

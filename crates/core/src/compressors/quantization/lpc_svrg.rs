@@ -90,7 +90,7 @@ impl Compressor for LpcSvrg {
         let (step, inverse) = self.delta(source.abs_max());
         fields::put_f32(step, message);
         let levels = Levels { least: -self.half(), most: self.half() - 1.0, inverse, step };
-        let rng = context.rng(0);
+        let (rng, keeps_residual) = (context.rng(0), source.keeps_residual());
         let parts = Parts::new(source.len(), 1, &workspace.helpers);
         let each = parts.places();
         self.words().encode(
@@ -102,6 +102,9 @@ impl Compressor for LpcSvrg {
             |first, block, symbols, _, own| {
                 let random = rng.rounding_words(first, block.len(), &mut own.random);
                 kernels::stochastic_levels(block, levels, random, symbols);
+                if keeps_residual {
+                    kernels::levels_off(block, symbols, levels);
+                }
             },
         );
         Sent::All

@@ -190,9 +190,16 @@ impl Qsgd {
                     rng.rounding_words(start, BLOCK.min(part.end - start), random);
                 }
                 let (random, places) = (&random[at..at + len], &mut symbols[at..at + len]);
-                source.take(start, len, |block| {
-                    kernels::stochastic_levels(block, levels, random, places);
-                });
+                if source.keeps_residual() {
+                    source.take(start, len, |block| {
+                        kernels::stochastic_levels(block, levels, random, places);
+                        kernels::levels_off(block, places, levels);
+                    });
+                } else {
+                    source.peek(start, len, |block| {
+                        kernels::stochastic_levels(block, levels, random, places);
+                    });
+                }
                 if at + len == BLOCK || start + len == part.end {
                     write(&symbols[..at + len]);
                 }
