@@ -269,14 +269,29 @@ impl<'a> Source<'a> {
 
     /// Shows the corrected elements `start .. start + len` (at most [`BLOCK`]) and changes nothing.
     pub fn peek<R>(&mut self, start: usize, len: usize, look: impl FnOnce(&[f32]) -> R) -> R {
-        let Self { own, others, scratch, gathered, checked, .. } = self;
-        let lane = others.iter().rev().find(|lane| lane.first <= start).unwrap_or(own);
-        lane.prefetch_after(start, len);
-        let block = lane.peek(start, &mut scratch[..len]);
-        if !*checked {
+        let (block, gathered, checked) = self.block(start, len);
+        if !checked {
             gathered.add(block);
         }
         look(block)
+    }
+
+    /// [`peek`](Self::peek) at elements that were peeked at before, and are not checked again.
+    pub(crate) fn peek_again<R>(
+        &mut self,
+        start: usize,
+        len: usize,
+        look: impl FnOnce(&[f32]) -> R,
+    ) -> R {
+        look(self.block(start, len).0)
+    }
+
+    /// The corrected elements `start .. start + len`, what was gathered, and whether all have been checked.
+    fn block(&mut self, start: usize, len: usize) -> (&[f32], &mut Gathered, bool) {
+        let Self { own, others, scratch, gathered, checked, .. } = self;
+        let lane = others.iter().rev().find(|lane| lane.first <= start).unwrap_or(own);
+        lane.prefetch_after(start, len);
+        (lane.peek(start, &mut scratch[..len]), gathered, *checked)
     }
 
     /// Passes the corrected elements `start .. start + len` (at most [`BLOCK`]) to the closure; what it leaves in the

@@ -196,7 +196,7 @@ impl Qsgd {
                         kernels::levels_off(block, places, levels);
                     });
                 } else {
-                    source.peek(start, len, |block| {
+                    source.peek_again(start, len, |block| {
                         kernels::stochastic_levels(block, levels, random, places);
                     });
                 }
