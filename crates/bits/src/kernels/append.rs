@@ -1,11 +1,12 @@
-//! Appending numbers to a message, in one pass that also finds the largest of them.
+//! Numbers at the end of a message, written in one pass that also finds the largest of them.
 //!
 //! A copy is bound by memory, so a second pass that looks for NaN and infinity would show in its speed.
 
 use alloc::vec::Vec;
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 use core::arch::x86_64::*;
-use core::mem::MaybeUninit;
+use core::mem::{self, MaybeUninit};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::convert::{bf16_pattern, f16_pattern};
 use super::vectorised;
@@ -13,39 +14,80 @@ use super::vectorised;
 /// Bytes of a message that are reserved and not yet written.
 type Unwritten = [MaybeUninit<u8>];
 
-/// Appends numbers as little-endian binary32. Returns the bits of the largest absolute value, as
+/// Room for bytes at the end of a message, which kernels fill. Threads may fill parts of it side by side.
+pub struct Room<'a> {
+    unwritten: &'a mut Unwritten,
+    /// The bytes that were written to the whole room.
+    written: &'a AtomicUsize,
+}
+
+impl<'a> Room<'a> {
+    /// Makes room for `len` bytes at the end of a message, which `fill` fills.
+    ///
+    /// # Panics
+    /// If `fill` leaves bytes out.
+    pub fn at_end<R>(message: &mut Vec<u8>, len: usize, fill: impl FnOnce(Room<'_>) -> R) -> R {
+        message.reserve(len);
+        let written = AtomicUsize::new(0);
+        let unwritten = &mut message.spare_capacity_mut()[..len];
+        let result = fill(Room { unwritten, written: &written });
+        assert_eq!(written.into_inner(), len, "the room is filled");
+        // SAFETY: these bytes are reserved, and all were written: no two rooms share a byte, and each is written once.
+        unsafe { message.set_len(message.len() + len) };
+        result
+    }
+
+    /// Cuts off room for the first `len` bytes.
+    ///
+    /// # Panics
+    /// If there is less.
+    pub fn split_off(&mut self, len: usize) -> Room<'a> {
+        let (unwritten, rest) = mem::take(&mut self.unwritten).split_at_mut(len);
+        self.unwritten = rest;
+        Room { unwritten, written: self.written }
+    }
+
+    /// Writes `SIZE` bytes for each number. `write` writes all bytes that it gets.
+    fn fill<const SIZE: usize>(
+        self,
+        values: &[f32],
+        write: fn(&[f32], &mut Unwritten) -> u32,
+    ) -> u32 {
+        assert_eq!(self.unwritten.len(), SIZE * values.len(), "room for each number");
+        let largest = write(values, self.unwritten);
+        self.written.fetch_add(self.unwritten.len(), Ordering::Relaxed);
+        largest
+    }
+}
+
+/// Fills room with little-endian binary32 numbers. Returns the bits of the largest absolute value, as
 /// [`abs_max_bits`](super::abs_max_bits) does.
 ///
 /// For messages that caches cannot hold, let them be `streamed`: then stores bypass the caches, where the processor has AVX2
 /// and the memory is aligned. That moves 8 bytes per element; usual stores read the memory that they write, and move 12.
-pub fn f32_append(values: &[f32], message: &mut Vec<u8>, streamed: bool) -> u32 {
-    append::<4>(values, message, if streamed { f32_stream } else { f32_write })
+///
+/// # Panics
+/// If the room is not that of the numbers.
+pub fn f32_fill(values: &[f32], room: Room<'_>, streamed: bool) -> u32 {
+    room.fill::<4>(values, if streamed { f32_stream } else { f32_write })
 }
 
-/// Appends little-endian binary16 patterns: rounded to nearest, ties to even, and saturated. Returns the bits of the
-/// largest absolute value. Moves 6 bytes per element if `streamed`, as [`f32_append`] is, otherwise 8.
-pub fn f16_append(values: &[f32], message: &mut Vec<u8>, streamed: bool) -> u32 {
-    append::<2>(values, message, if streamed { f16_stream } else { f16_write })
+/// Fills room with little-endian binary16 patterns: rounded to nearest, ties to even, and saturated. Returns the bits of the
+/// largest absolute value. Moves 6 bytes per element if `streamed`, as [`f32_fill`] is, otherwise 8.
+///
+/// # Panics
+/// If the room is not that of the patterns.
+pub fn f16_fill(values: &[f32], room: Room<'_>, streamed: bool) -> u32 {
+    room.fill::<2>(values, if streamed { f16_stream } else { f16_write })
 }
 
-/// Appends little-endian bfloat16 patterns: rounded to nearest, ties to even, and saturated. Returns the bits of the
-/// largest absolute value. Moves 6 bytes per element if `streamed`, as [`f32_append`] is, otherwise 8.
-pub fn bf16_append(values: &[f32], message: &mut Vec<u8>, streamed: bool) -> u32 {
-    append::<2>(values, message, if streamed { bf16_stream } else { bf16_write })
-}
-
-/// Appends `SIZE` bytes for each number; `write` writes as many bytes as it gets.
-fn append<const SIZE: usize>(
-    values: &[f32],
-    message: &mut Vec<u8>,
-    write: fn(&[f32], &mut Unwritten) -> u32,
-) -> u32 {
-    let len = SIZE * values.len();
-    message.reserve(len);
-    let largest = write(values, &mut message.spare_capacity_mut()[..len]);
-    // SAFETY: that many bytes are reserved and were written.
-    unsafe { message.set_len(message.len() + len) };
-    largest
+/// Fills room with little-endian bfloat16 patterns: rounded to nearest, ties to even, and saturated. Returns the bits of the
+/// largest absolute value. Moves 6 bytes per element if `streamed`, as [`f32_fill`] is, otherwise 8.
+///
+/// # Panics
+/// If the room is not that of the patterns.
+pub fn bf16_fill(values: &[f32], room: Room<'_>, streamed: bool) -> u32 {
+    room.fill::<2>(values, if streamed { bf16_stream } else { bf16_write })
 }
 
 fn f32_stream(values: &[f32], out: &mut Unwritten) -> u32 {
@@ -334,7 +376,51 @@ mod tests {
 
     type Append = fn(&[f32], &mut Vec<u8>, bool) -> u32;
 
-    const APPEND: [Append; 3] = [f32_append, f16_append, bf16_append];
+    const APPEND: [Append; 3] = [
+        |values, message, streamed| {
+            append(values, 4, message, |room| f32_fill(values, room, streamed))
+        },
+        |values, message, streamed| {
+            append(values, 2, message, |room| f16_fill(values, room, streamed))
+        },
+        |values, message, streamed| {
+            append(values, 2, message, |room| bf16_fill(values, room, streamed))
+        },
+    ];
+
+    fn append(
+        values: &[f32],
+        size: usize,
+        message: &mut Vec<u8>,
+        fill: impl FnOnce(Room<'_>) -> u32,
+    ) -> u32 {
+        Room::at_end(message, size * values.len(), fill)
+    }
+
+    #[test]
+    fn parts_of_a_room_are_filled_in_any_order() {
+        let mut message = vec![7];
+        Room::at_end(&mut message, 6, |mut rest| {
+            let first = rest.split_off(2);
+            bf16_fill(&[-2.0, 1.0], rest, false);
+            f16_fill(&[1.0], first, false);
+        });
+        assert_eq!(message, [7, 0x00, 0x3c, 0x00, 0xc0, 0x80, 0x3f]);
+    }
+
+    #[test]
+    #[should_panic(expected = "the room is filled")]
+    fn a_room_that_is_not_filled_is_refused() {
+        Room::at_end(&mut Vec::new(), 4, |mut room| {
+            f16_fill(&[1.0], room.split_off(2), false);
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "room for each number")]
+    fn a_room_of_another_length_is_refused() {
+        Room::at_end(&mut Vec::new(), 5, |room| f16_fill(&[1.0, 2.0], room, false));
+    }
 
     #[test]
     fn messages_by_hand() {

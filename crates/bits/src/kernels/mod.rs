@@ -55,7 +55,7 @@ mod zero_run;
 pub mod testing;
 
 // A test reads the names of the kernels from these lines, each of which has to be whole.
-pub use append::{bf16_append, f16_append, f32_append};
+pub use append::{Room, bf16_fill, f16_fill, f32_fill};
 pub use axpy::{accumulate, accumulate_to, add_limited, add_scaled, scale};
 pub use between::values_between;
 pub use bins::{Near, bin_maxima, reaching};

@@ -77,7 +77,8 @@ fn compare_with_one_thread(
     steps: u64,
     values: impl Fn(usize, u64) -> Vec<f32>,
 ) {
-    let (mut alone, mut together, mut threads) = (encoder(spec), encoder(spec), Threads::new(3));
+    // Fewer threads than parts, so that one works on several.
+    let (mut alone, mut together, mut threads) = (encoder(spec), encoder(spec), Threads::new(2));
     for step in 0..steps {
         let gradient = |tensor: &Tensor| Gradient::new(values(tensor.elements(), step));
         let gradients: Vec<Gradient> = model.iter().map(gradient).collect();

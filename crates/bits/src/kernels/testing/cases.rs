@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::several::{adds, appends, bins, run_places, states, streams, thin};
+use super::several::{adds, bins, fills, run_places, states, streams, thin};
 use super::{Input, Output};
 use crate::kernels::*;
 use crate::zero_run;
@@ -149,9 +149,9 @@ pub const KERNELS: &[(&str, Case)] = &[
         f32_to_f16(&input.floats(), &mut out);
         output.bits(out.iter().copied());
     }),
-    ("f32_append", |input, output| appends(f32_append, input, output)),
-    ("f16_append", |input, output| appends(f16_append, input, output)),
-    ("bf16_append", |input, output| appends(bf16_append, input, output)),
+    ("f32_fill", |input, output| fills(f32_fill, 4, input, output)),
+    ("f16_fill", |input, output| fills(f16_fill, 2, input, output)),
+    ("bf16_fill", |input, output| fills(bf16_fill, 2, input, output)),
     ("drawn", |input, output| {
         let mut out = input.zeros();
         drawn(&input.floats(), input.x, &input.draws(), &mut out);

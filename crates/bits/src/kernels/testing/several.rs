@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Input, Output, Shifted};
-use crate::kernels::{Bins, Entry, RUN, Transition, decode_states, encode_states};
+use crate::kernels::{Bins, Entry, RUN, Room, Transition, decode_states, encode_states};
 use crate::quarters::quarters_mut;
 
 pub(super) fn bins(input: &Input) -> Bins {
@@ -18,9 +18,10 @@ pub(super) fn adds(add: fn(&[u8], f32, &mut [f32]), input: &Input, output: &mut 
     output.computed(&out);
 }
 
-/// A kernel that appends numbers to a message and returns the largest.
-pub(super) fn appends(
-    append: fn(&[f32], &mut Vec<u8>, bool) -> u32,
+/// A kernel that fills room with numbers of `size` bytes and returns the largest.
+pub(super) fn fills(
+    fill: fn(&[f32], Room<'_>, bool) -> u32,
+    size: usize,
     input: &Input,
     output: &mut Output,
 ) {
@@ -28,7 +29,8 @@ pub(super) fn appends(
     for (start, streamed) in [(1, false), (1, true), (16, true)] {
         let mut message = Vec::with_capacity(start + 4 * input.len);
         message.resize(start, 9);
-        output.bits([append(&input.floats(), &mut message, streamed)]);
+        let (values, len) = (input.floats(), size * input.len);
+        output.bits([Room::at_end(&mut message, len, |room| fill(&values, room, streamed))]);
         output.bits(message);
     }
 }

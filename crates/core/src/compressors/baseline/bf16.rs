@@ -25,8 +25,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::new(&[], |_| Arc::new(BF16))
 };
 
-const BF16: Dense =
-    Dense { append: kernels::bf16_append, add: kernels::bf16_add, dtype: Dtype::Bf16 };
+const BF16: Dense = Dense { fill: kernels::bf16_fill, add: kernels::bf16_add, dtype: Dtype::Bf16 };
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,11 @@
 //! The compressor behind `none`, `fp16` and `bf16`: every element, in one format.
 
 use gradwire_bits::DecodeError;
+use gradwire_bits::kernels::Room;
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Sent, Statistics};
+use crate::{Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Parts, Sent, Statistics};
 
 /// Messages of this many bytes or more are written past the caches: with the tensor they exceed a last-level
 /// cache of 32 MiB. Tests take this path with small tensors.
@@ -13,8 +14,8 @@ const STREAMED: usize = if cfg!(test) { 8 << 10 } else { 16 << 20 };
 /// Elements in one format, given as conversions of whole blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dense {
-    /// Appends the numbers of a block, past the caches or not; returns the bits of its largest absolute value.
-    pub(super) append: fn(&[f32], &mut Vec<u8>, bool) -> u32,
+    /// Fills room with the numbers of a block, past the caches or not; returns the bits of its largest absolute value.
+    pub(super) fill: fn(&[f32], Room<'_>, bool) -> u32,
     /// Adds the numbers of a message, times a weight.
     pub(super) add: fn(&[u8], f32, &mut [f32]),
     /// The element type of messages.
@@ -23,24 +24,38 @@ pub(super) struct Dense {
 
 impl Compressor for Dense {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
-        let EncodeArgs { source, message, .. } = args;
+        let EncodeArgs { source, workspace, message, .. } = args;
+        let parts = Parts::new(source.len(), 1, &workspace.helpers);
+        let (places, bytes) = (parts.places(), |elements: usize| self.max_len(elements));
         if source.keeps_residual() {
-            source.take_blocks(|_, block| {
-                let start = message.len();
-                (self.append)(block, message, false);
-                (self.add)(&message[start..], -1.0, block);
+            source.append_in_parts(parts, workspace, message, places, |source, _, message, _| {
+                source.take_blocks(|_, block| {
+                    let (start, len) = (message.len(), bytes(block.len()));
+                    Room::at_end(message, len, |room| (self.fill)(block, room, false));
+                    (self.add)(&message[start..], -1.0, block);
+                });
             });
         } else {
-            let streamed = self.max_len(source.len()) >= STREAMED;
-            source.convert_blocks(|block| (self.append)(block, message, streamed));
+            let len = bytes(source.len());
+            Room::at_end(message, len, |mut room| {
+                let rooms = places.map(|part| room.split_off(bytes(part.len())));
+                source.in_parts(parts, workspace, rooms, |source, mut room, _| {
+                    source.convert_blocks(|block| {
+                        (self.fill)(block, room.split_off(bytes(block.len())), len >= STREAMED)
+                    });
+                });
+            });
         }
         Sent::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { message, weight, out, .. } = args;
+        let DecodeArgs { message, weight, workspace, out, .. } = args;
         fields::expect_len(message, self.max_len(out.len()))?;
-        (self.add)(message, weight, out);
+        let helpers = &mut workspace.helpers;
+        helpers.add_in_parts((message, self.dtype.size()), (out, 1), |_, message, out| {
+            (self.add)(message, weight, out);
+        });
         Ok(())
     }
 

@@ -26,7 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::new(&[], |_| Arc::new(FP16))
 };
 
-const FP16: Dense = Dense { append: kernels::f16_append, add: kernels::f16_add, dtype: Dtype::F16 };
+const FP16: Dense = Dense { fill: kernels::f16_fill, add: kernels::f16_add, dtype: Dtype::F16 };
 
 #[cfg(test)]
 mod tests {

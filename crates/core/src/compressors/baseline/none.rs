@@ -24,7 +24,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::new(&[], |_| Arc::new(NONE))
 };
 
-const NONE: Dense = Dense { append: kernels::f32_append, add: kernels::f32_add, dtype: Dtype::F32 };
+const NONE: Dense = Dense { fill: kernels::f32_fill, add: kernels::f32_add, dtype: Dtype::F32 };
 
 #[cfg(test)]
 mod tests {
