@@ -19,7 +19,7 @@ const TESTS: [(&str, &str); 4] = [
     // runs them, which needs a C++ compiler.
     (
         "lints",
-        "clippy --workspace --all-targets --config env.CUSTOM_LIBFUZZER_PATH=\"none.a\" -- -D warnings",
+        "clippy --workspace --all-targets --config env.CUSTOM_LIBFUZZER_PATH=\"target/none.a\" -- -D warnings",
     ),
     ("documentation", "doc --workspace --no-deps --config build.rustdocflags=[\"-Dwarnings\"]"),
 ];
