@@ -33,13 +33,14 @@ vectorised! {
         let Levels { least, most, inverse, .. } = levels;
         for ((x, word), symbol) in values.iter().zip(random).zip(symbols) {
             let t = *x * inverse;
-            // False of a NaN, whose bits could be those of a level that there is not.
+            // A NaN compares false, and becomes the lowest level; its bits might not be those of any.
             let t = if t > least { t } else { least };
             let t = if t > most { most } else { t };
             let nearest = (t + ROUND) - ROUND;
             let below = if nearest > t { nearest - 1.0 } else { nearest };
             let chance = (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0);
             let level = if chance < t - below { below + 1.0 } else { below };
+            // Integers below 2^24: both sums are exact.
             *symbol = (level + (ROUND - least)).to_bits() as u16;
         }
     }

@@ -285,25 +285,25 @@ pub fn ternary_add(digits: &[u8], part: usize, scale: f32, out: &mut [f32]) {
 fn add_digit<const POWER: u16>(digits: &[u8], scale: f32, out: &mut [f32]) {
     let len = digits.len().min(out.len());
     let (digits, out) = (&digits[..len], &mut out[..len]);
-    let values = values(scale);
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::level::Level::Avx512.is_used() {
         let ((digits, rest), (groups, last)) = (digits.as_chunks(), out.as_chunks_mut());
         // SAFETY: the processor has the features the function is compiled for.
-        unsafe { avx512::add::<POWER>(digits, values, groups) };
-        return add_digit_scalar::<POWER>(rest, values, last);
+        unsafe { avx512::add::<POWER>(digits, values(scale), groups) };
+        return add_digit_scalar::<POWER>(rest, scale, last);
     }
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::level::Level::Avx2.is_used() {
         let ((digits, rest), (groups, last)) = (digits.as_chunks(), out.as_chunks_mut());
         // SAFETY: as above.
-        unsafe { avx2::add::<POWER>(digits, values, groups) };
-        return add_digit_scalar::<POWER>(rest, values, last);
+        unsafe { avx2::add::<POWER>(digits, values(scale), groups) };
+        return add_digit_scalar::<POWER>(rest, scale, last);
     }
-    add_digit_scalar::<POWER>(digits, values, out);
+    add_digit_scalar::<POWER>(digits, scale, out);
 }
 
 /// The values of the digits 0, 1 and 2.
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
 fn values(scale: f32) -> [f32; 3] {
     [-1.0, 0.0, 1.0].map(|trit| scale * trit)
 }
@@ -314,10 +314,11 @@ const fn reciprocal(power: u16) -> u16 {
     (1u32 << 16).div_ceil(3 * power as u32) as u16
 }
 
-fn add_digit_scalar<const POWER: u16>(digits: &[u8], values: [f32; 3], out: &mut [f32]) {
+fn add_digit_scalar<const POWER: u16>(digits: &[u8], scale: f32, out: &mut [f32]) {
     for (&digit, out) in digits.iter().zip(out) {
         let fraction = u16::from(digit).wrapping_mul(reciprocal(POWER));
-        *out += values[((u32::from(fraction) * 3) >> 16) as usize];
+        let trit = ((u32::from(fraction) * 3) >> 16) as i16 - 1;
+        *out += scale * f32::from(trit);
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Bench {
     /// Measure the entropy codes alone, in symbols a second
     #[arg(long, conflicts_with = "compressors")]
     codes: bool,
-    /// Measure one tensor, and a group of 16, that this many threads share, beside one thread; repeat it for several
+    /// Measure one tensor, and a group of 16, that this many threads share, beside one thread and beside as many that share nothing; repeat it for several
     #[arg(long, value_name = "N", conflicts_with = "codes", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Vec<u32>,
     /// Measure beside PyTorch's operations, where one does what the compressor does; needs a python3 with PyTorch

@@ -4,6 +4,7 @@
 //! what the processor and its memory allow the method; a core may be slower when others work, too.
 
 use std::hint::black_box;
+use std::ops::Range;
 use std::thread;
 use std::time::Instant;
 
@@ -79,7 +80,7 @@ fn measure_group(
         counts.iter().map(|&count| Team::new(spec, &gradients, tensors, count)).collect();
     for team in &mut teams {
         for _ in 0..WARM {
-            team.operations(|operation| operation().map(drop))?;
+            team.operations(|operation| operation())?;
         }
     }
     let mut times = vec![[f64::INFINITY; 4]; counts.len()];
@@ -139,22 +140,23 @@ struct Team<'a> {
 }
 
 impl<'a> Team<'a> {
-    /// Threads apart have each its share of the tensors, or if there are fewer, its part of the elements.
+    /// Threads apart have each its share of the tensors, or with fewer tensors than threads, its share of the elements.
     fn new(spec: &Spec, gradients: &[&'a [f32]], tensors: usize, threads: usize) -> Self {
         let elements = gradients[0].len();
-        let part = match tensors {
-            few if few < threads => elements.div_ceil(threads),
-            _ => elements / tensors * tensors.div_ceil(threads),
-        };
-        let group = |start: usize| {
-            let part = start..elements.min(start + part);
+        let unit = if tensors < threads { 1 } else { elements / tensors };
+        let border = |thread: usize| elements / unit * thread / threads * unit;
+        let group = |part: Range<usize>| {
             let tensors = (part.len() * tensors / elements).max(1);
             let gradients: Vec<_> = gradients.iter().map(|all| &all[part.clone()]).collect();
             Group::new(spec, &gradients, tensors, 1)
         };
         Self {
             together: Group::new(spec, gradients, tensors, threads),
-            apart: (0..elements).step_by(part).map(group).collect(),
+            apart: (0..threads)
+                .map(|thread| border(thread)..border(thread + 1))
+                .filter(|part| !part.is_empty())
+                .map(group)
+                .collect(),
         }
     }
 

@@ -190,10 +190,13 @@ impl Qsgd {
                     rng.rounding_words(start, BLOCK.min(part.end - start), random);
                 }
                 let (random, places) = (&random[at..at + len], &mut symbols[at..at + len]);
-                if source.keeps_residual() {
+                let keeps_residual = source.keeps_residual();
+                if keeps_residual || source.has_velocity() {
                     source.take(start, len, |block| {
                         kernels::stochastic_levels(block, levels, random, places);
-                        kernels::levels_off(block, places, levels);
+                        if keeps_residual {
+                            kernels::levels_off(block, places, levels);
+                        }
                     });
                 } else {
                     source.peek_again(start, len, |block| {
