@@ -354,27 +354,35 @@ impl<'a> Source<'a> {
     /// gets the block's numbers, too.
     pub fn take_blocks_with_kept(&mut self, mut take: impl FnMut(usize, &mut [f32], &mut [f32])) {
         let kept = std::mem::take(&mut self.kept);
-        self.take_blocks(|start, block| take(start, block, &mut kept[start..start + block.len()]));
+        let mut blocks = kept.chunks_mut(BLOCK);
+        self.take_blocks(|start, block| take(start, block, blocks.next().unwrap_or_default()));
         self.kept = kept;
     }
 
     /// [`peek`](Self::peek) over the whole tensor in order, for a method that keeps one number an element.
     pub fn peek_blocks_with_kept(&mut self, mut look: impl FnMut(&[f32], &[f32])) {
         let kept = std::mem::take(&mut self.kept);
-        self.peek_blocks(|start, block| look(block, &kept[start..start + block.len()]));
+        let mut blocks = kept.chunks(BLOCK);
+        self.peek_blocks(|_, block| look(block, blocks.next().unwrap_or_default()));
         self.kept = kept;
     }
 
     /// Adds `squares`, or without them those of the latest gradient, to what the method keeps, which is one number an
-    /// element.
-    pub(crate) fn add_squares(&mut self, squares: Option<&[f32]>) {
-        if let Some(squares) = squares {
-            return add_saturating(squares.iter().copied(), self.kept);
-        }
-        for (start, len) in self.blocks() {
-            let gradient = self.own.gradient(start, &mut self.scratch[..len]);
-            add_saturating(gradient.iter().map(|g| g * g), &mut self.kept[start..start + len]);
-        }
+    /// element. The helpers share the pass.
+    pub(crate) fn add_squares(&mut self, squares: Option<&[f32]>, workspace: &mut Workspace) {
+        let parts = Parts::new(self.len(), 1, &workspace.helpers);
+        let of_parts = parts.places().map(|places| squares.map(|squares| &squares[places]));
+        self.in_parts(parts, workspace, of_parts, |source, squares, _| {
+            if let Some(squares) = squares {
+                return add_saturating(squares.iter().copied(), source.kept);
+            }
+            let blocks = source.blocks();
+            let Source { own, kept, scratch, .. } = source;
+            for ((start, len), kept) in blocks.zip(kept.chunks_mut(BLOCK)) {
+                let gradient = own.gradient(start, &mut scratch[..len]);
+                add_saturating(gradient.iter().map(|g| g * g), kept);
+            }
+        });
     }
 
     /// The residual, to correct what `take` left of elements, and of a part that of its elements; `None` without error feedback.

@@ -1,10 +1,10 @@
-//! Moves the elements with the largest absolute values, and their positions, from a tensor to the workspace.
+//! Moves elements, and their positions, from a tensor to the workspace: those beyond a limit, or those at given positions.
 
 use gradwire_bits::kernels::{self, Side};
 
 use super::selection::{Threshold, kth_largest};
 use crate::source::PartResult;
-use crate::{BLOCK, Source, Workspace};
+use crate::{BLOCK, Parts, Source, Workspace};
 
 /// Clears the positions and values of the workspace, and reserves memory for `most` of them and a block, because the
 /// kernel writes whole registers past the end.
@@ -21,23 +21,29 @@ pub(crate) fn take_largest(source: &mut Source<'_>, k: usize, workspace: &mut Wo
     let threshold = (!source.is_empty()).then(|| kth_largest(source, k, workspace));
     clear(k, workspace);
     if let Some(threshold) = threshold {
-        take_exactly(source, threshold, workspace);
+        take_exactly(source, Side::Both, threshold, workspace);
     }
 }
 
-/// Moves the elements that an exact threshold selects.
-fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut Workspace) {
+/// Moves the elements that an exact threshold selects on a side to the workspace, behind what is there. The helpers share the work,
+/// unless only some of the elements that equal the threshold are selected.
+pub(crate) fn take_exactly(
+    source: &mut Source<'_>,
+    side: Side,
+    threshold: Threshold,
+    workspace: &mut Workspace,
+) {
     let Threshold { value, equal, mut ties } = threshold;
     // If the value is zero, below every absolute value.
     let reaching = if value > 0.0 { value.next_down() } else { -1.0 };
     if ties == 0 || ties == equal {
-        return take_above(source, if ties > 0 { reaching } else { value }, workspace);
+        return take_beyond(source, side, if ties > 0 { reaching } else { value }, workspace);
     }
     let Workspace { positions, values, .. } = workspace;
     source.take_short_blocks(|offset, block| {
         let start = positions.len();
-        let above = if ties > 0 { reaching } else { value };
-        kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
+        let limit = if ties > 0 { reaching } else { value };
+        kernels::compact_beyond(block, side, limit, offset as u32, positions, values);
         if ties > 0 {
             put_back(block, offset, start, positions, values, |x| {
                 let tie = x.abs() == value;
@@ -49,11 +55,17 @@ fn take_exactly(source: &mut Source<'_>, threshold: Threshold, workspace: &mut W
     });
 }
 
-/// Moves the elements whose absolute value is above a number to the workspace, behind what is there. The helpers share the work.
-pub(crate) fn take_above(source: &mut Source<'_>, above: f32, workspace: &mut Workspace) {
+/// Moves the elements of a side whose absolute value is above a limit to the workspace, behind what is there. The helpers share the
+/// work.
+pub(crate) fn take_beyond(
+    source: &mut Source<'_>,
+    side: Side,
+    limit: f32,
+    workspace: &mut Workspace,
+) {
     take_in_parts(source, workspace, |source, Taken { positions, values }| {
         source.take_short_blocks(|offset, block| {
-            kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
+            kernels::compact_beyond(block, side, limit, offset as u32, positions, values);
         });
     });
 }
@@ -100,21 +112,22 @@ pub(crate) fn take_in_parts(
     all.keep_in(workspace);
 }
 
-/// Moves the elements that reach a sampled threshold, at most `most` of them: the first ones. The helpers share the work.
+/// Moves the elements of a side that reach a sampled threshold, at most `most` of them: the first ones. The helpers share the work.
 pub(crate) fn take_reaching(
     source: &mut Source<'_>,
+    side: Side,
     threshold: f32,
     most: usize,
     workspace: &mut Workspace,
 ) {
-    let above = if threshold > 0.0 { threshold.next_down() } else { 0.0 };
+    let limit = if threshold > 0.0 { threshold.next_down() } else { 0.0 };
     take_in_parts(source, workspace, |source, Taken { positions, values }| {
         source.take_short_blocks(|offset, block| {
             let start = positions.len();
             if start == most {
                 return;
             }
-            kernels::compact_beyond(block, Side::Both, above, offset as u32, positions, values);
+            kernels::compact_beyond(block, side, limit, offset as u32, positions, values);
             if positions.len() > most {
                 let mut room = most - start;
                 put_back(block, offset, start, positions, values, |_| {
@@ -134,9 +147,38 @@ pub(crate) fn take_reaching(
     }
 }
 
+/// Copies the elements at increasing positions, times a factor and limited to finite numbers, to the values of the workspace, and
+/// subtracts them from the tensor. The positions are those of the workspace. The helpers share the work.
+pub(crate) fn take_at_positions(source: &mut Source<'_>, factor: f32, workspace: &mut Workspace) {
+    let mut taken = Taken::out_of(workspace);
+    let Taken { positions, values } = &mut taken;
+    values.clear();
+    values.resize(positions.len(), 0.0);
+    let parts = Parts::new(source.len(), 1, &workspace.helpers);
+    let (mut positions, mut values) = (&positions[..], &mut values[..]);
+    let of_part = parts.places().map(|places| {
+        let count = positions.partition_point(|&at| (at as usize) < places.end);
+        let positions = positions.split_off(..count).expect("there are as many");
+        (positions, values.split_off_mut(..count).expect("there are as many"))
+    });
+    source.in_parts(parts, workspace, of_part, |source, (positions, values), _| {
+        let mut left = positions.iter().zip(values).peekable();
+        source.take_short_blocks(|offset, block| {
+            while let Some((&at, value)) =
+                left.next_if(|(at, _)| (**at as usize) < offset + block.len())
+            {
+                let element = &mut block[at as usize - offset];
+                *value = (*element * factor).clamp(f32::MIN, f32::MAX);
+                *element -= *value;
+            }
+        });
+    });
+    taken.keep_in(workspace);
+}
+
 /// Of the elements moved since index `start`, puts those that are not kept back into their block, which begins at
 /// `offset`.
-pub(crate) fn put_back(
+fn put_back(
     block: &mut [f32],
     offset: usize,
     start: usize,

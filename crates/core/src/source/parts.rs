@@ -86,6 +86,18 @@ impl<T: Copy + Debug + Send + Sync + 'static> PartResult for Vec<T> {
     }
 }
 
+impl<A: PartResult, B: PartResult> PartResult for (A, B) {
+    fn reset(&mut self) {
+        self.0.reset();
+        self.1.reset();
+    }
+
+    fn merge(&mut self, part: &Self) {
+        self.0.merge(&part.0);
+        self.1.merge(&part.1);
+    }
+}
+
 impl PartResult for usize {
     fn reset(&mut self) {
         *self = 0;
@@ -150,7 +162,8 @@ impl<'a> Source<'a> {
     ///
     /// `work` gets a source of the part, and a workspace of its thread. It [peeks](Self::peek) at and [takes](Self::take) the
     /// part's elements by their indices in the tensor; [`take_blocks`](Self::take_blocks) takes all of them. Statistics are
-    /// those of the whole tensor. An empty tensor has one part; without a value for it `work` is not called.
+    /// those of the whole tensor. If the method keeps a number for each element of a tensor in one lane, a part has those of its
+    /// elements, otherwise none. An empty tensor has one part; without a value for it `work` is not called.
     ///
     /// # Panics
     /// If `work` panics, if there are fewer values than parts of a divided tensor, or if `work` asks for statistics that were
@@ -168,21 +181,31 @@ impl<'a> Source<'a> {
         let (plain, checked) = (self.plain, self.checked);
         let gathered = self.gathered;
         let total = Mutex::new((self.gathered.largest, self.taken));
+        let divides_kept = self.kept.len() == self.own.len() && parts.lane == self.own.len();
+        let mut kept = if divides_kept { &mut *self.kept } else { &mut [] };
         let jobs: Vec<_> = divide(self.own.reborrow(), parts)
             .into_iter()
-            .map(|slices| (slices, values.next().expect("there is a value for each part")))
+            .map(|slices| {
+                let kept = kept.split_off_mut(..parts.len().min(kept.len())).unwrap_or_default();
+                (slices, kept, values.next().expect("there is a value for each part"))
+            })
             .collect();
         let mut lent = Lent { helpers: std::mem::take(&mut workspace.helpers), workspace };
         let own = (&mut *lent.workspace, &mut *self.scratch);
-        side_by_side(own, lent.helpers.each(), jobs.into_iter(), |(slices, value), buffers| {
-            let (workspace, scratch) = buffers;
-            let (own, others) = slices;
-            let (kept, taken) = (&mut [][..], false);
-            let mut part = Source { own, others, kept, scratch, gathered, plain, checked, taken };
-            work(&mut part, value, workspace);
-            let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
-            *total = (part.gathered.largest.max(total.0), part.taken || total.1);
-        });
+        side_by_side(
+            own,
+            lent.helpers.each(),
+            jobs.into_iter(),
+            |(slices, kept, value), buffers| {
+                let (workspace, scratch) = buffers;
+                let ((own, others), taken) = (slices, false);
+                let mut part =
+                    Source { own, others, kept, scratch, gathered, plain, checked, taken };
+                work(&mut part, value, workspace);
+                let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+                *total = (part.gathered.largest.max(total.0), part.taken || total.1);
+            },
+        );
         (self.gathered.largest, self.taken) =
             total.into_inner().unwrap_or_else(PoisonError::into_inner);
     }

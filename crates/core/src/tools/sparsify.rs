@@ -1,5 +1,7 @@
 //! Selection of few elements of a tensor.
 
+use gradwire_bits::kernels::Side;
+
 use crate::numeric::take;
 use crate::{Source, Workspace};
 
@@ -28,7 +30,7 @@ pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut W
     };
     workspace.positions.clear();
     workspace.values.clear();
-    take::take_above(source, above, workspace);
+    take::take_beyond(source, Side::Both, above, workspace);
 }
 
 /// Writes the part of the sparsified values that a message does not carry back to their positions.

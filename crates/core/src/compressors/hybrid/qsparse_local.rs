@@ -2,7 +2,7 @@
 //!
 //! - **Selection**: k = max(1, round(ratio·d)) elements, at most d: with `select=topk` those with
 //!   the largest absolute values, with `select=randomk` at random positions, the same on all ranks, as
-//!   [`topk`](crate::compressors::sparsification::topk) and [`randomk`] do.
+//!   [`topk`](crate::compressors::sparsification::topk) and [`randomk`](crate::compressors::sparsification::randomk) do.
 //! - **Values**: `quantizer=qsgd` sends the levels of [`qsgd`] with the Euclidean norm of each bucket of `bucket` sent
 //!   elements in order of position, or of all k with `bucket=0`; `quantizer=sign` sends ±‖·‖₁ / k: each sign, and the
 //!   mean absolute value.
@@ -34,8 +34,8 @@ use gradwire_bits::{DecodeError, try_resize};
 use super::signs;
 use crate::compressors::quantization::qsgd;
 use crate::compressors::sparsification::fraction;
-use crate::compressors::sparsification::randomk::{self, RandomK};
-use crate::numeric::take::take_largest;
+use crate::compressors::sparsification::randomk::RandomK;
+use crate::numeric::take::{take_at_positions, take_largest};
 use crate::parameters::{either, real, whole};
 use crate::tools::{desparsify, give_back};
 use crate::wire::fields;
@@ -213,7 +213,7 @@ impl Compressor for QsparseLocal {
             Some(PositionCode::shortest(&workspace.positions, elements))
         } else {
             self.shared().draw(0, context, elements, workspace);
-            randomk::take_at(source, &workspace.positions, 1.0, &mut workspace.values);
+            take_at_positions(source, 1.0, workspace);
             None
         };
         message.extend(code.map(|code| code as u8));

@@ -31,13 +31,13 @@
 
 use std::ops::Bound::Excluded;
 
-use gradwire_bits::kernels::{self, Side};
+use gradwire_bits::kernels::Side;
 use gradwire_bits::{DecodeError, rice, varint};
 
 use crate::compressors::sparsification::fraction;
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::tails::{Tail, sampled_tails, tails};
-use crate::numeric::take::{clear, put_back};
+use crate::numeric::take::{clear, take_exactly, take_reaching};
 use crate::parameters::{either, real};
 use crate::tools::give_back;
 use crate::wire::fields;
@@ -107,9 +107,7 @@ impl Sbc {
             if above.mean > below.mean { above } else { below }
         };
         if self.sampled {
-            let mut tail = larger(sampled_tails(source, kept, workspace.own()));
-            // The number of ties in the sample is not that in the tensor.
-            tail.threshold.ties = tail.threshold.equal;
+            let tail = larger(sampled_tails(source, kept, workspace.own()));
             if tail.count > 0 || source.abs_max() == 0.0 {
                 return tail;
             }
@@ -141,13 +139,15 @@ impl Sbc {
         workspace: &mut Workspace,
     ) -> Tail {
         let mut tail = self.winner(source, self.kept(elements), workspace);
-        let most = if tail.count == 0 { 0 } else { self.most(elements) };
-        clear(self.most(elements), workspace);
-        let Workspace { positions, values, .. } = workspace;
-        take(source, &tail, most, positions, values);
+        let (Tail { side, threshold, .. }, most) = (tail, self.most(elements));
+        clear(most, workspace);
         if self.sampled {
-            tail.mean = mean(values);
+            take_reaching(source, side, threshold.value, most, workspace);
+            tail.mean = mean(&workspace.values);
+        } else {
+            take_exactly(source, side, threshold, workspace);
         }
+        let Workspace { positions, values, .. } = workspace;
         let level = self.level(tail.mean);
         let signed = if tail.side == Side::Below { -level } else { level };
         values.iter_mut().for_each(|value| *value -= signed);
@@ -233,37 +233,6 @@ impl Sbc {
 fn mean(values: &[f32]) -> f32 {
     let sum: f64 = values.iter().map(|value| f64::from(value.abs())).sum();
     (sum / values.len().max(1) as f64) as f32
-}
-
-/// Moves the elements of a tail, at most `most`, to the workspace.
-fn take(
-    source: &mut Source<'_>,
-    tail: &Tail,
-    most: usize,
-    positions: &mut Vec<u32>,
-    values: &mut Vec<f32>,
-) {
-    let threshold = tail.threshold;
-    let limit = threshold.value.next_down();
-    let (mut ties, all_ties) = (threshold.ties, threshold.ties == threshold.equal);
-    source.take_short_blocks(|offset, block| {
-        let start = positions.len();
-        if start == most {
-            return;
-        }
-        kernels::compact_beyond(block, tail.side, limit, offset as u32, positions, values);
-        if all_ties && positions.len() <= most {
-            return;
-        }
-        let mut room = most - start;
-        put_back(block, offset, start, positions, values, |value| {
-            let tie = !all_ties && value.abs() == threshold.value;
-            let keep = room > 0 && (!tie || ties > 0);
-            ties -= usize::from(tie && keep);
-            room -= usize::from(keep);
-            keep
-        });
-    });
 }
 
 impl Compressor for Sbc {

@@ -24,12 +24,13 @@ use gradwire_bits::DecodeError;
 
 use super::fraction;
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::numeric::take::take_at_positions;
 use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
 use crate::{
     Aggregation, Compressor, Context, DecodeArgs, Dtype, EncodeArgs, Entry, Family, Rng, Sent,
-    Source, Workspace,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -109,29 +110,6 @@ impl RandomK {
     }
 }
 
-/// Replaces `values` by the elements at increasing positions times a factor, limited to finite numbers, and subtracts
-/// them from the tensor.
-pub(in crate::compressors) fn take_at(
-    source: &mut Source<'_>,
-    positions: &[u32],
-    factor: f32,
-    values: &mut Vec<f32>,
-) {
-    values.clear();
-    values.reserve(positions.len());
-    let mut left = positions;
-    source.take_short_blocks(|offset, block| {
-        let before = values.len();
-        for &position in left {
-            let Some(element) = block.get_mut(position as usize - offset) else { break };
-            let value = (*element * factor).clamp(f32::MIN, f32::MAX);
-            *element -= value;
-            values.push(value);
-        }
-        left = &left[values.len() - before..];
-    });
-}
-
 /// A uniform set of `count` numbers below `elements`, as a bitmap.
 fn draw_set(mut rng: Rng, count: usize, elements: usize, bitmap: &mut Vec<u32>) {
     bitmap.clear();
@@ -167,10 +145,9 @@ impl Compressor for RandomK {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
         self.draw(0, context, source.len(), workspace);
-        let Workspace { positions, values, .. } = workspace;
-        let factor = self.factor(positions.len(), source.len());
-        take_at(source, positions, factor, values);
-        fields::put_f32s(values, message);
+        let factor = self.factor(workspace.positions.len(), source.len());
+        take_at_positions(source, factor, workspace);
+        fields::put_f32s(&workspace.values, message);
         Sent::Positions
     }
 

@@ -8,21 +8,24 @@
 //!   sent.
 //! - **Range**: v ≥ 0; up to 2³² − 1 elements.
 //! - **Error feedback**: on.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to select.
+//! - **Cost**: 8 bytes per element to count, 12 to select.
 //!
 //! Reference: Dutta et al.: "On the Discrepancy between the Theoretical Analysis and Practical
 //! Implementations of Compressed Communication for Distributed Deep Learning", AAAI 2020.
 
 use std::ops::Bound::Included;
 
-use gradwire_bits::{DecodeError, kernels};
+use gradwire_bits::DecodeError;
+use gradwire_bits::kernels::{self, Room, Side};
 
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::numeric::take::{clear, take_beyond};
 use crate::parameters::real;
-use crate::tools::{Selection, sparsify};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+use crate::{
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent, Source, Statistics, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "threshold",
@@ -47,11 +50,31 @@ crate::parameters! {
 
 const DENSE: u8 = 255;
 
+impl Threshold {
+    /// The number of elements above the threshold. The helpers share the pass, which checks the elements, too.
+    fn count(&self, source: &mut Source<'_>, workspace: &mut Workspace) -> usize {
+        let mut all = 0;
+        source.merge_parts(1, workspace, &mut all, |source, count| {
+            source.peek_short_blocks(|_, block| *count += kernels::count_above(block, self.v));
+        });
+        all
+    }
+}
+
 impl Compressor for Threshold {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
-        sparsify(source, Selection::Above(self.v), workspace);
+        let sent = self.count(source, workspace);
+        if !source.ends_check() {
+            return Sent::All;
+        }
+        if sent == elements && elements > 0 {
+            put_all(source, workspace, message);
+            return Sent::All;
+        }
+        clear(sent, workspace);
+        take_beyond(source, Side::Both, self.v, workspace);
         write(elements, workspace, message);
         Sent::Positions
     }
@@ -60,7 +83,9 @@ impl Compressor for Threshold {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         if let Some((&DENSE, all)) = message.split_first() {
             fields::expect_len(all, 4 * out.len())?;
-            kernels::f32_add(all, weight, out);
+            workspace.helpers.add_in_parts((all, 4), (out, 1), |_, all, out| {
+                kernels::f32_add(all, weight, out);
+            });
             return Ok(());
         }
         let values = read(message, out.len(), workspace)?;
@@ -70,6 +95,10 @@ impl Compressor for Threshold {
 
     fn value_bits(&self) -> Option<u32> {
         Some(32)
+    }
+
+    fn statistics(&self, _: usize) -> Statistics {
+        Statistics::Peeked
     }
 
     /// Above 0 nothing is sent of a tensor of small elements.
@@ -152,6 +181,21 @@ fn read<'a>(
     let values = fields::take(&mut message, 4 * count)?;
     code.decode(message, count, elements, &mut workspace.positions)?;
     Ok(values.as_chunks().0)
+}
+
+/// Appends a message of all elements, which takes them. The helpers share the pass.
+fn put_all(source: &mut Source<'_>, workspace: &mut Workspace, message: &mut Vec<u8>) {
+    let parts = Parts::new(source.len(), 1, &workspace.helpers);
+    message.push(DENSE);
+    Room::at_end(message, 4 * source.len(), |mut room| {
+        let rooms = parts.places().map(|part| room.split_off(4 * part.len()));
+        source.in_parts(parts, workspace, rooms, |source, mut room, _| {
+            source.take_short_blocks(|_, block| {
+                kernels::f32_fill(block, room.split_off(4 * block.len()), false);
+                block.fill(0.0);
+            });
+        });
+    });
 }
 
 /// Values are copied in groups of this many; a group without gaps is copied as a block.

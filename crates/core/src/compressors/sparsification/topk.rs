@@ -16,6 +16,7 @@
 
 use std::ops::Bound::{Excluded, Included};
 
+use gradwire_bits::kernels::Side;
 use gradwire_bits::{DecodeError, varint};
 
 use super::fraction;
@@ -83,7 +84,7 @@ impl TopK {
     ) -> Sent {
         let most = self.most(source.len());
         clear(most, workspace);
-        take_reaching(source, threshold, most, workspace);
+        take_reaching(source, Side::Both, threshold, most, workspace);
         self.write(source.len(), workspace, message)
     }
 

@@ -33,6 +33,7 @@ use gradwire_bits::{DecodeError, varint};
 
 use crate::memories::{Memory, Squares};
 use crate::parameters::{either, real};
+use crate::source::PartResult;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
@@ -100,28 +101,26 @@ impl Variance {
         block.iter().zip(squares).enumerate().fold(0, bit)
     }
 
-    /// The exponent of M; `None` if nothing is to be sent.
-    fn largest(&self, source: &mut Source<'_>) -> Option<i32> {
-        let mut largest = 0f32;
-        source.peek_blocks_with_kept(|block, squares| {
-            let clear = |(&r, &v): (&f32, &f32)| if self.decides(r, v) { r.abs() } else { 0.0 };
-            largest = block.iter().zip(squares).map(clear).fold(largest, f32::max);
+    /// The exponent of M; `None` if nothing is to be sent. The helpers share the pass.
+    fn largest(&self, source: &mut Source<'_>, workspace: &mut Workspace) -> Option<i32> {
+        let mut largest = Largest(0.0);
+        source.merge_parts(1, workspace, &mut largest, |source, Largest(largest)| {
+            source.peek_blocks_with_kept(|block, squares| {
+                let clear = |(&r, &v): (&f32, &f32)| if self.decides(r, v) { r.abs() } else { 0.0 };
+                *largest = block.iter().zip(squares).map(clear).fold(*largest, f32::max);
+            });
         });
-        (largest > 0.0).then(|| exponent(largest))
+        (largest.0 > 0.0).then(|| exponent(largest.0))
     }
-}
 
-impl Compressor for Variance {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
-        let EncodeArgs { source, workspace, message, .. } = args;
-        let elements = source.len();
-        let largest = self.largest(source);
-        let Workspace { positions, symbols, .. } = &mut *workspace;
-        positions.clear();
-        symbols.clear();
-        // Reserves memory for all elements, so that later messages allocate nothing.
-        symbols.reserve(elements);
-        let top = largest.unwrap_or(i32::MAX);
+    /// Moves the elements to send from a part of the tensor to lists of positions and symbols.
+    fn take(
+        &self,
+        source: &mut Source<'_>,
+        top: i32,
+        positions: &mut Vec<u32>,
+        symbols: &mut Vec<u16>,
+    ) {
         // Smaller elements round to a power of two that 3 bits cannot represent.
         let least = 1.5 * f64::exp2(f64::from(top) - f64::from(POWERS));
         let levels = source.has_plain_memory().then(|| values(top, 1.0));
@@ -142,6 +141,39 @@ impl Compressor for Variance {
                 }
             }
         });
+    }
+}
+
+/// The largest absolute value of the elements to send.
+#[derive(Debug, Default)]
+struct Largest(f32);
+
+impl PartResult for Largest {
+    fn reset(&mut self) {
+        self.0 = 0.0;
+    }
+
+    fn merge(&mut self, part: &Self) {
+        self.0 = self.0.max(part.0);
+    }
+}
+
+impl Compressor for Variance {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+        let EncodeArgs { source, workspace, message, .. } = args;
+        let elements = source.len();
+        let largest = self.largest(source, workspace);
+        let Workspace { positions, symbols, .. } = &mut *workspace;
+        let mut sent = (std::mem::take(positions), std::mem::take(symbols));
+        sent.reset();
+        // Reserves memory for all elements, so that later messages allocate nothing.
+        sent.1.reserve(elements);
+        let top = largest.unwrap_or(i32::MAX);
+        source.merge_parts(1, workspace, &mut sent, |source, (positions, symbols)| {
+            self.take(source, top, positions, symbols);
+        });
+        (workspace.positions, workspace.symbols) = sent;
+        let Workspace { positions, .. } = &*workspace;
         let code = PositionCode::shortest(positions, elements);
         positions::put_header(code, positions.len(), message);
         if let Some(largest) = largest {

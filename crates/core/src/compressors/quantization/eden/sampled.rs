@@ -4,7 +4,8 @@ use gradwire_bits::{DecodeError, try_resize};
 
 use super::Eden;
 use crate::compressors::sparsification::fraction;
-use crate::compressors::sparsification::randomk::{self, RandomK};
+use crate::compressors::sparsification::randomk::RandomK;
+use crate::numeric::take::take_at_positions;
 use crate::tools::{desparsify, give_back};
 use crate::wire::positions::MOST_ELEMENTS;
 use crate::{
@@ -56,7 +57,8 @@ impl Sample {
         let keeps_residual = source.keeps_residual();
         let share = elements as f64 / self.kept(elements).max(1) as f64;
         let factor = if keeps_residual { 1.0 } else { share as f32 };
-        randomk::take_at(source, &workspace.positions, factor, values);
+        take_at_positions(source, factor, workspace);
+        std::mem::swap(values, &mut workspace.values);
         left.clear();
         left.resize(if keeps_residual { values.len() } else { 0 }, 0.0);
         scratch.resize(SCRATCH, 0.0);
