@@ -18,6 +18,11 @@ pub(crate) const PART: usize = 16 * BLOCK;
 /// 50 to 130 µs, in which one thread compresses up to half a million elements.
 pub const LEAST_DIVIDED: usize = least(1 << 20, 2 * PART);
 
+/// The least positions that threads divide: elements that are in no cache take one thread about a millisecond.
+const LEAST_ADDED: usize = least(1 << 16, 1 << 10);
+/// Stretches of positions for each thread, so that none waits long for another.
+const STRETCHES: usize = 4;
+
 /// The least work to share: this many elements, or `tested`, so that tests need not be large.
 pub(crate) const fn least(elements: usize, tested: usize) -> usize {
     if cfg!(any(test, feature = "testing")) { tested } else { elements }
@@ -362,6 +367,36 @@ impl Helpers {
         let of_part = from.chunks(parts.len().div_ceil(unit) * items);
         let jobs = parts.places().zip(of_part).zip(out.chunks_mut(parts.len()));
         self.share(jobs, |((places, from), out)| add(places.start, from, out));
+    }
+
+    /// Adds `value(i)` to the element at the i-th of increasing positions. The helpers share the positions if there are many.
+    ///
+    /// # Panics
+    /// If positions are out of range, or many of them do not increase.
+    pub fn add_at(
+        &mut self,
+        positions: &[u32],
+        out: &mut [f32],
+        value: impl Fn(usize) -> f32 + Sync,
+    ) {
+        let add = |first: usize, positions: &[u32], start: usize, out: &mut [f32]| {
+            for (at, &position) in (first..).zip(positions) {
+                out[position as usize - start] += value(at);
+            }
+        };
+        if self.count() == 0 || positions.len() < LEAST_ADDED {
+            return add(0, positions, 0, out);
+        }
+        let len = positions.len().div_ceil(STRETCHES * (self.count() + 1));
+        let (mut start, mut rest) = (0, out);
+        let stretches = positions.chunks(len).enumerate().map(|(at, positions)| {
+            let end = positions.last().map_or(start, |&last| last as usize + 1);
+            let own = rest.split_off_mut(..end - start).expect("positions are within the tensor");
+            let stretch = (at * len, positions, start, own);
+            start = end;
+            stretch
+        });
+        self.share(stretches, |(first, positions, start, out)| add(first, positions, start, out));
     }
 }
 

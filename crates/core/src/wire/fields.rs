@@ -3,6 +3,8 @@
 use gradwire_bits::DecodeError;
 pub(crate) use gradwire_bits::expect_len;
 
+use crate::Helpers;
+
 /// Appends one number.
 pub(crate) fn put_f32(value: f32, message: &mut Vec<u8>) {
     message.extend_from_slice(&value.to_le_bytes());
@@ -24,11 +26,15 @@ pub(crate) fn read_f32s(bytes: &[u8], values: &mut [f32]) {
     }
 }
 
-/// Adds `weight` times the numbers at increasing positions; `bytes` holds exactly four for each.
-pub(crate) fn add_f32s_at(positions: &[u32], bytes: &[u8], weight: f32, out: &mut [f32]) {
-    for (&position, value) in positions.iter().zip(bytes.as_chunks::<4>().0) {
-        out[position as usize] += weight * f32::from_le_bytes(*value);
-    }
+/// Adds `weight` times the numbers at increasing positions. The helpers share the work.
+pub(crate) fn add_f32s_at(
+    positions: &[u32],
+    numbers: &[[u8; 4]],
+    weight: f32,
+    out: &mut [f32],
+    helpers: &mut Helpers,
+) {
+    helpers.add_at(positions, out, |at| weight * f32::from_le_bytes(numbers[at]));
 }
 
 /// Appends 16-bit patterns: a copy of their memory where the processor is little-endian.

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::several::{adds, bins, fills, run_places, states, streams, thin};
+use super::several::{adds, bins, fills, run_places, states, streams, tags, thin};
 use super::{Input, Output};
 use crate::kernels::*;
 use crate::zero_run;
@@ -447,6 +447,32 @@ pub const KERNELS: &[(&str, Case)] = &[
             truncate_residual(&mut values, Cuts { least, middle }, &mut tags, &mut words);
             output.computed(&values);
             output.bits(tags.iter().copied());
+            output.bits(words.iter().copied());
+        }
+    }),
+    ("pack_tags", |input, output| {
+        let tags = input.elements(input.len, |at| input.word(at) as u8 % 4);
+        let mut packed = input.elements(input.len.div_ceil(4), |_| 0);
+        pack_tags(&tags, &mut packed);
+        output.bits(packed.iter().copied());
+    }),
+    ("unpack_tags", |input, output| {
+        let (packed, mut tags) = (tags(input), input.zeros());
+        unpack_tags(&packed, &mut tags);
+        output.bits(tags.iter().copied());
+    }),
+    ("tagged_len", |input, output| output.bits([tagged_len(&tags(input)) as u32])),
+    ("pack_tagged", |input, output| {
+        let mut bytes = Vec::new();
+        pack_tagged(&tags(input), &input.draws(), &mut bytes);
+        output.bits(bytes);
+    }),
+    ("unpack_tagged", |input, output| {
+        let packed = tags(input);
+        for more in [0, 20] {
+            let bytes = input.elements(tagged_len(&packed) + more, |at| input.word(at) as u8);
+            let mut words = input.zeros();
+            output.bits([unpack_tagged(&packed, &bytes, &mut words) as u32]);
             output.bits(words.iter().copied());
         }
     }),

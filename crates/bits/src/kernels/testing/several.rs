@@ -78,3 +78,8 @@ pub(super) fn streams(input: &Input, output: &mut Output) {
     output.bits(states.into_iter().chain(positions.map(|position| position as u32)));
     output.bits(symbols.iter().map(|&symbol| u32::from(symbol)).chain([done as u32]));
 }
+
+/// Any tags of two bits for the elements, four to a byte.
+pub(super) fn tags(input: &Input) -> Shifted<u8> {
+    input.elements(input.len.div_ceil(4), |at| (input.word(at) ^ input.word(at) >> 13) as u8)
+}

@@ -10,7 +10,7 @@ use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::take::Taken;
 use crate::parameters::{Kind, either, whole};
 use crate::source::{PartResult, SHORT};
-use crate::tools::{desparsify, give_back};
+use crate::tools::give_back;
 use crate::wire::fields;
 use crate::wire::positions::{MOST_ELEMENTS, make_room};
 use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Sent, Source, Workspace};
@@ -90,9 +90,9 @@ impl Compressor for Bins {
         }
         if self.records {
             let bin = self.bin(context.shape);
-            let Workspace { positions, values, .. } = workspace;
+            let Workspace { positions, values, helpers, .. } = workspace;
             read_records(message, bin, out.len(), (&mut *positions, &mut *values))?;
-            desparsify(positions, values, weight, out);
+            helpers.add_at(positions, out, |at| weight * values[at]);
             return Ok(());
         }
         signs::read_add::<1>(message, out.len(), weight, workspace, out)

@@ -261,9 +261,8 @@ impl Compressor for ChunkTopK {
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         let means = self.read(message, out.len(), workspace)?.map(|mean| weight * mean);
-        for (at, mean) in elements(workspace, means) {
-            out[at] += mean;
-        }
+        let Workspace { positions, symbols, helpers, .. } = workspace;
+        helpers.add_at(positions, out, |at| means[usize::from(symbols[at])]);
         Ok(())
     }
 

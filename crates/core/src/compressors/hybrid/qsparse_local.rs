@@ -37,7 +37,7 @@ use crate::compressors::sparsification::fraction;
 use crate::compressors::sparsification::randomk::RandomK;
 use crate::numeric::take::{take_at_positions, take_largest};
 use crate::parameters::{either, real, whole};
-use crate::tools::{desparsify, give_back};
+use crate::tools::give_back;
 use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::positions::{MOST_ELEMENTS, PositionCode};
@@ -242,7 +242,8 @@ impl Compressor for QsparseLocal {
             self.shared().make_room(out.len(), workspace)?;
             self.shared().draw(0, context, out.len(), workspace);
         }
-        desparsify(&workspace.positions, &workspace.values, 1.0, out);
+        let Workspace { positions, values, helpers, .. } = workspace;
+        helpers.add_at(positions, out, |at| values[at]);
         Ok(())
     }
 

@@ -250,10 +250,9 @@ impl Compressor for Sbc {
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
-        let value = weight * self.read(message, out.len(), &mut workspace.positions)?;
-        for &position in &workspace.positions {
-            out[position as usize] += value;
-        }
+        let Workspace { positions, helpers, .. } = workspace;
+        let value = weight * self.read(message, out.len(), positions)?;
+        helpers.add_at(positions, out, |_| value);
         Ok(())
     }
 

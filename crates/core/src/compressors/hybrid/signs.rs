@@ -7,9 +7,9 @@
 
 use gradwire_bits::{DecodeError, bitmap, varint};
 
-use crate::Workspace;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
+use crate::{Helpers, Workspace};
 
 /// Appends the signs.
 pub(super) fn put(values: &[f32], message: &mut Vec<u8>) {
@@ -59,9 +59,9 @@ pub(super) fn read_add<const LEVELS: usize>(
     workspace: &mut Workspace,
     out: &mut [f32],
 ) -> Result<(), DecodeError> {
-    let positions = &mut workspace.positions;
+    let Workspace { positions, helpers, .. } = workspace;
     let (levels, signs) = read::<LEVELS>(message, most, out.len(), positions)?;
-    add(signs, [weight * levels[0], weight * -levels[LEVELS - 1]], positions, out);
+    add(signs, [weight * levels[0], weight * -levels[LEVELS - 1]], positions, out, helpers);
     Ok(())
 }
 
@@ -93,16 +93,15 @@ pub(super) fn levels(signs: &[u8], [above, below]: [f32; 2]) -> impl Iterator<It
     (0..8 * signs.len()).map(move |at| if is_negative(signs, at) { -below } else { above })
 }
 
-/// Adds the first number at positions with sign bit 0, and the second at those with sign bit 1.
+/// Adds the first number at positions with sign bit 0, and the second at those with sign bit 1. The helpers share the work.
 pub(in crate::compressors) fn add(
     signs: &[u8],
     sides: [f32; 2],
     positions: &[u32],
     out: &mut [f32],
+    helpers: &mut Helpers,
 ) {
-    for (at, &position) in positions.iter().enumerate() {
-        out[position as usize] += sides[usize::from(is_negative(signs, at))];
-    }
+    helpers.add_at(positions, out, |at| sides[usize::from(is_negative(signs, at))]);
 }
 
 /// The largest size of a message of up to `most` of `elements` elements: the shortest code of positions is no longer

@@ -74,9 +74,9 @@ impl Compressor for Strom {
         if out.is_empty() {
             return fields::expect_len(message, 0);
         }
-        let positions = &mut workspace.positions;
+        let Workspace { positions, helpers, .. } = workspace;
         let ([], signs) = signs::read(message, out.len(), out.len(), positions)?;
-        signs::add(signs, [weight * self.tau, weight * -self.tau], positions, out);
+        signs::add(signs, [weight * self.tau, weight * -self.tau], positions, out, helpers);
         Ok(())
     }
 

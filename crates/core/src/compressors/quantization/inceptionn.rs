@@ -21,8 +21,8 @@
 //!   bound. The paper's hardware keeps exactly these bits, and so does this code.
 //! - **Error feedback**: off, as in the survey of Xu et al. (2020).
 //! - **Deviations**: all tags precede all values; the paper interleaves them, eight values at a time.
-//! - **Cost**: 4 bytes per element; with error feedback 8 for a check before, and 12 to truncate; values are packed one by one, and with
-//!   `code=huffman` looked up one by one.
+//! - **Cost**: 4 bytes per element; with error feedback 8 for a check before, and 12 to truncate; with `code=huffman` values are
+//!   sorted and looked up one by one.
 //!
 //! Reference: Li, Park, Alian, Yuan, Qu, Pan, Wang, Schwing, Esmaeilzadeh, Kim: "A Network-Centric
 //! Hardware/Algorithm Co-Design to Accelerate Distributed Training of Deep Neural Networks", MICRO
@@ -34,9 +34,10 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Cuts};
 
 use crate::parameters::{either, whole};
-use crate::source::PartResult;
 use crate::wire::fields;
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Statistics};
+use crate::{
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent, Source, Statistics,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "inceptionn",
@@ -51,8 +52,7 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// Tags in a byte.
 const TAGS: usize = 4;
-/// Bytes of a value by its tag.
-const SIZES: [usize; 4] = [0, 1, 2, 4];
+const INVALID: DecodeError = DecodeError::Corrupt("a value does not have its tag's magnitude");
 
 crate::parameters! {
     /// Truncation by magnitude.
@@ -70,57 +70,22 @@ impl Inceptionn {
         Cuts { least: 127 - self.b, middle: 127 - self.b / 2 }
     }
 
-    /// Appends the packed tags and values of a part.
-    fn pack(&self, source: &mut Source<'_>, packed: &mut Packed) {
+    /// Writes the packed tags of a part, and appends its values.
+    fn pack(&self, source: &mut Source<'_>, mut packed: &mut [u8], message: &mut Vec<u8>) {
         let (mut tags, mut words) = ([0; BLOCK], [0; BLOCK]);
         source.take_blocks(|_, block| {
             let (tags, words) = (&mut tags[..block.len()], &mut words[..block.len()]);
             kernels::truncate_residual(block, self.cuts(), tags, words);
-            packed.tags.extend(pack_tags(tags));
-            pack(tags, words, &mut packed.values);
+            let packed = packed.split_off_mut(..tags.len().div_ceil(TAGS)).unwrap_or_default();
+            kernels::pack_tags(tags, packed);
+            kernels::pack_tagged(packed, words, message);
         });
     }
 }
 
-/// What a message consists of.
+/// The packed tags of a tensor.
 #[derive(Debug, Default)]
-struct Packed {
-    tags: Vec<u8>,
-    values: Vec<u8>,
-}
-
-impl PartResult for Packed {
-    fn reset(&mut self) {
-        self.tags.reset();
-        self.values.reset();
-    }
-
-    fn merge(&mut self, part: &Self) {
-        self.tags.merge(&part.tags);
-        self.values.merge(&part.values);
-    }
-}
-
-/// Tags, four to a byte.
-fn pack_tags(tags: &[u8]) -> impl Iterator<Item = u8> {
-    tags.chunks(TAGS).map(|tags| tags.iter().rev().fold(0, |byte, tag| byte << 2 | tag))
-}
-
-/// Unpacks bytes of four tags until `tags` is full.
-fn unpack_tags(packed: &[u8], tags: &mut [u8]) {
-    let (fours, rest) = tags.as_chunks_mut::<TAGS>();
-    for (tags, byte) in fours.iter_mut().zip(packed) {
-        *tags = four(*byte);
-    }
-    if let Some(&byte) = packed.get(fours.len()) {
-        rest.copy_from_slice(&four(byte)[..rest.len()]);
-    }
-}
-
-/// The tags of a byte.
-fn four(byte: u8) -> [u8; TAGS] {
-    std::array::from_fn(|at| byte >> (2 * at) & 3)
-}
+struct Tags(Vec<u8>);
 
 /// Checks that the bits of the last byte of tags that belong to no element are zero.
 fn check_padding(packed: &[u8], elements: usize) -> Result<(), DecodeError> {
@@ -131,82 +96,20 @@ fn check_padding(packed: &[u8], elements: usize) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Appends the truncated values, each in the bytes of its tag.
-fn pack(tags: &[u8], words: &[u32], message: &mut Vec<u8>) {
-    let mut at = message.len();
-    message.resize(at + 4 * words.len(), 0);
-    for (&tag, word) in tags.iter().zip(words) {
-        // The next value overwrites the bytes that do not belong to this one.
-        message[at..at + 4].copy_from_slice(&word.to_le_bytes());
-        at += SIZES[usize::from(tag & 3)];
-    }
-    message.truncate(at);
-}
-
-/// The values of a byte of tags.
-#[derive(Debug, Clone, Copy)]
-struct Group {
-    /// The index at which each value begins.
-    starts: [u8; TAGS],
-    /// The number of bytes of all values.
-    size: u8,
-}
-
-static GROUPS: [Group; 256] = groups();
-
-const fn groups() -> [Group; 256] {
-    let mut groups = [Group { starts: [0; TAGS], size: 0 }; 256];
-    let mut tags = 0;
-    while tags < groups.len() {
-        let mut at = 0;
-        while at < TAGS {
-            groups[tags].starts[at] = groups[tags].size;
-            groups[tags].size += SIZES[tags >> (2 * at) & 3] as u8;
-            at += 1;
-        }
-        tags += 1;
-    }
-    groups
-}
-
-/// Splits truncated values off the front, by packed tags. `values` has as many bytes as the tags require.
-fn unpack(values: &mut &[u8], packed: &[u8], tags: &mut [u8], words: &mut [u32]) {
-    const MASKS: [u32; 4] = [0, 0xff, 0xffff, u32::MAX];
-    let mut end = [0; 4 * TAGS];
-    let fours = tags.as_chunks_mut::<TAGS>().0.iter_mut().zip(words.as_chunks_mut::<TAGS>().0);
-    for (&four, (tags, words)) in packed.iter().zip(fours) {
-        let Group { starts, size } = GROUPS[usize::from(four)];
-        let bytes = values.first_chunk().unwrap_or_else(|| {
-            end[..values.len()].copy_from_slice(values);
-            &end
-        });
-        for at in 0..TAGS {
-            tags[at] = four >> (2 * at) & 3;
-            let value = bytes[usize::from(starts[at])..].first_chunk();
-            let value = u32::from_le_bytes(*value.expect("the last begins four before the end"));
-            words[at] = value & MASKS[usize::from(tags[at])];
-        }
-        *values = &values[usize::from(size)..];
-    }
-}
-
-/// The number of bytes of the values with these packed tags.
-fn values_len(tags: &[u8]) -> usize {
-    tags.iter().map(|&tags| usize::from(GROUPS[usize::from(tags)].size)).sum()
-}
-
-/// Calls `visit` with the offset, tags and values of each block, until it returns false.
+/// Calls `visit` with the tags and values of each block, until it returns false. `values` has as many bytes as the tags require.
 fn for_blocks(
     packed: &[u8],
     mut values: &[u8],
     elements: usize,
-    mut visit: impl FnMut(usize, &[u8], &[u32]) -> bool,
+    mut visit: impl FnMut(&[u8], &[u32]) -> bool,
 ) -> bool {
     let (mut tags, mut words) = ([0; BLOCK], [0; BLOCK]);
     packed.chunks(BLOCK / TAGS).zip((0..elements).step_by(BLOCK)).all(|(packed, offset)| {
-        unpack(&mut values, packed, &mut tags, &mut words);
         let len = BLOCK.min(elements - offset);
-        visit(offset, &tags[..len], &words[..len])
+        let (tags, words) = (&mut tags[..len], &mut words[..len]);
+        kernels::unpack_tags(packed, tags);
+        values = &values[kernels::unpack_tagged(packed, values, words)..];
+        visit(tags, words)
     })
 }
 
@@ -217,17 +120,18 @@ impl Compressor for Inceptionn {
             sorted::encode(self.cuts(), source, workspace, message);
             return Sent::All;
         }
-        let mut packed = std::mem::take(workspace.own::<Packed>());
-        packed.reset();
+        let Tags(mut tags) = std::mem::take(workspace.own());
+        tags.resize(source.len().div_ceil(TAGS), 0);
+        let (start, parts) = (message.len(), Parts::new(source.len(), TAGS, &workspace.helpers));
         // For all elements, so that later messages allocate nothing.
-        packed.tags.reserve(source.len().div_ceil(TAGS));
-        packed.values.reserve(4 * source.len());
-        source.merge_parts(TAGS, workspace, &mut packed, |source, packed| {
-            self.pack(source, packed);
+        message.reserve(self.max_len(source.len()));
+        message.resize(start + tags.len(), 0);
+        let of_parts = tags.chunks_mut(parts.len().div_ceil(TAGS));
+        source.append_in_parts(parts, workspace, message, of_parts, |source, tags, message, _| {
+            self.pack(source, tags, message);
         });
-        message.extend_from_slice(&packed.tags);
-        message.extend_from_slice(&packed.values);
-        *workspace.own() = packed;
+        message[start..][..tags.len()].copy_from_slice(&tags);
+        *workspace.own() = Tags(tags);
         Sent::All
     }
 
@@ -238,16 +142,31 @@ impl Compressor for Inceptionn {
         }
         let tags = fields::take(&mut message, out.len().div_ceil(TAGS))?;
         check_padding(tags, out.len())?;
-        fields::expect_len(message, values_len(tags))?;
-        let valid = for_blocks(tags, message, out.len(), |_, tags, words| {
-            kernels::truncated_valid(tags, words, self.cuts())
-        });
-        if !valid {
-            return Err(DecodeError::Corrupt("a value does not have its tag's magnitude"));
-        }
-        for_blocks(tags, message, out.len(), |offset, tags, words| {
-            kernels::truncated_add(tags, words, weight, &mut out[offset..]);
-            true
+        fields::expect_len(message, kernels::tagged_len(tags))?;
+        let (helpers, cuts) = (&mut workspace.helpers, self.cuts());
+        let parts = Parts::new(out.len(), TAGS, helpers);
+        let of_parts = || {
+            let mut values = message;
+            tags.chunks(parts.len().div_ceil(TAGS)).zip(parts.places()).map(
+                move |(tags, places)| {
+                    let own = values.split_off(..kernels::tagged_len(tags)).unwrap_or_default();
+                    (tags, own, places.len())
+                },
+            )
+        };
+        helpers.try_share(of_parts(), |(tags, values, elements)| {
+            let is_valid = |tags: &_, words: &_| kernels::truncated_valid(tags, words, cuts);
+            let valid = for_blocks(tags, values, elements, is_valid);
+            valid.then_some(()).ok_or(INVALID)
+        })?;
+        let of_parts = of_parts().zip(out.chunks_mut(parts.len()));
+        helpers.share(of_parts, |((tags, values, elements), out)| {
+            let mut blocks = out.chunks_mut(BLOCK);
+            for_blocks(tags, values, elements, |tags, words| {
+                let out = blocks.next().unwrap_or_default();
+                kernels::truncated_add(tags, words, weight, out);
+                true
+            });
         });
         Ok(())
     }

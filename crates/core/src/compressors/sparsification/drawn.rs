@@ -203,13 +203,14 @@ pub(in crate::compressors) fn decode_add(
     out: &mut [f32],
 ) -> Result<(), DecodeError> {
     let elements = out.len();
-    let Drawn { large, small, .. } = workspace.own();
+    let Workspace { own, helpers, .. } = workspace;
+    let Drawn { large, small, .. } = own.get();
     for positions in [&mut *large, &mut *small] {
         positions.clear();
         positions.try_reserve(room(expected, elements))?;
     }
     let (code, count) = positions::take_header(&mut message, most)?;
-    let values = fields::take(&mut message, 4 * count)?;
+    let values = fields::take(&mut message, 4 * count)?.as_chunks().0;
     code.take(&mut message, count, elements, large)?;
     let ([level], signs) = signs::read(message, elements, elements, small)?;
     if !small.is_empty() && level == 0.0 {
@@ -219,14 +220,14 @@ pub(in crate::compressors) fn decode_add(
         let value = f32::from_le_bytes(*bytes);
         value.is_finite() && value.abs() > level
     };
-    if !values.as_chunks().0.iter().all(is_large) {
+    if !values.iter().all(is_large) {
         return Err(DecodeError::Corrupt("a value is not above the level"));
     }
     if meet(large, small) {
         return Err(DecodeError::Corrupt("an element is sent twice"));
     }
-    fields::add_f32s_at(large, values, weight, out);
-    signs::add(signs, [weight * level, weight * -level], small, out);
+    fields::add_f32s_at(large, values, weight, out, helpers);
+    signs::add(signs, [weight * level, weight * -level], small, out, helpers);
     Ok(())
 }
 

@@ -156,7 +156,8 @@ impl Compressor for RandomK {
         fields::expect_len(message, self.max_len(out.len()))?;
         self.make_room(out.len(), workspace)?;
         self.draw(0, context, out.len(), workspace);
-        fields::add_f32s_at(&workspace.positions, message, weight, out);
+        let Workspace { positions, helpers, .. } = workspace;
+        fields::add_f32s_at(positions, message.as_chunks().0, weight, out, helpers);
         Ok(())
     }
 

@@ -89,7 +89,8 @@ impl Compressor for Threshold {
             return Ok(());
         }
         let values = read(message, out.len(), workspace)?;
-        fields::add_f32s_at(&workspace.positions, values.as_flattened(), weight, out);
+        let Workspace { positions, helpers, .. } = workspace;
+        fields::add_f32s_at(positions, values, weight, out, helpers);
         Ok(())
     }
 

@@ -147,7 +147,8 @@ impl Compressor for TopK {
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         let values = self.read(message, out.len(), workspace)?;
-        fields::add_f32s_at(&workspace.positions, values.as_flattened(), weight, out);
+        let Workspace { positions, helpers, .. } = workspace;
+        fields::add_f32s_at(positions, values, weight, out, helpers);
         Ok(())
     }
 

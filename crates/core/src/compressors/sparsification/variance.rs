@@ -198,12 +198,10 @@ impl Compressor for Variance {
         workspace.symbols.clear();
         workspace.symbols.try_reserve(out.len())?;
         self.levels().read(&mut message, count, workspace)?;
-        let Workspace { positions, symbols, .. } = workspace;
+        let Workspace { positions, symbols, helpers, .. } = workspace;
         code.decode(message, count, out.len(), positions)?;
         let values = values(exponent, weight);
-        for (&position, &symbol) in positions.iter().zip(&*symbols) {
-            out[position as usize] += values[usize::from(symbol)];
-        }
+        helpers.add_at(positions, out, |at| values[usize::from(symbols[at])]);
         Ok(())
     }
 

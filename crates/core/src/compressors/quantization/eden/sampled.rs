@@ -6,7 +6,7 @@ use super::Eden;
 use crate::compressors::sparsification::fraction;
 use crate::compressors::sparsification::randomk::RandomK;
 use crate::numeric::take::take_at_positions;
-use crate::tools::{desparsify, give_back};
+use crate::tools::give_back;
 use crate::wire::positions::MOST_ELEMENTS;
 use crate::{
     Compressor, Context, DecodeArgs, EncodeArgs, Floats, Residual, SCRATCH, Sent, Source, Workspace,
@@ -76,7 +76,8 @@ impl Sample {
         let mut values = std::mem::take(&mut workspace.own::<Buffers>().values);
         let decoded = self.decode(message, context, out.len(), workspace, &mut values);
         if decoded.is_ok() {
-            desparsify(&workspace.positions, &values, weight, out);
+            let Workspace { positions, helpers, .. } = &mut *workspace;
+            helpers.add_at(positions, out, |at| weight * values[at]);
         }
         workspace.own::<Buffers>().values = values;
         decoded

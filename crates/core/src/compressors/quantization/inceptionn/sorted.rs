@@ -6,7 +6,7 @@
 use gradwire_bits::kernels::{self, Cuts};
 use gradwire_bits::{DecodeError, try_resize};
 
-use super::{TAGS, check_padding, pack_tags, unpack_tags};
+use super::{INVALID, TAGS, check_padding};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Source, Workspace};
@@ -72,12 +72,14 @@ fn sort(cuts: Cuts, source: &mut Source<'_>, symbols: &mut Vec<u16>, sorted: &mu
     start(narrow, elements);
     start(wide, elements);
     start(whole, elements);
-    let (mut tags, mut words) = ([0; BLOCK], [0; BLOCK]);
+    let (mut tags, mut packed, mut words) = ([0; BLOCK], [0; BLOCK / TAGS], [0; BLOCK]);
     source.take_blocks(|_, block| {
         let (tags, words) = (&mut tags[..block.len()], &mut words[..block.len()]);
         kernels::truncate_residual(block, cuts, tags, words);
         drop_signs(tags, words);
-        symbols.extend(pack_tags(tags).map(u16::from));
+        let packed = &mut packed[..tags.len().div_ceil(TAGS)];
+        kernels::pack_tags(tags, packed);
+        symbols.extend(packed.iter().copied().map(u16::from));
         select(1, tags, words, |word| word as u8, narrow);
         select(2, tags, words, |word| word, wide);
         select(3, tags, words, f32::from_bits, whole);
@@ -136,12 +138,12 @@ pub(super) fn decode_add(
         && valid(2, wide, |value| value, cuts)
         && valid(3, whole, f32::to_bits, cuts);
     if !valid {
-        return Err(DecodeError::Corrupt("a value does not have its tag's magnitude"));
+        return Err(INVALID);
     }
     let (mut tags, mut words) = ([0; BLOCK], [0; BLOCK]);
     for (packed, out) in packed.chunks(BLOCK / TAGS).zip(out.chunks_mut(BLOCK)) {
         let (tags, words) = (&mut tags[..out.len()], &mut words[..out.len()]);
-        unpack_tags(packed, tags);
+        kernels::unpack_tags(packed, tags);
         words.fill(0);
         spread(1, &mut narrow, u32::from, tags, words);
         spread(2, &mut wide, |value| value, tags, words);

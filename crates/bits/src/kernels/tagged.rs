@@ -1,0 +1,295 @@
+//! Words of 0, 1, 2 or 4 bytes, of which tags of two bits say the size.
+//!
+//! Four tags share a byte, from the lowest bit up. As in Stream VByte (Lemire, Kurz, Rupp: "Stream VByte: Faster Byte-Oriented Integer
+//! Compression", Information Processing Letters 130, 2018), such a byte selects a permutation of 16 bytes, which packs or unpacks four
+//! words at a time.
+
+use alloc::vec::Vec;
+
+use super::vectorised;
+
+/// Tags in a byte.
+const TAGS: usize = 4;
+/// Bytes of a word by its tag.
+const SIZES: [u8; 4] = [0, 1, 2, 4];
+
+/// The words of a byte of tags.
+struct Group {
+    /// The index of the first byte of each word, among those of all four.
+    starts: [u8; TAGS],
+    /// Bytes of all four.
+    size: u8,
+}
+
+static GROUPS: [Group; 256] = {
+    let mut groups = [const { Group { starts: [0; TAGS], size: 0 } }; 256];
+    let mut tags = 0;
+    while tags < groups.len() {
+        let mut at = 0;
+        while at < TAGS {
+            groups[tags].starts[at] = groups[tags].size;
+            groups[tags].size += SIZES[tags >> (2 * at) & 3];
+            at += 1;
+        }
+        tags += 1;
+    }
+    groups
+};
+
+vectorised! {
+    /// Packs tags, which are below 4. A last byte with fewer has zeros for the others.
+    ///
+    /// # Panics
+    /// If `packed` does not have a byte for every four tags, rounded up.
+    pub fn pack_tags / pack_tags_scalar(tags: &[u8], packed: &mut [u8]) {
+        assert_eq!(packed.len(), tags.len().div_ceil(TAGS));
+        let pack = |tags: [u8; TAGS]| {
+            let tags = u32::from_le_bytes(tags);
+            (tags | tags >> 6 | tags >> 12 | tags >> 18) as u8
+        };
+        let (fours, rest) = tags.as_chunks();
+        packed.iter_mut().zip(fours).for_each(|(byte, tags)| *byte = pack(*tags));
+        if let ([_, ..], [.., last]) = (rest, packed) {
+            *last = rest.iter().rev().fold(0, |byte, tag| byte << 2 | tag);
+        }
+    }
+}
+
+vectorised! {
+    /// The tags that [`pack_tags`] has packed.
+    ///
+    /// # Panics
+    /// If `packed` does not have a byte for every four tags, rounded up.
+    pub fn unpack_tags / unpack_tags_scalar(packed: &[u8], tags: &mut [u8]) {
+        assert_eq!(packed.len(), tags.len().div_ceil(TAGS));
+        let unpack = |byte: u8| {
+            let byte = u32::from(byte);
+            ((byte | byte << 6 | byte << 12 | byte << 18) & 0x0303_0303).to_le_bytes()
+        };
+        let (fours, rest) = tags.as_chunks_mut();
+        packed.iter().zip(fours).for_each(|(byte, tags)| *tags = unpack(*byte));
+        if let ([.., last], [_, ..]) = (packed, &*rest) {
+            let len = rest.len();
+            rest.copy_from_slice(&unpack(*last)[..len]);
+        }
+    }
+}
+
+vectorised! {
+    /// The number of bytes of the words with these packed tags.
+    pub fn tagged_len / tagged_len_scalar(packed: &[u8]) -> usize {
+        // The size is the tag, and one more for a tag of 3. Each half of a byte has two sizes, which add up to 8 at most.
+        let size = |tags: u8| {
+            let (low, high) = (tags & 0x55, tags >> 1 & 0x55);
+            let in_halves = |bits: u8| (bits & 0x33) + (bits >> 2 & 0x33);
+            let halves = in_halves(low) + 2 * in_halves(high) + in_halves(low & high);
+            (halves & 15) + (halves >> 4)
+        };
+        let of_stretch = |stretch: &[u8]| stretch.iter().map(|&tags| u32::from(size(tags))).sum::<u32>();
+        packed.chunks(1 << 20).map(|stretch| of_stretch(stretch) as usize).sum()
+    }
+}
+
+/// Appends the lowest bytes of words, as many as their packed tags say.
+///
+/// # Panics
+/// If `packed` does not have a byte for every four words, rounded up.
+pub fn pack_tagged(packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
+    assert_eq!(packed.len(), words.len().div_ceil(TAGS));
+    // The last register is written whole.
+    out.reserve(4 * packed.len() * TAGS + 16);
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        let (fours, rest) = words.as_chunks();
+        // SAFETY: the processor has the instructions, and room for all words and a register was reserved.
+        unsafe { avx2::pack_tagged(packed, fours, out) };
+        return pack_tagged_scalar(&packed[fours.len()..], rest, out);
+    }
+    pack_tagged_scalar(packed, words, out);
+}
+
+fn pack_tagged_scalar(packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
+    for (&tags, words) in packed.iter().zip(words.chunks(TAGS)) {
+        for (at, word) in words.iter().enumerate() {
+            let size = SIZES[usize::from(tags >> (2 * at) & 3)];
+            out.extend_from_slice(&word.to_le_bytes()[..usize::from(size)]);
+        }
+    }
+}
+
+/// Reads words whose sizes are given by packed tags, and returns how many bytes they take.
+///
+/// # Panics
+/// If `packed` does not have a byte for every four words, rounded up, or if there are fewer bytes than [`tagged_len`] says.
+pub fn unpack_tagged(packed: &[u8], bytes: &[u8], words: &mut [u32]) -> usize {
+    assert_eq!(packed.len(), words.len().div_ceil(TAGS));
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if super::level::Level::Avx2.is_used() {
+        // SAFETY: the processor has the instructions.
+        let (groups, used) = unsafe { avx2::unpack_tagged(packed, bytes, words.as_chunks_mut().0) };
+        let rest = &mut words[groups * TAGS..];
+        return used + unpack_tagged_scalar(&packed[groups..], &bytes[used..], rest);
+    }
+    unpack_tagged_scalar(packed, bytes, words)
+}
+
+fn unpack_tagged_scalar(packed: &[u8], bytes: &[u8], words: &mut [u32]) -> usize {
+    const MASKS: [u32; 4] = [0, 0xff, 0xffff, u32::MAX];
+    let (mut rest, mut end) = (bytes, [0; 4 * TAGS]);
+    for (&tags, words) in packed.iter().zip(words.chunks_mut(TAGS)) {
+        let Group { starts, size } = &GROUPS[usize::from(tags)];
+        let after =
+            rest.get(usize::from(*size)..).expect("there are the bytes that the tags require");
+        let group: &[u8; 4 * TAGS] = rest.first_chunk().unwrap_or_else(|| {
+            end[..rest.len()].copy_from_slice(rest);
+            &end
+        });
+        for (at, word) in words.iter_mut().enumerate() {
+            let own = group[usize::from(starts[at])..].first_chunk();
+            let own = u32::from_le_bytes(*own.expect("the last begins four bytes before the end"));
+            *word = own & MASKS[usize::from(tags >> (2 * at) & 3)];
+        }
+        rest = after;
+    }
+    bytes.len() - rest.len()
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod avx2 {
+    use alloc::vec::Vec;
+    use core::arch::x86_64::*;
+
+    use super::{GROUPS, SIZES, TAGS};
+
+    /// The bytes of four words, as bytes of a register.
+    type Places = [i8; 4 * TAGS];
+
+    /// For each byte of tags, where each byte of its words is among the packed ones; −1 for bytes that are 0.
+    static UNPACKED: [Places; 256] = {
+        let mut all = [[-1; 4 * TAGS]; 256];
+        let mut tags = 0;
+        while tags < all.len() {
+            let mut at = 0;
+            while at < 4 * TAGS {
+                if at % 4 < SIZES[tags >> (at / 4 * 2) & 3] as usize {
+                    all[tags][at] = (GROUPS[tags].starts[at / 4] as usize + at % 4) as i8;
+                }
+                at += 1;
+            }
+            tags += 1;
+        }
+        all
+    };
+
+    /// For each byte of tags, where the packed bytes are among those of the words; then −1.
+    static PACKED: [Places; 256] = {
+        let mut all = [[-1; 4 * TAGS]; 256];
+        let mut tags = 0;
+        while tags < all.len() {
+            let (mut at, mut to) = (0, 0);
+            while at < 4 * TAGS {
+                if at % 4 < SIZES[tags >> (at / 4 * 2) & 3] as usize {
+                    all[tags][to] = at as i8;
+                    to += 1;
+                }
+                at += 1;
+            }
+            tags += 1;
+        }
+        all
+    };
+
+    /// Appends the packed words.
+    ///
+    /// # Safety
+    /// `out` has room for 16 bytes for each four words, and for 16 more.
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn pack_tagged(packed: &[u8], words: &[[u32; TAGS]], out: &mut Vec<u8>) {
+        let mut len = out.len();
+        for (&tags, words) in packed.iter().zip(words) {
+            let tags = usize::from(tags);
+            // SAFETY: arrays have 16 bytes, and up to here at most 16 bytes were appended for each four words.
+            unsafe {
+                let words = _mm_loadu_si128(words.as_ptr().cast());
+                let bytes = _mm_shuffle_epi8(words, _mm_loadu_si128(PACKED[tags].as_ptr().cast()));
+                _mm_storeu_si128(out.as_mut_ptr().add(len).cast(), bytes);
+            }
+            len += usize::from(GROUPS[tags].size);
+        }
+        // SAFETY: these bytes were written.
+        unsafe { out.set_len(len) };
+    }
+
+    /// Unpacks words while a whole register of bytes is left. Returns how many groups of four there were, and how many bytes they
+    /// took.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn unpack_tagged(
+        packed: &[u8],
+        bytes: &[u8],
+        words: &mut [[u32; TAGS]],
+    ) -> (usize, usize) {
+        let (mut groups, mut used) = (0, 0);
+        for (&tags, words) in packed.iter().zip(words) {
+            let Some(bytes) = bytes.get(used..used + 16) else { break };
+            let tags = usize::from(tags);
+            // SAFETY: arrays and the slice have 16 bytes.
+            unsafe {
+                let places = _mm_loadu_si128(UNPACKED[tags].as_ptr().cast());
+                let four = _mm_shuffle_epi8(_mm_loadu_si128(bytes.as_ptr().cast()), places);
+                _mm_storeu_si128(words.as_mut_ptr().cast(), four);
+            }
+            used += usize::from(GROUPS[tags].size);
+            groups += 1;
+        }
+        (groups, used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_by_hand() {
+        // Tags 3, 0, 1, 2 and 1: 10 01 00 11, 01.
+        let (tags, words) = ([3, 0, 1, 2, 1], [0x1234_5678, 0, 0xab, 0xcdef, 7]);
+        let mut packed = [9; 2];
+        pack_tags(&tags, &mut packed);
+        assert_eq!(packed, [0b10_01_00_11, 0b01]);
+        assert_eq!(tagged_len(&packed), 8);
+        let mut bytes = alloc::vec![5];
+        pack_tagged(&packed, &words, &mut bytes);
+        assert_eq!(bytes, [5, 0x78, 0x56, 0x34, 0x12, 0xab, 0xef, 0xcd, 7]);
+        let (mut back, mut found) = ([9; 5], [9; 5]);
+        unpack_tags(&packed, &mut back);
+        assert_eq!(back, tags);
+        // A byte that follows is none of theirs.
+        bytes.push(1);
+        assert_eq!(unpack_tagged(&packed, &bytes[1..], &mut found), 8);
+        assert_eq!(found, words);
+    }
+
+    #[test]
+    fn every_group_returns() {
+        let words = [0xffff_fff1, 0xffff_fff2, 0xffff_fff3, 0xffff_fff4];
+        for packed in (0..=255).map(|byte| [byte; 7]) {
+            let words = [words; 7].concat();
+            let mut bytes = Vec::new();
+            pack_tagged(&packed, &words, &mut bytes);
+            assert_eq!(bytes.len(), tagged_len(&packed));
+            let (mut tags, mut back) = ([0; 28], [0; 28]);
+            unpack_tags(&packed, &mut tags);
+            assert_eq!(unpack_tagged(&packed, &bytes, &mut back), bytes.len());
+            for (at, &tag) in tags.iter().enumerate() {
+                let mask = [0, 0xff, 0xffff, u32::MAX][usize::from(tag)];
+                assert_eq!(back[at], words[at] & mask, "{packed:?} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "the tags require")]
+    fn missing_bytes_are_refused() {
+        unpack_tagged(&[0b11], &[1, 2, 3], &mut [0]);
+    }
+}
