@@ -10,7 +10,11 @@
 //! estimate is that of a hash for each element, and its variance is no greater; but memory is read and written in runs, which
 //! is several times as fast.
 
+use std::ops::Range;
+
 use gradwire_bits::kernels;
+
+use crate::{Helpers, LEAST_DIVIDED};
 
 /// The hash functions of a table: multiply, add and shift, so that the columns and signs of any two runs are
 /// independent (Dietzfelbinger 1996).
@@ -69,11 +73,19 @@ impl CountSketch {
         kernels::Runs { len: run, columns: first_columns, signs }
     }
 
-    /// Adds a vector to a table, row by row in `table`.
-    pub fn add(&self, values: &[f32], table: &mut [f32]) {
+    /// Adds a vector to a table, row by row in `table`. The helpers share the rows.
+    pub fn add(&self, values: &[f32], table: &mut [f32], helpers: &mut Helpers) {
+        let threads = if values.len() < LEAST_DIVIDED { 1 } else { helpers.count() + 1 };
+        let rows = self.rows.div_ceil(threads).max(1);
+        let of_threads = self.keys().chunks(rows).zip(table.chunks_mut(rows * self.columns));
+        helpers.share(of_threads, |(keys, table)| self.add_rows(keys, values, table));
+    }
+
+    /// Adds a vector to some rows, which have these keys.
+    fn add_rows(&self, keys: &[[u64; 2]], values: &[f32], table: &mut [f32]) {
         let mut places = Places::NONE;
         for (at, values) in values.chunks(CACHED).enumerate() {
-            for (&key, row) in self.keys().iter().zip(table.chunks_exact_mut(self.columns)) {
+            for (&key, row) in keys.iter().zip(table.chunks_exact_mut(self.columns)) {
                 for (part, values) in values.chunks(PART).enumerate() {
                     let first = at * CACHED + part * PART;
                     let runs = self.place(key, first, values.len(), &mut places);
@@ -83,20 +95,20 @@ impl CountSketch {
         }
     }
 
-    /// Calls `take` with the estimates of all elements, a part at a time with the offset of its first. `found` is
-    /// working memory. No part has more than [`BLOCK`](crate::BLOCK) elements.
+    /// Calls `take` with the estimates of a range of elements that begins with a multiple of [`PART`], a part at a time with the offset
+    /// of its first. `found` is working memory.
     pub fn estimates(
         &self,
         table: &[f32],
-        elements: usize,
+        elements: Range<usize>,
         found: &mut Vec<f32>,
         mut take: impl FnMut(usize, &mut [f32]),
     ) {
         found.resize(self.rows * PART, 0.0);
         let (found, _) = found.as_chunks_mut::<PART>();
         let mut places = Places::NONE;
-        for start in (0..elements).step_by(PART) {
-            let len = PART.min(elements - start);
+        for start in elements.clone().step_by(PART) {
+            let len = PART.min(elements.end - start);
             let rows = self.keys().iter().zip(table.chunks_exact(self.columns));
             for ((&key, row), found) in rows.zip(&mut *found) {
                 let runs = self.place(key, start, len, &mut places);
@@ -180,7 +192,7 @@ mod tests {
 
     fn estimates(sketch: &CountSketch, table: &[f32], elements: usize) -> Vec<f32> {
         let mut all = Vec::new();
-        sketch.estimates(table, elements, &mut vec![7.0; 3], |start, block| {
+        sketch.estimates(table, 0..elements, &mut vec![7.0; 3], |start, block| {
             assert_eq!(start, all.len());
             all.extend_from_slice(block);
         });
@@ -198,7 +210,7 @@ mod tests {
         // runs are negative. The second row's term is three quarters of the range: column 3, then 0, 1 and 2.
         let sketch = CountSketch::new([[1 << 32, 0], [1 << 32, 3 << 62]], 4);
         let mut table = vec![0.0; 8];
-        sketch.add(&[1.0, 2.0, 3.0, 4.0, 10.0, 20.0], &mut table);
+        sketch.add(&[1.0, 2.0, 3.0, 4.0, 10.0, 20.0], &mut table, &mut Helpers::default());
         assert_eq!(table, [-9.0, -18.0, 3.0, 4.0, -18.0, 3.0, 4.0, -9.0]);
         // The means of two.
         let found = estimates(&sketch, &table, 6);
@@ -211,7 +223,7 @@ mod tests {
         // column 1 of 3 for r = 0 and 1, then 2; odd runs are negative.
         let sketch = CountSketch::new([[(1 << 61) + (1 << 32), 1 << 63]], 3);
         let mut table = vec![0.0; 3];
-        sketch.add(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0], &mut table);
+        sketch.add(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0], &mut table, &mut Helpers::default());
         // Columns 1 and 2, the same, 2 and 0, and 2.
         assert_eq!(table, [32.0, 1.0 - 4.0, 2.0 - 8.0 + 16.0 - 64.0]);
         let found = estimates(&sketch, &table, 7);
@@ -225,7 +237,7 @@ mod tests {
             // Whole numbers, so that sums are exact.
             let values: Vec<f32> = (0..CACHED + 1500).map(|i| (i % 7) as f32 - 3.0).collect();
             let (mut table, mut expected) = (vec![0.0; sketch.len()], vec![0.0; sketch.len()]);
-            sketch.add(&values, &mut table);
+            sketch.add(&values, &mut table, &mut Helpers::default());
             for (&key, row) in sketch.keys().iter().zip(expected.chunks_mut(columns)) {
                 for (element, value) in values.iter().enumerate() {
                     let (column, sign) = place(&sketch, key, element as u64);
@@ -280,8 +292,8 @@ mod tests {
         let mut heavy = vec![0.0; 20_000];
         (heavy[17], heavy[19_999]) = (60.0, -70.0);
         let (mut a, mut b) = (vec![0.0; sketch.len()], vec![0.0; sketch.len()]);
-        sketch.add(&light, &mut a);
-        sketch.add(&heavy, &mut b);
+        sketch.add(&light, &mut a, &mut Helpers::default());
+        sketch.add(&heavy, &mut b, &mut Helpers::default());
         a.iter_mut().zip(&b).for_each(|(a, b)| *a += b);
         // The norm of the rest is 41, by the root of 500 columns 1.8.
         let mut found = estimates(&sketch, &a, 20_000);

@@ -21,23 +21,28 @@ pub(crate) fn take_largest(source: &mut Source<'_>, k: usize, workspace: &mut Wo
     let threshold = (!source.is_empty()).then(|| kth_largest(source, k, workspace));
     clear(k, workspace);
     if let Some(threshold) = threshold {
-        take_exactly(source, Side::Both, threshold, workspace);
+        take_exactly(source, Side::Both, threshold, NOTHING, workspace);
     }
 }
 
-/// Moves the elements that an exact threshold selects on a side to the workspace, behind what is there. The helpers share the work,
-/// unless only some of the elements that equal the threshold are selected.
+/// For functions that take an option of what stays of an element in the tensor: nothing, it becomes 0.
+pub(crate) const NOTHING: Option<fn(f32) -> f32> = None;
+
+/// Moves the elements that an exact threshold selects on a side to the workspace, behind what is there, and leaves `left` of each in
+/// the tensor. The helpers share the work, unless only some of the elements that equal the threshold are selected.
 pub(crate) fn take_exactly(
     source: &mut Source<'_>,
     side: Side,
     threshold: Threshold,
+    left: Option<impl Fn(f32) -> f32 + Sync>,
     workspace: &mut Workspace,
 ) {
     let Threshold { value, equal, mut ties } = threshold;
     // If the value is zero, below every absolute value.
     let reaching = if value > 0.0 { value.next_down() } else { -1.0 };
     if ties == 0 || ties == equal {
-        return take_beyond(source, side, if ties > 0 { reaching } else { value }, workspace);
+        let limit = if ties > 0 { reaching } else { value };
+        return take_beyond(source, side, limit, left, workspace);
     }
     let Workspace { positions, values, .. } = workspace;
     source.take_short_blocks(|offset, block| {
@@ -52,22 +57,41 @@ pub(crate) fn take_exactly(
                 keep
             });
         }
+        leave(&left, block, offset, &positions[start..], &values[start..]);
     });
 }
 
-/// Moves the elements of a side whose absolute value is above a limit to the workspace, behind what is there. The helpers share the
-/// work.
+/// Moves the elements of a side whose absolute value is above a limit to the workspace, behind what is there, and leaves `left` of
+/// each in the tensor. The helpers share the work.
 pub(crate) fn take_beyond(
     source: &mut Source<'_>,
     side: Side,
     limit: f32,
+    left: Option<impl Fn(f32) -> f32 + Sync>,
     workspace: &mut Workspace,
 ) {
     take_in_parts(source, workspace, |source, Taken { positions, values }| {
         source.take_short_blocks(|offset, block| {
+            let start = positions.len();
             kernels::compact_beyond(block, side, limit, offset as u32, positions, values);
+            leave(&left, block, offset, &positions[start..], &values[start..]);
         });
     });
+}
+
+/// Writes what stays of the elements that were moved to their places in a block, which begins at `offset`.
+fn leave(
+    left: &Option<impl Fn(f32) -> f32>,
+    block: &mut [f32],
+    offset: usize,
+    positions: &[u32],
+    values: &[f32],
+) {
+    if let Some(left) = left {
+        for (&position, &value) in positions.iter().zip(values) {
+            block[position as usize - offset] = left(value);
+        }
+    }
 }
 
 /// The elements that were taken from a tensor or a part of it: their positions, increasing, and their values.

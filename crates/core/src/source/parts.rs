@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::iter::{self, repeat_with};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{BLOCK, SHORT, Slice, Source};
 use crate::statistics::{Gathered, Statistics};
@@ -145,7 +145,22 @@ struct InOrder<P, F> {
     take: F,
 }
 
-impl<P, F: FnMut(&P)> InOrder<P, F> {
+impl<P: Default, F: FnMut(&P)> InOrder<P, F> {
+    fn new(spare: Vec<P>, take: F) -> Mutex<Self> {
+        Mutex::new(Self { next: 0, done: BTreeMap::new(), spare, take })
+    }
+
+    fn lock(this: &Mutex<Self>) -> MutexGuard<'_, Self> {
+        this.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets `write` write part `at`, while other threads write others, and takes it in its turn.
+    fn write(this: &Mutex<Self>, at: usize, write: impl FnOnce(&mut P)) {
+        let mut piece = Self::lock(this).spare.pop().unwrap_or_default();
+        write(&mut piece);
+        Self::lock(this).push(at, piece);
+    }
+
     fn push(&mut self, at: usize, piece: P) {
         if at != self.next {
             self.done.insert(at, piece);
@@ -249,13 +264,9 @@ impl<'a> Source<'a> {
         take: impl FnMut(&P) + Send,
     ) {
         let Pieces(spare) = std::mem::take(workspace.own());
-        let in_order = Mutex::new(InOrder { next: 0, done: BTreeMap::new(), spare, take });
-        let lock = || in_order.lock().unwrap_or_else(PoisonError::into_inner);
-        let values = values.enumerate();
+        let (in_order, values) = (InOrder::new(spare, take), values.enumerate());
         self.in_parts(parts, workspace, values, |source, (at, value), workspace| {
-            let mut piece = lock().spare.pop().unwrap_or_default();
-            work(source, value, &mut piece, workspace);
-            lock().push(at, piece);
+            InOrder::write(&in_order, at, |piece| work(source, value, piece, workspace));
         });
         let InOrder { mut spare, .. } =
             in_order.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -367,6 +378,20 @@ impl Helpers {
         let of_part = from.chunks(parts.len().div_ceil(unit) * items);
         let jobs = parts.places().zip(of_part).zip(out.chunks_mut(parts.len()));
         self.share(jobs, |((places, from), out)| add(places.start, from, out));
+    }
+
+    /// Calls `work` for each job, and `take` with what `work` has written for each, in the order of the jobs and as soon as possible. One
+    /// thread at a time calls `take`, while others work. What `work` writes to has the content of an earlier job, or is the default.
+    pub(crate) fn each_in_order<T: Send, P: Default + Send>(
+        &mut self,
+        jobs: impl Iterator<Item = T> + Send,
+        work: impl Fn(T, &mut P) + Sync,
+        take: impl FnMut(&P) + Send,
+    ) {
+        let in_order = InOrder::new(Vec::new(), take);
+        self.share(jobs.enumerate(), |(at, job)| {
+            InOrder::write(&in_order, at, |piece| work(job, piece));
+        });
     }
 
     /// Adds `value(i)` to the element at the i-th of increasing positions. The helpers share the positions if there are many.

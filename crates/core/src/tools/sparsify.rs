@@ -30,7 +30,7 @@ pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut W
     };
     workspace.positions.clear();
     workspace.values.clear();
-    take::take_beyond(source, Side::Both, above, workspace);
+    take::take_beyond(source, Side::Both, above, take::NOTHING, workspace);
 }
 
 /// Writes the part of the sparsified values that a message does not carry back to their positions.

@@ -120,6 +120,12 @@ impl Sbc {
         if self.short_mean { f32::from_bits(mean.to_bits() & 0xffff_0000) } else { mean }
     }
 
+    /// The value of the elements of a tail in the message.
+    fn signed_level(&self, tail: Tail) -> f32 {
+        let level = self.level(tail.mean);
+        if tail.side == Side::Below { -level } else { level }
+    }
+
     fn parameter(&self, positions: &[u32], elements: usize) -> u32 {
         let derived = rice::optimal_parameter(positions.len(), elements);
         if self.derived {
@@ -141,16 +147,16 @@ impl Sbc {
         let mut tail = self.winner(source, self.kept(elements), workspace);
         let (Tail { side, threshold, .. }, most) = (tail, self.most(elements));
         clear(most, workspace);
-        if self.sampled {
-            take_reaching(source, side, threshold.value, most, workspace);
-            tail.mean = mean(&workspace.values);
-        } else {
-            take_exactly(source, side, threshold, workspace);
+        if !self.sampled {
+            let sent = self.signed_level(tail);
+            take_exactly(source, side, threshold, Some(|value| value - sent), workspace);
+            return tail;
         }
+        take_reaching(source, side, threshold.value, most, workspace);
+        tail.mean = mean(&workspace.values);
+        let sent = self.signed_level(tail);
         let Workspace { positions, values, .. } = workspace;
-        let level = self.level(tail.mean);
-        let signed = if tail.side == Side::Below { -level } else { level };
-        values.iter_mut().for_each(|value| *value -= signed);
+        values.iter_mut().for_each(|value| *value -= sent);
         give_back(source, positions, values);
         tail
     }

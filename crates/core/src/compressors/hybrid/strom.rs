@@ -18,11 +18,11 @@
 use std::ops::Bound::Included;
 
 use gradwire_bits::DecodeError;
-use gradwire_bits::kernels::{self, Side};
+use gradwire_bits::kernels::Side;
 
 use super::signs;
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
-use crate::numeric::take::{Taken, clear, take_in_parts};
+use crate::numeric::take::{clear, take_beyond};
 use crate::parameters::real;
 use crate::wire::fields;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
@@ -56,15 +56,8 @@ impl Compressor for Strom {
         if elements == 0 {
             return Sent::Positions;
         }
-        take_in_parts(source, workspace, |source, Taken { positions, values }| {
-            source.take_short_blocks(|offset, block| {
-                let (start, base) = (positions.len(), offset as u32);
-                kernels::compact_beyond(block, Side::Both, self.tau, base, positions, values);
-                for (&position, &value) in positions[start..].iter().zip(&values[start..]) {
-                    block[position as usize - offset] = value - self.tau.copysign(value);
-                }
-            });
-        });
+        let left = Some(|value: f32| value - self.tau.copysign(value));
+        take_beyond(source, Side::Both, self.tau, left, workspace);
         signs::write(&[], elements, &workspace.positions, &workspace.values, message);
         Sent::Positions
     }

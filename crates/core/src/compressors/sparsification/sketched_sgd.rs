@@ -27,6 +27,7 @@
 //! Sketching", NeurIPS 2019.
 
 use std::ops::Bound::{Excluded, Included};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
@@ -35,7 +36,7 @@ use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::sketch::{CountSketch, MAX_ROWS, PART};
 use crate::parameters::{real, whole};
-use crate::{BLOCK, Context, Entry, Family, Passes, Sent, Workspace};
+use crate::{BLOCK, Context, Entry, Family, Parts, Passes, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "sketched-sgd",
@@ -112,7 +113,7 @@ impl SketchedSgd {
         Ok(estimates.try_reserve(self.rows * PART)?)
     }
 
-    /// Writes the positions of the candidates, increasing, to the workspace.
+    /// Writes the positions of the candidates, increasing, to the workspace. The helpers share the work.
     ///
     /// Estimates are computed block by block and not stored: an element is dropped if enough earlier elements have
     /// estimates at least as large.
@@ -125,28 +126,48 @@ impl SketchedSgd {
         workspace: &mut Workspace,
     ) {
         let sketch = self.sketch(sizes, context);
-        let Workspace { positions, values, own, .. } = workspace;
+        let Workspace { positions, values, own, helpers, .. } = workspace;
         let Search { estimates, patterns, chosen } = own.get();
-        let (k, mut least) = (sizes.candidates, None);
+        let k = sizes.candidates;
         reserve(sizes.room(), values, [patterns, positions, chosen]);
-        sketch.estimates(table, elements, estimates, |start, block| {
-            let first = start as u32;
-            match least {
-                Some(least) => {
+        // Below every absolute value.
+        let mut least = -1.0f32;
+        let parts = Parts::new(elements, PART, helpers);
+        if parts.is_one() {
+            sketch.estimates(table, 0..elements, estimates, |start, block| {
+                kernels::compact_beyond(block, Side::Both, least, start as u32, positions, values);
+                if values.len() >= 2 * k {
+                    least = keep_largest(k, values, positions, patterns, chosen);
+                }
+            });
+        } else {
+            // That of earlier parts, so that an element that equals it is not among the first.
+            let shared = AtomicU32::new(least.to_bits());
+            let estimate = |places, (estimates, positions, values): &mut Estimates| {
+                let least = f32::from_bits(shared.load(Ordering::Relaxed));
+                positions.clear();
+                values.clear();
+                sketch.estimates(table, places, estimates, |start, block| {
+                    let first = start as u32;
                     kernels::compact_beyond(block, Side::Both, least, first, positions, values);
+                });
+            };
+            helpers.each_in_order(parts.places(), estimate, |(_, found, estimates)| {
+                positions.extend_from_slice(found);
+                values.extend_from_slice(estimates);
+                if values.len() >= 2 * k {
+                    least = keep_largest(k, values, positions, patterns, chosen);
+                    shared.store(least.to_bits(), Ordering::Relaxed);
                 }
-                None => {
-                    positions.extend(first..first + block.len() as u32);
-                    values.extend_from_slice(block);
-                }
-            }
-            if values.len() >= 2 * k {
-                least = Some(keep_largest(k, values, positions, patterns, chosen));
-            }
-        });
+            });
+        }
         keep_largest(k, values, positions, patterns, chosen);
     }
 }
+
+/// What a thread has found in a part: the estimates of a block by each row, then the positions and estimates of those that may be
+/// candidates.
+type Estimates = (Vec<f32>, Vec<u32>, Vec<f32>);
 
 /// Buffers of the search for the largest elements.
 #[derive(Debug, Default)]
@@ -182,7 +203,8 @@ impl MultiRound for SketchedSgd {
         if round == 0 {
             let start = addend.len();
             addend.resize(start + sizes.table, 0.0);
-            self.sketch(sizes, state.context).add(state.corrected, &mut addend[start..]);
+            let (table, helpers) = (&mut addend[start..], &mut state.workspace.helpers);
+            self.sketch(sizes, state.context).add(state.corrected, table, helpers);
             return multi_round::zero_beyond(f32::MAX, &mut addend[start..]);
         }
         self.find(&state.means[..sizes.table], elements, sizes, state.context, state.workspace);
@@ -286,6 +308,7 @@ fn reserve(len: usize, values: &mut Vec<f32>, others: [&mut Vec<u32>; 3]) {
 mod tests {
     use super::*;
     use crate::compressors::testing::{encode, f32s, residual, round_trip};
+    use crate::{Helpers, LEAST_DIVIDED};
 
     #[test]
     fn the_largest_are_found_with_the_first_of_equals() {
@@ -345,8 +368,8 @@ mod tests {
 
     #[test]
     fn candidates_are_those_that_sorting_all_estimates_finds() {
-        // Estimates of several blocks, many of them equal, in increasing, decreasing and no order.
-        let elements = 5 * BLOCK + 7;
+        // Estimates of several parts, many of them equal, in increasing, decreasing and no order.
+        let elements = LEAST_DIVIDED + 7;
         let context =
             Context { seed: 1, tensor: 2, shape: &[elements], step: 3, rank: 4, ranks: 1 };
         for (columns, rows) in [(3, 1), (40, 2), (500, 5)] {
@@ -356,7 +379,7 @@ mod tests {
                 let table: Vec<f32> = (0..sizes.table).map(|i| (i * 7919 % 101) as f32).collect();
                 let (mut estimates, mut found) = (Vec::new(), Vec::new());
                 let sketch = own.sketch(sizes, &context);
-                sketch.estimates(&table, elements, &mut found, |_, block| {
+                sketch.estimates(&table, 0..elements, &mut found, |_, block| {
                     estimates.extend_from_slice(block);
                 });
                 let mut expected: Vec<u32> = (0..elements as u32).collect();
@@ -367,9 +390,12 @@ mod tests {
                 });
                 expected.truncate(candidates);
                 expected.sort_unstable();
-                let mut workspace = Workspace::default();
-                own.find(&table, elements, sizes, &context, &mut workspace);
-                assert_eq!(workspace.positions, expected, "{columns}, {rows}, {candidates}");
+                for helpers in [0, 2] {
+                    let helpers = Helpers::new(helpers);
+                    let mut workspace = Workspace { helpers, ..Workspace::default() };
+                    own.find(&table, elements, sizes, &context, &mut workspace);
+                    assert!(workspace.positions == expected, "{columns}, {rows}, {candidates}");
+                }
             }
         }
     }

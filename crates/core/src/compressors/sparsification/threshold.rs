@@ -19,7 +19,7 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Room, Side};
 
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
-use crate::numeric::take::{clear, take_beyond};
+use crate::numeric::take::{NOTHING, clear, take_beyond};
 use crate::parameters::real;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
@@ -74,7 +74,7 @@ impl Compressor for Threshold {
             return Sent::All;
         }
         clear(sent, workspace);
-        take_beyond(source, Side::Both, self.v, workspace);
+        take_beyond(source, Side::Both, self.v, NOTHING, workspace);
         write(elements, workspace, message);
         Sent::Positions
     }
