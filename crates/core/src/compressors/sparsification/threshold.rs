@@ -75,8 +75,7 @@ impl Compressor for Threshold {
         }
         clear(sent, workspace);
         take_beyond(source, Side::Both, self.v, NOTHING, workspace);
-        write(elements, workspace, message);
-        Sent::Positions
+        write(elements, workspace, message)
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
@@ -128,8 +127,7 @@ impl DeviceForm for Threshold {
         let DeviceArgs { elements, workspace, .. } = args;
         let pairs = Pairs::<0>::read(form, elements, elements)?;
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
-        write(elements, workspace, message);
-        Ok(Sent::Positions)
+        Ok(write(elements, workspace, message))
     }
 
     fn unpack(
@@ -158,10 +156,11 @@ impl DeviceForm for Threshold {
 }
 
 /// Appends the message of the elements in the workspace.
-fn write(elements: usize, workspace: &Workspace, message: &mut Vec<u8>) {
+fn write(elements: usize, workspace: &Workspace, message: &mut Vec<u8>) -> Sent {
     let Workspace { positions, values, .. } = workspace;
     if values.len() == elements && elements > 0 {
-        return put_dense(positions, values, elements, message);
+        put_dense(positions, values, elements, message);
+        return Sent::All;
     }
     let (code, len) = PositionCode::shortest_with_len(positions, elements);
     let sparse = (positions::header_len(values.len()) + 4 * values.len()) as u64 + len;
@@ -170,6 +169,7 @@ fn write(elements: usize, workspace: &Workspace, message: &mut Vec<u8>) {
     } else {
         positions::put_with_values(code, positions, values, elements, message);
     }
+    Sent::Positions
 }
 
 /// Checks a message of positions, reads them into the workspace, and returns the values.
