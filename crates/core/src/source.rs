@@ -9,6 +9,8 @@
 //! With momentum a velocity, `u ← momentum·u + factor·g`, takes the gradient's place. It is stored as blocks are taken, too, so
 //! that it adds a read to each pass and a write to the last. A compressor that only peeks takes another pass for it.
 
+mod adding;
+mod in_order;
 mod latest;
 mod parts;
 mod slice;
@@ -35,6 +37,8 @@ pub(crate) const SHORT: usize = 1024;
 
 /// Elements of working memory of a [`Source`]: a block of the sum, and one of the gradient.
 pub const SCRATCH: usize = 2 * BLOCK;
+
+const KEEPS: &str = "the method keeps a number for each element";
 
 /// A NaN or an infinity found where a finite number is required.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -355,7 +359,7 @@ impl<'a> Source<'a> {
     pub fn take_blocks_with_kept(&mut self, mut take: impl FnMut(usize, &mut [f32], &mut [f32])) {
         let kept = std::mem::take(&mut self.kept);
         let mut blocks = kept.chunks_mut(BLOCK);
-        self.take_blocks(|start, block| take(start, block, blocks.next().unwrap_or_default()));
+        self.take_blocks(|start, block| take(start, block, blocks.next().expect(KEEPS)));
         self.kept = kept;
     }
 
@@ -363,7 +367,7 @@ impl<'a> Source<'a> {
     pub fn peek_blocks_with_kept(&mut self, mut look: impl FnMut(&[f32], &[f32])) {
         let kept = std::mem::take(&mut self.kept);
         let mut blocks = kept.chunks(BLOCK);
-        self.peek_blocks(|_, block| look(block, blocks.next().unwrap_or_default()));
+        self.peek_blocks(|_, block| look(block, blocks.next().expect(KEEPS)));
         self.kept = kept;
     }
 

@@ -85,7 +85,7 @@ pub use single_bits::{pack_bits, unpack_bits};
 pub use spread::{SHARING, spread};
 pub(crate) use states::{Entries, Entry, Transition, decode_states, encode_states};
 pub use table::{Table, looked_up, stochastic_entries};
-pub use tagged::{pack_tagged, pack_tags, tagged_len, unpack_tagged, unpack_tags};
+pub use tagged::{TAGS, pack_tagged, pack_tags, tagged_len, unpack_tagged, unpack_tags};
 pub use ternary::{stochastic_ternary, ternary_add, ternary_residual};
 pub use thin::{times_thin, transposed_times_thin};
 pub use truncate::{Cuts, truncate_residual, truncated_add, truncated_valid};

@@ -1,4 +1,4 @@
-//! Words of 0, 1, 2 or 4 bytes, of which tags of two bits say the size.
+//! Words stored in 0, 1, 2 or 4 bytes; a tag of two bits gives the size of each.
 //!
 //! Four tags share a byte, from the lowest bit up. As in Stream VByte (Lemire, Kurz, Rupp: "Stream VByte: Faster Byte-Oriented Integer
 //! Compression", Information Processing Letters 130, 2018), such a byte selects a permutation of 16 bytes, which packs or unpacks four
@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::vectorised;
 
 /// Tags in a byte.
-const TAGS: usize = 4;
+pub const TAGS: usize = 4;
 /// Bytes of a word by its tag.
 const SIZES: [u8; 4] = [0, 1, 2, 4];
 
@@ -37,7 +37,7 @@ static GROUPS: [Group; 256] = {
 };
 
 vectorised! {
-    /// Packs tags, which are below 4. A last byte with fewer has zeros for the others.
+    /// Packs tags, which are below 4. Unused bits of the last byte are 0.
     ///
     /// # Panics
     /// If `packed` does not have a byte for every four tags, rounded up.
@@ -96,12 +96,11 @@ vectorised! {
 /// If `packed` does not have a byte for every four words, rounded up.
 pub fn pack_tagged(packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
     assert_eq!(packed.len(), words.len().div_ceil(TAGS));
-    // The last register is written whole.
-    out.reserve(4 * packed.len() * TAGS + 16);
+    out.reserve(4 * words.len());
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::level::Level::Avx2.is_used() {
         let (fours, rest) = words.as_chunks();
-        // SAFETY: the processor has the instructions, and room for all words and a register was reserved.
+        // SAFETY: the processor has the instructions, and room for four bytes of each word was reserved.
         unsafe { avx2::pack_tagged(packed, fours, out) };
         return pack_tagged_scalar(&packed[fours.len()..], rest, out);
     }
@@ -202,13 +201,13 @@ mod avx2 {
     /// Appends the packed words.
     ///
     /// # Safety
-    /// `out` has room for 16 bytes for each four words, and for 16 more.
+    /// `out` has room for 16 bytes for each four words.
     #[target_feature(enable = "avx2")]
     pub(super) unsafe fn pack_tagged(packed: &[u8], words: &[[u32; TAGS]], out: &mut Vec<u8>) {
         let mut len = out.len();
         for (&tags, words) in packed.iter().zip(words) {
             let tags = usize::from(tags);
-            // SAFETY: arrays have 16 bytes, and up to here at most 16 bytes were appended for each four words.
+            // SAFETY: arrays have 16 bytes. Each four words before these took at most 16, so there is room for as many.
             unsafe {
                 let words = _mm_loadu_si128(words.as_ptr().cast());
                 let bytes = _mm_shuffle_epi8(words, _mm_loadu_si128(PACKED[tags].as_ptr().cast()));

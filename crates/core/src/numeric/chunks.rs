@@ -1,5 +1,7 @@
 //! The largest elements of each of many chunks.
 
+use std::ops::Range;
+
 use gradwire_bits::kernels::{self, Side};
 
 use crate::{Helpers, Parts};
@@ -13,11 +15,13 @@ pub(crate) fn positions_in_parts<T: Send>(
     positions: &mut Vec<u32>,
     find: impl Fn(usize, T, &mut Vec<u32>) + Sync,
 ) {
-    let mut found: Vec<_> = parts.places().map(|places| (places.start, Vec::new())).collect();
-    helpers.share(found.iter_mut().zip(values), |((start, positions), value)| {
-        find(*start, value, positions);
+    let find = |(places, value): (Range<usize>, T), found: &mut Vec<u32>| {
+        found.clear();
+        find(places.start, value, found);
+    };
+    helpers.each_in_order(parts.places().zip(values), find, |found| {
+        positions.extend_from_slice(found);
     });
-    found.iter().for_each(|(_, found)| positions.extend_from_slice(found));
 }
 
 /// Finds the largest elements of one chunk after the other.

@@ -104,6 +104,7 @@ impl CountSketch {
         found: &mut Vec<f32>,
         mut take: impl FnMut(usize, &mut [f32]),
     ) {
+        assert!(elements.start.is_multiple_of(PART), "runs of a part begin with its first element");
         found.resize(self.rows * PART, 0.0);
         let (found, _) = found.as_chunks_mut::<PART>();
         let mut places = Places::NONE;

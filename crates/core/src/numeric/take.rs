@@ -25,16 +25,16 @@ pub(crate) fn take_largest(source: &mut Source<'_>, k: usize, workspace: &mut Wo
     }
 }
 
-/// For functions that take an option of what stays of an element in the tensor: nothing, it becomes 0.
+/// No remainder: elements that are moved become 0 in the tensor.
 pub(crate) const NOTHING: Option<fn(f32) -> f32> = None;
 
-/// Moves the elements that an exact threshold selects on a side to the workspace, behind what is there, and leaves `left` of each in
-/// the tensor. The helpers share the work, unless only some of the elements that equal the threshold are selected.
+/// Moves the elements that an exact threshold selects on a side to the workspace, behind what is there, and leaves the `remainder` of
+/// each in the tensor. The helpers share the work, unless only some of the elements that equal the threshold are selected.
 pub(crate) fn take_exactly(
     source: &mut Source<'_>,
     side: Side,
     threshold: Threshold,
-    left: Option<impl Fn(f32) -> f32 + Sync>,
+    remainder: Option<impl Fn(f32) -> f32 + Sync>,
     workspace: &mut Workspace,
 ) {
     let Threshold { value, equal, mut ties } = threshold;
@@ -42,7 +42,7 @@ pub(crate) fn take_exactly(
     let reaching = if value > 0.0 { value.next_down() } else { -1.0 };
     if ties == 0 || ties == equal {
         let limit = if ties > 0 { reaching } else { value };
-        return take_beyond(source, side, limit, left, workspace);
+        return take_beyond(source, side, limit, remainder, workspace);
     }
     let Workspace { positions, values, .. } = workspace;
     source.take_short_blocks(|offset, block| {
@@ -57,39 +57,39 @@ pub(crate) fn take_exactly(
                 keep
             });
         }
-        leave(&left, block, offset, &positions[start..], &values[start..]);
+        leave(&remainder, block, offset, &positions[start..], &values[start..]);
     });
 }
 
-/// Moves the elements of a side whose absolute value is above a limit to the workspace, behind what is there, and leaves `left` of
-/// each in the tensor. The helpers share the work.
+/// Moves the elements of a side whose absolute value is above a limit to the workspace, behind what is there, and leaves the
+/// `remainder` of each in the tensor. The helpers share the work.
 pub(crate) fn take_beyond(
     source: &mut Source<'_>,
     side: Side,
     limit: f32,
-    left: Option<impl Fn(f32) -> f32 + Sync>,
+    remainder: Option<impl Fn(f32) -> f32 + Sync>,
     workspace: &mut Workspace,
 ) {
     take_in_parts(source, workspace, |source, Taken { positions, values }| {
         source.take_short_blocks(|offset, block| {
             let start = positions.len();
             kernels::compact_beyond(block, side, limit, offset as u32, positions, values);
-            leave(&left, block, offset, &positions[start..], &values[start..]);
+            leave(&remainder, block, offset, &positions[start..], &values[start..]);
         });
     });
 }
 
-/// Writes what stays of the elements that were moved to their places in a block, which begins at `offset`.
+/// Writes the remainders of elements that were moved to their places in a block, which begins at `offset`.
 fn leave(
-    left: &Option<impl Fn(f32) -> f32>,
+    remainder: &Option<impl Fn(f32) -> f32>,
     block: &mut [f32],
     offset: usize,
     positions: &[u32],
     values: &[f32],
 ) {
-    if let Some(left) = left {
+    if let Some(remainder) = remainder {
         for (&position, &value) in positions.iter().zip(values) {
-            block[position as usize - offset] = left(value);
+            block[position as usize - offset] = remainder(value);
         }
     }
 }
@@ -223,4 +223,75 @@ fn put_back(
     }
     positions.truncate(kept);
     values.truncate(kept);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Floats, Helpers, LEAST_DIVIDED, Residual, SCRATCH};
+
+    /// What is taken of a tensor of several parts, and what is left of it.
+    fn taken(
+        values: &[f32],
+        helpers: usize,
+        take: impl FnOnce(&mut Source<'_>, &mut Workspace),
+    ) -> (Vec<u32>, Vec<f32>, Vec<f32>) {
+        let (mut residual, mut scratch) = (vec![0.0; values.len()], vec![0.0; SCRATCH]);
+        let feedback = Some((Residual::PLAIN, &mut residual[..]));
+        let mut source = Source::new(Floats::F32(values), feedback, &mut scratch).unwrap();
+        let helpers = Helpers::new(helpers);
+        let mut workspace = Workspace { helpers, ..Workspace::default() };
+        take(&mut source, &mut workspace);
+        (workspace.positions, workspace.values, residual)
+    }
+
+    #[test]
+    fn exact_thresholds_select_the_first_of_equals_on_each_side() {
+        let values: Vec<f32> = (0..LEAST_DIVIDED + 9).map(|at| (at % 7) as f32 - 3.0).collect();
+        for side in [Side::Above, Side::Below, Side::Both] {
+            let is_of_side = |x: f32| match side {
+                Side::Above => x > 0.0,
+                Side::Below => x < 0.0,
+                Side::Both => true,
+            };
+            let equal = values.iter().filter(|x| x.abs() == 2.0 && is_of_side(**x)).count();
+            for ties in [0, 1, equal / 2, equal] {
+                let (mut left, mut some) = (values.clone(), ties);
+                let (mut positions, mut moved) = (Vec::new(), Vec::new());
+                for (at, x) in left.iter_mut().enumerate().filter(|(_, x)| is_of_side(**x)) {
+                    if x.abs() > 2.0 || (x.abs() == 2.0 && some > 0) {
+                        some -= usize::from(x.abs() == 2.0);
+                        positions.push(at as u32);
+                        moved.push(*x);
+                        *x -= 1.5;
+                    }
+                }
+                let threshold = Threshold { value: 2.0, equal, ties };
+                for helpers in [0, 2] {
+                    let found = taken(&values, helpers, |source, workspace| {
+                        let remainder = Some(|x: f32| x - 1.5);
+                        take_exactly(source, side, threshold, remainder, workspace);
+                    });
+                    assert!(found.0 == positions, "{side:?}, {ties}, {helpers} helpers");
+                    assert!(found.1 == moved && found.2 == left, "{side:?}, {ties}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn elements_at_positions_are_taken_whatever_the_threads() {
+        let values: Vec<f32> = (0..LEAST_DIVIDED + 9).map(|at| at as f32 + 1.0).collect();
+        let positions: Vec<u32> = (0..values.len() as u32).filter(|at| at % 11 < 2).collect();
+        let expected: Vec<f32> = positions.iter().map(|&at| values[at as usize] * 0.5).collect();
+        let mut left = values.clone();
+        positions.iter().for_each(|&at| left[at as usize] *= 0.5);
+        for helpers in [0, 2] {
+            let found = taken(&values, helpers, |source, workspace| {
+                workspace.positions.clone_from(&positions);
+                take_at_positions(source, 0.5, workspace);
+            });
+            assert!(found == (positions.clone(), expected.clone(), left.clone()), "{helpers}");
+        }
+    }
 }

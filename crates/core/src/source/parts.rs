@@ -1,12 +1,12 @@
 //! One large tensor as the work of several threads.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::iter::{self, repeat_with};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
+use super::in_order::InOrder;
 use super::{BLOCK, SHORT, Slice, Source};
 use crate::statistics::{Gathered, Statistics};
 use crate::threads::side_by_side;
@@ -17,11 +17,6 @@ pub(crate) const PART: usize = 16 * BLOCK;
 /// The least elements of a tensor that threads divide, or fewer with the feature `testing`. Starting and ending another thread takes
 /// 50 to 130 µs, in which one thread compresses up to half a million elements.
 pub const LEAST_DIVIDED: usize = least(1 << 20, 2 * PART);
-
-/// The least positions that threads divide: elements that are in no cache take one thread about a millisecond.
-const LEAST_ADDED: usize = least(1 << 16, 1 << 10);
-/// Stretches of positions for each thread, so that none waits long for another.
-const STRETCHES: usize = 4;
 
 /// The least work to share: this many elements, or `tested`, so that tests need not be large.
 pub(crate) const fn least(elements: usize, tested: usize) -> usize {
@@ -135,55 +130,14 @@ impl<P> Default for Pieces<P> {
     }
 }
 
-/// Puts what threads write in order.
-struct InOrder<P, F> {
-    /// The part to take next.
-    next: usize,
-    /// Parts that were done before it.
-    done: BTreeMap<usize, P>,
-    spare: Vec<P>,
-    take: F,
-}
-
-impl<P: Default, F: FnMut(&P)> InOrder<P, F> {
-    fn new(spare: Vec<P>, take: F) -> Mutex<Self> {
-        Mutex::new(Self { next: 0, done: BTreeMap::new(), spare, take })
-    }
-
-    fn lock(this: &Mutex<Self>) -> MutexGuard<'_, Self> {
-        this.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lets `write` write part `at`, while other threads write others, and takes it in its turn.
-    fn write(this: &Mutex<Self>, at: usize, write: impl FnOnce(&mut P)) {
-        let mut piece = Self::lock(this).spare.pop().unwrap_or_default();
-        write(&mut piece);
-        Self::lock(this).push(at, piece);
-    }
-
-    fn push(&mut self, at: usize, piece: P) {
-        if at != self.next {
-            self.done.insert(at, piece);
-            return;
-        }
-        let mut next = Some(piece);
-        while let Some(piece) = next {
-            (self.take)(&piece);
-            self.spare.push(piece);
-            self.next += 1;
-            next = self.done.remove(&self.next);
-        }
-    }
-}
-
 impl<'a> Source<'a> {
     /// Calls `work` for each part with the value that belongs to it, such as its slice of a buffer. The [`Helpers`] of the
     /// workspace share the parts.
     ///
     /// `work` gets a source of the part, and a workspace of its thread. It [peeks](Self::peek) at and [takes](Self::take) the
     /// part's elements by their indices in the tensor; [`take_blocks`](Self::take_blocks) takes all of them. Statistics are
-    /// those of the whole tensor. If the method keeps a number for each element of a tensor in one lane, a part has those of its
-    /// elements, otherwise none. An empty tensor has one part; without a value for it `work` is not called.
+    /// those of the whole tensor. If the method keeps a number for each element of a tensor in one lane, each
+    /// part of a divided tensor has those of its elements; of other arrays that the method keeps it has nothing. An empty tensor has one part; without a value for it `work` is not called.
     ///
     /// # Panics
     /// If `work` panics, if there are fewer values than parts of a divided tensor, or if `work` asks for statistics that were
@@ -268,8 +222,7 @@ impl<'a> Source<'a> {
         self.in_parts(parts, workspace, values, |source, (at, value), workspace| {
             InOrder::write(&in_order, at, |piece| work(source, value, piece, workspace));
         });
-        let InOrder { mut spare, .. } =
-            in_order.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = InOrder::into_spare(in_order);
         // A thread that was held up has made the others wait with many.
         spare.truncate(2 * (workspace.helpers.count() + 1));
         *workspace.own() = Pieces(spare);
@@ -359,69 +312,6 @@ impl<'a> Source<'a> {
             look_at(*start, value, scratch);
         });
         parts.into_iter().map(|(_, value)| value).for_each(add);
-    }
-}
-
-impl Helpers {
-    /// Calls `add` for each part of the elements of a tensor, with the index of its first element and what it is decoded
-    /// from: `items` of `from` for each `unit` elements. The helpers share the parts.
-    pub fn add_in_parts<S: Sync>(
-        &mut self,
-        (from, items): (&[S], usize),
-        (out, unit): (&mut [f32], usize),
-        add: impl Fn(usize, &[S], &mut [f32]) + Sync,
-    ) {
-        let parts = Parts::new(out.len(), unit, self);
-        if parts.is_one() {
-            return add(0, from, out);
-        }
-        let of_part = from.chunks(parts.len().div_ceil(unit) * items);
-        let jobs = parts.places().zip(of_part).zip(out.chunks_mut(parts.len()));
-        self.share(jobs, |((places, from), out)| add(places.start, from, out));
-    }
-
-    /// Calls `work` for each job, and `take` with what `work` has written for each, in the order of the jobs and as soon as possible. One
-    /// thread at a time calls `take`, while others work. What `work` writes to has the content of an earlier job, or is the default.
-    pub(crate) fn each_in_order<T: Send, P: Default + Send>(
-        &mut self,
-        jobs: impl Iterator<Item = T> + Send,
-        work: impl Fn(T, &mut P) + Sync,
-        take: impl FnMut(&P) + Send,
-    ) {
-        let in_order = InOrder::new(Vec::new(), take);
-        self.share(jobs.enumerate(), |(at, job)| {
-            InOrder::write(&in_order, at, |piece| work(job, piece));
-        });
-    }
-
-    /// Adds `value(i)` to the element at the i-th of increasing positions. The helpers share the positions if there are many.
-    ///
-    /// # Panics
-    /// If positions are out of range, or many of them do not increase.
-    pub fn add_at(
-        &mut self,
-        positions: &[u32],
-        out: &mut [f32],
-        value: impl Fn(usize) -> f32 + Sync,
-    ) {
-        let add = |first: usize, positions: &[u32], start: usize, out: &mut [f32]| {
-            for (at, &position) in (first..).zip(positions) {
-                out[position as usize - start] += value(at);
-            }
-        };
-        if self.count() == 0 || positions.len() < LEAST_ADDED {
-            return add(0, positions, 0, out);
-        }
-        let len = positions.len().div_ceil(STRETCHES * (self.count() + 1));
-        let (mut start, mut rest) = (0, out);
-        let stretches = positions.chunks(len).enumerate().map(|(at, positions)| {
-            let end = positions.last().map_or(start, |&last| last as usize + 1);
-            let own = rest.split_off_mut(..end - start).expect("positions are within the tensor");
-            let stretch = (at * len, positions, start, own);
-            start = end;
-            stretch
-        });
-        self.share(stretches, |(first, positions, start, out)| add(first, positions, start, out));
     }
 }
 

@@ -38,7 +38,8 @@ pub fn give_back(source: &mut Source<'_>, positions: &[u32], values: &[f32]) {
     source.give_back(positions, values);
 }
 
-/// Adds `weight` times each value to the element of `out` at its position.
+/// Adds `weight` times each value to the element of `out` at its position. Threads share the work of
+/// [`Helpers::add_at`](crate::Helpers::add_at), which needs increasing positions.
 ///
 /// # Panics
 /// If a position is out of range, which [`unpack_positions`](super::unpack_positions) excludes.

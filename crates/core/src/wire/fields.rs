@@ -34,7 +34,7 @@ pub(crate) fn add_f32s_at(
     out: &mut [f32],
     helpers: &mut Helpers,
 ) {
-    helpers.add_at(positions, out, |at| weight * f32::from_le_bytes(numbers[at]));
+    helpers.add_at(positions, numbers, out, |number| weight * f32::from_le_bytes(number));
 }
 
 /// Appends 16-bit patterns: a copy of their memory where the processor is little-endian.

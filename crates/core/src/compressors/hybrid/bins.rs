@@ -92,7 +92,7 @@ impl Compressor for Bins {
             let bin = self.bin(context.shape);
             let Workspace { positions, values, helpers, .. } = workspace;
             read_records(message, bin, out.len(), (&mut *positions, &mut *values))?;
-            helpers.add_at(positions, out, |at| weight * values[at]);
+            helpers.add_at(positions, values, out, |value| weight * value);
             return Ok(());
         }
         signs::read_add::<1>(message, out.len(), weight, workspace, out)

@@ -262,7 +262,7 @@ impl Compressor for ChunkTopK {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         let means = self.read(message, out.len(), workspace)?.map(|mean| weight * mean);
         let Workspace { positions, symbols, helpers, .. } = workspace;
-        helpers.add_at(positions, out, |at| means[usize::from(symbols[at])]);
+        helpers.add_at(positions, symbols, out, |symbol| means[usize::from(symbol)]);
         Ok(())
     }
 

@@ -243,7 +243,7 @@ impl Compressor for QsparseLocal {
             self.shared().draw(0, context, out.len(), workspace);
         }
         let Workspace { positions, values, helpers, .. } = workspace;
-        helpers.add_at(positions, out, |at| values[at]);
+        helpers.add_at(positions, values, out, |value| value);
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 //!   have fewer than k. Of equal values those with the lowest positions belong to it; of equal means the negative tail
 //!   is sent. A tensor of zeros sends nothing. `select=sampled` estimates thresholds, and which mean is larger, from a
 //!   sample of runs: 1/256 of the elements, but at least 32·d/k and 1024, or all. It sends the elements that reach the threshold, at
-//!   most 2k, of more the first, as their own mean.
+//!   most 2k, of more the first, as their own mean. If the sample has only zeros, tails are exact.
 //! - **Message**: a byte with the parameter b of the position code (lowest 5 bits), the sign (bit 5),
 //!   whether the count is not k and follows (bit 6), and whether the mean is a bfloat16 (bit 7); the
 //!   count as varint if it follows; unless that is 0, the mean, and the positions in the Golomb code
@@ -101,18 +101,15 @@ impl Sbc {
         if self.sampled { kept.saturating_mul(2).min(elements) } else { kept }
     }
 
-    /// The tail to send, of up to `kept` elements.
-    fn winner(&self, source: &mut Source<'_>, kept: usize, workspace: &mut Workspace) -> Tail {
-        let larger = |[above, below]: [Tail; 2]| {
-            if above.mean > below.mean { above } else { below }
-        };
-        if self.sampled {
-            let tail = larger(sampled_tails(source, kept, workspace.own()));
-            if tail.count > 0 || source.abs_max() == 0.0 {
-                return tail;
-            }
-        }
-        larger(tails(source, kept, workspace))
+    /// The tail to send, estimated from a sample; `None` if tails are exact or the sample has only zeros.
+    fn sampled_winner(
+        &self,
+        source: &mut Source<'_>,
+        kept: usize,
+        workspace: &mut Workspace,
+    ) -> Option<Tail> {
+        let tail = self.sampled.then(|| larger(sampled_tails(source, kept, workspace.own())))?;
+        (tail.count > 0).then_some(tail)
     }
 
     /// The mean, rounded as in the message.
@@ -144,20 +141,21 @@ impl Sbc {
         elements: usize,
         workspace: &mut Workspace,
     ) -> Tail {
-        let mut tail = self.winner(source, self.kept(elements), workspace);
-        let (Tail { side, threshold, .. }, most) = (tail, self.most(elements));
-        clear(most, workspace);
-        if !self.sampled {
+        let (kept, most) = (self.kept(elements), self.most(elements));
+        if let Some(mut tail) = self.sampled_winner(source, kept, workspace) {
+            clear(most, workspace);
+            take_reaching(source, tail.side, tail.threshold.value, most, workspace);
+            tail.mean = mean(&workspace.values);
             let sent = self.signed_level(tail);
-            take_exactly(source, side, threshold, Some(|value| value - sent), workspace);
+            let Workspace { positions, values, .. } = workspace;
+            values.iter_mut().for_each(|value| *value -= sent);
+            give_back(source, positions, values);
             return tail;
         }
-        take_reaching(source, side, threshold.value, most, workspace);
-        tail.mean = mean(&workspace.values);
+        let tail = larger(tails(source, kept, workspace));
         let sent = self.signed_level(tail);
-        let Workspace { positions, values, .. } = workspace;
-        values.iter_mut().for_each(|value| *value -= sent);
-        give_back(source, positions, values);
+        clear(most, workspace);
+        take_exactly(source, tail.side, tail.threshold, Some(|value| value - sent), workspace);
         tail
     }
 
@@ -235,6 +233,11 @@ impl Sbc {
     }
 }
 
+/// The tail with the larger mean.
+fn larger([above, below]: [Tail; 2]) -> Tail {
+    if above.mean > below.mean { above } else { below }
+}
+
 /// The mean absolute value; 0 of none.
 fn mean(values: &[f32]) -> f32 {
     let sum: f64 = values.iter().map(|value| f64::from(value.abs())).sum();
@@ -258,7 +261,9 @@ impl Compressor for Sbc {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         let Workspace { positions, helpers, .. } = workspace;
         let value = weight * self.read(message, out.len(), positions)?;
-        helpers.add_at(positions, out, |_| value);
+        helpers.add_stretches(positions, out, |_, positions, start, out| {
+            positions.iter().for_each(|&position| out[position as usize - start] += value);
+        });
         Ok(())
     }
 

@@ -101,7 +101,11 @@ pub(in crate::compressors) fn add(
     out: &mut [f32],
     helpers: &mut Helpers,
 ) {
-    helpers.add_at(positions, out, |at| sides[usize::from(is_negative(signs, at))]);
+    helpers.add_stretches(positions, out, |first, positions, start, out| {
+        for (at, &position) in (first..).zip(positions) {
+            out[position as usize - start] += sides[usize::from(is_negative(signs, at))];
+        }
+    });
 }
 
 /// The largest size of a message of up to `most` of `elements` elements: the shortest code of positions is no longer

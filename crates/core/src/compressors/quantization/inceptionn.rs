@@ -31,7 +31,7 @@
 mod sorted;
 
 use gradwire_bits::DecodeError;
-use gradwire_bits::kernels::{self, Cuts};
+use gradwire_bits::kernels::{self, Cuts, TAGS};
 
 use crate::parameters::{either, whole};
 use crate::wire::fields;
@@ -50,8 +50,6 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::of::<Inceptionn>()
 };
 
-/// Tags in a byte.
-const TAGS: usize = 4;
 const INVALID: DecodeError = DecodeError::Corrupt("a value does not have its tag's magnitude");
 
 crate::parameters! {
@@ -83,7 +81,7 @@ impl Inceptionn {
     }
 }
 
-/// The packed tags of a tensor.
+/// The packed tags of a tensor, which precede its values in the message but are complete only after them.
 #[derive(Debug, Default)]
 struct Tags(Vec<u8>);
 

@@ -27,7 +27,7 @@
 //! Sketching", NeurIPS 2019.
 
 use std::ops::Bound::{Excluded, Included};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
@@ -36,6 +36,7 @@ use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::sketch::{CountSketch, MAX_ROWS, PART};
 use crate::parameters::{real, whole};
+use crate::source;
 use crate::{BLOCK, Context, Entry, Family, Parts, Passes, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -78,7 +79,8 @@ struct Sizes {
 impl Sizes {
     /// The most elements that the search for the candidates has in its buffers.
     fn room(self) -> usize {
-        2 * self.candidates + BLOCK
+        // Threads add the candidates of a whole part.
+        2 * self.candidates + source::PART
     }
 }
 
@@ -128,36 +130,33 @@ impl SketchedSgd {
         let sketch = self.sketch(sizes, context);
         let Workspace { positions, values, own, helpers, .. } = workspace;
         let Search { estimates, patterns, chosen } = own.get();
-        let k = sizes.candidates;
+        let (k, parts) = (sizes.candidates, Parts::new(elements, PART, helpers));
         reserve(sizes.room(), values, [patterns, positions, chosen]);
-        // Below every absolute value.
-        let mut least = -1.0f32;
-        let parts = Parts::new(elements, PART, helpers);
         if parts.is_one() {
+            let mut least = None;
             sketch.estimates(table, 0..elements, estimates, |start, block| {
-                kernels::compact_beyond(block, Side::Both, least, start as u32, positions, values);
+                append_beyond(least, start, block, positions, values);
                 if values.len() >= 2 * k {
-                    least = keep_largest(k, values, positions, patterns, chosen);
+                    least = Some(keep_largest(k, values, positions, patterns, chosen));
                 }
             });
         } else {
-            // That of earlier parts, so that an element that equals it is not among the first.
-            let shared = AtomicU32::new(least.to_bits());
-            let estimate = |places, (estimates, positions, values): &mut Estimates| {
-                let least = f32::from_bits(shared.load(Ordering::Relaxed));
-                positions.clear();
-                values.clear();
-                sketch.estimates(table, places, estimates, |start, block| {
-                    let first = start as u32;
-                    kernels::compact_beyond(block, Side::Both, least, first, positions, values);
+            // The k-th largest estimate of earlier parts: an element that only equals it comes behind k others.
+            let least = RwLock::new(None);
+            let estimate = |places, found: &mut Found| {
+                let least = *least.read().unwrap_or_else(PoisonError::into_inner);
+                found.positions.clear();
+                found.values.clear();
+                sketch.estimates(table, places, &mut found.estimates, |start, block| {
+                    append_beyond(least, start, block, &mut found.positions, &mut found.values);
                 });
             };
-            helpers.each_in_order(parts.places(), estimate, |(_, found, estimates)| {
-                positions.extend_from_slice(found);
-                values.extend_from_slice(estimates);
+            helpers.each_in_order(parts.places(), estimate, |found| {
+                positions.extend_from_slice(&found.positions);
+                values.extend_from_slice(&found.values);
                 if values.len() >= 2 * k {
-                    least = keep_largest(k, values, positions, patterns, chosen);
-                    shared.store(least.to_bits(), Ordering::Relaxed);
+                    let largest = keep_largest(k, values, positions, patterns, chosen);
+                    *least.write().unwrap_or_else(PoisonError::into_inner) = Some(largest);
                 }
             });
         }
@@ -165,9 +164,36 @@ impl SketchedSgd {
     }
 }
 
-/// What a thread has found in a part: the estimates of a block by each row, then the positions and estimates of those that may be
-/// candidates.
-type Estimates = (Vec<f32>, Vec<u32>, Vec<f32>);
+/// What a thread has found in a part.
+#[derive(Debug, Default)]
+struct Found {
+    /// The estimates of a block by each row of the sketch.
+    estimates: Vec<f32>,
+    /// The elements that may be candidates, and their estimates.
+    positions: Vec<u32>,
+    values: Vec<f32>,
+}
+
+/// Appends the elements of a block whose absolute value is above the least of the candidates so far; all, also NaN, if there are not
+/// enough candidates yet.
+fn append_beyond(
+    least: Option<f32>,
+    start: usize,
+    block: &mut [f32],
+    positions: &mut Vec<u32>,
+    values: &mut Vec<f32>,
+) {
+    let first = start as u32;
+    match least {
+        Some(least) => {
+            kernels::compact_beyond(block, Side::Both, least, first, positions, values);
+        }
+        None => {
+            positions.extend(first..first + block.len() as u32);
+            values.extend_from_slice(block);
+        }
+    }
+}
 
 /// Buffers of the search for the largest elements.
 #[derive(Debug, Default)]
@@ -309,6 +335,22 @@ mod tests {
     use super::*;
     use crate::compressors::testing::{encode, f32s, residual, round_trip};
     use crate::{Helpers, LEAST_DIVIDED};
+
+    /// A rank may have sent a table that overflowed: what all ranks compute from it is refused later.
+    #[test]
+    fn estimates_that_are_no_numbers_are_ranked() {
+        let own = SketchedSgd { ratio: 0.001, rows: 3, width: 2, candidates: 4 };
+        let elements = LEAST_DIVIDED + 7;
+        let sizes = own.sizes(elements).unwrap();
+        let context =
+            Context { seed: 1, tensor: 2, shape: &[elements], step: 3, rank: 4, ranks: 1 };
+        for helpers in [0, 2] {
+            let helpers = Helpers::new(helpers);
+            let mut workspace = Workspace { helpers, ..Workspace::default() };
+            own.find(&vec![f32::NAN; sizes.table], elements, sizes, &context, &mut workspace);
+            assert_eq!(workspace.positions.len(), sizes.candidates);
+        }
+    }
 
     #[test]
     fn the_largest_are_found_with_the_first_of_equals() {

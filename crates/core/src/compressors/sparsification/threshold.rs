@@ -21,6 +21,7 @@ use gradwire_bits::kernels::{self, Room, Side};
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::take::{NOTHING, clear, take_beyond};
 use crate::parameters::real;
+use crate::source::SHORT;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{
@@ -70,12 +71,13 @@ impl Compressor for Threshold {
             return Sent::All;
         }
         if sent == elements && elements > 0 {
-            put_all(source, workspace, message);
-            return Sent::All;
+            take_all(source, workspace, message);
+            return Sent::Positions;
         }
         clear(sent, workspace);
         take_beyond(source, Side::Both, self.v, NOTHING, workspace);
-        write(elements, workspace, message)
+        write(elements, workspace, message);
+        Sent::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
@@ -127,7 +129,8 @@ impl DeviceForm for Threshold {
         let DeviceArgs { elements, workspace, .. } = args;
         let pairs = Pairs::<0>::read(form, elements, elements)?;
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
-        Ok(write(elements, workspace, message))
+        write(elements, workspace, message);
+        Ok(Sent::Positions)
     }
 
     fn unpack(
@@ -156,11 +159,10 @@ impl DeviceForm for Threshold {
 }
 
 /// Appends the message of the elements in the workspace.
-fn write(elements: usize, workspace: &Workspace, message: &mut Vec<u8>) -> Sent {
+fn write(elements: usize, workspace: &Workspace, message: &mut Vec<u8>) {
     let Workspace { positions, values, .. } = workspace;
     if values.len() == elements && elements > 0 {
-        put_dense(positions, values, elements, message);
-        return Sent::All;
+        return put_dense(positions, values, elements, message);
     }
     let (code, len) = PositionCode::shortest_with_len(positions, elements);
     let sparse = (positions::header_len(values.len()) + 4 * values.len()) as u64 + len;
@@ -169,7 +171,6 @@ fn write(elements: usize, workspace: &Workspace, message: &mut Vec<u8>) -> Sent 
     } else {
         positions::put_with_values(code, positions, values, elements, message);
     }
-    Sent::Positions
 }
 
 /// Checks a message of positions, reads them into the workspace, and returns the values.
@@ -184,19 +185,26 @@ fn read<'a>(
     Ok(values.as_chunks().0)
 }
 
-/// Appends a message of all elements, which takes them. The helpers share the pass.
-fn put_all(source: &mut Source<'_>, workspace: &mut Workspace, message: &mut Vec<u8>) {
+/// Takes all elements and appends them as a dense message; their positions are in the workspace. The helpers share the pass.
+fn take_all(source: &mut Source<'_>, workspace: &mut Workspace, message: &mut Vec<u8>) {
     let parts = Parts::new(source.len(), 1, &workspace.helpers);
+    let mut positions = std::mem::take(&mut workspace.positions);
+    positions.resize(source.len(), 0);
     message.push(DENSE);
     Room::at_end(message, 4 * source.len(), |mut room| {
         let rooms = parts.places().map(|part| room.split_off(4 * part.len()));
-        source.in_parts(parts, workspace, rooms, |source, mut room, _| {
-            source.take_short_blocks(|_, block| {
+        let of_parts = rooms.zip(positions.chunks_mut(parts.len()));
+        source.in_parts(parts, workspace, of_parts, |source, (mut room, positions), _| {
+            let mut places = positions.chunks_mut(SHORT);
+            source.take_short_blocks(|offset, block| {
                 kernels::f32_fill(block, room.split_off(4 * block.len()), false);
                 block.fill(0.0);
+                let places = places.next().unwrap_or_default();
+                (offset as u32..).zip(places).for_each(|(at, position)| *position = at);
             });
         });
     });
+    workspace.positions = positions;
 }
 
 /// Values are copied in groups of this many; a group without gaps is copied as a block.

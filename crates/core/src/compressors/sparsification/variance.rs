@@ -201,7 +201,7 @@ impl Compressor for Variance {
         let Workspace { positions, symbols, helpers, .. } = workspace;
         code.decode(message, count, out.len(), positions)?;
         let values = values(exponent, weight);
-        helpers.add_at(positions, out, |at| values[usize::from(symbols[at])]);
+        helpers.add_at(positions, symbols, out, |symbol| values[usize::from(symbol)]);
         Ok(())
     }
 

@@ -21,7 +21,7 @@ pub(super) struct Sample {
     one_bit: Eden,
 }
 
-/// The sample and what its message left out.
+/// The values of a message that is decoded, and what one that is encoded left out.
 #[derive(Debug, Default)]
 struct Buffers {
     values: Vec<f32>,
@@ -52,21 +52,22 @@ impl Sample {
         let elements = source.len();
         self.draw(context, elements, workspace);
         let mut buffers = std::mem::take(workspace.own::<Buffers>());
-        let Buffers { values, left, scratch } = &mut buffers;
+        let Buffers { left, scratch, .. } = &mut buffers;
         // Error feedback sends the other elements later. Without it those sent stand for all.
         let keeps_residual = source.keeps_residual();
         let share = elements as f64 / self.kept(elements).max(1) as f64;
         let factor = if keeps_residual { 1.0 } else { share as f32 };
         take_at_positions(source, factor, workspace);
-        std::mem::swap(values, &mut workspace.values);
+        let values = std::mem::take(&mut workspace.values);
         left.clear();
         left.resize(if keeps_residual { values.len() } else { 0 }, 0.0);
         scratch.resize(SCRATCH, 0.0);
         let feedback = keeps_residual.then_some((Residual::PLAIN, &mut left[..]));
-        let mut sample = Source::new(Floats::F32(values), feedback, scratch)
+        let mut sample = Source::new(Floats::F32(&values), feedback, scratch)
             .expect("the source and its multiples are finite");
         self.one_bit.encode_all(EncodeArgs { source: &mut sample, context, workspace, message });
         give_back(source, &workspace.positions, left);
+        workspace.values = values;
         *workspace.own() = buffers;
         Sent::Positions
     }
@@ -77,7 +78,7 @@ impl Sample {
         let decoded = self.decode(message, context, out.len(), workspace, &mut values);
         if decoded.is_ok() {
             let Workspace { positions, helpers, .. } = &mut *workspace;
-            helpers.add_at(positions, out, |at| weight * values[at]);
+            helpers.add_at(positions, &values, out, |value| weight * value);
         }
         workspace.own::<Buffers>().values = values;
         decoded

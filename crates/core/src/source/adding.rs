@@ -1,0 +1,116 @@
+//! Decoding of one large tensor as the work of several threads: they add to parts of it.
+
+use super::parts::{Parts, least};
+use crate::Helpers;
+
+/// The fewest positions that threads share: adding to so many elements, of which no cache holds any, takes one thread about a
+/// millisecond, ten times as long as starting another.
+const LEAST_ADDED: usize = least(1 << 16, 1 << 10);
+/// Stretches of positions for each thread, so that none waits long for another.
+const STRETCHES: usize = 4;
+
+impl Helpers {
+    /// Calls `add` for each part of the elements of a tensor, with the index of its first element and what it is decoded
+    /// from: `items` of `from` for each `unit` elements. The helpers share the parts.
+    pub fn add_in_parts<S: Sync>(
+        &mut self,
+        (from, items): (&[S], usize),
+        (out, unit): (&mut [f32], usize),
+        add: impl Fn(usize, &[S], &mut [f32]) + Sync,
+    ) {
+        let parts = Parts::new(out.len(), unit, self);
+        if parts.is_one() {
+            return add(0, from, out);
+        }
+        let of_part = from.chunks(parts.len().div_ceil(unit) * items);
+        let jobs = parts.places().zip(of_part).zip(out.chunks_mut(parts.len()));
+        self.share(jobs, |((places, from), out)| add(places.start, from, out));
+    }
+
+    /// Adds the value of each item to the element at its position; positions increase. The helpers share the work if there are many.
+    ///
+    /// # Panics
+    /// If there are not as many items as positions, if a position is out of range, or if the work is shared and positions do not
+    /// increase.
+    pub fn add_at<T: Copy + Sync>(
+        &mut self,
+        positions: &[u32],
+        items: &[T],
+        out: &mut [f32],
+        value: impl Fn(T) -> f32 + Sync,
+    ) {
+        assert_eq!(positions.len(), items.len(), "each position has an item");
+        self.add_stretches(positions, out, |first, positions, start, out| {
+            for (&position, &item) in positions.iter().zip(&items[first..]) {
+                out[position as usize - start] += value(item);
+            }
+        });
+    }
+
+    /// Calls `add` for stretches of increasing positions: with the index of the first position, the positions, and the elements among
+    /// which they are, of which the first has the index that precedes them. The helpers share the stretches; of few positions there is
+    /// one.
+    ///
+    /// # Panics
+    /// If the work is shared, and a position is out of range or they do not increase.
+    pub(crate) fn add_stretches(
+        &mut self,
+        positions: &[u32],
+        out: &mut [f32],
+        add: impl Fn(usize, &[u32], usize, &mut [f32]) + Sync,
+    ) {
+        if self.count() == 0 || positions.len() < LEAST_ADDED {
+            return add(0, positions, 0, out);
+        }
+        let len = positions.len().div_ceil(STRETCHES * (self.count() + 1));
+        let (mut start, mut rest) = (0, out);
+        let stretches = positions.chunks(len).enumerate().map(|(at, positions)| {
+            let end = positions.last().map_or(start, |&last| last as usize + 1);
+            let own = rest.split_off_mut(..end - start).expect("positions are within the tensor");
+            let stretch = (at * len, positions, start, own);
+            start = end;
+            stretch
+        });
+        self.share(stretches, |(first, positions, start, out)| add(first, positions, start, out));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_a_loop_adds() {
+        let sizes = [0, 1, LEAST_ADDED - 1, LEAST_ADDED, 5 * LEAST_ADDED + 3];
+        for (count, helpers) in
+            sizes.into_iter().flat_map(|count| [(count, 0), (count, 1), (count, 6)])
+        {
+            // Dense runs with gaps between them; the first and the last element are among them.
+            let positions: Vec<u32> = (0..count as u32).map(|at| at + at / 7 * 13).collect();
+            let elements = positions.last().map_or(3, |&last| last as usize + 1);
+            let items: Vec<u16> = (0..count).map(|at| (at % 1000) as u16).collect();
+            let mut expected = vec![0.5; elements];
+            for (&position, &item) in positions.iter().zip(&items) {
+                expected[position as usize] += 2.0 * f32::from(item);
+            }
+            let mut out = vec![0.5; elements];
+            let value = |item: u16| 2.0 * f32::from(item);
+            Helpers::new(helpers).add_at(&positions, &items, &mut out, value);
+            assert!(out == expected, "{count} positions, {helpers} helpers");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "within the tensor")]
+    fn positions_out_of_range_are_refused() {
+        let positions: Vec<u32> = (1..=LEAST_ADDED as u32).collect();
+        let mut out = vec![0.0; LEAST_ADDED];
+        Helpers::new(2).add_at(&positions, &positions, &mut out, |_| 1.0);
+    }
+
+    #[test]
+    #[should_panic(expected = "each position has an item")]
+    fn missing_items_are_refused() {
+        Helpers::default().add_at(&[0, 1], &[1.0], &mut [0.0; 2], |value| value);
+    }
+}
