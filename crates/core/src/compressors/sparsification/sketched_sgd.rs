@@ -37,7 +37,7 @@ use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::sketch::{CountSketch, MAX_ROWS, PART};
 use crate::parameters::{real, whole};
 use crate::source;
-use crate::{BLOCK, Context, Entry, Family, Parts, Passes, Sent, Workspace};
+use crate::{Context, Entry, Family, Parts, Passes, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "sketched-sgd",
