@@ -1,5 +1,7 @@
 //! Sign bits: the sign of element i is bit i mod 8 of byte i / 8.
 
+use super::vectorised;
+
 /// Packs the signs of `values`: 1 for values at or above zero. Bits past the end are 0.
 ///
 /// # Panics
@@ -27,6 +29,23 @@ fn signs_scalar(values: &[f32], bits: &mut [u8]) {
     for (values, packed) in values.chunks(8).zip(bits) {
         let bit = |(i, &x): (usize, &f32)| u8::from(x >= 0.0) << i;
         *packed = values.iter().enumerate().map(bit).sum();
+    }
+}
+
+vectorised! {
+    /// Packs the sign bits of `values`: 1 for values below zero and for −0. Bits past the end are 0.
+    ///
+    /// # Panics
+    /// If the length of `bits` is not `values.len().div_ceil(8)`.
+    pub fn sign_bits / sign_bits_scalar(values: &[f32], bits: &mut [u8]) {
+        assert_eq!(bits.len(), values.len().div_ceil(8));
+        let bit = |(at, x): (usize, &f32)| x.to_bits() >> 31 << at;
+        let pack = |values: &[f32]| values.iter().enumerate().map(bit).sum::<u32>() as u8;
+        let (eights, rest) = values.as_chunks::<8>();
+        eights.iter().zip(&mut *bits).for_each(|(values, byte)| *byte = pack(values));
+        if let ([_, ..], [.., last]) = (rest, bits) {
+            *last = pack(rest);
+        }
     }
 }
 
@@ -206,6 +225,8 @@ mod tests {
         let mut bits = [0xff; 2];
         signs(&values, &mut bits);
         assert_eq!(bits, [0b1001_1101, 0]);
+        sign_bits(&values, &mut bits);
+        assert_eq!(bits, [0b0110_1010, 1]);
         sign_residual(&mut values, -2.0, 1.0, &mut bits);
         assert_eq!(bits, [0b1001_1101, 0]);
         assert_eq!(values, [0.0, 1.0, -1.0, -1.0, 2.0, 0.0, 0.0, 0.0, -3.0]);

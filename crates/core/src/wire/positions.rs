@@ -87,8 +87,7 @@ impl PositionCode {
                 if bitmap::count(bits, elements)? != count {
                     return Err(DecodeError::Corrupt("the bitmap has another number of ones"));
                 }
-                bitmap::for_each(bits, elements, |position| positions.push(position))?;
-                Ok(())
+                bitmap::decode(bits, elements, positions)
             }
             PositionCode::Rice => {
                 let b = fields::take(bytes, 1)?[0];

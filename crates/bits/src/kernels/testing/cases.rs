@@ -108,6 +108,20 @@ pub const KERNELS: &[(&str, Case)] = &[
             output.bits([u32::from(negative_zeros(&exponents, &signs))]);
         }
     }),
+    ("sign_bits", |input, output| {
+        let mut bits = input.elements(input.len.div_ceil(8), |_| 9);
+        sign_bits(&input.floats(), &mut bits);
+        output.bits(bits.iter().copied());
+    }),
+    ("ones", |input, output| {
+        let mut positions = Vec::new();
+        for dense in [0, !0] {
+            let bits =
+                input.elements(input.len, |at| (input.word(at) & input.word(3 * at) ^ dense) as u8);
+            ones(&bits, u32::MAX - 99, &mut positions);
+        }
+        output.bits(positions);
+    }),
     ("compact_beyond", |input, output| {
         for side in [Side::Both, Side::Above, Side::Below] {
             let (mut values, mut positions, mut taken) = (input.floats(), Vec::new(), Vec::new());

@@ -5,7 +5,7 @@
 //! as f32 (that above zero first), a bit for each sign (1: below zero; least significant first, the last byte padded
 //! with zeros) and the positions.
 
-use gradwire_bits::{DecodeError, bitmap, varint};
+use gradwire_bits::{DecodeError, bitmap, kernels, varint};
 
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
@@ -13,10 +13,9 @@ use crate::{Helpers, Workspace};
 
 /// Appends the signs.
 pub(super) fn put(values: &[f32], message: &mut Vec<u8>) {
-    message.extend(values.chunks(8).map(|values| {
-        let signs = values.iter().enumerate().map(|(at, x)| u8::from(x.is_sign_negative()) << at);
-        signs.sum::<u8>()
-    }));
+    let start = message.len();
+    message.resize(start + bitmap::len(values.len()), 0);
+    kernels::sign_bits(values, &mut message[start..]);
 }
 
 /// Splits `count` signs off the front of a message.

@@ -20,7 +20,7 @@
 
 use std::ops::Bound::{Excluded, Included};
 
-use gradwire_bits::DecodeError;
+use gradwire_bits::{DecodeError, kernels};
 
 use super::fraction;
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
@@ -77,7 +77,7 @@ impl RandomK {
         words.clear();
         words.try_reserve(elements.div_ceil(32))?;
         positions.clear();
-        Ok(positions.try_reserve(fraction::kept(self.ratio, elements))?)
+        Ok(positions.try_reserve(fraction::kept(self.ratio, elements) + ROOM)?)
     }
 
     /// Draws the positions of a tensor and step from a stream of its generator, in increasing order.
@@ -92,17 +92,10 @@ impl RandomK {
         let Drawn(words) = own.get();
         let rng = if self.independent { context.rng(stream) } else { context.shared_rng(stream) };
         draw_set(rng, fraction::kept(self.ratio, elements), elements, words);
+        words.iter_mut().for_each(|word| *word = word.to_le());
         positions.clear();
-        positions.reserve(fraction::kept(self.ratio, elements));
-        // Two words at a time, as most have no bit.
-        for (at, two) in words.chunks(2).enumerate() {
-            let upper = two.get(1).copied().unwrap_or(0);
-            let mut left = u64::from(two[0]) | u64::from(upper) << 32;
-            while left != 0 {
-                positions.push(64 * at as u32 + left.trailing_zeros());
-                left &= left - 1;
-            }
-        }
+        positions.reserve(fraction::kept(self.ratio, elements) + ROOM);
+        kernels::ones(bytemuck::cast_slice(words), 0, positions);
     }
 
     fn factor(&self, count: usize, elements: usize) -> f32 {
@@ -136,6 +129,9 @@ fn draw_set(mut rng: Rng, count: usize, elements: usize, bitmap: &mut Vec<u32>) 
         }
     }
 }
+
+/// Positions that the kernel may write past the last.
+const ROOM: usize = 64;
 
 /// A bit for each element: whether it is drawn.
 #[derive(Debug, Default)]
