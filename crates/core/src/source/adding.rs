@@ -3,8 +3,8 @@
 use super::parts::{Parts, least};
 use crate::Helpers;
 
-/// The fewest positions that threads share: adding to so many elements, of which no cache holds any, takes one thread about a
-/// millisecond, ten times as long as starting another.
+/// Fewer positions are the work of one thread. It takes about a millisecond to add to this many elements that are in no cache, ten times
+/// as long as it takes to start another thread.
 const LEAST_ADDED: usize = least(1 << 16, 1 << 10);
 /// Stretches of positions for each thread, so that none waits long for another.
 const STRETCHES: usize = 4;
