@@ -94,7 +94,10 @@ pub(crate) fn test(package: Option<Package>, beside: bool, report: &mut Report) 
 
 /// The interpreter of an environment.
 fn python(folder: &Path) -> Command {
-    Command::new(folder.join("venv/bin/python"))
+    let mut python = Command::new(folder.join("venv/bin/python"));
+    // Tests start hundreds of processes, and without bytecode each would compile PyTorch's sources anew, for seconds.
+    python.env_remove("PYTHONDONTWRITEBYTECODE");
+    python
 }
 
 /// Whether the environment was made for the current requirements.

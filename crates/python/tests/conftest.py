@@ -13,5 +13,5 @@ torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0).step()
 
 
 def pytest_collection_modifyitems(items):
-    """Starts Ray's example first: it takes minutes, in which the other tests run."""
+    """Starts Ray's example first: it takes longest, and mostly waits, while the other tests run."""
     items.sort(key=lambda item: "_rays_" not in item.name)

@@ -80,37 +80,57 @@ def test_a_trainer_may_train_again(tmp_path):
 
 
 def in_ray(rank, size, folder):
-    """Runs Ray's example stopped and resumed; Ray starts processes of its own."""
+    """Goes on in Ray's example, and returns its parameters and residuals. Ray starts processes of its own."""
     # Ray's processes would give way to those of other tests, and take several times as long.
     os.environ["RAY_worker_niceness"] = "0"
     import ray
     import with_ray
 
-    trained = [with_ray.train(folder, steps, resume) for steps, resume in [(STOP, False), (STEPS, True)]]
+    trained = with_ray.train(folder, STEPS, True)
     ray.shutdown()
-    return [flat(one) for one in trained]
+    return flat(trained), residuals(torch.load(folder / "last" / "state.pt"))
 
 
-def without_ray(rank, size):
-    """What Ray's example does, whole."""
+def without_ray(rank, size, folder):
+    """What Ray's example does, whole; leaves the example's checkpoint of a step before the end."""
     import task
 
     net = task.model()
+    # An example that begins anew, instead of going on, ends elsewhere.
+    torch.nn.init.constant_(net.layers[-1].bias, 0.1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     model = torch.nn.parallel.DistributedDataParallel(net)
-    gradwire.torch.register(model, "3lc")
+    handle = gradwire.torch.register(model, "3lc")
+
+    def state():
+        return {"model": net.state_dict(), "optimizer": optimizer.state_dict(), "residuals": handle.state_dict(all_ranks=True)}
+
     for step in range(STEPS):
+        if step == STOP:
+            checkpoint = state()
+            if rank == 0:
+                torch.save(checkpoint, folder / "state.pt")
         optimizer.zero_grad()
         model(*task.batch(rank, step))["loss"].backward()
         optimizer.step()
-    return flat(net)
+    return flat(net), residuals(state())
+
+
+def residuals(checkpoint):
+    """The state of the exchange at each rank, in bytes."""
+    return {rank: state.numpy().tobytes() for rank, (state, *_) in checkpoint["residuals"]["exchange"].items()}
 
 
 def test_rays_example_resumes_from_its_checkpoint(tmp_path):
     pytest.importorskip("ray")
-    ((stopped, resumed),) = ranks(1, in_ray, tmp_path)
-    whole, _ = ranks(2, without_ray)
-    assert (resumed == whole).all() and (stopped != whole).any()
+    saved = tmp_path / "stopped"
+    saved.mkdir()
+    (whole, kept), _ = ranks(2, without_ray, saved)
+    # Where the example keeps its last checkpoint.
+    (tmp_path / "last").symlink_to(saved)
+    ((resumed, kept_in_ray),) = ranks(1, in_ray, tmp_path)
+    assert (resumed == whole).all()
+    assert kept_in_ray == kept and len(kept) == 2
 
 
 class Node:

@@ -1,7 +1,7 @@
 //! A tensor of a file, with elements of 32 or 16 bits.
 
 use gradwire::{Dtype, Floats, Tensor};
-use half::{bf16, f16};
+use gradwire_bits::kernels;
 
 /// A tensor with its values.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,13 +27,10 @@ impl Values {
     /// Converts values to a type, rounding to nearest even. Values beyond its range become its largest finite value,
     /// because a message can decode to slightly more than was encoded. An error is a lack of memory.
     pub(crate) fn from_f32(values: Vec<f32>, dtype: Dtype) -> Result<Self, String> {
-        let within = |x: f32, max: f32| x.clamp(-max, max);
-        let f16 = |x| f16::from_f32(within(x, f16::MAX.to_f32())).to_bits();
-        let bf16 = |x| bf16::from_f32(within(x, bf16::MAX.to_f32())).to_bits();
         Ok(match dtype {
             Dtype::F32 => Values::F32(values),
-            Dtype::F16 => Values::F16(halves(&values, f16)?),
-            Dtype::Bf16 => Values::Bf16(halves(&values, bf16)?),
+            Dtype::F16 => Values::F16(narrowed(&values, kernels::f32_to_f16)?),
+            Dtype::Bf16 => Values::Bf16(narrowed(&values, kernels::f32_to_bf16)?),
         })
     }
 
@@ -50,8 +47,8 @@ impl Values {
     pub(crate) fn to_f32(&self) -> Vec<f32> {
         match self {
             Values::F32(values) => values.clone(),
-            Values::F16(values) => values.iter().map(|&x| f16::from_bits(x).to_f32()).collect(),
-            Values::Bf16(values) => values.iter().map(|&x| bf16::from_bits(x).to_f32()).collect(),
+            Values::F16(values) => widened(values, kernels::f16_to_f32),
+            Values::Bf16(values) => widened(values, kernels::bf16_to_f32),
         }
     }
 
@@ -89,11 +86,18 @@ impl Values {
     }
 }
 
-fn halves(values: &[f32], bits: impl Fn(f32) -> u16) -> Result<Vec<u16>, String> {
-    let mut halves = Vec::new();
-    reserve(&mut halves, values.len())?;
-    halves.extend(values.iter().map(|&x| bits(x)));
-    Ok(halves)
+fn narrowed(values: &[f32], convert: fn(&[f32], &mut [u16])) -> Result<Vec<u16>, String> {
+    let mut patterns = Vec::new();
+    reserve(&mut patterns, values.len())?;
+    patterns.resize(values.len(), 0);
+    convert(values, &mut patterns);
+    Ok(patterns)
+}
+
+fn widened(patterns: &[u16], convert: fn(&[u16], &mut [f32])) -> Vec<f32> {
+    let mut values = vec![0.0; patterns.len()];
+    convert(patterns, &mut values);
+    values
 }
 
 /// Reserves memory for exactly `len` more elements.

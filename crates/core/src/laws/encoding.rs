@@ -1,8 +1,10 @@
 //! Laws of encoders: what they send and keep.
 
-use super::over_tensors;
 use super::samples::{RANK, SEED, bits, decode, encode, encoder, gaussian, tensors};
-use crate::{Decoder, Encoder, Error, Floats, MultiRound, Residual, Sent, Spec, State, Tensor};
+use super::{formats, over_tensors};
+use crate::{
+    Decoder, Dtype, Encoder, Error, Floats, MultiRound, Residual, Sent, Spec, State, Tensor,
+};
 
 pub(super) fn is_deterministic_and_bounded(spec: &Spec) {
     let compressor = spec.compressor();
@@ -144,7 +146,7 @@ pub(super) fn non_finite_is_refused(spec: &Spec) {
         assert_eq!(message, [1, 2, 3]);
         assert!(saved(&encoder) == before, "{error}: the encoder has changed");
 
-        let halves: Vec<u16> = gradient.iter().map(|&x| half::f16::from_f32(x).to_bits()).collect();
+        let halves: Vec<u16> = gradient.iter().map(|&x| formats::nearest(Dtype::F16, x)).collect();
         let error = encoder.encode(&tensor, 1, Floats::F16(&halves), &mut message).unwrap_err();
         assert!(matches!(error, Error::NonFinite { index, .. } if index == at), "{error}");
         assert!(saved(&encoder) == before, "{error}: the encoder has changed");
@@ -157,20 +159,18 @@ pub(super) fn sixteen_bits_are_converted(spec: &Spec) {
     for elements in [0, 1, 7, 1023, 9000] {
         let tensor = Tensor::new("t", &[elements]);
         let noise = gaussian(elements, 4);
-        let f16: Vec<half::f16> = noise.iter().map(|&x| half::f16::from_f32(x * 1e-4)).collect();
-        let bf16: Vec<half::bf16> = noise.iter().map(|&x| half::bf16::from_f32(x)).collect();
-        let patterns16: Vec<u16> = f16.iter().map(|x| x.to_bits()).collect();
-        let patterns_b16: Vec<u16> = bf16.iter().map(|x| x.to_bits()).collect();
-        let wide16: Vec<f32> = f16.iter().map(|x| x.to_f32()).collect();
-        let wide_b16: Vec<f32> = bf16.iter().map(|x| x.to_f32()).collect();
-        for (narrow, wide) in
-            [(Floats::F16(&patterns16), &wide16), (Floats::Bf16(&patterns_b16), &wide_b16)]
-        {
+        for (dtype, scale) in [(Dtype::F16, 1e-4), (Dtype::Bf16, 1.0)] {
+            let narrow: Vec<u16> =
+                noise.iter().map(|x| formats::nearest(dtype, x * scale)).collect();
+            let wide: Vec<f32> =
+                narrow.iter().map(|&pattern| formats::value(dtype, pattern)).collect();
+            let narrow =
+                if dtype == Dtype::F16 { Floats::F16(&narrow) } else { Floats::Bf16(&narrow) };
             let (mut a, mut b) = (encoder(spec), encoder(spec));
             for step in 0..2 {
                 let mut message = Vec::new();
                 a.encode(&tensor, step, narrow, &mut message).unwrap();
-                assert_eq!(message, encode(&mut b, &tensor, step, wide).unwrap(), "{elements}");
+                assert_eq!(message, encode(&mut b, &tensor, step, &wide).unwrap(), "{elements}");
                 assert_eq!(a.residual("t").map(bits), b.residual("t").map(bits), "{elements}");
             }
         }

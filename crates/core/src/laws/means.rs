@@ -1,28 +1,25 @@
 //! Laws of means: of linear messages over ranks, of unbiased ones over draws.
 
 use super::samples::{RANK, SEED, SIZES, decode, encode, encoder, gaussian, means_and_variances};
-use super::{over_tensors_of, parse};
+use super::{formats, over_tensors_of, parse};
 use crate::parameters::Kind;
 use crate::{Decoder, Dtype, Encoder, Entry, Floats, Residual, Spec, SpecError, Tensor};
 
 /// The elements of a linear message.
 fn elements_of(dtype: Dtype, message: &[u8]) -> Vec<f32> {
-    let words = || message.as_chunks::<2>().0.iter();
-    match dtype {
-        Dtype::F32 => message.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
-        Dtype::F16 => words().map(|b| half::f16::from_le_bytes(*b).to_f32()).collect(),
-        Dtype::Bf16 => words().map(|b| half::bf16::from_le_bytes(*b).to_f32()).collect(),
+    if dtype == Dtype::F32 {
+        return message.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
     }
+    let patterns = message.as_chunks().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
+    patterns.map(|pattern| formats::value(dtype, pattern)).collect()
 }
 
 /// A linear message of these elements.
 fn message_of(dtype: Dtype, values: &[f32]) -> Vec<u8> {
-    let narrow = |x: &f32| match dtype {
-        Dtype::F32 => x.to_le_bytes().to_vec(),
-        Dtype::F16 => half::f16::from_f32(*x).to_le_bytes().to_vec(),
-        Dtype::Bf16 => half::bf16::from_f32(*x).to_le_bytes().to_vec(),
-    };
-    values.iter().flat_map(narrow).collect()
+    if dtype == Dtype::F32 {
+        return values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    }
+    values.iter().flat_map(|&x| formats::nearest(dtype, x).to_le_bytes()).collect()
 }
 
 pub(super) fn linear_messages_add(spec: &Spec) {

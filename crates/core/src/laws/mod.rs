@@ -10,6 +10,7 @@
 mod decoding;
 mod device;
 mod encoding;
+mod formats;
 mod means;
 mod memories;
 mod ranges;
