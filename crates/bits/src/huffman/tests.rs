@@ -194,6 +194,18 @@ fn streams_that_end_early_are_refused_at_every_byte() {
     assert!(empty.decode(&bytes, &mut [0]).is_err());
 }
 
+#[test]
+fn symbols_that_a_decoder_once_confused_return() {
+    let numbers = include_str!("once_failed.txt").split_whitespace();
+    let symbols: Vec<u16> = numbers.map(|number| number.parse().unwrap()).collect();
+    assert_eq!(symbols.len(), 856);
+    for skew in 1..8 {
+        let skewed: Vec<u16> = symbols.iter().map(|symbol| symbol >> (symbol % skew)).collect();
+        round_trip(&skewed, 300, limit(300));
+        round_trip(&skewed, 300, 9);
+    }
+}
+
 proptest! {
     #[test]
     fn symbols_return(symbols in prop::collection::vec(0u16..300, 0..2000), skew in 0u32..8) {
