@@ -363,6 +363,17 @@ mod tests {
     }
 
     #[test]
+    fn an_element_outside_the_sample_is_sent() {
+        // Of neighbours the sample has at most a few: with the others it has only zeros.
+        for at in 50_000..50_040 {
+            let mut gradient = vec![0.0; 100_000];
+            gradient[at] = -5.0;
+            assert_eq!(round_trip("sbc:p=0.01,select=sampled", &gradient), gradient, "{at}");
+            assert_eq!(residual("sbc:p=0.01,select=sampled", &gradient), vec![0.0; 100_000]);
+        }
+    }
+
+    #[test]
     fn the_tail_with_the_larger_mean_is_sent() {
         // Two of ten: 4 and 2 with mean 3 against 3 and 2 with mean 2.5.
         // b* at 0.2 is 2: gaps 4 and 1 are quotient 1, remainder 0 and quotient 0, remainder 1, from
