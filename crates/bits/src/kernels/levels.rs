@@ -19,11 +19,17 @@ pub struct Levels {
 /// to even, which is then in the sum's low bits.
 const ROUND: f32 = 12_582_912.0;
 
+/// 2^24: the number of fractions that the upper bits of a random word count.
+const FRACTIONS: f32 = 16_777_216.0;
+
 vectorised! {
     /// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the lowest and the
     /// highest level. It chooses the upper level if the upper 24 bits of a random word, as a number in
     /// [0, 1), are below t − ⌊t⌋. Writes levels counted from the lowest one. A NaN becomes the lowest level. Processes the
     /// shortest length.
+    ///
+    /// t has a precision of 2⁻²⁴: if levels are those of 8 bits, it is first rounded towards zero to a multiple of 2⁻²⁴;
+    /// otherwise t − ⌊t⌋ is rounded to an f32.
     pub fn stochastic_levels / stochastic_levels_scalar(
         values: &[f32],
         levels: Levels,
@@ -31,14 +37,29 @@ vectorised! {
         symbols: &mut [u16],
     ) {
         let Levels { least, most, inverse, .. } = levels;
-        for ((x, word), symbol) in values.iter().zip(random).zip(symbols) {
-            let t = *x * inverse;
+        let clipped = |x: f32| {
+            let t = x * inverse;
             // A NaN compares false, and becomes the lowest level; its bits might not be those of any.
             let t = if t > least { t } else { least };
-            let t = if t > most { most } else { t };
+            if t > most { most } else { t }
+        };
+        let of_eight_bits = -128.0..=127.0;
+        if of_eight_bits.contains(&least) && of_eight_bits.contains(&most) {
+            // Makes levels count from the lowest one, and adds all fractions, of which the word takes some away again.
+            let all = ((FRACTIONS * -least) as i64 as u32).wrapping_add(FRACTIONS as u32 - 1);
+            for ((x, word), symbol) in values.iter().zip(random).zip(symbols) {
+                // SAFETY: the product is from −2^31 to 127·2^24, because t is from −128 to 127, and no NaN.
+                let t = unsafe { (clipped(*x) * FRACTIONS).to_int_unchecked::<i32>() };
+                let counted = (t as u32).wrapping_add(all).wrapping_sub(word >> 8);
+                *symbol = (counted >> 24) as u16;
+            }
+            return;
+        }
+        for ((x, word), symbol) in values.iter().zip(random).zip(symbols) {
+            let t = clipped(*x);
             let nearest = (t + ROUND) - ROUND;
             let below = if nearest > t { nearest - 1.0 } else { nearest };
-            let chance = (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0);
+            let chance = (word >> 8) as i32 as f32 * (1.0 / FRACTIONS);
             let level = if chance < t - below { below + 1.0 } else { below };
             // Integers below 2^24: both sums are exact.
             *symbol = (level + (ROUND - least)).to_bits() as u16;
@@ -64,6 +85,8 @@ vectorised! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
 
     #[test]
     fn levels_by_hand() {
@@ -80,6 +103,46 @@ mod tests {
         let mut out = [1.0; 8];
         levels_add(&symbols, -2.0, 0.5, &mut out);
         assert_eq!(out, [1.5, 1.0, 1.0, 0.5, 2.5, 0.0, 1.5, 1.0]);
+    }
+
+    #[test]
+    fn fractions_of_two_to_the_minus_24_are_distinguished() {
+        let levels = Levels { least: -128.0, most: 127.0, inverse: 1.0, step: 1.0 };
+        let one = 2f32.powi(-24);
+        let values =
+            [one, one, -one, -one, 0.9 * one, -0.9 * one, 127.0, -128.0, -3.0, 300.0, -1e9];
+        // Of the fractions below 1 the first, the second, the last but one and the last.
+        let (second, last) = (1 << 8, u32::MAX);
+        let words = [0, second, last - second, last, 0, 0, 0, last, 0, 0, last];
+        let mut symbols = [9; 11];
+        stochastic_levels(&values, levels, &words, &mut symbols);
+        assert_eq!(symbols, [129, 128, 128, 127, 128, 128, 255, 0, 125, 255, 0]);
+    }
+
+    #[test]
+    fn levels_are_those_of_the_definition() {
+        let mut words = vec![0; 4000];
+        crate::kernels::philox4x32([1, 2], [0; 4], &mut words);
+        let (random, more) = words.split_at(2000);
+        let values: Vec<f32> = more.iter().map(|&w| (w as i32 as f32) * 2f32.powi(-31)).collect();
+        for (least, most, inverse) in [
+            (-127.0, 127.0, 100.0),
+            (-128.0, 127.0, 300.0),
+            (-3.0, 2.0, 1.0),
+            (0.0, 5.0, 5.0),
+            (2.0, 9.0, 8.0),
+        ] {
+            let levels = Levels { least, most, inverse, step: 1.0 / inverse };
+            let mut symbols = vec![0; 2000];
+            stochastic_levels(&values, levels, random, &mut symbols);
+            for ((&x, &word), symbol) in values.iter().zip(random).zip(symbols) {
+                let t = f64::from((x * inverse).clamp(least, most));
+                let t = (t * 16_777_216.0).trunc() / 16_777_216.0;
+                let chance = f64::from(word >> 8) / 16_777_216.0;
+                let level = t.floor() + f64::from(u8::from(chance < t - t.floor()));
+                assert_eq!(f64::from(symbol), level - f64::from(least), "{x}, {word}");
+            }
+        }
     }
 
     #[test]

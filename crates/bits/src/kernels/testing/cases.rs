@@ -278,11 +278,13 @@ pub const KERNELS: &[(&str, Case)] = &[
         output.computed(&values);
     }),
     ("stochastic_levels", |input, output| {
-        let levels = Levels { least: -100.0, most: 99.0, inverse: input.x, step: input.y };
-        let (mut values, mut symbols) = (input.floats(), input.zeros());
-        stochastic_levels(&values, levels, &input.draws(), &mut symbols);
-        levels_off(&mut values, &symbols, levels);
-        output.symbols((&input.floats(), input.x), &values, &symbols);
+        for (least, most) in [(-100.0, 99.0), (-1000.0, 999.0)] {
+            let levels = Levels { least, most, inverse: input.x, step: input.y };
+            let (mut values, mut symbols) = (input.floats(), input.zeros());
+            stochastic_levels(&values, levels, &input.draws(), &mut symbols);
+            levels_off(&mut values, &symbols, levels);
+            output.symbols((&input.floats(), input.x), &values, &symbols);
+        }
     }),
     ("stochastic_entries", |input, output| {
         let (table, mut indices) = (Table::new(&[0, 1, 5, 9, 30]), input.zeros());

@@ -274,11 +274,15 @@ def _qsgd(
     value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
     most = s.to(tl.float32)
     scaled = tl.minimum(tl.maximum(value * inverse, -most), most)
+    words = rounding(tl.load(keys + tensor), stream, rank, step, table, BLOCK) >> 8
+    # In units of 2⁻²⁴, counted from the level -128: whole numbers, as on the host.
+    fixed = (tl.minimum(tl.maximum(scaled, -128.0), 127.0) * 16777216.0).to(tl.int32).to(tl.int64)
+    few = ((fixed + (128 << 24) + 0xFFFFFF - words.to(tl.int64)) >> 24).to(tl.int32).to(tl.float32) - 128.0
     nearest = (scaled + 12582912.0) - 12582912.0
     below = tl.where(nearest > scaled, nearest - 1.0, nearest)
-    words = rounding(tl.load(keys + tensor), stream, rank, step, table, BLOCK)
-    chance = (words >> 8).to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
-    level = tl.where(chance < scaled - below, below + 1.0, below)
+    chance = words.to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
+    many = tl.where(chance < scaled - below, below + 1.0, below)
+    level = tl.where(s <= 127, few, many)
     left = value - level * length
     keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
     symbols = tl.where(mask, (level + most).to(tl.int32), 0)
