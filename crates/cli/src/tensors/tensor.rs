@@ -24,7 +24,7 @@ pub(crate) enum Values {
 }
 
 impl Values {
-    /// Converts values to a type, rounding to nearest even. Values beyond its range become its largest finite value,
+    /// Converts values to a type, rounding to nearest even. Values beyond its range, and NaN, become its largest finite value,
     /// because a message can decode to slightly more than was encoded. An error is a lack of memory.
     pub(crate) fn from_f32(values: Vec<f32>, dtype: Dtype) -> Result<Self, String> {
         Ok(match dtype {
