@@ -1,22 +1,24 @@
 //! `cargo xtask test`: the checks that a change must pass. Some run at the same time, because tests often wait.
 
 use std::process::{Command, ExitCode};
+use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-use crate::counts::reads;
+use crate::counts::{reads, reads_whole};
 use crate::mpi;
 use crate::python::{self, Environment};
 use crate::report::Report;
 
-/// The steps that come first, and the tests: the name of each, and the arguments of cargo.
-const FIRST: [(&str, &str); 2] =
-    [("format", "fmt --all --check"), ("build", "test --workspace --no-run")];
-const TESTS: [(&str, &str); 4] = [
-    ("tests", "test --workspace --no-fail-fast"),
-    ("codes without the standard library", "check -p gradwire-bits --no-default-features --lib"),
-    // After the tests, which are done before those of the Python package beside them. Fuzz targets are included, without the library that
-    // runs them, which needs a C++ compiler.
+/// A step: its name, and the arguments of cargo.
+type Step = (&'static str, &'static str);
+
+/// The steps that come first.
+const FIRST: [Step; 2] = [("format", "fmt --all --check"), ("build", "test --workspace --no-run")];
+const TESTS: Step = ("tests", "test --workspace --no-fail-fast");
+/// The checks after the tests.
+const CHECKS: [Step; 3] = [
+    // Fuzz targets are included, without the library that runs them, which needs a C++ compiler.
     (
         "lints",
         "clippy --workspace --all-targets --config env.CUSTOM_LIBFUZZER_PATH=\"target/none.a\" -- -D warnings",
@@ -25,6 +27,7 @@ const TESTS: [(&str, &str); 4] = [
         "documentation",
         "doc --workspace --exclude gradwire-fuzz --no-deps --config build.rustdocflags=[\"-Dwarnings\"]",
     ),
+    ("codes without the standard library", "check -p gradwire-bits --no-default-features --lib"),
 ];
 
 /// Runs every step, even after one has failed, and prints a summary.
@@ -36,31 +39,47 @@ pub(crate) fn run() -> ExitCode {
         report.step(name, |counts| cargo(&arguments(step, mpi), |line| counts.read(line)));
     }
     let (running, are_running) = mpsc::channel();
+    let checks = &Mutex::new(CHECKS.into_iter());
     let beside = thread::scope(|scope| {
-        let beside = scope.spawn(move || beside_tests(&are_running, environment));
-        for (name, step) in TESTS {
-            report.step(name, |counts| {
-                cargo(&arguments(step, mpi), |line| {
-                    let _ = running.send(());
-                    counts.read(line);
-                })
-            });
-        }
+        let beside = scope.spawn(move || {
+            let mut report = test_package(&are_running, environment);
+            check(checks, mpi, &mut report);
+            report
+        });
+        let (name, step) = TESTS;
+        report.step(name, |counts| {
+            cargo(&arguments(step, mpi), |line| {
+                let _ = running.send(());
+                counts.read(line);
+            })
+        });
         drop(running);
+        check(checks, mpi, &mut report);
         beside.join().expect("no step panics")
     });
     report.add(beside);
     sum_up(&report)
 }
 
-/// The steps beside the tests.
-fn beside_tests(are_running: &Receiver<()>, environment: Environment) -> Report {
+/// The steps of the Python package, beside the tests.
+fn test_package(are_running: &Receiver<()>, environment: Environment) -> Report {
     let mut report = Report::default();
     // Cargo builds one thing at a time, and has to find the tests built before it runs them.
     let _ = are_running.recv();
     let package = python::build(environment, &mut report);
     python::test(package, true, &mut report);
     report
+}
+
+/// Runs checks until none is left. Both threads do when they have no more tests to run: the tests of the other often wait.
+fn check(left: &Mutex<impl Iterator<Item = Step>>, mpi: bool, report: &mut Report) {
+    let next = || left.lock().expect("no step panics").next();
+    while let Some((name, step)) = next() {
+        report.step(name, |_| {
+            let mut cargo = Command::new(env!("CARGO"));
+            reads_whole(cargo.args(arguments(step, mpi).split(' ')), |_| ())
+        });
+    }
 }
 
 /// Runs cargo, and `read`s each line that it prints; returns whether it succeeded.
@@ -129,7 +148,7 @@ mod tests {
     #[test]
     fn without_mpi_its_crate_is_left_out_of_the_workspace() {
         let [(_, format), ..] = FIRST;
-        let [.., (_, lints), _] = TESTS;
+        let [(_, lints), ..] = CHECKS;
         let without = "clippy --workspace --exclude gradwire-mpi --all-targets";
         assert!(arguments(lints, false).starts_with(without));
         let with = "clippy --workspace --features gradwire-cli/mpi --all-targets";
