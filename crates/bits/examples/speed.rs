@@ -40,14 +40,11 @@ fn rice_at(p: f64, state: &mut u64) {
         code.clear();
         rice::encode(black_box(&positions), b, &mut code);
     });
-    let mut back = vec![0; positions.len()];
+    let mut back = Vec::with_capacity(positions.len());
     let read = speed(positions.len(), || {
-        let mut at = 0;
-        let visit = |position| {
-            back[at] = position;
-            at += 1;
-        };
-        rice::for_each(black_box(&code), positions.len(), universe as usize, b, visit).unwrap();
+        back.clear();
+        let count = positions.len();
+        rice::decode(black_box(&code), count, universe as usize, b, &mut back).unwrap();
     });
     let bits = 8.0 * code.len() as f64 / positions.len() as f64;
     report(&format!("rice, 1 of {:.0}", 1.0 / p), bits, write, read);

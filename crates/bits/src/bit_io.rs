@@ -98,6 +98,11 @@ impl<'a> BitReader<'a> {
         }
     }
 
+    /// The bits read so far.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
     /// Whether the next bit is the first of a byte.
     pub(crate) fn is_at_byte(&self) -> bool {
         self.position.is_multiple_of(8)

@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use crate::kernels;
+
 /// The most bits of a group of codes. With the seven bits before them they leave the lowest byte of a word free, where
 /// the lengths of codes are.
 pub(crate) const GROUP_BITS: u32 = 49;
@@ -13,17 +15,49 @@ const ROOM: usize = 4096;
 /// Appends groups of bits to bytes, which fill from the lowest bit, without a branch for each group.
 pub(crate) struct GroupWriter<'a> {
     out: &'a mut Vec<u8>,
-    buffer: [u8; ROOM + 8],
-    /// Bits that do not fill a byte yet, in the uppermost places; below them other bits of any value.
+    buffer: Buffer,
+    bits: Bits,
+}
+
+/// The bytes of the groups that are put at once, and those that the last word reaches past them.
+pub(crate) type Buffer = [u8; ROOM + 8];
+
+/// Bits that do not fill a byte yet.
+#[derive(Debug, Default)]
+pub(crate) struct Bits {
+    /// They are in the uppermost places; below them are other bits of any value.
     upper: u64,
-    /// The number of these bits, at most seven.
+    /// Their number, at most seven.
     filled: u32,
+}
+
+impl Bits {
+    /// Writes these bits and those of the [groups](GroupWriter::put) to the start of a buffer, as far as they fill bytes; returns the number of bytes.
+    #[inline(always)]
+    pub(crate) fn pack(
+        &mut self,
+        groups: impl Iterator<Item = (u64, u64)>,
+        buffer: &mut Buffer,
+    ) -> usize {
+        let (mut upper, mut filled, mut end) = (self.upper, self.filled, 0);
+        for (bits, width) in groups {
+            upper = upper.wrapping_shr(width as u32) | bits;
+            filled += width as u32 & 0xff;
+            // The remainder tells the compiler that there is room. Without any bits, those that are written are not kept.
+            let (at, word) = (end % ROOM, upper.wrapping_shr(64 - filled));
+            buffer[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            end = at + (filled / 8) as usize;
+            filled %= 8;
+        }
+        *self = Self { upper, filled };
+        end
+    }
 }
 
 impl<'a> GroupWriter<'a> {
     /// Starts after the bytes in `out`.
     pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
-        Self { out, buffer: [0; ROOM + 8], upper: 0, filled: 0 }
+        Self { out, buffer: [0; ROOM + 8], bits: Bits::default() }
     }
 
     /// Appends groups that hold the codes of at most [`CHUNK`] symbols; more would overwrite each other. Each has its bits in the uppermost places of the first number, the first one
@@ -31,30 +65,21 @@ impl<'a> GroupWriter<'a> {
     /// byte of the first number and above that of the second, may have any value.
     #[inline(always)]
     pub(crate) fn put(&mut self, groups: impl Iterator<Item = (u64, u64)>) {
-        let (mut upper, mut filled, mut end) = (self.upper, self.filled, 0);
-        for (bits, width) in groups {
-            upper = upper.wrapping_shr(width as u32) | bits;
-            filled += width as u32 & 0xff;
-            // The remainder tells the compiler that there is room. Without any bits, those that are written are not kept.
-            let (at, word) = (end % ROOM, upper.wrapping_shr(64 - filled));
-            self.buffer[at..at + 8].copy_from_slice(&word.to_le_bytes());
-            end = at + (filled / 8) as usize;
-            filled %= 8;
-        }
-        (self.upper, self.filled) = (upper, filled);
+        let end = self.bits.pack(groups, &mut self.buffer);
         self.out.extend_from_slice(&self.buffer[..end]);
     }
 
     /// As [`put`](Self::put) of words that have both numbers in one.
-    #[inline(always)]
     pub(crate) fn put_words(&mut self, words: &[u64]) {
-        self.put(words.iter().map(|&word| (word, word)));
+        let end = kernels::pack_words(words, &mut self.bits, &mut self.buffer);
+        self.out.extend_from_slice(&self.buffer[..end]);
     }
 
     /// Appends the bits that are left; the last byte is padded with zeros.
     pub(crate) fn finish(self) {
-        if self.filled > 0 {
-            self.out.push(self.upper.wrapping_shr(64 - self.filled) as u8);
+        let Bits { upper, filled } = self.bits;
+        if filled > 0 {
+            self.out.push(upper.wrapping_shr(64 - filled) as u8);
         }
     }
 }

@@ -20,19 +20,23 @@
 //! assert_eq!(rice::len_bits(&positions, 6), 22);
 //!
 //! let mut back = Vec::new();
-//! let used = rice::for_each(&code, 3, 100, 6, |position| back.push(position))?;
+//! let used = rice::decode(&code, 3, 100, 6, &mut back)?;
 //! assert_eq!((back, used), (positions.to_vec(), 3));
 //! # Ok::<(), gradwire_bits::DecodeError>(())
 //! ```
 
 use alloc::vec::Vec;
 
-use crate::{BitReader, BitWriter, DecodeError};
+use crate::group_writer::{GROUP_BITS, GroupWriter};
+use crate::kernels::{JOINED, Place, join_gaps, ones_of_gaps, read_gaps};
+use crate::{BitReader, DecodeError};
 
 /// The largest parameter; gaps fit in 32 bits.
 pub const MAX_PARAMETER: u32 = 30;
-/// The ones that are written at once.
-const UNARY: u32 = 32;
+/// The ones of a long code that are read or written at once.
+const UNARY: u32 = 16;
+/// The most positions that are read at once.
+const READ: usize = 256;
 
 /// The parameter for `count` of `universe` positions: b* = 1 + ⌊log2(ln(φ − 1) / ln(1 − p))⌋ with
 /// p = count / universe and the golden ratio φ, from 0 to [`MAX_PARAMETER`]; 0 for no positions.
@@ -54,13 +58,7 @@ pub fn optimal_parameter(count: usize, universe: usize) -> u32 {
 
 /// The length of the code, in bits.
 pub fn len_bits(positions: &[u32], parameter: u32) -> u64 {
-    let mut next = 0;
-    let mut bits = positions.len() as u64 * u64::from(1 + parameter);
-    for &position in positions {
-        bits += (u64::from(position) - next) >> parameter;
-        next = u64::from(position) + 1;
-    }
-    bits
+    ones_of_gaps(positions, parameter) + positions.len() as u64 * u64::from(1 + parameter)
 }
 
 /// Appends the code of strictly increasing positions; the last byte is padded with zeros.
@@ -69,80 +67,98 @@ pub fn len_bits(positions: &[u32], parameter: u32) -> u64 {
 /// If the positions do not increase, or the parameter is above [`MAX_PARAMETER`].
 pub fn encode(positions: &[u32], parameter: u32, out: &mut Vec<u8>) {
     assert!(parameter <= MAX_PARAMETER, "Rice parameter {parameter} is above {MAX_PARAMETER}");
-    let mut writer = BitWriter::new(out);
-    let low = (1u64 << parameter) - 1;
-    let mut next = 0;
-    for &position in positions {
-        let position = u64::from(position);
-        assert!(position >= next, "positions must increase");
-        let gap = position - next;
-        next = position + 1;
-        let mut ones = gap >> parameter;
-        while ones >= u64::from(UNARY) {
-            writer.put((1 << UNARY) - 1, UNARY);
-            ones -= u64::from(UNARY);
-        }
-        // The ones and their zero, then the lower bits: at most 32 + 30.
-        let unary = (1 << ones) - 1;
-        writer.put(unary | (gap & low) << (ones + 1), ones as u32 + 1 + parameter);
+    let mut writer = GroupWriter::new(out);
+    let mut words = [0; JOINED / 2];
+    // One less than 0: a gap is counted from the position after this one.
+    let mut before = u32::MAX;
+    for positions in positions.chunks(JOINED) {
+        let (largest, increase) = join_gaps(before, positions, parameter, &mut words);
+        assert!(increase, "positions must increase");
+        let fit = (largest >> parameter) + 1 + parameter <= GROUP_BITS / 2;
+        let (pairs, others) = positions.split_at(if fit { positions.len() & !1 } else { 0 });
+        writer.put_words(&words[..pairs.len() / 2]);
+        put_each(pairs.last().copied().unwrap_or(before), others, parameter, &mut writer);
+        before = positions[positions.len() - 1];
     }
     writer.finish();
 }
 
-/// Calls `visit` for each of `count` positions below `universe`, in increasing order, and returns
-/// the number of bytes read; bytes after the code are ignored. Each position takes at least one bit, so
-/// the time for an untrusted `count` is bounded by the length of `bytes`.
+/// Appends the codes of positions one by one.
+fn put_each(mut before: u32, positions: &[u32], parameter: u32, writer: &mut GroupWriter<'_>) {
+    let mut put = |(bits, width): (u64, u32)| {
+        writer.put_words(&[bits << (64 - width) | u64::from(width)]);
+    };
+    for &position in positions {
+        let mut gap = position.wrapping_sub(before).wrapping_sub(1);
+        while gap >> parameter >= UNARY {
+            put(((1 << UNARY) - 1, UNARY));
+            gap -= UNARY << parameter;
+        }
+        put(code(gap, parameter));
+        before = position;
+    }
+}
+
+/// The code of a gap, the first bit lowest, and the number of its bits, if that is below 64: ones and a zero, then the lower bits.
+#[inline(always)]
+pub(crate) fn code(gap: u32, parameter: u32) -> (u64, u32) {
+    let ones = gap >> parameter;
+    let lower = u64::from(gap & ((1 << parameter) - 1));
+    let unary = 1u64.wrapping_shl(ones) - 1;
+    (unary | lower.wrapping_shl(ones.wrapping_add(1)), ones.wrapping_add(1 + parameter))
+}
+
+/// Appends `count` positions below `universe`, which increase, and returns the number of bytes read; bytes after the code are
+/// ignored. Each position takes at least one bit, so the time for an untrusted `count` is bounded by the length of `bytes`.
 ///
 /// # Errors
-/// Bytes that end too early, a position past the universe, and padding that is not zero. Some positions
-/// may already have been visited.
+/// Bytes that end too early, a position past the universe, padding that is not zero, and [`DecodeError::OutOfMemory`]. Some positions
+/// may already have been appended.
 ///
 /// # Panics
 /// If the parameter is above [`MAX_PARAMETER`].
-pub fn for_each(
+pub fn decode(
     bytes: &[u8],
     count: usize,
     universe: usize,
     parameter: u32,
-    mut visit: impl FnMut(u32),
+    positions: &mut Vec<u32>,
 ) -> Result<usize, DecodeError> {
     assert!(parameter <= MAX_PARAMETER, "Rice parameter {parameter} is above {MAX_PARAMETER}");
     let universe = (universe as u64).min(1 << 32);
-    let low = (1u64 << parameter) - 1;
-    let mut reader = BitReader::new(bytes);
-    let mut next = 0;
-    for _ in 0..count {
-        let window = reader.peek();
-        let ones = window.trailing_ones();
-        let width = ones + 1 + parameter;
-        let gap = if width <= BitReader::WINDOW {
-            reader.skip(width);
-            u64::from(ones) << parameter | (window >> (ones + 1)) & low
-        } else {
-            long_gap(&mut reader, parameter, universe)?
+    let (mut place, mut left, mut some) = (Place::default(), count, [0; READ]);
+    while left > 0 {
+        let some = &mut some[..left.min(READ)];
+        let read = match read_gaps(bytes, parameter, universe, &mut place, some) {
+            0 => {
+                (some[0], place) = read_one(bytes, parameter, universe, place)?;
+                1
+            }
+            read => read,
         };
-        let position = next + gap;
-        if position >= universe {
-            reader.check()?;
-            return Err(DecodeError::Corrupt("a position lies past the end"));
-        }
-        reader.check()?;
-        visit(position as u32);
-        next = position + 1;
+        positions.try_reserve(read)?;
+        positions.extend_from_slice(&some[..read]);
+        left -= read;
     }
-    reader.finish()
+    BitReader::at(bytes, place.bits).finish()
 }
 
-/// Reads a gap whose code may be longer than the reader's window.
+/// Reads a position whose code may be longer than the reader's window, or one of the last.
 #[cold]
-fn long_gap(reader: &mut BitReader<'_>, parameter: u32, universe: u64) -> Result<u64, DecodeError> {
-    let mut quotient = 0;
+fn read_one(
+    bytes: &[u8],
+    parameter: u32,
+    universe: u64,
+    place: Place,
+) -> Result<(u32, Place), DecodeError> {
+    let mut reader = BitReader::at(bytes, place.bits);
+    let mut position = place.next;
     loop {
         let ones = reader.peek().trailing_ones().min(UNARY);
         reader.skip(ones);
         reader.check()?;
-        quotient += u64::from(ones);
-        if quotient << parameter >= universe {
+        position += u64::from(ones) << parameter;
+        if position >= universe {
             return Err(DecodeError::Corrupt("a position lies past the end"));
         }
         if ones < UNARY {
@@ -150,9 +166,13 @@ fn long_gap(reader: &mut BitReader<'_>, parameter: u32, universe: u64) -> Result
         }
     }
     reader.skip(1);
-    let rest = reader.peek() & ((1 << parameter) - 1);
+    position += reader.peek() & ((1 << parameter) - 1);
     reader.skip(parameter);
-    Ok(quotient << parameter | rest)
+    reader.check()?;
+    if position >= universe {
+        return Err(DecodeError::Corrupt("a position lies past the end"));
+    }
+    Ok((position as u32, Place { bits: reader.position(), next: position + 1 }))
 }
 
 #[cfg(test)]
@@ -174,7 +194,7 @@ mod tests {
         parameter: u32,
     ) -> Result<(Vec<u32>, usize), DecodeError> {
         let mut all = Vec::new();
-        let used = for_each(bytes, count, universe, parameter, |position| all.push(position))?;
+        let used = super::decode(bytes, count, universe, parameter, &mut all)?;
         Ok((all, used))
     }
 
@@ -233,6 +253,56 @@ mod tests {
         assert!((bits - 8.108).abs() < 0.05, "{bits}");
     }
 
+    /// The code, bit by bit.
+    fn naive(positions: &[u32], parameter: u32) -> Vec<u8> {
+        let (mut bits, mut next) = (Vec::new(), 0);
+        for position in positions.iter().map(|&position| u64::from(position)) {
+            let gap = position - next;
+            bits.extend((0..gap >> parameter).map(|_| true));
+            bits.push(false);
+            bits.extend((0..parameter).map(|at| gap >> at & 1 == 1));
+            next = position + 1;
+        }
+        let byte =
+            |bits: &[bool]| bits.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit));
+        bits.chunks(8).map(byte).collect()
+    }
+
+    #[test]
+    fn many_positions_with_short_and_long_gaps() {
+        let mut state = 7u64;
+        let mut random = |below: u32| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u32 % below
+        };
+        for count in [1, 2, 255, 256, 257, 513, 1023, 1024, 1025, 3000] {
+            for parameter in [0, 1, 5, 8, 12, 19, 24, 30] {
+                // Below 2^32 in total. One in fifty takes more ones, of the larger parameters only one in all.
+                let short = (2u32 << parameter).min(u32::MAX / 8 / count);
+                let long = (60u32 << parameter.min(12)).min(u32::MAX / 8 / count);
+                let mut position = 0;
+                let positions: Vec<u32> = (0..count)
+                    .map(|_| {
+                        let most = if random(50) == 0 { long } else { short };
+                        position += 1 + random(most);
+                        position
+                    })
+                    .collect();
+                let bytes = code(&positions, parameter);
+                assert!(bytes == naive(&positions, parameter), "{count} at {parameter}");
+                assert_eq!(len_bits(&positions, parameter).div_ceil(8), bytes.len() as u64);
+                let universe = position as usize + 1;
+                let back = decode(&bytes, positions.len(), universe, parameter);
+                assert!(back == Ok((positions.clone(), bytes.len())), "{count} at {parameter}");
+                let past = DecodeError::Corrupt("a position lies past the end");
+                assert_eq!(decode(&bytes, positions.len(), universe - 1, parameter), Err(past));
+                // Bytes after the code are ignored.
+                let more = [&bytes[..], &[0xff; 20]].concat();
+                assert!(decode(&more, positions.len(), universe, parameter) == back);
+            }
+        }
+    }
+
     #[test]
     fn gaps_longer_than_the_window() {
         let positions = [0, 100, 5_000, 4_000_000_000, u32::MAX];
@@ -287,11 +357,10 @@ mod tests {
         #[test]
         fn any_bytes_decode_or_fail(bytes: Vec<u8>, count in 0usize..100, parameter in 0u32..=30) {
             let universe = 1000;
-            let mut last = None;
-            let _ = for_each(&bytes, count, universe, parameter, |position| {
-                assert!((position as usize) < universe && last < Some(position));
-                last = Some(position);
-            });
+            let mut positions = vec![];
+            let _ = super::decode(&bytes, count, universe, parameter, &mut positions);
+            prop_assert!(positions.is_sorted_by(|a, b| a < b) && positions.len() <= count);
+            prop_assert!(positions.last().is_none_or(|&last| (last as usize) < universe));
         }
 
         #[test]
@@ -313,6 +382,14 @@ mod tests {
     #[should_panic(expected = "positions must increase")]
     fn a_position_twice_is_refused() {
         code(&[4, 4], 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "positions must increase")]
+    fn a_position_twice_is_refused_wherever_it_is() {
+        let mut positions: Vec<u32> = (0..=JOINED as u32).collect();
+        positions[JOINED] = positions[JOINED - 1];
+        code(&positions, 3);
     }
 
     #[test]

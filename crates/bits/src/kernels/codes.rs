@@ -4,6 +4,9 @@
 //! word, the bit that comes first lowest; their number is in the lowest byte. To append a code to a word, the bits of the word are
 //! shifted right by the length of the code, and the bits of the code are added with an "or".
 
+use super::vectorised;
+use crate::group_writer::{Bits, Buffer};
+
 /// The most symbols that have short codes.
 const SYMBOLS: usize = 256;
 /// The most bits of a short code, so that it and its length have two bytes.
@@ -90,6 +93,14 @@ fn joined(entries: [u16; 4]) -> u64 {
         width += entry & 0xf;
     }
     code | width
+}
+
+vectorised! {
+    /// Writes the bits of words, after those that did not fill a byte, as far as they fill bytes; returns the number of bytes. BMI2 shifts
+    /// by a number in any register in one instruction; each word waits for the one before it, and so for these.
+    pub(crate) fn pack_words / packed(words: &[u64], bits: &mut Bits, buffer: &mut Buffer) -> usize {
+        bits.pack(words.iter().map(|&word| (word, word)), buffer)
+    }
 }
 
 #[cfg(all(target_arch = "x86_64", feature = "std"))]

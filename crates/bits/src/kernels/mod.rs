@@ -22,6 +22,7 @@ mod compress;
 mod convert;
 mod digits;
 mod draw;
+mod gaps;
 mod hadamard;
 mod hash;
 mod int8;
@@ -62,11 +63,13 @@ pub use axpy::{accumulate, accumulate_to, add_limited, add_scaled, scale};
 pub use between::values_between;
 pub use bins::{Near, bin_maxima, reaching};
 pub use codebook::{Codebook, few_numbers_add, nearest_residual, numbers_add};
+pub(crate) use codes::pack_words;
 pub use codes::{ShortCodes, join_codes, join_entries};
 pub use compact::{Side, compact_beyond, count_above};
 pub use convert::{bf16_add, bf16_to_f32, f16_add, f16_to_f32, f32_add, f32_to_bf16, f32_to_f16};
 pub(crate) use digits::{add_digits, take_digits};
 pub use draw::{drawn, sum_up_to};
+pub(crate) use gaps::{JOINED, Place, join_gaps, ones_of_gaps, read_gaps};
 pub use hadamard::{hadamard, limits_reached, rotate, rotate_back};
 pub use hash::{columns_and_signs, hashed};
 pub use int8::{int8_add, int8_levels, int8_residual};
@@ -96,8 +99,8 @@ pub use width::{narrow, widen};
 pub(crate) use zero_run::{above, encode_words, expanded_len};
 
 /// Defines a kernel from a plain loop. The second name is the scalar twin, which is the loop itself. The
-/// first name is the entry, which runs the same loop compiled for AVX-512 or AVX2 if the processor has
-/// it.
+/// first name is the entry, which runs the same loop compiled for AVX-512 or AVX2, and BMI2, if the processor
+/// has them.
 macro_rules! vectorised {
     ($(#[$meta:meta])* $vis:vis fn $name:ident / $twin:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         #[inline(always)]
@@ -107,11 +110,11 @@ macro_rules! vectorised {
         $vis fn $name($($arg: $type),*) $(-> $result)? {
             #[cfg(all(target_arch = "x86_64", feature = "std"))]
             {
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt,lzcnt,bmi1,bmi2")]
                 fn avx512($($arg: $type),*) $(-> $result)? {
                     $twin($($arg),*)
                 }
-                #[target_feature(enable = "avx2")]
+                #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
                 fn avx2($($arg: $type),*) $(-> $result)? {
                     $twin($($arg),*)
                 }

@@ -94,8 +94,7 @@ impl PositionCode {
                 if b > LARGEST_PARAMETER {
                     return Err(DecodeError::Corrupt("the Rice parameter is above 30"));
                 }
-                let push = |position| positions.push(position);
-                let used = rice::for_each(bytes, count, elements, u32::from(b), push)?;
+                let used = rice::decode(bytes, count, elements, u32::from(b), positions)?;
                 fields::take(bytes, used)?;
                 Ok(())
             }

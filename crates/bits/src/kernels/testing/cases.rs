@@ -1,11 +1,16 @@
 //! Each kernel, run on an input.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use super::several::{adds, bins, fills, run_places, states, streams, tags, thin};
 use super::{Input, Output};
+use crate::group_writer::{GROUP_BITS, GroupWriter};
 use crate::kernels::*;
 use crate::zero_run;
+
+/// The most words of a case that are put at once.
+const MOST_WORDS: usize = 600;
 
 /// A kernel, run on slices of the input; it appends all that it computes to the output.
 type Case = fn(&Input, &mut Output);
@@ -315,6 +320,46 @@ pub const KERNELS: &[(&str, Case)] = &[
         let mut words = input.elements(input.len / 4, |_| 0u64);
         join_entries(entries.as_chunks().0, &mut words);
         words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+    }),
+    ("pack_words", |input, output| {
+        let words = input.elements(input.len.min(MOST_WORDS), |at| {
+            let width = u64::from(input.word(at)) % u64::from(GROUP_BITS + 1);
+            let bits = (u64::from(input.word(at + 1)) << 32 | u64::from(input.word(at))) >> 15;
+            bits.checked_shl(64 - width as u32).unwrap_or(0) | width
+        });
+        let mut bytes = vec![7];
+        let mut writer = GroupWriter::new(&mut bytes);
+        let (some, others) = words.split_at(words.len() / 3);
+        writer.put_words(some);
+        writer.put_words(others);
+        writer.finish();
+        output.bits(bytes);
+    }),
+    ("join_gaps", |input, output| {
+        let positions = input.elements(input.len.min(JOINED), |at| input.word(at));
+        let (parameter, before) = (input.word(5) % 31, input.word(6));
+        let mut words = [0; JOINED / 2];
+        let (largest, increase) = join_gaps(before, &positions, parameter, &mut words);
+        output.bits([largest, u32::from(increase)]);
+        words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+    }),
+    ("ones_of_gaps", |input, output| {
+        for parameter in [0, 4, 30] {
+            let positions = input.elements(input.len, |at| input.word(at));
+            let ones = ones_of_gaps(&positions, parameter);
+            output.bits([ones as u32, (ones >> 32) as u32]);
+        }
+    }),
+    ("read_gaps", |input, output| {
+        for parameter in [0, 3, 9, 30] {
+            let bytes = input.bytes();
+            let mut place = Place { bits: u64::from(input.word(0)) % 99, next: 3 };
+            let mut positions = input.zeros();
+            let universe = u64::from(input.word(1));
+            let count = read_gaps(&bytes, parameter, universe, &mut place, &mut positions);
+            output.bits([count as u32, place.bits as u32, place.next as u32]);
+            output.bits(positions.iter().copied());
+        }
     }),
     ("decode_states", streams),
     ("encode_states", states),

@@ -227,7 +227,7 @@ impl Sbc {
             return Err(DecodeError::Corrupt("the mean is negative or not finite"));
         }
         make_room(count, elements, positions)?;
-        let used = rice::for_each(message, count, elements, b, |at| positions.push(at))?;
+        let used = rice::decode(message, count, elements, b, positions)?;
         fields::expect_len(message, used)?;
         Ok(if head & NEGATIVE == 0 { level } else { -level })
     }

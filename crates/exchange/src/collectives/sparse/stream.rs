@@ -147,8 +147,7 @@ impl Part {
             return Err(DecodeError::Truncated);
         }
         let b = rice::optimal_parameter(count, elements);
-        let positions = &mut self.positions;
-        let used = rice::for_each(bytes, count, elements, b, |at| positions.push(at))?;
+        let used = rice::decode(bytes, count, elements, b, &mut self.positions)?;
         take(bytes, used)?;
         Ok(count)
     }
