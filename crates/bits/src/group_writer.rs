@@ -7,10 +7,10 @@ use crate::kernels;
 /// The most bits of a group of codes. With the seven bits before them they leave the lowest byte of a word free, where
 /// the lengths of codes are.
 pub(crate) const GROUP_BITS: u32 = 49;
-/// The most symbols whose codes are put at once.
-pub(crate) const CHUNK: usize = 1024;
-/// The bytes of a chunk's codes: at most 18 bits for each, and the seven bits before them.
-const ROOM: usize = 4096;
+/// The most bytes that are put at once.
+pub(crate) const ROOM: usize = 1024;
+/// Symbols whose codes, of at most 18 bits, have room.
+pub(crate) const CHUNK: usize = 256;
 
 /// Appends groups of bits to bytes, which fill from the lowest bit, without a branch for each group.
 pub(crate) struct GroupWriter<'a> {
@@ -32,7 +32,8 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// Writes these bits and those of the [groups](GroupWriter::put) to the start of a buffer, as far as they fill bytes; returns the number of bytes.
+    /// Writes these bits and those of the [groups](GroupWriter::put) to the start of a buffer, as far as they fill bytes; returns the number
+    /// of bytes.
     #[inline(always)]
     pub(crate) fn pack(
         &mut self,
@@ -60,9 +61,9 @@ impl<'a> GroupWriter<'a> {
         Self { out, buffer: [0; ROOM + 8], bits: Bits::default() }
     }
 
-    /// Appends groups that hold the codes of at most [`CHUNK`] symbols; more would overwrite each other. Each has its bits in the uppermost places of the first number, the first one
-    /// lowest, and how many these are in the lowest byte of the second: at most [`GROUP_BITS`]. Other bits, in the lowest
-    /// byte of the first number and above that of the second, may have any value.
+    /// Appends groups of at most [`ROOM`] bytes in all; more would overwrite each other. Each has its bits in the uppermost places of the
+    /// first number, the first one lowest, and how many these are in the lowest byte of the second: at most [`GROUP_BITS`]. Other bits, in the
+    /// lowest byte of the first number and above that of the second, may have any value.
     #[inline(always)]
     pub(crate) fn put(&mut self, groups: impl Iterator<Item = (u64, u64)>) {
         let end = self.bits.pack(groups, &mut self.buffer);

@@ -36,7 +36,7 @@ pub const MAX_PARAMETER: u32 = 30;
 /// The ones of a long code that are read or written at once.
 const UNARY: u32 = 16;
 /// The most positions that are read at once.
-const READ: usize = 256;
+const READ: usize = 1024;
 
 /// The parameter for `count` of `universe` positions: b* = 1 + ⌊log2(ln(φ − 1) / ln(1 − p))⌋ with
 /// p = count / universe and the golden ratio φ, from 0 to [`MAX_PARAMETER`]; 0 for no positions.
@@ -126,24 +126,24 @@ pub fn decode(
 ) -> Result<usize, DecodeError> {
     assert!(parameter <= MAX_PARAMETER, "Rice parameter {parameter} is above {MAX_PARAMETER}");
     let universe = (universe as u64).min(1 << 32);
-    let (mut place, mut left, mut some) = (Place::default(), count, [0; READ]);
-    while left > 0 {
-        let some = &mut some[..left.min(READ)];
-        let read = match read_gaps(bytes, parameter, universe, &mut place, some) {
-            0 => {
-                (some[0], place) = read_one(bytes, parameter, universe, place)?;
-                1
-            }
-            read => read,
-        };
-        positions.try_reserve(read)?;
-        positions.extend_from_slice(&some[..read]);
-        left -= read;
+    let (mut place, end) = (Place::default(), positions.len().saturating_add(count));
+    while positions.len() < end {
+        let start = positions.len();
+        let some = (end - start).min(READ);
+        positions.try_reserve(some)?;
+        positions.resize(start + some, 0);
+        let read = read_gaps(bytes, parameter, universe, &mut place, &mut positions[start..]);
+        positions.truncate(start + read);
+        if read == 0 {
+            let (position, after) = read_one(bytes, parameter, universe, place)?;
+            positions.push(position);
+            place = after;
+        }
     }
     BitReader::at(bytes, place.bits).finish()
 }
 
-/// Reads a position whose code may be longer than the reader's window, or one of the last.
+/// Reads a position whose code may be longer than a window, or reports what is wrong with it.
 #[cold]
 fn read_one(
     bytes: &[u8],

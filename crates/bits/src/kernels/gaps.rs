@@ -74,8 +74,8 @@ pub(crate) struct Place {
 }
 
 vectorised! {
-    /// Reads positions below `universe`, and returns their number. Stops before a code that is longer than a window, is one of the last, or is that of a
-    /// position past the universe.
+    /// Reads positions below `universe`, and returns their number. Stops before a code that is longer than a window, does not end
+    /// within the bytes, or is that of a position past the universe.
     pub(crate) fn read_gaps / gaps_read(
         bytes: &[u8],
         parameter: u32,
@@ -86,7 +86,8 @@ vectorised! {
         let Some(mut window) = Window::at(bytes, place.bits) else { return 0 };
         let low = (1u64 << parameter) - 1;
         let (mut next, mut count) = (place.next, 0);
-        while count < positions.len() && window.fill() {
+        while count < positions.len() {
+            window.fill();
             let before = count;
             // Until the window is filled again, a code waits only for the ones of the code before it.
             for into in positions[count..].iter_mut().take(BETWEEN) {
@@ -126,26 +127,37 @@ struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// Starts after this many bits; `None` if fewer than eight bytes are left.
+    /// Starts after this many bits; `None` if there are not as many.
     #[inline(always)]
     fn at(bytes: &'a [u8], bits: u64) -> Option<Self> {
         let rest = bytes.get((bits / 8) as usize..)?;
         let mut window = Self { inverted: 0, filled: 0, rest, len: bytes.len() };
-        window.fill().then(|| {
-            window.skip((bits % 8) as u32);
+        window.fill();
+        let used = (bits % 8) as u32;
+        (used <= window.filled).then(|| {
+            window.skip(used);
             window
         })
     }
 
-    /// Adds bits, so that 56 count at least; returns whether there were eight bytes to take them from.
+    /// Adds bits, so that 56 count at least, if there are as many.
     #[inline(always)]
-    fn fill(&mut self) -> bool {
-        let Some(bytes) = self.rest.first_chunk() else { return false };
-        self.inverted |= !u64::from_le_bytes(*bytes) << self.filled;
-        let whole = (63 - self.filled) / 8;
+    fn fill(&mut self) {
+        let room = (63 - self.filled) / 8;
+        let (word, whole) = match self.rest.first_chunk() {
+            Some(bytes) => (u64::from_le_bytes(*bytes), room),
+            None => self.last(room),
+        };
+        self.inverted |= !word << self.filled;
         self.rest = &self.rest[whole as usize..];
         self.filled += 8 * whole;
-        true
+    }
+
+    /// The last bytes, of which up to `room` count.
+    #[cold]
+    fn last(&self, room: u32) -> (u64, u32) {
+        let word = self.rest.iter().rev().fold(!0, |word, &byte| word << 8 | u64::from(byte));
+        (word, room.min(self.rest.len() as u32))
     }
 
     #[inline(always)]

@@ -5,12 +5,9 @@ use alloc::vec::Vec;
 
 use super::several::{adds, bins, fills, run_places, states, streams, tags, thin};
 use super::{Input, Output};
-use crate::group_writer::{GROUP_BITS, GroupWriter};
+use crate::group_writer::{GROUP_BITS, GroupWriter, ROOM};
 use crate::kernels::*;
 use crate::zero_run;
-
-/// The most words of a case that are put at once.
-const MOST_WORDS: usize = 600;
 
 /// A kernel, run on slices of the input; it appends all that it computes to the output.
 type Case = fn(&Input, &mut Output);
@@ -322,7 +319,7 @@ pub const KERNELS: &[(&str, Case)] = &[
         words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
     }),
     ("pack_words", |input, output| {
-        let words = input.elements(input.len.min(MOST_WORDS), |at| {
+        let words = input.elements(input.len.min(ROOM / 8), |at| {
             let width = u64::from(input.word(at)) % u64::from(GROUP_BITS + 1);
             let bits = (u64::from(input.word(at + 1)) << 32 | u64::from(input.word(at))) >> 15;
             bits.checked_shl(64 - width as u32).unwrap_or(0) | width
