@@ -47,9 +47,9 @@ impl Helpers {
         });
     }
 
-    /// Calls `add` for stretches of increasing positions: with the index of the first position, the positions, and the elements among
-    /// which they are, of which the first has the index that precedes them. The helpers share the stretches; of few positions there is
-    /// one.
+    /// Calls `add` for stretches of increasing positions: with the index of the first position, a multiple of 8, the positions, and the
+    /// elements among which they are, of which the first has the index that precedes them. The helpers share the stretches; of few
+    /// positions there is one.
     ///
     /// # Panics
     /// If the work is shared, and a position is out of range or they do not increase.
@@ -62,7 +62,7 @@ impl Helpers {
         if self.count() == 0 || positions.len() < LEAST_ADDED {
             return add(0, positions, 0, out);
         }
-        let len = positions.len().div_ceil(STRETCHES * (self.count() + 1));
+        let len = positions.len().div_ceil(STRETCHES * (self.count() + 1)).next_multiple_of(8);
         let (mut start, mut rest) = (0, out);
         let stretches = positions.chunks(len).enumerate().map(|(at, positions)| {
             let end = positions.last().map_or(start, |&last| last as usize + 1);

@@ -1,7 +1,8 @@
 //! Speed of the entropy codes alone, in symbols per second, relative to a copy of the symbols in the same run.
 //!
 //! Encoding, decoding and copying take turns, and the best of several repetitions counts, as for compressors. Huffman code and
-//! tANS are measured as messages use them: encoding includes the counts and the fit, decoding includes reading the code.
+//! tANS are measured as messages use them: encoding includes the counts and the fit, decoding includes reading the code. The symbols
+//! of Rice code are positions.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -11,6 +12,7 @@ use gradwire::tools::{pack_coded, unpack_coded};
 use gradwire::{Rng, Workspace};
 use gradwire_bits::elias::Elias;
 use gradwire_bits::huffman::{self, Code};
+use gradwire_bits::rice;
 use gradwire_bits::tans::{self, groups};
 use serde::{Deserialize, Serialize};
 
@@ -37,11 +39,11 @@ pub struct Measurement {
     pub encode: f64,
     /// Decoding speed, in 10⁹ symbols per second.
     pub decode: f64,
-    /// The speed of copying the symbols (two bytes each; numbers in Elias code have four), in 10⁹ symbols per second.
+    /// The speed of copying the symbols (two bytes each; numbers in Elias code, and positions, have four), in 10⁹ symbols per second.
     pub copy: f64,
     /// Bits per symbol, with the code lengths.
     pub bits: f64,
-    /// The empirical entropy of order 0, in bits per symbol.
+    /// The empirical entropy of order 0, or that of random positions, in bits per symbol.
     pub entropy: f64,
 }
 
@@ -69,7 +71,11 @@ fn levels(word: u32, scale: f64) -> usize {
     (128.0 + (f64::from(sum) - 510.0) / 4.0 * scale) as usize
 }
 
-/// Measures the codes: Huffman, tANS and the form that messages choose on every distribution, Elias on exponents, which are mostly small.
+/// Random positions: a name, and how many elements there are for each.
+const POSITIONS: [(&str, u32); 2] = [("one in 100", 100), ("one in 10", 10)];
+
+/// Measures the codes: Huffman, tANS and the form that messages choose on every distribution, Elias on exponents, which are mostly small,
+/// and Rice on positions.
 ///
 /// # Panics
 /// If a code does not decode what it encoded.
@@ -79,15 +85,17 @@ pub fn measure(symbols: usize, effort: Effort) -> Vec<Measurement> {
     let mut rows = Vec::new();
     for (name, symbol) in DISTRIBUTIONS {
         let list: Vec<u16> = words.iter().map(|&word| symbol(word) as u16).collect();
-        rows.push(row("Huffman, 1 stream", name, &list, huffman(&list, false, effort)));
-        rows.push(row("Huffman, 4 streams", name, &list, huffman(&list, true, effort)));
-        rows.push(row("tANS, 4 streams", name, &list, measure_tans(&list, effort)));
+        let entropy = entropy(&list);
+        let mut add = |code: &str, figures| rows.push(row(code, name, &list, figures, entropy));
+        add("Huffman, 1 stream", huffman(&list, false, effort));
+        add("Huffman, 4 streams", huffman(&list, true, effort));
+        add("tANS, 4 streams", measure_tans(&list, effort));
         let alphabet = list.iter().max().map_or(0, |&largest| usize::from(largest) + 1);
         if let Some(size) = groups::size(alphabet) {
-            let code = format!("tANS, groups of {size}");
-            rows.push(row(&code, name, &list, measure_groups(&list, alphabet, size, effort)));
+            let figures = measure_groups(&list, alphabet, size, effort);
+            add(&format!("tANS, groups of {size}"), figures);
         }
-        rows.push(row("as messages choose", name, &list, measure_chosen(&list, alphabet, effort)));
+        add("as messages choose", measure_chosen(&list, alphabet, effort));
     }
     let (name, symbol) = DISTRIBUTIONS[EXPONENTS];
     let list: Vec<u32> = words.iter().map(|&word| 1 + symbol(word) as u32).collect();
@@ -99,9 +107,34 @@ pub fn measure(symbols: usize, effort: Effort) -> Vec<Measurement> {
             back.clear();
             elias.decode(bytes, symbols, back).expect("it was encoded");
         };
-        rows.push(row(code, name, &list, figures(&list, effort, encode, decode)));
+        let figures = figures(&list, effort, encode, decode);
+        rows.push(row(code, name, &list, figures, entropy(&list)));
     }
+    rows.extend(POSITIONS.map(|(name, step)| measure_rice(name, step, &words, effort)));
     rows
+}
+
+/// Rice code of positions, as many as words, or as fit into 32 bits: each is drawn with a chance of one in `step`.
+fn measure_rice(name: &str, step: u32, words: &[u32], effort: Effort) -> Measurement {
+    let share = 1.0 / f64::from(step);
+    // Gaps of random positions are geometric.
+    let gap = |word: u32| ((f64::from(word) + 0.5) / 4_294_967_296.0).ln() / (1.0 - share).ln();
+    let mut next = 0u64;
+    let positions = words.iter().map_while(|&word| {
+        let position = next + gap(word) as u64;
+        next = position + 1;
+        u32::try_from(position).ok()
+    });
+    let list: Vec<u32> = positions.collect();
+    let universe = list.last().map_or(0, |&last| last as usize + 1);
+    let parameter = rice::optimal_parameter(list.len(), universe);
+    let encode = |list: &[u32], bytes: &mut Vec<u8>| rice::encode(list, parameter, bytes);
+    let decode = |bytes: &[u8], back: &mut Vec<u32>| {
+        back.clear();
+        rice::decode(bytes, list.len(), universe, parameter, back).expect("it was encoded");
+    };
+    let entropy = -share.log2() - (1.0 - share) / share * (1.0 - share).log2();
+    row("Rice", name, &list, figures(&list, effort, encode, decode), entropy)
 }
 
 /// Measurements as a table.
@@ -246,6 +279,7 @@ fn row<T: Copy + Into<u32>>(
     distribution: &str,
     list: &[T],
     (seconds, bytes): Figures,
+    entropy: f64,
 ) -> Measurement {
     let [encode, decode, copy] = seconds.map(|seconds| 1e-9 * list.len() as f64 / seconds);
     Measurement {
@@ -256,7 +290,7 @@ fn row<T: Copy + Into<u32>>(
         decode,
         copy,
         bits: 8.0 * bytes as f64 / list.len() as f64,
-        entropy: entropy(list),
+        entropy,
     }
 }
 
@@ -279,7 +313,7 @@ mod tests {
         let rows = measure(20_000, Effort { repetitions: 1, time: Duration::ZERO });
         let groups = rows.iter().filter(|row| row.code.contains("groups")).count();
         assert!((2..=3).contains(&groups), "of 9 and of 3 symbols, and of few exponents");
-        assert_eq!(rows.len(), 4 * DISTRIBUTIONS.len() + 3 + groups);
+        assert_eq!(rows.len(), 4 * DISTRIBUTIONS.len() + 3 + POSITIONS.len() + groups);
         for m in rows {
             assert!(m.encode > 0.0 && m.decode > 0.0 && m.copy > 0.0);
             assert!(m.bits >= m.entropy && m.entropy > 0.0, "{m:?}");

@@ -101,8 +101,10 @@ pub(in crate::compressors) fn add(
     helpers: &mut Helpers,
 ) {
     helpers.add_stretches(positions, out, |first, positions, start, out| {
-        for (at, &position) in (first..).zip(positions) {
-            out[position as usize - start] += sides[usize::from(is_negative(signs, at))];
+        for (positions, &signs) in positions.chunks(8).zip(&signs[first / 8..]) {
+            for (bit, &position) in positions.iter().enumerate() {
+                out[position as usize - start] += sides[usize::from(signs >> bit & 1)];
+            }
         }
     });
 }
