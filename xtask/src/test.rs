@@ -16,7 +16,7 @@ type Step = (&'static str, &'static str);
 /// The steps that come first.
 const FIRST: [Step; 2] = [("format", "fmt --all --check"), ("build", "test --workspace --no-run")];
 const TESTS: Step = ("tests", "test --workspace --no-fail-fast");
-/// The checks after the tests.
+/// The checks that need no tests: of the code, and of its documentation.
 const CHECKS: [Step; 3] = [
     // Fuzz targets are included, without the library that runs them, which needs a C++ compiler.
     (
@@ -71,7 +71,8 @@ fn test_package(are_running: &Receiver<()>, environment: Environment) -> Report 
     report
 }
 
-/// Runs checks until none is left. Both threads do when they have no more tests to run: the tests of the other often wait.
+/// Runs checks until none is left. The first thread that has no more tests begins with them, beside the tests of the other one, which often
+/// wait. If both run checks, one waits until the other's cargo has done, which counts as time of its check.
 fn check(left: &Mutex<impl Iterator<Item = Step>>, mpi: bool, report: &mut Report) {
     let next = || left.lock().expect("no step panics").next();
     while let Some((name, step)) = next() {

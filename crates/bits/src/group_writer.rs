@@ -7,9 +7,9 @@ use crate::kernels;
 /// The most bits of a group of codes. With the seven bits before them they leave the lowest byte of a word free, where
 /// the lengths of codes are.
 pub(crate) const GROUP_BITS: u32 = 49;
-/// The most bytes that are put at once.
+/// More bytes than are put at once.
 pub(crate) const ROOM: usize = 1024;
-/// Symbols whose codes, of at most 18 bits, have room.
+/// The most symbols whose codes, of at most 18 bits, are put at once.
 pub(crate) const CHUNK: usize = 256;
 
 /// Appends groups of bits to bytes, which fill from the lowest bit, without a branch for each group.
@@ -44,6 +44,7 @@ impl Bits {
         for (bits, width) in groups {
             upper = upper.wrapping_shr(width as u32) | bits;
             filled += width as u32 & 0xff;
+            debug_assert!(end < ROOM, "more is put than there is room for");
             // The remainder tells the compiler that there is room. Without any bits, those that are written are not kept.
             let (at, word) = (end % ROOM, upper.wrapping_shr(64 - filled));
             buffer[at..at + 8].copy_from_slice(&word.to_le_bytes());
@@ -61,7 +62,7 @@ impl<'a> GroupWriter<'a> {
         Self { out, buffer: [0; ROOM + 8], bits: Bits::default() }
     }
 
-    /// Appends groups of at most [`ROOM`] bytes in all; more would overwrite each other. Each has its bits in the uppermost places of the
+    /// Appends groups of fewer than [`ROOM`] bytes in all, with the bits left before; more would overwrite each other. Each has its bits in the uppermost places of the
     /// first number, the first one lowest, and how many these are in the lowest byte of the second: at most [`GROUP_BITS`]. Other bits, in the
     /// lowest byte of the first number and above that of the second, may have any value.
     #[inline(always)]
@@ -104,6 +105,26 @@ mod tests {
         let mut expected = vec![0xee];
         expected.extend([0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0b0110_1111, 0b1]);
         assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn as_many_words_as_rice_code_puts() {
+        // 128 words of 49 bits, every third one set, after three bits.
+        let bits = |at: usize| at % 3 == 0;
+        let word = |at: usize| {
+            let ones = (0..49).map(|bit| u64::from(bits(49 * at + bit)) << bit);
+            ones.sum::<u64>() << 15 | 49
+        };
+        let words: Vec<u64> = (0..128).map(word).collect();
+        let mut out = vec![];
+        let mut writer = GroupWriter::new(&mut out);
+        writer.put_words(&[3]);
+        writer.put_words(&words);
+        writer.finish();
+        assert_eq!(out.len(), (3usize + 128 * 49).div_ceil(8));
+        for at in 0..128 * 49 {
+            assert_eq!(out[(at + 3) / 8] >> ((at + 3) % 8) & 1 == 1, bits(at), "bit {at}");
+        }
     }
 
     #[test]

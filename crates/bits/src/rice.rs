@@ -27,13 +27,13 @@
 
 use alloc::vec::Vec;
 
-use crate::group_writer::{GROUP_BITS, GroupWriter};
+use crate::group_writer::GroupWriter;
 use crate::kernels::{JOINED, Place, join_gaps, ones_of_gaps, read_gaps};
 use crate::{BitReader, DecodeError};
 
 /// The largest parameter; gaps fit in 32 bits.
 pub const MAX_PARAMETER: u32 = 30;
-/// The ones of a long code that are read or written at once.
+/// The ones of a long code that are read at once. With fewer, the zero and the lower bits fit into a group of bits to write.
 const UNARY: u32 = 16;
 /// The most positions that are read at once.
 const READ: usize = 1024;
@@ -56,9 +56,17 @@ pub fn optimal_parameter(count: usize, universe: usize) -> u32 {
     parameter
 }
 
-/// The length of the code, in bits.
+/// The length of the code of strictly increasing positions, in bits.
+///
+/// # Panics
+/// If the parameter is above [`MAX_PARAMETER`].
 pub fn len_bits(positions: &[u32], parameter: u32) -> u64 {
+    check(parameter);
     ones_of_gaps(positions, parameter) + positions.len() as u64 * u64::from(1 + parameter)
+}
+
+fn check(parameter: u32) {
+    assert!(parameter <= MAX_PARAMETER, "Rice parameter {parameter} is above {MAX_PARAMETER}");
 }
 
 /// Appends the code of strictly increasing positions; the last byte is padded with zeros.
@@ -66,40 +74,54 @@ pub fn len_bits(positions: &[u32], parameter: u32) -> u64 {
 /// # Panics
 /// If the positions do not increase, or the parameter is above [`MAX_PARAMETER`].
 pub fn encode(positions: &[u32], parameter: u32, out: &mut Vec<u8>) {
-    assert!(parameter <= MAX_PARAMETER, "Rice parameter {parameter} is above {MAX_PARAMETER}");
+    check(parameter);
     let mut writer = GroupWriter::new(out);
-    let mut words = [0; JOINED / 2];
-    // One less than 0: a gap is counted from the position after this one.
-    let mut before = u32::MAX;
+    let (mut words, mut next) = ([0; JOINED / 2], 0);
     for positions in positions.chunks(JOINED) {
-        let (largest, increase) = join_gaps(before, positions, parameter, &mut words);
-        assert!(increase, "positions must increase");
-        let fit = (largest >> parameter) + 1 + parameter <= GROUP_BITS / 2;
-        let (pairs, others) = positions.split_at(if fit { positions.len() & !1 } else { 0 });
-        writer.put_words(&words[..pairs.len() / 2]);
-        put_each(pairs.last().copied().unwrap_or(before), others, parameter, &mut writer);
-        before = positions[positions.len() - 1];
+        let words = &mut words[..positions.len() / 2];
+        assert!(join_gaps(next, positions, parameter, words), "positions must increase");
+        let mut at = 0;
+        for run in words.split(|&word| word == 0) {
+            writer.put_words(run);
+            at += 2 * run.len();
+            // Two that have no word, or the last of an odd number.
+            let end = positions.len().min(at + 2);
+            put_each(
+                next.max(after(&positions[..at])),
+                &positions[at..end],
+                parameter,
+                &mut writer,
+            );
+            at = end;
+        }
+        next = after(positions);
     }
     writer.finish();
 }
 
-/// Appends the codes of positions one by one.
-fn put_each(mut before: u32, positions: &[u32], parameter: u32, writer: &mut GroupWriter<'_>) {
+/// The least position after these; 0 if there are none.
+fn after(positions: &[u32]) -> u64 {
+    positions.last().map_or(0, |&last| u64::from(last) + 1)
+}
+
+/// Appends the codes of positions one by one. `next` is the least position that can come first.
+fn put_each(mut next: u64, positions: &[u32], parameter: u32, writer: &mut GroupWriter<'_>) {
     let mut put = |(bits, width): (u64, u32)| {
         writer.put_words(&[bits << (64 - width) | u64::from(width)]);
     };
     for &position in positions {
-        let mut gap = position.wrapping_sub(before).wrapping_sub(1);
+        let mut gap = (u64::from(position) - next) as u32;
         while gap >> parameter >= UNARY {
-            put(((1 << UNARY) - 1, UNARY));
-            gap -= UNARY << parameter;
+            let ones = (gap >> parameter).min(3 * UNARY);
+            put(((1 << ones) - 1, ones));
+            gap -= ones << parameter;
         }
         put(code(gap, parameter));
-        before = position;
+        next = u64::from(position) + 1;
     }
 }
 
-/// The code of a gap, the first bit lowest, and the number of its bits, if that is below 64: ones and a zero, then the lower bits.
+/// The code of a gap (ones, a zero, and the lower bits; the first bit lowest), and its length. The bits are wrong from 64 on.
 #[inline(always)]
 pub(crate) fn code(gap: u32, parameter: u32) -> (u64, u32) {
     let ones = gap >> parameter;
@@ -124,23 +146,40 @@ pub fn decode(
     parameter: u32,
     positions: &mut Vec<u32>,
 ) -> Result<usize, DecodeError> {
-    assert!(parameter <= MAX_PARAMETER, "Rice parameter {parameter} is above {MAX_PARAMETER}");
+    check(parameter);
     let universe = (universe as u64).min(1 << 32);
-    let (mut place, end) = (Place::default(), positions.len().saturating_add(count));
-    while positions.len() < end {
-        let start = positions.len();
-        let some = (end - start).min(READ);
+    let (mut place, mut left) = (Place::default(), count);
+    while left > 0 {
+        let (start, some) = (positions.len(), left.min(READ));
         positions.try_reserve(some)?;
         positions.resize(start + some, 0);
-        let read = read_gaps(bytes, parameter, universe, &mut place, &mut positions[start..]);
-        positions.truncate(start + read);
-        if read == 0 {
-            let (position, after) = read_one(bytes, parameter, universe, place)?;
-            positions.push(position);
-            place = after;
+        let into = &mut positions[start..];
+        if let Err(error) = read_into(into, bytes, parameter, universe, &mut place) {
+            positions.truncate(start);
+            return Err(error);
         }
+        left -= some;
     }
     BitReader::at(bytes, place.bits).finish()
+}
+
+/// Reads as many positions as there is room for.
+fn read_into(
+    mut positions: &mut [u32],
+    bytes: &[u8],
+    parameter: u32,
+    universe: u64,
+    place: &mut Place,
+) -> Result<(), DecodeError> {
+    while !positions.is_empty() {
+        let mut read = read_gaps(bytes, parameter, universe, place, positions);
+        if read == 0 {
+            (positions[0], *place) = read_one(bytes, parameter, universe, *place)?;
+            read = 1;
+        }
+        positions = &mut positions[read..];
+    }
+    Ok(())
 }
 
 /// Reads a position whose code may be longer than a window, or reports what is wrong with it.
@@ -280,10 +319,12 @@ mod tests {
                 // Below 2^32 in total. One in fifty takes more ones, of the larger parameters only one in all.
                 let short = (2u32 << parameter).min(u32::MAX / 8 / count);
                 let long = (60u32 << parameter.min(12)).min(u32::MAX / 8 / count);
+                // The third quarter has many long gaps, and the others none or few.
                 let mut position = 0;
                 let positions: Vec<u32> = (0..count)
-                    .map(|_| {
-                        let most = if random(50) == 0 { long } else { short };
+                    .map(|at| {
+                        let seldom = [5000, 200, 3, 500][(4 * at / count) as usize];
+                        let most = if random(seldom) == 0 { long } else { short };
                         position += 1 + random(most);
                         position
                     })
@@ -322,6 +363,9 @@ mod tests {
         assert_eq!(decode(&[0xff; 100], 1, 50, 0), Err(past.clone()));
         assert_eq!(decode(&[0xff; 100], 1, 10_000, 0), Err(DecodeError::Truncated));
         assert_eq!(decode(&[], 1, 10, 0), Err(DecodeError::Truncated));
+        // Seven ones are 28 with two lower bits, of which there are none: past 28, or truncated.
+        assert_eq!(decode(&[0x7f], 1, 28, 2), Err(past));
+        assert_eq!(decode(&[0x7f], 1, 29, 2), Err(DecodeError::Truncated));
         let padded = DecodeError::Corrupt("padding bits are not zero");
         assert_eq!(decode(&[0b1000_0011], 2, 10, 0), Err(padded));
         let bytes = code(&[3, 77, 1000, 1003], 5);
@@ -337,14 +381,7 @@ mod tests {
             parameter in 0u32..=30,
             rest: u8,
         ) {
-            let positions: Vec<u32> = gaps
-                .iter()
-                .scan(0, |next, gap| {
-                    let position = *next + gap;
-                    *next = position + 1;
-                    Some(position)
-                })
-                .collect();
+            let positions: Vec<u32> = gaps.into_iter().scan(0, next_position).collect();
             let universe = positions.last().map_or(0, |&last| last as usize + 1);
             let mut bytes = code(&positions, parameter);
             let len = len_bits(&positions, parameter).div_ceil(8) as usize;
@@ -385,11 +422,40 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "positions must increase")]
-    fn a_position_twice_is_refused_wherever_it_is() {
+    fn positions_that_do_not_increase_are_refused_wherever_they_are() {
+        let refused = |positions: &[u32]| std::panic::catch_unwind(|| code(positions, 3)).is_err();
+        let increasing: Vec<u32> = (7..JOINED as u32 + 10).collect();
+        assert!(!refused(&increasing));
+        for at in 1..increasing.len() {
+            let mut positions = increasing.clone();
+            positions[at] -= 1;
+            assert!(refused(&positions), "position {at} twice");
+            positions[at] = 0;
+            assert!(refused(&positions), "position {at} is 0");
+        }
+        // The largest position at the end of a chunk.
         let mut positions: Vec<u32> = (0..=JOINED as u32).collect();
-        positions[JOINED] = positions[JOINED - 1];
-        code(&positions, 3);
+        positions[JOINED - 1] = u32::MAX;
+        assert!(refused(&positions));
+    }
+
+    #[test]
+    fn codes_that_just_fit_into_a_word() {
+        // Of 24 bits, and one more; in the first place of a pair, in the second, and in both.
+        for (one, other) in [(14, 14), (15, 0), (0, 15), (15, 15)] {
+            let gaps = [3, 3 + (one << 9), 3 + (other << 9), 3, 3];
+            let positions: Vec<u32> = gaps.into_iter().scan(0, next_position).collect();
+            for start in 0..2 {
+                let positions = &positions[start..];
+                assert_eq!(code(positions, 9), naive(positions, 9), "{one} and {other} ones");
+            }
+        }
+    }
+
+    fn next_position(next: &mut u32, gap: u32) -> Option<u32> {
+        let position = *next + gap;
+        *next = position + 1;
+        Some(position)
     }
 
     #[test]

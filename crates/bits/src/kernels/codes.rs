@@ -96,8 +96,8 @@ fn joined(entries: [u16; 4]) -> u64 {
 }
 
 vectorised! {
-    /// Writes the bits of words, after those that did not fill a byte, as far as they fill bytes; returns the number of bytes. BMI2 shifts
-    /// by a number in any register in one instruction; each word waits for the one before it, and so for these.
+    /// Writes the bits of words, after those that did not fill a byte, as far as they fill bytes; returns the number of bytes. Each word
+    /// starts where the one before it ends, so each shift by a length delays all words after it. With BMI2 that is one instruction.
     pub(crate) fn pack_words / packed(words: &[u64], bits: &mut Bits, buffer: &mut Buffer) -> usize {
         bits.pack(words.iter().map(|&word| (word, word)), buffer)
     }

@@ -1,44 +1,47 @@
 //! Gaps of increasing positions in [Rice code](crate::rice).
 //!
-//! BMI2 shifts by a number in any register in one instruction. Each code that is read waits for the one before it, and so for
-//! these.
+//! A code starts where the one before it ends, so each shift by the length of a code delays all codes after it. With BMI2 that is one
+//! instruction.
 
 use super::vectorised;
+use crate::group_writer::GROUP_BITS;
 use crate::rice::code;
 
 /// The most positions whose codes are joined at once.
 pub(crate) const JOINED: usize = 256;
+/// The most bits of a code that is joined to another one.
+pub(crate) const SHORT: u32 = GROUP_BITS / 2;
 
 vectorised! {
-    /// Writes the codes of each two positions as a [word](super::codes); of an odd number the last is left out. `before` is the
-    /// position before the first, or `u32::MAX` if there is none. Returns the largest gap, and whether the positions increase. Words are right
-    /// up to 56 bits.
+    /// Writes the codes of each two positions as a [word](super::codes), or 0 if one of them has more than [`SHORT`] bits. An odd number's
+    /// last position has no word. `next` is the least position that can come first. Returns whether all positions increase from there.
     pub(crate) fn join_gaps / joined(
-        before: u32,
+        next: u64,
         positions: &[u32],
         parameter: u32,
-        words: &mut [u64; JOINED / 2],
-    ) -> (u32, bool) {
+        words: &mut [u64],
+    ) -> bool {
         let mut gaps = [0; JOINED];
         let gaps = &mut gaps[..positions.len()];
-        let increase = fill_gaps(before, positions, gaps);
-        let mut largest = 0;
+        let increase = fill_gaps(next, positions, gaps);
         for (&[one, other], word) in gaps.as_chunks().0.iter().zip(words) {
-            let ((first, start), (second, width)) = (code(one, parameter), code(other, parameter));
-            let (bits, width) = (first | second.wrapping_shl(start), start.wrapping_add(width));
-            *word = bits.wrapping_shl(64u32.wrapping_sub(width)) | u64::from(width);
-            largest = largest.max(one).max(other);
+            let ((first, start), (second, more)) = (code(one, parameter), code(other, parameter));
+            let (bits, width) = (first | second.wrapping_shl(start), start.wrapping_add(more));
+            let joined = bits.wrapping_shl(64u32.wrapping_sub(width)) | u64::from(width);
+            *word = if start <= SHORT && more <= SHORT { joined } else { 0 };
         }
-        (largest, increase)
+        increase
     }
 }
 
-/// Writes the gaps of positions, and returns whether they increase.
+/// Writes the gaps of positions, and returns whether they increase from `next` on.
 #[inline(always)]
-fn fill_gaps(before: u32, positions: &[u32], gaps: &mut [u32]) -> bool {
-    let (Some(first), Some(&position)) = (gaps.first_mut(), positions.first()) else { return true };
-    *first = gap(before, position);
-    let mut increase = before == u32::MAX || before < position;
+fn fill_gaps(next: u64, positions: &[u32], gaps: &mut [u32]) -> bool {
+    let (Some(gap_of_first), Some(&first)) = (gaps.first_mut(), positions.first()) else {
+        return true;
+    };
+    *gap_of_first = first.wrapping_sub(next as u32);
+    let mut increase = u64::from(first) >= next;
     for (into, &[before, position]) in gaps[1..].iter_mut().zip(positions.array_windows()) {
         *into = gap(before, position);
         increase &= before < position;
@@ -46,7 +49,7 @@ fn fill_gaps(before: u32, positions: &[u32], gaps: &mut [u32]) -> bool {
     increase
 }
 
-/// The positions between two.
+/// The number of positions between two.
 #[inline(always)]
 fn gap(before: u32, position: u32) -> u32 {
     position.wrapping_sub(before).wrapping_sub(1)
@@ -89,7 +92,7 @@ vectorised! {
         while count < positions.len() {
             window.fill();
             let before = count;
-            // Until the window is filled again, a code waits only for the ones of the code before it.
+            // Filling is not needed for each code: it would delay the next one.
             for into in positions[count..].iter_mut().take(BETWEEN) {
                 let ones = window.inverted.trailing_zeros();
                 let width = ones + (1 + parameter);

@@ -2,7 +2,7 @@
 //!
 //! Encoding, decoding and copying take turns, and the best of several repetitions counts, as for compressors. Huffman code and
 //! tANS are measured as messages use them: encoding includes the counts and the fit, decoding includes reading the code. The symbols
-//! of Rice code are positions.
+//! of Rice code are positions; the choice of its parameter is not included.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -72,7 +72,7 @@ fn levels(word: u32, scale: f64) -> usize {
 }
 
 /// Random positions: a name, and how many elements there are for each.
-const POSITIONS: [(&str, u32); 2] = [("one in 100", 100), ("one in 10", 10)];
+const POSITIONS: [(&str, u32); 3] = [("one in 10", 10), ("one in 100", 100), ("one in 4096", 4096)];
 
 /// Measures the codes: Huffman, tANS and the form that messages choose on every distribution, Elias on exponents, which are mostly small,
 /// and Rice on positions.

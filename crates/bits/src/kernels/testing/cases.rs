@@ -333,12 +333,19 @@ pub const KERNELS: &[(&str, Case)] = &[
         output.bits(bytes);
     }),
     ("join_gaps", |input, output| {
-        let positions = input.elements(input.len.min(JOINED), |at| input.word(at));
-        let (parameter, before) = (input.word(5) % 31, input.word(6));
-        let mut words = [0; JOINED / 2];
-        let (largest, increase) = join_gaps(before, &positions, parameter, &mut words);
-        output.bits([largest, u32::from(increase)]);
-        words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+        let any = input.elements(input.len.min(JOINED), |at| input.word(at));
+        let mut next = 0;
+        let increasing = input.elements(input.len.min(JOINED), |at| {
+            // Mostly short gaps.
+            next += 1 + (input.word(at) >> (9 + input.word(at + 1) % 23));
+            next - 1
+        });
+        for (positions, next) in [(&any, u64::from(input.word(6))), (&increasing, 0)] {
+            let mut words = [0; JOINED / 2];
+            let increase = join_gaps(next, positions, input.word(5) % 31, &mut words);
+            output.bits([u32::from(increase)]);
+            words.iter().for_each(|&word| output.bits([word as u32, (word >> 32) as u32]));
+        }
     }),
     ("ones_of_gaps", |input, output| {
         for parameter in [0, 4, 30] {
@@ -348,12 +355,14 @@ pub const KERNELS: &[(&str, Case)] = &[
         }
     }),
     ("read_gaps", |input, output| {
-        for parameter in [0, 3, 9, 30] {
-            let bytes = input.bytes();
-            let mut place = Place { bits: u64::from(input.word(0)) % 99, next: 3 };
-            let mut positions = input.zeros();
+        let ones = input.elements(input.len, |at| input.word(at) as u8 | 0xfe);
+        for ((bytes, parameter), bits) in [(input.bytes(), 0), (input.bytes(), 9), (ones, 3)]
+            .iter()
+            .flat_map(|case| [0, 3, 40, 98].map(|bits| (case, bits)))
+        {
+            let (mut place, mut positions) = (Place { bits, next: 3 }, input.zeros());
             let universe = u64::from(input.word(1));
-            let count = read_gaps(&bytes, parameter, universe, &mut place, &mut positions);
+            let count = read_gaps(bytes, *parameter, universe, &mut place, &mut positions);
             output.bits([count as u32, place.bits as u32, place.next as u32]);
             output.bits(positions.iter().copied());
         }
