@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn as_many_words_as_rice_code_puts() {
         // 128 words of 49 bits, every third one set, after three bits.
-        let bits = |at: usize| at % 3 == 0;
+        let bits = |at: usize| at.is_multiple_of(3);
         let word = |at: usize| {
             let ones = (0..49).map(|bit| u64::from(bits(49 * at + bit)) << bit);
             ones.sum::<u64>() << 15 | 49
