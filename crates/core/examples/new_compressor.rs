@@ -66,7 +66,7 @@ impl Compressor for FewLevels {
         let elements = source.len();
         // What is not selected stays in the tensor, and so in the residual…
         sparsify(source, Selection::Largest(self.sent(elements)), workspace);
-        let Workspace { positions, values, symbols, .. } = workspace;
+        let Workspace { positions, values, symbols, helpers, .. } = workspace;
         pack_positions(positions, elements, message);
         let grid = Grid::up_to(source.abs_max(), self.s);
         grid.write(message);
@@ -74,7 +74,7 @@ impl Compressor for FewLevels {
         quantize(values, grid, Rounding::Nearest, symbols);
         pack(symbols, self.alphabet(), message);
         // …and so does what the levels are off by.
-        give_back(source, positions, values);
+        give_back(source, positions, values, helpers);
         Sent::Positions
     }
 

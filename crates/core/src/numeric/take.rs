@@ -163,9 +163,9 @@ pub(crate) fn take_reaching(
         });
     });
     // Each part returns at most `most` elements; all parts together may return more.
-    let Workspace { positions, values, .. } = workspace;
+    let Workspace { positions, values, helpers, .. } = workspace;
     if positions.len() > most {
-        source.give_back(&positions[most..], &values[most..]);
+        source.give_back(&positions[most..], &values[most..], helpers);
         positions.truncate(most);
         values.truncate(most);
     }

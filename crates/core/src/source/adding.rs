@@ -1,4 +1,4 @@
-//! Decoding of one large tensor as the work of several threads: they add to parts of it.
+//! Work on one large tensor, or on elements at many positions of it, that several threads share.
 
 use super::parts::{Parts, least};
 use crate::Helpers;
@@ -40,30 +40,30 @@ impl Helpers {
         value: impl Fn(T) -> f32 + Sync,
     ) {
         assert_eq!(positions.len(), items.len(), "each position has an item");
-        self.add_stretches(positions, out, |first, positions, start, out| {
+        self.in_stretches(positions, out, |first, positions, start, out| {
             for (&position, &item) in positions.iter().zip(&items[first..]) {
                 out[position as usize - start] += value(item);
             }
         });
     }
 
-    /// Calls `add` for stretches of increasing positions: with the index of the first position, a multiple of 8, the positions, and the
+    /// Calls `work` for stretches of increasing positions: with the index of the first position, a multiple of 8, the positions, and the
     /// elements among which they are, of which the first has the index that precedes them. The helpers share the stretches; of few
     /// positions there is one.
     ///
     /// # Panics
     /// If the work is shared, and a position is out of range or they do not increase.
-    pub(crate) fn add_stretches(
+    pub(crate) fn in_stretches(
         &mut self,
         positions: &[u32],
-        out: &mut [f32],
-        add: impl Fn(usize, &[u32], usize, &mut [f32]) + Sync,
+        elements: &mut [f32],
+        work: impl Fn(usize, &[u32], usize, &mut [f32]) + Sync,
     ) {
         if self.count() == 0 || positions.len() < LEAST_ADDED {
-            return add(0, positions, 0, out);
+            return work(0, positions, 0, elements);
         }
         let len = positions.len().div_ceil(STRETCHES * (self.count() + 1)).next_multiple_of(8);
-        let (mut start, mut rest) = (0, out);
+        let (mut start, mut rest) = (0, elements);
         let stretches = positions.chunks(len).enumerate().map(|(at, positions)| {
             let end = positions.last().map_or(start, |&last| last as usize + 1);
             let own = rest.split_off_mut(..end - start).expect("positions are within the tensor");
@@ -71,13 +71,16 @@ impl Helpers {
             start = end;
             stretch
         });
-        self.share(stretches, |(first, positions, start, out)| add(first, positions, start, out));
+        self.share(stretches, |(first, positions, start, elements)| {
+            work(first, positions, start, elements);
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Floats, Residual, SCRATCH, Source};
 
     #[test]
     fn as_a_loop_adds() {
@@ -97,6 +100,21 @@ mod tests {
             let value = |item: u16| 2.0 * f32::from(item);
             Helpers::new(helpers).add_at(&positions, &items, &mut out, value);
             assert!(out == expected, "{count} positions, {helpers} helpers");
+        }
+    }
+
+    #[test]
+    fn values_return_to_their_positions() {
+        let positions: Vec<u32> = (0..3 * LEAST_ADDED as u32 + 5).map(|at| 2 * at + 1).collect();
+        let values: Vec<f32> = positions.iter().map(|&position| position as f32).collect();
+        let gradient = vec![0.0; 2 * positions.len() + 1];
+        for helpers in [0, 3] {
+            let (mut residual, mut scratch) = (vec![0.0; gradient.len()], [0.0; SCRATCH]);
+            let feedback = Some((Residual::PLAIN, &mut residual[..]));
+            let mut source = Source::new(Floats::F32(&gradient), feedback, &mut scratch).unwrap();
+            source.give_back(&positions, &values, &mut Helpers::new(helpers));
+            let left = |at: usize| if at % 2 == 1 { at as f32 } else { 0.0 };
+            assert!((0..residual.len()).all(|at| residual[at] == left(at)), "{helpers} helpers");
         }
     }
 

@@ -3,7 +3,7 @@
 use gradwire_bits::kernels::Side;
 
 use crate::numeric::take;
-use crate::{Source, Workspace};
+use crate::{Helpers, Source, Workspace};
 
 /// Which elements are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,9 +33,15 @@ pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut W
     take::take_beyond(source, Side::Both, above, take::NOTHING, workspace);
 }
 
-/// Writes the part of the sparsified values that a message does not carry back to their positions.
-pub fn give_back(source: &mut Source<'_>, positions: &[u32], values: &[f32]) {
-    source.give_back(positions, values);
+/// Writes the part of the sparsified values that a message does not carry back to their positions, which increase. The
+/// helpers of the workspace share the work.
+pub fn give_back(
+    source: &mut Source<'_>,
+    positions: &[u32],
+    values: &[f32],
+    helpers: &mut Helpers,
+) {
+    source.give_back(positions, values, helpers);
 }
 
 /// Adds `weight` times each value to the element of `out` at its position. Threads share the work of
@@ -92,7 +98,7 @@ mod tests {
             Source::new(floats, Some((Residual::PLAIN, &mut residual)), &mut scratch).unwrap();
         let mut workspace = Workspace::default();
         sparsify(&mut source, Selection::Above(2.0), &mut workspace);
-        give_back(&mut source, &workspace.positions, &[0.5, -0.5]);
+        give_back(&mut source, &workspace.positions, &[0.5, -0.5], &mut workspace.helpers);
         assert_eq!(residual, [0.5, 1.0, -0.5]);
     }
 }

@@ -77,9 +77,9 @@ impl Compressor for Bins {
         }
         let scale = select(self.pick, bin, source, workspace);
         self.write(scale, context.shape, workspace, message);
-        let Workspace { positions, values, .. } = workspace;
+        let Workspace { positions, values, helpers, .. } = workspace;
         values.iter_mut().for_each(|x| *x -= scale.copysign(*x));
-        give_back(source, positions, values);
+        give_back(source, positions, values, helpers);
         Sent::Positions
     }
 

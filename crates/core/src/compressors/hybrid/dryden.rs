@@ -74,11 +74,11 @@ impl Compressor for Dryden {
         let limits = sampled_sides(source, self.ratio, workspace.own());
         take(source, limits, workspace);
         bound_sides(Some(source), self.most(elements), workspace);
-        let Workspace { positions, values, .. } = workspace;
+        let Workspace { positions, values, helpers, .. } = workspace;
         let [above, below] = means(values);
         signs::write(&[above, below], elements, positions, values, message);
         values.iter_mut().for_each(|x| *x -= if x.is_sign_negative() { -below } else { above });
-        give_back(source, positions, values);
+        give_back(source, positions, values, helpers);
         Sent::Positions
     }
 

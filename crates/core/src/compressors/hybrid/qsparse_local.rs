@@ -218,11 +218,11 @@ impl Compressor for QsparseLocal {
         };
         message.extend(code.map(|code| code as u8));
         self.quantizer().write(context, workspace, message);
-        let Workspace { positions, values, .. } = workspace;
+        let Workspace { positions, values, helpers, .. } = workspace;
         if let Some(code) = code {
             code.encode(positions, elements, message);
         }
-        give_back(source, positions, values);
+        give_back(source, positions, values, helpers);
         Sent::Positions
     }
 

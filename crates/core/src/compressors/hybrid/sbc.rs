@@ -147,9 +147,9 @@ impl Sbc {
             take_reaching(source, tail.side, tail.threshold.value, most, workspace);
             tail.mean = mean(&workspace.values);
             let sent = self.signed_level(tail);
-            let Workspace { positions, values, .. } = workspace;
+            let Workspace { positions, values, helpers, .. } = workspace;
             values.iter_mut().for_each(|value| *value -= sent);
-            give_back(source, positions, values);
+            give_back(source, positions, values, helpers);
             return tail;
         }
         let tail = larger(tails(source, kept, workspace));
@@ -261,7 +261,7 @@ impl Compressor for Sbc {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         let Workspace { positions, helpers, .. } = workspace;
         let value = weight * self.read(message, out.len(), positions)?;
-        helpers.add_stretches(positions, out, |_, positions, start, out| {
+        helpers.in_stretches(positions, out, |_, positions, start, out| {
             positions.iter().for_each(|&position| out[position as usize - start] += value);
         });
         Ok(())

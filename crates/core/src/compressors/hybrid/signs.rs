@@ -101,7 +101,7 @@ pub(in crate::compressors) fn add(
     helpers: &mut Helpers,
 ) {
     debug_assert_eq!(signs.len(), positions.len().div_ceil(8), "each position has a sign");
-    helpers.add_stretches(positions, out, |first, positions, start, out| {
+    helpers.in_stretches(positions, out, |first, positions, start, out| {
         for (positions, &signs) in positions.chunks(8).zip(&signs[first / 8..]) {
             for (bit, &position) in positions.iter().enumerate() {
                 out[position as usize - start] += sides[usize::from(signs >> bit & 1)];

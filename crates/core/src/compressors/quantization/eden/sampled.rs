@@ -66,7 +66,7 @@ impl Sample {
         let mut sample = Source::new(Floats::F32(&values), feedback, scratch)
             .expect("the source and its multiples are finite");
         self.one_bit.encode_all(EncodeArgs { source: &mut sample, context, workspace, message });
-        give_back(source, &workspace.positions, left);
+        give_back(source, &workspace.positions, left, &mut workspace.helpers);
         workspace.values = values;
         *workspace.own() = buffers;
         Sent::Positions
