@@ -394,17 +394,6 @@ impl<'a> Source<'a> {
         self.own.feedback.as_mut().map(|(_, residual)| &mut **residual)
     }
 
-    /// Writes values back to their positions in the residual, which increase, if there is one: they are what the message does not
-    /// carry. The helpers share the work.
-    pub(crate) fn give_back(&mut self, positions: &[u32], values: &[f32], helpers: &mut Helpers) {
-        let Some(left) = self.left() else { return };
-        helpers.in_stretches(positions, left, |first, positions, start, left| {
-            for (&position, &value) in positions.iter().zip(&values[first..]) {
-                left[position as usize - start] = value;
-            }
-        });
-    }
-
     /// The weight γ of the latest gradient in the sum; 1 without error feedback.
     pub fn gradient_weight(&self) -> f32 {
         self.own.feedback.as_ref().map_or(1.0, |(weights, _)| weights.gamma)

@@ -1,5 +1,6 @@
 //! Work on one large tensor, or on elements at many positions of it, that several threads share.
 
+use super::Source;
 use super::parts::{Parts, least};
 use crate::Helpers;
 
@@ -77,10 +78,23 @@ impl Helpers {
     }
 }
 
+impl Source<'_> {
+    /// Writes values back to their positions in the residual, which increase, if there is one: they are what the message does not
+    /// carry. The helpers share the work.
+    pub(crate) fn give_back(&mut self, positions: &[u32], values: &[f32], helpers: &mut Helpers) {
+        let Some(left) = self.left() else { return };
+        helpers.in_stretches(positions, left, |first, positions, start, left| {
+            for (&position, &value) in positions.iter().zip(&values[first..]) {
+                left[position as usize - start] = value;
+            }
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Floats, Residual, SCRATCH, Source};
+    use crate::{Floats, Residual, SCRATCH};
 
     #[test]
     fn as_a_loop_adds() {
