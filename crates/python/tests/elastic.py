@@ -142,19 +142,28 @@ def task(shard, step):
     return 0.3 * x + noise, labels
 
 
-def train(log, address, shard, rounds, seed, pause, deadline=60.0):
-    """Trains to a number of rounds, and logs the common parameters after each."""
+def train(log, address, shard, rounds, seed, pause, deadline=60.0, stay=False):
+    """Trains to a number of rounds, and logs the common parameters after each, then the loss.
+
+    With ``stay`` it goes on until it is killed: others may have yet to come back, who would find nobody.
+    """
     net, steps = local_steps(address, seed, deadline=deadline)
     log("joined", steps.completed_steps)
     while steps.completed_steps < rounds * EVERY:
-        x, labels = task(shard, steps.completed_steps + 100_000 * seed)
-        steps.zero_grad()
-        nn.functional.cross_entropy(net(x), labels).backward()
-        steps.step()
-        time.sleep(pause)
-        if steps.completed_steps % EVERY == 0:
-            log("round", steps.completed_steps // EVERY, digest(steps._replica.common), steps.stats()["workers"])
+        _step(log, net, steps, shard, seed, pause)
     with torch.no_grad():
         losses = [nn.functional.cross_entropy(net(x), labels) for x, labels in (task(999, step) for step in range(40))]
-    log("loss", (sum(losses) / len(losses)).item())
+    log("loss", (sum(losses) / len(losses)).item(), steps.completed_steps // EVERY)
     log("stats", steps.stats()["lost_workers"], steps.stats()["joined_workers"])
+    while stay:
+        _step(log, net, steps, shard, seed, pause)
+
+
+def _step(log, net, steps, shard, seed, pause):
+    x, labels = task(shard, steps.completed_steps + 100_000 * seed)
+    steps.zero_grad()
+    nn.functional.cross_entropy(net(x), labels).backward()
+    steps.step()
+    time.sleep(pause)
+    if steps.completed_steps % EVERY == 0:
+        log("round", steps.completed_steps // EVERY, digest(steps._replica.common), steps.stats()["workers"])

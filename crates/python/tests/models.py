@@ -7,6 +7,9 @@ from torch.nn.parallel import DistributedDataParallel
 from device import DEVICE
 import gradwire.torch
 
+# The compressors whose results are votes, not averages.
+VOTING = ["signsgd", "signum", "demo"]
+
 
 class Net(nn.Module):
     def __init__(self, inputs=64, hidden=96, outputs=10):
@@ -61,3 +64,12 @@ def exchange_bytes(state):
     """The state of the exchange of the one rank in a saved state."""
     ((state, *_),) = state["exchange"].values()
     return state.cpu().numpy().tobytes()
+
+
+def one_layer(compressor, dtype=torch.float32, **options):
+    """Creates local steps for a layer without gradients, the same on all ranks."""
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 32, bias=False).to(dtype)
+    inner = torch.optim.SGD(layer.parameters(), lr=1e-3)
+    layer.weight.grad = torch.zeros_like(layer.weight)
+    return layer, gradwire.torch.LocalSteps(layer, inner, compressor=compressor, **options)

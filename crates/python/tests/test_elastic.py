@@ -53,15 +53,18 @@ class Chaos:
         self.killed = {"rounds": 0, "meetings": 0, "joins": 0}
 
     def add(self, shard):
-        self.running[shard] = self.start(train, self.address, shard, ROUNDS, 0, PAUSE)
+        self.running[shard] = self.start(train, self.address, shard, ROUNDS, 0, PAUSE, 60.0, True)
         self.all.append(self.running[shard])
 
     def reached(self):
         return max((int(rounds[-1][0]) for rounds in (worker.lines("round") for worker in self.all) if rounds), default=0)
 
-    def wait_for(self, round_, seconds=PATIENCE):
+    def wait_for(self, round_):
+        self.wait_until(lambda: self.reached() >= round_)
+
+    def wait_until(self, done, seconds=PATIENCE):
         until = time.monotonic() + seconds
-        while self.reached() < round_:
+        while not done():
             stuck = time.monotonic() > until or not all(worker.alive for worker in self.running.values())
             assert not stuck, "\n\n".join([f"no round after {self.reached()}", *(one.text() for one in self.running.values())])
             time.sleep(0.01)
@@ -108,10 +111,11 @@ def test_killed_workers_are_replaced_and_training_goes_on():
         while sum(chaos.killed.values()) < KILLS:
             chaos.wait_for(10 + 5 * sum(chaos.killed.values()))
             chaos.strike()
-        for worker in chaos.running.values():
-            worker.finish()
-        assert agree(chaos.all) == ROUNDS
-        (loss,) = {float(worker.lines("loss")[0][0]) for worker in chaos.running.values()}
+        chaos.wait_until(lambda: all(worker.lines("stats") for worker in chaos.running.values()))
+        agree(chaos.all)
+        # One that came back after these rounds has another loss.
+        losses = [worker.lines("loss")[0] for worker in chaos.running.values()]
+        (loss,) = {float(loss) for loss, rounds in losses if int(rounds) == ROUNDS}
         stats = [worker.lines("stats")[0] for worker in chaos.running.values()]
     calm = [undisturbed(WORKERS, ROUNDS, seed) for seed in range(SEEDS)]
     fewest = undisturbed(LEAST, ROUNDS, 0)
