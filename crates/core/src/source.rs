@@ -17,7 +17,7 @@ mod slice;
 
 use std::ops::Range;
 
-use gradwire_bits::kernels::SignSums;
+use gradwire_bits::kernels::{self, SignSums};
 
 use self::latest::Latest;
 pub(crate) use self::parts::least;
@@ -343,7 +343,7 @@ impl<'a> Source<'a> {
             self.in_parts(parts, workspace, places, |source, mut place, _| {
                 source.take_blocks(|_, block| {
                     let block_place = place.split_off_mut(..block.len()).expect("it has a place");
-                    block_place.copy_from_slice(block);
+                    kernels::copy(block, block_place);
                 });
             });
             return (spare, self.kept);

@@ -20,6 +20,7 @@ mod compact;
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 mod compress;
 mod convert;
+mod copy;
 mod digits;
 mod draw;
 mod gaps;
@@ -67,6 +68,7 @@ pub(crate) use codes::pack_words;
 pub use codes::{ShortCodes, join_codes, join_entries};
 pub use compact::{Side, compact_beyond, count_above};
 pub use convert::{bf16_add, bf16_to_f32, f16_add, f16_to_f32, f32_add, f32_to_bf16, f32_to_f16};
+pub use copy::copy;
 pub(crate) use digits::{add_digits, take_digits};
 pub use draw::{drawn, sum_up_to};
 pub(crate) use gaps::{JOINED, Place, join_gaps, ones_of_gaps, read_gaps};

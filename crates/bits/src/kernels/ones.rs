@@ -75,8 +75,47 @@ mod avx2 {
     use alloc::vec::Vec;
     use core::arch::x86_64::*;
 
-    #[target_feature(enable = "avx2,popcnt")]
+    /// The most ones of a word that are found one after another, in bits of which few are 1.
+    const FEW: usize = 2;
+
+    #[target_feature(enable = "avx2,popcnt,bmi1")]
     pub(super) fn ones(words: &[[u8; 8]], base: u32, positions: &mut Vec<u32>) {
+        // With more, it could not be foretold which words have few.
+        if words.iter().map(count).sum::<usize>() < words.len() {
+            sparse(words, base, positions);
+        } else {
+            dense(words, base, positions);
+        }
+    }
+
+    #[inline(always)]
+    fn count(word: &[u8; 8]) -> usize {
+        u64::from_le_bytes(*word).count_ones() as usize
+    }
+
+    #[target_feature(enable = "avx2,popcnt,bmi1")]
+    fn sparse(words: &[[u8; 8]], mut base: u32, positions: &mut Vec<u32>) {
+        for word in words {
+            if count(word) <= FEW {
+                positions.reserve(FEW);
+                let mut left = u64::from_le_bytes(*word);
+                for room in &mut positions.spare_capacity_mut()[..FEW] {
+                    // Without a branch that depends on the word: places that it does not have are written, and do not count.
+                    room.write(base.wrapping_add(left.trailing_zeros()));
+                    left &= left.wrapping_sub(1);
+                }
+                // SAFETY: so many places were written.
+                unsafe { positions.set_len(positions.len() + count(word)) };
+            } else {
+                dense(core::slice::from_ref(word), base, positions);
+            }
+            base = base.wrapping_add(WORD);
+        }
+    }
+
+    #[target_feature(enable = "avx2,popcnt")]
+    #[inline]
+    fn dense(words: &[[u8; 8]], base: u32, positions: &mut Vec<u32>) {
         let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
         let mut places = _mm256_add_epi32(lanes, _mm256_set1_epi32(base as i32));
         for word in words {

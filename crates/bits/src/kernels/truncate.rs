@@ -17,16 +17,26 @@ pub struct Cuts {
 /// The biased exponent of 1.
 const ONE: u32 = 127;
 const MANTISSA: u32 = 23;
+/// The steps of 15 and of 7 fractional bits.
+const WIDE: f32 = 1.0 / 32_768.0;
+const NARROW: f32 = 1.0 / 128.0;
+
+/// One of two numbers, without a branch: a loop with branches is not compiled to vectors.
+#[inline(always)]
+fn choose(condition: bool, yes: u32, no: u32) -> u32 {
+    let mask = u32::from(condition).wrapping_neg();
+    yes & mask | no & !mask
+}
 
 /// The truncated number for a tag.
 #[inline(always)]
-fn number(tag: u8, word: u32) -> f32 {
+fn number(tag: u32, word: u32) -> f32 {
     let wide = tag == 2;
-    let (sign, magnitude) =
-        if wide { (word >> 15, word & 0x7fff) } else { (word >> 7, word & 0x7f) };
-    let scale = if wide { 1.0 / 32_768.0 } else { 1.0 / 128.0 };
-    let fraction = (magnitude as i32 as f32 * scale).to_bits() | (sign & 1) << 31;
-    f32::from_bits(if tag == 3 { word } else { fraction })
+    let sign = choose(wide, word >> 15, word >> 7) & 1;
+    let magnitude = word & choose(wide, 0x7fff, 0x7f);
+    let scale = f32::from_bits(choose(wide, WIDE.to_bits(), NARROW.to_bits()));
+    let fraction = (magnitude as i32 as f32 * scale).to_bits() | sign << 31;
+    f32::from_bits(choose(tag == 3, word, fraction))
 }
 
 vectorised! {
@@ -43,17 +53,13 @@ vectorised! {
             let (sign, exponent) = (bits >> 31, bits >> MANTISSA & 255);
             let fraction = 1 << MANTISSA | bits & ((1 << MANTISSA) - 1);
             let fraction = fraction >> ONE.saturating_sub(exponent).min(31);
-            let found = u8::from(exponent >= cuts.least)
-                + u8::from(exponent >= cuts.middle)
-                + u8::from(exponent >= ONE);
+            let found = u32::from(exponent >= cuts.least)
+                + u32::from(exponent >= cuts.middle)
+                + u32::from(exponent >= ONE);
             let (narrow, wide) = (fraction >> 16 | sign << 7, fraction >> 8 | sign << 15);
-            *word = match found {
-                0 => 0,
-                1 => narrow,
-                2 => wide,
-                _ => bits,
-            };
-            *tag = found;
+            let kept = choose(found == 3, bits, choose(found == 2, wide, narrow));
+            *word = choose(found == 0, 0, kept);
+            *tag = found as u8;
             *x -= number(found, *word);
         }
     }
@@ -68,7 +74,7 @@ vectorised! {
         out: &mut [f32],
     ) {
         for ((&tag, &word), out) in tags.iter().zip(words).zip(out) {
-            *out += weight * number(tag, word);
+            *out += weight * number(u32::from(tag), word);
         }
     }
 }

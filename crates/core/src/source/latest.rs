@@ -39,8 +39,8 @@ impl<'a> Latest<'a> {
         }
         let len = scratch.len();
         match (&self.velocity, self.gradient) {
-            (Some((_, velocity)), _) => scratch.copy_from_slice(&velocity[at..at + len]),
-            (None, Floats::F32(gradient)) => scratch.copy_from_slice(&gradient[at..at + len]),
+            (Some((_, velocity)), _) => kernels::copy(&velocity[at..at + len], scratch),
+            (None, Floats::F32(gradient)) => kernels::copy(&gradient[at..at + len], scratch),
             (None, half) => drop(half.block(at, scratch)),
         }
     }

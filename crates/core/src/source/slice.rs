@@ -116,7 +116,7 @@ impl<'a> Slice<'a> {
         match &mut self.feedback {
             None => {
                 let sum = &mut sum[..len];
-                sum.copy_from_slice(latest);
+                kernels::copy(latest, sum);
                 (sum, latest)
             }
             Some((Residual { beta, gamma }, residual)) => {

@@ -28,6 +28,11 @@ pub const KERNELS: &[(&str, Case)] = &[
             output.computed(&out);
         }
     }),
+    ("copy", |input, output| {
+        let mut out = input.zeros();
+        copy(&input.floats(), &mut out);
+        output.moved(&out);
+    }),
     ("add_limited", |input, output| {
         let mut out = input.floats();
         add_limited(&mut out, &input.more(), input.x, input.y);
@@ -122,6 +127,12 @@ pub const KERNELS: &[(&str, Case)] = &[
                 input.elements(input.len, |at| (input.word(at) & input.word(3 * at) ^ dense) as u8);
             ones(&bits, u32::MAX - 99, &mut positions);
         }
+        let few = |word: u32| match word % 100 {
+            0 => 0xff,
+            1..4 => 1 << (word >> 29),
+            _ => 0,
+        };
+        ones(&input.elements(input.len, |at| few(input.word(at))), 0, &mut positions);
         output.bits(positions);
     }),
     ("compact_beyond", |input, output| {

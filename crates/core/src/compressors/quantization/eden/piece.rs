@@ -25,10 +25,11 @@ pub(super) fn encode_piece(
     let (largest, inverse) = levels::invertible(source.abs_max());
     let Workspace { block: decoded, own, .. } = workspace;
     let Rotated(rotated) = own.get();
-    rotated.clear();
-    source.peek(start, len, |x| rotated.extend_from_slice(x));
-    kernels::scale(rotated, inverse);
     rotated.resize(size, 0.0);
+    let (elements, padding) = rotated.split_at_mut(len);
+    source.peek(start, len, |x| kernels::copy(x, elements));
+    kernels::scale(elements, inverse);
+    padding.fill(0.0);
     let square = kernels::sum_of_squares(rotated);
     let (norm, over_norm) = levels::invertible(square.sqrt() as f32);
     let largest = if norm == 0.0 { 0.0 } else { largest };
