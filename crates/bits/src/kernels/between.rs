@@ -101,35 +101,33 @@ mod avx2 {
         limits: [f32; 2],
         taken: &mut Vec<f32>,
     ) -> usize {
-        let [low, high] = [_mm256_set1_ps(limits[0]), _mm256_set1_ps(limits[1])];
+        let [low, high] = limits.map(|limit| _mm256_set1_ps(limit));
+        let least = _mm256_min_ps(low, high);
         let (kept, flipped) = side.masks();
         let (kept, flipped) = (_mm256_set1_epi32(kept as i32), _mm256_set1_epi32(flipped as i32));
+        let key = |x| _mm256_castsi256_ps(_mm256_xor_si256(_mm256_and_si256(x, kept), flipped));
         let mut above = 0;
         for group in groups {
             let (eights, _) = group.as_chunks::<8>();
-            let mut any = 0;
-            let mut masks = [[0; 2]; 4];
-            for (eight, masks) in eights.iter().zip(&mut masks) {
+            let mut any = _mm256_setzero_ps();
+            for eight in eights {
                 // SAFETY: the array holds the eight floats that are read.
                 let x = unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) };
-                let key = _mm256_xor_si256(_mm256_and_si256(x, kept), flipped);
-                let key = _mm256_castsi256_ps(key);
-                let beyond = _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(key, low));
-                let over = _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(key, high));
-                *masks = [beyond as u8, over as u8];
-                any |= masks[0] | masks[1];
+                any = _mm256_or_ps(any, _mm256_cmp_ps::<_CMP_GT_OQ>(key(x), least));
             }
-            if any == 0 {
+            if _mm256_movemask_ps(any) == 0 {
                 continue;
             }
             // Without a branch for each eight, which would often be mispredicted.
-            for (eight, [beyond, over]) in eights.iter().zip(masks) {
-                let mask = beyond & !over;
-                above += over.count_ones() as usize;
+            for eight in eights {
                 // SAFETY: the array holds the eight floats that are read. The caller has reserved room for all values and more
                 // than a register. The length grows by the number of selected lanes.
                 unsafe {
                     let x = _mm256_loadu_si256(eight.as_ptr().cast());
+                    let over = _mm256_cmp_ps::<_CMP_GT_OQ>(key(x), high);
+                    let mask = _mm256_andnot_ps(over, _mm256_cmp_ps::<_CMP_GT_OQ>(key(x), low));
+                    let mask = _mm256_movemask_ps(mask) as u8;
+                    above += _mm256_movemask_ps(over).count_ones() as usize;
                     let end = taken.as_mut_ptr().add(taken.len());
                     _mm256_storeu_si256(end.cast(), compress(x, mask));
                     taken.set_len(taken.len() + mask.count_ones() as usize);
