@@ -102,7 +102,8 @@ mod avx2 {
         taken: &mut Vec<f32>,
     ) -> usize {
         let [low, high] = limits.map(|limit| _mm256_set1_ps(limit));
-        let least = _mm256_min_ps(low, high);
+        // The other one if one is NaN.
+        let least = _mm256_set1_ps(limits[0].min(limits[1]));
         let (kept, flipped) = side.masks();
         let (kept, flipped) = (_mm256_set1_epi32(kept as i32), _mm256_set1_epi32(flipped as i32));
         let key = |x| _mm256_castsi256_ps(_mm256_xor_si256(_mm256_and_si256(x, kept), flipped));
