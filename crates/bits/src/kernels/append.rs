@@ -326,7 +326,7 @@ fn f16_write(values: &[f32], out: &mut Unwritten) -> u32 {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::convert::has_f16c() {
         let (groups, rest) = values.as_chunks();
-        let (done, left) = out.split_at_mut(16 * groups.len());
+        let (done, left) = out.split_at_mut(32 * groups.len());
         // SAFETY: the processor has the instructions.
         let largest = unsafe { f16c_write(groups, done.as_chunks_mut().0) };
         return largest.max(f16_write_scalar(rest, left));
@@ -345,17 +345,40 @@ fn f16_write_scalar(values: &[f32], out: &mut Unwritten) -> u32 {
 
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 #[target_feature(enable = "avx2,f16c")]
-fn f16c_write(values: &[[f32; 8]], out: &mut [[MaybeUninit<u8>; 16]]) -> u32 {
-    let mut largest = _mm256_setzero_si256();
+fn f16c_write(values: &[[f32; 16]], out: &mut [[MaybeUninit<u8>; 32]]) -> u32 {
+    let largest = f16c_write_limited::<false>(values, out);
+    // Rarely a number is so large that it would become infinite.
+    if largest > super::convert::F16_MAX.to_bits() {
+        f16c_write_limited::<true>(values, out);
+    }
+    largest
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+#[target_feature(enable = "avx2,f16c")]
+#[inline]
+fn f16c_write_limited<const LIMITED: bool>(
+    values: &[[f32; 16]],
+    out: &mut [[MaybeUninit<u8>; 32]],
+) -> u32 {
+    let mut largest = [_mm256_setzero_si256(); 2];
     for (values, out) in values.iter().zip(out) {
-        // SAFETY: the arrays hold the eight numbers that are read and the eight patterns that are written.
-        unsafe {
-            let x = _mm256_loadu_ps(values.as_ptr());
-            largest = larger(largest, _mm256_castps_si256(x));
-            _mm_storeu_si128(out.as_mut_ptr().cast(), super::convert::f16c::narrow_eight(x));
+        let (eights, places) = (values.as_chunks::<8>().0, out.as_chunks_mut::<16>().0);
+        for ((eight, place), largest) in eights.iter().zip(places).zip(&mut largest) {
+            // SAFETY: the arrays hold the eight numbers that are read and the eight patterns that are written.
+            unsafe {
+                let x = _mm256_loadu_ps(eight.as_ptr());
+                *largest = larger(*largest, _mm256_castps_si256(x));
+                let patterns = if LIMITED {
+                    super::convert::f16c::narrow_eight(x)
+                } else {
+                    _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x)
+                };
+                _mm_storeu_si128(place.as_mut_ptr().cast(), patterns);
+            }
         }
     }
-    largest_of(largest)
+    largest_of(_mm256_max_epu32(largest[0], largest[1]))
 }
 
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
