@@ -145,8 +145,9 @@ def task(shard, step):
 def train(log, address, shard, rounds, seed, pause, deadline=60.0, stay=False):
     """Trains to a number of rounds, and logs the common parameters after each, then the loss.
 
-    With ``stay`` it goes on until it is killed: others may have yet to come back, who would find nobody.
+    With ``stay`` it goes on until it is killed: workers that join later need somebody to join.
     """
+    parent = os.getppid()
     net, steps = local_steps(address, seed, deadline=deadline)
     log("joined", steps.completed_steps)
     while steps.completed_steps < rounds * EVERY:
@@ -155,7 +156,7 @@ def train(log, address, shard, rounds, seed, pause, deadline=60.0, stay=False):
         losses = [nn.functional.cross_entropy(net(x), labels) for x, labels in (task(999, step) for step in range(40))]
     log("loss", (sum(losses) / len(losses)).item(), steps.completed_steps // EVERY)
     log("stats", steps.stats()["lost_workers"], steps.stats()["joined_workers"])
-    while stay:
+    while stay and os.getppid() == parent:
         _step(log, net, steps, shard, seed, pause)
 
 

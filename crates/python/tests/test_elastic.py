@@ -60,13 +60,13 @@ class Chaos:
         return max((int(rounds[-1][0]) for rounds in (worker.lines("round") for worker in self.all) if rounds), default=0)
 
     def wait_for(self, round_):
-        self.wait_until(lambda: self.reached() >= round_)
+        self.wait_until(lambda: self.reached() >= round_, f"round {round_}")
 
-    def wait_until(self, done, seconds=PATIENCE):
+    def wait_until(self, done, what, seconds=PATIENCE):
         until = time.monotonic() + seconds
         while not done():
             stuck = time.monotonic() > until or not all(worker.alive for worker in self.running.values())
-            assert not stuck, "\n\n".join([f"no round after {self.reached()}", *(one.text() for one in self.running.values())])
+            assert not stuck, "\n\n".join([f"no {what} after round {self.reached()}", *(one.text() for one in self.running.values())])
             time.sleep(0.01)
 
     def members(self):
@@ -111,11 +111,13 @@ def test_killed_workers_are_replaced_and_training_goes_on():
         while sum(chaos.killed.values()) < KILLS:
             chaos.wait_for(10 + 5 * sum(chaos.killed.values()))
             chaos.strike()
-        chaos.wait_until(lambda: all(worker.lines("stats") for worker in chaos.running.values()))
+        chaos.wait_until(lambda: all(worker.lines("stats") for worker in chaos.running.values()), "loss of all workers")
         agree(chaos.all)
-        # One that came back after these rounds has another loss.
         losses = [worker.lines("loss")[0] for worker in chaos.running.values()]
-        (loss,) = {float(loss) for loss, rounds in losses if int(rounds) == ROUNDS}
+        # A worker that joined after these rounds evaluated later parameters.
+        found = {float(loss) for loss, rounds in losses if int(rounds) == ROUNDS}
+        assert len(found) == 1, f"losses after round {ROUNDS}: {losses}"
+        (loss,) = found
         stats = [worker.lines("stats")[0] for worker in chaos.running.values()]
     calm = [undisturbed(WORKERS, ROUNDS, seed) for seed in range(SEEDS)]
     fewest = undisturbed(LEAST, ROUNDS, 0)

@@ -284,8 +284,8 @@ fn f32_write_scalar(values: &[f32], out: &mut Unwritten) -> u32 {
     largest
 }
 
-/// The compiler makes a call of `memcpy` and a second pass of the scalar loop, and `memcpy` of GNU/Linux takes ten times as long as a
-/// loop on a Zen 3 where its memory is not aligned. It recognises no copy in a loop with two stores.
+/// The compiler turns the scalar loop into a call of `memcpy`, which may be [slow](super::copy()), and a second pass for the largest; but
+/// not a loop with two stores.
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 #[target_feature(enable = "avx2")]
 fn avx2_f32_write(values: &[[f32; 16]], out: &mut [[MaybeUninit<u8>; 64]]) -> u32 {

@@ -102,7 +102,7 @@ mod avx2 {
         taken: &mut Vec<f32>,
     ) -> usize {
         let [low, high] = limits.map(|limit| _mm256_set1_ps(limit));
-        // The other one if one is NaN.
+        // No value up to the lower limit is taken or counted. `min` ignores a limit that is NaN.
         let least = _mm256_set1_ps(limits[0].min(limits[1]));
         let (kept, flipped) = side.masks();
         let (kept, flipped) = (_mm256_set1_epi32(kept as i32), _mm256_set1_epi32(flipped as i32));

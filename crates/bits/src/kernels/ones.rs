@@ -75,12 +75,12 @@ mod avx2 {
     use alloc::vec::Vec;
     use core::arch::x86_64::*;
 
-    /// The most ones of a word that are found one after another, in bits of which few are 1.
+    /// Where ones are rare, words with at most this many are handled bit by bit.
     const FEW: usize = 2;
 
     #[target_feature(enable = "avx2,popcnt,bmi1")]
     pub(super) fn ones(words: &[[u8; 8]], base: u32, positions: &mut Vec<u32>) {
-        // With more, it could not be foretold which words have few.
+        // The branch in `sparse` is predicted well only if nearly all words have few ones.
         if words.iter().map(count).sum::<usize>() < words.len() {
             sparse(words, base, positions);
         } else {

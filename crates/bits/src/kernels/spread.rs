@@ -62,7 +62,7 @@ mod avx2 {
     use super::SHARING;
     use core::arch::x86_64::*;
 
-    // The compiler makes no vectors of the plain loop.
+    // The compiler makes no vectors of the scalar loop above.
     #[target_feature(enable = "avx2")]
     pub(super) fn spread(own: &[[u8; SHARING]], shared: &[u16], out: &mut [[u32; SHARING]]) {
         for ((words, bytes), &low) in out.iter_mut().zip(own).zip(shared) {

@@ -111,9 +111,9 @@ FILES.
 A cell such as `6.6 of 8.6, 77 %` means: it processes 6.6 GB of float32 gradient per second; a method limited only by memory bandwidth
 would reach 8.6; that is 77 % of it. What memory allows is the bytes that the method must move (`gradwire::MemoryTraffic`) at the
 bandwidth of a copy, or those that it reads at the bandwidth of reading, whichever is slower, measured in the same moments. A copy
-does not reach the full bandwidth, so simple methods may exceed 100 %. Where a tensor stays in the cache, arithmetic is the limit of most methods. The number of elements is in the head of each column; bits per
-element are those of the largest size measured. A dash means not measured. [Their page](../results/bench) sets speeds beside targets, and
-says what limits them.
+does not reach the full bandwidth, so simple methods may exceed 100 %. Where a tensor stays in the cache, arithmetic is the limit of most
+methods. The number of elements is in the head of each column; bits per element are those of the largest size measured. A dash means not
+measured. [Their page](../results/bench) sets speeds beside targets, and says what limits them.
 ";
 
 /// The page, from the registry and what was measured.

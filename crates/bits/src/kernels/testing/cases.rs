@@ -127,12 +127,13 @@ pub const KERNELS: &[(&str, Case)] = &[
                 input.elements(input.len, |at| (input.word(at) & input.word(3 * at) ^ dense) as u8);
             ones(&bits, u32::MAX - 99, &mut positions);
         }
-        let few = |word: u32| match word % 100 {
+        let few = |word: u32| match word % 400 {
             0 => 0xff,
-            1..4 => 1 << (word >> 29),
+            1..8 => 1 << (word >> 29),
             _ => 0,
         };
-        ones(&input.elements(input.len, |at| few(input.word(at))), 0, &mut positions);
+        let bits = input.elements(input.len, |at| few(input.word(at)));
+        ones(&bits, u32::MAX - 99, &mut positions);
         output.bits(positions);
     }),
     ("compact_beyond", |input, output| {

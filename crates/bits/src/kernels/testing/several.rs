@@ -25,13 +25,19 @@ pub(super) fn fills(
     input: &Input,
     output: &mut Output,
 ) {
-    // Behind a header that leaves the memory aligned, or not.
-    for (start, streamed) in [(1, false), (1, true), (16, true)] {
-        let mut message = Vec::with_capacity(start + 4 * input.len);
-        message.resize(start, 9);
-        let (values, len) = (input.floats(), size * input.len);
-        output.bits([Room::at_end(&mut message, len, |room| fill(&values, room, streamed))]);
-        output.bits(message);
+    let any = input.floats();
+    // Without those that are too large for binary16, which is written in another way then.
+    let mut small = input.floats();
+    small.iter_mut().filter(|x| !(x.abs() <= 65_504.0)).for_each(|x| *x = 1.5);
+    for values in [any, small] {
+        // Behind a header that leaves the memory aligned, or not.
+        for (start, streamed) in [(1, false), (1, true), (16, true)] {
+            let mut message = Vec::with_capacity(start + 4 * input.len);
+            message.resize(start, 9);
+            let len = size * input.len;
+            output.bits([Room::at_end(&mut message, len, |room| fill(&values, room, streamed))]);
+            output.bits(message);
+        }
     }
 }
 
