@@ -104,7 +104,7 @@ mod avx2 {
                     room.write(base.wrapping_add(left.trailing_zeros()));
                     left &= left.wrapping_sub(1);
                 }
-                // SAFETY: so many places were written.
+                // SAFETY: `FEW` places were written, and the word has no more.
                 unsafe { positions.set_len(positions.len() + count(word)) };
             } else {
                 dense(core::slice::from_ref(word), base, positions);

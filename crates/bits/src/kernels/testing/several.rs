@@ -28,7 +28,7 @@ pub(super) fn fills(
     let any = input.floats();
     // Without those that are too large for binary16, which is written in another way then.
     let mut small = input.floats();
-    small.iter_mut().filter(|x| !(x.abs() <= 65_504.0)).for_each(|x| *x = 1.5);
+    small.iter_mut().filter(|x| x.is_nan() || x.abs() > 65_504.0).for_each(|x| *x = 1.5);
     for values in [any, small] {
         // Behind a header that leaves the memory aligned, or not.
         for (start, streamed) in [(1, false), (1, true), (16, true)] {
