@@ -38,6 +38,7 @@ mod philox;
 mod prefetch;
 mod product;
 mod reduce;
+mod room;
 mod runs;
 #[cfg(test)]
 mod samples;
@@ -59,7 +60,7 @@ mod zero_run;
 pub mod testing;
 
 // A test reads the names of the kernels from these lines, each of which has to be whole.
-pub use append::{Room, bf16_fill, f16_fill, f32_fill};
+pub use append::{bf16_fill, f16_fill, f32_fill};
 pub use axpy::{accumulate, accumulate_to, add_limited, add_scaled, scale};
 pub use between::values_between;
 pub use bins::{Near, bin_maxima, reaching};
@@ -85,6 +86,7 @@ pub use prefetch::prefetch;
 pub use product::add_product;
 pub use reduce::{SignSums, abs_max_bits, abs_max_of_sum, inner_product, max_byte, moments};
 pub use reduce::{has_byte, max_symbol, occurrences, sum_of_squares, sums_by_sign};
+pub use room::Room;
 pub use runs::{RUN, Runs, add_runs, read_runs};
 pub use separate::{put_back, separate};
 pub use sign::{sign_add, sign_bits, sign_residual, signs};
