@@ -120,7 +120,7 @@ fn install(folder: &Path) -> Result<(), String> {
     let python = venv.join("bin/python");
     let pip = format!("-m pip install --quiet --disable-pip-version-check {UV}");
     let mut uv = Command::new(venv.join("bin/uv"));
-    // It compiles no file: of tens of thousands tests import few, which are compiled when they are. A cache would double the
+    // It compiles no file: of tens of thousands tests import few, which are compiled when they are imported. A cache would double the
     // gigabytes.
     uv.args(["pip", "install", "--quiet", "--no-cache", "-r", REQUIREMENTS, "--python"])
         .arg(&python);
@@ -132,8 +132,19 @@ fn install(folder: &Path) -> Result<(), String> {
              names, and 7 GB of disk"
         ));
     }
+    if !imports(folder) {
+        return Err(format!(
+            "the packages of {REQUIREMENTS} cannot be imported; see the error above"
+        ));
+    }
     let stamp = fs::copy(REQUIREMENTS, folder.join("requirements.txt"));
     stamp.map(drop).map_err(|error| format!("{REQUIREMENTS}: {error}"))
+}
+
+/// Imports what all test processes import, which compiles it; or each of those that start at once would. Returns whether it succeeded.
+fn imports(folder: &Path) -> bool {
+    let tests = Path::new(REQUIREMENTS).parent().expect("a file is in a folder");
+    runs(python(folder).args(["-c", "import conftest"]).env("PYTHONPATH", tests))
 }
 
 /// Runs a command; returns whether it succeeded.

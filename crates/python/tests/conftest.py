@@ -1,3 +1,4 @@
+import importlib.util
 import os
 
 # One thread for each rank; must be set before torch starts its threads.
@@ -10,6 +11,11 @@ import torch  # noqa: E402
 
 # The first optimizer imports much of torch: here once, not in every rank of every test.
 torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0).step()
+
+if os.environ["TRITON_INTERPRET"] != "0" and importlib.util.find_spec("triton"):
+    import interpreter
+
+    interpreter.hasten()
 
 
 def pytest_collection_modifyitems(items):

@@ -7,7 +7,7 @@ import torch
 
 import gradwire
 from models import exchange_bytes
-from test_frameworks import together
+from test_frameworks import needs, together
 from world import outcomes, ranks
 
 
@@ -77,7 +77,7 @@ def transformers_alone(folder):
 
 @pytest.mark.parametrize("framework, function", [("lightning", lightning_alone), ("transformers", transformers_alone)])
 def test_a_single_process_goes_on_without_compression(framework, function, tmp_path):
-    pytest.importorskip(framework)
+    needs(framework)
     ((steps, (message,)),) = ranks(1, alone, function, str(tmp_path))
     assert steps == 2 and "a single process" in message and "torchrun" in message
 
@@ -108,7 +108,7 @@ def transformers_resumes(rank, size, folder, saved_with, steps):
 
 @pytest.mark.parametrize("framework, function", [("lightning", lightning_resumes), ("transformers", transformers_resumes)])
 def test_a_checkpoint_from_before_gradwire_begins_with_empty_residuals(framework, function, tmp_path):
-    pytest.importorskip(framework)
+    needs(framework)
     for (message,), steps in ranks(2, together, function, str(tmp_path), False, 5):
         assert steps == 3 and "has no state of gradwire" in message and "schedules begin at step 0" in message
     for messages, steps in ranks(2, together, function, str(tmp_path), True, 5):
@@ -128,7 +128,7 @@ def transformers_goes_on(rank, size, folder):
 
 
 def test_a_rank_reads_its_own_file_or_all(tmp_path):
-    pytest.importorskip("transformers")
+    needs("transformers")
     ranks(3, together, transformers_saves, str(tmp_path))
     files = [tmp_path / "checkpoint-2" / f"gradwire-rank{rank}.pt" for rank in range(3)]
     assert ranks(2, together, transformers_goes_on, str(tmp_path)) == [4, 4]
@@ -157,7 +157,7 @@ def transformers_elsewhere(rank, size, saved, folder):
 
 
 def test_states_are_those_of_the_checkpoint_that_training_resumes_from(tmp_path):
-    pytest.importorskip("transformers")
+    needs("transformers")
     one, two = tmp_path / "one", tmp_path / "two"
     ranks(2, together, transformers_saves, str(one))
     # There is no other checkpoint in the output folder, and then there is one of as many steps.
@@ -180,7 +180,7 @@ def runs(states):
 
 
 def test_files_of_an_earlier_run_with_more_ranks_are_not_read(tmp_path):
-    pytest.importorskip("transformers")
+    needs("transformers")
     from gradwire.torch.transformers import _read, _remove_stale
 
     save_files(tmp_path, 3, "first")
@@ -194,7 +194,7 @@ def test_files_of_an_earlier_run_with_more_ranks_are_not_read(tmp_path):
 
 
 def test_files_of_two_runs_are_refused(tmp_path):
-    pytest.importorskip("transformers")
+    needs("transformers")
     from gradwire.torch.transformers import _read
 
     save_files(tmp_path, 3, "first")
@@ -235,7 +235,7 @@ def fitted_twice(rank, size, folder):
 
 
 def test_lightning_gathers_states_only_for_checkpoints(tmp_path):
-    pytest.importorskip("lightning")
+    needs("lightning")
     for at_end, gathers, step, saved, same, kept in ranks(2, together, fitted_twice, str(tmp_path)):
         assert at_end == [] and gathers[:2] == [{"all_ranks": True}, {}]
         assert step == 2 and saved == 2 and same and kept == {}
@@ -256,7 +256,7 @@ def lightning_goes_back(rank, size, folder):
 
 
 def test_lightning_does_not_take_residuals_to_the_weights_of_a_checkpoint(tmp_path):
-    pytest.importorskip("lightning")
+    needs("lightning")
     for steps, (message,) in ranks(2, together, lightning_goes_back, str(tmp_path)):
         assert steps == [0, 1, 2, 3, 0, 1] and "has no state of gradwire" in message
 
@@ -278,7 +278,7 @@ def lightning_closed(rank, size, folder):
 
 
 def test_a_closed_callback_of_lightning_keeps_the_states_of_all_ranks(tmp_path):
-    pytest.importorskip("lightning")
+    needs("lightning")
     assert ranks(2, together, lightning_closed, str(tmp_path)) == [(True, 2, [0, 1, 2, 3])] * 2
 
 
@@ -311,7 +311,7 @@ def transformers_scaled(rank, size, folder):
     ("transformers", transformers_scaled, [True, True]),
 ])
 def test_the_scaler_of_a_framework_is_taken(framework, function, found, tmp_path):
-    pytest.importorskip(framework)
+    needs(framework)
     assert ranks(2, together, function, str(tmp_path)) == [found] * 2
 
 
@@ -355,7 +355,7 @@ def lightning_fails(rank, size, folder):
 
 
 def test_a_checkpoint_after_an_error_of_one_rank_waits_for_no_other(tmp_path):
-    pytest.importorskip("lightning")
+    needs("lightning")
     failed, waited = ranks(2, together, lightning_fails, str(tmp_path))
     assert failed[0] == ["ValueError"] and waited[0] == ["DeadlineError"]
     for _, (message,), steps, callbacks in (failed, waited):
@@ -388,7 +388,7 @@ def lightning_fits_again(rank, size, folder, closes):
 
 @pytest.mark.parametrize("closes", [False, True])
 def test_lightning_begins_with_empty_residuals_after_an_error(closes, tmp_path):
-    pytest.importorskip("lightning")
+    needs("lightning")
     for (message,), steps, saved in ranks(2, together, lightning_fits_again, str(tmp_path), closes):
         assert "ended with an error, has no state of gradwire; residuals begin empty" in message
         assert steps == [0, 1] and saved == 2

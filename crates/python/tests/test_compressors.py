@@ -11,7 +11,7 @@ from gradwire.torch._channel import Channel, private_groups
 from models import Net, build, data, flat, train
 from world import ranks
 
-STEPS = 25
+STEPS, LR = 12, 0.2
 # Methods that use gradient and residual separately, keep more than a residual, or run several rounds: frames made by
 # hand do not support these.
 OWN_MEMORY = {
@@ -26,7 +26,7 @@ def all_of_them(rank, size, specs):
     found = {}
     for spec in specs:
         model, handle = build(spec, exchange="all-gather", seed=1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        optimizer = torch.optim.SGD(model.parameters(), lr=LR)
         losses = train(model, optimizer, rank, range(STEPS))
         found[spec] = (losses, flat(model))
         del model, handle
@@ -42,7 +42,7 @@ def without_a_hook(rank, size, specs):
         names = [name for name, _ in net.named_parameters()]
         exchange = _setup.reducer(net.named_parameters(), spec, Channel(private_groups()), exchange="all-gather")
         group = exchange.group(names)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+        optimizer = torch.optim.SGD(net.parameters(), lr=LR)
         losses = []
         for step in range(STEPS):
             x, labels = data(rank, step)
@@ -66,7 +66,7 @@ def by_hand(spec, size):
     torch.manual_seed(1)
     net = Net()
     feedback = {entry["id"]: entry["error_feedback"] for entry in gradwire.list()}[spec]
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(net.parameters(), lr=LR)
     residuals, losses = {}, [[] for _ in range(size)]
     for step in range(STEPS):
         sums = {name: numpy.zeros(tuple(p.shape), "float32") for name, p in net.named_parameters()}

@@ -1,39 +1,35 @@
 """Runs the examples as a user would."""
 
+import contextlib
+import io
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
-from world import PATIENCE
+from world import PATIENCE, ranks
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pytorch"
 
 
-def run(*command):
-    environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
-
-
 def start(*command):
-    done = run(*command)
+    environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
     assert done.returncode == 0, done.stderr
     found = re.search(r"accuracy ([0-9.]+), (\d+) bytes", done.stdout)
     assert found, done.stdout
     return float(found[1]), int(found[2])
 
 
-def ddp(*arguments):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    return start(*torchrun, str(EXAMPLES / "mnist_ddp.py"), *arguments)
-
-
 def test_ddp_on_generated_digits():
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     # More than two epochs of steps.
-    accuracy, sent = ddp()
+    accuracy, sent = start(*torchrun, str(EXAMPLES / "mnist_ddp.py"))
     # Uncompressed, 50 thousand parameters of four bytes would be sent 200 times.
     assert accuracy > 0.6 and sent < 200 * 50_000 * 4 / 25
 
@@ -42,11 +38,25 @@ def test_ddp_on_generated_digits():
     (["mnist_ddp.py", "--data", "no-such-folder"], "there is no folder no-such-folder"),
     (["with_torchft.py", "--resume"], "no --resume"),
 ])
-def test_arguments_that_an_example_cannot_follow_are_refused(command, says):
-    if command[0] == "with_torchft.py":
+def test_arguments_that_an_example_cannot_follow_are_refused(command, says, monkeypatch, capsys):
+    example, *arguments = command
+    if example == "with_torchft.py":
         pytest.importorskip("torchft")
-    done = run(sys.executable, str(EXAMPLES / command[0]), *command[1:])
-    assert done.returncode != 0 and says in done.stderr, done.stderr
+    monkeypatch.setattr(sys, "argv", [example, *arguments])
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    with pytest.raises(SystemExit) as refused:
+        runpy.run_path(str(EXAMPLES / example), run_name="__main__")
+    # An exit with a message is a failure, too.
+    assert refused.value.code and says in capsys.readouterr().err + str(refused.value.code)
+
+
+def in_this_group(rank, size, example, *arguments):
+    """Runs an example on a rank; returns what it prints. Without torchrun processes need not import PyTorch anew, for seconds each."""
+    sys.argv = [example, *arguments]
+    dist.init_process_group = lambda backend: None
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        runpy.run_path(str(EXAMPLES / example), run_name="__main__")
+    return printed.getvalue()
 
 
 def test_ddp_on_mnist():
@@ -54,8 +64,8 @@ def test_ddp_on_mnist():
     if not folder.is_dir():
         # The data cannot be distributed with the project. `cargo xtask test` counts skipped tests, and fails under CI.
         pytest.skip("no mnist under GRADWIRE_DATA")
-    accuracy, _ = ddp("--data", str(folder), "--steps", "150")
-    assert accuracy > 0.8
+    printed, _ = ranks(2, in_this_group, "mnist_ddp.py", "--data", str(folder), "--steps", "150")
+    assert float(re.search("accuracy ([0-9.]+)", printed)[1]) > 0.8
 
 
 @pytest.mark.parametrize("failing", [{2}, {1, 2, 3, 4}])

@@ -358,6 +358,11 @@ def test_a_large_bucket_has_several_messages():
         assert (whole[2], parts[2]) == (1, 3)
 
 
+def import_compiler():
+    """Imports what ranks would each import when they first compile something, which takes seconds."""
+    torch.compile(torch.neg, backend="aot_eager")(torch.zeros(1))
+
+
 def compiled(rank, size):
     torch.manual_seed(0)
     inner = torch.compile(Net(), backend="eager")
@@ -370,6 +375,7 @@ def compiled(rank, size):
 
 
 def test_compiled_models_have_the_names_of_their_parameters():
+    import_compiler()
     for size, step in ranks(2, compiled):
         # first.weight uncompressed.
         assert 4 * 6144 < size < 4 * 6144 + 4 * 600 and step == 3
@@ -392,7 +398,7 @@ def compiled_outside(rank, size, compressors, steps_before):
 
 @pytest.mark.parametrize("steps_before", [0, 2])
 def test_a_hook_is_called_in_a_model_compiled_outside(steps_before):
-    # In the same processes, because each imports the compiler.
+    import_compiler()
     one, two = ranks(2, compiled_outside, [None, "none", "3lc"], steps_before)
     (plain, _), (sums, (steps, sent)), (few, (_, sent_few)) = one
     assert steps == 3 and sent > 4 * 6144 and sent_few < 4000

@@ -18,6 +18,12 @@ sys.path.append(str(Path(__file__).parents[3] / "examples" / "pytorch"))
 STEPS, STOP = 8, 5
 
 
+def needs(framework):
+    """Skips a test without a framework. Imports what ranks use of it: here once, not in each of them."""
+    pytest.importorskip(framework)
+    importlib.import_module(f"with_{framework}")
+
+
 def environment(rank, size):
     """What torchrun sets."""
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size))
@@ -50,7 +56,7 @@ def resumable(rank, size, name, folder, steps, resume):
 
 @pytest.mark.parametrize("framework", ["accelerate", "lightning", "transformers"])
 def test_an_example_resumes_from_its_frameworks_checkpoint(framework, tmp_path):
-    pytest.importorskip(framework)
+    needs(framework)
     whole_and_resumed(resumable, f"with_{framework}", tmp_path)
 
 
@@ -74,7 +80,7 @@ def trained_twice(rank, size, folder):
 
 
 def test_a_trainer_may_train_again(tmp_path):
-    pytest.importorskip("transformers")
+    needs("transformers")
     one, two = ranks(2, together, trained_twice, str(tmp_path))
     assert (one[1] == two[1]).all() and (one[0] != one[1]).any()
 
