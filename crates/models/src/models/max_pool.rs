@@ -1,5 +1,7 @@
 //! Max-pooling: squares of 2×2 pixels one by one, other windows row by row, which is faster than window by window.
 
+use pulp::Arch;
+
 use super::maps::Maps;
 use super::pass::Pass;
 use super::window::Window;
@@ -43,7 +45,7 @@ fn pool(maps: &Maps, window: Window) -> (Vec<f32>, Vec<u32>) {
         .zip(maps.values().chunks_exact(height * width));
     for ((largest, sources), map) in of_maps {
         if is_square_of_two(window) {
-            pool_squares(map, width, largest, sources);
+            Arch::new().dispatch(|| pool_squares(map, width, largest, sources));
             continue;
         }
         let of_rows = largest.chunks_exact_mut(columns).zip(sources.chunks_exact_mut(columns));
@@ -68,6 +70,7 @@ fn is_square_of_two(window: Window) -> bool {
 }
 
 /// The largest of each 2×2 square of a map, and its pixel.
+#[inline(always)]
 fn pool_squares(map: &[f32], width: usize, largest: &mut [f32], sources: &mut [u32]) {
     let columns = width / 2;
     let of_rows = largest.chunks_exact_mut(columns).zip(sources.chunks_exact_mut(columns));
@@ -76,11 +79,9 @@ fn pool_squares(map: &[f32], width: usize, largest: &mut [f32], sources: &mut [u
         let (top, bottom) = map[first..][..2 * width].split_at(width);
         let squares = top.as_chunks().0.iter().zip(bottom.as_chunks().0);
         let results = largest.iter_mut().zip(sources);
-        for ((at, (top, bottom)), (largest, source)) in
-            (first..).step_by(2).zip(squares).zip(results)
-        {
-            (*largest, *source) = largest_of_square(top, bottom, width as u32);
-            *source += at as u32;
+        for (at, ((top, bottom), (largest, source))) in squares.zip(results).enumerate() {
+            let (value, place) = largest_of_square(top, bottom, width as u32);
+            (*largest, *source) = (value, place + (first + 2 * at) as u32);
         }
     }
 }

@@ -3,14 +3,50 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// Kernels take positions in whole vectors, up to three of sixteen lanes at once.
-pub(super) const MULTIPLE: usize = 48;
+/// The most values of a vector.
+pub(super) const LANES: usize = 16;
+
+/// The positions of a kernel that are used: rows of as many columns.
+#[derive(Debug, Clone)]
+pub(super) struct Used {
+    /// The first position of each row, in rising order.
+    pub(super) rows: Vec<usize>,
+    pub(super) columns: usize,
+}
+
+impl Used {
+    /// Checks that a slice of `len` values has all vectors that begin at `starts`, from each of the offsets on.
+    fn check<S: Simd>(starts: &[usize], offsets: &[usize], len: usize) {
+        let [last, offset] = [starts, offsets].map(|all| all.iter().copied().max().unwrap_or(0));
+        assert!(offset + last + S::F32_LANES <= len, "planes reach beyond each vector");
+    }
+
+    /// The first positions of vectors of `lanes` positions, which together have all that are used, each once. The last may be repeated so
+    /// that there is a multiple of `group`.
+    fn vectors(&self, lanes: usize, group: usize) -> Vec<usize> {
+        let mut starts = Vec::with_capacity(self.rows.len() * self.columns.div_ceil(lanes) + group);
+        let mut next = 0;
+        for &row in &self.rows {
+            next = next.max(row);
+            while next < row + self.columns {
+                starts.push(next);
+                next += lanes;
+            }
+        }
+        let last = starts.last().copied();
+        starts.extend(
+            last.into_iter().cycle().take(starts.len().next_multiple_of(group) - starts.len()),
+        );
+        starts
+    }
+}
 
 /// Kernels in the order in which [`correlate`] reads them: of each group of [`GROUP`](Self::GROUP) output planes, term
 /// after term, the weight of each plane.
 pub(super) struct Weights {
     values: Vec<f32>,
     terms: usize,
+    planes: usize,
 }
 
 impl Weights {
@@ -27,32 +63,37 @@ impl Weights {
                 values[(group * terms + term) * Self::GROUP + within] = weight(plane, term);
             }
         }
-        Self { values, terms }
+        Self { values, terms, planes }
     }
 
     /// Output planes, those that fill the last group included.
-    pub(super) fn planes(&self) -> usize {
+    pub(super) fn padded_planes(&self) -> usize {
         self.values.len() / self.terms
     }
 }
 
-/// Writes for each output plane and each of `positions`, a multiple of [`MULTIPLE`], the sum of its terms:
-/// `weight · planes[offset + position]`.
+/// Writes for each output plane and each of the `used` positions the sum of its terms: `weight · planes[offset + position]`. Planes of
+/// `out` have `positions` values. Positions that are not used may be written, too.
+///
+/// # Panics
+/// If after the last position that is used there are fewer than [`LANES`], in `out` or under any offset.
 pub(super) fn correlate(
-    positions: usize,
+    used: &Used,
     planes: &[f32],
     offsets: &[usize],
     weights: &Weights,
+    positions: usize,
     out: &mut [f32],
 ) {
-    Arch::new().dispatch(Correlate { positions, planes, offsets, weights, out });
+    Arch::new().dispatch(Correlate { used, planes, offsets, weights, positions, out });
 }
 
 struct Correlate<'a> {
-    positions: usize,
+    used: &'a Used,
     planes: &'a [f32],
     offsets: &'a [usize],
     weights: &'a Weights,
+    positions: usize,
     out: &'a mut [f32],
 }
 
@@ -68,40 +109,51 @@ impl WithSimd for Correlate<'_> {
 
 impl Correlate<'_> {
     #[inline(always)]
+    #[allow(unsafe_code, reason = "vectors are checked at once, before the loops")]
     fn run<S: Simd, const PLANES: usize, const VECTORS: usize>(&mut self, simd: S) {
-        let width = VECTORS * S::F32_LANES;
         let terms = self.weights.terms;
-        for start in (0..self.positions).step_by(width) {
+        let starts = self.used.vectors(S::F32_LANES, VECTORS);
+        Used::check::<S>(&starts, self.offsets, self.planes.len());
+        for starts in starts.as_chunks::<VECTORS>().0 {
             let groups = self.weights.values.chunks_exact(terms * Weights::GROUP);
             for (group, weights) in groups.enumerate() {
-                for first in (0..Weights::GROUP).step_by(PLANES) {
-                    let sums = self.sums::<S, PLANES, VECTORS>(simd, &weights[first..], start);
+                let first_plane = group * Weights::GROUP;
+                let missing = (first_plane + Weights::GROUP).saturating_sub(self.weights.planes);
+                for first in (0..Weights::GROUP - missing).step_by(PLANES) {
+                    let weights = &weights[first..];
+                    // SAFETY: checked above for all vectors and offsets.
+                    let sums = unsafe { self.sums::<S, PLANES, VECTORS>(simd, weights, starts) };
                     for (plane, sums) in sums.iter().enumerate() {
-                        let plane = group * Weights::GROUP + first + plane;
-                        let out = &mut self.out[plane * self.positions + start..][..width];
-                        let (out, _) = S::as_mut_simd_f32s(out);
-                        out.copy_from_slice(sums);
+                        let out = (first_plane + first + plane) * self.positions;
+                        for (&start, &sum) in starts.iter().zip(sums) {
+                            let out = &mut self.out[out + start..][..S::F32_LANES];
+                            S::as_mut_simd_f32s(out).0[0] = sum;
+                        }
                     }
                 }
             }
         }
     }
 
-    /// The sums of `PLANES` output planes at `VECTORS` vectors of positions.
+    /// The sums of `PLANES` output planes at the positions of `VECTORS` vectors.
+    ///
+    /// # Safety
+    /// The planes must have these vectors from each of the offsets on.
     #[inline(always)]
-    fn sums<S: Simd, const PLANES: usize, const VECTORS: usize>(
+    #[allow(unsafe_code, reason = "callers check all vectors at once")]
+    unsafe fn sums<S: Simd, const PLANES: usize, const VECTORS: usize>(
         &self,
         simd: S,
         weights: &[f32],
-        start: usize,
+        starts: &[usize; VECTORS],
     ) -> [[S::f32s; VECTORS]; PLANES] {
         let mut sums = [[simd.splat_f32s(0.0); VECTORS]; PLANES];
         for (&offset, weights) in self.offsets.iter().zip(weights.chunks(Weights::GROUP)) {
-            let pixels = &self.planes[offset + start..][..VECTORS * S::F32_LANES];
-            let (pixels, _) = S::as_simd_f32s(pixels);
+            // SAFETY: the caller answers for it.
+            let pixels = starts.map(|start| unsafe { vector::<S>(self.planes, offset + start) });
             for (sums, &weight) in sums.iter_mut().zip(&weights[..PLANES]) {
                 let weight = simd.splat_f32s(weight);
-                for (sum, &pixels) in sums.iter_mut().zip(pixels) {
+                for (sum, pixels) in sums.iter_mut().zip(pixels) {
                     *sum = simd.mul_add_e_f32s(weight, pixels, *sum);
                 }
             }
@@ -110,24 +162,41 @@ impl Correlate<'_> {
     }
 }
 
-/// Adds to the gradient of the weight of each output plane and term the sum over `positions`, a multiple of
-/// [`MULTIPLE`], of `maps · planes[offset + position]`. `maps` has a whole number of [`ROWS`] planes.
+/// The values of a plane at the positions of a vector. With checks in the inner loops the kernels took half as much time again.
+///
+/// # Safety
+/// The plane must have a vector of values from `start` on.
+#[inline(always)]
+#[allow(unsafe_code, reason = "callers check all vectors at once")]
+unsafe fn vector<S: Simd>(plane: &[f32], start: usize) -> S::f32s {
+    // SAFETY: the caller answers for as many values as a vector has, all of whose bit patterns are valid; it need not be aligned.
+    unsafe { plane.as_ptr().add(start).cast::<S::f32s>().read_unaligned() }
+}
+
+/// Adds to the gradient of the weight of each output plane and term the sum over the `used` positions of
+/// `maps · planes[offset + position]`. `maps` has a whole number of [`ROWS`] planes of `positions` values, of which those that are not used
+/// are zero.
+///
+/// # Panics
+/// If after the last position that is used there are fewer than [`LANES`], in a map or under any offset.
 pub(super) fn add_products(
-    positions: usize,
+    used: &Used,
     maps: &[f32],
+    positions: usize,
     planes: &[f32],
     offsets: &[usize],
     gradient: &mut [f32],
 ) {
-    Arch::new().dispatch(WeightGradient { positions, maps, planes, offsets, gradient });
+    Arch::new().dispatch(WeightGradient { used, maps, positions, planes, offsets, gradient });
 }
 
-/// Output planes are taken in groups of this size, or half of it.
-pub(super) const ROWS: usize = 4;
+/// Output planes are taken in groups of three or four, which divide this.
+pub(super) const ROWS: usize = 12;
 
 struct WeightGradient<'a> {
-    positions: usize,
+    used: &'a Used,
     maps: &'a [f32],
+    positions: usize,
     planes: &'a [f32],
     offsets: &'a [usize],
     gradient: &'a mut [f32],
@@ -138,7 +207,7 @@ impl WithSimd for WeightGradient<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
-        if S::REGISTER_COUNT >= 32 { self.run::<S, 4, 6>(simd) } else { self.run::<S, 2, 4>(simd) }
+        if S::REGISTER_COUNT >= 32 { self.run::<S, 4, 6>(simd) } else { self.run::<S, 3, 4>(simd) }
     }
 }
 
@@ -147,22 +216,24 @@ impl WeightGradient<'_> {
     const BLOCK: usize = 1152;
 
     #[inline(always)]
+    #[allow(unsafe_code, reason = "vectors are checked at once, before the loops")]
     fn run<S: Simd, const PLANES: usize, const TERMS: usize>(&mut self, simd: S) {
         let terms = self.offsets.len();
-        for start in (0..self.positions).step_by(Self::BLOCK) {
-            let length = Self::BLOCK.min(self.positions - start);
+        let starts = self.used.vectors(S::F32_LANES, 1);
+        Used::check::<S>(&starts, self.offsets, self.planes.len());
+        Used::check::<S>(&starts, &[], self.positions);
+        for starts in starts.chunks(Self::BLOCK / S::F32_LANES) {
             for (tile, gradient) in self.gradient.chunks_mut(PLANES * terms).enumerate() {
-                let maps: [&[S::f32s]; PLANES] = std::array::from_fn(|plane| {
-                    let first = (tile * PLANES + plane) * self.positions + start;
-                    S::as_simd_f32s(&self.maps[first..][..length]).0
+                let maps: [&[f32]; PLANES] = std::array::from_fn(|plane| {
+                    &self.maps[(tile * PLANES + plane) * self.positions..][..self.positions]
                 });
                 for (at, offsets) in self.offsets.chunks(TERMS).enumerate() {
                     // The last terms may be fewer: the first stands for those that are missing.
-                    let pixels: [&[S::f32s]; TERMS] = std::array::from_fn(|term| {
-                        let offset = offsets.get(term).unwrap_or(&offsets[0]);
-                        S::as_simd_f32s(&self.planes[offset + start..][..length]).0
+                    let pixels: [&[f32]; TERMS] = std::array::from_fn(|term| {
+                        &self.planes[*offsets.get(term).unwrap_or(&offsets[0])..]
                     });
-                    let sums = sums(simd, maps, pixels);
+                    // SAFETY: checked above for all vectors, in a map and from each offset on.
+                    let sums = unsafe { sums(simd, starts, maps, pixels) };
                     for (gradient, sums) in gradient.chunks_exact_mut(terms).zip(sums) {
                         let gradient = &mut gradient[at * TERMS..];
                         for (value, sum) in gradient.iter_mut().zip(sums) {
@@ -176,17 +247,24 @@ impl WeightGradient<'_> {
 }
 
 /// The products of each plane with each term, lane by lane.
+///
+/// # Safety
+/// Each of the maps and of the pixels must have the vectors that begin at `starts`.
 #[inline(always)]
-fn sums<S: Simd, const PLANES: usize, const TERMS: usize>(
+#[allow(unsafe_code, reason = "callers check all vectors at once")]
+unsafe fn sums<S: Simd, const PLANES: usize, const TERMS: usize>(
     simd: S,
-    maps: [&[S::f32s]; PLANES],
-    pixels: [&[S::f32s]; TERMS],
+    starts: &[usize],
+    maps: [&[f32]; PLANES],
+    pixels: [&[f32]; TERMS],
 ) -> [[S::f32s; TERMS]; PLANES] {
     let mut sums = [[simd.splat_f32s(0.0); TERMS]; PLANES];
-    for at in 0..maps[0].len() {
-        let maps: [S::f32s; PLANES] = std::array::from_fn(|plane| maps[plane][at]);
+    for &start in starts {
+        // SAFETY: the caller answers for all of them.
+        let maps = maps.map(|map| unsafe { vector::<S>(map, start) });
         for term in 0..TERMS {
-            let pixels = pixels[term][at];
+            // SAFETY: as above.
+            let pixels = unsafe { vector::<S>(pixels[term], start) };
             for plane in 0..PLANES {
                 sums[plane][term] = simd.mul_add_e_f32s(maps[plane], pixels, sums[plane][term]);
             }
@@ -204,22 +282,48 @@ mod tests {
         (0..count).map(|at| (at * step % 11) as f32 - 5.0).collect()
     }
 
-    const POSITIONS: usize = 2 * MULTIPLE;
+    const POSITIONS: usize = 96;
     const PLANES: usize = 11;
+
+    /// Rows of 9 positions of 13, a longer gap, and rows next to each other.
+    fn used() -> Used {
+        Used { rows: vec![0, 13, 26, 52, 61, 70], columns: 9 }
+    }
+
+    fn is_used(position: usize) -> bool {
+        used().rows.iter().any(|&row| (row..row + 9).contains(&position))
+    }
+
+    #[test]
+    fn vectors_have_each_position_that_is_used_once() {
+        for lanes in [1, 4, 8, 16] {
+            let vectors = used().vectors(lanes, 1);
+            let covered: Vec<usize> = vectors.iter().flat_map(|&at| at..at + lanes).collect();
+            assert!(covered.is_sorted_by(|a, b| a < b), "no position twice");
+            assert!((0..POSITIONS).all(|at| !is_used(at) || covered.contains(&at)));
+            let grouped = used().vectors(lanes, 4);
+            assert_eq!(grouped[..vectors.len()], vectors);
+            assert!(grouped.len().is_multiple_of(4) && grouped.len() < vectors.len() + 4);
+        }
+        // Of rows of 8 of 12 positions eight lanes waste nothing, sixteen a quarter.
+        let rows = Used { rows: (0..8).map(|row| 12 * row).collect(), columns: 8 };
+        assert_eq!([8, 16].map(|lanes| rows.vectors(lanes, 1).len()), [8, 6]);
+    }
 
     #[test]
     fn every_instruction_set_sums_the_terms() {
-        let offsets = [0, 1, 7, 130, 131, 137, 260];
+        let (offsets, used) = ([0, 1, 7, 130, 131, 137, 260], used());
         let planes = numbers(260 + POSITIONS, 7);
         let weight = |plane: usize, term: usize| ((plane * 5 + term * 3) % 7) as f32 - 3.0;
         let weights = Weights::new(PLANES, offsets.len(), weight);
         let run = |simd: &dyn Fn(Correlate<'_>)| {
-            let mut out = vec![f32::NAN; weights.planes() * POSITIONS];
+            let mut out = vec![f32::NAN; weights.padded_planes() * POSITIONS];
             simd(Correlate {
-                positions: POSITIONS,
+                used: &used,
                 planes: &planes,
                 offsets: &offsets,
                 weights: &weights,
+                positions: POSITIONS,
                 out: &mut out,
             });
             for (at, found) in out[..PLANES * POSITIONS].iter().enumerate() {
@@ -227,7 +331,8 @@ mod tests {
                 let term = |(term, offset): (usize, &usize)| {
                     weight(plane, term) * planes[offset + position]
                 };
-                assert_eq!(*found, offsets.iter().enumerate().map(term).sum::<f32>());
+                let expected = offsets.iter().enumerate().map(term).sum::<f32>();
+                assert!(*found == expected || !is_used(position), "{plane}, {position}");
             }
         };
         run(&|kernel| kernel.with_simd(pulp::Scalar::new()));
@@ -239,15 +344,36 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "planes reach beyond each vector")]
+    fn terms_beyond_the_planes_are_refused() {
+        let weights = Weights::new(1, 2, |_, _| 1.0);
+        // One value is missing for the last position without vectors.
+        let (planes, mut out) =
+            (numbers(20 + 78, 7), vec![0.0; weights.padded_planes() * POSITIONS]);
+        correlate(&used(), &planes, &[0, 20], &weights, POSITIONS, &mut out);
+    }
+
+    #[test]
+    #[should_panic(expected = "planes reach beyond each vector")]
+    fn positions_beyond_the_maps_are_refused() {
+        let (maps, planes) = (numbers(ROWS * 78, 5), numbers(200, 7));
+        add_products(&used(), &maps, 78, &planes, &[0], &mut [0.0]);
+    }
+
+    #[test]
     fn every_instruction_set_sums_the_positions() {
-        let offsets = [0, 1, 7, 130, 131, 137, 260];
+        let (offsets, used) = ([0, 1, 7, 130, 131, 137, 260], used());
         let planes = numbers(260 + POSITIONS, 7);
-        let maps = numbers(PLANES.next_multiple_of(ROWS) * POSITIONS, 5);
+        let mut maps = numbers(PLANES.next_multiple_of(ROWS) * POSITIONS, 5);
+        for (at, value) in maps.iter_mut().enumerate() {
+            *value *= f32::from(is_used(at % POSITIONS));
+        }
         let run = |simd: &dyn Fn(WeightGradient<'_>)| {
             let mut gradient = vec![2.0; PLANES * offsets.len()];
             simd(WeightGradient {
-                positions: POSITIONS,
+                used: &used,
                 maps: &maps,
+                positions: POSITIONS,
                 planes: &planes,
                 offsets: &offsets,
                 gradient: &mut gradient,

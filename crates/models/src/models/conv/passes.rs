@@ -77,7 +77,7 @@ pub(super) fn add_weight_gradient(
     of_weight: &mut [f32],
 ) {
     let stack = Stack::new(shapes.window, shapes.height, shapes.width);
-    let offsets = stack.offsets(shapes.from);
+    let (offsets, used) = (stack.offsets(shapes.from), stack.used());
     let mut planes = vec![0.0; stack.elements(shapes.from)];
     let mut maps = vec![0.0; shapes.to.next_multiple_of(ROWS) * stack.positions];
     let image = stack.images * shapes.from * stack.pixels();
@@ -89,7 +89,7 @@ pub(super) fn add_weight_gradient(
         }
         stack.pad(images, shapes.from, &mut planes);
         stack.spread(gradient, shapes.to, &mut maps);
-        add_products(stack.positions, &maps, &planes, &offsets, of_weight);
+        add_products(&used, &maps, stack.positions, &planes, &offsets, of_weight);
     }
 }
 
@@ -101,12 +101,12 @@ fn for_each_stack(
     weights: &Weights,
     mut take: impl FnMut(&[f32]),
 ) {
-    let offsets = stack.offsets(planes);
+    let (offsets, used) = (stack.offsets(planes), stack.used());
     let mut padded = vec![0.0; stack.elements(planes)];
-    let mut positions = vec![0.0; weights.planes() * stack.positions];
+    let mut positions = vec![0.0; weights.padded_planes() * stack.positions];
     for images in images.chunks(stack.images * planes * stack.pixels()) {
         stack.pad(images, planes, &mut padded);
-        correlate(stack.positions, &padded, &offsets, weights, &mut positions);
+        correlate(&used, &padded, &offsets, weights, stack.positions, &mut positions);
         take(&positions);
     }
 }

@@ -2,7 +2,7 @@
 //! elements.
 
 use super::super::window::Window;
-use super::kernels::MULTIPLE;
+use super::kernels::{LANES, Used};
 
 /// Padded images, one below the other, in planes.
 ///
@@ -11,7 +11,7 @@ use super::kernels::MULTIPLE;
 ///
 /// The zeros around an image are shared: those on the right of a row are those on the left of the next, those below an
 /// image are those above the next. Positions of the kernel are numbered through, row after row; those where it would
-/// leave its row or its image are computed, but not used.
+/// leave its row or its image are not used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stack {
     window: Window,
@@ -23,7 +23,7 @@ pub(super) struct Stack {
     rows: usize,
     /// Images in a stack.
     pub(super) images: usize,
-    /// Positions, used or not, a multiple of [`MULTIPLE`].
+    /// Positions, used or not, with a vector behind the last that is used.
     pub(super) positions: usize,
     /// Elements of one phase of all images.
     plane: usize,
@@ -39,7 +39,7 @@ impl Stack {
         let [rows, pitch] = [height, width].map(|length| period(window, length));
         let images = (Self::TARGET / (rows * pitch)).max(1);
         let last = window.places(height);
-        let positions = (((images - 1) * rows + last) * pitch).next_multiple_of(MULTIPLE);
+        let positions = ((images - 1) * rows + last) * pitch + LANES;
         // The last element of the kernel at the last position.
         let reach = (window.kernel - 1) / window.stride * (pitch + 1);
         let plane = (positions + reach).max(images * rows * pitch);
@@ -49,6 +49,13 @@ impl Stack {
     /// Rows and columns of the positions that are used.
     pub(super) fn places(&self) -> [usize; 2] {
         [self.height, self.width].map(|length| self.window.places(length))
+    }
+
+    /// The positions that are used.
+    pub(super) fn used(&self) -> Used {
+        let [rows, columns] = self.places();
+        let of_image = |image| (0..rows).map(move |row| self.start(image, row));
+        Used { rows: (0..self.images).flat_map(of_image).collect(), columns }
     }
 
     /// Pixels of a plane of one image.
