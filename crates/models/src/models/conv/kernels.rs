@@ -3,43 +3,7 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// The most values of a vector.
-pub(super) const LANES: usize = 16;
-
-/// The positions of a kernel that are used: rows of as many columns.
-#[derive(Debug, Clone)]
-pub(super) struct Used {
-    /// The first position of each row, in rising order.
-    pub(super) rows: Vec<usize>,
-    pub(super) columns: usize,
-}
-
-impl Used {
-    /// Checks that a slice of `len` values has all vectors that begin at `starts`, from each of the offsets on.
-    fn check<S: Simd>(starts: &[usize], offsets: &[usize], len: usize) {
-        let [last, offset] = [starts, offsets].map(|all| all.iter().copied().max().unwrap_or(0));
-        assert!(offset + last + S::F32_LANES <= len, "planes reach beyond each vector");
-    }
-
-    /// The first positions of vectors of `lanes` positions, which together have all that are used, each once. The last may be repeated so
-    /// that there is a multiple of `group`.
-    fn vectors(&self, lanes: usize, group: usize) -> Vec<usize> {
-        let mut starts = Vec::with_capacity(self.rows.len() * self.columns.div_ceil(lanes) + group);
-        let mut next = 0;
-        for &row in &self.rows {
-            next = next.max(row);
-            while next < row + self.columns {
-                starts.push(next);
-                next += lanes;
-            }
-        }
-        let last = starts.last().copied();
-        starts.extend(
-            last.into_iter().cycle().take(starts.len().next_multiple_of(group) - starts.len()),
-        );
-        starts
-    }
-}
+use super::used::{Used, check};
 
 /// Kernels in the order in which [`correlate`] reads them: of each group of [`GROUP`](Self::GROUP) output planes, term
 /// after term, the weight of each plane.
@@ -76,7 +40,7 @@ impl Weights {
 /// `out` have `positions` values. Positions that are not used may be written, too.
 ///
 /// # Panics
-/// If after the last position that is used there are fewer than [`LANES`], in `out` or under any offset.
+/// If after the last position that is used there are fewer than [`LANES`](super::used::LANES), in `out` or under any offset.
 pub(super) fn correlate(
     used: &Used,
     planes: &[f32],
@@ -113,7 +77,7 @@ impl Correlate<'_> {
     fn run<S: Simd, const PLANES: usize, const VECTORS: usize>(&mut self, simd: S) {
         let terms = self.weights.terms;
         let starts = self.used.vectors(S::F32_LANES, VECTORS);
-        Used::check::<S>(&starts, self.offsets, self.planes.len());
+        check(&starts, S::F32_LANES, self.offsets, self.planes.len());
         for starts in starts.as_chunks::<VECTORS>().0 {
             let groups = self.weights.values.chunks_exact(terms * Weights::GROUP);
             for (group, weights) in groups.enumerate() {
@@ -178,7 +142,7 @@ unsafe fn vector<S: Simd>(plane: &[f32], start: usize) -> S::f32s {
 /// are zero.
 ///
 /// # Panics
-/// If after the last position that is used there are fewer than [`LANES`], in a map or under any offset.
+/// If after the last position that is used there are fewer than [`LANES`](super::used::LANES), in a map or under any offset.
 pub(super) fn add_products(
     used: &Used,
     maps: &[f32],
@@ -220,8 +184,8 @@ impl WeightGradient<'_> {
     fn run<S: Simd, const PLANES: usize, const TERMS: usize>(&mut self, simd: S) {
         let terms = self.offsets.len();
         let starts = self.used.vectors(S::F32_LANES, 1);
-        Used::check::<S>(&starts, self.offsets, self.planes.len());
-        Used::check::<S>(&starts, &[], self.positions);
+        check(&starts, S::F32_LANES, self.offsets, self.planes.len());
+        check(&starts, S::F32_LANES, &[], self.positions);
         for starts in starts.chunks(Self::BLOCK / S::F32_LANES) {
             for (tile, gradient) in self.gradient.chunks_mut(PLANES * terms).enumerate() {
                 let maps: [&[f32]; PLANES] = std::array::from_fn(|plane| {
@@ -292,22 +256,6 @@ mod tests {
 
     fn is_used(position: usize) -> bool {
         used().rows.iter().any(|&row| (row..row + 9).contains(&position))
-    }
-
-    #[test]
-    fn vectors_have_each_position_that_is_used_once() {
-        for lanes in [1, 4, 8, 16] {
-            let vectors = used().vectors(lanes, 1);
-            let covered: Vec<usize> = vectors.iter().flat_map(|&at| at..at + lanes).collect();
-            assert!(covered.is_sorted_by(|a, b| a < b), "no position twice");
-            assert!((0..POSITIONS).all(|at| !is_used(at) || covered.contains(&at)));
-            let grouped = used().vectors(lanes, 4);
-            assert_eq!(grouped[..vectors.len()], vectors);
-            assert!(grouped.len().is_multiple_of(4) && grouped.len() < vectors.len() + 4);
-        }
-        // Of rows of 8 of 12 positions eight lanes waste nothing, sixteen a quarter.
-        let rows = Used { rows: (0..8).map(|row| 12 * row).collect(), columns: 8 };
-        assert_eq!([8, 16].map(|lanes| rows.vectors(lanes, 1).len()), [8, 6]);
     }
 
     #[test]

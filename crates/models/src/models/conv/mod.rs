@@ -6,6 +6,7 @@ mod passes;
 mod stack;
 #[cfg(test)]
 mod tests;
+mod used;
 
 use super::layout::{Layout, Next};
 use super::maps::Maps;

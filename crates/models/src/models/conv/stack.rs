@@ -2,7 +2,7 @@
 //! elements.
 
 use super::super::window::Window;
-use super::kernels::{LANES, Used};
+use super::used::{LANES, Used};
 
 /// Padded images, one below the other, in planes.
 ///
