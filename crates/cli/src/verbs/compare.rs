@@ -18,8 +18,8 @@ use crate::{engine, output};
 
 /// Train one model with several compressors, and compare quality, bytes and time.
 ///
-/// With no flags: LeNet-5 on generated digits with four workers and a parameter server, in about two and a half minutes on
-/// two cores. With `--exchange all-gather` workers exchange as gradwire.torch does with eden and up to
+/// With no flags: LeNet-5 on generated digits with four workers and a parameter server, in two to three minutes on two
+/// cores. With `--exchange all-gather` workers exchange as gradwire.torch does with eden and up to
 /// eight ranks.
 /// Prints tables and writes a report, one HTML file, with the runs beside it.
 #[derive(Debug, Args)]
