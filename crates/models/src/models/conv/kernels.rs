@@ -295,7 +295,7 @@ mod tests {
     #[should_panic(expected = "planes reach beyond each vector")]
     fn terms_beyond_the_planes_are_refused() {
         let weights = Weights::new(1, 2, |_, _| 1.0);
-        // One value is missing for the last position without vectors.
+        // Under the second offset a value is missing for the last position, 78.
         let (planes, mut out) =
             (numbers(20 + 78, 7), vec![0.0; weights.padded_planes() * POSITIONS]);
         correlate(&used(), &planes, &[0, 20], &weights, POSITIONS, &mut out);
