@@ -284,17 +284,22 @@ mod tests {
         Recording::untimed(tensors.clone(), gradients, step_seconds, backward)
     }
 
-    fn advice(links: &[f64], step_seconds: f64, optimizer: OptimizerFamily) -> Advice {
-        let recording = recording(1 << 19, step_seconds, step_seconds / 2.0);
+    /// For a model of half a million parameters, of which a step takes 0.2 s, half of it the backward pass.
+    fn advice(candidates: &[Candidate], links: &[f64], optimizer: OptimizerFamily) -> Advice {
+        let recording = recording(1 << 19, 0.2, 0.1);
         let links: Vec<_> = links.iter().map(|&mbit| Link::mbit(mbit)).collect();
-        let candidates = Candidate::defaults();
-        advise(&recording, &Cluster::of(2), optimizer, &links, &candidates).unwrap()
+        advise(&recording, &Cluster::of(2), optimizer, &links, candidates).unwrap()
+    }
+
+    fn only(spec: &str) -> [Candidate; 1] {
+        [Candidate::new(spec.parse().unwrap())]
     }
 
     #[test]
     fn slow_links_call_for_compression_and_fast_ones_for_none() {
         // 2 MB a step of 0.2 s: 170 ms at 100 Mbit/s, of which backward hides some; 0.4 ms at 40 Gbit/s.
-        let found = advice(&[1.0, 100.0, 40_000.0], 0.2, OptimizerFamily::Adaptive);
+        let candidates = Candidate::defaults();
+        let found = advice(&candidates, &[1.0, 100.0, 40_000.0], OptimizerFamily::Adaptive);
         let name = |at: Option<usize>| at.map(|at| found.predictions[at].candidate.clone());
         assert_eq!(name(found.recommended[0]).as_deref(), Some("eden"));
         assert_eq!(name(found.recommended[2]), None);
@@ -315,7 +320,7 @@ mod tests {
 
     #[test]
     fn what_pays_is_recommended_also_beside_a_more_exact_candidate_that_does_not() {
-        let found = advice(&[100.0], 0.2, OptimizerFamily::Sgd);
+        let found = advice(&only("fp16"), &[100.0], OptimizerFamily::Sgd);
         let one = |seconds: f64, error| {
             let mut one = found.predictions[0].clone();
             (one.doubt, one.error) = (None, Some(error));
@@ -330,14 +335,10 @@ mod tests {
 
     #[test]
     fn the_crossover_is_where_the_gain_ends() {
-        let found = advice(&[100.0], 0.2, OptimizerFamily::Sgd);
-        let eden = found.predictions.iter().find(|one| one.candidate == "eden").unwrap();
-        let at = |mbit: f64| {
-            let found = advice(&[mbit], 0.2, OptimizerFamily::Sgd);
-            found.predictions.iter().find(|one| one.candidate == "eden").unwrap().on_links[0]
-                .speedup
-        };
-        let crossover = eden.crossover.unwrap() / 1e6;
+        let eden =
+            |mbit: f64| advice(&only("eden"), &[mbit], OptimizerFamily::Sgd).predictions.remove(0);
+        let crossover = eden(100.0).crossover.unwrap() / 1e6;
+        let at = |mbit| eden(mbit).on_links[0].speedup;
         // Processor times differ from trial to trial.
         assert!(
             at(crossover / 4.0) > 1.0 + MARGIN && at(crossover * 4.0) < 1.0 + MARGIN,
@@ -347,18 +348,14 @@ mod tests {
 
     #[test]
     fn adam_and_momentum_get_different_advice() {
-        let doubted = |optimizer| {
-            let found = advice(&[1.0], 0.2, optimizer);
-            let three_lc =
-                found.predictions.into_iter().find(|one| one.candidate == "3lc").unwrap();
-            three_lc.doubt.is_some()
-        };
+        let doubted =
+            |optimizer| advice(&only("3lc"), &[1.0], optimizer).predictions[0].doubt.is_some();
         assert!(doubted(OptimizerFamily::Adaptive) && !doubted(OptimizerFamily::Sgd));
     }
 
     #[test]
     fn each_tensor_has_its_own_advice() {
-        let found = advice(&[1.0], 0.2, OptimizerFamily::Adaptive);
+        let found = advice(&Candidate::defaults(), &[1.0], OptimizerFamily::Adaptive);
         let [embedding, bias, head] = &found.tensors[..] else { panic!("three tensors") };
         assert_eq!((embedding.send.as_str(), bias.send.as_str()), ("eden", "none"));
         assert_eq!(head.send, "eden");

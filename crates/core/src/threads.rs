@@ -177,28 +177,37 @@ pub(crate) fn try_side_by_side<T: Send, B: Send, E: Send>(
 pub(crate) fn side_by_side<T: Send, B: Send>(
     mut own: B,
     others: impl Iterator<Item = B>,
-    jobs: impl Iterator<Item = T> + Send,
+    mut jobs: impl Iterator<Item = T> + Send,
     work: impl Fn(T, &mut B) + Sync,
 ) {
     let most = jobs.size_hint().1.unwrap_or(usize::MAX);
-    let mut others = others.take(most.saturating_sub(1)).peekable();
-    if others.peek().is_none() {
-        return jobs.for_each(|job| work(job, &mut own));
+    let others: Vec<B> = others.take(most.saturating_sub(1)).collect();
+    match others.is_empty() {
+        true => jobs.for_each(|job| work(job, &mut own)),
+        false => take_turns(own, others, &mut jobs, &work),
     }
+}
+
+/// [`side_by_side`] with others. Compiled once for each type of jobs and buffers, not for each `work`.
+fn take_turns<T: Send, B: Send>(
+    mut own: B,
+    others: Vec<B>,
+    jobs: &mut (dyn Iterator<Item = T> + Send),
+    work: &(dyn Fn(T, &mut B) + Sync),
+) {
     let queue = Mutex::new(jobs);
-    let take_turns = |buffers: &mut B| {
+    let work_on = |buffers: &mut B| {
         while let Some(job) = next(&queue) {
             work(job, buffers);
         }
     };
-    let others: Vec<B> = others.collect();
     let (count, others) = (others.len(), Mutex::new(others.into_iter()));
     let other = || {
         if let Some(mut buffers) = next(&others) {
-            take_turns(&mut buffers);
+            work_on(&mut buffers);
         }
     };
-    beside(count, &other, &mut || take_turns(&mut own));
+    beside(count, &other, &mut || work_on(&mut own));
 }
 
 /// What a locked iterator gives next.

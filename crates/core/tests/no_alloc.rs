@@ -68,14 +68,15 @@ fn nothing_is_allocated_per_step() {
     let tensors = [Tensor::new("conv", &[64, 3, 7, 7]), Tensor::new("fc", &[100_000])];
     // Their long messages have a significance map.
     let maps = ["qsgd:s=4,code=huffman", "entropy-bits:c=1"].map(|spec| spec.parse().unwrap());
+    let gradients = |step| tensors.each_ref().map(|tensor| gaussian(tensor.elements(), step));
+    let steps: Vec<_> = (0..10).map(gradients).collect();
     for spec in specs().into_iter().chain(custom::momenta()).chain(maps) {
         let (mut encoder, mut decoder) = (encoder(&spec), Decoder::new(&spec, SEED));
         let mut message = Vec::new();
         let mut outs = tensors.each_ref().map(|tensor| vec![0.0f32; tensor.elements()]);
-        for step in 0..10 {
-            let gradients = tensors.each_ref().map(|tensor| gaussian(tensor.elements(), step));
+        for (step, gradients) in (0..).zip(&steps) {
             let mut allocated = 0;
-            for ((tensor, gradient), out) in tensors.iter().zip(&gradients).zip(&mut outs) {
+            for ((tensor, gradient), out) in tensors.iter().zip(gradients).zip(&mut outs) {
                 message.clear();
                 let before = ALLOCATIONS.get();
                 encoder.assign(tensor.name(), &spec);

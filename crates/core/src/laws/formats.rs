@@ -1,5 +1,7 @@
 //! The 16-bit formats by their definition, one number at a time: what laws compare conversions with.
 
+use std::sync::OnceLock;
+
 use crate::Dtype;
 
 /// The bits of the exponent and of the mantissa.
@@ -26,27 +28,31 @@ pub(super) fn value(dtype: Dtype, pattern: u16) -> f32 {
     (if pattern >> 15 == 0 { magnitude } else { -magnitude }) as f32
 }
 
-/// The pattern of 16 bits whose number is nearest: of two the even one, of a finite number a finite one.
-pub(super) fn nearest(dtype: Dtype, x: f32) -> u16 {
+/// Zero, the positive numbers and infinity, in the order of their patterns, which is that of the numbers.
+fn positives(dtype: Dtype) -> &'static [f64] {
+    static F16: OnceLock<Vec<f64>> = OnceLock::new();
+    static BF16: OnceLock<Vec<f64>> = OnceLock::new();
     let (exponent_bits, mantissa_bits) = widths(dtype);
     let infinity: u16 = ((1 << exponent_bits) - 1) << mantissa_bits;
-    let (value, target) = (|pattern| f64::from(value(dtype, pattern)), f64::from(x.abs()));
+    let table = if dtype == Dtype::F16 { &F16 } else { &BF16 };
+    table.get_or_init(|| (0..=infinity).map(|pattern| value(dtype, pattern).into()).collect())
+}
+
+/// The pattern of 16 bits whose number is nearest: of two the even one, of a finite number a finite one.
+pub(super) fn nearest(dtype: Dtype, x: f32) -> u16 {
+    let (positives, target) = (positives(dtype), f64::from(x.abs()));
     let sign = u16::from(x.is_sign_negative()) << 15;
+    let infinity = positives.len() - 1;
     if x.is_nan() {
-        return sign | infinity | 1;
+        return sign | infinity as u16 | 1;
     }
-    // Patterns of positive numbers are in the order of the numbers. The search is for the first that is not below.
-    let (mut low, mut above) = (0, infinity);
-    while low < above {
-        let middle = low.midpoint(above);
-        if value(middle) < target { low = middle + 1 } else { above = middle }
+    let above = positives.partition_point(|&value| value < target);
+    if positives[above] == target {
+        return sign | above as u16;
     }
-    if value(above) == target {
-        return sign | above;
-    }
-    let (down, up) = (target - value(above - 1), value(above) - target);
+    let (down, up) = (target - positives[above - 1], positives[above] - target);
     let is_lower = down < up || down == up && above % 2 == 1;
-    sign | if is_lower { above - 1 } else { above }
+    sign | (if is_lower { above - 1 } else { above }) as u16
 }
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
 //! What threads write for parts, side by side, taken in the order of the parts.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::Helpers;
 
 /// Takes what threads write, in the order of the parts.
-pub(super) struct InOrder<P, F> {
+pub(super) struct InOrder<'a, P> {
     /// The part to take next.
     next: usize,
-    /// Parts that were done before it.
-    done: BTreeMap<usize, P>,
+    /// That part and those after it, as far as one is done; `None` is one that is not.
+    done: VecDeque<Option<P>>,
     /// Buffers that no thread uses.
     spare: Vec<P>,
-    take: F,
+    take: &'a mut (dyn FnMut(&P) + Send),
 }
 
-impl<P: Default, F: FnMut(&P)> InOrder<P, F> {
-    pub(super) fn new(spare: Vec<P>, take: F) -> Mutex<Self> {
-        Mutex::new(Self { next: 0, done: BTreeMap::new(), spare, take })
+impl<'a, P: Default> InOrder<'a, P> {
+    pub(super) fn new(spare: Vec<P>, take: &'a mut (dyn FnMut(&P) + Send)) -> Mutex<Self> {
+        Mutex::new(Self { next: 0, done: VecDeque::new(), spare, take })
     }
 
     /// Lets `write` write part `at`, while other threads write others, and takes it in its turn.
@@ -38,16 +38,16 @@ impl<P: Default, F: FnMut(&P)> InOrder<P, F> {
     }
 
     fn push(&mut self, at: usize, piece: P) {
-        if at != self.next {
-            self.done.insert(at, piece);
-            return;
+        let ahead = at - self.next;
+        while self.done.len() <= ahead {
+            self.done.push_back(None);
         }
-        let mut next = Some(piece);
-        while let Some(piece) = next {
+        self.done[ahead] = Some(piece);
+        while let Some(piece) = self.done.front_mut().and_then(Option::take) {
             (self.take)(&piece);
             self.spare.push(piece);
+            self.done.pop_front();
             self.next += 1;
-            next = self.done.remove(&self.next);
         }
     }
 }
@@ -59,9 +59,9 @@ impl Helpers {
         &mut self,
         jobs: impl Iterator<Item = T> + Send,
         work: impl Fn(T, &mut P) + Sync,
-        take: impl FnMut(&P) + Send,
+        mut take: impl FnMut(&P) + Send,
     ) {
-        let in_order = InOrder::new(Vec::new(), take);
+        let in_order = InOrder::new(Vec::new(), &mut take);
         self.share(jobs.enumerate(), |(at, job)| {
             InOrder::write(&in_order, at, |piece| work(job, piece));
         });

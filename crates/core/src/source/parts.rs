@@ -152,6 +152,17 @@ impl<'a> Source<'a> {
         if parts.is_one() {
             return values.take(1).for_each(|value| work(self, value, workspace));
         }
+        self.in_divided(parts, workspace, &mut values, &work);
+    }
+
+    /// [`in_parts`](Self::in_parts) of a divided tensor. Compiled once for each type of values, not for each `work`.
+    fn in_divided<T: Send>(
+        &mut self,
+        parts: Parts,
+        workspace: &mut Workspace,
+        values: &mut dyn Iterator<Item = T>,
+        work: &(dyn Fn(&mut Source<'_>, T, &mut Workspace) + Sync),
+    ) {
         let (plain, checked) = (self.plain, self.checked);
         let gathered = self.gathered;
         let total = Mutex::new((self.gathered.largest, self.taken));
@@ -215,10 +226,10 @@ impl<'a> Source<'a> {
         workspace: &mut Workspace,
         values: impl Iterator<Item = T>,
         work: impl Fn(&mut Source<'_>, T, &mut P, &mut Workspace) + Sync,
-        take: impl FnMut(&P) + Send,
+        mut take: impl FnMut(&P) + Send,
     ) {
         let Pieces(spare) = std::mem::take(workspace.own());
-        let (in_order, values) = (InOrder::new(spare, take), values.enumerate());
+        let (in_order, values) = (InOrder::new(spare, &mut take), values.enumerate());
         self.in_parts(parts, workspace, values, |source, (at, value), workspace| {
             InOrder::write(&in_order, at, |piece| work(source, value, piece, workspace));
         });

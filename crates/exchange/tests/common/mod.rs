@@ -317,10 +317,17 @@ pub fn threads<T: Send, R: Send>(
     items: impl IntoIterator<Item = T>,
     work: impl Fn(usize, T) -> R + Sync,
 ) -> Vec<thread::Result<R>> {
-    let items: Vec<T> = items.into_iter().collect();
+    threads_of(items.into_iter().collect(), &work)
+}
+
+/// [`threads`], compiled once for each type of items and results, not for each `work`.
+fn threads_of<T: Send, R: Send>(
+    items: Vec<T>,
+    work: &(dyn Fn(usize, T) -> R + Sync),
+) -> Vec<thread::Result<R>> {
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
     let job = |((at, item), result)| -> Job<'_> {
-        let (work, result): (_, &mut Option<R>) = (&work, result);
+        let result: &mut Option<R> = result;
         Box::new(move || *result = Some(work(at, item)))
     };
     let ended = at_once(items.into_iter().enumerate().zip(&mut results).map(job).collect());
