@@ -1,4 +1,4 @@
-//! Checks that must hold for any bytes. The fuzz targets run them on generated inputs, and `crates/core/tests/corpus.rs`
+//! Checks that must hold for any bytes. The fuzz targets run them on generated inputs, and `crates/core/tests/registry/corpus.rs`
 //! runs them on the corpus.
 
 use std::sync::OnceLock;

@@ -69,7 +69,7 @@ fn usage() -> ExitCode {
 fn generate(tests: &[&str]) -> ExitCode {
     for test in tests {
         let status = std::process::Command::new(env!("CARGO"))
-            .args(["test", "-p", "gradwire", "--test", test])
+            .args(["test", "-p", "gradwire", "--test", "registry", &format!("{test}::")])
             .env(format!("GRADWIRE_WRITE_{}", test.to_uppercase()), "1")
             .status();
         match status {

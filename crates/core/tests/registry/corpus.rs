@@ -4,7 +4,7 @@
 //! `fuzz/checks.rs`. `cargo xtask corpus`, or `GRADWIRE_WRITE_CORPUS=1`, adds the golden files as seeds; they are replayed
 //! as frames too.
 
-#[path = "../../../fuzz/checks.rs"]
+#[path = "../../../../fuzz/checks.rs"]
 mod checks;
 
 use std::fs;

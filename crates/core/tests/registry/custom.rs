@@ -1,9 +1,7 @@
 //! Memories of a compressor's own.
 
-mod common;
-
-use common::custom::{MOMENTUM, masked, momenta, plain, steep};
-use common::*;
+use crate::common::custom::{MOMENTUM, masked, momenta, plain, steep};
+use crate::common::*;
 use gradwire::frame::Frame;
 use gradwire::{Decoder, Dtype, Encoder, Error, Floats, Spec, State, Tensor};
 

@@ -1,8 +1,6 @@
 //! The mean and the variance of unbiased messages over draws, beside the papers' formulas.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use gradwire::{Spec, Tensor};
 
 #[test]

@@ -1,8 +1,6 @@
 //! Each tensor of an encoder and a decoder has a compressor of its own.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use gradwire::{Decoder, Encoder, Kept, Spec, State, StateError, Tensor};
 
 fn tensors() -> [Tensor; 3] {

@@ -1,9 +1,7 @@
 //! The ranges of parameters, compared with the values that make sense by the definition of each method. The
 //! [laws](gradwire::laws) check that values at the ends work.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use gradwire::{Floats, Spec, Tensor};
 
 /// For each numeric parameter: values just outside the sensible ones, and the outermost sensible ones.

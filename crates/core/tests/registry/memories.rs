@@ -2,9 +2,7 @@
 //!
 //! A reference runs in double precision, element by element; which elements a message carried it is told.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use gradwire::{Decoder, Encoder, Floats, Input, Sent, Spec, State, Tensor};
 
 const RANKS: u32 = 4;

@@ -2,13 +2,11 @@
 //!
 //! `cargo xtask docs`, or `GRADWIRE_WRITE_DOCS=1`, generates it again.
 
-mod page;
-
 use std::fs;
 use std::path::PathBuf;
 
+use crate::page::{self, Measured, Row, Speed};
 use gradwire::registry::REGISTRY;
-use page::{Measured, Row, Speed};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -157,7 +157,7 @@ fn estimates_need_messages_that_bring_them_closer() {
 
 #[test]
 fn values_outside_their_range_are_refused() {
-    // tests/ranges.rs has the ranges of all parameters.
+    // ranges.rs has the ranges of all parameters.
     for text in ["3lc:s=1,5", "3lc:gamma=1e-46", "sbc2:every=0"] {
         assert!(text.parse::<Spec>().is_err(), "{text}");
     }

@@ -4,14 +4,12 @@
 //! the files that are absent and never changes one that is there. A change of format takes a new version beside the old
 //! one. A file is found by the configuration in its frames; its name is for people.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
 
-use common::gaussian;
+use crate::common::gaussian;
 use gradwire::frame::{Budget, Frame};
 use gradwire::registry::REGISTRY;
 use gradwire::{Dtype, Encoder, Family, Floats, Residual, Spec, Tensor};
