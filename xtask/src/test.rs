@@ -1,7 +1,6 @@
 //! `cargo xtask test`: the checks that a change must pass. Some run at the same time, because tests often wait.
 
 use std::process::{Command, ExitCode};
-use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
@@ -39,13 +38,8 @@ pub(crate) fn run() -> ExitCode {
         report.step(name, |counts| cargo(&arguments(step, mpi), |line| counts.read(line)));
     }
     let (running, are_running) = mpsc::channel();
-    let checks = &Mutex::new(CHECKS.into_iter());
     let beside = thread::scope(|scope| {
-        let beside = scope.spawn(move || {
-            let mut report = test_package(&are_running, environment);
-            check(checks, mpi, &mut report);
-            report
-        });
+        let beside = scope.spawn(move || beside_tests(&are_running, environment, mpi));
         let (name, step) = TESTS;
         report.step(name, |counts| {
             cargo(&arguments(step, mpi), |line| {
@@ -54,33 +48,36 @@ pub(crate) fn run() -> ExitCode {
             })
         });
         drop(running);
-        check(checks, mpi, &mut report);
         beside.join().expect("no step panics")
     });
     report.add(beside);
     sum_up(&report)
 }
 
-/// The steps of the Python package, beside the tests.
-fn test_package(are_running: &Receiver<()>, environment: Environment) -> Report {
+/// The steps of the Python package, and at the same time the checks: tests often wait, and leave processors to compilers.
+fn beside_tests(are_running: &Receiver<()>, environment: Environment, mpi: bool) -> Report {
     let mut report = Report::default();
     // Cargo builds one thing at a time, and has to find the tests built before it runs them.
     let _ = are_running.recv();
     let package = python::build(environment, &mut report);
-    python::test(package, true, &mut report);
+    let checks = thread::scope(|scope| {
+        let checks = scope.spawn(|| check(mpi));
+        python::test(package, true, &mut report);
+        checks.join().expect("no step panics")
+    });
+    report.add(checks);
     report
 }
 
-/// Runs checks until none is left. The first thread that has no more tests begins with them, beside the tests of the other one, which often
-/// wait. If both run checks, one waits until the other's cargo has done, which counts as time of its check.
-fn check(left: &Mutex<impl Iterator<Item = Step>>, mpi: bool, report: &mut Report) {
-    let next = || left.lock().expect("no step panics").next();
-    while let Some((name, step)) = next() {
+fn check(mpi: bool) -> Report {
+    let mut report = Report::default();
+    for (name, step) in CHECKS {
         report.step(name, |_| {
             let mut cargo = Command::new(env!("CARGO"));
             reads_whole(cargo.args(arguments(step, mpi).split(' ')), |_| ())
         });
     }
+    report
 }
 
 /// Runs cargo, and `read`s each line that it prints; returns whether it succeeded.
