@@ -1,3 +1,4 @@
+import gc
 import importlib.util
 import os
 
@@ -21,3 +22,9 @@ if os.environ["TRITON_INTERPRET"] != "0" and importlib.util.find_spec("triton"):
 def pytest_collection_modifyitems(items):
     """Starts Ray's example first: it takes longest, and mostly waits, while the other tests run."""
     items.sort(key=lambda item: "_rays_" not in item.name)
+
+
+def pytest_collection_finish():
+    """Keeps garbage collectors away from what has been imported: traversing it takes long, and copies the memory of ranks."""
+    gc.collect()
+    gc.freeze()

@@ -15,6 +15,8 @@ def hasten():
     # It computes whether integers overflow, and does not look at the answer.
     builder = interpreter.interpreter_builder
     builder.options = replace(builder.options, sanitize_overflow=False)
+    # For each value it makes a table of all types, to look up one.
+    interpreter._get_np_dtype = _by_name(interpreter._get_np_dtype)
 
 
 def _call(function, *arguments, **named):
@@ -22,3 +24,15 @@ def _call(function, *arguments, **named):
         return function.rewrite()(*arguments, **named)
     except Exception as error:
         raise interpreter.InterpreterError(repr(error)) from error
+
+
+def _by_name(function):
+    """A function of a Triton type, computed once for each name of a type."""
+    known = {}
+
+    def remembered(dtype):
+        if dtype.name not in known:
+            known[dtype.name] = function(dtype)
+        return known[dtype.name]
+
+    return remembered

@@ -1,6 +1,5 @@
 """Runs each rank of a test in a process, connected by gloo."""
 
-import gc
 import io
 import multiprocessing
 import os
@@ -60,8 +59,6 @@ def outcomes(size, function, *arguments, timeout=PATIENCE):
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")
         pipes, processes = [], []
-        # Garbage collectors of the ranks leave alone what this process has imported, which would copy its memory.
-        gc.freeze()
         for rank in range(size):
             ours, theirs = _FORK.Pipe(duplex=False)
             process = _FORK.Process(target=_main, args=(function, rank, size, store, theirs, arguments))
@@ -69,7 +66,6 @@ def outcomes(size, function, *arguments, timeout=PATIENCE):
             theirs.close()
             pipes.append(ours)
             processes.append(process)
-        gc.unfreeze()
         results = []
         for pipe in pipes:
             try:
