@@ -1,5 +1,6 @@
 //! Threads that work side by side on the tensors of a group, and on one large tensor.
 
+use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -216,13 +217,18 @@ fn next<T>(queue: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
 }
 
 /// Calls `own` while `count` threads call `other`. Not generic, so that the code that starts threads is compiled only once.
+///
+/// # Panics
+/// With the message of the thread that panics.
 fn beside(count: usize, other: &(dyn Fn() + Sync), own: &mut dyn FnMut()) {
     thread::scope(|scope| {
-        for _ in 0..count {
-            // Without this thread the others do its work.
-            let _ = thread::Builder::new().spawn_scoped(scope, other);
-        }
+        // Without a thread that cannot be started the others do its work.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, other).ok();
+        let threads: Vec<_> = (0..count).filter_map(start).collect();
         own();
+        for thread in threads {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
     });
 }
 
@@ -269,6 +275,17 @@ mod tests {
         }
         assert_eq!(Threads::new(0).count(), 1);
         Threads::new(4).each(Vec::<u8>::new(), 0, ENCODING, |_, _| panic!("there is no job"));
+    }
+
+    #[test]
+    #[should_panic(expected = "another thread fails")]
+    fn a_panic_of_another_thread_is_passed_on() {
+        // Both threads have a job when it opens.
+        let (own, barrier) = (thread::current().id(), Barrier::new(2));
+        Helpers::new(1).share(0..2, |_| {
+            barrier.wait();
+            assert!(thread::current().id() == own, "another thread fails");
+        });
     }
 
     #[test]
