@@ -26,6 +26,7 @@
 //! ```
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::group_writer::GroupWriter;
 use crate::kernels::{JOINED, Place, join_gaps, ones_of_gaps, read_gaps};
@@ -61,9 +62,21 @@ pub fn optimal_parameter(count: usize, universe: usize) -> u32 {
 /// # Panics
 /// If the parameter is above [`MAX_PARAMETER`].
 pub fn len_bits(positions: &[u32], parameter: u32) -> u64 {
-    check(parameter);
-    ones_of_gaps(positions, parameter) + positions.len() as u64 * u64::from(1 + parameter)
+    len_bits_from(0, positions, parameter)
 }
+
+/// The length of the code that [`encode_from`] writes, in bits.
+///
+/// # Panics
+/// If the first position is below `first`, or the parameter above [`MAX_PARAMETER`].
+pub fn len_bits_from(first: u32, positions: &[u32], parameter: u32) -> u64 {
+    check(parameter);
+    assert!(positions.first().is_none_or(|&position| first <= position), "{OUTSIDE}");
+    ones_of_gaps(first.into(), positions, parameter)
+        + positions.len() as u64 * u64::from(1 + parameter)
+}
+
+const OUTSIDE: &str = "the first position is before the part";
 
 fn check(parameter: u32) {
     assert!(parameter <= MAX_PARAMETER, "Rice parameter {parameter} is above {MAX_PARAMETER}");
@@ -74,9 +87,18 @@ fn check(parameter: u32) {
 /// # Panics
 /// If the positions do not increase, or the parameter is above [`MAX_PARAMETER`].
 pub fn encode(positions: &[u32], parameter: u32, out: &mut Vec<u8>) {
+    encode_from(0, positions, parameter, out);
+}
+
+/// Appends the code of a part of strictly increasing positions, all at least `first`: the first gap is counted from there. So each part
+/// of a long list can be read without those before it.
+///
+/// # Panics
+/// If the positions do not increase or begin before `first`, or the parameter is above [`MAX_PARAMETER`].
+pub fn encode_from(first: u32, positions: &[u32], parameter: u32, out: &mut Vec<u8>) {
     check(parameter);
     let mut writer = GroupWriter::new(out);
-    let (mut words, mut next) = ([0; JOINED / 2], 0);
+    let (mut words, mut next) = ([0; JOINED / 2], u64::from(first));
     for positions in positions.chunks(JOINED) {
         let words = &mut words[..positions.len() / 2];
         assert!(join_gaps(next, positions, parameter, words), "positions must increase");
@@ -161,6 +183,34 @@ pub fn decode(
         left -= some;
     }
     BitReader::at(bytes, place.bits).finish()
+}
+
+/// Reads a part of a list into `positions`, all of it. `bytes` is the code that [`encode_from`] wrote, and nothing else; `range` begins with
+/// the first position that was given there, and ends with the last position of the part, at most 2^32 − 1.
+///
+/// # Errors
+/// As [`decode`], and more bytes than the code has, or a range that ends after the last position. Some positions may already have been
+/// written.
+///
+/// # Panics
+/// If the parameter is above [`MAX_PARAMETER`], or the range ends above 2^32.
+pub fn decode_part(
+    bytes: &[u8],
+    range: Range<u64>,
+    parameter: u32,
+    positions: &mut [u32],
+) -> Result<(), DecodeError> {
+    check(parameter);
+    assert!(range.end <= 1 << 32, "positions have 32 bits");
+    let mut place = Place { bits: 0, next: range.start };
+    read_into(positions, bytes, parameter, range.end, &mut place)?;
+    if BitReader::at(bytes, place.bits).finish()? < bytes.len() {
+        return Err(DecodeError::Corrupt("a part has more bytes than its code"));
+    }
+    if place.next < range.end {
+        return Err(DecodeError::Corrupt("a part ends before its range"));
+    }
+    Ok(())
 }
 
 /// Reads as many positions as there is room for.
@@ -392,6 +442,17 @@ mod tests {
         }
 
         #[test]
+        fn parts_return(
+            gaps in proptest::collection::vec(0u32..5000, 0..200),
+            cut in 0usize..200,
+            parameter in 0u32..=30,
+        ) {
+            let positions: Vec<u32> = gaps.into_iter().scan(0, next_position).collect();
+            let parts = parts(&positions, cut.min(positions.len()), parameter);
+            prop_assert_eq!(decode_both(&parts, parameter), Ok(positions));
+        }
+
+        #[test]
         fn any_bytes_decode_or_fail(bytes: Vec<u8>, count in 0usize..100, parameter in 0u32..=30) {
             let universe = 1000;
             let mut positions = vec![];
@@ -413,6 +474,78 @@ mod tests {
                 prop_assert_eq!(code(&positions, parameter), &bytes[..used]);
             }
         }
+    }
+
+    /// Positions of two parts, of which the second begins after `cut` positions.
+    fn parts(positions: &[u32], cut: usize, parameter: u32) -> [(Vec<u8>, Range<u64>, usize); 2] {
+        let (one, other) = positions.split_at(cut);
+        let end = after(one);
+        let (mut front, mut back) = (vec![], vec![]);
+        encode_from(0, one, parameter, &mut front);
+        encode_from(end as u32, other, parameter, &mut back);
+        [(front, 0..end, one.len()), (back, end..after(other).max(end), other.len())]
+    }
+
+    fn decode_both(
+        parts: &[(Vec<u8>, Range<u64>, usize); 2],
+        parameter: u32,
+    ) -> Result<Vec<u32>, DecodeError> {
+        let mut all = Vec::new();
+        for (bytes, range, count) in parts {
+            let mut positions = vec![0; *count];
+            decode_part(bytes, range.clone(), parameter, &mut positions)?;
+            all.extend(positions);
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn a_part_by_hand() {
+        // The gaps of `bits_by_hand`, from 100 on.
+        let mut bytes = Vec::new();
+        encode_from(100, &[100, 105, 170], 6, &mut bytes);
+        assert_eq!(bytes, [0b0000_0000, 0b0100_0100, 0b0000_0000]);
+        assert_eq!(len_bits_from(100, &[100, 105, 170], 6), 22);
+        let mut positions = [0; 3];
+        assert_eq!(decode_part(&bytes, 100..171, 6, &mut positions), Ok(()));
+        assert_eq!(positions, [100, 105, 170]);
+        assert_eq!(decode_part(&[], 100..100, 6, &mut []), Ok(()));
+    }
+
+    #[test]
+    fn malformed_parts_are_refused() {
+        let positions: Vec<u32> = (0..50).map(|at| 3 * at * at).collect();
+        for cut in [0, 1, 20, 49, 50] {
+            let parts = parts(&positions, cut, 4);
+            assert_eq!(decode_both(&parts, 4), Ok(positions.clone()));
+            for lane in [0, 1] {
+                let mut longer = parts.clone();
+                longer[lane].0.push(0);
+                let more = DecodeError::Corrupt("a part has more bytes than its code");
+                assert_eq!(decode_both(&longer, 4), Err(more), "{cut}");
+                let mut shorter = parts.clone();
+                if shorter[lane].0.pop().is_some() {
+                    assert_eq!(decode_both(&shorter, 4), Err(DecodeError::Truncated), "{cut}");
+                }
+                let mut before = parts.clone();
+                let last = if lane == 0 { cut.checked_sub(1) } else { Some(49) };
+                if let Some(last) = last.filter(|_| parts[lane].2 > 0) {
+                    before[lane].1.end = positions[last].into();
+                    let past = DecodeError::Corrupt("a position lies past the end");
+                    assert_eq!(decode_both(&before, 4), Err(past), "{cut}");
+                }
+                let mut later = parts.clone();
+                later[lane].1.end += 1;
+                let before = DecodeError::Corrupt("a part ends before its range");
+                assert_eq!(decode_both(&later, 4), Err(before), "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "positions must increase")]
+    fn a_part_that_begins_later_is_refused() {
+        encode_from(5, &[4], 3, &mut Vec::new());
     }
 
     #[test]

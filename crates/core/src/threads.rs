@@ -31,6 +31,8 @@ pub(crate) const DECODING: Work =
 #[derive(Debug)]
 pub struct Threads {
     buffers: Vec<Buffers>,
+    /// What [`Helpers`] have.
+    lists: Vec<Vec<u8>>,
 }
 
 /// The buffers of one thread.
@@ -49,7 +51,8 @@ impl Default for Buffers {
 impl Threads {
     /// This many threads, at least one, the caller's among them.
     pub fn new(count: usize) -> Self {
-        Self { buffers: (0..count.max(1)).map(|_| Buffers::default()).collect() }
+        let buffers = (0..count.max(1)).map(|_| Buffers::default()).collect();
+        Self { buffers, lists: Vec::new() }
     }
 
     /// Their number.
@@ -94,35 +97,42 @@ impl Threads {
 
     /// The buffers of the caller's thread, whose workspace has those of the others as [`Helpers`] while `work` is called.
     pub(crate) fn with_helpers<R>(&mut self, work: impl FnOnce(&mut Buffers) -> R) -> R {
-        let others = self.buffers.split_off(1);
-        self.buffers[0].workspace.helpers = Helpers(others);
-        let lent = Lent(&mut self.buffers);
-        work(&mut lent.0[0])
+        let (others, lists) = (self.buffers.split_off(1), std::mem::take(&mut self.lists));
+        self.buffers[0].workspace.helpers = Helpers { others, lists };
+        let lent = Lent(self);
+        work(&mut lent.0.buffers[0])
     }
 }
 
 /// Takes the helpers back, also after a panic.
-struct Lent<'a>(&'a mut Vec<Buffers>);
+struct Lent<'a>(&'a mut Threads);
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        let Helpers(others) = std::mem::take(&mut self.0[0].workspace.helpers);
-        self.0.extend(others);
+        let Threads { buffers, lists } = &mut *self.0;
+        let helpers = std::mem::take(&mut buffers[0].workspace.helpers);
+        buffers.extend(helpers.others);
+        *lists = helpers.lists;
     }
 }
 
 /// The other threads that share the work on one large tensor, and the buffers of each; none by default.
 #[derive(Debug, Default)]
-pub struct Helpers(Vec<Buffers>);
+pub struct Helpers {
+    others: Vec<Buffers>,
+    /// What threads write before it is joined.
+    lists: Vec<Vec<u8>>,
+}
 
 impl Helpers {
     pub(crate) fn new(count: usize) -> Self {
-        Self((0..count).map(|_| Buffers::default()).collect())
+        let others = (0..count).map(|_| Buffers::default()).collect();
+        Self { others, lists: Vec::new() }
     }
 
     /// Their number.
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.others.len()
     }
 
     /// Calls `work` for each job, by the helpers and the caller's thread.
@@ -131,7 +141,7 @@ impl Helpers {
         jobs: impl Iterator<Item = T> + Send,
         work: impl Fn(T) + Sync,
     ) {
-        side_by_side((), self.0.iter().map(|_| ()), jobs, |job, ()| work(job));
+        side_by_side((), self.others.iter().map(|_| ()), jobs, |job, ()| work(job));
     }
 
     /// As [`share`](Self::share), for work that can fail. Returns the error of the first job that failed.
@@ -140,12 +150,35 @@ impl Helpers {
         jobs: impl Iterator<Item = T> + Send,
         work: impl Fn(T) -> Result<(), E> + Sync,
     ) -> Result<(), E> {
-        try_side_by_side((), self.0.iter().map(|_| ()), jobs, |job, ()| work(job))
+        try_side_by_side((), self.others.iter().map(|_| ()), jobs, |job, ()| work(job))
+    }
+
+    /// Appends what `put` writes for each job, in the order of the jobs. The caller's thread works with `own`, each helper with what
+    /// `other` takes from its workspace.
+    pub(crate) fn append<'a, T: Send, B: Send>(
+        &'a mut self,
+        mut own: B,
+        other: impl Fn(&'a mut Workspace) -> B,
+        jobs: impl ExactSizeIterator<Item = T> + Send,
+        message: &mut Vec<u8>,
+        put: impl Fn(T, &mut B, &mut Vec<u8>) + Sync,
+    ) {
+        let Self { others, lists } = self;
+        if others.is_empty() {
+            return jobs.for_each(|job| put(job, &mut own, message));
+        }
+        let count = jobs.len();
+        lists.resize_with(count.max(lists.len()), Vec::new);
+        lists.iter_mut().for_each(Vec::clear);
+        let others = others.iter_mut().map(|buffers| other(&mut buffers.workspace));
+        side_by_side(own, others, jobs.zip(&mut *lists), |(job, list), own| put(job, own, list));
+        lists.iter().for_each(|list| message.extend_from_slice(list));
     }
 
     /// The workspace and the scratch of each.
     pub(crate) fn each(&mut self) -> impl Iterator<Item = (&mut Workspace, &mut [f32])> {
-        self.0.iter_mut().map(|Buffers { workspace, scratch }| (workspace, &mut scratch[..]))
+        let buffers = self.others.iter_mut();
+        buffers.map(|Buffers { workspace, scratch }| (workspace, &mut scratch[..]))
     }
 }
 

@@ -57,8 +57,6 @@ pub struct SymbolCoder {
     pub others: Vec<u16>,
     /// How often each symbol occurs in the list that is left.
     pub left: Vec<u32>,
-    /// The messages of the parts of a long list, which threads write.
-    pub lists: Vec<Vec<u8>>,
 }
 
 /// One value of each requested type.

@@ -3,6 +3,8 @@
 //! A code starts where the one before it ends, so each shift by the length of a code delays all codes after it. With BMI2 that is one
 //! instruction.
 
+use core::mem;
+
 use super::vectorised;
 use crate::group_writer::GROUP_BITS;
 use crate::rice::code;
@@ -56,16 +58,19 @@ fn gap(before: u32, position: u32) -> u32 {
 }
 
 vectorised! {
-    /// The number of ones in the codes of increasing positions.
-    pub(crate) fn ones_of_gaps / ones_of(positions: &[u32], parameter: u32) -> u64 {
+    /// The number of ones in the codes of increasing positions, the first of which is at least `next`.
+    pub(crate) fn ones_of_gaps / ones_of(next: u64, positions: &[u32], parameter: u32) -> u64 {
         let gaps = positions.array_windows().map(|&[before, position]| gap(before, position));
         let ones = gaps.map(|gap| u64::from(gap >> parameter));
-        ones.sum::<u64>() + positions.first().map_or(0, |&gap| u64::from(gap >> parameter))
+        let first = positions.first().map_or(0, |&first| (u64::from(first) - next) >> parameter);
+        ones.sum::<u64>() + first
     }
 }
 
-/// The most codes that are read until the window is filled again.
+/// The most codes that are read until the window is filled again. Filling it for each code would delay the next one.
 const BETWEEN: usize = 4;
+/// The largest parameter with which four codes rarely have more bits than the window.
+const FOUR: u32 = 10;
 
 /// How far positions were read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,7 +83,7 @@ pub(crate) struct Place {
 
 vectorised! {
     /// Reads positions below `universe`, and returns their number. Stops before a code that is longer than a window, does not end
-    /// within the bytes, or is that of a position past the universe.
+    /// within the bytes, or is that of a position past the universe, or up to [`BETWEEN`] codes earlier.
     pub(crate) fn read_gaps / gaps_read(
         bytes: &[u8],
         parameter: u32,
@@ -86,34 +91,69 @@ vectorised! {
         place: &mut Place,
         positions: &mut [u32],
     ) -> usize {
-        let Some(mut window) = Window::at(bytes, place.bits) else { return 0 };
-        let low = (1u64 << parameter) - 1;
-        let (mut next, mut count) = (place.next, 0);
-        while count < positions.len() {
-            window.fill();
-            let before = count;
-            // Filling is not needed for each code: it would delay the next one.
-            for into in positions[count..].iter_mut().take(BETWEEN) {
-                let ones = window.inverted.trailing_zeros();
-                let width = ones + (1 + parameter);
-                if width > window.filled {
-                    break;
-                }
-                let lower = !(window.inverted >> ones >> 1) & low;
-                let position = next + (u64::from(ones) << parameter | lower);
-                if position >= universe {
-                    break;
-                }
-                window.skip(width);
-                *into = position as u32;
-                (next, count) = (position + 1, count + 1);
-            }
-            if count == before {
-                break;
-            }
+        let room = positions.len();
+        let Some(mut lane) = Lane::at(bytes, universe, *place, positions) else { return 0 };
+        if parameter <= FOUR {
+            while lane.read::<BETWEEN>(parameter) {}
+        } else {
+            while lane.read::<2>(parameter) {}
         }
-        *place = Place { bits: window.position(), next };
-        count
+        lane.finish(place, room)
+    }
+}
+
+/// A code, and the positions read from it.
+struct Lane<'a> {
+    window: Window<'a>,
+    universe: u64,
+    /// The least position that can follow.
+    next: u64,
+    /// Room for the positions that follow.
+    positions: &'a mut [u32],
+}
+
+impl<'a> Lane<'a> {
+    /// Starts at this place; `None` if the bytes end before it.
+    #[inline(always)]
+    fn at(bytes: &'a [u8], universe: u64, place: Place, positions: &'a mut [u32]) -> Option<Self> {
+        let window = Window::at(bytes, place.bits)?;
+        Some(Self { window, universe, next: place.next, positions })
+    }
+
+    /// Reads this many positions, if their codes are in the window, and there is room for them. What the room has is overwritten in
+    /// any case.
+    #[inline(always)]
+    fn read<const COUNT: usize>(&mut self, parameter: u32) -> bool {
+        self.window.fill();
+        let Some(group) = self.positions.first_chunk_mut::<COUNT>() else { return false };
+        let low = (1u64 << parameter) - 1;
+        let (mut inverted, mut next, mut width) = (self.window.inverted, self.next, 0);
+        // A code that is not whole gives a wrong position; whether all were is checked only once.
+        for into in group {
+            let ones = inverted.trailing_zeros();
+            inverted = inverted.wrapping_shr(ones) >> 1;
+            let position =
+                next.wrapping_add(!inverted & low).wrapping_add(u64::from(ones) << parameter);
+            inverted >>= parameter;
+            *into = position as u32;
+            next = position.wrapping_add(1);
+            width += ones;
+        }
+        width += COUNT as u32 * (1 + parameter);
+        if width > self.window.filled || next > self.universe {
+            return false;
+        }
+        self.window.skip(width);
+        self.next = next;
+        self.positions = &mut mem::take(&mut self.positions)[COUNT..];
+        true
+    }
+
+    /// Moves the place behind what was read, and returns the number of positions.
+    #[inline(always)]
+    fn finish(self, place: &mut Place, room: usize) -> usize {
+        *place = Place { bits: self.window.position(), next: self.next };
+        room - self.positions.len()
     }
 }
 
@@ -149,18 +189,11 @@ impl<'a> Window<'a> {
         let room = (63 - self.filled) / 8;
         let (word, whole) = match self.rest.first_chunk() {
             Some(bytes) => (u64::from_le_bytes(*bytes), room),
-            None => self.last(room),
+            None => last(self.rest, room),
         };
         self.inverted |= !word << self.filled;
         self.rest = &self.rest[whole as usize..];
         self.filled += 8 * whole;
-    }
-
-    /// The last bytes, of which up to `room` count.
-    #[cold]
-    fn last(&self, room: u32) -> (u64, u32) {
-        let word = self.rest.iter().rev().fold(!0, |word, &byte| word << 8 | u64::from(byte));
-        (word, room.min(self.rest.len() as u32))
     }
 
     #[inline(always)]
@@ -174,4 +207,11 @@ impl<'a> Window<'a> {
     fn position(&self) -> u64 {
         8 * (self.len - self.rest.len()) as u64 - u64::from(self.filled)
     }
+}
+
+/// The last bytes, of which up to `room` count.
+#[cold]
+fn last(rest: &[u8], room: u32) -> (u64, u32) {
+    let word = rest.iter().rev().fold(!0, |word, &byte| word << 8 | u64::from(byte));
+    (word, room.min(rest.len() as u32))
 }

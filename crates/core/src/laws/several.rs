@@ -4,8 +4,8 @@ use super::samples::{RANK, SEED, bits, encoder, gaussian};
 use crate::source::LEAST_DIVIDED;
 use crate::wire::symbols::PART_SYMBOLS;
 use crate::{
-    DecodeJob, Decoder, EncodeJob, Encoder, Error, Floats, ReduceOp, Sent, Spec, State, Tensor,
-    Threads,
+    DecodeJob, Decoder, EncodeJob, Encoder, Error, Family, Floats, ReduceOp, Sent, Spec, State,
+    Tensor, Threads,
 };
 
 const WEIGHT: f32 = 0.25;
@@ -30,8 +30,14 @@ pub(super) fn threads_that_share_a_tensor_change_nothing(spec: &Spec) {
     non_finite_is_refused(spec, &model[2]);
 }
 
-/// Symbols in code that are too many for one list: each part has a code of its own.
+/// Symbols in code that are too many for one list: each part has a code of its own. Positions are in parts where one per cent of a million
+/// elements are sent, which is compared with the defaults only.
 pub(super) fn threads_that_share_a_list_change_nothing(spec: &Spec) {
+    let sparse = matches!(spec.entry().family, Family::Sparsification | Family::Hybrid);
+    if sparse && spec.to_string() == spec.entry().id {
+        let tensor = Tensor::new("a", &[1 << 10, (1 << 10) + 1]);
+        compare_with_one_thread(spec, &[tensor], 1, gaussian);
+    }
     if spec.to_string().contains("code=huffman") {
         // Of the methods in code, `terngrad` has the fewest symbols: one for five elements.
         let tensor = Tensor::new("a", &[5 * PART_SYMBOLS + 13]);

@@ -60,11 +60,16 @@ pub(crate) fn take<'a>(message: &mut &'a [u8], len: usize) -> Result<&'a [u8], D
     Ok(head)
 }
 
+/// Splits an integer off the front.
+pub(crate) fn take_u32(message: &mut &[u8]) -> Result<u32, DecodeError> {
+    let (bytes, rest) = message.split_first_chunk().ok_or(DecodeError::Truncated)?;
+    *message = rest;
+    Ok(u32::from_le_bytes(*bytes))
+}
+
 /// Splits a finite number off the front.
 pub(crate) fn take_finite(message: &mut &[u8]) -> Result<f32, DecodeError> {
-    let (bytes, rest) = message.split_first_chunk::<4>().ok_or(DecodeError::Truncated)?;
-    *message = rest;
-    let value = f32::from_le_bytes(*bytes);
+    let value = f32::from_bits(take_u32(message)?);
     value.is_finite().then_some(value).ok_or(DecodeError::Corrupt("a level is not finite"))
 }
 

@@ -1,8 +1,11 @@
 //! The positions of a sparse message, coded the shortest way.
 
+mod parts;
+
 use gradwire_bits::{DecodeError, bitmap, rice, varint};
 
 use super::fields;
+use crate::Helpers;
 
 /// The most elements whose positions fit in 32 bits.
 pub(crate) const MOST_ELEMENTS: usize = u32::MAX as usize;
@@ -17,6 +20,8 @@ pub(crate) enum PositionCode {
     Rice = 1,
     /// 32 bits a position.
     Raw = 2,
+    /// Rice-coded gaps in parts, after a byte with their parameter. Writers use it in place of [`Rice`](Self::Rice) for many positions.
+    RiceParts = 3,
 }
 
 impl PositionCode {
@@ -27,12 +32,36 @@ impl PositionCode {
 
     /// The shortest for these positions, and the bytes that they take in it.
     pub(crate) fn shortest_with_len(positions: &[u32], elements: usize) -> (Self, u64) {
-        let rice = 1 + rice_len(positions, elements);
+        let rice_code = PositionCode::Rice.for_count(positions.len());
+        let rice = rice_code.rice_len(positions, elements);
         let (bitmap, raw) = (bitmap::len(elements) as u64, 4 * positions.len() as u64);
         match bitmap.min(rice).min(raw) {
             least if least == bitmap => (PositionCode::Bitmap, least),
-            least if least == rice => (PositionCode::Rice, least),
+            least if least == rice => (rice_code, least),
             least => (PositionCode::Raw, least),
+        }
+    }
+
+    /// The form of this code that writers use for this number of positions.
+    pub(crate) fn for_count(self, count: usize) -> Self {
+        if self == PositionCode::Rice && count > parts::PART {
+            PositionCode::RiceParts
+        } else {
+            self
+        }
+    }
+
+    /// What a configuration calls this code: Rice in parts is Rice.
+    pub(crate) fn whole(self) -> Self {
+        if self == PositionCode::RiceParts { PositionCode::Rice } else { self }
+    }
+
+    /// The bytes that positions take in either form of Rice code.
+    fn rice_len(self, positions: &[u32], elements: usize) -> u64 {
+        let b = rice::optimal_parameter(positions.len(), elements);
+        1 + match self {
+            PositionCode::RiceParts => parts::len(positions, b),
+            _ => rice::len_bits(positions, b).div_ceil(8),
         }
     }
 
@@ -41,18 +70,25 @@ impl PositionCode {
         match self {
             PositionCode::Bitmap => bitmap::len(elements),
             PositionCode::Raw => count.saturating_mul(4),
-            PositionCode::Rice => 1 + rice_bound(count, elements).div_ceil(8),
+            PositionCode::Rice | PositionCode::RiceParts => {
+                1 + rice_bound(count, elements).div_ceil(8) + parts::max_extra(count)
+            }
         }
     }
 
-    /// Appends the positions.
-    pub(crate) fn encode(self, positions: &[u32], elements: usize, message: &mut Vec<u8>) {
+    /// Appends the positions. The helpers share those in parts.
+    pub(crate) fn encode(
+        self,
+        positions: &[u32],
+        elements: usize,
+        helpers: &mut Helpers,
+        message: &mut Vec<u8>,
+    ) {
         match self {
             PositionCode::Bitmap => bitmap::encode(positions, elements, message),
-            PositionCode::Rice => {
+            PositionCode::Rice | PositionCode::RiceParts => {
                 let b = rice::optimal_parameter(positions.len(), elements);
-                message.push(b as u8);
-                rice::encode(positions, b, message);
+                self.encode_rice(positions, b, helpers, message);
             }
             PositionCode::Raw => {
                 message.extend(positions.iter().flat_map(|position| position.to_le_bytes()));
@@ -60,25 +96,42 @@ impl PositionCode {
         }
     }
 
-    /// Reads exactly `count` increasing positions below `elements` from exactly these bytes.
+    /// Appends the positions in either form of Rice code with this parameter.
+    pub(crate) fn encode_rice(
+        self,
+        positions: &[u32],
+        parameter: u32,
+        helpers: &mut Helpers,
+        message: &mut Vec<u8>,
+    ) {
+        message.push(parameter as u8);
+        match self {
+            PositionCode::RiceParts => parts::put(positions, parameter, helpers, message),
+            _ => rice::encode(positions, parameter, message),
+        }
+    }
+
+    /// Reads exactly `count` increasing positions below `elements` from exactly these bytes. The helpers share those in parts.
     pub(crate) fn decode(
         self,
         mut bytes: &[u8],
         count: usize,
         elements: usize,
         positions: &mut Vec<u32>,
+        helpers: &mut Helpers,
     ) -> Result<(), DecodeError> {
-        self.take(&mut bytes, count, elements, positions)?;
+        self.take(&mut bytes, count, elements, positions, helpers)?;
         fields::expect_len(bytes, 0)
     }
 
-    /// Reads exactly `count` increasing positions below `elements` off the front.
+    /// Reads exactly `count` increasing positions below `elements` off the front. The helpers share those in parts.
     pub(crate) fn take(
         self,
         bytes: &mut &[u8],
         count: usize,
         elements: usize,
         positions: &mut Vec<u32>,
+        helpers: &mut Helpers,
     ) -> Result<(), DecodeError> {
         make_room(count, elements, positions)?;
         match self {
@@ -89,14 +142,12 @@ impl PositionCode {
                 }
                 bitmap::decode(bits, elements, positions)
             }
-            PositionCode::Rice => {
+            PositionCode::Rice | PositionCode::RiceParts => {
                 let b = fields::take(bytes, 1)?[0];
                 if b > LARGEST_PARAMETER {
                     return Err(DecodeError::Corrupt("the Rice parameter is above 30"));
                 }
-                let used = rice::decode(bytes, count, elements, u32::from(b), positions)?;
-                fields::take(bytes, used)?;
-                Ok(())
+                self.take_rice(bytes, count, elements, u32::from(b), positions, helpers)
             }
             PositionCode::Raw => {
                 let raw = fields::take(bytes, count.saturating_mul(4))?;
@@ -112,6 +163,29 @@ impl PositionCode {
         }
     }
 
+    /// Reads positions in either form of Rice code with this parameter off the front.
+    fn take_rice(
+        self,
+        bytes: &mut &[u8],
+        count: usize,
+        elements: usize,
+        parameter: u32,
+        positions: &mut Vec<u32>,
+        helpers: &mut Helpers,
+    ) -> Result<(), DecodeError> {
+        if self == PositionCode::RiceParts {
+            // Each takes a bit at least, so that no more memory is written than the message warrants.
+            if count / 8 > bytes.len() {
+                return Err(DecodeError::Truncated);
+            }
+            positions.resize(count, 0);
+            return parts::take(bytes, parameter, elements, positions, helpers);
+        }
+        let used = rice::decode(bytes, count, elements, parameter, positions)?;
+        fields::take(bytes, used)?;
+        Ok(())
+    }
+
     /// The most bytes that up to `count` positions take in their [shortest](Self::shortest) code.
     pub(crate) fn shortest_max_len(count: usize, elements: usize) -> usize {
         [PositionCode::Bitmap, PositionCode::Rice, PositionCode::Raw]
@@ -122,7 +196,9 @@ impl PositionCode {
 
     /// The code that a byte names.
     pub(crate) fn from_tag(tag: u8) -> Result<Self, DecodeError> {
-        [PositionCode::Bitmap, PositionCode::Rice, PositionCode::Raw]
+        use PositionCode::{Bitmap, Raw, Rice, RiceParts};
+
+        [Bitmap, Rice, Raw, RiceParts]
             .into_iter()
             .find(|&code| code as u8 == tag)
             .ok_or(DecodeError::Corrupt("unknown code of positions"))
@@ -130,11 +206,6 @@ impl PositionCode {
 }
 
 const LARGEST_PARAMETER: u8 = 30;
-
-fn rice_len(positions: &[u32], elements: usize) -> u64 {
-    let b = rice::optimal_parameter(positions.len(), elements);
-    rice::len_bits(positions, b).div_ceil(8)
-}
 
 /// The most bits of up to `count` Rice-coded positions with their optimal parameter. With parameter b each takes b low
 /// bits and a terminating bit, and the quotients add up to at most d / 2^b; b is optimal only for up to d / 2^b
@@ -199,11 +270,12 @@ pub(crate) fn put_with_values(
     positions: &[u32],
     values: &[f32],
     elements: usize,
+    helpers: &mut Helpers,
     message: &mut Vec<u8>,
 ) {
     put_header(code, positions.len(), message);
     fields::put_f32s(values, message);
-    code.encode(positions, elements, message);
+    code.encode(positions, elements, helpers, message);
 }
 
 #[cfg(test)]
@@ -223,7 +295,7 @@ mod tests {
     fn bytes_worked_by_hand() {
         let bytes = |code: PositionCode, positions: &[u32], elements| {
             let mut bytes = Vec::new();
-            code.encode(positions, elements, &mut bytes);
+            code.encode(positions, elements, &mut Helpers::default(), &mut bytes);
             bytes
         };
         assert_eq!(bytes(PositionCode::Bitmap, &[0, 9], 10), [1, 2]);
@@ -233,14 +305,72 @@ mod tests {
     }
 
     #[test]
+    fn many_positions_are_in_parts() {
+        // 2^13 and two more: 0, 9, 18, …; b = 3.
+        let positions: Vec<u32> = (0..8194).map(|at| 9 * at).collect();
+        let elements = 9 * 8194;
+        assert_eq!(PositionCode::shortest(&positions[1..8193], elements), PositionCode::Rice);
+        let (code, len) = PositionCode::shortest_with_len(&positions, elements);
+        assert_eq!(code, PositionCode::RiceParts);
+        let mut bytes = Vec::new();
+        code.encode(&positions, elements, &mut Helpers::default(), &mut bytes);
+        // A gap of 0, then gaps of 8: a zero or 1 0, and three zeros. 4 + 8191·5 bits are 5120 bytes less 1 bit.
+        let end = (9 * 8191 + 1u32).to_le_bytes();
+        assert_eq!(bytes[..9], [&[3, 0x00, 0x14, 0, 0], &end[..]].concat());
+        assert_eq!(bytes[9..11], [0b0001_0000, 0b0100_0010]);
+        // Two gaps of 8: 1 0 000, 1 0 000.
+        let end = (9 * 8193 + 1u32).to_le_bytes();
+        assert_eq!(bytes[9 + 5120..], [&[2, 0, 0, 0], &end[..], &[0b0010_0001, 0]].concat());
+        assert_eq!(bytes.len() as u64, len);
+        for threads in [1, 2, 3] {
+            let (mut helpers, mut same, mut back) = (Helpers::new(threads - 1), vec![], vec![9]);
+            code.encode(&positions, elements, &mut helpers, &mut same);
+            assert!(same == bytes, "{threads} threads");
+            code.decode(&bytes, positions.len(), elements, &mut back, &mut helpers).unwrap();
+            assert!(back == positions, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn malformed_parts_are_refused() {
+        let positions: Vec<u32> = (0..20_000).map(|at| 9 * at + at % 7).collect();
+        let elements = 9 * 20_000 + 7;
+        let mut bytes = Vec::new();
+        PositionCode::RiceParts.encode(&positions, elements, &mut Helpers::default(), &mut bytes);
+        let decode = |bytes: &[u8], count| {
+            let (mut back, mut helpers) = (Vec::new(), Helpers::new(1));
+            PositionCode::RiceParts.decode(bytes, count, elements, &mut back, &mut helpers)
+        };
+        assert_eq!(decode(&bytes, 20_000), Ok(()));
+        let mut longer = bytes.clone();
+        longer.push(0);
+        for bad in [&longer[..], &bytes[..bytes.len() - 1], &bytes[..9], &bytes[..3], &[3], &[]] {
+            assert!(decode(bad, 20_000).is_err(), "{} bytes", bad.len());
+        }
+        assert!(decode(&bytes, 19_999).is_err() && decode(&bytes, 20_001).is_err());
+        assert_eq!(decode(&[3; 100], 900), Err(DecodeError::Truncated));
+        // The parameter, and of the first two parts their length and their end.
+        let second = 1 + 8 + u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize;
+        for (at, change) in
+            [(0, 31), (1, 1), (3, 0x40), (5, 1), (8, 0xff), (second, 1), (second + 4, 1)]
+        {
+            let mut bad = bytes.clone();
+            bad[at] ^= change;
+            assert!(decode(&bad, 20_000).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
     fn no_code_exceeds_its_bound() {
-        for code in [PositionCode::Bitmap, PositionCode::Rice, PositionCode::Raw] {
+        for code in
+            [PositionCode::Bitmap, PositionCode::Rice, PositionCode::RiceParts, PositionCode::Raw]
+        {
             for count in [0, 1, 2, 10, 1_000, 4_000, 6_500, 9_999] {
                 // The last gap is as long as it can be.
                 let mut positions: Vec<u32> = (0..count).collect();
                 positions.iter_mut().last().into_iter().for_each(|last| *last = 9_999);
                 let mut bytes = Vec::new();
-                code.encode(&positions, 10_000, &mut bytes);
+                code.encode(&positions, 10_000, &mut Helpers::default(), &mut bytes);
                 for most in [count as usize, 2 * count as usize, 10_000] {
                     assert!(bytes.len() <= code.max_len(most, 10_000), "{code:?} {count} {most}");
                 }

@@ -56,13 +56,13 @@ impl Bins {
 
 impl Bins {
     /// Appends the message of the elements in the workspace of a tensor that has some.
-    fn write(&self, scale: f32, shape: &[usize], workspace: &Workspace, message: &mut Vec<u8>) {
-        let Workspace { positions, values, .. } = workspace;
+    fn write(&self, scale: f32, shape: &[usize], workspace: &mut Workspace, message: &mut Vec<u8>) {
+        let Workspace { positions, values, helpers, .. } = workspace;
         let elements = shape.iter().product();
         if self.records {
             write_records(scale, self.bin(shape), elements, positions, values, message);
         } else {
-            signs::write(&[scale], elements, positions, values, message);
+            signs::write(&[scale], elements, positions, values, helpers, message);
         }
     }
 }
@@ -148,7 +148,7 @@ impl DeviceForm for Bins {
         form: &mut Vec<u8>,
     ) -> Result<(), DecodeError> {
         let DeviceArgs { context, elements, workspace } = args;
-        let Workspace { positions, values, .. } = workspace;
+        let Workspace { positions, values, helpers, .. } = workspace;
         if elements == 0 {
             fields::expect_len(message, 0)?;
             return pairs::write(&[0.0], &[], std::iter::empty(), form);
@@ -158,7 +158,7 @@ impl DeviceForm for Bins {
             let scale = read_records(message, bin, elements, (&mut *positions, &mut *values))?;
             return pairs::write(&[scale], positions, values.iter().copied(), form);
         }
-        let ([scale], signs) = signs::read::<1>(message, elements, elements, positions)?;
+        let ([scale], signs) = signs::read::<1>(message, elements, elements, positions, helpers)?;
         pairs::write(&[scale], positions, signs::levels(signs, [scale; 2]), form)
     }
 }

@@ -110,7 +110,7 @@ impl ChunkTopK {
             *mean = fields::take_finite(&mut message)?;
         }
         VALUES().take(&mut message, count, symbols, coder, helpers)?;
-        code.decode(message, count, elements, positions)?;
+        code.decode(message, count, elements, positions, helpers)?;
         Ok(means)
     }
 
@@ -249,7 +249,7 @@ impl Compressor for ChunkTopK {
             let means = bins(values, most, symbols);
             fields::put_f32s(&means, message);
             VALUES().put(symbols, coder, helpers, message);
-            code.encode(positions, c.len(), message);
+            code.encode(positions, c.len(), helpers, message);
             for (&at, &symbol) in positions.iter().zip(&*symbols) {
                 c[at as usize] -= means[usize::from(symbol)];
             }
@@ -381,7 +381,7 @@ mod tests {
         let good = encode("chunk-topk:k=2731", &[4.0, -1.0, -4.0, 2.0, 3.0, 0.5]);
         let truncated = refused("chunk-topk:k=2731", 6, &good[..good.len() - 1]);
         assert_eq!(truncated, DecodeError::Truncated);
-        for (at, byte) in [(0, 3), (1, 7), (5, 0x7f), (20, 0xff)] {
+        for (at, byte) in [(0, 4), (1, 7), (5, 0x7f), (20, 0xff)] {
             let mut bad = good.clone();
             bad[at] = byte;
             if at == 5 {

@@ -76,7 +76,7 @@ impl Compressor for Dryden {
         bound_sides(Some(source), self.most(elements), workspace);
         let Workspace { positions, values, helpers, .. } = workspace;
         let [above, below] = means(values);
-        signs::write(&[above, below], elements, positions, values, message);
+        signs::write(&[above, below], elements, positions, values, helpers, message);
         values.iter_mut().for_each(|x| *x -= if x.is_sign_negative() { -below } else { above });
         give_back(source, positions, values, helpers);
         Sent::Positions
@@ -121,8 +121,8 @@ impl DeviceForm for Dryden {
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
         if elements > 0 {
             bound_sides(None, self.most(elements), workspace);
-            let Workspace { positions, values, .. } = workspace;
-            signs::write(&means(values), elements, positions, values, message);
+            let Workspace { positions, values, helpers, .. } = workspace;
+            signs::write(&means(values), elements, positions, values, helpers, message);
         }
         Ok(Sent::Positions)
     }
@@ -134,13 +134,13 @@ impl DeviceForm for Dryden {
         form: &mut Vec<u8>,
     ) -> Result<(), DecodeError> {
         let DeviceArgs { elements, workspace, .. } = args;
-        let positions = &mut workspace.positions;
+        let Workspace { positions, helpers, .. } = workspace;
         if elements == 0 {
             fields::expect_len(message, 0)?;
             return pairs::write(&[], &[], std::iter::empty(), form);
         }
         let most = 2 * self.most(elements);
-        let (levels, signs) = signs::read::<2>(message, most, elements, positions)?;
+        let (levels, signs) = signs::read::<2>(message, most, elements, positions, helpers)?;
         pairs::write(&[], positions, signs::levels(signs, levels), form)
     }
 }

@@ -220,7 +220,7 @@ impl Compressor for QsparseLocal {
         self.quantizer().write(context, workspace, message);
         let Workspace { positions, values, helpers, .. } = workspace;
         if let Some(code) = code {
-            code.encode(positions, elements, message);
+            code.encode(positions, elements, helpers, message);
         }
         give_back(source, positions, values, helpers);
         Sent::Positions
@@ -235,7 +235,8 @@ impl Compressor for QsparseLocal {
         if !self.random {
             let code = PositionCode::from_tag(fields::take(&mut message, 1)?[0])?;
             self.quantizer().read(&mut message, count, weight, workspace)?;
-            code.decode(message, count, out.len(), &mut workspace.positions)?;
+            let Workspace { positions, helpers, .. } = &mut *workspace;
+            code.decode(message, count, out.len(), positions, helpers)?;
         } else {
             self.quantizer().read(&mut message, count, weight, workspace)?;
             fields::expect_len(message, 0)?;
@@ -403,7 +404,7 @@ mod tests {
             bad[at] = byte;
             refused("qsparse-local:ratio=0.25,s=5", 8, &bad)
         };
-        assert_eq!(changed(0, 3), DecodeError::Corrupt("unknown code of positions"));
+        assert_eq!(changed(0, 4), DecodeError::Corrupt("unknown code of positions"));
         assert!(matches!(changed(4, 0xbf), DecodeError::Corrupt(_)));
         assert!(matches!(changed(4, 0x7f), DecodeError::Corrupt(_)));
         assert_eq!(changed(5, 0x1b), DecodeError::Corrupt("a symbol is not of the alphabet"));

@@ -7,7 +7,7 @@
 //!   is sent. A tensor of zeros sends nothing. `select=sampled` estimates thresholds, and which mean is larger, from a
 //!   sample of runs: 1/256 of the elements, but at least 32·d/k and 1024, or all. It sends the elements that reach the threshold, at
 //!   most 2k, of more the first, as their own mean. If the sample has only zeros, tails are exact.
-//! - **Message**: a byte with the parameter b of the position code (lowest 5 bits), the sign (bit 5),
+//! - **Message**: a byte with the parameter b of the position code (lowest 5 bits; 31 for many positions, whose code is in parts, after b), the sign (bit 5),
 //!   whether the count is not k and follows (bit 6), and whether the mean is a bfloat16 (bit 7); the
 //!   count as varint if it follows; unless that is 0, the mean, and the positions in the Golomb code
 //!   with parameter 2^b (Algorithm 3). The message contains b, so a decoder does not depend on how it was chosen:
@@ -85,6 +85,8 @@ crate::parameters! {
 }
 
 const PARAMETER: u8 = 0x1f;
+/// In place of the parameter: it follows the mean, and the code is in parts.
+const IN_PARTS: u8 = 0x1f;
 const NEGATIVE: u8 = 0x20;
 const COUNTED: u8 = 0x40;
 const SHORT: u8 = 0x80;
@@ -159,14 +161,23 @@ impl Sbc {
         tail
     }
 
-    /// Appends the message of the elements of a tail at positions of a tensor.
-    fn write(&self, tail: &Tail, positions: &[u32], elements: usize, message: &mut Vec<u8>) {
+    /// Appends the message of the elements of a tail at the positions in the workspace.
+    fn write(
+        &self,
+        tail: &Tail,
+        elements: usize,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+    ) {
+        let Workspace { positions, helpers, .. } = workspace;
         let (kept, level) = (self.kept(elements), self.level(tail.mean));
         let counted = positions.len() != kept;
         let b = self.parameter(positions, elements);
+        let code = PositionCode::Rice.for_count(positions.len());
+        let of_code = if code == PositionCode::RiceParts { IN_PARTS } else { b as u8 };
         let flag = |flag: u8, set: bool| if set { flag } else { 0 };
         message.push(
-            b as u8
+            of_code
                 | flag(NEGATIVE, tail.side == Side::Below)
                 | flag(COUNTED, counted)
                 | flag(SHORT, self.short_mean),
@@ -177,27 +188,28 @@ impl Sbc {
         if !positions.is_empty() {
             let bytes = level.to_le_bytes();
             message.extend_from_slice(if self.short_mean { &bytes[2..] } else { &bytes });
-            rice::encode(positions, b, message);
+            match code {
+                PositionCode::RiceParts => code.encode_rice(positions, b, helpers, message),
+                _ => rice::encode(positions, b, message),
+            }
         }
     }
 
-    /// Checks a message, replaces `positions` by its positions, and returns the value of its elements.
+    /// Checks a message, reads its positions into the workspace, and returns the value of its elements.
     fn read(
         &self,
         mut message: &[u8],
         elements: usize,
-        positions: &mut Vec<u32>,
+        workspace: &mut Workspace,
     ) -> Result<f32, DecodeError> {
+        let Workspace { positions, helpers, .. } = workspace;
         positions.clear();
         if elements == 0 {
             fields::expect_len(message, 0)?;
             return Ok(0.0);
         }
         let head = fields::take(&mut message, 1)?[0];
-        let b = u32::from(head & PARAMETER);
-        if b > rice::MAX_PARAMETER {
-            return Err(DecodeError::Corrupt("the Golomb parameter is above 30"));
-        }
+        let of_code = head & PARAMETER;
         if (head & SHORT != 0) != self.short_mean {
             return Err(DecodeError::Corrupt("the mean is in another format than agreed"));
         }
@@ -226,9 +238,13 @@ impl Sbc {
         if !level.is_finite() || level.is_sign_negative() {
             return Err(DecodeError::Corrupt("the mean is negative or not finite"));
         }
-        make_room(count, elements, positions)?;
-        let used = rice::decode(message, count, elements, b, positions)?;
-        fields::expect_len(message, used)?;
+        if of_code == IN_PARTS {
+            PositionCode::RiceParts.decode(message, count, elements, positions, helpers)?;
+        } else {
+            make_room(count, elements, positions)?;
+            let used = rice::decode(message, count, elements, of_code.into(), positions)?;
+            fields::expect_len(message, used)?;
+        }
         Ok(if head & NEGATIVE == 0 { level } else { -level })
     }
 }
@@ -253,14 +269,14 @@ impl Compressor for Sbc {
             return Sent::Positions;
         }
         let tail = self.send_winner(source, elements, workspace);
-        self.write(&tail, &workspace.positions, elements, message);
+        self.write(&tail, elements, workspace, message);
         Sent::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
+        let value = weight * self.read(message, out.len(), workspace)?;
         let Workspace { positions, helpers, .. } = workspace;
-        let value = weight * self.read(message, out.len(), positions)?;
         helpers.in_stretches(positions, out, |_, positions, start, out| {
             positions.iter().for_each(|&position| out[position as usize - start] += value);
         });
@@ -322,7 +338,7 @@ impl DeviceForm for Sbc {
         let mut source = source.map_err(|_| DecodeError::Corrupt("a value is not finite"))?;
         let tail = self.send_winner(&mut source, elements, workspace);
         workspace.positions.iter_mut().for_each(|at| *at = positions[*at as usize]);
-        self.write(&tail, &workspace.positions, elements, message);
+        self.write(&tail, elements, workspace, message);
         *workspace.own() = candidates;
         Ok(Sent::Positions)
     }
@@ -334,9 +350,8 @@ impl DeviceForm for Sbc {
         form: &mut Vec<u8>,
     ) -> Result<(), DecodeError> {
         let DeviceArgs { elements, workspace, .. } = args;
-        let positions = &mut workspace.positions;
-        let value = self.read(message, elements, positions)?;
-        pairs::write(&[], positions, std::iter::repeat(value), form)
+        let value = self.read(message, elements, workspace)?;
+        pairs::write(&[], &workspace.positions, std::iter::repeat(value), form)
     }
 }
 

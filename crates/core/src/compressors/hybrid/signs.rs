@@ -32,12 +32,13 @@ pub(super) fn is_negative(signs: &[u8], at: usize) -> bool {
     signs[at / 8] >> (at % 8) & 1 == 1
 }
 
-/// Appends the message of elements at `positions` of a tensor with the signs of `values`.
+/// Appends the message of elements at `positions` of a tensor with the signs of `values`. The helpers share the positions.
 pub(in crate::compressors) fn write(
     levels: &[f32],
     elements: usize,
     positions: &[u32],
     values: &[f32],
+    helpers: &mut Helpers,
     message: &mut Vec<u8>,
 ) {
     let code = PositionCode::shortest(positions, elements);
@@ -47,7 +48,7 @@ pub(in crate::compressors) fn write(
     }
     fields::put_f32s(levels, message);
     put(values, message);
-    code.encode(positions, elements, message);
+    code.encode(positions, elements, helpers, message);
 }
 
 /// Adds `weight` times the message to `out`; at most `most` elements are allowed.
@@ -59,18 +60,19 @@ pub(super) fn read_add<const LEVELS: usize>(
     out: &mut [f32],
 ) -> Result<(), DecodeError> {
     let Workspace { positions, helpers, .. } = workspace;
-    let (levels, signs) = read::<LEVELS>(message, most, out.len(), positions)?;
+    let (levels, signs) = read::<LEVELS>(message, most, out.len(), positions, helpers)?;
     add(signs, [weight * levels[0], weight * -levels[LEVELS - 1]], positions, out, helpers);
     Ok(())
 }
 
-/// Checks a message of up to `most` of `elements` elements, reads its positions, and returns the levels (0 if it has no
-/// elements) and the bytes of signs.
+/// Checks a message of up to `most` of `elements` elements, reads its positions, which the helpers share, and returns the levels (0 if it
+/// has no elements) and the bytes of signs.
 pub(in crate::compressors) fn read<'a, const LEVELS: usize>(
     mut message: &'a [u8],
     most: usize,
     elements: usize,
     positions: &mut Vec<u32>,
+    helpers: &mut Helpers,
 ) -> Result<([f32; LEVELS], &'a [u8]), DecodeError> {
     let (code, count) = positions::take_header(&mut message, most)?;
     let mut levels = [0.0; LEVELS];
@@ -83,7 +85,7 @@ pub(in crate::compressors) fn read<'a, const LEVELS: usize>(
         *level = fields::take_scale(&mut message)?;
     }
     let signs = take(&mut message, count)?;
-    code.decode(message, count, elements, positions)?;
+    code.decode(message, count, elements, positions, helpers)?;
     Ok((levels, signs))
 }
 

@@ -58,7 +58,8 @@ impl Compressor for Strom {
         }
         let left = Some(|value: f32| value - self.tau.copysign(value));
         take_beyond(source, Side::Both, self.tau, left, workspace);
-        signs::write(&[], elements, &workspace.positions, &workspace.values, message);
+        let Workspace { positions, values, helpers, .. } = workspace;
+        signs::write(&[], elements, positions, values, helpers, message);
         Sent::Positions
     }
 
@@ -68,7 +69,7 @@ impl Compressor for Strom {
             return fields::expect_len(message, 0);
         }
         let Workspace { positions, helpers, .. } = workspace;
-        let ([], signs) = signs::read(message, out.len(), out.len(), positions)?;
+        let ([], signs) = signs::read(message, out.len(), out.len(), positions, helpers)?;
         signs::add(signs, [weight * self.tau, weight * -self.tau], positions, out, helpers);
         Ok(())
     }
@@ -96,10 +97,10 @@ impl DeviceForm for Strom {
     ) -> Result<Sent, DecodeError> {
         let DeviceArgs { elements, workspace, .. } = args;
         let pairs = Pairs::<0>::read(form, elements, elements)?;
-        let Workspace { positions, values, .. } = workspace;
+        let Workspace { positions, values, helpers, .. } = workspace;
         pairs.copy_to(positions, values)?;
         if elements > 0 {
-            signs::write(&[], elements, positions, values, message);
+            signs::write(&[], elements, positions, values, helpers, message);
         }
         Ok(Sent::Positions)
     }
@@ -111,12 +112,12 @@ impl DeviceForm for Strom {
         form: &mut Vec<u8>,
     ) -> Result<(), DecodeError> {
         let DeviceArgs { elements, workspace, .. } = args;
-        let positions = &mut workspace.positions;
+        let Workspace { positions, helpers, .. } = workspace;
         if elements == 0 {
             fields::expect_len(message, 0)?;
             return pairs::write(&[], &[], std::iter::empty(), form);
         }
-        let ([], signs) = signs::read(message, elements, elements, positions)?;
+        let ([], signs) = signs::read(message, elements, elements, positions, helpers)?;
         pairs::write(&[], positions, signs::levels(signs, [self.tau, self.tau]), form)
     }
 }

@@ -257,7 +257,7 @@ impl Demo {
         elements: usize,
         workspace: &mut Workspace,
     ) -> Result<(), DecodeError> {
-        let Workspace { positions, values, .. } = workspace;
+        let Workspace { positions, values, helpers, .. } = workspace;
         let (code, count) = positions::take_header(&mut message, elements)?;
         positions::make_room(count, elements, values)?;
         if self.signs {
@@ -276,7 +276,7 @@ impl Demo {
                 values.push(value);
             }
         }
-        code.decode(message, count, elements, positions)
+        code.decode(message, count, elements, positions, helpers)
     }
 }
 
@@ -295,7 +295,7 @@ impl Compressor for Demo {
         if largest <= LARGEST[0] && !c.is_empty() {
             self.extract(c, Blocks::of(context.shape, c.len()), workspace);
         }
-        let Workspace { positions, own, .. } = &mut *workspace;
+        let Workspace { positions, own, helpers, .. } = &mut *workspace;
         let Buffers { coefficients, .. } = own.get();
         let code = PositionCode::shortest(positions, c.len());
         positions::put_header(code, positions.len(), message);
@@ -309,7 +309,7 @@ impl Compressor for Demo {
         } else {
             values.for_each(|value| fields::put_f32(value, message));
         }
-        code.encode(positions, c.len(), message);
+        code.encode(positions, c.len(), helpers, message);
         workspace.block = spare;
         Sent::All
     }

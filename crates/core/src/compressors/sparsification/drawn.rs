@@ -126,8 +126,9 @@ pub(in crate::compressors) fn encode(
     let Drawn { large, large_values, small, small_values } = &drawn;
     merge(large, small, &mut workspace.positions);
     let code = PositionCode::shortest(large, elements);
-    positions::put_with_values(code, large, large_values, elements, message);
-    signs::write(&[level], elements, small, small_values, message);
+    let helpers = &mut workspace.helpers;
+    positions::put_with_values(code, large, large_values, elements, helpers, message);
+    signs::write(&[level], elements, small, small_values, helpers, message);
     *workspace.own() = drawn;
 }
 
@@ -211,8 +212,8 @@ pub(in crate::compressors) fn decode_add(
     }
     let (code, count) = positions::take_header(&mut message, most)?;
     let values = fields::take(&mut message, 4 * count)?.as_chunks().0;
-    code.take(&mut message, count, elements, large)?;
-    let ([level], signs) = signs::read(message, elements, elements, small)?;
+    code.take(&mut message, count, elements, large, helpers)?;
+    let ([level], signs) = signs::read(message, elements, elements, small, helpers)?;
     if !small.is_empty() && level == 0.0 {
         return Err(DecodeError::Corrupt("the level is 0"));
     }

@@ -159,8 +159,8 @@ impl DeviceForm for Threshold {
 }
 
 /// Appends the message of the elements in the workspace.
-fn write(elements: usize, workspace: &Workspace, message: &mut Vec<u8>) {
-    let Workspace { positions, values, .. } = workspace;
+fn write(elements: usize, workspace: &mut Workspace, message: &mut Vec<u8>) {
+    let Workspace { positions, values, helpers, .. } = workspace;
     if values.len() == elements && elements > 0 {
         return put_dense(positions, values, elements, message);
     }
@@ -169,7 +169,7 @@ fn write(elements: usize, workspace: &Workspace, message: &mut Vec<u8>) {
     if elements > 0 && sparse > 1 + 4 * elements as u64 {
         put_dense(positions, values, elements, message);
     } else {
-        positions::put_with_values(code, positions, values, elements, message);
+        positions::put_with_values(code, positions, values, elements, helpers, message);
     }
 }
 
@@ -181,7 +181,8 @@ fn read<'a>(
 ) -> Result<&'a [[u8; 4]], DecodeError> {
     let (code, count) = positions::take_header(&mut message, elements)?;
     let values = fields::take(&mut message, 4 * count)?;
-    code.decode(message, count, elements, &mut workspace.positions)?;
+    let Workspace { positions, helpers, .. } = workspace;
+    code.decode(message, count, elements, positions, helpers)?;
     Ok(values.as_chunks().0)
 }
 

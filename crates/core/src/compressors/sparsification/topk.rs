@@ -90,9 +90,10 @@ impl TopK {
 
     /// Appends the message of the elements in the workspace.
     fn write(&self, elements: usize, workspace: &mut Workspace, message: &mut Vec<u8>) -> Sent {
-        let Workspace { positions, values, .. } = workspace;
-        let code = self.code.unwrap_or_else(|| PositionCode::shortest(positions, elements));
-        positions::put_with_values(code, positions, values, elements, message);
+        let Workspace { positions, values, helpers, .. } = workspace;
+        let code = self.code.map(|code| code.for_count(positions.len()));
+        let code = code.unwrap_or_else(|| PositionCode::shortest(positions, elements));
+        positions::put_with_values(code, positions, values, elements, helpers, message);
         Sent::Positions
     }
 
@@ -106,11 +107,12 @@ impl TopK {
         let most = self.most(elements);
         let (code, count) = positions::take_header(&mut message, most)?;
         self.check_count(count, most)?;
-        if self.code.is_some_and(|expected| expected != code) {
+        if self.code.is_some_and(|expected| expected != code.whole()) {
             return Err(DecodeError::Corrupt("positions are in another code than agreed"));
         }
         let values = fields::take(&mut message, 4 * count)?;
-        code.decode(message, count, elements, &mut workspace.positions)?;
+        let Workspace { positions, helpers, .. } = workspace;
+        code.decode(message, count, elements, positions, helpers)?;
         Ok(values.as_chunks().0)
     }
 

@@ -179,7 +179,8 @@ impl Compressor for Variance {
         if let Some(largest) = largest {
             message.extend((largest as i16).to_le_bytes());
             self.levels().write(workspace, message);
-            code.encode(&workspace.positions, elements, message);
+            let Workspace { positions, helpers, .. } = &mut *workspace;
+            code.encode(positions, elements, helpers, message);
         }
         Sent::Positions
     }
@@ -199,7 +200,7 @@ impl Compressor for Variance {
         workspace.symbols.try_reserve(out.len())?;
         self.levels().read(&mut message, count, workspace)?;
         let Workspace { positions, symbols, helpers, .. } = workspace;
-        code.decode(message, count, out.len(), positions)?;
+        code.decode(message, count, out.len(), positions, helpers)?;
         let values = values(exponent, weight);
         helpers.add_at(positions, symbols, out, |symbol| values[usize::from(symbol)]);
         Ok(())

@@ -4,7 +4,7 @@ use gradwire_bits::DecodeError;
 
 use super::Alphabet;
 use crate::Helpers;
-use crate::threads::{side_by_side, try_side_by_side};
+use crate::threads::try_side_by_side;
 use crate::wire::fields;
 use crate::workspace::SymbolCoder;
 
@@ -33,18 +33,15 @@ impl Alphabet {
             to[start..start + 4].copy_from_slice(&len.to_le_bytes());
         };
         let parts = symbols.chunks(PART_SYMBOLS);
-        if helpers.count() == 0 {
-            return parts.for_each(|part| put(part, coder, message));
-        }
-        let mut lists = std::mem::take(&mut coder.lists);
-        lists.resize_with(parts.len().max(lists.len()), Vec::new);
-        lists.iter_mut().for_each(Vec::clear);
-        let coders = helpers.each().map(|(workspace, _)| &mut workspace.coder);
-        side_by_side(&mut *coder, coders, parts.zip(&mut lists), |(part, list), coder| {
-            put(part, coder, list);
-        });
-        lists.iter().for_each(|list| message.extend_from_slice(list));
-        coder.lists = lists;
+        helpers.append(
+            coder,
+            |workspace| &mut workspace.coder,
+            parts,
+            message,
+            |part, coder, list| {
+                put(part, coder, list);
+            },
+        );
     }
 
     /// Reads symbols whose parts are at the front of a message. The helpers share the parts.
@@ -75,6 +72,6 @@ impl Alphabet {
 
 /// Takes the list of a part, after its length, off the front of a message.
 fn take_part<'a>(message: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {
-    let len = fields::take(message, 4)?.first_chunk().expect("there are four bytes");
-    fields::take(message, u32::from_le_bytes(*len) as usize)
+    let len = fields::take_u32(message)?;
+    fields::take(message, len as usize)
 }
