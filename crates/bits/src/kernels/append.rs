@@ -147,12 +147,31 @@ mod streamed {
     /// `out` is aligned to 16 bytes.
     #[target_feature(enable = "avx2")]
     pub(super) unsafe fn bf16s(values: &[[f32; 16]], out: &mut [[MaybeUninit<u8>; 32]]) -> u32 {
+        // SAFETY: the caller's.
+        let largest = unsafe { bf16s_limited::<false>(values, out) };
+        // Rarely a number is so large that it would become infinite.
+        if largest > BF16_MAX << 16 {
+            // SAFETY: the caller's.
+            unsafe { bf16s_limited::<true>(values, out) };
+        }
+        largest
+    }
+
+    /// # Safety
+    /// `out` is aligned to 16 bytes.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    unsafe fn bf16s_limited<const LIMITED: bool>(
+        values: &[[f32; 16]],
+        out: &mut [[MaybeUninit<u8>; 32]],
+    ) -> u32 {
         let mut largest = _mm256_setzero_si256();
         for (values, out) in values.iter().zip(out) {
             let [low, high] = load(values);
             largest = larger(larger(largest, low), high);
+            let [low, high] = [low, high].map(|bits| bf16_patterns::<LIMITED>(bits));
             // Packing works on each half of a register; the quarters are put in order afterwards.
-            let packed = _mm256_packus_epi32(bf16_patterns(low), bf16_patterns(high));
+            let packed = _mm256_packus_epi32(low, high);
             let patterns = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
             // SAFETY: the array holds the 32 bytes that are written, and is aligned.
             unsafe { put(patterns, out.as_mut_ptr().cast()) };
@@ -161,10 +180,16 @@ mod streamed {
         largest_of(largest)
     }
 
-    /// The patterns of eight numbers, as `bf16_pattern` makes them.
+    /// The patterns of eight numbers, as `bf16_pattern` makes them; unless they are limited, those of numbers up to the largest bfloat16.
     #[target_feature(enable = "avx2")]
     #[inline]
-    fn bf16_patterns(bits: __m256i) -> __m256i {
+    fn bf16_patterns<const LIMITED: bool>(bits: __m256i) -> __m256i {
+        if !LIMITED {
+            // Rounding does not carry into the sign.
+            let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let rounded = _mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff));
+            return _mm256_srli_epi32::<16>(_mm256_add_epi32(rounded, odd));
+        }
         let magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(i32::MAX));
         let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(magnitude), _mm256_set1_epi32(1));
         let rounded = _mm256_add_epi32(magnitude, _mm256_set1_epi32(0x7fff));
@@ -432,6 +457,15 @@ mod tests {
 
     #[test]
     fn streamed_numbers_are_the_numbers() {
+        // The second is the least that bfloat16 would round to infinity, the third the largest binary32.
+        for large in [f32::from_bits(0x7f7f_7fff), f32::from_bits(0x7f7f_8000), f32::MAX] {
+            for value in [large, -large] {
+                let mut message = Vec::with_capacity(64);
+                assert_eq!(APPEND[2](&[value; 32], &mut message, true), large.to_bits());
+                let largest = [0x7f, 0x7f | (value.to_bits() >> 24) as u8 & 0x80];
+                assert_eq!(message, largest.repeat(32), "{value}");
+            }
+        }
         crate::kernels::samples::sweep(|values| {
             for append in APPEND {
                 // Behind a header that leaves the memory aligned, or not.
