@@ -21,6 +21,7 @@
 //! ```
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::{DecodeError, expect_len, kernels};
 
@@ -36,16 +37,26 @@ pub fn len(universe: usize) -> usize {
 pub fn encode(positions: &[u32], universe: usize, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + len(universe), 0);
-    let bits = &mut out[start..];
+    set(positions, 0..universe, &mut out[start..]);
+}
+
+/// Sets the bits of `positions` in a part of a bitmap, which has a bit for each position of the range.
+///
+/// # Panics
+/// If a position is outside the range, or the bits are too few.
+pub fn set(positions: &[u32], range: Range<usize>, bits: &mut [u8]) {
+    assert!(len(range.len()) <= bits.len(), "the bits are those of the range");
+    let (first, count) = (range.start, range.len());
     // Bits gather in a word: each store to the same byte would wait for the one before.
     let (mut word, mut gathered) = (0, 0u64);
     for &position in positions {
-        assert!((position as usize) < universe, "position {position} is not below {universe}");
-        if position as usize / 64 != word {
+        let place = (position as usize).wrapping_sub(first);
+        assert!(place < count, "position {position} is not in {first}..{}", first + count);
+        if place / 64 != word {
             add(bits, word, gathered);
-            (word, gathered) = (position as usize / 64, 0);
+            (word, gathered) = (place / 64, 0);
         }
-        gathered |= 1 << (position % 64);
+        gathered |= 1 << (place % 64);
     }
     add(bits, word, gathered);
 }
@@ -107,6 +118,9 @@ mod tests {
         encode(&[0, 2, 9], 10, &mut out);
         assert_eq!(out, [1, 0b0000_0101, 0b0000_0010]);
         assert_eq!(positions(&out[1..], 10), Ok(vec![0, 2, 9]));
+        let mut part = [0; 2];
+        set(&[16, 25], 16..26, &mut part);
+        assert_eq!(part, [0b0000_0001, 0b0000_0010]);
         assert_eq!(positions(&[], 0), Ok(vec![]));
         // In any order, and in one word or several.
         let mut out = vec![];
@@ -127,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "position 10 is not below 10")]
+    #[should_panic(expected = "position 10 is not in 0..10")]
     fn a_position_outside_is_refused() {
         encode(&[3, 10], 10, &mut vec![]);
     }

@@ -6,6 +6,7 @@ use gradwire_bits::{DecodeError, bitmap, rice, varint};
 
 use super::fields;
 use crate::Helpers;
+use crate::source::least;
 
 /// The most elements whose positions fit in 32 bits.
 pub(crate) const MOST_ELEMENTS: usize = u32::MAX as usize;
@@ -76,7 +77,7 @@ impl PositionCode {
         }
     }
 
-    /// Appends the positions. The helpers share those in parts.
+    /// Appends the positions. The helpers share a bitmap, and parts.
     pub(crate) fn encode(
         self,
         positions: &[u32],
@@ -85,7 +86,7 @@ impl PositionCode {
         message: &mut Vec<u8>,
     ) {
         match self {
-            PositionCode::Bitmap => bitmap::encode(positions, elements, message),
+            PositionCode::Bitmap => put_bitmap(positions, elements, helpers, message),
             PositionCode::Rice | PositionCode::RiceParts => {
                 let b = rice::optimal_parameter(positions.len(), elements);
                 self.encode_rice(positions, b, helpers, message);
@@ -206,6 +207,22 @@ impl PositionCode {
 }
 
 const LARGEST_PARAMETER: u8 = 30;
+/// Elements of a part of a bitmap, whose bits one thread sets.
+const BITMAP_PART: usize = least(1 << 18, 1 << 10);
+
+/// Appends the bitmap of increasing positions. The helpers share its parts.
+fn put_bitmap(positions: &[u32], elements: usize, helpers: &mut Helpers, message: &mut Vec<u8>) {
+    let (start, mut rest) = (message.len(), positions);
+    message.resize(start + bitmap::len(elements), 0);
+    let parts = message[start..].chunks_mut(BITMAP_PART / 8).enumerate().map(|(at, bits)| {
+        let range = at * BITMAP_PART..elements.min((at + 1) * BITMAP_PART);
+        let positions;
+        (positions, rest) = rest.split_at(rest.partition_point(|&at| (at as usize) < range.end));
+        (positions, range, bits)
+    });
+    helpers.share(parts, |(positions, range, bits)| bitmap::set(positions, range, bits));
+    assert!(rest.is_empty(), "positions are below {elements}");
+}
 
 /// The most bits of up to `count` Rice-coded positions with their optimal parameter. With parameter b each takes b low
 /// bits and a terminating bit, and the quotients add up to at most d / 2^b; b is optimal only for up to d / 2^b

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, bitmap, try_resize, varint};
 
-use crate::accumulator::{Accumulator, add_sent, means_of_sent};
+use crate::accumulator::{Accumulator, add_sent};
 use crate::memories::{Encoding, Memory, Step};
 use crate::numeric::chunks::{Largest, positions_in_parts};
 use crate::numeric::cosine::{Basis, MAX_SIDE, Transform};
@@ -372,21 +372,23 @@ impl Accumulator for Demo {
         }
         let blocks = Blocks::of(context.shape, out.len());
         let Workspace { own, helpers, .. } = workspace;
-        let Buffers { coefficients, bases, .. } = own.get();
+        let Buffers { bases, .. } = own.get();
         prepare(bases, &blocks)?;
-        coefficients.clear();
-        try_resize(coefficients, out.len(), 0.0)?;
-        means_of_sent(sums).for_each(|(at, mean)| coefficients[at] = mean);
+        let (values, weights) = sums.split_at(out.len());
         helpers.add_in_parts(
-            (coefficients, blocks.unit()),
+            (values, blocks.unit()),
             (out, blocks.unit()),
-            |_, from, out| {
-                let blocks = blocks.of_part(out.len());
+            |first, values, out| {
+                let (blocks, weights) = (blocks.of_part(out.len()), &weights[first..]);
                 let mut transform = transform(bases, &blocks);
                 let (mut block, mut back): (Block, Block) = ([0.0; _], [0.0; _]);
                 let (block, back) = (&mut block[..blocks.size()], &mut back[..blocks.size()]);
                 for start in blocks.tops().flat_map(|top| blocks.starts(top)) {
-                    blocks.read(from, start, block);
+                    blocks.read(values, start, block);
+                    blocks.read(weights, start, back);
+                    for (value, &weight) in block.iter_mut().zip(&*back) {
+                        *value = if weight > 0.0 { *value / weight } else { 0.0 };
+                    }
                     transform.inverse(block, back);
                     blocks.add(back, weight, start, out);
                 }
