@@ -2,7 +2,7 @@
 
 use gradwire_bits::DecodeError;
 
-use crate::{Context, DecodeArgs, Workspace};
+use crate::{Context, DecodeArgs, Helpers, Workspace};
 
 /// Adds up the messages of all ranks before the tensor is computed: once from the sums, and not once for each message.
 ///
@@ -29,20 +29,24 @@ pub trait Accumulator {
     ) -> Result<(), DecodeError>;
 }
 
-/// Sums for means of each number over the ranks that sent it: those of values times weights, then those of weights.
-pub(crate) fn add_sent(sums: &mut [f32], weight: f32, sent: impl Iterator<Item = (usize, f32)>) {
+/// Adds a message to sums for means of each number over the ranks that sent it: those of values times weights, then those of weights. The
+/// message has the value of an item at each position; positions increase. The helpers share the work.
+pub(crate) fn add_sent<T: Copy + Sync>(
+    sums: &mut [f32],
+    weight: f32,
+    (positions, items): (&[u32], &[T]),
+    value: impl Fn(T) -> f32 + Sync,
+    helpers: &mut Helpers,
+) {
     let (values, weights) = sums.split_at_mut(sums.len() / 2);
-    for (at, value) in sent {
-        values[at] += weight * value;
-        weights[at] += weight;
+    if helpers.count() == 0 {
+        // In one pass, which takes less time.
+        for (&at, &item) in positions.iter().zip(items) {
+            values[at as usize] += weight * value(item);
+            weights[at as usize] += weight;
+        }
+        return;
     }
-}
-
-/// The means over the ranks that sent a number, with their positions; nothing of numbers that no rank sent.
-pub(crate) fn means_of_sent(sums: &[f32]) -> impl Iterator<Item = (usize, f32)> {
-    let (values, weights) = sums.split_at(sums.len() / 2);
-    let pairs = values.iter().zip(weights).enumerate();
-    pairs
-        .filter(|(_, (_, weight))| **weight > 0.0)
-        .map(|(at, (value, weight))| (at, value / weight))
+    helpers.add_at(positions, items, values, |item| weight * value(item));
+    helpers.add_at(positions, items, weights, |_| weight);
 }

@@ -29,7 +29,7 @@
 
 use gradwire_bits::{DecodeError, bitmap, varint};
 
-use crate::accumulator::{Accumulator, add_sent, means_of_sent};
+use crate::accumulator::{Accumulator, add_sent};
 use crate::numeric::chunks::{Largest, positions_in_parts};
 use crate::numeric::matrix;
 use crate::parameters::{either, whole};
@@ -178,13 +178,6 @@ impl ChunkTopK {
     }
 }
 
-/// The positions and values of a message that was read.
-fn elements(workspace: &Workspace, means: [f32; BINS]) -> impl Iterator<Item = (usize, f32)> {
-    let Workspace { positions, symbols, .. } = workspace;
-    let pairs = positions.iter().zip(symbols);
-    pairs.map(move |(&at, &symbol)| (at as usize, means[usize::from(symbol)]))
-}
-
 /// The bin of each value, and the means of the bins, whose absolute values are at most `most`.
 fn bins(values: &[f32], most: f32, symbols: &mut Vec<u16>) -> [f32; BINS] {
     let count = values.len() as f64;
@@ -214,7 +207,9 @@ impl Accumulator for ChunkTopK {
     fn accumulate(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         let means = self.read(message, out.len() / 2, workspace)?;
-        add_sent(out, weight, elements(workspace, means));
+        let Workspace { positions, symbols, helpers, .. } = workspace;
+        let value = |symbol| means[usize::from(symbol)];
+        add_sent(out, weight, (positions, symbols), value, helpers);
         Ok(())
     }
 
@@ -223,10 +218,17 @@ impl Accumulator for ChunkTopK {
         sums: &[f32],
         _: &Context<'_>,
         weight: f32,
-        _: &mut Workspace,
+        workspace: &mut Workspace,
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
-        means_of_sent(sums).for_each(|(at, mean)| out[at] += weight * mean);
+        let (values, weights) = sums.split_at(out.len());
+        workspace.helpers.add_in_parts((values, 1), (out, 1), |first, values, out| {
+            for ((out, value), &sent) in out.iter_mut().zip(values).zip(&weights[first..]) {
+                if sent > 0.0 {
+                    *out += weight * (value / sent);
+                }
+            }
+        });
         Ok(())
     }
 }

@@ -354,8 +354,8 @@ impl Accumulator for Demo {
     fn accumulate(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         self.read(message, out.len() / 2, workspace)?;
-        let Workspace { positions, values, .. } = workspace;
-        add_sent(out, weight, positions.iter().map(|&at| at as usize).zip(values.iter().copied()));
+        let Workspace { positions, values, helpers, .. } = workspace;
+        add_sent(out, weight, (positions, values), |value| value, helpers);
         Ok(())
     }
 
