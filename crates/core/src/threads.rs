@@ -1,8 +1,10 @@
 //! Threads that work side by side on the tensors of a group, and on one large tensor.
 
-use std::panic::resume_unwind;
+use std::hint;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::source::{LEAST_DIVIDED, least};
 use crate::{SCRATCH, Workspace};
@@ -249,20 +251,35 @@ fn next<T>(queue: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
+/// The longest that a thread waits for the others without sleeping. They finish within the time of a part, a tenth of it; to sleep and to be
+/// woken may take longer.
+const AWAKE: Duration = Duration::from_micros(200);
+
 /// Calls `own` while `count` threads call `other`. Not generic, so that the code that starts threads is compiled only once.
 ///
 /// # Panics
 /// With the message of the thread that panics.
 fn beside(count: usize, other: &(dyn Fn() + Sync), own: &mut dyn FnMut()) {
+    let panicked = Mutex::new(None);
+    let caught = || {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(other)) {
+            *panicked.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+        }
+    };
     thread::scope(|scope| {
         // Without a thread that cannot be started the others do its work.
-        let start = |_| thread::Builder::new().spawn_scoped(scope, other).ok();
+        let start = |_| thread::Builder::new().spawn_scoped(scope, caught).ok();
         let threads: Vec<_> = (0..count).filter_map(start).collect();
         own();
-        for thread in threads {
-            thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let since = Instant::now();
+        while !threads.iter().all(|thread| thread.is_finished()) && since.elapsed() < AWAKE {
+            hint::spin_loop();
         }
+        // The scope ends after the calls. To join a thread would also wait until its memory is returned.
     });
+    if let Some(panic) = panicked.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        resume_unwind(panic);
+    }
 }
 
 /// How many tensors threads divide, of tensors with these numbers of elements, the largest first: those with more than a

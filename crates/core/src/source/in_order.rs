@@ -7,49 +7,84 @@ use crate::Helpers;
 
 /// Takes what threads write, in the order of the parts.
 pub(super) struct InOrder<'a, P> {
+    pieces: Mutex<Pieces<P>>,
+    /// Only the thread that [takes](Pieces::taken) locks it.
+    take: Mutex<&'a mut (dyn FnMut(&P) + Send)>,
+}
+
+/// What threads have written.
+struct Pieces<P> {
     /// The part to take next.
     next: usize,
     /// That part and those after it, as far as one is done; `None` is one that is not.
     done: VecDeque<Option<P>>,
+    /// Whether a thread takes parts. Others then leave theirs to it: waiting for it would take longer than writing a part.
+    taken: bool,
     /// Buffers that no thread uses.
     spare: Vec<P>,
-    take: &'a mut (dyn FnMut(&P) + Send),
 }
 
 impl<'a, P: Default> InOrder<'a, P> {
-    pub(super) fn new(spare: Vec<P>, take: &'a mut (dyn FnMut(&P) + Send)) -> Mutex<Self> {
-        Mutex::new(Self { next: 0, done: VecDeque::new(), spare, take })
+    pub(super) fn new(spare: Vec<P>, take: &'a mut (dyn FnMut(&P) + Send)) -> Self {
+        let pieces = Pieces { next: 0, done: VecDeque::new(), taken: false, spare };
+        Self { pieces: Mutex::new(pieces), take: Mutex::new(take) }
     }
 
-    /// Lets `write` write part `at`, while other threads write others, and takes it in its turn.
-    pub(super) fn write(this: &Mutex<Self>, at: usize, write: impl FnOnce(&mut P)) {
-        let mut piece = Self::lock(this).spare.pop().unwrap_or_default();
+    /// Lets `write` write part `at`, while other threads write others. This thread or another takes it in its turn.
+    pub(super) fn write(&self, at: usize, write: impl FnOnce(&mut P)) {
+        let mut piece = locked(&self.pieces).spare.pop().unwrap_or_default();
         write(&mut piece);
-        Self::lock(this).push(at, piece);
+        if locked(&self.pieces).push(at, piece) {
+            self.take_done();
+        }
+    }
+
+    /// Takes parts until one is not done.
+    fn take_done(&self) {
+        let mut take = locked(&self.take);
+        let mut taken = None;
+        loop {
+            let next = locked(&self.pieces).next(taken.take());
+            let Some(piece) = next else { return };
+            take(&piece);
+            taken = Some(piece);
+        }
     }
 
     /// The buffers, to be used again.
-    pub(super) fn into_spare(this: Mutex<Self>) -> Vec<P> {
-        this.into_inner().unwrap_or_else(PoisonError::into_inner).spare
+    pub(super) fn into_spare(self) -> Vec<P> {
+        self.pieces.into_inner().unwrap_or_else(PoisonError::into_inner).spare
     }
+}
 
-    fn lock(this: &Mutex<Self>) -> MutexGuard<'_, Self> {
-        this.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&mut self, at: usize, piece: P) {
+impl<P> Pieces<P> {
+    /// Adds a part that is done. Returns whether the caller has to take parts.
+    fn push(&mut self, at: usize, piece: P) -> bool {
         let ahead = at - self.next;
         while self.done.len() <= ahead {
             self.done.push_back(None);
         }
         self.done[ahead] = Some(piece);
-        while let Some(piece) = self.done.front_mut().and_then(Option::take) {
-            (self.take)(&piece);
-            self.spare.push(piece);
-            self.done.pop_front();
-            self.next += 1;
-        }
+        !std::mem::replace(&mut self.taken, true)
     }
+
+    /// The next part to take, if it is done, after the one that was `taken`.
+    fn next(&mut self, taken: Option<P>) -> Option<P> {
+        self.spare.extend(taken);
+        let piece = self.done.front_mut().and_then(Option::take);
+        match piece {
+            Some(_) => {
+                self.done.pop_front();
+                self.next += 1;
+            }
+            None => self.taken = false,
+        }
+        piece
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Helpers {
@@ -63,7 +98,7 @@ impl Helpers {
     ) {
         let in_order = InOrder::new(Vec::new(), &mut take);
         self.share(jobs.enumerate(), |(at, job)| {
-            InOrder::write(&in_order, at, |piece| work(job, piece));
+            in_order.write(at, |piece| work(job, piece));
         });
     }
 }

@@ -231,9 +231,9 @@ impl<'a> Source<'a> {
         let Pieces(spare) = std::mem::take(workspace.own());
         let (in_order, values) = (InOrder::new(spare, &mut take), values.enumerate());
         self.in_parts(parts, workspace, values, |source, (at, value), workspace| {
-            InOrder::write(&in_order, at, |piece| work(source, value, piece, workspace));
+            in_order.write(at, |piece| work(source, value, piece, workspace));
         });
-        let mut spare = InOrder::into_spare(in_order);
+        let mut spare = in_order.into_spare();
         // A thread that was held up has made the others wait with many.
         spare.truncate(2 * (workspace.helpers.count() + 1));
         *workspace.own() = Pieces(spare);
