@@ -122,7 +122,7 @@ impl Drop for Lent<'_> {
 #[derive(Debug, Default)]
 pub struct Helpers {
     others: Vec<Buffers>,
-    /// What threads write before it is joined.
+    /// What threads write for each job, until it is appended to the message.
     lists: Vec<Vec<u8>>,
 }
 
@@ -251,8 +251,8 @@ fn next<T>(queue: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-/// The longest that a thread waits for the others without sleeping. They finish within the time of a part, a tenth of it; to sleep and to be
-/// woken may take longer.
+/// The longest that a thread waits for the others without sleeping. They finish within the time of a part, some tens of microseconds; to sleep
+/// and to be woken may take longer.
 const AWAKE: Duration = Duration::from_micros(200);
 
 /// Calls `own` while `count` threads call `other`. Not generic, so that the code that starts threads is compiled only once.
