@@ -2,20 +2,33 @@
 //!
 //! Peers that agreed on a configuration exchange bare messages. Files, and whatever outlives a
 //! connection, hold frames: one after the other, each with its compressor, its tensor's name and shape,
-//! the key of its random draws, and a checksum. `docs/format.md` specifies every byte.
+//! the key of its random draws, and a checksum. Files also hold frames without a message: tensors
+//! [stored](StoredTensor) as they are, and [metadata](Metadata); [`Item`] reads all kinds. `docs/format.md` specifies every byte.
 
 mod budget;
+mod element;
+mod item;
+mod metadata;
+mod stored;
+mod wire;
 
 use gradwire_bits::{DecodeError, varint};
 
 pub use budget::Budget;
+pub use element::ElementType;
+pub use item::Item;
+pub use metadata::Metadata;
+pub use stored::StoredTensor;
+use wire::{take_array, take_bytes, take_varint, text};
 
 use crate::{Context, DecodeArgs, Dtype, Spec, SpecError, Tensor, Workspace, registry};
 
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"GWFR";
-/// The version written, and the only one read.
+/// The version of frames with a message.
 pub const VERSION: u8 = 1;
+/// The version of frames without one: stored tensors and metadata.
+pub const STORED_VERSION: u8 = 2;
 /// The largest number of dimensions of a tensor.
 pub const MAX_DIMENSIONS: usize = 64;
 
@@ -47,7 +60,7 @@ pub enum FrameError {
     NotAFrame,
     /// A version this library does not know.
     #[error(
-        "it is of format version {0}, and this library reads version {VERSION}; update gradwire"
+        "it is of format version {0}, and this library reads versions {VERSION} and {STORED_VERSION}; update gradwire"
     )]
     Version(u8),
     /// The bytes end within the frame.
@@ -74,6 +87,30 @@ pub enum FrameError {
         tensor: String,
         /// The compressor.
         spec: String,
+    },
+    /// A frame of another kind was read as one with a message.
+    #[error(
+        "the frame holds {found}, and no compressed tensor; read it with frame::Item::read, or restore the file with the \
+         command gradwire decompress"
+    )]
+    NoMessage {
+        /// What it holds.
+        found: String,
+    },
+    /// The data of a tensor to be stored is longer or shorter than its elements.
+    #[error(
+        "tensor '{tensor}' of shape {shape:?} and type {element} does not have {bytes} bytes; give all of its elements, one \
+         after the other"
+    )]
+    StoredLength {
+        /// The tensor's name.
+        tensor: String,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// The type of its elements.
+        element: ElementType,
+        /// The bytes given.
+        bytes: usize,
     },
     /// The configuration does not parse.
     #[error(transparent)]
@@ -140,31 +177,22 @@ impl<'a> Frame<'a> {
     /// [`FrameError::Dimensions`] for a tensor of more than [`MAX_DIMENSIONS`] dimensions, [`FrameError::Unregistered`] for a
     /// compressor that is not in the [registry].
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
-        let dimensions = self.tensor.shape().len();
-        if dimensions > MAX_DIMENSIONS {
-            let tensor = self.tensor.name().to_owned();
-            return Err(FrameError::Dimensions { tensor, dimensions });
-        }
+        wire::check_dimensions(&self.tensor)?;
         let found = registry::find(self.spec.entry().id);
         if !found.is_some_and(|entry| std::ptr::eq(entry, self.spec.entry())) {
             let (tensor, spec) = (self.tensor.name().to_owned(), self.spec.to_string());
             return Err(FrameError::Unregistered { tensor, spec });
         }
         let start = out.len();
-        out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&[VERSION, self.dtype as u8, 0, 0]);
-        varint::write(self.tensor.shape().len() as u64, out);
-        for &dimension in self.tensor.shape() {
-            varint::write(dimension as u64, out);
-        }
-        put_bytes(self.spec.to_string().as_bytes(), out);
-        put_bytes(self.tensor.name().as_bytes(), out);
+        wire::begin(VERSION, self.dtype as u8, out);
+        wire::put_shape(self.tensor.shape(), out);
+        wire::put_bytes(self.spec.to_string().as_bytes(), out);
+        wire::put_bytes(self.tensor.name().as_bytes(), out);
         out.extend_from_slice(&self.seed.to_le_bytes());
         varint::write(self.step, out);
         varint::write(self.rank.into(), out);
-        put_bytes(self.message, out);
-        let checksum = crc32fast::hash(&out[start..]);
-        out.extend_from_slice(&checksum.to_le_bytes());
+        wire::put_bytes(self.message, out);
+        wire::seal(start, out);
         Ok(())
     }
 
@@ -173,17 +201,22 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// [`FrameError::NotAFrame`], [`FrameError::Version`], [`FrameError::Truncated`], [`FrameError::Checksum`],
-    /// [`FrameError::Malformed`], [`FrameError::Spec`] or [`FrameError::TooLarge`]; `input` is then where it was.
+    /// [`FrameError::Malformed`], [`FrameError::Spec`], [`FrameError::TooLarge`], or [`FrameError::NoMessage`] for a frame that
+    /// [`Item::read`] reads; `input` is then where it was.
     pub fn read(input: &mut &'a [u8]) -> Result<Frame<'a>, FrameError> {
-        let all = *input;
-        let mut rest = all;
-        let header = Header::read(&mut rest)?;
-        let body = &all[..all.len() - rest.len()];
-        let expected = u32::from_le_bytes(take_array(&mut rest)?);
-        let found = crc32fast::hash(body);
-        if expected != found {
-            return Err(FrameError::Checksum { expected, found });
+        let mut rest = *input;
+        match Item::read(&mut rest)? {
+            Item::Message(frame) => {
+                *input = rest;
+                Ok(frame)
+            }
+            other => Err(FrameError::NoMessage { found: other.describe() }),
         }
+    }
+
+    /// Reads a frame of [`VERSION`].
+    fn read_message(input: &mut &'a [u8]) -> Result<Frame<'a>, FrameError> {
+        let (header, rest) = wire::checked(input, Header::read)?;
         let frame = header.check()?;
         *input = rest;
         Ok(frame)
@@ -237,22 +270,11 @@ struct Header<'a> {
 
 impl<'a> Header<'a> {
     fn read(rest: &mut &'a [u8]) -> Result<Self, FrameError> {
-        let magic = rest.get(..4).unwrap_or(rest);
-        if magic != &MAGIC[..magic.len()] {
-            return Err(FrameError::NotAFrame);
-        }
-        let [.., version, dtype, zero, zero_too] = take_array::<8>(rest)?;
-        if version != VERSION {
-            return Err(FrameError::Version(version));
-        }
-        let dimensions = take_varint(rest)?;
-        if dimensions > MAX_DIMENSIONS as u64 {
-            return Err(FrameError::Malformed("a tensor has more than 64 dimensions"));
-        }
+        let [.., dtype, zero, zero_too] = take_array::<8>(rest)?;
         Ok(Header {
             dtype,
             reserved: [zero, zero_too],
-            shape: (0..dimensions).map(|_| take_varint(rest)).collect::<Result<_, _>>()?,
+            shape: wire::take_shape(rest)?,
             spec: take_bytes(rest)?,
             name: take_bytes(rest)?,
             seed: u64::from_le_bytes(take_array(rest)?),
@@ -269,14 +291,7 @@ impl<'a> Header<'a> {
         }
         let name = text(self.name)?.to_owned();
         let spec: Spec = text(self.spec)?.parse()?;
-        let shape = self
-            .shape
-            .iter()
-            .map(|&dimension| usize::try_from(dimension))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|_| {
-                FrameError::Malformed("a dimension exceeds this machine's address space")
-            })?;
+        let shape = wire::shape(&self.shape)?;
         let compressor = spec.compressor();
         let limit = compressor.max_elements(self.message.len());
         let elements = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
@@ -310,36 +325,6 @@ fn dtype(tag: u8) -> Result<Dtype, FrameError> {
 
 fn too_large(tensor: &str, shape: &[usize], limit: usize) -> FrameError {
     FrameError::TooLarge { tensor: tensor.to_owned(), shape: shape.to_vec(), limit }
-}
-
-fn text(bytes: &[u8]) -> Result<&str, FrameError> {
-    std::str::from_utf8(bytes).map_err(|_| FrameError::Malformed("a text is not UTF-8"))
-}
-
-fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    varint::write(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
-}
-
-fn take_bytes<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], FrameError> {
-    let len = take_varint(rest)?;
-    let len = usize::try_from(len).map_err(|_| FrameError::Truncated)?;
-    let (bytes, after) = rest.split_at_checked(len).ok_or(FrameError::Truncated)?;
-    *rest = after;
-    Ok(bytes)
-}
-
-fn take_array<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], FrameError> {
-    let (array, after) = rest.split_first_chunk().ok_or(FrameError::Truncated)?;
-    *rest = after;
-    Ok(*array)
-}
-
-fn take_varint(rest: &mut &[u8]) -> Result<u64, FrameError> {
-    varint::read(rest).map_err(|error| match error {
-        DecodeError::Truncated => FrameError::Truncated,
-        _ => FrameError::Malformed("a varint is longer than its value needs"),
-    })
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! A limit on the size of what frames decode to.
 
 use crate::Tensor;
-use crate::frame::FrameError;
+use crate::frame::{FrameError, StoredTensor};
 
-/// The number of bytes that frames may decode to, all together, 4 for each element.
+/// The number of bytes that frames may decode to, all together: 4 for each element of a message, and those of stored tensors.
 ///
 /// A frame of a few bytes can hold a tensor of zeros of any size, so a file from elsewhere gets a limit before memory is
 /// allocated for it. Working memory comes on top, up to three times as much (`demo`, and Huffman codes of a byte or two for
@@ -31,12 +31,23 @@ impl Budget {
         Self::new((encoded as u64).saturating_mul(Self::FACTOR).max(Self::FLOOR))
     }
 
-    /// Subtracts the bytes of one tensor from the budget.
+    /// Subtracts the bytes of one tensor from the budget, as `f32`.
     ///
     /// # Errors
     /// [`FrameError::OverBudget`] if less is left; the budget does not change then.
     pub fn spend(&mut self, tensor: &Tensor) -> Result<(), FrameError> {
-        let bytes = (tensor.elements() as u64).saturating_mul(4);
+        self.subtract(tensor, (tensor.elements() as u64).saturating_mul(4))
+    }
+
+    /// Subtracts the bytes of a stored tensor from the budget.
+    ///
+    /// # Errors
+    /// As for [`spend`](Self::spend).
+    pub fn spend_stored(&mut self, stored: &StoredTensor<'_>) -> Result<(), FrameError> {
+        self.subtract(stored.tensor(), stored.data().len() as u64)
+    }
+
+    fn subtract(&mut self, tensor: &Tensor, bytes: u64) -> Result<(), FrameError> {
         self.left = self.left.checked_sub(bytes).ok_or_else(|| FrameError::OverBudget {
             tensor: tensor.name().to_owned(),
             bytes,

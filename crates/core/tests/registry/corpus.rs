@@ -34,6 +34,11 @@ fn golden() -> Vec<(String, Vec<u8>)> {
     files(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden"))
 }
 
+/// The golden files of frames without a message.
+fn stored() -> Vec<(String, Vec<u8>)> {
+    files(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/stored"))
+}
+
 fn may_write() -> bool {
     std::env::var_os("GRADWIRE_WRITE_CORPUS").is_some_and(|set| set == "1")
 }
@@ -170,6 +175,11 @@ fn golden_messages_are_seeds_of_their_own_configuration() {
 
 #[test]
 fn frames() {
+    if may_write() {
+        for (name, file) in stored() {
+            write("frames", &format!("stored-{}", name.trim_end_matches(".gw")), &file);
+        }
+    }
     for (name, input) in golden().into_iter().chain(files(&corpus().join("frames"))) {
         let _named = Named(&name);
         checks::frames(&input);

@@ -4,6 +4,8 @@
 //! the files that are absent and never changes one that is there. A change of format takes a new version beside the old
 //! one. A file is found by the configuration in its frames; its name is for people.
 
+mod stored;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,0 +1,90 @@
+//! Frames of all kinds, as files hold them.
+
+use super::wire::{self, take_array, take_bytes};
+use super::{Frame, FrameError, Metadata, STORED_VERSION, StoredTensor, VERSION, metadata, stored};
+
+/// What a frame of a file holds.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Item<'a> {
+    /// A compressor's message.
+    Message(Frame<'a>),
+    /// A tensor as it is, bit for bit.
+    Stored(StoredTensor<'a>),
+    /// Texts about the file.
+    Metadata(Metadata),
+}
+
+impl<'a> Item<'a> {
+    /// Reads the frame at the front of `input`, of whichever kind, and moves `input` past it. Nothing of a message is decoded,
+    /// and nothing larger than the frame itself allocated.
+    ///
+    /// # Errors
+    /// As for [`Frame::read`]; `input` is then where it was.
+    pub fn read(input: &mut &'a [u8]) -> Result<Self, FrameError> {
+        match wire::version(input)? {
+            VERSION => Frame::read_message(input).map(Item::Message),
+            STORED_VERSION => {
+                let (fields, rest) = wire::checked(input, fields)?;
+                let item = interpret(fields)?;
+                *input = rest;
+                Ok(item)
+            }
+            version => Err(FrameError::Version(version)),
+        }
+    }
+
+    /// Appends the frame to `out`.
+    ///
+    /// # Errors
+    /// Those of [`Frame::write`].
+    pub fn write(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
+        match self {
+            Item::Message(frame) => frame.write(out),
+            Item::Stored(stored) => stored.write(out),
+            Item::Metadata(metadata) => {
+                metadata.write(out);
+                Ok(())
+            }
+        }
+    }
+
+    /// What the frame holds, for errors.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Item::Message(frame) => format!("a message of tensor '{}'", frame.tensor.name()),
+            Item::Stored(stored) => {
+                format!("tensor '{}' of type {} as it is", stored.tensor().name(), stored.element())
+            }
+            Item::Metadata(_) => "metadata".to_owned(),
+        }
+    }
+}
+
+/// The first bytes of a frame of [`STORED_VERSION`], and its body.
+type Fields<'a> = ([u8; 8], &'a [u8]);
+
+fn fields<'a>(rest: &mut &'a [u8]) -> Result<Fields<'a>, FrameError> {
+    Ok((take_array(rest)?, take_bytes(rest)?))
+}
+
+/// Interprets the fields, after the checksum was verified.
+fn interpret<'a>((head, body): Fields<'a>) -> Result<Item<'a>, FrameError> {
+    let [.., kind, zero, zero_too] = head;
+    if [zero, zero_too] != [0, 0] {
+        return Err(FrameError::Malformed("the reserved bytes are not zero"));
+    }
+    let item = match kind {
+        stored::KIND => StoredTensor::of_body(body).map(Item::Stored),
+        metadata::KIND => Metadata::of_body(body).map(Item::Metadata),
+        _ => Err(FrameError::Malformed("the frame is of a kind that this version does not know")),
+    };
+    // The frame itself is whole.
+    item.map_err(|error| match error {
+        FrameError::Truncated => FrameError::Malformed("a field is longer than the frame"),
+        error => error,
+    })
+}
+
+#[cfg(test)]
+mod tests;
