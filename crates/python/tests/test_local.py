@@ -278,6 +278,9 @@ class Interrupted:
     def wait(self):
         raise KeyboardInterrupt
 
+    def __getattr__(self, name):
+        return getattr(self._reducer, name)
+
 
 def interrupted(rank, size):
     layer, steps = one_layer("topk", every=1)

@@ -13,12 +13,14 @@ import time
 import warnings
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from .. import _core
+from . import _buffers
 from ._channel import Channel
+from ._gathering import Gathering
 from ._membership import Meeting, Membership, Record
 from ._replica import Replica
 
@@ -65,6 +67,8 @@ class Elastic:
         # The statistics of the last round in an earlier group, and the totals of all earlier groups.
         self._last: Dict[str, Any] = {}
         self._totals: Dict[str, int] = {}
+        # What workers tell each other beside the averages.
+        self._gathering = Gathering()
         with torch.no_grad():
             self._meet()
 
@@ -82,6 +86,8 @@ class Elastic:
 
     def close(self) -> None:
         """Leaves the run, with the last statistics. Asks nothing of the exchange, which may be waiting for a lost worker."""
+        if self._replica.reducer.forked:
+            return
         self._membership.close()
         self._disconnect()
 
@@ -93,18 +99,24 @@ class Elastic:
             stats = {**self._last, **self._totals}
         else:
             stats.update({key: stats[key] + total for key, total in self._totals.items()})
-        return {**stats, "workers": len(self._names), **self._counts}
+        return {**self._gathering.add_to(stats), "workers": len(self._names), **self._counts}
 
-    def load(self, states: List[bytes]) -> None:
+    def has_saved(self, states: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the only state is what this worker has saved since the last round."""
+        own = self.name, self.rounds
+        return [(state.get("worker"), state.get("rounds")) for state in states] == [own]
+
+    def load(self, _: Sequence[Mapping[str, Any]], states: List[bytes]) -> None:
         """Loads this worker's residual at the start of a run, or those of all workers of an earlier run."""
         if len(states) == 1:
             self._replica.reducer.adopt(states[0])
         else:
             self._replica.reducer.load(states)
 
-    def take_over(self, worker: Optional[str], rounds: Optional[int], states: List[bytes]) -> None:
-        """Loads the residual of a lost worker that saved it after ``rounds`` rounds."""
-        if worker not in self._lost or self._lost[worker] != rounds or len(states) != 1:
+    def take_over(self, saved: Sequence[Mapping[str, Any]], states: List[bytes]) -> None:
+        """Loads the residual of a lost worker from the state that it saved after its last round."""
+        worker: str = saved[0].get("worker", "")
+        if worker not in self._lost or self._lost[worker] != saved[0].get("rounds") or len(states) != 1:
             raise _core.StateError(
                 "this worker has joined a run; it takes over a residual only from the state_dict() of a worker that was "
                 "lost and sent nothing after it. Load a state only if completed_steps is 0, or go on without it"
@@ -115,15 +127,26 @@ class Elastic:
     def _try_round(self) -> None:
         change = self._replica.change()
         self._attempt = _Attempt(self._group, self.rounds, self._replica.reducer.save(), change.clone())
+        self._gathering.start()
         try:
             number = self._replica.average(change)
+            settled = self._settled_buffers()
             self._replica.reducer.gather(number, b"")
         except _LOST:
             self._leave()
             return
         self._replica.apply(change, number)
+        _buffers.apply(settled)
         self._attempt.applied = True
         self.rounds += 1
+
+    def _settled_buffers(self) -> _buffers.Settled:
+        """The buffers that differ between workers, with what they become if the round counts."""
+        replica = self._replica
+        if not replica.buffers.shared:
+            return []
+        gather = lambda own: self._gathering.gather(replica.reducer, own)
+        return replica.buffers.settle(gather(replica.buffers.digests()), replica.reducer.rank, gather)
 
     def _meet(self) -> bool:
         """Meets the other workers and forms a new group if they have changed.

@@ -11,14 +11,21 @@ from inspect import signature
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
+from torch.distributed.algorithms.join import Joinable
 
 from .. import _core
-from . import _setup
-from ._channel import broadcast, connect, release
+from . import _local_optimizer, _setup
+from ._buffers import Buffers
+from ._channel import connect, release
+from ._copyable import broadcast, check_copyable
 from ._elastic import Elastic
 from ._exchanging import Exchanging
 from ._fragments import Named, strided
+from ._joining import Joining, Shadow
+from ._masking import check_maskable, sent_in_part
 from ._membership import Membership
+from ._modes import outside_inference, with_gradients, without_gradients
+from ._names import selected
 from ._replica import Nesterov, Outer, Replica, Sent
 from ._rounds import Pending, Rounds
 from ._setup import State
@@ -50,6 +57,10 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
     have the weight ``fragment_update_alpha`` (0.5 by default with a delay), as in Streaming DiLoCo (Douillard et al. 2025).
     Neither works with ``lighthouse``.
 
+    ``buffers`` says what becomes of buffers that training changes, such as running means, in a round, once in ``every`` steps: ``first``,
+    all continue from those of rank 0, as with DistributedDataParallel; ``mean``, from their mean, which suits running means, but not queues
+    and counters (integers are those of rank 0); ``own``, they stay different.
+
     The common parameters are kept in main memory in float32, four bytes per element. A model of 16-bit floats continues
     from them rounded; changes too small for its type still add up over rounds. Schedules count steps, not rounds: the last
     step of a round determines its stage.
@@ -62,13 +73,18 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
     The optimizer may have a part of the model's parameters. One that trains others, which no round would average, raises ``ConfigError``.
 
     Learning rate schedulers and ``GradScaler`` accept it as an optimizer: ``param_groups`` and ``state`` are those of the local
-    optimizer.
+    optimizer. Its state contains that of the local optimizer, for frameworks that save it as an optimizer.
+
+    All ranks must take the same number of steps. In a block ``with torch.distributed.algorithms.Join([steps]):`` a rank that has no further
+    batches takes part in the rounds of the others, with a change of zero after its last step, and ends with their parameters and
+    ``completed_steps``.
 
     The other arguments are ``rules``, ``exchange``, ``seed``, ``deadline``, ``raw_vectors``, ``raw_below``, ``raw_names``,
     ``total_steps`` and ``threads`` of ``register``. A change of the parameters that is not finite is an error, because skipping a
     step cannot repair the parameters.
     """
 
+    @without_gradients
     def __init__(
         self,
         model: torch.nn.Module,
@@ -80,6 +96,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         sync_until: int = 0,
         mask: bool = True,
         median_clip: bool = False,
+        buffers: str = "first",
         fragments: int = 1,
         fragment_sync_delay: int = 0,
         fragment_update_alpha: Optional[float] = None,
@@ -110,32 +127,37 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             raise _core.ConfigError(f"LocalSteps takes a model and its optimizer, and got {given}; write LocalSteps(model, optimizer)")
         _setup.whole_number("sync_until", sync_until)
         _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
-        _setup.check_rules(model, options.get("rules"))
         _setup.check_replicated(options)
         _setup.check_unwrapped(model)
         _setup.check_whole([*model.named_parameters(), *model.named_buffers()])
+        check_copyable(model)
         _setup.check_types(model)
         named = _setup.trainable(model)
-        options["raw_names"] = _setup.raw_words(model, dict(named), options.get("raw_names", ()))
+        options = selected(model, dict(named), options)
         self._optimized = _optimized(optimizer)
         _setup.check_optimizer(optimizer, [parameter for _, parameter in named])
         _setup.check_others(optimizer, model)
         if outer is None or lighthouse is not None:
             _check_votes(named, compressor, options, lighthouse)
+        if mask:
+            sparse = sent_in_part(named, compressor, **options)
+            if sparse:
+                check_maskable(optimizer, sparse)
         parts = strided(named, fragments)
         make = partial(_setup.reducer, [one for part in parts for one in part], compressor, **options)
-        self._replica = Replica(model, parts, optimizer, outer, mask, median_clip, make)
+        self._replica = Replica(model, parts, optimizer, outer, mask, median_clip, Buffers(model, buffers), make)
+        self._joining = Joining(named[0][1].device, process_group)
 
         def rounds() -> Rounds:
             lengths = _round_lengths(every, compressor, self._replica.reducer.stages)
-            return Rounds(self._replica, lengths, sync_until, fragment_sync_delay, fragment_update_alpha)
+            return Rounds(self._replica, self._joining, lengths, sync_until, fragment_sync_delay, fragment_update_alpha)
 
         self._elastic: Optional[Elastic] = None
         if lighthouse is not None:
             deadline = _setup.seconds(options.pop("deadline", 300.0))
             # Messages do not depend on the number of threads.
             others = sorted((name, one) for name, one in options.items() if name != "threads")
-            settings = (compressor, every, sync_until, mask, median_clip, min_workers, others)
+            settings = (compressor, every, sync_until, mask, median_clip, buffers, min_workers, others)
             membership = Membership(lighthouse, min_workers or 1, deadline)
             self._elastic = Elastic(self._replica, membership, _fingerprint(named, self._replica, settings), deadline)
             self._rounds = rounds()
@@ -145,6 +167,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 "sync_until": sync_until,
                 "mask": mask,
                 "median_clip": median_clip,
+                "buffers": buffers,
                 "fragments": fragments,
                 "fragment_sync_delay": fragment_sync_delay,
                 "fragment_update_alpha": fragment_update_alpha,
@@ -156,19 +179,19 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         self, process_group: Optional[Any], deadline: Optional[float], settings: Dict[str, Any], rounds: Callable[[], Rounds]
     ) -> None:
         """Connects the ranks of a group, which all start from the model of the first, with the same settings."""
-        _, groups = connect(process_group, self._replica.connect, deadline)
+        _, groups = connect(process_group, self._replica.connect, deadline, "gradwire.torch.LocalSteps")
         self._release = weakref.finalize(self, release, self._replica.reducer, groups)
         self._release.atexit = False
         try:
             _setup.compare(self._replica.reducer, {what: str(setting) for what, setting in settings.items()})
             # Refuses impossible rounds, which must leave the model as it was.
             self._rounds = rounds()
-            with torch.no_grad():
-                broadcast(groups, self._replica.tensors())
+            broadcast(groups, self._replica.tensors())
         except BaseException:
             self.close()
             raise
         self._replica.start()
+        self._empty = self._replica.reducer.save()
 
     @property
     def _reducer(self) -> _core.Reducer:
@@ -204,6 +227,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
     @property
     def state(self) -> Any:  # type: ignore[override]
         """The state of the local optimizer."""
+        _local_optimizer.refuse_distributed_checkpoint()
         return self._replica.optimizer.state
 
     @property
@@ -215,6 +239,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         """Calls ``zero_grad`` of the optimizer."""
         self._replica.optimizer.zero_grad(set_to_none=set_to_none)
 
+    @outside_inference
     def step(self, closure: Optional[Any] = None) -> Any:
         """Takes a local step, and exchanges updates if a round is due.
 
@@ -245,13 +270,13 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 for parameter in group["params"]:
                     if parameter.grad is not None:
                         parameter.grad.div_(scale.to(parameter.grad.device))
-        return optimizer.step(closure) if closure is not None else optimizer.step()
+        return optimizer.step(with_gradients(closure)) if closure is not None else optimizer.step()
 
-    @torch.no_grad()
+    @without_gradients
     def synchronize(self) -> None:
-        """Exchanges updates of all fragments now, after which all ranks continue from the same parameters.
+        """Exchanges updates of all fragments now, after which all ranks continue from the same parameters and buffers.
 
-        All ranks must call it at the same time, after the same number of steps.
+        All ranks must call it at the same time, after the same number of steps; ``ConfigError`` tells how many each has taken.
         """
         if self._elastic is not None:
             self._elastic.synchronize()
@@ -280,10 +305,43 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         """
         if self._elastic is not None:
             return self._elastic.stats()
-        return {**self._replica.reducer.stats(), "wait_seconds": self._rounds.waited}
+        return {**self._rounds.gathering.add_to(self._replica.reducer.stats()), "wait_seconds": self._rounds.waited}
 
-    def state_dict(self, *, all_ranks: bool = False) -> State:
-        """The state that a resumed run needs, apart from model and optimizer, as in ``Hook.state_dict``.
+    def join_hook(self, **kwargs: Any) -> Shadow:
+        """What ``torch.distributed.algorithms.Join`` calls for a rank without further batches.
+
+        Raises ``ConfigError`` with ``lighthouse``, and for compressors that average by votes.
+        """
+        if self._elastic is not None:
+            raise _core.ConfigError("with lighthouse workers come and go, and Join is not needed; a worker without further batches calls close()")
+        if self._replica.reducer.votes:
+            raise _core.ConfigError(
+                f"'{self._spec}' averages by votes, and under Join the zeros of a rank without further batches would vote; use another compressor, "
+                "such as efsignsgd"
+            )
+        return Shadow(self._rounds, self._joining)
+
+    @property
+    def join_device(self) -> torch.device:
+        """The device of the tensors that ``Join`` exchanges."""
+        return self._joining.join_device
+
+    @property
+    def join_process_group(self) -> Any:
+        """The process group that ``Join`` uses."""
+        return self._joining.join_process_group
+
+    @property
+    def _join_config(self) -> Any:
+        return self._joining._join_config
+
+    @_join_config.setter
+    def _join_config(self, config: Any) -> None:
+        self._joining._join_config = config
+
+    @without_gradients
+    def state_dict(self, *, all_ranks: bool = False) -> State:  # type: ignore[override]
+        """The state that a resumed run needs beside the model, as in ``Hook.state_dict``. It contains the state of the local optimizer.
 
         With ``lighthouse`` each worker saves its own; ``all_ranks=True`` raises ``ConfigError``.
         """
@@ -300,39 +358,61 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         # Distributed checkpoints load only keys that there are before, and take a tuple whole.
         state.update(outer=(replica.pack_outer(),), pending=(pending,))
         state["sent"] = _setup.by_rank(reducer, _setup.to_bytes(self._rounds.sent()), all_ranks)
+        state["optimizer"] = _setup.by_rank(reducer, _local_optimizer.pack(replica.optimizer), all_ranks)
         if self._elastic is not None:
             state.update(base=replica.base, worker=self._elastic.name, rounds=self._elastic.rounds)
         return state
 
-    def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
-        """Restores results of ``state_dict``, as ``Hook.load_state_dict`` does: on all ranks, or on none.
+    @without_gradients
+    def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:  # type: ignore[override]
+        """Restores results of ``state_dict``, with the local optimizer, as ``Hook.load_state_dict`` does: on all ranks, or on none.
 
-        Restore the model and the optimizer, too: each rank its own, if they were saved between two rounds. Do it after the
-        ``LocalSteps`` was created, since that makes all models equal to the first. On another number of ranks, an exchange that
-        was under way (``fragment_sync_delay``) does not set the momentum of what was sent to zero.
+        Restore the model, too: each rank its own, if it was saved between two rounds. Do it after the ``LocalSteps`` was created,
+        since that makes all models equal to the first. On another number of ranks, an exchange that was under way
+        (``fragment_sync_delay``) does not set the momentum of what was sent to zero.
+
+        Some frameworks save the optimizer of rank 0 alone. The other ranks then continue with the local optimizer of rank 0, and
+        with an empty residual, and say so in a ``RuntimeWarning``.
 
         A worker that has joined a run keeps the parameters of the run, and takes over only the residual, from the last
         state of a worker that was lost. That is an error if the lost worker sent anything after it saved this state.
         """
+        states = [states] if isinstance(states, Mapping) else list(states)
         replica, elastic = self._replica, self._elastic
         if elastic is None:
-            load = partial(self._check_and_load, states, lambda _, parts: replica.reducer.load(parts))
+            load = partial(self._check_and_load, states, self._load_exchange)
             loaded = _setup.together(replica.reducer, replica.reducer, load, lambda one: f"step {one.step} and round {one.round}")
-        elif replica.step:
-            take_over = lambda first, parts: elastic.take_over(first.get("worker"), first.get("rounds"), parts)
-            self._check_and_load(states, take_over)
+        elif replica.step and not elastic.has_saved(states):
+            self._check_and_load(states, elastic.take_over)
             return
         else:
-            loaded = self._check_and_load(states, lambda _, parts: elastic.load(parts))
+            loaded = self._check_and_load(states, elastic.load)
         replica.step, replica.round, replica.base = loaded.step, loaded.round, loaded.base
         replica.common.copy_(loaded.common)
         replica.load_outer(loaded.outer)
+        if loaded.optimizer is not None:
+            replica.optimizer.load_state_dict(loaded.optimizer)
         self._rounds.load(loaded.pending)
+        key = _setup.rank_key(replica.reducer)
+        if elastic is None and _local_optimizer.is_of_another_rank(states, key, replica.reducer.size):
+            _local_optimizer.warn_of_another_rank(states, key, self._residual_is_missing, loaded.optimizer)
 
-    def _sent(self, states: Union[State, Sequence[State]]) -> Sent:
+    def _load_exchange(self, states: Sequence[State], parts: List[bytes]) -> None:
+        """Loads the residuals of states. Begins with empty ones if the only state is that of another rank."""
+        reducer, self._residual_is_missing = self._replica.reducer, False
+        try:
+            reducer.load(parts)
+        except _core.ConfigError:
+            alone = _local_optimizer.is_of_another_rank(states, _setup.rank_key(reducer), reducer.size)
+            if not alone or _keeps_what_all_have(reducer):
+                raise
+            reducer.load([self._empty])
+            self._residual_is_missing = True
+
+    def _sent(self, states: Sequence[State]) -> Sent:
         """What this rank had sent of an exchange that was under way when it saved one of these states."""
         reducer = self._replica.reducer
-        for state in [states] if isinstance(states, Mapping) else states:
+        for state in states:
             own = state.get("sent", {}).get(_setup.rank_key(reducer))
             if own is not None and state["world_size"] == reducer.size:
                 sent: Sent = _setup.from_bytes(own)
@@ -340,10 +420,10 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         return {}
 
     def _check_and_load(
-        self, states: Union[State, Sequence[State]], load: Callable[[State, List[bytes]], None]
+        self, states: Sequence[State], load: Callable[[Sequence[State], List[bytes]], None]
     ) -> _Loaded:
-        """Calls ``load`` with the first of some saved states that fit, and with the states of exchanges; returns the
-        rest of the states."""
+        """Calls ``load`` with some saved states that fit, and with the states of their exchanges; returns the rest of the states."""
+        _local_optimizer.check_kind(states)
         first, parts = _setup.merged(states, "local", self._replica.reducer.size)
         common = self._replica.common
         if first["common"].shape != common.shape:
@@ -364,8 +444,10 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 f"the exchange under way in the state is damaged: {error!r}; load another checkpoint"
             ) from error
         step = first["step"]
-        loaded = _Loaded(step, first["round"], first.get("base", step), first["common"], outer, pending)
-        load(first, parts)
+        key = _setup.rank_key(self._replica.reducer)
+        optimizer = _local_optimizer.saved(states, key, self._replica.optimizer)
+        loaded = _Loaded(step, first["round"], first.get("base", step), first["common"], outer, optimizer, pending)
+        load(states, parts)
         return loaded
 
 
@@ -378,6 +460,8 @@ class _Loaded:
     base: int
     common: torch.Tensor
     outer: Optional[Dict[str, Any]]
+    # Of the local optimizer.
+    optimizer: Optional[Dict[str, Any]]
     pending: Optional[Pending]
 
 
@@ -399,6 +483,9 @@ def _outer(state: State, replica: Replica) -> Optional[Dict[str, Any]]:
             raise _core.StateError("the saved outer optimizer has other parameter groups; use the same ones")
     return saved
 
+
+# A virtual subclass: the constructor of ``Joinable`` would call that of ``Optimizer``.
+Joinable.register(LocalSteps)
 
 # The keyword arguments of ``LocalSteps`` of its own.
 _ARGUMENTS = [name for name, one in signature(LocalSteps).parameters.items() if one.kind is one.KEYWORD_ONLY]
@@ -424,6 +511,13 @@ def _outer_settings(replica: Replica) -> Optional[str]:
     # A tensor's text would contain its device.
     settings = {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in settings.items()}
     return f"{type(replica.outer).__name__} {settings}"
+
+
+def _keeps_what_all_have(reducer: _core.Reducer) -> bool:
+    """Whether a rank keeps something that must be the same on all ranks, such as a factor of a low-rank method."""
+    specs = {spec for step, _ in reducer.stages for spec in reducer.specs(step)}
+    rounds = {one["id"] for one in _core.compressors() if one["aggregation"] == "rounds"}
+    return any("ef=ef21" in spec or spec.partition(":")[0] in rounds for spec in specs)
 
 
 def _round_lengths(every: Optional[int], compressor: str, stages: List[Tuple[int, int]]) -> List[Tuple[int, int]]:

@@ -13,12 +13,14 @@ import torch
 
 from .. import _core
 from .._arrays import buffer, keeping
+from . import _setup
+from ._buffers import Buffers
 from ._channel import Channel
 from ._fragments import Named
+from ._masking import forget, momenta
 from ._messages import shared
+from ._modes import write
 from ._staging import Pinned
-
-_MOMENTA = ("momentum_buffer", "exp_avg")
 
 # Makes the outer optimizer for the common parameters.
 Outer = Callable[[List[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -45,7 +47,7 @@ class Replica:
     """A model with a local optimizer, the parameters that all replicas have in common, and their outer optimizer.
 
     ``fragments`` are the parameters that rounds average, in groups that are averaged together. ``make`` creates a reducer for
-    them. Call ``connect`` before the first round.
+    them. Call ``connect`` before the first round. Complex parameters are averaged as pairs of reals.
     """
 
     reducer: _core.Reducer
@@ -58,6 +60,7 @@ class Replica:
         outer: Optional[Outer],
         mask: bool,
         median_clip: bool,
+        buffers: Buffers,
         make: Callable[[Channel], _core.Reducer],
     ) -> None:
         named = [one for fragment in fragments for one in fragment]
@@ -67,8 +70,7 @@ class Replica:
         ends = list(itertools.accumulate(len(fragment) for fragment in fragments))
         self._places = [slice(end - len(fragment), end) for end, fragment in zip(ends, fragments)]
         self._frozen = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
-        # What rounds do not average.
-        self._rest = [*(parameter for _, parameter in self._frozen), *model.buffers()]
+        self.buffers = buffers
         self.optimizer, self._make_outer, self._make = optimizer, outer, make
         self._mask, self._median_clip = mask, median_clip
         self.step = 0
@@ -88,14 +90,14 @@ class Replica:
         self.common = _flat(self._parameters)
         # Views: the outer optimizer changes the flat tensor.
         self._common = [
-            torch.nn.Parameter(values.view(parameter.shape))
+            torch.nn.Parameter(values.view(_setup.shape_of(parameter)))
             for values, parameter in zip(_parts(self.common, self._parameters), self._parameters)
         ]
         self.outer = self._make_outer(self._common) if self._make_outer is not None else None
 
     def tensors(self) -> List[torch.Tensor]:
         """All tensors of the model."""
-        return [*self._parameters, *self._rest]
+        return [*self._parameters, *(parameter for _, parameter in self._frozen), *self.buffers.tensors()]
 
     def connect(self, channel: Channel) -> _core.Reducer:
         """Averages over the channel's ranks from now on, with an empty residual; returns the reducer."""
@@ -105,7 +107,7 @@ class Replica:
 
     def _split(self, places: slice) -> Iterator[Tuple[int, int]]:
         """The groups of the reducer whose messages carry a fragment, in order, with their numbers of elements."""
-        names, sizes = self.names[places], [parameter.numel() for parameter in self._parameters[places]]
+        names, sizes = self.names[places], [_elements(parameter) for parameter in self._parameters[places]]
         for part in shared(sizes):
             yield self.reducer.group(names[part]), sum(sizes[part])
 
@@ -119,7 +121,7 @@ class Replica:
         self._check_frozen()
         change = _flat(parameters)
         for own, common, parameter in zip(_parts(change, parameters), self._common[places], parameters):
-            own.sub_(common.detach().reshape(-1).to(parameter.dtype))
+            own.sub_(common.detach().reshape(-1).to(parameter.real.dtype))
         return change
 
     def _check_frozen(self) -> None:
@@ -195,15 +197,15 @@ class Replica:
         devices = {parameter.device for parameter in parameters}
         if len(devices) == 1 and self.common.is_pinned():
             # They lie one after the other: one copy to the GPU.
-            start = sum(parameter.numel() for parameter in self._parameters[: places.start])
-            elements = sum(parameter.numel() for parameter in parameters)
+            start = sum(map(_elements, self._parameters[: places.start]))
+            elements = sum(map(_elements, parameters))
             moved = self.common[start : start + elements].to(devices.pop(), non_blocking=True)
-            common = [part.view(one.shape) for part, one in zip(_parts(moved, parameters), parameters)]
+            common = list(_parts(moved, parameters))
         else:
-            common = [one.detach() for one in self._common[places]]
+            common = [one.detach().reshape(-1) for one in self._common[places]]
         for parameter, one in zip(parameters, common):
-            own = parameter.detach().to(one.device, torch.float32) if alpha else one
-            parameter.copy_(torch.lerp(one, own, alpha) if alpha else one)
+            own = _reals(parameter).to(one.device, torch.float32) if alpha else one
+            _set(parameter, torch.lerp(one, own, alpha) if alpha else one)
 
     def pack(self) -> Dict[str, Any]:
         """What another replica needs to continue as this one."""
@@ -212,7 +214,8 @@ class Replica:
             "outer": self.pack_outer(),
             "base": self.base,
             "round": self.round,
-            "rest": [tensor.detach().cpu() for tensor in self._rest],
+            "frozen": [parameter.detach().cpu() for _, parameter in self._frozen],
+            "buffers": [tensor.detach().cpu() for tensor in self.buffers.tensors()],
             # Before the first step, workers keep the settings of their own optimizers.
             "optimizer": self.optimizer.state_dict() if self.step else None,
         }
@@ -231,7 +234,8 @@ class Replica:
     def adopt(self, packed: Dict[str, Any], ahead: Optional[torch.Tensor], new: bool) -> None:
         """Continues from what another replica has packed, and from ``ahead``, a change that no round contains yet.
 
-        A ``new`` replica adopts buffers and optimizer state, too; others keep their own.
+        A ``new`` replica adopts frozen parameters, buffers and optimizer state, too; others keep their own, except buffers that rounds
+        make equal.
         """
         self.common.copy_(packed["common"])
         self.load_outer(packed["outer"])
@@ -239,10 +243,13 @@ class Replica:
         self.round = packed["round"]
         start = self.common if ahead is None else self.common + ahead
         for parameter, values in zip(self._parameters, _parts(start, self._parameters)):
-            parameter.copy_(values.view(parameter.shape))
+            _set(parameter, values)
+        if new or self.buffers.shared:
+            for tensor, values in zip(self.buffers.tensors(), packed["buffers"]):
+                write(tensor, values)
         if new:
-            for tensor, values in zip(self._rest, packed["rest"]):
-                tensor.copy_(values)
+            for (_, parameter), values in zip(self._frozen, packed["frozen"]):
+                write(parameter, values)
             if packed["optimizer"] is not None:
                 self.optimizer.load_state_dict(packed["optimizer"])
 
@@ -250,24 +257,15 @@ class Replica:
         """The positions whose momentum is set to zero when the fragment's last message is applied."""
         places, sent = self._places[fragment], {}
         for name, parameter in zip(self.names[places], self._parameters[places]):
-            positions = self.reducer.sent(name) if self._mask and self._momenta(parameter) else None
+            positions = self.reducer.sent(name) if self._mask and momenta(self.optimizer, parameter) else None
             if positions:
                 sent[name] = torch.frombuffer(bytearray(positions), dtype=torch.int32)
         return sent
 
-    def _momenta(self, parameter: torch.nn.Parameter) -> List[torch.Tensor]:
-        state = self.optimizer.state.get(parameter, {})
-        return [state[key] for key in _MOMENTA if torch.is_tensor(state.get(key))]
-
     def _mask_momentum(self, places: slice, sent: Sent) -> None:
         for name, parameter in zip(self.names[places], self._parameters[places]):
-            if name not in sent:
-                continue
-            # Positions are row-major; the momentum may have another order in memory.
-            mask = torch.zeros(parameter.shape, dtype=torch.bool, device="cpu")
-            mask.view(-1)[sent[name].long()] = True
-            for momentum in self._momenta(parameter):
-                momentum.masked_fill_(mask.to(momentum.device), 0.0)
+            if name in sent:
+                forget(self.optimizer, name, parameter, sent[name])
 
 
 def _flat(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -276,13 +274,31 @@ def _flat(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
     Parameters are copied one by one: they may be on several devices, and a GPU then has no copy of the whole model.
     """
     devices = [one.device for one in parameters if one.device.type == "cuda"] or [torch.device("cpu")]
-    flat = Pinned(devices[0]).of(4 * sum(one.numel() for one in parameters)).view(torch.float32)
+    flat = Pinned(devices[0]).of(4 * sum(map(_elements, parameters))).view(torch.float32)
     for part, one in zip(_parts(flat, parameters), parameters):
-        part.copy_(one.detach().reshape(-1), non_blocking=True)
+        part.copy_(_reals(one), non_blocking=True)
     for device in {one.device for one in parameters if one.device.type == "cuda"}:
         torch.cuda.current_stream(device).synchronize()
     return flat
 
 
 def _parts(flat: torch.Tensor, parameters: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    return flat.split([parameter.numel() for parameter in parameters])
+    return flat.split([_elements(parameter) for parameter in parameters])
+
+
+def _elements(parameter: torch.Tensor) -> int:
+    """The number of floats that are sent of a parameter; a complex element is two."""
+    return 2 * parameter.numel() if parameter.is_complex() else parameter.numel()
+
+
+def _reals(parameter: torch.Tensor) -> torch.Tensor:
+    """The floats of a parameter in the order of its shape."""
+    return _setup.as_reals(parameter.detach().resolve_conj()).reshape(-1)
+
+
+def _set(parameter: torch.Tensor, values: torch.Tensor) -> None:
+    """Gives a parameter the floats that ``_reals`` returns of it."""
+    if parameter.is_complex():
+        write(parameter, torch.view_as_complex(values.reshape(*parameter.shape, 2)))
+    else:
+        write(parameter, values.view(parameter.shape))

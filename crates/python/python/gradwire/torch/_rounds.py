@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
 from .. import _core
+from . import _agreement, _buffers
+from ._agreement import Plan
+from ._gathering import Gathering
+from ._joining import Joining
 from ._replica import Replica, Sent
 
 
@@ -39,9 +43,15 @@ class Rounds:
     The mean of a fragment is applied ``delay`` steps after its exchange began, which goes on in the background meanwhile;
     ``alpha`` of the replica's own parameters stays. At the first ``sync_until`` steps all fragments are exchanged, without
     delay.
+
+    Buffers are made equal once in a round, when the exchange of the last fragment begins. Before an exchange, ranks tell each other how
+    many steps they have taken; not before one with a delay, unless buffers have to be compared, or ranks are under ``Join``, because
+    training would wait for the answer.
     """
 
-    def __init__(self, replica: Replica, lengths: Lengths, sync_until: int, delay: int, alpha: Optional[float]) -> None:
+    def __init__(
+        self, replica: Replica, joining: Joining, lengths: Lengths, sync_until: int, delay: int, alpha: Optional[float]
+    ) -> None:
         fragments = replica.fragments
         every = min(steps for _, steps in lengths)
         if every < fragments:
@@ -61,7 +71,10 @@ class Rounds:
             raise _core.ConfigError(f"fragment_update_alpha={alpha} is impossible; give a number from 0, below 1")
         self._replica, self._lengths, self._sync_until, self._delay = replica, lengths, sync_until, delay
         self._alpha = alpha if alpha is not None else 0.5 if delay else 0.0
+        self._joining = joining
         self._pending: Optional[Pending] = None
+        # What ranks tell each other beside the averages.
+        self.gathering = Gathering()
         # The seconds for which training waited for the last exchange.
         self.waited = 0.0
 
@@ -86,27 +99,73 @@ class Rounds:
 
     def advance(self) -> None:
         """Applies the mean that is due after the present step, and begins the exchange that is."""
-        step = self._replica.step
-        if self._pending is not None and step >= self._pending.due:
+        if self._pending is not None and self._replica.step >= self._pending.due:
             self._finish()
         starting = self.starting()
-        if self._delay == 0 or self._all_at_once():
-            self.exchange(starting)
-        elif starting:
-            [at] = starting
-            change = self._replica.change(at)
-            number = self._replica.send(change, at)
-            self._pending = Pending(at, change, number, step + self._delay)
+        if starting:
+            self._begin(starting, delayed=self._delay > 0 and not self._all_at_once())
 
-    def exchange(self, fragments: List[int]) -> None:
+    def exchange(self, fragments: Sequence[int]) -> None:
         """Exchanges these fragments now, after what is under way, and applies their means."""
+        self._begin(fragments, delayed=False)
+
+    def follow(self) -> None:
+        """Takes part in the exchange that other ranks begin, after as many steps as they have taken."""
         if self._pending is not None:
             self._finish()
+        self.gathering.start()
+        self._carry_out(self._agree(None))
+
+    def finish_together(self) -> None:
+        """Exchanges all fragments, after ranks that have taken part in each other's exchanges have all taken their last step."""
+        step = self._replica.step
+        self._replica.step = max(map(int, self.gathering.gather(self._replica.reducer, str(step).encode())))
+        self.exchange(range(self._replica.fragments))
+
+    def _begin(self, fragments: Sequence[int], delayed: bool) -> None:
+        if self._pending is not None:
+            self._finish()
+        self.gathering.start()
+        plan = Plan(self._replica.step, tuple(fragments), delayed)
+        self._joining.notify()
+        if not delayed or self._joining.active or self._compares(plan):
+            plan = self._agree(plan)
+        self._carry_out(plan)
+
+    def _compares(self, plan: Optional[Plan]) -> bool:
+        """Whether ranks compare their buffers in this exchange. One that follows others does not know what they exchange."""
+        last = self._replica.fragments - 1
+        return self._replica.buffers.shared and (plan is None or self._joining.active or last in plan.fragments)
+
+    def _agree(self, plan: Optional[Plan]) -> Plan:
+        """Tells the other ranks what this one does, makes buffers equal, and returns what all of them do."""
+        replica, buffers = self._replica, self._replica.buffers
+        compares = self._compares(plan)
+        told = self._gather(_agreement.pack(plan, buffers.digests() if compares else b""))
+        try:
+            plans, digests = _agreement.unpack(told)
+            plan = _agreement.common(plans, replica.reducer.rank)
+            if compares and replica.fragments - 1 in plan.fragments:
+                _buffers.apply(buffers.settle(digests, replica.reducer.rank, self._gather))
+        except _core.ConfigError:
+            # This rank may end now, and the others must have what it told.
+            replica.reducer.wait()
+            raise
+        return plan
+
+    def _gather(self, own: bytes) -> List[bytes]:
+        return self.gathering.gather(self._replica.reducer, own)
+
+    def _carry_out(self, plan: Plan) -> None:
         replica = self._replica
-        changes = [(at, replica.change(at)) for at in fragments]
+        replica.step = plan.step
+        changes = [(at, replica.change(at)) for at in plan.fragments]
         sent = [(at, change, replica.send(change, at)) for at, change in changes]
-        if sent:
-            self._wait()
+        if plan.delayed:
+            [(at, change, number)] = sent
+            self._pending = Pending(at, change, number, plan.step + self._delay)
+            return
+        self._wait()
         for at, change, number in sent:
             replica.apply(change, number, at)
 

@@ -1,0 +1,101 @@
+"""The state of a local optimizer inside that of local steps, and frameworks that take local steps for a plain optimizer."""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+import torch
+
+from .. import _core
+from . import _setup
+from ._setup import State
+
+
+def pack(optimizer: torch.optim.Optimizer) -> bytes:
+    """The moments and parameter groups of an optimizer. They differ between ranks, so that distributed checkpoints must not merge them."""
+    return _setup.to_bytes(optimizer.state_dict())
+
+
+def saved(states: Sequence[State], own: str, optimizer: torch.optim.Optimizer) -> Optional[Dict[str, Any]]:
+    """The state of the local optimizer that the rank with the key ``own`` loads, from states of one or several ranks: its own, or else
+    that of another rank. ``None`` if there is none.
+
+    Raises ``StateError`` if it is damaged, or has other parameter groups.
+    """
+    entries: Dict[str, Any] = {}
+    for state in states:
+        entries.update(state.get("optimizer", {}))
+    if not entries:
+        return None
+    ranks = sorted(entries, key=_number)
+    packed = entries[own] if own in entries else entries[ranks[_number(own) % len(ranks)]]
+    try:
+        loaded: Dict[str, Any] = _setup.from_bytes(packed)
+        groups = [len(group["params"]) for group in loaded["param_groups"]]
+    except Exception as error:
+        raise _core.StateError(
+            f"the local optimizer in the state cannot be read: {error!r}; load another checkpoint, or allow the classes of its state by "
+            "torch.serialization.add_safe_globals"
+        ) from error
+    if groups != [len(group["params"]) for group in optimizer.param_groups]:
+        raise _core.StateError("the saved local optimizer has other parameter groups; create it with the same ones")
+    return loaded
+
+
+def _number(key: str) -> int:
+    found = re.search(r"\d+$", key)
+    return int(found.group()) if found else 0
+
+
+def is_of_another_rank(states: Sequence[State], own: str, size: int) -> bool:
+    """Whether all that there is to load is the state of another rank of a run of several, as frameworks write it that save the optimizer
+    of one process."""
+    ranks = {rank for state in states for rank in state.get("exchange", {})}
+    return own not in ranks and len(ranks) == 1 and states[0]["world_size"] > 1 and size > 1
+
+
+def warn_of_another_rank(states: Sequence[State], own: str, without_residual: bool, loaded: Optional[Mapping[str, Any]]) -> None:
+    """Warns of what a rank does not have of its own after it has loaded the state of another rank."""
+    lost: List[str] = []
+    if loaded is not None and loaded["state"]:
+        lost.append("its local optimizer continues with the state of another rank")
+    if without_residual:
+        lost.append("its residual begins empty")
+    if lost:
+        [rank] = states[0]["exchange"]
+        warnings.warn(
+            f"the checkpoint has the state of LocalSteps of {rank} alone, and this is {own}: {', and '.join(lost)}. To resume exactly, save a "
+            "file for each rank, or the state of steps.all_ranks, which all ranks must ask for at the same time",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+def check_kind(states: Sequence[Any]) -> None:
+    """Refuses the state of a plain optimizer."""
+    for state in states:
+        if isinstance(state, Mapping) and "gradwire" not in state and "param_groups" in state:
+            raise _core.StateError(
+                "this is the state of an optimizer that was saved without LocalSteps; load it into the local optimizer, before LocalSteps "
+                "is created"
+            )
+
+
+def refuse_distributed_checkpoint() -> None:
+    """Raises ``ConfigError`` if ``torch.distributed.checkpoint.state_dict`` asks for the state of the optimizer.
+
+    Its functions take a step, which would count, to make an optimizer create its state, and then load only moments and parameter groups.
+    Before that they ask whether there is a state.
+    """
+    frame = sys._getframe(2)
+    # A wrapper, such as that of Accelerate, asks in its own property.
+    while frame.f_back is not None and frame.f_code.co_name == "state":
+        frame = frame.f_back
+    if frame.f_globals.get("__name__") == "torch.distributed.checkpoint.state_dict":
+        raise _core.ConfigError(
+            "get_optimizer_state_dict, set_optimizer_state_dict and their kin take LocalSteps for a plain optimizer, would take a step with it, "
+            "and lose what it keeps beside moments; pass them the local optimizer, and save steps.state_dict() beside what they return"
+        )

@@ -1,0 +1,187 @@
+"""Setting the momentum of a local optimizer to zero, and whether that is possible.
+
+An optimizer may keep its momentum under any name and in any format. So a copy of it takes steps with small parameters before training.
+Two copies get opposite gradients in the first step, after which their second moments are equal and their momenta are opposite.
+Then their momenta are set to zero. If the parameters move differently in a step without gradient, momentum is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections import OrderedDict, defaultdict
+from inspect import signature
+from typing import Any, ContextManager, Dict, Iterable, List, Optional, Sequence, Tuple
+
+import torch
+
+from .. import _core
+from .._arrays import buffer
+from . import _setup
+
+# The names of momenta in the state of an optimizer.
+_MOMENTA = ("momentum_buffer", "exp_avg")
+# The most elements of a parameter of the copy. Optimizers of 8 bits keep smaller tensors, of up to 4096 elements, in 32 bits.
+_ELEMENTS = 1 << 14
+
+
+def momenta(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> List[torch.Tensor]:
+    """The momenta of a parameter, as far as there are any yet."""
+    state = optimizer.state.get(parameter, {})
+    return [state[key] for key in _MOMENTA if torch.is_tensor(state.get(key))]
+
+
+def forget(optimizer: torch.optim.Optimizer, name: str, parameter: torch.Tensor, positions: Optional[torch.Tensor]) -> None:
+    """Sets the momentum of some elements of a parameter to zero; of all if ``positions`` is ``None``.
+
+    Positions are row-major; the momentum may have another order in memory. Complex elements are pairs.
+    """
+    found = momenta(optimizer, parameter)
+    if not found:
+        return
+    mask = torch.full(_setup.as_reals(parameter).shape, positions is None, dtype=torch.bool, device="cpu")
+    if positions is not None:
+        mask.view(-1)[positions.long()] = True
+    for momentum in found:
+        try:
+            _setup.as_reals(momentum).masked_fill_(mask.to(momentum.device), 0.0)
+        except (NotImplementedError, RuntimeError, TypeError) as error:
+            reason = f"it is a {type(momentum).__name__} of type {momentum.dtype} and shape {tuple(momentum.shape)}"
+            raise _refusal(optimizer, f"of '{name}' cannot be set to zero, because {reason}") from error
+
+
+def sent_in_part(named: Sequence[Tuple[str, torch.nn.Parameter]], compressor: str, **options: Any) -> List[Tuple[str, torch.nn.Parameter]]:
+    """The parameters of which some messages carry only a part of the elements. The arguments are those of ``_setup.reducer``."""
+    reducer = _setup.reducer(named, compressor, _setup._Alone(), **options)  # type: ignore[arg-type]
+    try:
+        stages = [reducer.specs(step) for step, _ in reducer.stages]
+    finally:
+        reducer.close()
+    sparse = {spec for spec in set().union(*stages) if _is_sparse(spec)}
+    return [one for one, *specs in zip(named, *stages) if sparse & set(specs)]
+
+
+def _is_sparse(spec: str) -> bool:
+    """Whether the messages of a compressor carry only a part of the elements, with their positions."""
+    values = torch.randn(4096, generator=torch.Generator("cpu").manual_seed(0), device="cpu")
+    reducer = _setup.reducer([("tensor", values.view(64, 64))], spec, _setup._Alone(), raw_below=0)  # type: ignore[arg-type]
+    try:
+        reducer.average(reducer.group(["tensor"]), 0, buffer(values))
+        reducer.wait()
+        return reducer.sent("tensor") is not None
+    finally:
+        reducer.close()
+
+
+def check_maskable(optimizer: Any, named: Sequence[Tuple[str, torch.Tensor]]) -> None:
+    """Refuses an optimizer whose momentum cannot be set to zero. Takes steps with a copy, and changes nothing.
+
+    An optimizer that cannot be copied passes.
+    """
+    while isinstance(getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = optimizer.optimizer
+    names = {id(parameter): name for name, parameter in named}
+    with _undisturbed(parameter for _, parameter in named):
+        moved = [_movement(optimizer, names, sign) for sign in (1.0, -1.0)]
+    if None in moved:
+        return
+    for (name, up), (_, down) in zip(*moved):  # type: ignore[arg-type]
+        if not torch.equal(up, down):
+            raise _refusal(optimizer, f"of '{name}' is not in {' or '.join(_MOMENTA)}, the states that are set to zero")
+
+
+def _refusal(optimizer: Any, reason: str) -> _core.ConfigError:
+    return _core.ConfigError(
+        f"the momentum of {type(optimizer).__name__} {reason}; pass mask=False, which keeps the momentum of elements that were sent, or take "
+        "another optimizer"
+    )
+
+
+def _movement(optimizer: Any, names: Dict[int, str], sign: float) -> Optional[List[Tuple[str, torch.Tensor]]]:
+    """How a copy of the optimizer moves its parameters in a step without gradient, after one with a gradient whose momentum was set to
+    zero. ``None`` if the optimizer cannot be copied, or cannot take a step."""
+    try:
+        twin, stand_ins = _twin(optimizer, names)
+        starts = [parameter.detach().clone() for _, parameter in stand_ins]
+        generator = torch.Generator("cpu").manual_seed(0)
+        for _, parameter in stand_ins:
+            gradient = torch.randn(_setup.as_reals(parameter).shape, generator=generator, device="cpu")
+            parameter.grad = torch.zeros_like(parameter)
+            _setup.as_reals(parameter.grad).copy_(sign * gradient)
+        _take_step(twin)
+    except Exception:
+        # Nothing is known of it then, and the first round will tell.
+        return None
+    for name, parameter in stand_ins:
+        forget(twin, name, parameter, None)
+    try:
+        for (_, parameter), start in zip(stand_ins, starts):
+            parameter.detach().copy_(start)
+            parameter.grad = torch.zeros_like(parameter)
+        _take_step(twin)
+    except Exception:
+        return None
+    return [(name, parameter.detach()) for name, parameter in stand_ins]
+
+
+def _twin(optimizer: Any, names: Dict[int, str]) -> Tuple[Any, List[Tuple[str, torch.nn.Parameter]]]:
+    """A copy of an optimizer before its first step, with parameters of its own, and these with the names of those that they stand for."""
+    memo: Dict[int, Any] = {}
+    stand_ins: Dict[Any, Tuple[str, torch.nn.Parameter]] = {}
+    for at, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
+            shape = _smaller(parameter.shape)
+            key = at, shape, parameter.dtype, parameter.device, parameter.requires_grad and id(parameter) in names
+            if key not in stand_ins:
+                # At zero no weight decay adds to the gradient.
+                values = torch.zeros(shape, dtype=parameter.dtype, device=parameter.device)
+                stand_ins[key] = names.get(id(parameter), ""), torch.nn.Parameter(values, key[-1])
+            memo[id(parameter)] = stand_ins[key][1]
+    twin = type(optimizer).__new__(type(optimizer))
+    memo[id(optimizer)] = twin
+    attributes = {name: value for name, value in vars(optimizer).items() if name != "state" and not _is_hooked(name, value)}
+    vars(twin).update(copy.deepcopy(attributes, memo))
+    for name, value in vars(optimizer).items():
+        if _is_hooked(name, value) and not callable(value):
+            setattr(twin, name, OrderedDict())
+    twin.state = defaultdict(dict)
+    for group in twin.param_groups:
+        group["params"] = list(dict.fromkeys(group["params"]))
+        # Schedules begin with 0, at which nothing moves.
+        if isinstance(group.get("lr"), (float, torch.Tensor)):
+            group["lr"] = torch.full_like(group["lr"], 0.01) if isinstance(group["lr"], torch.Tensor) else 0.01
+    return twin, [one for one in stand_ins.values() if one[1].requires_grad]
+
+
+def _is_hooked(name: str, value: Any) -> bool:
+    """Whether an attribute of an optimizer is a method that a scheduler has replaced, or has the hooks of its steps."""
+    return callable(value) or (name.startswith("_optimizer_") and name.endswith("_hooks"))
+
+
+def _smaller(shape: Iterable[int]) -> Tuple[int, ...]:
+    """A shape of as many dimensions with at most ``_ELEMENTS`` elements; a small shape as it is."""
+    sizes = torch.Size(shape)
+    longest = _ELEMENTS
+    while torch.Size(min(size, longest) for size in sizes).numel() > _ELEMENTS:
+        longest //= 2
+    return tuple(min(size, longest) for size in sizes)
+
+
+def _take_step(optimizer: Any) -> None:
+    # Not the method of the object, which a scheduler may have replaced.
+    step = type(optimizer).step
+    if "closure" in signature(step).parameters:
+        # Some optimizers need one.
+        step(optimizer, lambda: torch.zeros(()))
+    else:
+        step(optimizer)
+
+
+@contextlib.contextmanager
+def _undisturbed(parameters: Iterable[torch.Tensor]) -> Any:
+    """Restores random generators, and lets functions that ``torch.compile`` has wrapped run without being compiled."""
+    devices = sorted({one.device.index for one in parameters if one.device.type == "cuda" and one.device.index is not None})
+    stance = getattr(torch.compiler, "set_stance", None)
+    eager: ContextManager[Any] = stance("force_eager") if stance is not None else contextlib.nullcontext()
+    with torch.random.fork_rng(devices=devices), eager:
+        yield
