@@ -3,7 +3,8 @@
 use gradwire_exchange::{Exchange, ExchangeError, Link, Result};
 use serde::Serialize;
 
-use crate::{Candidate, Cluster, Costs, OptimizerFamily, Recording};
+use crate::trials::{Trials, Watch};
+use crate::{Candidate, Cluster, Costs, MeasuredStep, OptimizerFamily, Recording};
 
 /// The fraction of a step by which a candidate must be faster to be recommended, and by which two are told apart. The
 /// prediction is not more accurate.
@@ -102,34 +103,51 @@ struct Tried<'a> {
 }
 
 /// The situation for which candidates are compared.
-struct Situation<'a> {
-    recording: &'a Recording,
-    cluster: &'a Cluster,
-    optimizer: OptimizerFamily,
-    links: &'a [Link],
+#[derive(Debug, Clone)]
+pub struct Situation<'a> {
+    /// Recorded training steps.
+    pub recording: &'a Recording<'a>,
+    /// The ranks, and what they share.
+    pub cluster: Cluster,
+    /// The optimizer that takes the averages.
+    pub optimizer: OptimizerFamily,
+    /// The links to predict steps for; one at least.
+    pub links: &'a [Link],
+    /// A step that was measured with an exchange, which corrects the predictions.
+    pub measured: Option<&'a MeasuredStep>,
 }
 
 /// Tries all candidates on a recording, and predicts their steps on each link.
 ///
 /// Takes as long as the candidates take to compress and decompress the recorded steps on up to four ranks; see
-/// [`Costs::measure`] for memory.
+/// [`Costs::measure`] for memory. `watch` is told how far the trials are, several times in each, and may end them.
 ///
 /// # Errors
-/// `Config` if the recording is inconsistent, there is no link, one rank, or a candidate that cannot work.
-pub fn advise(
-    recording: &Recording,
-    cluster: &Cluster,
-    optimizer: OptimizerFamily,
-    links: &[Link],
+/// `Config` if the recording is inconsistent, there is no link, one rank, or a candidate that cannot work; `Ended` if `watch` ended the
+/// trials.
+pub fn advise<'a>(
+    situation: &Situation<'a>,
     candidates: &[Candidate],
+    watch: &'a mut Watch<'a>,
 ) -> Result<Advice> {
+    let Situation { recording, cluster, links, measured, .. } = situation;
     if links.is_empty() {
         return Err(ExchangeError::config("there is no link; give one, as in 100mbit"));
     }
-    let at = Situation { recording, cluster, optimizer, links };
     let baseline = Candidate::new(gradwire::Spec::none());
-    let plain = at.attempt(&baseline)?;
-    let tried = candidates.iter().map(|candidate| at.attempt(candidate));
+    let all = std::iter::once(&baseline).chain(candidates).map(|one| (one, cluster.ranks));
+    let planned = measured.iter().map(|step| (&step.candidate, step.ranks)).chain(all);
+    let mut trials = Trials::new(recording, planned, watch);
+    let corrected = match measured {
+        Some(step) => {
+            let costs = trials.costs(&step.candidate, step.ranks)?;
+            step.correct(&costs, recording, cluster)
+        }
+        None => cluster.clone(),
+    };
+    let at = Situation { cluster: corrected, ..situation.clone() };
+    let plain = at.attempt(&baseline, &mut trials)?;
+    let tried = candidates.iter().map(|candidate| at.attempt(candidate, &mut trials));
     let tried = tried.collect::<Result<Vec<_>>>()?;
     let predictions: Vec<_> = tried.iter().map(|one| at.predict(one, &plain, false)).collect();
     let recommended: Vec<_> = (0..links.len()).map(|link| best(&predictions, link)).collect();
@@ -151,11 +169,9 @@ pub fn advise(
 }
 
 impl Situation<'_> {
-    fn attempt<'c>(&self, candidate: &'c Candidate) -> Result<Tried<'c>> {
+    fn attempt<'c>(&self, candidate: &'c Candidate, trials: &mut Trials<'_>) -> Result<Tried<'c>> {
         let ranks = self.cluster.ranks;
-        let costs = Costs::measure(self.recording, candidate, ranks).map_err(|error| {
-            ExchangeError::config(format!("the candidate '{candidate}' cannot be tried: {error}"))
-        })?;
+        let costs = trials.costs(candidate, ranks)?;
         Ok(Tried { candidate, exchange: candidate.exchange(ranks), costs })
     }
 
@@ -266,9 +282,11 @@ fn best_local(predictions: &[Prediction], link: usize, than: Option<usize>) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gradwire::{Rng, Tensor};
+    use std::ops::ControlFlow;
 
-    fn recording(elements: usize, step_seconds: f64, backward: f64) -> Recording {
+    use gradwire::{Floats, Rng, Tensor};
+
+    fn recording(elements: usize, step_seconds: f64, backward: f64) -> Recording<'static> {
         let tensors = vec![
             Tensor::new("embedding.weight", &[elements / 64, 64]),
             Tensor::new("bias", &[64]),
@@ -276,8 +294,10 @@ mod tests {
         ];
         let values = |step: u64| {
             let mut rng = Rng::new(1, 2, 0, step, 0);
-            let mut values =
-                |tensor: &Tensor| (0..tensor.elements()).map(|_| rng.normal()).collect();
+            let mut values = |tensor: &Tensor| {
+                let values: Vec<_> = (0..tensor.elements()).map(|_| rng.normal()).collect();
+                Floats::F32(values.leak())
+            };
             tensors.iter().map(&mut values).collect()
         };
         let gradients = (0..2).map(values).collect();
@@ -288,7 +308,10 @@ mod tests {
     fn advice(candidates: &[Candidate], links: &[f64], optimizer: OptimizerFamily) -> Advice {
         let recording = recording(1 << 19, 0.2, 0.1);
         let links: Vec<_> = links.iter().map(|&mbit| Link::mbit(mbit)).collect();
-        advise(&recording, &Cluster::of(2), optimizer, &links, candidates).unwrap()
+        let cluster = Cluster::of(2);
+        let at =
+            Situation { recording: &recording, cluster, optimizer, links: &links, measured: None };
+        advise(&at, candidates, &mut |_| ControlFlow::Continue(())).unwrap()
     }
 
     fn only(spec: &str) -> [Candidate; 1] {

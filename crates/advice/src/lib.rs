@@ -20,22 +20,26 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | 3 | `advice`, `measured_step`, `text` |
-//! | 2 | `timeline` |
-//! | 1 | `trial` |
+//! | 4 | `advice`, `text` |
+//! | 3 | `measured_step` |
+//! | 2 | `timeline`, `trials` |
+//! | 1 | `sums`, `trial` |
 //! | 0 | `candidate`, `recording` |
 
 mod advice;
 mod candidate;
 mod measured_step;
 mod recording;
+mod sums;
 mod text;
 mod timeline;
 mod trial;
+mod trials;
 
-pub use advice::{Advice, OnLink, Prediction, TensorAdvice, advise};
+pub use advice::{Advice, OnLink, Prediction, Situation, TensorAdvice, advise};
 pub use candidate::{Candidate, OptimizerFamily};
 pub use measured_step::MeasuredStep;
 pub use recording::{Bucket, Recording};
 pub use timeline::{Cluster, Messages, parse_link};
 pub use trial::{BucketCost, Costs, TensorCost};
+pub use trials::{Progress, Watch};

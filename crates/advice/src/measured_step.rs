@@ -1,6 +1,6 @@
 //! A measured step with an exchange, by which predictions are corrected.
 
-use gradwire_exchange::{Link, Result};
+use gradwire_exchange::Link;
 
 use crate::{Candidate, Cluster, Costs, Recording};
 
@@ -23,32 +23,30 @@ pub struct MeasuredStep {
 }
 
 impl MeasuredStep {
-    /// The cluster with the correction by which this step is predicted as it was measured.
-    ///
-    /// # Errors
-    /// Those of [`Costs::measure`].
-    pub fn correct(&self, recording: &Recording, cluster: Cluster) -> Result<Cluster> {
-        let trial = Cluster { ranks: self.ranks, correction: 0.0, ..cluster };
-        let mut costs = Costs::measure(recording, &self.candidate, self.ranks)?.buckets;
+    /// The cluster with the correction by which this step is predicted as it was measured; `costs` are those of its candidate between
+    /// its ranks.
+    pub fn correct(&self, costs: &Costs, recording: &Recording<'_>, cluster: &Cluster) -> Cluster {
+        let trial = Cluster { ranks: self.ranks, correction: 0.0, ..cluster.clone() };
+        let mut costs = costs.buckets.clone();
         let longer = self.bytes_up / costs.iter().map(|cost| cost.up).sum::<f64>().max(1.0);
         for cost in &mut costs {
             (cost.up, cost.down) = (longer * cost.up, longer * cost.down);
         }
         let predicted = trial.step_seconds(recording, &costs, self.link, false);
-        Ok(Cluster { correction: self.step_seconds - predicted, ..cluster })
+        Cluster { correction: self.step_seconds - predicted, ..cluster.clone() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gradwire::Tensor;
+    use gradwire::{Floats, Tensor};
 
     #[test]
     fn a_measured_step_is_predicted_as_it_was_measured() {
         let recording = Recording {
             tensors: vec![Tensor::new("a", &[1000])],
-            gradients: vec![vec![vec![0.5; 1000]]],
+            gradients: vec![vec![Floats::F32(&[0.5; 1000])]],
             step_seconds: 1.0,
             ready: vec![0.9],
         };
@@ -59,12 +57,12 @@ mod tests {
         let bytes_up = costs.buckets[0].up;
         let measured =
             MeasuredStep { candidate: none.clone(), ranks: 2, link, step_seconds: 3.0, bytes_up };
-        let corrected = measured.correct(&recording, Cluster::of(4)).unwrap();
+        let corrected = measured.correct(&costs, &recording, &Cluster::of(4));
         assert_eq!(corrected.ranks, 4);
         assert!((1.0..1.5).contains(&corrected.correction), "{}", corrected.correction);
         // Twice the bytes explain half a second more of it.
         let longer = MeasuredStep { bytes_up: 2.0 * bytes_up, ..measured.clone() };
-        let less = longer.correct(&recording, Cluster::of(4)).unwrap();
+        let less = longer.correct(&costs, &recording, &Cluster::of(4));
         let explained = corrected.correction - less.correction;
         assert!((explained - 8.0 * bytes_up / 64e3).abs() < 0.05, "{explained}");
         let two = Cluster { ranks: 2, ..corrected.clone() };

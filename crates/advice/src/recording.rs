@@ -1,18 +1,18 @@
 //! Recorded training steps.
 
-use gradwire::Tensor;
+use gradwire::{Floats, Tensor};
 use gradwire_exchange::{ExchangeError, Result};
 
 /// The limits of `DistributedDataParallel`'s buckets in bytes: the first one, and the others.
 const BUCKET_BYTES: [usize; 2] = [1 << 20, 25 << 20];
 
 /// Some training steps of one rank, without any exchange.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Recording {
+#[derive(Debug, Clone)]
+pub struct Recording<'a> {
     /// The tensors of the model.
     pub tensors: Vec<Tensor>,
-    /// The gradients of each recorded step, a flat buffer for each tensor.
-    pub gradients: Vec<Vec<Vec<f32>>>,
+    /// The gradients of each recorded step, a flat buffer for each tensor, in the type in which they were recorded.
+    pub gradients: Vec<Vec<Floats<'a>>>,
     /// The seconds of a whole step.
     pub step_seconds: f64,
     /// For each tensor the seconds from the start of the step until its gradient is ready.
@@ -28,12 +28,12 @@ pub struct Bucket {
     pub ready: f64,
 }
 
-impl Recording {
+impl<'a> Recording<'a> {
     /// Gradients without times: in a step of `step_seconds`, gradients become ready during the last `backward` seconds, from
     /// the last tensor to the first, each after a time in proportion to its elements.
     pub fn untimed(
         tensors: Vec<Tensor>,
-        gradients: Vec<Vec<Vec<f32>>>,
+        gradients: Vec<Vec<Floats<'a>>>,
         step_seconds: f64,
         backward: f64,
     ) -> Self {
@@ -92,7 +92,7 @@ impl Recording {
             return refuse(format!("there are {times} times for {tensors} tensors"));
         }
         for (step, gradients) in self.gradients.iter().enumerate() {
-            let elements = gradients.iter().map(Vec::len);
+            let elements = gradients.iter().map(Floats::len);
             if !elements.eq(self.tensors.iter().map(Tensor::elements)) {
                 return refuse(format!(
                     "the gradients of step {step} do not have the shapes of the tensors"
@@ -107,11 +107,14 @@ impl Recording {
 mod tests {
     use super::*;
 
-    fn recording(elements: &[usize], ready: &[f64]) -> Recording {
+    /// Enough zeros for every tensor of these tests.
+    static ZEROS: [f32; 25 << 18] = [0.0; 25 << 18];
+
+    fn recording(elements: &[usize], ready: &[f64]) -> Recording<'static> {
         let tensors = elements.iter().enumerate();
         Recording {
             tensors: tensors.map(|(at, &n)| Tensor::new(format!("t{at}"), &[n])).collect(),
-            gradients: vec![elements.iter().map(|&n| vec![0.0; n]).collect()],
+            gradients: vec![elements.iter().map(|&n| Floats::F32(&ZEROS[..n])).collect()],
             step_seconds: 1.0,
             ready: ready.to_vec(),
         }
@@ -142,7 +145,7 @@ mod tests {
         let wrong = [
             Recording { tensors: vec![], ready: vec![], ..good.clone() },
             Recording { gradients: vec![], ..good.clone() },
-            Recording { gradients: vec![vec![vec![0.0; 4]]], ..good.clone() },
+            Recording { gradients: vec![vec![Floats::F32(&ZEROS[..4])]], ..good.clone() },
             Recording { ready: vec![0.1], ..good.clone() },
             Recording { step_seconds: f64::NAN, ..good },
         ];

@@ -146,23 +146,35 @@ fn bandwidth(bits_per_second: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use super::*;
-    use crate::{Candidate, Cluster, OptimizerFamily, Recording, advise};
-    use gradwire::{Rng, Tensor};
+    use crate::{Candidate, Cluster, OptimizerFamily, Recording, Situation, advise};
+    use gradwire::{Floats, Rng, Tensor};
     use gradwire_exchange::Link;
 
     #[test]
     fn the_text_says_what_to_do_on_each_link() {
         let tensors = vec![Tensor::new("weight", &[512, 512]), Tensor::new("bias", &[512])];
         let mut rng = Rng::new(0, 0, 0, 0, 0);
-        let gradients = tensors.iter().map(|t| (0..t.elements()).map(|_| rng.normal()).collect());
+        let mut drawn = |tensor: &Tensor| {
+            let values: Vec<_> = (0..tensor.elements()).map(|_| rng.normal()).collect();
+            Floats::F32(values.leak())
+        };
+        let gradients = tensors.iter().map(&mut drawn);
         let recording = Recording::untimed(tensors.clone(), vec![gradients.collect()], 0.1, 0.0);
         let slow = Link { latency: Duration::from_micros(1500), ..Link::mbit(1.0) };
         let links = [slow, Link::mbit(100_000.0)];
         let candidates =
             ["fp16", "3lc", "eden:every=10"].map(|s| Candidate::new(s.parse().unwrap()));
-        let found =
-            advise(&recording, &Cluster::of(2), OptimizerFamily::Adaptive, &links, &candidates);
+        let at = Situation {
+            recording: &recording,
+            cluster: Cluster::of(2),
+            optimizer: OptimizerFamily::Adaptive,
+            links: &links,
+            measured: None,
+        };
+        let found = advise(&at, &candidates, &mut |_| ControlFlow::Continue(()));
         let text = found.unwrap().to_string();
         let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
         assert!(line("At 1 Mbit/s with 1.5ms latency:").contains("fp16 (1.9"), "{text}");

@@ -85,7 +85,7 @@ impl Cluster {
     /// all-reduce of uncompressed gradients.
     pub fn step_seconds(
         &self,
-        recording: &Recording,
+        recording: &Recording<'_>,
         costs: &[BucketCost],
         link: Link,
         plain: bool,
@@ -112,7 +112,12 @@ impl Cluster {
     }
 
     /// The seconds of one round that sends all buckets, in one message, after the step has ended.
-    pub fn round_seconds(&self, recording: &Recording, costs: &[BucketCost], link: Link) -> f64 {
+    pub fn round_seconds(
+        &self,
+        recording: &Recording<'_>,
+        costs: &[BucketCost],
+        link: Link,
+    ) -> f64 {
         let sum = |field: fn(&BucketCost) -> f64| costs.iter().map(field).sum();
         let all = BucketCost {
             compress: sum(|cost| cost.compress),
@@ -164,7 +169,7 @@ mod tests {
     use gradwire::Tensor;
 
     /// Two buckets, ready after 0.6 and 1.0 s, in a step of 1.2 s.
-    fn recording() -> Recording {
+    fn recording() -> Recording<'static> {
         let n = 1 << 18;
         Recording {
             tensors: vec![Tensor::new("a", &[n]), Tensor::new("b", &[n])],

@@ -1,6 +1,7 @@
 //! A trial of a candidate: the recorded gradients, exchanged between ranks in threads of this process.
 
 use std::hint::black_box;
+use std::ops::ControlFlow;
 use std::thread;
 use std::time::Duration;
 
@@ -9,12 +10,15 @@ use gradwire_exchange::{
 };
 use serde::Serialize;
 
+use crate::sums::{Sums, relative};
 use crate::{Bucket, Candidate, Recording};
 
 /// The most ranks of a trial. The costs of more are extrapolated.
 const MOST_RANKS: usize = 4;
 /// Bytes that a rank writes between two steps, as a training step does, so that caches do not hold its gradients.
 const EVICTED: usize = 32 << 20;
+/// The least bytes of gradients that are tried together, but for the last ones: as many as a bucket of `DistributedDataParallel` has.
+const BATCH: usize = 25 << 20;
 /// How long a rank waits for another.
 const DEADLINE: Duration = Duration::from_secs(600);
 
@@ -54,26 +58,38 @@ pub struct TensorCost {
     pub error: f64,
 }
 
-/// What a rank saw in a trial.
+/// What a rank saw in the trial of some buckets.
 struct Observed {
     /// For each step the cost of each bucket.
     steps: Vec<Vec<BucketCost>>,
-    /// For each tensor the bytes of its messages in the last step.
-    bytes: Vec<usize>,
-    /// For each tensor ‖sent − true‖² and ‖true‖² of the sums over steps.
-    squares: Vec<[f64; 2]>,
+    /// For each tensor its place in the model, and the bytes of its messages in the last step.
+    bytes: Vec<(usize, usize)>,
+    /// For each tensor its place in the model, and ‖sent − true‖² and ‖true‖² of the sums over steps.
+    squares: Vec<(usize, [f64; 2])>,
 }
 
 impl Costs {
     /// Tries a candidate on a recording. Rank `r` begins with the recorded step `r`, so that ranks differ as they do with
-    /// other data. Takes about `4 · (3 · min(ranks, 4) + 2)` bytes an element beside the recording.
+    /// other data. Buckets are tried one after the other, each in all recorded steps, so that residuals and sums take memory for a
+    /// bucket and not for the model: about `4 · (3 · min(ranks, 4) + 2)` bytes for each of its elements. A bucket has 25 MiB of `f32`, or
+    /// one larger tensor.
     ///
     /// With more than four ranks, four take part, and bytes and times are extrapolated: with a gather each
     /// rank receives and decodes `n − 1` messages; otherwise its bytes grow as `(n − 1)/n`.
     ///
     /// # Errors
     /// `Config` where the recording is inconsistent, there is only one rank, or the candidate cannot work, with the reason.
-    pub fn measure(recording: &Recording, candidate: &Candidate, ranks: usize) -> Result<Self> {
+    pub fn measure(recording: &Recording<'_>, candidate: &Candidate, ranks: usize) -> Result<Self> {
+        Self::watched(recording, candidate, ranks, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// The same. `watch` is told the elements of the buckets that were tried, and may end the trial.
+    pub(crate) fn watched(
+        recording: &Recording<'_>,
+        candidate: &Candidate,
+        ranks: usize,
+        watch: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<Self> {
         recording.check()?;
         if ranks < 2 {
             return Err(ExchangeError::config(
@@ -81,44 +97,38 @@ impl Costs {
             ));
         }
         let exchange = candidate.exchange(ranks);
-        let config = ReducerConfig {
-            exchange,
-            policy: candidate.policy(),
-            tensors: recording.tensors.clone(),
-            seed: 0,
-            on_non_finite: OnNonFinite::Refuse,
+        let trial = Trial {
+            recording,
+            config: ReducerConfig {
+                exchange,
+                policy: candidate.policy(),
+                tensors: recording.tensors.clone(),
+                seed: 0,
+                on_non_finite: OnNonFinite::Refuse,
+            },
+            ranks: ranks.min(MOST_RANKS),
         };
-        let buckets = recording.buckets();
-        let tried = ranks.min(MOST_RANKS);
-        let options = in_process::Options { deadline: DEADLINE, link: None };
-        let observed = thread::scope(|scope| {
-            let (config, buckets) = (&config, &buckets);
-            let start = |(rank, end)| {
-                scope.spawn(move || observe(Box::new(end), rank, config, buckets, recording, tried))
-            };
-            let threads: Vec<_> =
-                in_process::connect(tried, options).into_iter().enumerate().map(start).collect();
-            let join = |thread: thread::ScopedJoinHandle<'_, Result<Observed>>| {
-                thread.join().expect("ranks do not panic")
-            };
-            // All ranks fail together; the first error is that of the lowest rank.
-            threads.into_iter().map(join).collect::<Result<Vec<_>>>()
-        })?;
-        let first = &observed[0];
-        let grown = Growth::of(exchange, tried, ranks);
-        let total: [f64; 2] =
-            first.squares.iter().fold([0.0; 2], |all, one| [all[0] + one[0], all[1] + one[1]]);
+        let grown = Growth::of(exchange, trial.ranks, ranks);
+        let mut costs = Vec::new();
+        let (mut bytes, mut squares) =
+            (vec![0; recording.tensors.len()], vec![[0.0; 2]; recording.tensors.len()]);
+        for buckets in batches(&recording.buckets(), recording) {
+            let observed = trial.run(&buckets)?;
+            costs.extend(typical(&observed).into_iter().map(|cost| grown.apply(cost)));
+            observed[0].bytes.iter().for_each(|&(at, sent)| bytes[at] = sent);
+            observed[0].squares.iter().for_each(|&(at, sums)| squares[at] = sums);
+            if watch(elements(&buckets, recording)).is_break() {
+                return Err(ExchangeError::Ended("the trial was stopped".to_owned()));
+            }
+        }
+        let total = squares.iter().fold([0.0; 2], |all, one| [all[0] + one[0], all[1] + one[1]]);
+        let tensor = |(&bytes, &squares): (&usize, &[f64; 2])| TensorCost {
+            bytes: bytes as f64,
+            error: relative(squares),
+        };
         Ok(Self {
-            buckets: typical(&observed).into_iter().map(|cost| grown.apply(cost)).collect(),
-            tensors: first
-                .bytes
-                .iter()
-                .zip(&first.squares)
-                .map(|(&bytes, &squares)| TensorCost {
-                    bytes: bytes as f64,
-                    error: relative(squares),
-                })
-                .collect(),
+            buckets: costs,
+            tensors: bytes.iter().zip(&squares).map(tensor).collect(),
             error: relative(total),
         })
     }
@@ -134,51 +144,99 @@ impl Costs {
     }
 }
 
-/// What one rank sees.
-fn observe(
-    transport: Box<in_process::InProcess>,
-    rank: usize,
-    config: &ReducerConfig,
-    buckets: &[Bucket],
-    recording: &Recording,
-    ranks: usize,
-) -> Result<Observed> {
-    let mut reducer = Reducer::new(transport, config.clone())?;
+/// Consecutive buckets that are tried together.
+fn batches(buckets: &[Bucket], recording: &Recording<'_>) -> Vec<Vec<Bucket>> {
+    let (mut batches, mut bytes) = (Vec::<Vec<Bucket>>::new(), usize::MAX);
     for bucket in buckets {
-        let names = bucket.tensors.iter().map(|&at| recording.tensors[at].name());
-        reducer.form(&names.collect::<Vec<_>>())?;
-    }
-    let recorded =
-        |step: usize, rank: usize| &recording.gradients[(step + rank) % recording.gradients.len()];
-    let mut sums = (rank == 0).then(|| Sums::of(recording));
-    let (mut values, mut steps) = (Vec::new(), Vec::new());
-    // At least one step after the first, in which memory is new.
-    for step in 0..recording.gradients.len().max(2) {
-        black_box(vec![step as u8; EVICTED]);
-        let mut before = StepReport::default();
-        let mut costs = Vec::with_capacity(buckets.len());
-        for (group, bucket) in buckets.iter().enumerate() {
-            values.clear();
-            let own = recorded(step, rank);
-            bucket.tensors.iter().for_each(|&at| values.extend_from_slice(&own[at]));
-            reducer.average(group, step as u64, &mut values)?;
-            let after = reducer.report();
-            costs.push(BucketCost::between(&before, &after, ranks));
-            before = after;
-            if let Some(sums) = &mut sums {
-                let all = (0..ranks).map(|rank| recorded(step, rank)).collect::<Vec<_>>();
-                sums.add(bucket, &values, &all);
-            }
+        if bytes >= BATCH {
+            batches.push(Vec::new());
+            bytes = 0;
         }
-        steps.push(costs);
+        bytes += 4 * elements(std::slice::from_ref(bucket), recording);
+        batches.last_mut().expect("the first bucket opens a batch").push(bucket.clone());
     }
-    // The others may still wait for this rank's last messages.
-    reducer.flush()?;
-    Ok(Observed {
-        steps,
-        bytes: (0..recording.tensors.len()).map(|at| reducer.message_bytes_of(at)).collect(),
-        squares: sums.map_or_else(Vec::new, |sums| sums.squares()),
-    })
+    batches
+}
+
+/// The number of elements of some buckets.
+fn elements(buckets: &[Bucket], recording: &Recording<'_>) -> usize {
+    let tensors = buckets.iter().flat_map(|bucket| &bucket.tensors);
+    tensors.map(|&at| recording.tensors[at].elements()).sum()
+}
+
+/// The ranks of a trial.
+struct Trial<'a> {
+    recording: &'a Recording<'a>,
+    config: ReducerConfig,
+    ranks: usize,
+}
+
+impl Trial<'_> {
+    /// Exchanges some buckets in all recorded steps; returns what each rank saw.
+    fn run(&self, buckets: &[Bucket]) -> Result<Vec<Observed>> {
+        let options = in_process::Options { deadline: DEADLINE, link: None };
+        thread::scope(|scope| {
+            let start =
+                |(rank, end)| scope.spawn(move || self.observe(Box::new(end), rank, buckets));
+            let ends = in_process::connect(self.ranks, options).into_iter().enumerate();
+            let threads: Vec<_> = ends.map(start).collect();
+            let join = |thread: thread::ScopedJoinHandle<'_, Result<Observed>>| {
+                thread.join().expect("ranks do not panic")
+            };
+            // All ranks fail together; the first error is that of the lowest rank.
+            threads.into_iter().map(join).collect()
+        })
+    }
+
+    /// What one rank sees.
+    fn observe(
+        &self,
+        transport: Box<in_process::InProcess>,
+        rank: usize,
+        buckets: &[Bucket],
+    ) -> Result<Observed> {
+        let recording = self.recording;
+        let mut reducer = Reducer::new(transport, self.config.clone())?;
+        for bucket in buckets {
+            let names = bucket.tensors.iter().map(|&at| recording.tensors[at].name());
+            reducer.form(&names.collect::<Vec<_>>())?;
+        }
+        let recorded = |step: usize, rank: usize| {
+            &recording.gradients[(step + rank) % recording.gradients.len()]
+        };
+        let mut sums = (rank == 0).then(|| Sums::of(buckets, recording));
+        let (mut values, mut steps) = (Vec::new(), Vec::new());
+        let mut evicting = vec![0; EVICTED];
+        // At least one step after the first, in which memory is new.
+        for step in 0..recording.gradients.len().max(2) {
+            evicting.fill(step as u8);
+            black_box(&mut evicting);
+            let mut before = StepReport::default();
+            let mut costs = Vec::with_capacity(buckets.len());
+            for (group, bucket) in buckets.iter().enumerate() {
+                values.clear();
+                let own = recorded(step, rank);
+                bucket.tensors.iter().for_each(|&at| own[at].append_to(&mut values));
+                reducer.average(group, step as u64, &mut values)?;
+                let after = reducer.report();
+                costs.push(BucketCost::between(&before, &after, self.ranks));
+                before = after;
+                if let Some(sums) = &mut sums {
+                    let all = (0..self.ranks).map(|rank| &recorded(step, rank)[..]);
+                    sums.add(bucket, &values, &all.collect::<Vec<_>>());
+                }
+            }
+            steps.push(costs);
+        }
+        // The others may still wait for this rank's last messages.
+        reducer.flush()?;
+        let tensors = buckets.iter().flat_map(|bucket| &bucket.tensors);
+        Ok(Observed {
+            steps,
+            bytes: tensors.map(|&at| (at, reducer.message_bytes_of(at))).collect(),
+            squares: sums.map_or_else(Vec::new, |sums| sums.squares()),
+        })
+    }
 }
 
 impl BucketCost {
@@ -192,50 +250,6 @@ impl BucketCost {
             phases: traffic.messages_up as f64 / (ranks - 1) as f64,
         }
     }
-}
-
-/// Sums over steps, tensor by tensor.
-struct Sums {
-    /// What was sent minus the true mean.
-    error: Vec<Vec<f32>>,
-    /// The true mean.
-    truth: Vec<Vec<f32>>,
-}
-
-impl Sums {
-    fn of(recording: &Recording) -> Self {
-        let zeros: Vec<Vec<f32>> =
-            recording.tensors.iter().map(|tensor| vec![0.0; tensor.elements()]).collect();
-        Self { error: zeros.clone(), truth: zeros }
-    }
-
-    /// Adds a bucket: the mean that was exchanged, and the gradients of all ranks.
-    fn add(&mut self, bucket: &Bucket, mut exchanged: &[f32], gradients: &[&Vec<Vec<f32>>]) {
-        for &at in &bucket.tensors {
-            let (error, truth) = (&mut self.error[at], &mut self.truth[at]);
-            let sent;
-            (sent, exchanged) = exchanged.split_at(error.len());
-            error.iter_mut().zip(sent).for_each(|(error, sent)| *error += sent);
-            for gradient in gradients {
-                let scale = 1.0 / gradients.len() as f32;
-                for ((error, truth), value) in error.iter_mut().zip(&mut *truth).zip(&gradient[at])
-                {
-                    *error -= scale * value;
-                    *truth += scale * value;
-                }
-            }
-        }
-    }
-
-    fn squares(&self) -> Vec<[f64; 2]> {
-        let square = |values: &[f32]| values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
-        self.error.iter().zip(&self.truth).map(|(e, t)| [square(e), square(t)]).collect()
-    }
-}
-
-/// ‖error‖ / ‖truth‖ from their squares.
-fn relative([error, truth]: [f64; 2]) -> f64 {
-    if error == 0.0 { 0.0 } else { (error / truth).sqrt() }
 }
 
 /// Medians over ranks and steps without the first step; of bytes, too, which differ from rank to rank.
@@ -286,19 +300,22 @@ impl Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gradwire::{Rng, Tensor};
+    use gradwire::{Floats, Rng, Tensor};
 
-    fn recording(steps: usize) -> Recording {
+    fn recording(steps: usize) -> Recording<'static> {
         let tensors = vec![Tensor::new("first", &[64, 96]), Tensor::new("second", &[96, 10])];
-        let step = |step: usize| {
-            let values = |(at, tensor): (usize, &Tensor)| {
-                let mut rng = Rng::new(7, at as u64, 0, step as u64, 0);
-                (0..tensor.elements()).map(|_| rng.normal()).collect()
-            };
-            tensors.iter().enumerate().map(values).collect()
+        let gradients = (0..steps).map(|step| drawn(&tensors, step)).collect();
+        Recording::untimed(tensors, gradients, 0.01, 0.005)
+    }
+
+    /// Normally distributed gradients of a step.
+    fn drawn(tensors: &[Tensor], step: usize) -> Vec<Floats<'static>> {
+        let values = |(at, tensor): (usize, &Tensor)| {
+            let mut rng = Rng::new(7, at as u64, 0, step as u64, 0);
+            let values = (0..tensor.elements()).map(|_| rng.normal()).collect::<Vec<f32>>();
+            Floats::F32(values.leak())
         };
-        let gradients = (0..steps).map(step).collect();
-        Recording::untimed(tensors.clone(), gradients, 0.01, 0.005)
+        tensors.iter().enumerate().map(values).collect()
     }
 
     fn costs(spec: &str, ranks: usize) -> Costs {
@@ -332,6 +349,61 @@ mod tests {
             without.error
         );
         assert!(with.tensors.iter().all(|cost| cost.error < 1.0 && cost.error > 0.1));
+    }
+
+    /// Elements of tensors of which the first and the second are in two batches, and the third is in that of the second.
+    const BATCHED: [usize; 3] = [300, 25 << 18, 1 << 10];
+
+    #[test]
+    fn buckets_that_are_tried_apart_have_the_bytes_and_errors_of_a_single_exchange() {
+        let tensors = BATCHED.map(|n| Tensor::new(format!("t{n}"), &[n / 2, 2])).to_vec();
+        let gradients: Vec<_> = (0..2).map(|step| drawn(&tensors, step)).collect();
+        let whole = Recording::untimed(tensors.clone(), gradients.clone(), 0.01, 0.005);
+        let batches: Vec<_> = batches(&whole.buckets(), &whole)
+            .iter()
+            .map(|batch| batch.iter().flat_map(|bucket| bucket.tensors.clone()).collect::<Vec<_>>())
+            .collect();
+        assert_eq!(batches, [vec![2, 1], vec![0]]);
+        for spec in ["3lc", "eden", "topk:ratio=0.01"] {
+            let candidate = Candidate::new(spec.parse().unwrap());
+            let mut tried = Vec::new();
+            let found = Costs::watched(&whole, &candidate, 2, &mut |elements| {
+                tried.push(elements);
+                ControlFlow::Continue(())
+            });
+            let found = found.unwrap();
+            assert_eq!(tried, [(25 << 18) + (1 << 10), 300]);
+            // A trial of a single tensor has the same random draws, which are keyed by names.
+            for at in 0..3 {
+                let alone = gradients.iter().map(|step| vec![step[at]]).collect();
+                let alone = Recording::untimed(vec![tensors[at].clone()], alone, 0.01, 0.005);
+                let alone = Costs::measure(&alone, &candidate, 2).unwrap();
+                assert_eq!(found.tensors[at], alone.tensors[0], "{spec} {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn sixteen_bits_give_the_bytes_and_errors_of_the_same_values_in_32() {
+        // 1.0 and -2.0 in bfloat16.
+        let bits: Vec<u16> = (0..4096).map(|at| [0x3f80, 0xc000][at % 2]).collect();
+        let wide: Vec<f32> = (0..4096).map(|at| [1.0, -2.0][at % 2]).collect();
+        let costs = |gradient| {
+            let tensors = vec![Tensor::new("t", &[64, 64])];
+            let recording = Recording::untimed(tensors, vec![vec![gradient]; 2], 0.01, 0.005);
+            Costs::measure(&recording, &Candidate::new("topk:ratio=0.01".parse().unwrap()), 2)
+                .unwrap()
+        };
+        let (narrow, wide) = (costs(Floats::Bf16(&bits)), costs(Floats::F32(&wide)));
+        assert_eq!(narrow.tensors, wide.tensors);
+        assert!(narrow.error > 0.0);
+    }
+
+    #[test]
+    fn a_trial_ends_where_its_watcher_says_so() {
+        let candidate = Candidate::new("none".parse().unwrap());
+        let stopped = Costs::watched(&recording(2), &candidate, 2, &mut |_| ControlFlow::Break(()));
+        assert!(matches!(stopped, Err(ExchangeError::Ended(_))));
     }
 
     #[test]

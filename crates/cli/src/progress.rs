@@ -128,3 +128,29 @@ impl Progress for Bars {
         }
     }
 }
+
+/// Shows the progress of the trials of `advise`: a bar on a terminal, nothing elsewhere.
+pub(crate) struct TrialBar(ProgressBar);
+
+impl TrialBar {
+    /// Parts of the bar.
+    const PARTS: u64 = 1000;
+
+    pub(crate) fn new() -> Self {
+        let style = ProgressStyle::with_template("{wide_bar} {eta} left  {msg}");
+        // Nothing is drawn where standard error is no terminal.
+        let bar = ProgressBar::with_draw_target(Some(Self::PARTS), ProgressDrawTarget::stderr())
+            .with_style(style.expect("the template is valid"));
+        Self(bar)
+    }
+
+    pub(crate) fn show(&self, at: &gradwire_advice::Progress<'_>) {
+        self.0.set_message(format!("[{}/{}] {}", at.finished + 1, at.trials, at.candidate));
+        self.0.set_position((at.done * Self::PARTS as f64) as u64);
+    }
+
+    /// Removes the bar.
+    pub(crate) fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}

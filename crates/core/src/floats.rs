@@ -70,6 +70,22 @@ impl<'a> Floats<'a> {
         }
     }
 
+    /// Appends all elements, as `f32`, to `wide`.
+    pub fn append_to(&self, wide: &mut Vec<f32>) {
+        let start = wide.len();
+        match self {
+            Floats::F32(x) => wide.extend_from_slice(x),
+            Floats::F16(x) => {
+                wide.resize(start + x.len(), 0.0);
+                kernels::f16_to_f32(x, &mut wide[start..]);
+            }
+            Floats::Bf16(x) => {
+                wide.resize(start + x.len(), 0.0);
+                kernels::bf16_to_f32(x, &mut wide[start..]);
+            }
+        }
+    }
+
     /// Elements `start .. start + scratch.len()` as `f32`: borrowed where they are `f32` already,
     /// else converted into `scratch`.
     pub(crate) fn block<'b>(&self, start: usize, scratch: &'b mut [f32]) -> &'b [f32]

@@ -1,8 +1,11 @@
 //! Predictions from recorded training steps.
 
+use std::ops::ControlFlow;
+
 use gradwire::Tensor;
 use gradwire_advice::{
-    Candidate, Cluster, MeasuredStep, Messages, OptimizerFamily, Recording, advise, parse_link,
+    Candidate, Cluster, MeasuredStep, Messages, OptimizerFamily, Progress, Recording, Situation,
+    advise, parse_link,
 };
 use gradwire_exchange::{Exchange, ExchangeError, ParseExchangeError, Rule, RuleError};
 use pyo3::prelude::*;
@@ -21,9 +24,11 @@ type Measured = (String, usize, String, f64, f64);
 ///
 /// `tensors` have names, shapes and the seconds after which their gradients are ready; `gradients` are those of each
 /// recorded step. `cluster` has the fields of `Cluster` but for the ranks and the correction. `measured` is the spec, the
-/// ranks, the link, the seconds and the sent bytes of a step that was measured with an exchange.
+/// ranks, the link, the seconds and the sent bytes of a step that was measured with an exchange. `progress` is called with the
+/// candidate that is tried, the number of finished trials, that of all, and the part of the work that is done; what it raises ends
+/// the trials.
 #[pyfunction]
-#[pyo3(signature = (tensors, gradients, step_seconds, *, ranks, cluster, links, optimizer, candidates, measured))]
+#[pyo3(signature = (tensors, gradients, step_seconds, *, ranks, cluster, links, optimizer, candidates, measured, progress))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
 pub(crate) fn advice(
     py: Python<'_>,
@@ -36,6 +41,7 @@ pub(crate) fn advice(
     optimizer: &str,
     candidates: Option<Vec<Asked>>,
     measured: Option<Measured>,
+    progress: Py<PyAny>,
 ) -> PyResult<(String, String)> {
     let number = |key: &str| -> PyResult<f64> {
         cluster.get_item(key)?.map_or(Ok(0.0), |value| value.extract())
@@ -61,32 +67,46 @@ pub(crate) fn advice(
         Some(asked) => asked.iter().map(candidate).collect::<Result<Vec<_>, _>>()?,
         None => Candidate::defaults(),
     };
-    let wide = |buffers: &Vec<Buffer>| {
-        let wide = |buffer: &Buffer| {
-            let mut values = Vec::new();
-            buffer.read(&mut values);
-            values
-        };
-        buffers.iter().map(wide).collect()
-    };
+    let measured = measured.map(measured_step).transpose()?;
     let recording = Recording {
         ready: tensors.iter().map(|(.., ready)| *ready).collect(),
         tensors: tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape)).collect(),
-        gradients: gradients.iter().map(wide).collect(),
+        gradients: gradients.iter().map(|step| step.iter().map(Buffer::floats).collect()).collect(),
         step_seconds,
     };
-    let measured = measured.map(measured_step).transpose()?;
+    let situation = Situation {
+        recording: &recording,
+        cluster,
+        optimizer,
+        links: &links,
+        measured: measured.as_ref(),
+    };
+    let mut raised = None;
     let advice = py.detach(|| {
-        let cluster = match &measured {
-            Some(measured) => measured.correct(&recording, cluster)?,
-            None => cluster,
-        };
-        advise(&recording, &cluster, optimizer, &links, &candidates)
+        advise(&situation, &candidates, &mut |at| match tell(&progress, at) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                raised = Some(error);
+                ControlFlow::Break(())
+            }
+        })
     });
+    if let Some(error) = raised {
+        return Err(error);
+    }
     let advice = advice.map_err(Failure::from)?;
     let json =
         serde_json::to_string(&advice).map_err(|error| Failure::config(error.to_string()))?;
     Ok((json, advice.to_string()))
+}
+
+/// Calls a Python function with the progress. Raises its error, or that of a signal such as Ctrl-C.
+fn tell(progress: &Py<PyAny>, at: &Progress<'_>) -> PyResult<()> {
+    Python::attach(|py| {
+        py.check_signals()?;
+        let candidate = at.candidate.to_string();
+        progress.call1(py, (candidate, at.finished, at.trials, at.done)).map(drop)
+    })
 }
 
 /// The buckets that `DistributedDataParallel` forms of tensors with names, shapes and the seconds after which their gradients
