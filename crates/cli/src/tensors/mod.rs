@@ -1,15 +1,27 @@
 //! Files of tensors: `.npy` holds one, `.safetensors` any number.
 
+pub(crate) mod gradients;
+mod left_out;
 mod npy;
 mod safetensors;
 mod tensor;
 
 use std::path::Path;
 
-use gradwire::Dtype;
+use gradwire::frame::{ElementType, Metadata};
 
 use crate::failure::Failure;
+pub(crate) use left_out::LeftOut;
 pub(crate) use tensor::{Named, Values};
+
+/// What a file of tensors holds.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Contents {
+    /// The tensors, by name: a .safetensors file does not keep the order of a model.
+    pub(crate) tensors: Vec<Named>,
+    /// What the file says about itself; a .npy file says nothing.
+    pub(crate) metadata: Option<Metadata>,
+}
 
 /// The formats, distinguished by file extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,42 +33,51 @@ pub(crate) enum Format {
 impl Format {
     /// The format of a path.
     pub(crate) fn of(path: &Path) -> Result<Self, Failure> {
-        match path.extension().and_then(|extension| extension.to_str()) {
-            Some("npy") => Ok(Format::Npy),
-            Some("safetensors") => Ok(Format::Safetensors),
-            _ => Err(Failure::Input(format!(
-                "'{}' is no file of tensors; give a .npy or a .safetensors file",
-                path.display()
-            ))),
-        }
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let remedy = match extension {
+            Some("npy") => return Ok(Format::Npy),
+            Some("safetensors") => return Ok(Format::Safetensors),
+            Some("npz") => {
+                "a .npz file holds several arrays: save them with safetensors.numpy.save_file"
+            }
+            Some("pt" | "pth" | "bin" | "ckpt") => {
+                "a file of torch.save holds Python objects: save its state dict with safetensors.torch.save_file"
+            }
+            _ => "give a .npy or a .safetensors file",
+        };
+        Err(Failure::Input(format!(
+            "'{}' is no .npy or .safetensors file; {remedy}",
+            path.display()
+        )))
     }
 
     /// Whether a file of this format can hold elements of this type.
-    pub(crate) fn holds(self, dtype: Dtype) -> bool {
-        self == Format::Safetensors || dtype != Dtype::Bf16
+    pub(crate) fn holds(self, element: ElementType) -> bool {
+        self == Format::Safetensors || npy::descr(element).is_some()
     }
 }
 
-/// Reads all tensors of a file, by name: a .safetensors file does not keep the order of a model.
-pub(crate) fn read(path: &Path) -> Result<Vec<Named>, Failure> {
+/// Reads a file of tensors.
+pub(crate) fn read(path: &Path) -> Result<Contents, Failure> {
     let format = Format::of(path)?;
     let bytes = read_bytes(path)?;
-    let tensors = match format {
-        Format::Npy => npy::read(&bytes, stem(path)).map(|tensor| vec![tensor]),
+    let contents = match format {
+        Format::Npy => npy::read(&bytes, stem(path))
+            .map(|tensor| Contents { tensors: vec![tensor], metadata: None }),
         Format::Safetensors => safetensors::read(&bytes),
     };
-    tensors.map_err(|message| Failure::Input(format!("'{}': {message}", path.display())))
+    contents.map_err(|message| Failure::Input(format!("'{}': {message}", path.display())))
 }
 
 /// The bytes of a file of this format.
-pub(crate) fn write(format: Format, tensors: &[Named]) -> Result<Vec<u8>, Failure> {
-    match (format, tensors) {
+pub(crate) fn write(format: Format, contents: &Contents) -> Result<Vec<u8>, Failure> {
+    match (format, contents.tensors.as_slice()) {
         (Format::Npy, [tensor]) => npy::write(tensor).map_err(Failure::Input),
-        (Format::Npy, _) => Err(Failure::Input(format!(
+        (Format::Npy, tensors) => Err(Failure::Input(format!(
             "a .npy file holds one tensor, and there are {}; write to a .safetensors file",
             tensors.len()
         ))),
-        (Format::Safetensors, _) => safetensors::write(tensors).map_err(Failure::Input),
+        (Format::Safetensors, _) => safetensors::write(contents).map_err(Failure::Input),
     }
 }
 

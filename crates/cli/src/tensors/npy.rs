@@ -1,27 +1,51 @@
 //! NumPy's `.npy`: a magic string, a version, and a Python dictionary that describes the bytes after
-//! it (NumPy Enhancement Proposal 1). Only little-endian floats of 32 and 16 bits are supported.
+//! it (NumPy Enhancement Proposal 1). Only little-endian numbers and truth values in row-major order are supported.
 
-use gradwire::Dtype;
+use std::borrow::Cow;
+
+use gradwire::frame::ElementType;
 
 use super::tensor::{Named, Values, reserve, tensor};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
+/// The element types that NumPy has, as its headers name them.
+const TYPES: [(&str, ElementType); 13] = [
+    ("<f4", ElementType::F32),
+    ("<f2", ElementType::F16),
+    ("<f8", ElementType::F64),
+    ("<c8", ElementType::C64),
+    ("|b1", ElementType::Bool),
+    ("|u1", ElementType::U8),
+    ("|i1", ElementType::I8),
+    ("<u2", ElementType::U16),
+    ("<i2", ElementType::I16),
+    ("<u4", ElementType::U32),
+    ("<i4", ElementType::I32),
+    ("<u8", ElementType::U64),
+    ("<i8", ElementType::I64),
+];
+
+/// How headers name an element type; `None` if NumPy does not have it.
+pub(super) fn descr(element: ElementType) -> Option<&'static str> {
+    TYPES.iter().find(|(_, known)| *known == element).map(|(descr, _)| *descr)
+}
+
 /// Reads the array in `bytes` as a tensor called `name`.
 pub(super) fn read(bytes: &[u8], name: &str) -> Result<Named, String> {
     let (header, data) =
         split(bytes).ok_or("this is no .npy file, or only the start of one; copy it again")?;
-    let dtype = dtype(field(header, "descr")?)?;
-    let shape = shape(field(header, "shape")?)?;
-    if field(header, "fortran_order")?.starts_with("True") && shape.len() > 1 {
+    let element = element(field(&header, "descr")?)?;
+    let shape = shape(field(&header, "shape")?)?;
+    if field(&header, "fortran_order")?.starts_with("True") && shape.len() > 1 {
         return Err("the array is in Fortran order; save numpy.ascontiguousarray of it".to_owned());
     }
-    let tensor = tensor(name, &shape, dtype, data.len())?;
-    Ok(Named { tensor, values: Values::from_bytes(data, dtype) })
+    let tensor = tensor(name, &shape, element, data.len())?;
+    Ok(Named { tensor, values: Values::from_bytes(data, element) })
 }
 
 /// The dictionary, and the data after it.
-fn split(bytes: &[u8]) -> Option<(&str, &[u8])> {
+fn split(bytes: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
     let (version, rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<2>()?;
     let (len, rest) = match version[0] {
         1 => rest.split_first_chunk().map(|(len, rest)| (u16::from_le_bytes(*len).into(), rest))?,
@@ -29,7 +53,8 @@ fn split(bytes: &[u8]) -> Option<(&str, &[u8])> {
         _ => return None,
     };
     let (header, data) = rest.split_at_checked(usize::try_from(len).ok()?)?;
-    Some((std::str::from_utf8(header).ok()?, data))
+    // Only names of fields, which are refused, have other characters; those of versions 1 and 2 are Latin-1.
+    Some((String::from_utf8_lossy(header), data))
 }
 
 /// The text after a key of the dictionary.
@@ -38,17 +63,28 @@ fn field<'a>(header: &'a str, key: &str) -> Result<&'a str, String> {
     after.ok_or_else(|| format!("the .npy header has no {key}; the file is damaged, copy it again"))
 }
 
-fn dtype(field: &str) -> Result<Dtype, String> {
+fn element(field: &str) -> Result<ElementType, String> {
     let descr = field.strip_prefix('\'').and_then(|rest| rest.split_once('\''));
-    match descr.map(|(descr, _)| descr) {
-        Some("<f4") => Ok(Dtype::F32),
-        Some("<f2") => Ok(Dtype::F16),
-        other => Err(format!(
-            "elements of type {} are not supported; save the array as float32 or float16, \
-             little-endian (numpy: a.astype('<f4'))",
-            other.unwrap_or("record")
-        )),
+    let Some((descr, _)) = descr else {
+        return Err("the array has records; save each field as an array of its own".to_owned());
+    };
+    if let Some((_, element)) = TYPES.iter().find(|(known, _)| *known == descr) {
+        return Ok(*element);
     }
+    let reason = match descr.trim_start_matches(['<', '>', '|', '=']).chars().next() {
+        Some('O') => "are Python objects; convert the array to numbers (numpy: a.astype('<f4'))",
+        Some('S' | 'U' | 'a') => "are texts; a tensor has numbers",
+        Some('M' | 'm') => "are times; save them as numbers (numpy: a.view('<i8'))",
+        Some('V') => {
+            "are raw bytes, as NumPy saves bfloat16 and float8; save the array as float32 (numpy: a.astype('<f4')), or in a \
+             .safetensors file"
+        }
+        _ if descr.starts_with('>') => {
+            "are big-endian; save the array little-endian (numpy: a.astype(a.dtype.newbyteorder('<')))"
+        }
+        _ => "are not supported; save the array as float32 (numpy: a.astype('<f4'))",
+    };
+    Err(format!("elements of type {descr} {reason}"))
 }
 
 fn shape(field: &str) -> Result<Vec<usize>, String> {
@@ -57,19 +93,26 @@ fn shape(field: &str) -> Result<Vec<usize>, String> {
     dimensions
         .filter(|dimension| !dimension.is_empty())
         .map(|dimension| {
-            dimension.parse().map_err(|_| {
-                format!("the .npy header has the dimension '{dimension}'; copy the file again")
+            // Python 2 writes long integers as 3L.
+            dimension.strip_suffix('L').unwrap_or(dimension).parse().map_err(|_| {
+                format!(
+                    "the .npy header has the dimension '{dimension}'; load and save the array again with NumPy, or copy the \
+                     file again"
+                )
             })
         })
         .collect()
 }
 
-/// The file of one tensor of float32 or float16; NumPy has no bfloat16.
+/// The file of one tensor, if NumPy has its type.
 pub(super) fn write(named: &Named) -> Result<Vec<u8>, String> {
-    let descr = match named.values.floats().dtype() {
-        Dtype::F32 => "<f4",
-        Dtype::F16 | Dtype::Bf16 => "<f2",
-    };
+    let element = named.values.element();
+    let descr = descr(element).ok_or_else(|| {
+        format!(
+            "tensor '{}' has elements of type {element}, which NumPy does not have; write to a .safetensors file",
+            named.tensor.name()
+        )
+    })?;
     let shape: String = named.tensor.shape().iter().map(|n| format!("{n},")).collect();
     let mut header =
         format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
@@ -92,10 +135,12 @@ mod tests {
     use super::*;
     use gradwire::Tensor;
 
+    /// A file of version 1, whose header is Latin-1.
     fn file(header: &str, data: &[u8]) -> Vec<u8> {
         let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        let header: Vec<u8> = header.chars().map(|character| character as u8).collect();
         bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(&header);
         bytes.extend_from_slice(data);
         bytes
     }
@@ -120,12 +165,44 @@ mod tests {
             (vec![2, 2], Values::F16(vec![1, 2, 3, 4])),
             (vec![], Values::F32(vec![7.0])),
             (vec![0, 5], Values::F32(vec![])),
+            (vec![2], Values::Other(ElementType::I64, (0..16).collect())),
+            (vec![3], Values::Other(ElementType::Bool, vec![1, 0, 1])),
         ] {
             let named = Named { tensor: Tensor::new("t", &shape), values };
             let bytes = write(&named).unwrap();
             assert_eq!(read(&bytes, "t").unwrap(), named);
-            let data = named.tensor.elements() * named.values.floats().dtype().size();
-            assert_eq!((bytes.len() - data) % 64, 0);
+            assert_eq!((bytes.len() - named.values.size()) % 64, 0);
+        }
+        let values = Values::Other(ElementType::F8E4M3, vec![1]);
+        let error = write(&Named { tensor: Tensor::new("t", &[]), values }).unwrap_err();
+        assert!(error.contains("'t'") && error.contains("f8_e4m3"), "{error}");
+    }
+
+    #[test]
+    fn headers_of_python_2_and_of_every_version_are_read() {
+        let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1L, 2L), }\n";
+        let data = [0, 0, 128, 63, 0, 0, 0, 192];
+        let expected =
+            Named { tensor: Tensor::new("x", &[1, 2]), values: Values::F32(vec![1.0, -2.0]) };
+        assert_eq!(read(&file(header, &data), "x").unwrap(), expected);
+        for version in [2, 3] {
+            let len = (header.len() as u32).to_le_bytes();
+            let bytes = [MAGIC, &[version, 0], &len, header.as_bytes(), &data].concat();
+            assert_eq!(read(&bytes, "x").unwrap(), expected);
+        }
+        let error = read(&file(&header.replace("1L", "1LL"), &data), "x").unwrap_err();
+        assert!(error.contains("'1LL'") && error.contains("load and save"), "{error}");
+    }
+
+    #[test]
+    fn every_type_of_numpy_is_read() {
+        for (descr, element) in TYPES {
+            let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (3,), }}");
+            let data: Vec<u8> = (0..3 * element.bits() as u8 / 8).collect();
+            let named = read(&file(&header, &data), "x").unwrap();
+            assert_eq!(named.values.element(), element);
+            let digits = descr.trim_start_matches(|c: char| !c.is_ascii_digit());
+            assert_eq!(digits.parse(), Ok(element.bits() / 8));
         }
     }
 
@@ -136,7 +213,13 @@ mod tests {
                 format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}\n");
             read(&file(&header, &vec![0; bytes]), "x").unwrap_err()
         };
-        assert!(with("<f8", "False", "(1,)", 8).contains("float32"));
+        assert!(with("<f16", "False", "(1,)", 16).contains("float32"));
+        assert!(with("|O", "False", "(1,)", 8).contains("Python objects"));
+        assert!(with("<U5", "False", "(1,)", 20).contains("texts"));
+        assert!(with("<M8[ns]", "False", "(1,)", 8).contains("<i8"));
+        assert!(with("|V2", "False", "(1,)", 2).contains("bfloat16"));
+        let records = "{'descr': [('é', '<f4')], 'fortran_order': False, 'shape': (1,), }";
+        assert!(read(&file(records, &[0; 4]), "x").unwrap_err().contains("records"));
         assert!(with(">f4", "False", "(1,)", 4).contains("little-endian"));
         assert!(with("<f4", "True", "(2, 2)", 16).contains("Fortran"));
         assert!(with("<f4", "False", "(3,)", 8).contains("does not fit"));

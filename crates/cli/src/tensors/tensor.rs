@@ -1,5 +1,6 @@
-//! A tensor of a file, with elements of 32 or 16 bits.
+//! A tensor of a file.
 
+use gradwire::frame::{ElementType, StoredTensor};
 use gradwire::{Dtype, Floats, Tensor};
 use gradwire_bits::kernels;
 
@@ -21,6 +22,8 @@ pub(crate) enum Values {
     F16(Vec<u16>),
     /// Bit patterns of bfloat16.
     Bf16(Vec<u16>),
+    /// The bytes of elements that no compressor takes.
+    Other(ElementType, Vec<u8>),
 }
 
 impl Values {
@@ -34,40 +37,54 @@ impl Values {
         })
     }
 
-    /// The values as the input of a compressor.
-    pub(crate) fn floats(&self) -> Floats<'_> {
+    /// The values as the input of a compressor, if one takes such elements.
+    pub(crate) fn floats(&self) -> Option<Floats<'_>> {
         match self {
-            Values::F32(values) => Floats::F32(values),
-            Values::F16(values) => Floats::F16(values),
-            Values::Bf16(values) => Floats::Bf16(values),
+            Values::F32(values) => Some(Floats::F32(values)),
+            Values::F16(values) => Some(Floats::F16(values)),
+            Values::Bf16(values) => Some(Floats::Bf16(values)),
+            Values::Other(..) => None,
         }
     }
 
-    /// The values as binary32.
-    pub(crate) fn to_f32(&self) -> Vec<f32> {
+    /// The type of the elements.
+    pub(crate) fn element(&self) -> ElementType {
         match self {
-            Values::F32(values) => values.clone(),
-            Values::F16(values) => widened(values, kernels::f16_to_f32),
-            Values::Bf16(values) => widened(values, kernels::bf16_to_f32),
+            Values::F32(_) => ElementType::F32,
+            Values::F16(_) => ElementType::F16,
+            Values::Bf16(_) => ElementType::Bf16,
+            Values::Other(element, _) => *element,
+        }
+    }
+
+    /// The values as binary32, if a compressor takes such elements.
+    pub(crate) fn to_f32(&self) -> Option<Vec<f32>> {
+        match self {
+            Values::F32(values) => Some(values.clone()),
+            Values::F16(values) => Some(widened(values, kernels::f16_to_f32)),
+            Values::Bf16(values) => Some(widened(values, kernels::bf16_to_f32)),
+            Values::Other(..) => None,
         }
     }
 
     /// Elements from little-endian bytes, whose number is a multiple of the type's size.
-    pub(super) fn from_bytes(bytes: &[u8], dtype: Dtype) -> Self {
+    pub(crate) fn from_bytes(bytes: &[u8], element: ElementType) -> Self {
         let halves = || bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
         let word = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
-        match dtype {
-            Dtype::F32 => Values::F32(bytes.chunks_exact(4).map(word).collect()),
-            Dtype::F16 => Values::F16(halves()),
-            Dtype::Bf16 => Values::Bf16(halves()),
+        match element {
+            ElementType::F32 => Values::F32(bytes.chunks_exact(4).map(word).collect()),
+            ElementType::F16 => Values::F16(halves()),
+            ElementType::Bf16 => Values::Bf16(halves()),
+            other => Values::Other(other, bytes.to_vec()),
         }
     }
 
     /// The number of bytes that [`append`](Self::append) appends.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         match self {
             Values::F32(values) => 4 * values.len(),
             Values::F16(values) | Values::Bf16(values) => 2 * values.len(),
+            Values::Other(_, bytes) => bytes.len(),
         }
     }
 
@@ -81,8 +98,20 @@ impl Values {
             Values::F16(values) | Values::Bf16(values) => {
                 values.iter().for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
             }
+            Values::Other(_, data) => bytes.extend_from_slice(data),
         }
         Ok(())
+    }
+}
+
+impl Named {
+    /// Appends the frame that stores the tensor as it is.
+    pub(crate) fn store(&self, out: &mut Vec<u8>) -> Result<(), String> {
+        let mut data = Vec::new();
+        self.values.append(&mut data)?;
+        StoredTensor::new(self.tensor.clone(), self.values.element(), &data)
+            .and_then(|stored| stored.write(out))
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -112,11 +141,10 @@ pub(super) fn reserve<T>(list: &mut Vec<T>, len: usize) -> Result<(), String> {
 pub(super) fn tensor(
     name: &str,
     shape: &[usize],
-    dtype: Dtype,
+    element: ElementType,
     bytes: usize,
 ) -> Result<Tensor, String> {
-    let elements = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
-    match elements.and_then(|elements| elements.checked_mul(dtype.size())) {
+    match element.bytes(shape) {
         Some(size) if size == bytes => Ok(Tensor::new(name, shape)),
         _ => Err(format!(
             "tensor '{name}' of shape {shape:?} does not fit its {bytes} bytes of data; the file is \

@@ -1,15 +1,19 @@
 //! `gradwire advise`: whether compression pays.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
 use gradwire::Spec;
-use gradwire_advice::{Candidate, Cluster, OptimizerFamily, Recording, advise, parse_link};
+use gradwire_advice::{
+    Candidate, Cluster, OptimizerFamily, Recording, Situation, advise, parse_link,
+};
 use gradwire_exchange::Link;
 
 use crate::failure::Failure;
 use crate::output;
-use crate::tensors::{self, Named};
+use crate::progress::TrialBar;
+use crate::tensors::{self, Named, gradients};
 
 /// Predict from recorded gradients whether compression pays, and which.
 ///
@@ -19,7 +23,8 @@ use crate::tensors::{self, Named};
 /// gradwire.torch.advise records gradients and times of a PyTorch model by itself.
 #[derive(Debug, Args)]
 pub(crate) struct Advise {
-    /// The gradients of a step, as .safetensors; give a file for each of several consecutive steps
+    /// The gradients of a step, as .safetensors; give a file for each of several consecutive steps. Tensors that are no finite float32,
+    /// float16 or bfloat16 are left out
     #[arg(required = true, value_name = "FILE")]
     gradients: Vec<PathBuf>,
     /// Ranks of the run
@@ -82,28 +87,36 @@ fn optimizer(name: &str) -> Result<OptimizerFamily, String> {
 
 impl Advise {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let recording = self.recording()?;
-        let cluster =
-            Cluster { spare_core: !self.no_spare_core, ..Cluster::of(self.ranks as usize) };
+        let steps = self.steps()?;
+        let recording = self.recording(&steps)?;
         let candidates = match self.compressors.as_slice() {
             [] => Candidate::defaults(),
             given => given.iter().cloned().map(Candidate::new).collect(),
         };
-        let advice = advise(&recording, &cluster, self.optimizer, &self.links, &candidates)
-            .map_err(|error| Failure::Input(error.to_string()))?;
+        let cluster =
+            Cluster { spare_core: !self.no_spare_core, ..Cluster::of(self.ranks as usize) };
+        let situation = Situation {
+            recording: &recording,
+            cluster,
+            optimizer: self.optimizer,
+            links: &self.links,
+            measured: None,
+        };
+        let bar = TrialBar::new();
+        let advice = advise(&situation, &candidates, &mut |at| {
+            bar.show(at);
+            ControlFlow::Continue(())
+        });
+        bar.clear();
+        let advice = advice.map_err(|error| Failure::Input(error.to_string()))?;
         output::line(if self.json { output::json(&[advice]) } else { advice.to_string() })
     }
 
-    fn recording(&self) -> Result<Recording, Failure> {
-        if !(self.step_ms > 0.0 && self.step_ms.is_finite()) {
-            return Err(Failure::Input(format!(
-                "--step-ms is the time of a training step in milliseconds, above 0, not {}",
-                self.step_ms
-            )));
-        }
+    /// The tensors of each file, which are the same in all.
+    fn steps(&self) -> Result<Vec<Vec<Named>>, Failure> {
         let mut steps = Vec::new();
         for path in &self.gradients {
-            steps.push(tensors::read(path)?);
+            steps.push(tensors::read(path)?.tensors);
         }
         let first: Vec<_> = steps[0].iter().map(|named| named.tensor.clone()).collect();
         for (path, step) in self.gradients.iter().zip(&steps) {
@@ -115,7 +128,11 @@ impl Advise {
                 )));
             }
         }
-        let wide = |step: &Vec<Named>| step.iter().map(|named| named.values.to_f32()).collect();
+        gradients::retain(&mut steps)?;
+        Ok(steps)
+    }
+
+    fn recording<'a>(&self, steps: &'a [Vec<Named>]) -> Result<Recording<'a>, Failure> {
         let seconds = self.step_ms / 1e3;
         let backward = self.backward_ms.map_or(2.0 / 3.0 * seconds, |ms| ms / 1e3);
         if !(backward >= 0.0 && backward <= seconds) {
@@ -125,6 +142,10 @@ impl Advise {
                 self.step_ms
             )));
         }
-        Ok(Recording::untimed(first, steps.iter().map(wide).collect(), seconds, backward))
+        let tensors = steps[0].iter().map(|named| named.tensor.clone()).collect();
+        let gradients = steps
+            .iter()
+            .map(|step| step.iter().filter_map(|named| named.values.floats()).collect());
+        Ok(Recording::untimed(tensors, gradients.collect(), seconds, backward))
     }
 }

@@ -4,16 +4,18 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gradwire::frame::Frame;
-use gradwire::{Encoder, Spec};
+use gradwire::{Encoder, Error, Spec};
 use gradwire_testbed::files::write_atomic;
 
 use crate::failure::Failure;
-use crate::{output, tensors};
+use crate::output;
+use crate::tensors::{self, Contents, LeftOut, Named};
 
 /// Compress the tensors of a .npy or .safetensors file into a .gw file.
 ///
-/// Each tensor becomes one frame, which says by itself how it is decoded. Elements are float32,
-/// float16 or (.safetensors only) bfloat16.
+/// Each tensor becomes one frame, which says by itself how it is decoded. float32, float16 and bfloat16
+/// are compressed. Tensors of other types, and those with NaN or infinity, are kept bit for bit, and so
+/// is the metadata of a .safetensors file.
 #[derive(Debug, Args)]
 pub(crate) struct Compress {
     /// The file to read
@@ -31,7 +33,7 @@ pub(crate) struct Compress {
 impl Compress {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         check_output(&self.output)?;
-        let tensors = tensors::read(&self.input)?;
+        let Contents { tensors, metadata } = tensors::read(&self.input)?;
         if tensors.is_empty() {
             let input = self.input.display();
             return Err(Failure::Input(format!(
@@ -40,28 +42,22 @@ impl Compress {
         }
         let spec = self.compressor.clone().without_history();
         let mut encoder = Encoder::new(&spec, self.seed, 0);
-        let (mut file, mut message, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut file, mut bytes, mut kept) = (Vec::new(), 0, LeftOut::default());
         for named in &tensors {
-            message.clear();
-            let floats = named.values.floats();
-            encoder
-                .encode(&named.tensor, 0, floats, &mut message)
-                .map_err(|e| Failure::Input(format!("'{}': {e}", self.input.display())))?;
-            bytes += floats.len() * floats.dtype().size();
-            let frame = Frame {
-                spec: spec.clone(),
-                tensor: named.tensor.clone(),
-                dtype: floats.dtype(),
-                seed: self.seed,
-                step: 0,
-                rank: 0,
-                message: &message,
-            };
-            frame
-                .write(&mut file)
-                .map_err(|e| Failure::Input(format!("'{}': {e}", self.input.display())))?;
+            bytes += named.values.size();
+            let reason = self.append(&mut encoder, named, &mut file);
+            if let Some(reason) = reason.map_err(|error| self.refused(&error))? {
+                named.store(&mut file).map_err(|error| self.refused(&error))?;
+                kept.add(named.tensor.name(), reason);
+            }
+        }
+        if let Some(metadata) = metadata {
+            metadata.write(&mut file);
         }
         write_atomic(&self.output, &file)?;
+        if let Some(kept) = kept.text() {
+            output::note(format!("Kept bit for bit, not compressed: {kept}."));
+        }
         output::line(format!(
             "{}: {} of {bytes} bytes in {}, {:.2}×",
             self.output.display(),
@@ -69,6 +65,41 @@ impl Compress {
             plural(tensors.len(), "tensor"),
             bytes as f64 / file.len().max(1) as f64
         ))
+    }
+
+    /// Appends the frame of a compressed tensor. Appends nothing and returns the reason if no compressor takes the tensor.
+    fn append(
+        &self,
+        encoder: &mut Encoder,
+        named: &Named,
+        file: &mut Vec<u8>,
+    ) -> Result<Option<String>, String> {
+        let Some(floats) = named.values.floats() else {
+            return Ok(Some(format!("type {}", named.values.element())));
+        };
+        let mut message = Vec::new();
+        match encoder.encode(&named.tensor, 0, floats, &mut message) {
+            Ok(_) => {}
+            Err(Error::NonFinite { value, .. } | Error::Overflow { value, .. }) => {
+                return Ok(Some(format!("with {value}")));
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+        let frame = Frame {
+            spec: encoder.spec_of(named.tensor.name()).clone(),
+            tensor: named.tensor.clone(),
+            dtype: floats.dtype(),
+            seed: self.seed,
+            step: 0,
+            rank: 0,
+            message: &message,
+        };
+        frame.write(file).map_err(|error| error.to_string())?;
+        Ok(None)
+    }
+
+    fn refused(&self, error: &str) -> Failure {
+        Failure::Input(format!("'{}': {error}", self.input.display()))
     }
 }
 

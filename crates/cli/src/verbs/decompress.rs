@@ -1,29 +1,31 @@
 //! `gradwire decompress`: frames back into tensors.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
 use gradwire::Dtype;
-use gradwire::frame::Budget;
+use gradwire::frame::{Budget, FrameError, Item, Metadata};
 use gradwire_testbed::files::write_atomic;
 
 use crate::failure::Failure;
 use crate::output;
-use crate::tensors::{self, Format, Named, Values};
+use crate::tensors::{self, Contents, Format, Named, Values};
 use crate::verbs::compress::plural;
 use crate::verbs::inspect::frames;
 
 /// Decompress a .gw file into a .npy or .safetensors file.
 ///
-/// Tensors come back in the element type they had. A .npy file holds one tensor, and bfloat16,
-/// which NumPy does not have, becomes float32 there, which loses nothing.
+/// Tensors come back in the element type they had, and so does the metadata of a .safetensors file.
+/// A .npy file holds one tensor and no metadata, and bfloat16, which NumPy does not have, becomes float32
+/// there, which loses nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Decompress {
     /// The .gw file to read
     input: PathBuf,
     /// The file to write; its ending says which format
     output: PathBuf,
-    /// The most bytes that the tensors may take as float32, together [default: 1024 times the input, at least 256 MiB]
+    /// The most bytes that the tensors may take together, compressed ones as float32 [default: 1024 times the input, at least 256 MiB]
     #[arg(long, value_name = "BYTES")]
     max_bytes: Option<u64>,
 }
@@ -33,17 +35,72 @@ impl Decompress {
         let format = Format::of(&self.output)?;
         let bytes = tensors::read_bytes(&self.input)?;
         let default = || Budget::for_frames(bytes.len());
-        let mut budget = self.max_bytes.map_or_else(default, Budget::new);
-        let mut decoded = Vec::new();
-        for frame in frames(&self.input, &bytes)? {
-            let values = frame
-                .decode(&mut budget)
+        let budget = self.max_bytes.map_or_else(default, Budget::new);
+        let mut restored = Restored { format, budget, tensors: Vec::new(), metadata: None };
+        for item in frames(&self.input, &bytes)? {
+            restored
+                .add(item)
                 .map_err(|e| Failure::Input(format!("'{}': {e}", self.input.display())))?;
-            let dtype = if format.holds(frame.dtype) { frame.dtype } else { Dtype::F32 };
-            let values = Values::from_f32(values, dtype).map_err(Failure::Input)?;
-            decoded.push(Named { tensor: frame.tensor, values });
         }
-        write_atomic(&self.output, &tensors::write(format, &decoded)?)?;
-        output::line(format!("{}: {}", self.output.display(), plural(decoded.len(), "tensor")))
+        let Restored { tensors, metadata, .. } = restored;
+        if format == Format::Npy && metadata.is_some() {
+            output::note("The metadata was left out: a .npy file holds none.");
+        }
+        let contents = Contents { tensors, metadata };
+        write_atomic(&self.output, &tensors::write(format, &contents)?)?;
+        let count = plural(contents.tensors.len(), "tensor");
+        output::line(format!("{}: {count}", self.output.display()))
+    }
+}
+
+/// What was restored so far, for a file of this format.
+struct Restored {
+    format: Format,
+    budget: Budget,
+    tensors: Vec<Named>,
+    metadata: Option<Metadata>,
+}
+
+impl Restored {
+    fn add(&mut self, item: Item<'_>) -> Result<(), String> {
+        let said = |error: FrameError| error.to_string();
+        match item {
+            Item::Message(frame) => {
+                let values = frame.decode(&mut self.budget).map_err(said)?;
+                let holds = self.format.holds(frame.dtype.into());
+                let dtype = if holds { frame.dtype } else { Dtype::F32 };
+                let values = Values::from_f32(values, dtype)?;
+                self.tensors.push(Named { tensor: frame.tensor, values });
+            }
+            Item::Stored(stored) => {
+                self.budget.spend_stored(&stored).map_err(said)?;
+                let values = Values::from_bytes(stored.data(), stored.element());
+                let values = match values.to_f32() {
+                    Some(wide) if !self.format.holds(stored.element()) => Values::F32(wide),
+                    _ => values,
+                };
+                self.tensors.push(Named { tensor: stored.tensor().clone(), values });
+            }
+            Item::Metadata(Metadata(entries)) => self.describe(entries)?,
+            _ => return Err("a frame is of a kind that this command does not know".to_owned()),
+        }
+        Ok(())
+    }
+
+    /// Adds metadata, of which a file that was joined from several has several frames.
+    fn describe(&mut self, entries: BTreeMap<String, String>) -> Result<(), String> {
+        let Metadata(known) = self.metadata.get_or_insert_default();
+        for (name, value) in entries {
+            match known.get(&name) {
+                Some(other) if *other != value => {
+                    return Err(format!(
+                        "the metadata '{name}' has two values, '{other}' and '{value}'; decompress the files that were \
+                         joined one by one"
+                    ));
+                }
+                _ => known.insert(name, value),
+            };
+        }
+        Ok(())
     }
 }

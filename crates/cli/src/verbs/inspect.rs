@@ -1,10 +1,11 @@
 //! `gradwire inspect`: what is in a file of frames.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gradwire::Dtype;
-use gradwire::frame::Frame;
+use gradwire::Tensor;
+use gradwire::frame::{ElementType, Frame, Item, Metadata, StoredTensor};
 use gradwire_testbed::table::Table;
 use serde::Serialize;
 
@@ -21,15 +22,24 @@ pub(crate) struct Inspect {
     json: bool,
 }
 
+/// A frame, in JSON.
 #[derive(Debug, Serialize)]
-struct Row {
+#[serde(untagged)]
+enum Row {
+    Tensor(TensorRow),
+    Metadata { metadata: BTreeMap<String, String> },
+}
+
+/// A tensor. One that is stored as it is has no compressor, and none of what belongs to a message.
+#[derive(Debug, Serialize)]
+struct TensorRow {
     tensor: String,
     shape: Vec<usize>,
     dtype: &'static str,
-    compressor: String,
-    seed: u64,
-    step: u64,
-    rank: u32,
+    compressor: Option<String>,
+    seed: Option<u64>,
+    step: Option<u64>,
+    rank: Option<u32>,
     elements: usize,
     message_bytes: usize,
     bits_per_element: f64,
@@ -38,18 +48,37 @@ struct Row {
 impl Inspect {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let bytes = tensors::read_bytes(&self.input)?;
-        let rows: Vec<Row> = frames(&self.input, &bytes)?.iter().map(Row::of).collect();
-        output::line(if self.json { output::json(&rows) } else { table(&rows).terminal() })
+        let items = frames(&self.input, &bytes)?;
+        let rows = items.iter().map(Row::of).collect::<Result<Vec<_>, _>>()?;
+        if self.json {
+            return output::line(output::json(&rows));
+        }
+        let (mut tensors, mut entries) = (Vec::new(), Vec::new());
+        for row in &rows {
+            match row {
+                Row::Tensor(tensor) => tensors.push(tensor),
+                Row::Metadata { metadata } => entries.extend(metadata),
+            }
+        }
+        output::line(table(&tensors).terminal())?;
+        if !entries.is_empty() {
+            let entries = Table::of(&entries)
+                .column("metadata", |(name, _)| name)
+                .column("value", |(_, value)| value)
+                .table();
+            output::line(format!("\n{}", entries.left_aligned().terminal()))?;
+        }
+        Ok(())
     }
 }
 
 /// All frames of a file, their checksums verified.
-pub(crate) fn frames<'a>(path: &Path, bytes: &'a [u8]) -> Result<Vec<Frame<'a>>, Failure> {
+pub(crate) fn frames<'a>(path: &Path, bytes: &'a [u8]) -> Result<Vec<Item<'a>>, Failure> {
     let (mut rest, mut frames) = (bytes, Vec::new());
     // An empty file is not a file of frames either: reading a frame gives the error.
     while frames.is_empty() || !rest.is_empty() {
         let at = bytes.len() - rest.len();
-        let frame = Frame::read(&mut rest).map_err(|error| {
+        let frame = Item::read(&mut rest).map_err(|error| {
             let number = frames.len() + 1;
             let path = path.display();
             Failure::Input(format!("'{path}', frame {number} (at byte {at}): {error}"))
@@ -60,37 +89,61 @@ pub(crate) fn frames<'a>(path: &Path, bytes: &'a [u8]) -> Result<Vec<Frame<'a>>,
 }
 
 impl Row {
+    fn of(item: &Item<'_>) -> Result<Self, Failure> {
+        Ok(match item {
+            Item::Message(frame) => Row::Tensor(TensorRow::of(frame)),
+            Item::Stored(stored) => Row::Tensor(TensorRow::stored(stored)),
+            Item::Metadata(Metadata(metadata)) => Row::Metadata { metadata: metadata.clone() },
+            _ => {
+                let reason = "a frame is of a kind that this command does not know".to_owned();
+                return Err(Failure::Input(reason));
+            }
+        })
+    }
+}
+
+impl TensorRow {
     fn of(frame: &Frame<'_>) -> Self {
-        let elements = frame.tensor.elements();
-        let bits = 8.0 * frame.message.len() as f64 / elements.max(1) as f64;
         Self {
-            tensor: frame.tensor.name().to_owned(),
-            shape: frame.tensor.shape().to_vec(),
-            dtype: match frame.dtype {
-                Dtype::F32 => "f32",
-                Dtype::F16 => "f16",
-                Dtype::Bf16 => "bf16",
-            },
-            compressor: frame.spec.to_string(),
-            seed: frame.seed,
-            step: frame.step,
-            rank: frame.rank,
+            compressor: Some(frame.spec.to_string()),
+            seed: Some(frame.seed),
+            step: Some(frame.step),
+            rank: Some(frame.rank),
+            ..Self::new(&frame.tensor, frame.dtype.into(), frame.message.len())
+        }
+    }
+
+    fn stored(stored: &StoredTensor<'_>) -> Self {
+        Self::new(stored.tensor(), stored.element(), stored.data().len())
+    }
+
+    fn new(tensor: &Tensor, element: ElementType, bytes: usize) -> Self {
+        let elements = tensor.elements();
+        Self {
+            tensor: tensor.name().to_owned(),
+            shape: tensor.shape().to_vec(),
+            dtype: element.name(),
+            compressor: None,
+            seed: None,
+            step: None,
+            rank: None,
             elements,
-            message_bytes: frame.message.len(),
-            bits_per_element: bits,
+            message_bytes: bytes,
+            bits_per_element: 8.0 * bytes as f64 / elements.max(1) as f64,
         }
     }
 }
 
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[&TensorRow]) -> Table {
+    let or_dash = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
     Table::of(rows)
         .column("tensor", |row| &row.tensor)
         .column("shape", |row| format!("{:?}", row.shape))
         .column("type", |row| row.dtype)
-        .column("compressor", |row| &row.compressor)
-        .column("seed", |row| row.seed)
-        .column("step", |row| row.step)
-        .column("rank", |row| row.rank)
+        .column("compressor", |row| row.compressor.as_deref().unwrap_or("- (as it is)"))
+        .column("seed", |row| or_dash(row.seed))
+        .column("step", |row| or_dash(row.step))
+        .column("rank", |row| or_dash(row.rank.map(u64::from)))
         .column("elements", |row| row.elements)
         .column("bytes", |row| row.message_bytes)
         .column("bits/element", |row| format!("{:.3}", row.bits_per_element))

@@ -1,0 +1,44 @@
+//! The tensors of files of gradients that are gradients.
+
+use super::{LeftOut, Named};
+use crate::failure::Failure;
+use crate::output;
+
+/// Keeps the tensors of which every step has finite floats, and names the others. The steps have the same tensors.
+///
+/// # Errors
+/// If none is left.
+pub(crate) fn retain(steps: &mut [Vec<Named>]) -> Result<(), Failure> {
+    let mut left_out = LeftOut::default();
+    let tensors = steps.first().map_or(0, Vec::len);
+    let kept: Vec<bool> = (0..tensors)
+        .map(|at| {
+            let reason = steps.iter().find_map(|step| unfit(&step[at]));
+            if let Some(reason) = &reason {
+                left_out.add(steps[0][at].tensor.name(), reason.clone());
+            }
+            reason.is_none()
+        })
+        .collect();
+    for step in steps {
+        let mut kept = kept.iter();
+        step.retain(|_| kept.next().copied().unwrap_or_default());
+    }
+    let Some(left_out) = left_out.text() else { return Ok(()) };
+    if kept.contains(&true) {
+        let what = "Left out, as they are no finite float32, float16 or bfloat16";
+        output::note(format!("{what}: {left_out}."));
+        return Ok(());
+    }
+    Err(Failure::Input(format!(
+        "the files have no tensor of finite float32, float16 or bfloat16, only {left_out}; give the gradients of a step"
+    )))
+}
+
+/// Why a tensor is no gradient, if it is none.
+fn unfit(named: &Named) -> Option<String> {
+    let Some(values) = named.values.to_f32() else {
+        return Some(format!("type {}", named.values.element()));
+    };
+    values.iter().find(|value| !value.is_finite()).map(|value| format!("with {value}"))
+}
