@@ -6,19 +6,37 @@ use gradwire_train::RunConfig;
 
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::launcher::Launcher;
 use crate::progress::Bars;
 
-/// Variables that the launchers of MPI implementations set to the number of processes.
-const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_SIZE"];
-
 /// The number of processes in the MPI job of this process; `None` if it was started alone.
-pub(crate) fn processes() -> Option<usize> {
-    SIZES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).filter(|&size| size > 1)
+///
+/// # Errors
+/// If a launcher started several processes that MPI cannot connect: each would do all of the work.
+pub(crate) fn processes() -> Result<Option<usize>, Failure> {
+    let Some(launcher) = Launcher::of_this_process() else { return Ok(None) };
+    if !connects(&launcher) {
+        return Err(Failure::Input(launcher.refusal(cfg!(feature = "mpi"))));
+    }
+    Ok(Some(launcher.processes))
+}
+
+#[cfg(feature = "mpi")]
+fn connects(launcher: &Launcher) -> bool {
+    launcher.connects()
+}
+
+#[cfg(not(feature = "mpi"))]
+fn connects(_: &Launcher) -> bool {
+    false
 }
 
 /// Sets the number of workers to the number of processes that are not servers, unless it was `given`.
+///
+/// # Errors
+/// Those of [`processes`], and if all processes are servers.
 pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failure> {
-    let Some(processes) = processes() else { return Ok(()) };
+    let Some(processes) = processes()? else { return Ok(()) };
     let servers = experiment.exchange.servers();
     let workers = processes.checked_sub(servers).filter(|workers| *workers > 0).ok_or_else(|| {
         Failure::Input(format!(
@@ -36,11 +54,11 @@ pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failur
 /// The engine of this process, for these runs. From now on an interrupt stops them.
 ///
 /// # Errors
-/// In a job of several processes, if MPI cannot be started, or this build has no MPI.
+/// In a job of several processes, if MPI cannot be started, or does not connect them.
 pub(crate) fn start(runs: &[RunConfig]) -> Result<Started, Failure> {
-    let (engine, reports) = match processes() {
+    let (engine, reports) = match processes()? {
         None => (Box::new(Threads) as Box<dyn Engine>, true),
-        Some(processes) => job(processes, runs)?,
+        Some(_) => job(runs)?,
     };
     interrupt::listen();
     Ok(Started { engine, bars: Bars::new(reports) })
@@ -53,11 +71,9 @@ pub(crate) struct Started {
 }
 
 #[cfg(not(feature = "mpi"))]
-fn job(processes: usize, _: &[RunConfig]) -> Result<(Box<dyn Engine>, bool), Failure> {
-    Err(Failure::Input(format!(
-        "{processes} processes were started, and this gradwire was built without MPI, so that each would train alone; \
-         build it with --features mpi, or start one process"
-    )))
+fn job(_: &[RunConfig]) -> Result<(Box<dyn Engine>, bool), Failure> {
+    let reason = "this gradwire was built without MPI; build it with --features gradwire-cli/mpi";
+    Err(Failure::Input(reason.to_owned()))
 }
 
 #[cfg(feature = "mpi")]
@@ -77,6 +93,7 @@ mod over_mpi {
     };
 
     use crate::failure::Failure;
+    use crate::launcher::Launcher;
 
     /// Ranks as the processes of an MPI job.
     struct Processes {
@@ -86,7 +103,7 @@ mod over_mpi {
     }
 
     /// The engine, and whether this process reports.
-    pub(super) fn job(_: usize, runs: &[RunConfig]) -> Result<(Box<dyn Engine>, bool), Failure> {
+    pub(super) fn job(runs: &[RunConfig]) -> Result<(Box<dyn Engine>, bool), Failure> {
         if runs.len() > 1 && runs.iter().any(|run| run.min_workers.is_some()) {
             return Err(Failure::Input(
                 "under mpirun, min_workers is for one run: a rank that is lost is missing in all runs after it; use \
@@ -99,6 +116,11 @@ mod over_mpi {
             longest = longest.max(deadline(run)?);
         }
         let world = World::init(longest).map_err(TrainError::Servers)?;
+        if let Some(launcher) = Launcher::of_this_process()
+            && world.size() == 1
+        {
+            return Err(Failure::Input(launcher.refusal(true)));
+        }
         let rank = world.rank();
         Ok((Box::new(Processes { world: Mutex::new(Some(world)), rank }), rank == 0))
     }

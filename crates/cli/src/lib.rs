@@ -5,6 +5,7 @@
 mod engine;
 mod failure;
 mod interrupt;
+mod launcher;
 mod output;
 mod progress;
 mod settings;

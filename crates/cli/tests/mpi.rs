@@ -116,6 +116,22 @@ fn more_servers_than_processes_are_refused() {
     assert!(errors.contains("2 processes were started"), "{errors}");
 }
 
+#[test]
+fn processes_that_mpi_does_not_connect_are_refused() {
+    let Some(_mpi) = mpi() else { return };
+    let bench = Bench::with_images();
+    let line = SETTINGS.to_owned() + " --steps 2 --save at.state";
+    // As srun --mpi=none starts them; Open MPI would ask Slurm itself for more.
+    let mut command = bench.command(&line);
+    let output = command.env("SLURM_STEP_NUM_TASKS", "2").output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    for part in ["2 processes", "SLURM_STEP_NUM_TASKS=2", "a single one", "--mpi=pmix"] {
+        assert!(errors.contains(part), "{part}: {errors}");
+    }
+    assert!(!bench.path("at.state").exists());
+}
+
 fn ranks_of(bench: &Bench) -> Vec<(u32, usize)> {
     processes::ranks_of(&bench.path(""))
 }

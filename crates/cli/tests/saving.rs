@@ -76,6 +76,71 @@ fn an_interrupt_stops_cleanly_and_a_checkpoint_is_left() {
     assert!(bench.path("at.state").exists());
 }
 
+#[cfg(unix)]
+#[test]
+fn two_runs_do_not_write_one_file() {
+    let bench = Bench::with_images();
+    let often = TINY.replace("--evaluations 2", "--evaluations 100000");
+    let start = |more: &str| {
+        let line = format!("train {often} --steps 1000000 {more}");
+        let mut child = bench.command(&line).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line.contains("accuracy")), "the run has begun");
+        // The other end stays open, or the run could not report.
+        std::thread::spawn(move || lines.count());
+        child
+    };
+    let short = format!("train {TINY} --steps 8");
+    let mut child = start("--save at.state --out out.json");
+    for (file, flag) in [("at.state", "--save"), ("out.json", "--out")] {
+        let error = bench.refused(&format!("{short} {flag} {file}"));
+        assert!(error.contains(&format!("'{file}'")), "{error}");
+        assert!(error.contains(&format!("process {}", child.id())), "{error}");
+    }
+    bench.ok(&format!("{short} --save other.state"));
+    // An interrupt ends the lock, and so does the end of a process that is killed.
+    assert!(support::processes::signal(child.id(), "-INT"));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let mut child = start("--resume at.state --save at.state");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    bench.ok(&format!("{short} --save at.state"));
+    bench.ok(&format!("{short} --save at.state --resume at.state --out out.json"));
+    let left = bench.names().into_iter().find(|name| name.contains("lock"));
+    assert_eq!(left, None);
+}
+
+/// A job of several processes without MPI: a plain `srun`, or `torchrun`.
+#[test]
+fn copies_that_a_launcher_starts_are_refused() {
+    let bench = Bench::with_images();
+    let srun = [("SLURM_STEP_NUM_TASKS", "2"), ("SLURM_NTASKS", "2"), ("SLURM_PROCID", "0")];
+    let torchrun = [("TORCHELASTIC_RUN_ID", "none"), ("WORLD_SIZE", "2"), ("RANK", "0")];
+    let lines = [
+        format!("train {TINY} --steps 2 --save at.state"),
+        format!("compare {TINY} --steps 2 --out out"),
+        "reproduce exchange-scaling --out out".to_owned(),
+        format!("reproduce all-methods --row compressors {TINY} --out out"),
+    ];
+    for (variables, found) in [(srun, "SLURM_STEP_NUM_TASKS=2"), (torchrun, "WORLD_SIZE=2")] {
+        // A build with MPI asks it how many processes there are.
+        if cfg!(feature = "mpi") && found.starts_with("SLURM") {
+            continue;
+        }
+        for line in &lines {
+            let output = bench.command(line).envs(variables).output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{line}: {error}");
+            assert!(error.contains(found) && error.contains("2 processes"), "{line}: {error}");
+        }
+    }
+    assert_eq!(bench.names(), ["images"]);
+    // A batch script has the tasks of its job, and runs once.
+    let batch = [("SLURM_NTASKS", "2"), ("SLURM_PROCID", "0"), ("SLURM_JOB_ID", "7")];
+    let output = bench.command(&lines[0]).envs(batch).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// The output of a shell script with a file system of 64 megabytes mounted at `disk`; `None` if the system does not allow
 /// to mount one.
 #[cfg(target_os = "linux")]

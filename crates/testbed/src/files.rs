@@ -1,7 +1,11 @@
 //! Writing results.
 
+mod file_lock;
+
 use std::fs::{File, TryLockError};
 use std::path::Path;
+
+pub use file_lock::FileLock;
 
 use crate::TestbedError;
 

@@ -86,6 +86,9 @@ impl Reproduce {
             let reason = format!("{} trains nothing; give no flag but --out", study.id);
             return Err(Failure::Input(reason));
         }
+        if engine::processes()?.is_some() {
+            return Err(one_process(study));
+        }
         interrupt::listen();
         let (experiment, command) = (&Experiment::default(), &command_line());
         let (runs, failed, notes) = (&[], &[], &results::notes(out)?);
@@ -102,10 +105,9 @@ impl Reproduce {
         out: &Path,
     ) -> Result<(), Failure> {
         self.refuse_fixed(study)?;
-        let processes = engine::processes();
+        let processes = engine::processes()?;
         if processes.is_some() && !study.runs_under_mpi {
-            let reason = format!("{} runs in one process; start it without mpirun", study.id);
-            return Err(Failure::Input(reason));
+            return Err(one_process(study));
         }
         let mut experiment = self.settings.of_study(experiment)?;
         study.check_fixed(row, &experiment)?;
@@ -160,6 +162,11 @@ impl Reproduce {
         let Some(flag) = study.fixed.iter().find(|flag| given(flag)) else { return Ok(()) };
         Err(Failure::Input(format!("{} sets --{flag} by itself; do not give it", study.id)))
     }
+}
+
+/// The error of a study that is started as several processes.
+fn one_process(study: &Study) -> Failure {
+    Failure::Input(format!("{} runs in one process; start it without mpirun", study.id))
 }
 
 /// Refuses a folder that has runs, but none as long as the new ones: they would replace its page.

@@ -7,7 +7,7 @@ use std::{io, slice};
 use clap::Args;
 use gradwire::files;
 use gradwire_testbed::experiment::Experiment;
-use gradwire_testbed::files::check_writable;
+use gradwire_testbed::files::{FileLock, check_writable};
 use gradwire_testbed::runner::Progress;
 use gradwire_testbed::{results, rows::rows, summary::summarize};
 use gradwire_train::CompressionSchedule;
@@ -140,9 +140,11 @@ impl Train {
 
         let started = engine::start(slice::from_ref(&config))?;
         // Of several processes one writes.
+        let mut locks = Vec::new();
         if started.bars.report() {
             for path in [&self.out, &self.save].into_iter().flatten() {
                 check_writable(path)?;
+                locks.push(FileLock::new(path)?);
             }
         }
         started.bars.started(0, 1, &config);
