@@ -12,6 +12,12 @@
 //!
 //! The paper sends gradients uncompressed until the freeze, which a schedule says: `none until 1000 then onebit` with
 //! `freeze=1000`. It freezes when second moments have become stable; here the number of updates is given.
+//!
+//! Deviations after the freeze, because compression spreads noise over a whole tensor, and an update divides it by √v:
+//!
+//! - An element whose v is 0 had no gradient before the freeze. Ranks send 0 as its momentum, m stays 0, and only decoupled weight
+//!   decay changes it. In `adam` weight decay is part of the gradient.
+//! - No element moves further in an update than Adam can ever move one, 7.3 learning rates with the default β₁ and β₂.
 
 use gradwire::Tensor;
 
@@ -52,6 +58,28 @@ impl AdamConfig {
         let means = left(self.beta1, step.updates);
         (f64::from(step.learning_rate) * squares.sqrt() / means) as f32
     }
+
+    /// The most learning rates that Adam can move an element in an update, whatever the gradients are; infinite if β₂ ≤ β₁².
+    ///
+    /// By the inequality of Cauchy and Schwarz, m is at most (1−β₁) / √((1−β₂)·(1−β₁²/β₂)) times √v. Bias corrections make the
+    /// bound smaller, since x + y ≥ 2·√(x·y) for the powers of β₁²/β₂ and β₂ in it.
+    fn largest_update(&self) -> f32 {
+        let [beta1, beta2] = [self.beta1, self.beta2].map(f64::from);
+        match beta2 - beta1 * beta1 {
+            left if left > 0.0 => ((1.0 - beta1) * (beta2 / ((1.0 - beta2) * left)).sqrt()) as f32,
+            _ => f32::INFINITY,
+        }
+    }
+
+    /// The most that an update may move an element.
+    fn limit(&self, step: Step) -> f32 {
+        let most = self.largest_update();
+        if self.is_frozen(step) && most.is_finite() {
+            most * step.learning_rate.abs()
+        } else {
+            f32::INFINITY
+        }
+    }
 }
 
 /// `base` to a whole power by squaring: only products, so every machine gets the same bits.
@@ -91,8 +119,12 @@ impl Rule for AdamConfig {
             return;
         }
         let (beta1, penalty) = (self.beta1, self.penalty(step));
-        for ((gradient, parameter), mean) in gradient.iter_mut().zip(parameters).zip(&state[0]) {
-            *gradient = beta1 * mean + (1.0 - beta1) * (*gradient + penalty * parameter);
+        let moments = state[0].iter().zip(&state[1]);
+        for ((gradient, parameter), (mean, square)) in
+            gradient.iter_mut().zip(parameters).zip(moments)
+        {
+            let momentum = beta1 * mean + (1.0 - beta1) * (*gradient + penalty * parameter);
+            *gradient = had_gradient(*square) * momentum;
         }
     }
 
@@ -107,6 +139,7 @@ impl Rule for AdamConfig {
         let (beta1, share) = if is_momentum { (0.0, 1.0) } else { shares(self.beta1) };
         let penalty = if is_momentum { 0.0 } else { self.penalty(step) };
         let kept = if decoupled { 1.0 - step.learning_rate * step.decay } else { 1.0 };
+        let limit = self.limit(step);
         let [means, squares] = state else { return };
         let moments = means.iter_mut().zip(squares);
         for ((parameter, gradient), (mean, square)) in
@@ -114,8 +147,18 @@ impl Rule for AdamConfig {
         {
             let gradient = gradient + penalty * *parameter;
             *mean = beta1 * *mean + share * gradient;
+            if frozen {
+                *mean *= had_gradient(*square);
+            }
             *square = beta2 * *square + new * gradient * gradient;
-            *parameter = kept * *parameter - rate * *mean / (square.sqrt() + epsilon);
+            let change = (rate * *mean / (square.sqrt() + epsilon)).clamp(-limit, limit);
+            *parameter = kept * *parameter - change;
         }
     }
+}
+
+/// 1 for an element with a second moment, 0 for another: nothing says how large its updates should be. A factor, so that NaN stays
+/// NaN and is found.
+fn had_gradient(square: f32) -> f32 {
+    f32::from(square != 0.0)
 }

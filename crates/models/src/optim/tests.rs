@@ -95,6 +95,86 @@ fn momentum_is_exchanged_after_the_freeze() {
     assert!(error.contains("give freeze=N"), "{error}");
 }
 
+/// The parameters after two updates before the freeze and two after it, in which all elements but the first get noise, as
+/// compression adds it.
+fn around_the_freeze<const N: usize>(kind: &str, gradients: [[f32; N]; 4], noise: f32) -> [f32; N] {
+    let tensors = [Tensor::new("a", &[1, N])];
+    let mut optimizer = kind.parse::<OptimizerKind>().unwrap().build(&tensors, 0.1);
+    let mut parameters = [1.0; N];
+    for (step, mut values) in gradients.into_iter().enumerate() {
+        optimizer.to_exchange(0, &parameters, &mut values);
+        if step >= 2 {
+            values[1..].iter_mut().for_each(|value| *value += noise);
+        }
+        optimizer.update(0, 0.5, &values, &mut parameters);
+    }
+    parameters
+}
+
+#[test]
+fn elements_that_had_no_gradient_before_the_freeze_only_decay() {
+    for exchanged in ["gradient", "momentum"] {
+        let kind = format!("adamw:freeze=2,exchange={exchanged}");
+        let alone = around_the_freeze(&kind, [[1.0], [-2.0], [0.5], [1.5]], 0.0);
+        // The second element gets its first gradient after the freeze, beside the noise.
+        let gradients = [[1.0, 0.0], [-2.0, 0.0], [0.5, 0.0], [1.5, 3.0]];
+        let [seen, unseen] = around_the_freeze(&kind, gradients, 1e-3);
+        assert_eq!(seen.to_bits(), alone[0].to_bits(), "{kind}");
+        assert!((unseen - 0.95f32.powi(4)).abs() < 1e-6, "{kind}: {unseen}");
+    }
+}
+
+#[test]
+fn a_momentum_that_is_sent_is_zero_where_no_gradient_was_before_the_freeze() {
+    let kind: OptimizerKind = "adamw:freeze=1,exchange=momentum".parse().unwrap();
+    let mut optimizer = kind.build(&[Tensor::new("a", &[1, 3])], 0.0);
+    let mut parameters = [1.0; 3];
+    optimizer.update(0, 0.5, &[1.0, 0.0, 0.0], &mut parameters);
+    // 0.9·0.1 + 0.1·2. A NaN stays one, so that it is found.
+    let mut values = [2.0, 2.0, f32::NAN];
+    optimizer.to_exchange(0, &parameters, &mut values);
+    assert!(
+        (values[0] - 0.29).abs() < 1e-6 && values[1] == 0.0 && values[2].is_nan(),
+        "{values:?}"
+    );
+}
+
+#[test]
+fn no_update_after_the_freeze_is_larger_than_any_of_adam() {
+    // The gradients that make an update of Adam as large as possible: each is β₂/β₁ times the one before it.
+    let kind: OptimizerKind = "adam:beta2=0.99".parse().unwrap();
+    let mut optimizer = kind.build(&[Tensor::new("a", &[1])], 0.0);
+    let (mut largest, mut gradient) = (0f32, 1e-30f32);
+    while gradient < 1e15 {
+        let mut parameter = [0.0];
+        optimizer.update(0, 1.0, &[gradient], &mut parameter);
+        largest = largest.max(parameter[0].abs());
+        gradient *= 0.99 / 0.9;
+    }
+    // √(0.1²/0.01/(1 − 0.9²/0.99)).
+    assert!((2.32..2.346).contains(&largest), "{largest}");
+    // After the freeze an element whose gradients were 10⁻⁶ before it.
+    for kind in ["adam:beta2=0.99,freeze=1", "adam:beta2=0.99,freeze=1,exchange=momentum"] {
+        let kind: OptimizerKind = kind.parse().unwrap();
+        let mut optimizer = kind.build(&[Tensor::new("a", &[1])], 0.0);
+        optimizer.update(0, 1.0, &[1e-6], &mut [0.0]);
+        for (gradient, rate) in [(1.0, 1.0), (-1e3, 0.5), (-1.0, 0.0)] {
+            let mut parameter = [0.0];
+            optimizer.update(0, rate, &[gradient], &mut parameter);
+            let expected = -gradient.signum() * rate * 2.3452;
+            assert!((parameter[0] - expected).abs() < 1e-3, "{kind}: {parameter:?}");
+        }
+    }
+    // With β₂ ≤ β₁² there is no largest one: m = 0.1·10⁻³ + 0.05, v = 10⁻⁶·0.2, both corrected.
+    let unlimited: OptimizerKind = "adam:beta2=0.8,freeze=1".parse().unwrap();
+    let mut optimizer = unlimited.build(&[Tensor::new("a", &[1])], 0.0);
+    optimizer.update(0, 1.0, &[1e-3], &mut [0.0]);
+    let mut parameter = [0.0];
+    optimizer.update(0, 1.0, &[1.0], &mut parameter);
+    let expected = -(0.09 * 1e-3 + 0.1) / 0.19 / 1e-3;
+    assert!((parameter[0] - expected).abs() < 0.1, "{parameter:?} is not {expected}");
+}
+
 #[test]
 fn adamw_decays_matrices_beside_the_gradient() {
     let tensors = [Tensor::new("matrix", &[1, 1]), Tensor::new("vector", &[1])];

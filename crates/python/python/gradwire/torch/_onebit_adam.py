@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any, Dict, Iterable, Optional, Sequence, Set, Tuple
 
@@ -9,7 +10,11 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
-from ._staging import Scale
+from ._setup import as_reals
+from ._staging import Scale, is_one
+
+# The types of second moments, if they are not those of the parameters.
+_PRECISE = {torch.float16: torch.float32, torch.complex32: torch.complex64}
 
 
 class OneBitAdam(torch.optim.Optimizer):
@@ -27,7 +32,14 @@ class OneBitAdam(torch.optim.Optimizer):
     ``model.no_sync()``, since momentum can be exchanged only once in a step. ``torch.distributed.algorithms.Join`` is not supported
     after the freeze: a rank without data has no gradient to make momentum of.
 
-    ``betas``, ``eps`` and ``weight_decay`` are those of ``torch.optim.AdamW``. Raises ``ConfigError`` for values out of range.
+    Compression spreads noise over a whole tensor, and a step divides it by the root of the second moment. So two rules, which the paper
+    does not have, apply after the freeze. An element whose second moment is 0 had no gradient before the freeze (a row of an
+    embedding that no batch used, a dead unit, a pruned weight): ranks send 0 as its momentum, and only weight decay changes
+    it, even if it gets a gradient later. Freeze after all elements that shall learn have had gradients. And no element moves
+    further in a step than AdamW can ever move one: 7.3 learning rates with the default ``betas``.
+
+    ``betas``, ``eps`` and ``weight_decay`` are those of ``torch.optim.AdamW``. Second moments of float16 parameters are float32: in
+    float16 they would be 0 for gradients below 0.005. Raises ``ConfigError`` for values out of range.
     """
 
     def __init__(
@@ -89,7 +101,10 @@ class OneBitAdam(torch.optim.Optimizer):
                 self._exchanged.add(parameter)
                 beta, _ = group["betas"]
                 gradient = _as_in_bucket(gradient, parameter)
-                gradient.mul_(1.0 - beta).add_(state["exp_avg"] * scale, alpha=beta)
+                mean, square = as_reals(state["exp_avg"]), as_reals(state["exp_avg_sq"])
+                gradient.mul_(1.0 - beta).add_(mean if is_one(scale) else mean * scale, alpha=beta)
+                # A product keeps NaN, which a scaler looks for.
+                gradient.mul_(_had_gradient(square))
 
     def _check_exchange(self, parameter: torch.nn.Parameter) -> None:
         """Refuses to exchange momentum that this rank has no gradient for, or for a second time in a step."""
@@ -136,32 +151,71 @@ class OneBitAdam(torch.optim.Optimizer):
         parameters = [one for group in self.param_groups for one in group["params"] if one.grad is not None]
         return any(self.state[one]["step"] >= self._freeze for one in parameters if self.state.get(one))
 
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Loads what ``state_dict()`` has returned."""
+        super().load_state_dict(state_dict)
+        # The base class has converted states to the types of the parameters.
+        saved = [number for group in state_dict["param_groups"] for number in group["params"]]
+        parameters = [one for group in self.param_groups for one in group["params"]]
+        for number, parameter in zip(saved, parameters):
+            if parameter.dtype == torch.float16 and number in state_dict["state"]:
+                square = state_dict["state"][number]["exp_avg_sq"]
+                self.state[parameter]["exp_avg_sq"] = square.to(parameter.device, torch.float32)
+
     def _update(self, parameter: torch.nn.Parameter, group: Dict[str, Any]) -> None:
-        state, gradient = self.state[parameter], parameter.grad
-        assert gradient is not None
+        """Updates the moments of a parameter, then the parameter."""
+        state = self.state[parameter]
         if not state:
             state["step"] = 0
-            state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter, dtype=_PRECISE.get(parameter.dtype, parameter.dtype))
         state["step"] += 1
+        exchanged, frozen = parameter in self._exchanged, state["step"] > self._freeze
         first, second = group["betas"]
-        mean, square = state["exp_avg"], state["exp_avg_sq"]
-        if parameter in self._exchanged:
+        assert parameter.grad is not None
+        values, gradient = as_reals(parameter), as_reals(parameter.grad)
+        mean, square = as_reals(state["exp_avg"]), as_reals(state["exp_avg_sq"])
+        if exchanged:
             # DistributedDataParallel does not write the mean of a parameter that no rank used: zeros that were there stay.
-            mean.copy_(torch.where(gradient.any(), gradient, mean * first))
+            mean.mul_(first).lerp_(gradient, gradient.any().to(mean.dtype))
         else:
             mean.lerp_(gradient, 1.0 - first)
-        if state["step"] <= self._freeze:
+        if frozen:
+            mean.mul_(_had_gradient(square))
+        else:
             square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
-        parameter.mul_(1.0 - group["lr"] * group["weight_decay"])
-        corrected = 1.0 - second ** min(state["step"], self._freeze)
-        root = (square / corrected).sqrt_().add_(group["eps"])
-        parameter.addcdiv_(mean, root, value=-group["lr"] / (1.0 - first ** state["step"]))
+        values.mul_(1.0 - group["lr"] * group["weight_decay"])
+        root = (square / (1.0 - second ** min(state["step"], self._freeze))).sqrt_().add_(group["eps"])
+        corrected = 1.0 - first ** state["step"]
+        if frozen:
+            limit = corrected * _largest_step(first, second)
+            values.add_(torch.div(mean, root, out=root).clamp_(-limit, limit), alpha=-group["lr"] / corrected)
+        else:
+            values.addcdiv_(mean, root, value=-group["lr"] / corrected)
+
+
+def _had_gradient(square: torch.Tensor) -> torch.Tensor:
+    """1 for elements with a second moment, 0 for the others. Without one, nothing says how large a step should be."""
+    return square.sign()
+
+
+def _largest_step(first: float, second: float) -> float:
+    """The most learning rates that AdamW can move an element in a step, whatever the gradients are.
+
+    By the inequality of Cauchy and Schwarz, the momentum is at most (1-first) / sqrt((1-second) * (1 - first^2/second)) times the root
+    of the second moment. Bias corrections make the bound smaller, since x + y >= 2 * sqrt(x * y) for the powers of
+    first^2/second and second in it. There is no bound if second <= first^2.
+    """
+    left = second - first * first
+    return (1.0 - first) * math.sqrt(second / ((1.0 - second) * left)) if left > 0.0 else math.inf
 
 
 def _as_in_bucket(gradient: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
-    """A gradient of a bucket with the strides that it has there: those of its parameter, if that is dense.
+    """A gradient of a bucket with the strides that it has there: those of its parameter, if that is dense. Complex numbers are pairs
+    of reals.
 
     The gradients that hooks are given are always row-major, so that elements of a ``channels_last`` weight are at wrong places.
     """
-    strides = torch.empty_like(parameter, device="meta").stride()
-    return gradient.as_strided(parameter.size(), strides, gradient.storage_offset())
+    layout = as_reals(torch.empty_like(parameter, device="meta"))
+    gradient = as_reals(gradient)
+    return gradient.as_strided(layout.size(), layout.stride(), gradient.storage_offset())
