@@ -548,10 +548,6 @@ def refused(rank, size, case):
     register = gradwire.torch.fsdp.register
     if case == "plain":
         register(Net())
-    elif case == "columns":
-        model = Net()
-        fully_shard(model, mesh=mesh, shard_placement_fn=lambda p: torch.distributed.tensor.Shard(p.ndim - 1))
-        register(model)
     elif case == "exchange":
         register(shard(mesh), exchange="all-gather")
     elif case == "every":
@@ -621,7 +617,6 @@ def refused(rank, size, case):
     "case, text",
     [
         ("plain", "call fully_shard first"),
-        ("columns", "sharded over dimension 1"),
         ("exchange", "needs replicas"),
         ("every", "use gradwire.torch.LocalSteps"),
         ("parameters", "give a quantizer"),

@@ -81,7 +81,7 @@ impl Collective for GatherShards {
     fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
         let place = self.shards.places(&step.group.tensors);
         step.compress(|step| self.encode(step, values, &place))?;
-        let operation = step.operation(Phase::Gather);
+        let operation = step.operation_of_group(Phase::Gather);
         step.wire(|transport| transport.all_gather_v(operation, &mut self.gathered))?;
         values.fill(0.0);
         step.decompress(|step| self.decode(step, values, &place))

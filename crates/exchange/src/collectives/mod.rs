@@ -144,7 +144,7 @@ pub(crate) struct Reduction<'a> {
     pub(crate) report: &'a mut StepReport,
 }
 
-impl Reduction<'_> {
+impl<'a> Reduction<'a> {
     /// Runs `work` and counts its time as encoding.
     fn compress<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         let mut spent = Duration::ZERO;
@@ -169,6 +169,18 @@ impl Reduction<'_> {
     /// The operation of a message about the whole group.
     fn operation(&self, phase: Phase) -> Operation<'static> {
         Operation::whole(phase, self.step)
+    }
+
+    /// The operation of a message about the whole group that names its first tensor, by which ranks notice that they are at different
+    /// groups.
+    fn operation_of_group(&self, phase: Phase) -> Operation<'a> {
+        let Group { indices, tensors, .. } = self.group;
+        match (indices.first(), tensors.first()) {
+            (Some(&index), Some(tensor)) => {
+                Operation::tensor(phase, index, tensor.name(), self.step)
+            }
+            _ => self.operation(phase),
+        }
     }
 
     /// Replaces `message` by the message for tensor `at` of the group.

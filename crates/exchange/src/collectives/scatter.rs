@@ -49,7 +49,7 @@ impl Scatter {
         values: &[f32],
         place: &dyn Fn(usize, &Slice) -> Range<usize>,
     ) -> Result<()> {
-        let operation = step.operation(Phase::Scatter);
+        let operation = step.operation_of_group(Phase::Scatter);
         step.compress(|step| self.encode(step, values, place))?;
         step.wire(|transport| self.send(transport, operation))
     }

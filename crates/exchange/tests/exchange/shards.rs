@@ -304,6 +304,22 @@ fn what_cannot_work_is_refused() {
 }
 
 #[test]
+fn ranks_at_groups_of_the_same_size_notice_it() {
+    for name in ["reduce-scatter", "gather-shards"] {
+        let tensors = ["first", "second"].map(|name| Tensor::new(name, &[4, 2]));
+        let spec = "none".parse().unwrap();
+        let config = ReducerConfig { tensors: tensors.to_vec(), ..model(name, &spec) };
+        let errors = run(2, &config, |rank, reducer| {
+            let groups = ["first", "second"].map(|name| reducer.form(&[name]).unwrap());
+            reducer.average(groups[rank], 0, &mut [0.0; 8]).unwrap_err().to_string()
+        });
+        let own = ["of 'first' at step 0", "of 'second' at step 0"];
+        assert!(errors[0].contains(own[0]) || errors[1].contains(own[1]), "{errors:?}");
+        assert!(errors.iter().any(|error| error.contains("in the same order")), "{errors:?}");
+    }
+}
+
+#[test]
 fn ranks_may_differ_in_their_threads() {
     // So many elements that threads share the work, and rows that two ranks share without padding.
     let tensors = [Tensor::new("big", &[600, 300]), Tensor::new("small", &[70])];

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from functools import partial
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -16,11 +16,22 @@ from .._arrays import buffer, keeping
 from . import _setup
 from ._channel import connect, release
 from ._handle import Handle
+from ._setup import as_reals
 from ._staging import Pinned, finish_current
+from ._steps import Steps
 from ._units import Named, Unit
+from ._unused import SameGradients, explained
 
 
 _ALL = slice(None)
+
+# What users call.
+_CALLER = "gradwire.torch.fsdp.register"
+
+
+def _pairs(place: slice) -> slice:
+    """A place among complex numbers, among the pairs of reals that they are."""
+    return place if place == _ALL else slice(2 * place.start, 2 * place.stop)
 
 
 def _is_in_main_memory(values: torch.Tensor) -> bool:
@@ -45,9 +56,14 @@ class _GroupExchange:
 
         Of values on a GPU the exchange sees only ``read``, and changes only ``written``, so that no more is copied.
         """
+        if values.is_complex():
+            values = as_reals(values).flatten()
+            read, written = _pairs(read), _pairs(written)
         host = values
         if not _is_in_main_memory(values):
-            memory = self._memory(values.device).of(values.numel() * values.element_size())
+            # A forward pass in inference mode may need it first, and later ones change it.
+            with torch.inference_mode(False):
+                memory = self._memory(values.device).of(values.numel() * values.element_size())
             host = memory.view(values.dtype)
             host[read].copy_(values[read])
         group = self.reducer.group(names)
@@ -64,6 +80,7 @@ class Sharded(Handle):
 
     def __init__(
         self,
+        units: List[Unit],
         named: Named,
         compressor: str,
         group: Any,
@@ -72,17 +89,18 @@ class Sharded(Handle):
         scaler: Optional[Any],
     ) -> None:
         make = partial(_setup.every_step, named, compressor, exchange=exchange, **options)
-        super().__init__(*connect(group, make, options.get("deadline")), scaler)
+        super().__init__(*connect(group, make, options.get("deadline"), _CALLER), scaler)
         self._gradients = _GroupExchange(self._reducer)
         self._parameters: Optional[_GroupExchange] = None
         self._installed: List[Tuple[Any, str, Any]] = []
-        # The number of the backward pass in progress, as autograd counts them.
-        self._backward = -1
+        self._units = units
+        self._steps = Steps(units)
+        self._same = SameGradients(self._reducer, units)
 
     def gather(self, named: Named, compressor: str, group: Any, options: Dict[str, Any]) -> None:
         """Compresses the parameters that the ranks of ``group`` gather."""
         make = partial(_setup.every_step, named, compressor, exchange="gather-shards", **options)
-        reducer, private = connect(group, make, options.get("deadline"))
+        reducer, private = connect(group, make, options.get("deadline"), _CALLER)
         self._parameters = _GroupExchange(reducer)
         self._release_parameters = weakref.finalize(self, release, reducer, private)
         self._release_parameters.atexit = False
@@ -99,6 +117,9 @@ class Sharded(Handle):
 
     def close(self) -> None:
         """Ends the exchange, as ``Handle.close`` does, and gives FSDP2 its own communication back."""
+        if self._reducer.forked:
+            return
+        self._steps.close()
         for group, attribute, present in reversed(self._installed):
             setattr(group, attribute, present)
         self._installed.clear()
@@ -113,27 +134,56 @@ class Sharded(Handle):
         if self._parameters is not None:
             self._parameters.reducer.hurry()
 
-    def average(self, names: List[str], values: torch.Tensor, own: slice = _ALL) -> None:
-        """Averages the gradients of some parameters in place: the shards of all ranks, of which ``own`` is needed, or one shard
-        of all replicas."""
-        backward = torch._C._current_graph_task_id()
-        if backward != self._backward or backward == -1:
-            self._backward = backward
+    @property
+    def step(self) -> int:
+        """The number of optimizer steps started so far: of those whose gradients, or some of them, were exchanged. Where gradients are
+        accumulated with synchronization, every backward pass is a step."""
+        return self._step
+
+    @property
+    def _layout(self) -> _setup.Layout:
+        return {name: one for unit in self._units for name, one in unit.dimensions.items()}
+
+    def _load_with(self, read: Callable[[], Optional[Union[_setup.State, Sequence[_setup.State]]]]) -> bool:
+        self._steps.forget()
+        return super()._load_with(read)
+
+    def average(self, unit: Unit, values: torch.Tensor, own: slice = _ALL) -> None:
+        """Averages the gradients of a unit in place: the shards of all ranks, of which ``own`` is needed, or one shard of all
+        replicas. Other ranks fail, too, if this raises an error."""
+        try:
+            self._average(unit, values, own)
+        except BaseException:
+            # The other ranks wait for this one.
+            self._reducer.abort()
+            raise
+
+    def _average(self, unit: Unit, values: torch.Tensor, own: slice) -> None:
+        check_zeros([unit], self._spec, self._reducer.votes)
+        elements = values[own].numel()
+        names = unit.reduced(elements)
+        first, in_backward = self._steps.begins_pass(), torch._C._current_graph_task_id() != -1
+        if self._steps.reduce(unit):
             self._begin()
+        elif first:
+            # A step may take several backward passes.
+            self._moments.begin()
+        if first and in_backward:
             self._wait_at_end()
         finish_current(values.device)
         start = time.perf_counter()
-        with record_function("gradwire::exchange"):
+        with record_function("gradwire::exchange"), explained(unit, names):
+            self._same.check(self._step - 1, unit, names)
             self._gradients.exchange(self._step - 1, names, values, float(self._scale), written=own)
         self._wait_seconds += time.perf_counter() - start
+        if not in_backward:
+            self._wait()
 
-    def fill(self, names: List[str], values: torch.Tensor, own: slice) -> None:
-        """Fills ``values``, the shards of all ranks of some parameters, of which ``own``, those of this rank, are given."""
+    def fill(self, unit: Unit, values: torch.Tensor, own: slice) -> None:
+        """Fills ``values``, the shards of all ranks of a unit's parameters, of which ``own``, those of this rank, are given."""
         assert self._parameters is not None
-        # In a backward pass the step is already counted. Both passes of a step need the same random draws.
-        started = self._backward != -1 and self._backward == torch._C._current_graph_task_id()
         with record_function("gradwire::gather"):
-            self._parameters.exchange(self._step - started, names, values, read=own)
+            self._parameters.exchange(self._steps.number_of_gather(unit, self._step), unit.names, values, read=own)
 
     def stats(self) -> Dict[str, Any]:
         """The cost of the last step for this rank, as in ``Handle.stats``.
@@ -195,10 +245,8 @@ class ReduceScatter(_Communication):
         """Replaces ``output_tensor`` by the mean, or sum, of this rank's shard."""
         if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):
             raise _core.ConfigError(_FACTOR)
-        check_zeros([self._unit], self._handle._spec, self._handle._reducer.votes)
-        shard = output_tensor.numel()
-        own = _own(group, shard)
-        self._handle.average(self._unit.reduced(shard), input_tensor, own)
+        own = _own(group, output_tensor.numel())
+        self._handle.average(self._unit, input_tensor, own)
         torch.mul(input_tensor[own], group.size() if op == dist.ReduceOp.SUM else 1, out=output_tensor)
 
 
@@ -210,12 +258,9 @@ class AllGather(_Communication):
     ) -> None:
         """Fills ``output_tensor`` with the shards of all ranks, decoded, so that all ranks have the same bits."""
         if output_tensor.dtype == torch.uint8:
-            raise _core.ConfigError(
-                f"the parameters of {type(self._unit.module).__name__} have several types; give them one, or leave out "
-                "parameters"
-            )
+            raise _core.ConfigError(f"the parameters of {self._unit} have several types; give them one, or leave out parameters")
         # The input is this rank's part of the output.
-        self._handle.fill(self._unit.names, output_tensor, _own(group, input_tensor.numel()))
+        self._handle.fill(self._unit, output_tensor, _own(group, input_tensor.numel()))
 
 
 class AllReduce(_Communication):
@@ -226,5 +271,4 @@ class AllReduce(_Communication):
         if self._unit.factor not in (None, self._unit.group.mesh_info.shard_mesh_size):
             # It divides the sum over shards, and the mean over replicas comes on top.
             raise _core.ConfigError(_FACTOR)
-        check_zeros([self._unit], self._handle._spec, self._handle._reducer.votes)
-        self._handle.average(self._unit.reduced(reduce_output.numel()), reduce_output)
+        self._handle.average(self._unit, reduce_output)

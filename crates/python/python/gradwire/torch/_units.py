@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -22,7 +22,8 @@ class Unit:
         for name, of in zip(self.names, group.fsdp_params):
             _check(name, of)
         self.padded: List[torch.Size] = [of.padded_sharded_param_size for of in group.fsdp_params]
-        self._reduced: Optional[List[str]] = None
+        # The places of the parameters whose gradients were reduced last, if FSDP2 tells.
+        self._reduced: Optional[List[int]] = None
 
     @property
     def parameters(self) -> List[torch.Tensor]:
@@ -30,6 +31,47 @@ class Unit:
         in the next forward pass."""
         infos = [of._module_info for of in self.group.fsdp_params]
         return [getattr(info.module, info.param_name) for info in infos]
+
+    @property
+    def shards(self) -> List[torch.Tensor]:
+        """This rank's parts of the parameters, which optimizers have and which have the gradients that were reduced."""
+        return [of.sharded_param for of in self.group.fsdp_params]
+
+    def __str__(self) -> str:
+        """The module, for errors: its class, and its name once FSDP2 knows it."""
+        name = getattr(self.group, "_module_fqn", None)
+        return type(self.module).__name__ + (f" '{name}'" if name else "")
+
+    @property
+    def dimensions(self) -> Dict[str, List[int]]:
+        """By name, the dimension and the number of shards, which give the elements of residuals their order; by rows, nothing."""
+        placed = [of.fsdp_placement.dim for of in self.group.fsdp_params]
+        return {name: [dim, self.ranks] if dim else [] for name, dim in zip(self.names, placed)}
+
+    @property
+    def ranks(self) -> int:
+        """The number of shards."""
+        size: int = self.group.mesh_info.shard_mesh_size
+        return size
+
+    @property
+    def is_cleared(self) -> bool:
+        """Whether a gradient that was reduced last is gone after the backward pass: it has been used."""
+        if getattr(self.group, "_partial_reduce_output", None) is not None:
+            # FSDP2 keeps the gradients until it averages them over replicas.
+            return False
+        shards, places = self.shards, self._trained() if self._reduced is None else self._reduced
+        # Hooks of gradients may use them, and take them away, in the backward pass.
+        return any(shards[at].grad is None and not getattr(shards[at], "_post_accumulate_grad_hooks", None) for at in places)
+
+    def _trained(self) -> List[int]:
+        """The places of the parameters that are trained."""
+        return [at for at, shard in enumerate(self.shards) if shard.requires_grad]
+
+    def unused(self, reduced: Sequence[str]) -> List[int]:
+        """The places of the trained parameters whose gradients are not among those that are ``reduced``."""
+        known = set(reduced)
+        return [at for at in self._trained() if self.names[at] not in known]
 
     @property
     def fills_in(self) -> bool:
@@ -56,10 +98,10 @@ class Unit:
         prepare = getattr(self.group, "_prepare_reduce_scatter_inputs", None)
         if prepare is None:
             return None
-        name_of = dict(zip(map(id, self.group.fsdp_params), self.names))
+        place_of = {id(of): at for at, of in enumerate(self.group.fsdp_params)}
 
         def note(fsdp_params: List[Any], *others: Any, **named: Any) -> Any:
-            self._reduced = [name_of[id(of)] for of in fsdp_params]
+            self._reduced = [place_of[id(of)] for of in fsdp_params]
             return prepare(fsdp_params, *others, **named)
 
         self.group._prepare_reduce_scatter_inputs = note
@@ -67,15 +109,16 @@ class Unit:
 
     def reduced(self, values: int) -> List[str]:
         """The names of the parameters whose gradients are being averaged, with ``values`` elements a rank."""
-        if self._reduced is not None:
-            return self._reduced
-        trained = [at for at, parameter in enumerate(self.parameters) if parameter.requires_grad]
-        if values != sum(self.padded[at].numel() for at in trained):
-            raise _core.ConfigError(
-                f"some parameters of {type(self.module).__name__} have no gradient in this step, and PyTorch "
-                f"{torch.__version__} does not tell which; use PyTorch 2.15 or later, or a step that uses all parameters"
-            )
-        return [self.names[at] for at in trained]
+        if self._reduced is None:
+            trained = self._trained()
+            if values != sum(self.padded[at].numel() for at in trained):
+                raise _core.ConfigError(
+                    f"some parameters of {self} have no gradient in this step, and PyTorch {torch.__version__} does not tell which; "
+                    "use PyTorch 2.15 or later, with model.set_reduce_scatter_unused_params(True) if ranks use different parameters, or "
+                    "let every step use all of them, as by adding 0 * parameter.sum() of the others to the loss"
+                )
+            return [self.names[at] for at in trained]
+        return [self.names[at] for at in self._reduced]
 
 
 def of(model: torch.nn.Module) -> List[Unit]:
@@ -133,30 +176,22 @@ def _check_outside(model: torch.nn.Module, units: List[Unit]) -> None:
 
 
 def _groups(module: Any) -> List[Any]:
-    """The groups of parameters that a module communicates, of which gradwire takes one."""
+    """The groups of parameters that a module communicates: one for each mesh that ``shard_placement_fn`` gives them."""
     state = module._get_fsdp_state()
     groups = getattr(state, "_fsdp_param_groups", None)
     if groups is None:
         groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []
-    if len(groups) > 1:
-        raise _core.ConfigError(
-            f"{type(module).__name__} shards its parameters over several meshes; give it one mesh, or apply fully_shard "
-            "to its submodules"
-        )
     return list(groups)
 
 
 def _check(name: str, of: Any) -> None:
-    """Refuses a parameter that is not sharded by rows alone."""
-    if of.fsdp_placement.dim != 0:
-        raise _core.ConfigError(
-            f"'{name}' is sharded over dimension {of.fsdp_placement.dim}, and gradwire needs whole rows; leave out "
-            "shard_placement_fn"
-        )
+    """Refuses a parameter that something other than ``fully_shard`` distributes, too."""
     if of.is_dtensor:
         raise _core.ConfigError(
-            f"'{name}' is also sharded by tensor parallelism, which gradwire does not support; leave this model's "
-            "gradients to PyTorch"
+            f"'{name}' was a DTensor before fully_shard, as tensor and expert parallelism make it, so that over its mesh "
+            f"{of.sharded_param.device_mesh.mesh_dim_names} ranks have different parts of it that FSDP2 does not gather; gradwire averages "
+            "what fully_shard alone distributes: leave this model's gradients to PyTorch, or apply fully_shard to modules without "
+            "such parameters by themselves, and register these"
         )
 
 
@@ -171,24 +206,45 @@ def check_gathering(units: List[Unit]) -> None:
 
 
 def whole(units: List[Unit]) -> Named:
-    """The names of all parameters, with tensors of their whole shapes."""
-    return [(name, parameter) for unit in units for name, parameter in zip(unit.names, unit.parameters)]
+    """The names of all parameters, with tensors, without memory, of their whole shapes as ranks exchange them."""
+    return [(name, torch.empty(shape, device="meta")) for unit in units for name, shape in zip(unit.names, _shapes(unit))]
+
+
+def _shapes(unit: Unit) -> Iterator[Sequence[int]]:
+    """The shape of each whole parameter of a unit, cut by rows into the shards that FSDP2 reduces and gathers.
+
+    Shards of another dimension are stacked, as FSDP2 sends them. Complex numbers are pairs of reals.
+    """
+    for parameter, padded, of in zip(unit.parameters, unit.padded, unit.group.fsdp_params):
+        stacked = (unit.ranks * padded[0], *padded[1:])
+        vector = parameter.is_complex() and parameter.dim() == 1
+        shape = stacked if vector or of.fsdp_placement.dim != 0 else parameter.shape
+        yield (*shape[:-1], 2 * shape[-1]) if parameter.is_complex() else shape
 
 
 def shards(units: List[Unit]) -> Named:
-    """The names of all parameters, with tensors, without memory, of the shapes of padded shards."""
-    named = [(name, size) for unit in units for name, size in zip(unit.names, unit.padded)]
-    return [(name, torch.empty(size, device="meta")) for name, size in named]
+    """The names of all parameters, with tensors, without memory, of the shapes of padded shards as ranks exchange them."""
+    named = [(name, one.dtype, size) for unit in units for name, one, size in zip(unit.names, unit.parameters, unit.padded)]
+    return [(name, torch.empty(size, dtype=dtype, device="meta")) for name, dtype, size in named]
 
 
 def shard_group(units: List[Unit]) -> Any:
     """The process group over which all units are sharded."""
-    groups = {tuple(dist.get_process_group_ranks(unit.group.mesh_info.shard_process_group)) for unit in units}
-    if len(groups) > 1:
-        raise _core.ConfigError(
-            "the modules of this model are sharded over different ranks; apply fully_shard with the same mesh"
-        )
-    return units[0].group.mesh_info.shard_process_group
+    first, ranks = units[0], _ranks_of(units[0])
+    for unit in units:
+        if _ranks_of(unit) != ranks:
+            raise _core.ConfigError(
+                f"'{unit.names[0]}' of {unit} is sharded over ranks {_ranks_of(unit)}, and '{first.names[0]}' of {first} over ranks {ranks}; "
+                "gradwire exchanges shards over one group of ranks: give fully_shard, and what shard_placement_fn returns, the same "
+                "mesh, or register modules that are sharded over the same ranks, each with a handle of its own"
+            )
+    return first.group.mesh_info.shard_process_group
+
+
+def _ranks_of(unit: Unit) -> List[int]:
+    """The ranks that share a unit's parameters."""
+    ranks: List[int] = dist.get_process_group_ranks(unit.group.mesh_info.shard_process_group)
+    return ranks
 
 
 def replica_rank(units: List[Unit]) -> Optional[int]:

@@ -1,6 +1,6 @@
 """Compressed gradients for models that ``fully_shard`` (FSDP2) has sharded.
 
-Every rank holds a shard of each parameter: a chunk of its rows. In a backward pass FSDP2 reduce-scatters gradients, module
+Every rank holds a shard of each parameter: usually a chunk of its rows. In a backward pass FSDP2 reduce-scatters gradients, module
 by module: each rank gets the mean of its shard. ``register`` compresses these messages. With ``replicas``, FSDP2's own
 reduce-scatter stays, for fast links inside a node, and the means of shards are averaged with compressed messages
 between nodes.
@@ -16,6 +16,7 @@ from .. import _core
 from .._specs import check_quantizer, sample_side
 from . import _setup, _units
 from ._handle import Handle
+from ._names import selected
 from ._sharded import AllGather, AllReduce, ReduceScatter, Sharded, check_free, check_zeros
 
 __all__ = ["Handle", "register"]
@@ -55,10 +56,11 @@ def register(
     ``raw_vectors``, ``raw_below`` and ``raw_names`` apply, ``rules`` do not.
 
     ``rules``, ``raw_…`` and all other arguments are those of ``gradwire.torch.register``. Names and sizes are those of whole
-    parameters; with ``replicas``, sizes are those of shards. Low-rank methods see the rows of a shard as a matrix.
-    Parameters must be sharded by rows (dimension 0), the default of ``fully_shard``, and must not be sharded by tensor
-    parallelism. One that is trained and in no module of ``fully_shard`` raises ``ConfigError``, since nothing averages it; those in
-    ``ignored_params`` are the caller's. Over a single rank FSDP2 exchanges nothing, and neither does gradwire.
+    parameters; with ``replicas``, sizes are those of shards. Low-rank methods see a shard as a matrix: the rows of a parameter, or
+    its columns if ``shard_placement_fn`` says so. Parameters must be sharded over the same ranks, and must not be DTensors of
+    tensor or expert parallelism before ``fully_shard``. One that is trained and in no module of ``fully_shard`` raises
+    ``ConfigError``, since nothing averages it; those in ``ignored_params`` are the caller's. Over a single rank FSDP2 exchanges
+    nothing, and neither does gradwire.
 
     With ``on_nonfinite="skip"``, which needs a ``scaler``, a mesh of one dimension and no ``replicas``, gradients become NaN in the
     first module where they are not finite and in all later ones.
@@ -76,7 +78,6 @@ def register(
     _setup.check_given(compressor)
     _check(replicas, exchange)
     _setup.check_scaler(scaler, on_nonfinite)
-    _setup.check_rules(model, rules)
     units = _units.of(model)
     skips = replicas is None and _units.replica_rank(units) is None
     if on_nonfinite == "skip" and not skips:
@@ -85,7 +86,7 @@ def register(
             "step; leave it out"
         )
     # The parameters of units, some of which may be frozen.
-    options["raw_names"] = _setup.raw_words(model, dict(_units.whole(units)), raw_names)
+    options = selected(model, dict(_units.whole(units)), {**options, "raw_names": raw_names})
     # Refused before groups are created, so that a refusal leaves nothing behind.
     for unit in units:
         check_free(unit)
@@ -98,10 +99,10 @@ def register(
     if replicas is None:
         # Replicas average what they reduce; with equal random draws, their errors would not cancel.
         options["seed"] = _setup.whole_number("seed", seed) + ((_units.replica_rank(units) or 0) << 32)
-        handle = Sharded(_units.whole(units), compressor, shards, "reduce-scatter", options, scaler)
+        handle = Sharded(units, _units.whole(units), compressor, shards, "reduce-scatter", options, scaler)
     else:
         group = _units.replica_group(replicas, units)
-        handle = Sharded(_units.shards(units), compressor, group, exchange, options, scaler)
+        handle = Sharded(units, _units.shards(units), compressor, group, exchange, options, scaler)
         handle._compare({"the shard that a rank of replicas holds": str(shards.rank())})
     if skips:
         handle._suggest_skipping()
@@ -109,8 +110,7 @@ def register(
     handle._compare({"parameters": str(parameters), "scaler": "none" if scaler is None else "GradScaler"})
     if parameters is not None:
         named = _units.whole(gathered)
-        words = _setup.raw_words(model, dict(named), raw_names)
-        handle.gather(named, parameters, shards, {**common, "raw_names": words})
+        handle.gather(named, parameters, shards, selected(model, dict(named), common))
     for unit in units:
         if replicas is None:
             handle.install(unit, "_reduce_scatter_comm", ReduceScatter(handle, unit))
