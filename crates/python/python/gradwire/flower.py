@@ -7,11 +7,14 @@ model. On the client a mod compresses, and the app does not change; on the serve
 
     class Strategy(gradwire.flower.CompressedStrategy, FedAvg):
         pass
+
+A client may return a part of the model, such as adapters, or all but its batch norm. numpy has no bfloat16: such arrays
+travel as float32, and ``from_torch_state_dict`` makes a record of a model that has some.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, Optional, Tuple
+from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import numpy
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord
@@ -21,10 +24,12 @@ from . import _core
 from ._arrays import compress, decompress
 from ._specs import check_quantizer, has_error_feedback, sample_side
 
-__all__ = ["CompressedStrategy", "CompressionMod", "pack", "unpack"]
+__all__ = ["CompressedStrategy", "CompressionMod", "from_torch_state_dict", "pack", "unpack"]
 
-# The serialization type of an array that is a frame.
-_FRAME = "gradwire.frame"
+# The serialization types of an array that is a frame, and of Flower's own.
+_FRAME, _NUMPY = "gradwire.frame", "numpy.ndarray"
+# The type of arrays of which numpy knows only the bytes.
+_BFLOAT16 = "bfloat16"
 # Where a client keeps its residual and the number of its rounds.
 _RESIDUAL, _ROUNDS = "gradwire.residual", "gradwire.rounds"
 
@@ -34,7 +39,7 @@ Named = Dict[str, numpy.ndarray]
 class CompressionMod:
     """A client mod that sends the compressed change of the model, and keeps what a message leaves out for the next.
 
-    The app receives and returns whole models as usual. ``key`` is the array record of the model in both messages, and
+    The app receives the model and returns it, or a part of it, as usual. ``key`` is the array record of the model in both messages, and
     ``error_feedback`` says whether a residual is kept, in the state of Flower's node; ``None``: as the compressor does. With
     ``raw_vectors``, arrays of one dimension are sent uncompressed; arrays that are not of floats always are. ``seed`` is that of random
     draws.
@@ -67,21 +72,24 @@ class CompressionMod:
         reply = call_next(message, context)
         trains = message.metadata.message_type.split(".")[0] == "train"
         if trains and not reply.has_error() and key in reply.content:
-            reply.content[key] = self._pack(start, _arrays(reply.content[key]), message, context)
+            reply.content[key] = self._pack(start, reply.content[key], message, context)
         return reply
 
-    def _pack(self, start: Named, end: Named, message: Message, context: Context) -> ArrayRecord:
-        if start.keys() != end.keys():
-            raise _core.ConfigError(
-                "the app returned arrays of other names than it received; return the same names, or leave out the mod"
-            )
+    def _pack(self, start: Named, record: ArrayRecord, message: Message, context: Context) -> ArrayRecord:
+        end = _arrays(record)
+        _check_returned(start, end)
+        # A model in bfloat16 has started from rounded numbers.
+        start = {name: _rounded(start[name]) if record[name].dtype == _BFLOAT16 else start[name] for name in end}
         state = context.state
         left = _arrays(state[_RESIDUAL]) if _RESIDUAL in state else {}
+        # An array that has another shape now is another model's.
+        left = {name: values for name, values in left.items() if name not in end or values.shape == end[name].shape}
         rounds = int(state[_ROUNDS]["rounds"]) if _ROUNDS in state else 0
         # Without a frame in the reply the server would take changes for models.
         if any(map(_adds, end.values())) and not any(map(_is_float, end.values())):
             raise _core.ConfigError(
-                "the model has no arrays of float32 or float16, so that nothing can be compressed; convert it, or leave out the mod"
+                "the app returned no arrays of float32 or float16, nor of bfloat16, so that nothing can be compressed; convert them, or "
+                "leave out the mod"
             )
         changes = {name: _change(values, start[name], left.get(name)) for name, values in end.items()}
         key = {"step": rounds, "seed": self._seed, "rank": _rank(message)}
@@ -90,8 +98,24 @@ class CompressionMod:
         if self._error_feedback:
             sent = unpack(packed, changes)
             floats = {name: change for name, change in changes.items() if name in left or _is_float(change)}
-            state[_RESIDUAL] = _record({name: change - sent[name] for name, change in floats.items()})
+            # The residuals of arrays that were not returned stay for the round in which they are.
+            state[_RESIDUAL] = _record({**left, **{name: change - sent[name] for name, change in floats.items()}})
         return packed
+
+
+def _check_returned(start: Named, end: Named) -> None:
+    """Refuses arrays that the server did not send, or sent in another shape."""
+    unknown = _quoted(end.keys() - start.keys())
+    if unknown:
+        raise _core.ConfigError(
+            f"the app returned {unknown}, which the server did not send; return arrays that were received, or have the server send these"
+        )
+    for name, values in end.items():
+        if values.shape != start[name].shape:
+            raise _core.ConfigError(
+                f"the app returned '{name}' in the shape {values.shape}, and received it in the shape {start[name].shape}; return arrays "
+                "in the shape in which they are received"
+            )
 
 
 class CompressedStrategy:
@@ -102,7 +126,8 @@ class CompressedStrategy:
 
     Put it before the strategy among the base classes. ``compressor`` is that of the models, a quantizer such as ``fp16``, ``8bit`` or
     ``int8``. Clients start from the model that they decompress, and the server adds the mean of their changes to its exact model, so that
-    small changes are not lost.
+    small changes are not lost. The mean is over all clients: an array that a client did not return has not changed there. The model of the
+    next round has the arrays that any client returned, as with the strategies of Flower.
     """
 
     compressor = "fp16"
@@ -121,16 +146,42 @@ class CompressedStrategy:
         """Adds the changes of the clients to the exact model, and lets the strategy aggregate."""
         replies, model = list(replies), self._model
         assert model is not None
-        for reply in replies:
-            if reply.has_error():
-                continue
-            for key, record in reply.content.array_records.items():
-                if any(array.stype == _FRAME for array in record.values()):
-                    changes = unpack(record, model)
-                    ends = {name: model[name] + change if _adds(change) else change for name, change in changes.items()}
-                    reply.content[key] = _record(ends)
+        records = _compressed(replies)
+        changes = [unpack(record, model) for _, _, record in records]
+        returned = [name for name in model if any(name in one for one in changes)]
+        for (reply, key, _), one in zip(records, changes):
+            unknown = _quoted(one.keys() - model.keys())
+            if unknown:
+                raise _core.ConfigError(
+                    f"node {reply.metadata.src_node_id} returned {unknown}, which the server did not send; return arrays that were received"
+                )
+            reply.content[key] = _record({name: _changed(model[name], one.get(name)) for name in returned})
         result: Tuple[Any, Any] = super().aggregate_train(server_round, replies)  # type: ignore[misc]
         return result
+
+
+def _compressed(replies: Iterable[Message]) -> List[Tuple[Message, str, ArrayRecord]]:
+    """The replies with records that have frames, with their keys. All arrays of such a record are changes."""
+    completed = [reply for reply in replies if not reply.has_error()]
+    records = [(reply, key, record) for reply in completed for key, record in reply.content.array_records.items()]
+    return [one for one in records if any(array.stype == _FRAME for array in one[2].values())]
+
+
+def from_torch_state_dict(state_dict: Mapping[str, Any]) -> ArrayRecord:
+    """An array record of a state dict, as ``ArrayRecord(state_dict)``, but also of bfloat16 tensors, which Flower refuses.
+
+    The record holds the bits of these tensors. The app receives them as float32, which ``load_state_dict`` converts.
+    """
+
+    def of(tensor: Any) -> Array:
+        if str(tensor.dtype) != "torch.bfloat16":
+            return Array(tensor)
+        import torch
+
+        held = Array(tensor.detach().cpu().contiguous().view(torch.int16).numpy().view("V2"))
+        return Array(_BFLOAT16, held.shape, held.stype, held.data)
+
+    return ArrayRecord({name: of(tensor) for name, tensor in state_dict.items()})
 
 
 def pack(arrays: Named, compressor: str, *, raw_vectors: bool = True, **key: int) -> ArrayRecord:
@@ -156,8 +207,7 @@ def unpack(record: ArrayRecord, like: Optional[Named] = None) -> Named:
 
     def of(name: str, array: Array) -> numpy.ndarray:
         if array.stype != _FRAME:
-            values: numpy.ndarray = array.numpy()
-            return values
+            return _numbers(name, array)
         most = None if like is None or name not in like else max(4 * like[name].size, 1)
         return decompress(array.data, max_bytes=most)
 
@@ -165,7 +215,32 @@ def unpack(record: ArrayRecord, like: Optional[Named] = None) -> Named:
 
 
 def _arrays(record: ArrayRecord) -> Named:
-    return {name: array.numpy() for name, array in record.items()}
+    return {name: _numbers(name, array) for name, array in record.items()}
+
+
+def _numbers(name: str, array: Array) -> numpy.ndarray:
+    """The values of an array that is no frame. numpy loads bfloat16 as pairs of bytes; it becomes float32."""
+    if array.stype != _NUMPY:
+        raise _core.ConfigError(
+            f"the array '{name}' is serialized as '{array.stype}', which gradwire cannot read; make it of a numpy array, or for "
+            "bfloat16 with gradwire.flower.from_torch_state_dict"
+        )
+    values: numpy.ndarray = array.numpy()
+    if array.dtype == _BFLOAT16:
+        return numpy.asarray(values.view("uint16").astype("uint32") << 16).view("float32")
+    return values
+
+
+def _rounded(values: numpy.ndarray) -> numpy.ndarray:
+    """float32 rounded to the nearest bfloat16, of two to the even one."""
+    bits = numpy.asarray(values, "float32").view("uint32")
+    return numpy.asarray((bits + (0x7FFF + ((bits >> 16) & 1))) & 0xFFFF0000).astype("uint32").view("float32")
+
+
+def _quoted(names: Collection[str]) -> str:
+    """Names for a message, at most three."""
+    shown = ", ".join(f"'{name}'" for name in sorted(names)[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 
 
 def _record(arrays: Named) -> ArrayRecord:
@@ -179,8 +254,8 @@ def _sample(model: Named) -> numpy.ndarray:
 
 
 def _adds(values: numpy.ndarray) -> bool:
-    """Whether changes of such values can be added; booleans are sent as they are."""
-    return values.dtype != numpy.bool_
+    """Whether changes of such values can be added; others, such as booleans, are sent as they are."""
+    return bool(numpy.issubdtype(values.dtype, numpy.number))
 
 
 def _is_float(values: numpy.ndarray) -> bool:
@@ -192,6 +267,13 @@ def _change(end: numpy.ndarray, start: numpy.ndarray, left: Optional[numpy.ndarr
     if not _adds(end):
         return end
     return end - start if left is None else end - start + left
+
+
+def _changed(values: numpy.ndarray, change: Optional[numpy.ndarray]) -> numpy.ndarray:
+    """The values of an array with the change of a client, if it sent one."""
+    if change is None:
+        return values
+    return values + change if _adds(change) else change
 
 
 def _rank(message: Message) -> int:
