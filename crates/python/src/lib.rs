@@ -17,6 +17,13 @@ mod reducer;
 
 use pyo3::prelude::*;
 
+/// Keeps an object until the process ends, without a finalizer at the end: one that would wait for threads which a forked process
+/// does not have.
+#[pyfunction]
+fn keep_forever(object: Py<PyAny>) {
+    std::mem::forget(object);
+}
+
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::add(module)?;
@@ -28,6 +35,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(advice::buckets, module)?)?;
     module.add_function(wrap_pyfunction!(command_line::main, module)?)?;
     module.add_function(wrap_pyfunction!(frames::encode, module)?)?;
+    module.add_function(wrap_pyfunction!(keep_forever, module)?)?;
     module.add_function(wrap_pyfunction!(listing::compressors, module)?)?;
     module.add_function(wrap_pyfunction!(listing::canonical, module)?)?;
     Ok(())

@@ -4,6 +4,9 @@ mod job;
 mod plan;
 mod progress;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::process;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,7 +20,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use self::job::Job;
-use self::plan::{Plan, expected_bytes};
+use self::plan::{Plan, expected_bytes, fewest_bytes};
 use self::progress::{Pending, Shared};
 use crate::buffer::Buffer;
 use crate::channel::Channel;
@@ -41,6 +44,8 @@ pub(crate) struct Reducer {
     ended: Mutex<Receiver<()>>,
     /// Whether `close` waits only a moment.
     hurries: bool,
+    /// The process that has the background thread; a fork of it has none.
+    process: u32,
     shared: Arc<Shared>,
     /// The tensors of each group.
     groups: Mutex<Vec<Arc<[String]>>>,
@@ -52,6 +57,9 @@ pub(crate) struct Reducer {
     exchange: String,
     #[pyo3(get)]
     spec: String,
+    /// The longest wait for another rank, in seconds.
+    #[pyo3(get)]
+    deadline: f64,
     /// For each compressor of the schedule, its first step and the number of steps from one exchange to the next.
     #[pyo3(get)]
     stages: Vec<(u64, u64)>,
@@ -83,10 +91,10 @@ impl Reducer {
         steps: Option<u64>,
         threads: usize,
     ) -> PyResult<Self> {
-        let deadline = Duration::try_from_secs_f64(deadline)
+        let patience = Duration::try_from_secs_f64(deadline)
             .map_err(|error| Failure::config(format!("deadline={deadline}: {error}")))?;
         let (open, ended) = mpsc::channel();
-        let channel = Channel::new(channel, deadline, open)?;
+        let channel = Channel::new(channel, patience, open)?;
         let mut policy = policy::read(spec, steps)?;
         let rules = rules.iter().map(|rule| rule.parse().map_err(Failure::config::<RuleError>));
         policy.rules = rules.collect::<Result<_, _>>()?;
@@ -115,16 +123,24 @@ impl Reducer {
             background: Some(background),
             ended: Mutex::new(ended),
             hurries: false,
+            process: process::id(),
             shared: Arc::default(),
             groups: Mutex::default(),
             rank,
             size,
             exchange: name,
             spec,
+            deadline,
             stages,
             votes,
             nonfinite_remedy: String::new(),
         })
+    }
+
+    /// Whether this process is a fork of the one that created the reducer, without its thread and connections.
+    #[getter]
+    fn forked(&self) -> bool {
+        self.process != process::id()
     }
 
     /// The number of a group of tensors, which are in the order of their values.
@@ -151,6 +167,7 @@ impl Reducer {
         scale: f32,
         ready: Option<Py<PyAny>>,
     ) -> PyResult<()> {
+        self.check_process()?;
         let names = self.names_of(group)?;
         let pending = Pending::new(&self.shared);
         let submitted = self.submit(move |averages| {
@@ -177,6 +194,7 @@ impl Reducer {
         device: Py<PyAny>,
         done: Py<PyAny>,
     ) -> PyResult<()> {
+        self.check_process()?;
         let names = self.names_of(group)?;
         let pending = Pending::new(&self.shared);
         let submitted = self.submit(move |averages| {
@@ -234,6 +252,7 @@ impl Reducer {
 
     /// Waits until all averages are done, and all messages of this rank have left.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_process()?;
         self.flush();
         loop {
             let waited = py.detach(|| {
@@ -257,6 +276,7 @@ impl Reducer {
     /// The cost of the last step, and of all steps together. `ratio` compares sizes of messages, each counted once, not traffic: with
     /// all-gather over n ranks, divide it by n / 2 to compare with an all-reduce.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.check_process()?;
         let (step, total) = {
             let progress = self.shared.lock();
             (progress.step, progress.total())
@@ -294,6 +314,30 @@ impl Reducer {
             });
             tensors.collect()
         })
+    }
+
+    /// The bytes that this rank's messages of a step take, each counted once, or more: for normally distributed values, and no more
+    /// than a compressor with a threshold sends of small ones.
+    fn fewest_bytes(&self, py: Python<'_>, step: u64) -> PyResult<f64> {
+        self.ask(py, move |averages| {
+            let mut known = HashMap::new();
+            let tensors = averages.tensors().iter().enumerate();
+            tensors
+                .map(|(at, tensor)| {
+                    let spec = averages.spec_at(at, step);
+                    // Models repeat their layers.
+                    match known.entry((spec.to_string(), tensor.shape().to_vec())) {
+                        Entry::Occupied(known) => Ok(*known.get()),
+                        Entry::Vacant(new) => Ok(*new.insert(fewest_bytes(spec, tensor)?)),
+                    }
+                })
+                .sum()
+        })
+    }
+
+    /// Whether anything is kept for the next step, such as a residual.
+    fn keeps(&self, py: Python<'_>) -> PyResult<bool> {
+        self.ask(py, |averages| Ok(averages.save().floats_under("").next().is_some()))
     }
 
     /// This rank's state, as the bytes of a state file.
@@ -358,7 +402,11 @@ impl Reducer {
     }
 
     /// Ends the background thread after the submitted averages, and waits for it. Other calls raise `ConfigError` from now on.
+    /// Does nothing in a forked process.
     fn close(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self.forked() {
+            return Ok(());
+        }
         // It finishes its jobs by itself.
         drop(self.background.take());
         let until = self.hurries.then(|| Instant::now() + HURRY);
@@ -383,11 +431,34 @@ impl Reducer {
 
     /// Aborts the exchange on all ranks.
     fn abort(&self) {
-        self.submit(Averages::abort);
+        if !self.forked() {
+            self.submit(Averages::abort);
+        }
+    }
+}
+
+impl Drop for Reducer {
+    fn drop(&mut self) {
+        if self.forked() {
+            // To drop it would lock what a thread that is not here may hold, and end connections that are not of this process.
+            std::mem::forget(self.background.take());
+        }
     }
 }
 
 impl Reducer {
+    /// Refuses to wait in a fork for a thread that it does not have.
+    fn check_process(&self) -> Result<(), Failure> {
+        if self.forked() {
+            return Err(Failure::config(format!(
+                "this exchange belongs to process {}, of which this one is a fork without its threads and connections; use it \
+                 there, or create another one here",
+                self.process
+            )));
+        }
+        Ok(())
+    }
+
     /// Submits a job; returns false if the background thread has ended, or was closed.
     fn submit(&self, job: impl FnOnce(&mut Averages) + Send + 'static) -> bool {
         self.background.as_ref().is_some_and(|background| background.submit(job))
@@ -420,6 +491,7 @@ impl Reducer {
         py: Python<'_>,
         question: impl FnOnce(&mut Averages) -> Result<R> + Send + 'static,
     ) -> PyResult<R> {
+        self.check_process()?;
         let (answer, mut answered) = mpsc::sync_channel(1);
         self.submit(move |averages| {
             // Nobody waits for it after Ctrl-C.

@@ -26,14 +26,16 @@ def advice(
     optimizer: str,
     candidates: Optional[Sequence[Tuple[str, str, Sequence[str]]]],
     measured: Optional[Tuple[str, int, str, float, float]],
+    progress: Callable[[str, int, int, float], None],
 ) -> Tuple[str, str]: ...
 def buckets(tensors: Sequence[Tuple[str, Sequence[int], float]]) -> List[List[int]]: ...
+def keep_forever(object: Any) -> None: ...
 def encode(
     tensor: Buffer, shape: Sequence[int], spec: str, name: str, step: int, seed: int, rank: int
 ) -> bytes: ...
 
 class Frame:
-    spec: str
+    spec: Optional[str]
     name: str
     shape: List[int]
     dtype: str
@@ -41,6 +43,7 @@ class Frame:
     seed: int
     rank: int
     end: int
+    stored: Optional[bytes]
     def __init__(self, bytes: bytes, at: int = 0, max_bytes: Optional[int] = None) -> None: ...
     def decode(self, tensor: Buffer) -> None: ...
 
@@ -60,9 +63,12 @@ class Reducer:
     size: int
     exchange: str
     spec: str
+    deadline: float
     stages: List[Tuple[int, int]]
     votes: bool
     nonfinite_remedy: str
+    # Whether this process is a fork of the one that created the reducer, without its thread and connections.
+    forked: bool
     def __init__(
         self,
         channel: Any,
@@ -97,6 +103,8 @@ class Reducer:
     def set_array(self, name: str, kind: str, values: Optional[Buffer]) -> None: ...
     def wait(self) -> None: ...
     def stats(self) -> Dict[str, Any]: ...
+    def fewest_bytes(self, step: int) -> float: ...
+    def keeps(self) -> bool: ...
     def save(self) -> bytes: ...
     def save_all(self) -> List[bytes]: ...
     def load(self, states: Sequence[bytes]) -> None: ...

@@ -6,9 +6,19 @@ use gradwire_exchange::Result;
 /// A tensor's name, number of elements and compressor, the bytes expected of a message, and those of the last messages.
 pub(super) type Plan = (String, usize, String, f64, usize);
 
-/// The bytes of a message for normally distributed values in a tensor's shape. Of a large tensor, only some rows are
-/// encoded.
+/// The bytes of a message for normally distributed values in a tensor's shape, with a standard deviation of one. Of a large
+/// tensor, only some rows are encoded.
 pub(super) fn expected_bytes(spec: &Spec, tensor: &Tensor) -> Result<f64> {
+    expected_bytes_of(spec, tensor, 1.0)
+}
+
+/// The bytes of a message for normally distributed values, large or small: whichever takes fewer. Compressors with a threshold
+/// for values send everything, or nothing, if nothing is known of the values.
+pub(super) fn fewest_bytes(spec: &Spec, tensor: &Tensor) -> Result<f64> {
+    Ok(expected_bytes(spec, tensor)?.min(expected_bytes_of(spec, tensor, 1e-6)?))
+}
+
+fn expected_bytes_of(spec: &Spec, tensor: &Tensor, deviation: f32) -> Result<f64> {
     const SAMPLE: usize = 1 << 16;
     let (elements, mut shape) = (tensor.elements(), tensor.shape().to_vec());
     if let Some(rows) = shape.first_mut() {
@@ -17,7 +27,7 @@ pub(super) fn expected_bytes(spec: &Spec, tensor: &Tensor) -> Result<f64> {
     }
     let sample = Tensor::new(tensor.name(), &shape);
     let mut rng = Rng::new(0, sample.id(), 0, 0, 0);
-    let values: Vec<f32> = (0..sample.elements()).map(|_| rng.normal()).collect();
+    let values: Vec<f32> = (0..sample.elements()).map(|_| deviation * rng.normal()).collect();
     let mut message = Vec::new();
     Encoder::new(spec, 0, 0).encode(&sample, 0, Floats::F32(&values), &mut message)?;
     Ok(message.len() as f64 * elements as f64 / sample.elements().max(1) as f64)

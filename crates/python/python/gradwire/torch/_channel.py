@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
+from ._process import OfOneProcess
+from ._rendezvous import Meeting
 
 
 # Two process groups of the same ranks: one for messages to higher ranks, one for those to lower ranks.
@@ -20,54 +22,68 @@ from .. import _core
 Groups = Tuple[Any, Any]
 
 
-def private_groups(process_group: Optional[Any] = None, deadline: Optional[float] = None) -> Groups:
+def private_groups(
+    process_group: Optional[Any] = None, deadline: Optional[float] = None, caller: str = "gradwire.torch.register"
+) -> Groups:
     """Creates gloo groups of the same ranks for gradwire alone.
 
     They do not interfere with the user's collectives, and can send bytes if the user's group is NCCL. All ranks must call
-    it at the same time. They wait for each other for five minutes, or for ``deadline`` seconds if that is longer.
+    it at the same time; they wait for each other for ``deadline`` seconds. ``caller`` is the function that the user called.
+
+    Raises ``DeadlineError``, which names the ranks that have not made the call.
     """
     if not dist.is_available() or not dist.is_initialized():
         raise _core.ConfigError("torch.distributed is not initialized; call init_process_group first")
     # Impossible deadlines are refused later, by the reducer.
-    longer = isinstance(deadline, (int, float)) and _START_SECONDS < deadline < 1e9
-    patience = timedelta(seconds=deadline if longer else _START_SECONDS)  # type: ignore[arg-type]
-    if process_group is None or process_group is dist.group.WORLD:
-        groups = dist.new_group(backend="gloo", timeout=patience), dist.new_group(backend="gloo", timeout=patience)
-    else:
-        groups = _groups_of_some(process_group, patience)
-    # This rank may end the groups at once, and then a rank that is still connecting to them would fail.
-    groups[1].barrier().wait(patience)
+    usable = isinstance(deadline, (int, float)) and 0.0 < deadline < 1e9
+    seconds = float(deadline) if usable else _START_SECONDS  # type: ignore[arg-type]
+    whole = process_group is None or process_group is dist.group.WORLD
+    ranks = list(range(dist.get_world_size())) if whole else dist.get_process_group_ranks(process_group)
+    meeting = Meeting(ranks, caller, seconds)
+    patience = timedelta(seconds=max(seconds, _CONNECT_SECONDS))
+    try:
+        if whole:
+            groups = dist.new_group(backend="gloo", timeout=patience), dist.new_group(backend="gloo", timeout=patience)
+        else:
+            groups = _groups_of_some(meeting.prefix, ranks, patience)
+        # This rank may end the groups at once, and then a rank that is still connecting to them would fail.
+        groups[1].barrier().wait(patience)
+    except RuntimeError as error:
+        raise _core.PeerLostError(
+            f"ranks cannot connect to each other over gloo: {error}; see whether all of them still run, and between machines set "
+            "GLOO_SOCKET_IFNAME to the interface of the link"
+        ) from error
+    meeting.leave()
     return groups
 
 
-# How long ranks wait for each other at the start, in seconds.
+# How long ranks wait for each other at the start if nothing else is said, in seconds.
 _START_SECONDS = 300.0
 
+# The shortest time that ranks which have met get to connect.
+_CONNECT_SECONDS = 60.0
 
-def _groups_of_some(process_group: Any, patience: timedelta) -> Groups:
-    """Two groups of the ranks of ``process_group``.
+
+def _groups_of_some(prefix: str, ranks: List[int], patience: timedelta) -> Groups:
+    """Two groups of some ranks, which use keys of the store with ``prefix``.
 
     Not by ``new_group``: PyTorch counts the groups of a process to name them. A group that only some ranks create would change
     the names of later groups on these ranks, and all ranks would wait for each other in vain.
     """
-    ranks, rank = dist.get_process_group_ranks(process_group), dist.get_rank(process_group)
     store = dist.distributed_c10d._get_default_store()
-    # The first rank draws a number that no other groups have.
-    number = [store.add("gradwire/groups", 1) if rank == 0 else None]
-    dist.broadcast_object_list(number, src=ranks[0], group=process_group)
 
     def create(direction: str) -> Any:
-        prefix = dist.PrefixStore(f"gradwire/{number[0]}/{direction}", store)
-        return dist.ProcessGroupGloo(prefix, rank, len(ranks), patience)
+        own = dist.PrefixStore(f"{prefix}/{direction}", store)
+        return dist.ProcessGroupGloo(own, ranks.index(dist.get_rank()), len(ranks), patience)
 
     return create("up"), create("down")
 
 
 def connect(
-    process_group: Optional[Any], make: Callable[[Channel], _core.Reducer], deadline: Optional[float] = None
+    process_group: Optional[Any], make: Callable[[Channel], _core.Reducer], deadline: Optional[float], caller: str
 ) -> Tuple[_core.Reducer, Groups]:
-    """A reducer that ``make`` creates over private groups of some ranks, and the groups."""
-    groups = private_groups(process_group, deadline)
+    """A reducer that ``make`` creates over private groups of some ranks, and the groups. ``caller`` is what the user called."""
+    groups = private_groups(process_group, deadline, caller)
     try:
         return make(Channel(groups)), groups
     except BaseException:
@@ -85,7 +101,12 @@ def broadcast(groups: Groups, tensors: Iterable[torch.Tensor]) -> None:
 
 
 def release(reducer: _core.Reducer, groups: Groups) -> None:
-    """Ends a reducer, and the groups that ``private_groups`` created for it, with their threads and connections."""
+    """Ends a reducer, and the groups that ``private_groups`` created for it, with their threads and connections.
+
+    Does nothing in a forked process, which has none of them.
+    """
+    if reducer.forked:
+        return
     try:
         reducer.close()
     finally:
@@ -135,7 +156,7 @@ class _Incoming:
         return buffer.data_ptr()
 
 
-class Channel:
+class Channel(OfOneProcess):
     """Sends and receives bytes for the Rust side, which determines the order of calls.
 
     A message longer than ``part`` is sent in parts of this length; the first part contains the total length.
@@ -144,6 +165,7 @@ class Channel:
     """
 
     def __init__(self, groups: Groups) -> None:
+        super().__init__()
         self.rank: int = groups[0].rank()
         self.size: int = groups[0].size()
         self.part = 1 << 20

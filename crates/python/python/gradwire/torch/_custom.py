@@ -51,7 +51,7 @@ class Custom:
         # The shape of each tensor of the model.
         self._shapes = shapes
         self._compressor = compressor
-        self._feedback = getattr(compressor, "error_feedback", True)
+        self.has_feedback: bool = getattr(compressor, "error_feedback", True)
         self._reducer = reducer
         self._residuals: Dict[str, torch.Tensor] = {}
         self._stats: Dict[str, Any] = {"step": None, "skipped": False, **_NO_COST}
@@ -104,7 +104,7 @@ class Custom:
         for gradient, mean in zip(gradients, means):
             write(mean, 1.0, gradient)
         times.append(time.perf_counter())
-        self._count(whole.numel(), sum(map(len, messages)), traffic, times)
+        self._count(sum(one.numel() for one in gradients), sum(map(len, messages)), traffic, times)
         future: Future = Future()
         future.set_result(whole)
         return future
@@ -115,10 +115,10 @@ class Custom:
                 f"the gradient of '{name}' is not finite; lower the learning rate or clip gradients"
             )
         corrected = gradient.detach().to(torch.float32)
-        if self._feedback and name in self._residuals:
+        if self.has_feedback and name in self._residuals:
             corrected = corrected + self._residuals[name].to(corrected.device)
         message = self._compress(corrected)
-        if self._feedback:
+        if self.has_feedback:
             self._residuals[name] = corrected - self._decompress(message, corrected.shape).to(corrected.device)
         return message
 
@@ -185,6 +185,10 @@ class Custom:
     def plan(self) -> List[Tuple[str, int, str, float, int]]:
         """As ``Reducer.plan``, for this compressor, whose messages have unknown sizes."""
         return [(name, shape.numel(), self.spec, math.nan, self._sizes.get(name, 0)) for name, shape in self._shapes.items()]
+
+    def keeps(self) -> bool:
+        """Whether there are residuals."""
+        return bool(self._residuals)
 
     def save(self) -> bytes:
         """The residuals."""

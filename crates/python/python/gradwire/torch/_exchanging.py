@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Type, TypeVar
 
 from ._description import Description, TensorPlan, summary
+from ._moment import NO_STATE, state_or_nothing
 from ._setup import State
 
 Self = TypeVar("Self", bound="Exchanging")
@@ -90,10 +92,12 @@ class AllRanks:
         self._exchanging = exchanging
 
     def state_dict(self) -> State:
-        """The states of all ranks, on every rank."""
-        state: State = self._exchanging.state_dict(all_ranks=True)
-        return state
+        """The states of all ranks, on every rank. In the middle of a step nothing, with a warning; see ``state_dict``."""
+        return state_or_nothing(lambda: self._exchanging.state_dict(all_ranks=True))
 
     def load_state_dict(self, state: State) -> None:
-        """Restores what ``state_dict`` returned, on any number of ranks."""
+        """Restores what ``state_dict`` returned, on any number of ranks. With nothing residuals begin empty, with a warning."""
+        if not state:
+            warnings.warn(NO_STATE.format("the checkpoint"), RuntimeWarning, stacklevel=2)
+            return
         self._exchanging.load_state_dict(state)

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _setup
 from ._handle import Handle
+from ._moment import NO_STATE
 
 
 def is_single_process(model: Any) -> bool:
@@ -42,7 +43,7 @@ def load(handle: Handle, read: Callable[[], Optional[Any]], where: str) -> None:
     """
     if not handle._load_with(read):
         warnings.warn(
-            f"{where} has no state of gradwire; residuals begin empty, and schedules begin at step 0",
+            NO_STATE.format(where),
             RuntimeWarning,
             stacklevel=3,
         )

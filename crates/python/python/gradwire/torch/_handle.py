@@ -14,6 +14,8 @@ from .. import _core
 from . import _setup
 from ._channel import Groups, release
 from ._exchanging import Exchanging
+from ._modes import without_gradients
+from ._moment import Moments, WrongMomentError
 from ._setup import State
 from ._staging import Scale, finish_current
 
@@ -33,6 +35,7 @@ class Handle(Exchanging):
         self._release = weakref.finalize(self, release, reducer, groups)
         self._release.atexit = False
         self._scaler = scaler
+        self._moments = Moments()
         self._step = 0
         self._scale: Scale = 1.0
         self._wait_seconds = 0.0
@@ -74,6 +77,7 @@ class Handle(Exchanging):
 
     def _begin(self) -> None:
         """Begins a step."""
+        self._moments.begin()
         self._step += 1
         self._scale = self._present_scale()
         self._wait_seconds = 0.0
@@ -105,7 +109,7 @@ class Handle(Exchanging):
         for device in self._devices:
             finish_current(device)
         start = time.perf_counter()
-        with record_function("gradwire::wait"):
+        with self._moments.step(), record_function("gradwire::wait"):
             self._reducer.wait()
         self._wait_seconds += time.perf_counter() - start
 
@@ -127,23 +131,36 @@ class Handle(Exchanging):
         stats["wait_seconds"] = self._wait_seconds
         return stats
 
+    @without_gradients
     def state_dict(self, *, all_ranks: bool = False) -> State:
         """The state of this rank: residuals and the number of steps.
 
         Every rank saves its own state; its key contains the rank, so that distributed checkpoints keep those of all
         ranks. A rank loads its own again: in an FSDP2 job on a mesh of two dimensions, ranks must keep their places. With
         ``all_ranks=True``, which all ranks must call at the same time, each rank returns the states of all ranks, which
-        are sent over the network. Call it between two steps.
+        are sent over the network.
+
+        Call it between two steps. A thread that does not train waits for the end of a step. In the middle of a step, as in a
+        signal handler, a compressor that keeps nothing gives the state of the last whole step; for others this raises
+        ``WrongMomentError``. So does ``all_ranks=True`` in a signal handler or in a thread that does not train.
         """
-        if torch._C._current_graph_task_id() != -1:
-            raise _core.ConfigError("in a backward pass residuals are partly of this step; call state_dict between two steps")
         if all_ranks and self._has_replicas:
             raise _core.ConfigError(
                 f"this rank exchanges gradients with {self._reducer.size} of the ranks that train the model, so that it cannot have "
                 "the states of all; save the state of each rank, with torch.distributed.checkpoint or in a file of its own"
             )
+        try:
+            with self._moments.between_steps(all_ranks, self._reducer.deadline):
+                return self._packed(self._step, self._states, all_ranks)
+        except WrongMomentError:
+            if self._states.keeps():
+                raise
+            # This step changes nothing but the number of steps, and the state of one rank is that of all.
+            return self._packed(self._step - self._moments.in_step, self._reducer, all_ranks=False)
+
+    def _packed(self, step: int, states: Any, all_ranks: bool) -> State:
         layout = [] if self._layout is None else [self._layout]
-        return _setup.packed(self._kind, self._step, self._states, self._reducer, all_ranks, *layout)
+        return _setup.packed(self._kind, step, states, self._reducer, all_ranks, *layout)
 
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
         """Restores results of ``state_dict``: the state of this rank, one of all ranks, or a list of all ranks' states.
@@ -163,6 +180,7 @@ class Handle(Exchanging):
 
         self._load_with(given)
 
+    @without_gradients
     def _load_with(self, read: Callable[[], Optional[Union[State, Sequence[State]]]]) -> bool:
         """As ``load_state_dict`` with what ``read()`` returns; if that fails on one rank, all ranks raise.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from functools import partial
 from inspect import signature
+from itertools import accumulate
 from typing import Any, Callable, Collection, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -14,13 +16,16 @@ from torch.profiler import record_function
 
 from .. import _core
 from .._arrays import buffer
+from .._specs import has_error_feedback
 from . import _device, _setup
 from ._channel import connect
 from ._custom import Custom
 from ._handle import Handle
 from ._messages import shared
+from ._names import selected
 from ._onebit_adam import OneBitAdam
 from ._staging import Scale, Staging, joined
+from ._traffic import warn_of_more
 
 
 def register(
@@ -108,6 +113,11 @@ def register(
 def _check(model: Any) -> None:
     """Refuses models that are not DistributedDataParallel, with what to do."""
     if isinstance(model, DistributedDataParallel):
+        if getattr(model, "mixed_precision", None) is not None:
+            raise _core.ConfigError(
+                "with mixed_precision= DistributedDataParallel registers a hook of its own, and it allows one; leave the argument out, and "
+                "run the forward pass under torch.autocast"
+            )
         if getattr(model, "_comm_hooks", None):
             raise _core.ConfigError(
                 "the model has a communication hook already, and PyTorch allows one; wrap the model in "
@@ -177,6 +187,7 @@ class Hook(Handle):
 
     # What averages on a GPU, if anything does.
     _device: Optional[Any] = None
+    _warned_of_toggled = False
     # The model that calls the hook, if it is known.
     _caller: Callable[[], Optional[DistributedDataParallel]] = staticmethod(lambda: None)
 
@@ -213,17 +224,16 @@ class Hook(Handle):
         self._devices = {parameter.device for parameter in self._parameters}
         spec = compressor if isinstance(compressor, str) else "none"
         _setup.check_replicated(options)
-        _setup.check_rules(module, options.get("rules"))
-        options["raw_names"] = _setup.raw_words(module, dict(named), options.get("raw_names", ()))
+        options = selected(module, dict(named), options)
         if optimizer is not None:
             _setup.check_optimizer(optimizer, self._parameters)
         make = partial(_setup.every_step, named, spec, **options)
-        super().__init__(*connect(process_group, make, options.get("deadline")), scaler)
+        super().__init__(*connect(process_group, make, options.get("deadline"), "gradwire.torch.register"), scaler)
         self._suggest_skipping()
         if optimizer is not None:
             self._refuse_votes("OneBitAdam divides what ranks exchange by the root of its second moments")
         self._optimizer = optimizer
-        shapes = {name: parameter.shape for name, parameter in named}
+        shapes = {name: _setup.as_reals(parameter).shape for name, parameter in named}
         self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer, shapes)
         self._compare(
             {
@@ -238,6 +248,7 @@ class Hook(Handle):
             except BaseException:
                 self.close()
                 raise
+            warn_of_more(self._reducer, sum(_setup.as_reals(one).numel() for one in self._parameters), stacklevel=4)
         # The messages of a bucket by its parameters.
         self._groups: Dict[Tuple[int, ...], List[Part]] = {}
         self._staging: Dict[torch.device, Staging] = {}
@@ -264,6 +275,8 @@ class Hook(Handle):
         self._caller = weakref.ref(model)
 
     def close(self) -> None:
+        if self._reducer.forked:
+            return
         try:
             super().close()
         finally:
@@ -321,6 +334,7 @@ class Hook(Handle):
         except BaseException:
             # The other ranks wait for this one.
             self._reducer.abort()
+            self._moments.end(failed=True)
             raise
         if last:
             self._wait_at_end()
@@ -344,20 +358,40 @@ class Hook(Handle):
         """Has a bucket averaged."""
         number = len(self._submitted)
         self._submitted.append(_key(bucket))
-        tensor, scale = bucket.buffer(), self._scale
+        whole, scale = bucket.buffer(), self._scale
+        tensor = _setup.as_reals(whole).view(-1)
         if isinstance(scale, torch.Tensor) and scale.device != tensor.device:
             # A model on several devices has its loss on one of them.
             scale = scale.to(tensor.device)
         if self._optimizer is not None:
-            self._optimizer.to_exchange(bucket.parameters(), bucket.gradients(), scale)
+            self._optimizer.to_exchange(bucket.parameters(), _gradients(bucket, tensor), scale)
         parts = self._parts(bucket, tensor)
+        self._warn_of_toggled(bucket.parameters())
         if self._custom is not None:
             names = [name for part in parts for name in part.names]
-            return self._custom.average(self._step - 1, names, bucket.gradients(), tensor)
-        if len(parts) == 1:
+            return self._custom.average(self._step - 1, names, list(map(_setup.as_reals, _gradients(bucket, tensor))), whole)
+        if len(parts) == 1 and tensor.dtype == whole.dtype:
             return self._average((number, 0), parts[0], tensor, scale)
         futures = [self._average((number, at), part, tensor[part.place], scale) for at, part in enumerate(parts)]
-        return joined(futures, tensor)
+        return joined(futures, whole)
+
+    def _warn_of_toggled(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Warns once of a parameter that is not trained in this step, such as the generator's in a step of the discriminator, if residuals
+        are lost by that."""
+        if self._warned_of_toggled or all(parameter.requires_grad for parameter in parameters):
+            return
+        self._warned_of_toggled = True
+        keeps = self._custom.has_feedback if self._custom is not None else any(map(has_error_feedback, self._reducer.specs(self._step - 1)))
+        if not keeps:
+            return
+        name = next(self._names[id(parameter)] for parameter in parameters if not parameter.requires_grad)
+        warnings.warn(
+            f"'{name}' does not require gradients in this step. DistributedDataParallel throws its average away, and with it what this step "
+            "sends of its residual; use a compressor without error feedback, such as eden, or a DistributedDataParallel for the parameters "
+            "of each optimizer",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     def _average(self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale) -> Future:
         """Has the gradients of a message averaged, the second number in the first bucket."""
@@ -381,16 +415,14 @@ class Hook(Handle):
         parts = self._groups.get(key)
         if parts is None:
             self._check_known(parameters)
-            expected, ends = tensor.data_ptr(), [0]
-            for parameter, gradient in zip(parameters, bucket.gradients()):
-                # An empty tensor has no address.
-                if gradient.numel() > 0 and gradient.data_ptr() != expected:
+            ends = _ends(parameters)
+            for parameter, gradient, start in zip(parameters, bucket.gradients(), ends):
+                # An empty tensor has no address, and a complex one another: see ``_gradients``.
+                if gradient.numel() > 0 and not parameter.is_complex() and gradient.data_ptr() != tensor.data_ptr() + start * tensor.element_size():
                     name = self._names[id(parameter)]
                     raise _core.ConfigError(f"the gradient of '{name}' is not at the expected offset of its bucket")
-                expected += gradient.numel() * gradient.element_size()
-                ends.append(ends[-1] + gradient.numel())
             parts = []
-            for places in shared(parameter.numel() for parameter in parameters):
+            for places in shared(end - start for start, end in zip(ends, ends[1:])):
                 names = [self._names[id(parameter)] for parameter in parameters[places]]
                 parts.append(Part(self._reducer.group(names), names, slice(ends[places.start], ends[places.stop])))
             self._groups[key] = parts
@@ -416,6 +448,21 @@ class Hook(Handle):
         if self._custom is None:
             return super().stats()
         return {**self._custom.stats(), "wait_seconds": self._wait_seconds}
+
+
+def _ends(parameters: Sequence[torch.Tensor]) -> List[int]:
+    """Where the gradients of parameters begin and end in their bucket, which has the reals of complex numbers."""
+    return [0, *accumulate(_setup.as_reals(parameter).numel() for parameter in parameters)]
+
+
+def _gradients(bucket: Any, tensor: torch.Tensor) -> List[torch.Tensor]:
+    """The gradients in a bucket with the floats ``tensor``. ``bucket.gradients()`` has complex ones with wrong addresses and types."""
+    parameters, gradients = bucket.parameters(), bucket.gradients()
+    for at, (parameter, start) in enumerate(zip(parameters, _ends(parameters))):
+        if parameter.is_complex():
+            floats = tensor[start : start + 2 * parameter.numel()]
+            gradients[at] = torch.view_as_complex(floats.view(*parameter.shape, 2))
+    return gradients  # type: ignore[no-any-return]
 
 
 def _key(bucket: Any) -> Tuple[int, ...]:

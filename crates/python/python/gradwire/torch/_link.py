@@ -53,6 +53,7 @@ class MeasuredLink:
             process_group,
             lambda channel: _setup.reducer(tensors, "none", channel, exchange="all-gather", deadline=deadline),
             deadline,
+            "gradwire.torch.advise",
         )
         self._step = 0
         self.rank: int = self._reducer.rank

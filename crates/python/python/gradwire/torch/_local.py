@@ -25,10 +25,12 @@ from ._joining import Joining, Shadow
 from ._masking import check_maskable, sent_in_part
 from ._membership import Membership
 from ._modes import outside_inference, with_gradients, without_gradients
+from ._moment import Moments
 from ._names import selected
 from ._replica import Nesterov, Outer, Replica, Sent
 from ._rounds import Pending, Rounds
 from ._setup import State
+from ._traffic import warn_of_more
 
 
 class LocalSteps(Exchanging, torch.optim.Optimizer):
@@ -152,6 +154,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             lengths = _round_lengths(every, compressor, self._replica.reducer.stages)
             return Rounds(self._replica, self._joining, lengths, sync_until, fragment_sync_delay, fragment_update_alpha)
 
+        self._moments = Moments()
         self._elastic: Optional[Elastic] = None
         if lighthouse is not None:
             deadline = _setup.seconds(options.pop("deadline", 300.0))
@@ -192,6 +195,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             raise
         self._replica.start()
         self._empty = self._replica.reducer.save()
+        warn_of_more(self._replica.reducer, self._replica.common.numel(), stacklevel=5)
 
     @property
     def _reducer(self) -> _core.Reducer:
@@ -250,13 +254,19 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average them; "
                 "create LocalSteps again"
             )
-        loss = self._local_step(closure)
-        self._replica.step += 1
-        if self._elastic is None:
-            with torch.no_grad():
+        self._moments.begin()
+        try:
+            loss = self._local_step(closure)
+        except BaseException:
+            # An error of the closure changes nothing.
+            self._moments.end()
+            raise
+        with self._moments.step(), torch.no_grad():
+            self._replica.step += 1
+            if self._elastic is None:
                 self._rounds.advance()
-        elif self._rounds.starting():
-            self.synchronize()
+            elif self._rounds.starting():
+                self._elastic.synchronize()
         return loss
 
     def _local_step(self, closure: Optional[Any]) -> Any:
@@ -278,10 +288,11 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
         All ranks must call it at the same time, after the same number of steps; ``ConfigError`` tells how many each has taken.
         """
-        if self._elastic is not None:
-            self._elastic.synchronize()
-        else:
-            self._rounds.exchange(list(range(self._replica.fragments)))
+        with self._moments.step():
+            if self._elastic is not None:
+                self._elastic.synchronize()
+            else:
+                self._rounds.exchange(list(range(self._replica.fragments)))
 
     def _hurry(self) -> None:
         if self._elastic is None:
@@ -343,7 +354,8 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
     def state_dict(self, *, all_ranks: bool = False) -> State:  # type: ignore[override]
         """The state that a resumed run needs beside the model, as in ``Hook.state_dict``. It contains the state of the local optimizer.
 
-        With ``lighthouse`` each worker saves its own; ``all_ranks=True`` raises ``ConfigError``.
+        With ``lighthouse`` each worker saves its own; ``all_ranks=True`` raises ``ConfigError``. Call it between two calls of
+        ``step``: in the middle of one it raises ``WrongMomentError``, and in another thread it waits.
         """
         if all_ranks and self._elastic is not None:
             # A worker that joins after this round does not send its state, and a lost one would end the run of the others.
@@ -351,6 +363,10 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 "with lighthouse workers come and go, so that not all can be asked for their states; save that of each in a file of its own, "
                 "and pass load_state_dict the list of them"
             )
+        with self._moments.between_steps(all_ranks, self._replica.reducer.deadline):
+            return self._state(all_ranks)
+
+    def _state(self, all_ranks: bool) -> State:
         replica = self._replica
         reducer, pending = replica.reducer, self._rounds.pack()
         state = _setup.packed("local", replica.step, reducer, reducer, all_ranks)

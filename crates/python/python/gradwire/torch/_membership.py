@@ -16,6 +16,7 @@ from uuid import uuid4
 import torch.distributed as dist
 
 from .. import _core
+from ._process import OfOneProcess
 from ._channel import Groups
 
 # Seconds between two heartbeats; the lighthouse takes a worker for dead after 5 seconds without one.
@@ -116,7 +117,7 @@ class Meeting:
         return len(groups) == 1 and groups != {""}
 
 
-class Membership:
+class Membership(OfOneProcess):
     """One worker's contact to the lighthouse.
 
     ``lighthouse`` is its address, such as ``http://host:29510``. A group has at least ``least`` workers. ``deadline`` is
@@ -129,6 +130,7 @@ class Membership:
             from torchft.coordination import LighthouseClient
         except ImportError as error:
             raise _core.ConfigError("lighthouse= needs torchft; install it with 'pip install torchft'") from error
+        super().__init__()
         self.name = uuid4().hex
         self._least, self._deadline = least, deadline
         # The longest wait of a worker that was in a group before.

@@ -37,14 +37,31 @@ def trainable(model: torch.nn.Module, ignored: Collection[str] = ()) -> List[Tup
     return named
 
 
+def as_reals(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of a complex tensor as pairs of reals, with a last dimension of two; other tensors as they are."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def shape_of(parameter: torch.Tensor) -> Tuple[int, ...]:
+    """The shape of the floats that are sent of a parameter: those of complex numbers are pairs in its last dimension."""
+    shape = tuple(parameter.shape)
+    if not parameter.is_complex():
+        return shape
+    return (*shape[:-1], 2 * shape[-1]) if shape else (2,)
+
+
 def check_types(model: torch.nn.Module, ignored: Collection[str] = ()) -> None:
     """Refuses a model with parameters of a type that cannot be averaged."""
     for name, parameter in trainable(model, ignored):
-        if str(parameter.dtype).replace("torch.", "") not in DTYPES:
+        if parameter.dtype not in _TYPES:
             raise _core.ConfigError(
-                f"'{name}' has the type {parameter.dtype}; gradwire averages {', '.join(DTYPES[:-1])} and {DTYPES[-1]}, so "
+                f"'{name}' has the type {parameter.dtype}; gradwire averages {', '.join(DTYPES)} and complex64, so "
                 "convert the model, or freeze this parameter"
             )
+
+
+# The types of parameters that can be averaged; complex numbers are pairs of reals.
+_TYPES = [getattr(torch, name) for name in (*DTYPES, "complex64", "complex32")]
 
 
 def check_whole(parameters: Iterable[Tuple[str, torch.Tensor]]) -> None:
@@ -141,7 +158,7 @@ def reducer(
         raise _core.ConfigError(f"threads={threads} is too small; compression needs at least 1")
     if on_nonfinite not in ("error", "skip"):
         raise _core.ConfigError(f"on_nonfinite={on_nonfinite!r} is unknown; use 'error' or 'skip'")
-    tensors = [(name, tuple(parameter.shape)) for name, parameter in named]
+    tensors = [(name, shape_of(parameter)) for name, parameter in named]
     return _core.Reducer(
         channel,
         tensors,
@@ -270,36 +287,10 @@ def check_replicated(
 
 
 def rules_of(rules: Rules) -> List[str]:
+    """Rules as a list of ``TENSORS -> SPEC``."""
     if isinstance(rules, Mapping):
         rules = [f"{tensors} -> {spec}" for tensors, spec in rules.items()]
     return strings("rules", () if rules is None else rules)
-
-
-def check_rules(model: torch.nn.Module, rules: Rules) -> None:
-    """Refuses a rule for frozen parameters alone, which are in the model, but send nothing."""
-    for rule in rules_of(rules):
-        pattern = rule.partition("->")[0].strip()
-        expression = re.compile(".*".join(map(re.escape, pattern.split("*"))))
-        named = [(plain(name), parameter) for name, parameter in model.named_parameters()]
-        found = [(name, parameter) for name, parameter in named if expression.fullmatch(name)]
-        if found and not any(parameter.requires_grad for _, parameter in found):
-            raise _core.ConfigError(
-                f"rule '{rule}' matches no tensor of the model that requires gradients; '{found[0][0]}' is frozen: remove the rule, or "
-                "call requires_grad_() before"
-            )
-
-
-def raw_words(model: torch.nn.Module, sent: Collection[str], raw_names: Sequence[str]) -> List[str]:
-    """The words of ``raw_names`` without those that fit only parameters of the model that are not ``sent``, such as frozen ones.
-
-    The reducer refuses words that fit no tensor, which may be misspelt; it knows only tensors that are sent.
-    """
-    others = [plain(name) for name, _ in model.named_parameters()]
-
-    def fits(word: str, names: Collection[str]) -> bool:
-        return any(word in name for name in names)
-
-    return [word for word in strings("raw_names", raw_names) if fits(word, sent) or not fits(word, others)]
 
 
 def check_scaler(scaler: Any, on_nonfinite: Any) -> None:
@@ -433,8 +424,9 @@ def check_layout(states: Union[State, Sequence[State]], layout: Layout) -> None:
             for name in sorted(saved.keys() & layout.keys()):
                 if list(saved[name]) != layout[name]:
                     raise _core.StateError(
-                        f"'{name}' was saved in another memory format, in which its residual has another order; give the model the "
-                        "format of the saved run (model.to(memory_format=...)) before DistributedDataParallel wraps it"
+                        f"'{name}' was saved in another memory format, or with other shards than rows, so that its residual has another "
+                        "order; give the model the format of the saved run (model.to(memory_format=...)) before DistributedDataParallel "
+                        "wraps it, or the shard_placement_fn and the number of ranks of the saved run"
                     )
 
 

@@ -26,7 +26,10 @@ class TrialExchange:
     ) -> None:
         self._named = named
         self._reducer, self._channels = connect(
-            process_group, lambda channel: _setup.reducer(named, self.spec, channel, deadline=deadline), deadline
+            process_group,
+            lambda channel: _setup.reducer(named, self.spec, channel, deadline=deadline),
+            deadline,
+            "gradwire.torch.advise",
         )
         self._step = 0
         self._bytes: List[int] = []
@@ -34,8 +37,7 @@ class TrialExchange:
 
     def post(self, bucket: Sequence[int]) -> None:
         """Averages the gradients of some parameters in the background."""
-        gradients = [self._gradient(index).detach().flatten().float().cpu() for index in bucket]
-        values = torch.cat(gradients)
+        values = torch.cat([self._values(index) for index in bucket])
         group = self._reducer.group([self._named[index][0] for index in bucket])
         self._reducer.average(group, self._step, buffer(values))
         self._posted.append((bucket, values))
@@ -44,10 +46,14 @@ class TrialExchange:
         """Waits until all gradients are averages, and copies them back."""
         self._reducer.wait()
         for bucket, values in self._posted:
-            sizes = [self._named[index][1].numel() for index in bucket]
+            sizes = [_setup.as_reals(self._named[index][1]).numel() for index in bucket]
             for index, average in zip(bucket, values.split(sizes)):
-                gradient = self._gradient(index)
-                gradient.copy_(average.view_as(gradient))
+                gradient = self._named[index][1].grad
+                if gradient is None:
+                    continue
+                if gradient.is_complex():
+                    average = torch.view_as_complex(average.view(-1, 2))
+                gradient.copy_(average.view(gradient.shape))
         self._posted = []
         self._step += 1
         self._bytes.append(self._reducer.stats()["bytes_up"])
@@ -56,9 +62,13 @@ class TrialExchange:
         """The mean number of bytes that this rank sent in each of the last steps."""
         return statistics.mean(self._bytes[-steps:])
 
-    def _gradient(self, index: int) -> torch.Tensor:
+    def _values(self, index: int) -> torch.Tensor:
+        """The gradient of a parameter as float32 in main memory; zeros, if the step did not use it."""
         parameter = self._named[index][1]
-        return parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
+        if parameter.grad is None:
+            return torch.zeros(_setup.as_reals(parameter).numel(), device="cpu")
+        gradient = parameter.grad.detach().resolve_conj().resolve_neg()
+        return _setup.as_reals(gradient).flatten().float().cpu()
 
     def __enter__(self) -> TrialExchange:
         return self

@@ -87,7 +87,8 @@ class Compression(pl.Callback):
         """The states of all ranks, which Lightning saves in its checkpoints.
 
         Lightning asks all ranks at the same time, also for a checkpoint that is saved after training. So the exchange ends when
-        the next training starts, with ``close``, or with this callback. After an error the result is empty, with a warning.
+        the next training starts, with ``close``, or with this callback. After an error the result is empty, with a warning, and so
+        it is in a signal handler, as on preemption by SLURM, if the compressor keeps residuals.
         """
         if self._read:
             return self._saved
@@ -100,7 +101,7 @@ class Compression(pl.Callback):
                 stacklevel=2,
             )
             return {}
-        return self._saved if self.handle is None else self.handle.state_dict(all_ranks=True)
+        return self._saved if self.handle is None else self.handle.all_ranks.state_dict()
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: Dict[str, Any]

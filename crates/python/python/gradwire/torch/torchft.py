@@ -18,6 +18,7 @@ from .. import _core
 from .._arrays import buffer, keeping
 from . import _setup
 from ._channel import Channel
+from ._names import selected
 
 __all__ = ["DistributedDataParallel", "ProcessGroupGloo"]
 
@@ -170,8 +171,7 @@ class _Compression:
     ) -> None:
         named = _setup.trainable(module)
         self._names = {id(parameter): name for name, parameter in named}
-        _setup.check_rules(module, options.get("rules"))
-        options["raw_names"] = _setup.raw_words(module, dict(named), options.get("raw_names", ()))
+        options = selected(module, dict(named), options)
         self._make = partial(_setup.every_step, named, compressor, exchange="all-gather", **options)
         self._manager, self._deadline = manager, timedelta(seconds=options["deadline"])
         # The Manager would take a wrong argument for the fault of a replica, and try again: it must be found here.
@@ -206,7 +206,8 @@ class _Compression:
         if first:
             self._begin(reducer)
         group = reducer.group([self._names[id(parameter)] for parameter in parameters])
-        reducer.average(group, self._manager.current_step(), buffer(tensor, "a bucket"), keeping(tensor))
+        reals = _setup.as_reals(tensor).view(-1)
+        reducer.average(group, self._manager.current_step(), buffer(reals, "a bucket"), keeping(tensor))
         reducer.wait()
 
     def _connect(self, channel: Channel) -> None:

@@ -15,6 +15,7 @@ from .. import _core
 from . import _framework
 from ._handle import Handle
 from ._hook import register
+from ._moment import state_or_nothing
 
 __all__ = ["Compression"]
 
@@ -69,7 +70,9 @@ class Compression(TrainerCallback):
             folder.mkdir(parents=True, exist_ok=True)
             if args.local_process_index == 0:
                 _remove_stale(folder, dist.get_world_size())
-            torch.save(self.handle.state_dict(), _file(folder, dist.get_rank()))
+            state = state_or_nothing(self.handle.state_dict)
+            if state:
+                torch.save(state, _file(folder, dist.get_rank()))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Ends the exchange. A later ``train`` wraps the model again, and begins with empty residuals."""

@@ -101,6 +101,10 @@ class DeviceExchange:
         self.compress.wait_stream(self.down)
         self.kept.roll_back()
 
+    def keeps(self) -> bool:
+        """Whether anything is kept for the next step, here or in main memory."""
+        return bool(self.kept.arrays) or self.reducer.keeps()
+
     def save(self) -> bytes:
         """This rank's state, as ``Reducer.save`` returns it."""
         self._give()

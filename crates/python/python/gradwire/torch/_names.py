@@ -1,0 +1,65 @@
+"""The names by which rules and ``raw_names`` select parameters."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Collection, Dict, List, Mapping, Sequence
+
+import torch
+
+from .. import _core
+from . import _setup
+
+
+def selected(model: torch.nn.Module, sent: Collection[str], options: Mapping[str, Any]) -> Dict[str, Any]:
+    """``options`` with ``rules`` and ``raw_names`` as a reducer takes them, which knows one name of each parameter.
+
+    A tied parameter has several names, such as ``wte.weight`` and ``lm_head.weight``. ``sent`` are the names under which the
+    reducer knows the parameters: the first of each. A rule or word that fits another name becomes a rule for the first one.
+    Words that fit only parameters that are not sent, such as frozen ones, are left out; the reducer refuses words that fit none,
+    which may be misspelt.
+
+    Raises ``ConfigError`` for a rule that fits only frozen parameters.
+    """
+    names = _Names(model, sent)
+    rules = [rule for given in _setup.rules_of(options.get("rules")) for rule in names.rules(given)]
+    words = _setup.strings("raw_names", options.get("raw_names", ()))
+    # A parameter with a word of ``raw_names`` is sent uncompressed unless a rule matches it, so these rules are the last.
+    tied = [f"{name} -> none" for word in words for name in names.tied(lambda one: word in one)]
+    return {**options, "rules": [*rules, *tied], "raw_names": [word for word in words if names.keeps_word(word)]}
+
+
+class _Names:
+    """Every name of the parameters of a model, and which of them are sent."""
+
+    def __init__(self, model: torch.nn.Module, sent: Collection[str]) -> None:
+        self._named = [(_setup.plain(name), parameter) for name, parameter in model.named_parameters(remove_duplicate=False)]
+        names: Dict[int, List[str]] = {}
+        for name, parameter in self._named:
+            names.setdefault(id(parameter), []).append(name)
+        # The other names of each parameter that is sent, by the name that the reducer knows.
+        self._others = {
+            name: [other for other in names[id(parameter)] if other != name] for name, parameter in self._named if name in sent
+        }
+
+    def tied(self, fits: Callable[[str], Any]) -> List[str]:
+        """The known names of the parameters of which only another name fits."""
+        return [known for known, others in self._others.items() if not fits(known) and any(map(fits, others))]
+
+    def rules(self, rule: str) -> Sequence[str]:
+        """The rules that do what ``rule`` says, for parameters with several names, too."""
+        pattern, _, spec = (part.strip() for part in rule.partition("->"))
+        expression = re.compile(".*".join(map(re.escape, pattern.split("*"))))
+        found = [(name, parameter) for name, parameter in self._named if expression.fullmatch(name)]
+        if found and not any(parameter.requires_grad for _, parameter in found):
+            raise _core.ConfigError(
+                f"rule '{rule}' matches no tensor of the model that requires gradients; '{found[0][0]}' is frozen: remove the rule, or "
+                "call requires_grad_() before"
+            )
+        tied = [f"{name} -> {spec}" for name in self.tied(expression.fullmatch)]
+        # The reducer refuses a rule that matches none of the names that it knows.
+        return tied if tied and not any(map(expression.fullmatch, self._others)) else [rule, *tied]
+
+    def keeps_word(self, word: str) -> bool:
+        """Whether the reducer is told of a word of ``raw_names``: if it fits a name that it knows, or no name of the model."""
+        return any(word in known for known in self._others) or not any(word in name for name, _ in self._named)
