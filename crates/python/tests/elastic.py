@@ -129,6 +129,8 @@ def workers():
 def local_steps(address, seed=0, net=None, **options):
     torch.manual_seed(seed)
     net = net or Net()
+    # Every step of every worker changes it.
+    net.register_buffer("seen", torch.zeros(3))
     inner = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     outer = gradwire.torch.Nesterov(lr=0.7, momentum=0.5)
     options = {"every": EVERY, "compressor": "sbc:p=0.05", "outer": outer, "min_workers": 2, "deadline": 60.0, **options}
@@ -163,8 +165,9 @@ def train(log, address, shard, rounds, seed, pause, deadline=60.0, stay=False):
 def _step(log, net, steps, shard, seed, pause):
     x, labels = task(shard, steps.completed_steps + 100_000 * seed)
     steps.zero_grad()
+    net.seen += shard + 1
     nn.functional.cross_entropy(net(x), labels).backward()
     steps.step()
     time.sleep(pause)
     if steps.completed_steps % EVERY == 0:
-        log("round", steps.completed_steps // EVERY, digest(steps._replica.common), steps.stats()["workers"])
+        log("round", steps.completed_steps // EVERY, digest(torch.cat([steps._replica.common, net.seen])), steps.stats()["workers"])

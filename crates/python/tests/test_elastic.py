@@ -256,7 +256,7 @@ def half(log, address, shard, folder, resume):
     net, steps = local_steps(address)
     if resume:
         steps.load_state_dict([torch.load(f"{folder}/{one}") for one in range(2)])
-        log("loaded", steps.completed_steps, steps._replica.reducer.save()[-4000:].hex())
+        log("loaded", steps.completed_steps, steps._replica.reducer.save()[-4000:].hex(), momentum(steps))
         return
     while steps.completed_steps < 2 * EVERY:
         x, labels = task(shard, steps.completed_steps)
@@ -266,7 +266,12 @@ def half(log, address, shard, folder, resume):
     with pytest.raises(gradwire.ConfigError, match="save that of each in a file of its own"):
         steps.state_dict(all_ranks=True)
     torch.save(steps.state_dict(), f"{folder}/{shard}")
-    log("saved", steps._replica.reducer.save()[-4000:].hex())
+    log("saved", steps._replica.reducer.save()[-4000:].hex(), momentum(steps))
+
+
+def momentum(steps):
+    """A number that tells the momenta of workers apart."""
+    return sum(one["momentum_buffer"].double().sum().item() for one in steps.state.values())
 
 
 def test_a_whole_run_resumes_from_the_states_of_its_workers(tmp_path):
@@ -278,8 +283,8 @@ def test_a_whole_run_resumes_from_the_states_of_its_workers(tmp_path):
                 worker.finish()
             found.append([worker.lines("loaded" if resume else "saved")[0] for worker in started])
     saved, loaded = found
-    # The residuals are the end of a state. Either worker may be the first of the new run.
-    assert sorted(line[1] for line in loaded) == sorted(line[0] for line in saved)
+    # Residuals with the momentum. The residuals are the end of a state. Either worker may be the first of the new run.
+    assert sorted(line[1:] for line in loaded) == sorted(saved)
     assert [line[0] for line in loaded] == [str(2 * EVERY)] * 2
 
 

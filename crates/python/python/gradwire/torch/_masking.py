@@ -44,6 +44,8 @@ def forget(optimizer: torch.optim.Optimizer, name: str, parameter: torch.Tensor,
         mask.view(-1)[positions.long()] = True
     for momentum in found:
         try:
+            if not (momentum.is_floating_point() or momentum.is_complex()):
+                raise TypeError("the zero of codes is not 0")
             _setup.as_reals(momentum).masked_fill_(mask.to(momentum.device), 0.0)
         except (NotImplementedError, RuntimeError, TypeError) as error:
             reason = f"it is a {type(momentum).__name__} of type {momentum.dtype} and shape {tuple(momentum.shape)}"
@@ -113,7 +115,8 @@ def _movement(optimizer: Any, names: Dict[int, str], sign: float) -> Optional[Li
         # Nothing is known of it then, and the first round will tell.
         return None
     for name, parameter in stand_ins:
-        forget(twin, name, parameter, None)
+        if name:
+            forget(twin, name, parameter, None)
     try:
         for (_, parameter), start in zip(stand_ins, starts):
             parameter.detach().copy_(start)
@@ -121,30 +124,30 @@ def _movement(optimizer: Any, names: Dict[int, str], sign: float) -> Optional[Li
         _take_step(twin)
     except Exception:
         return None
-    return [(name, parameter.detach()) for name, parameter in stand_ins]
+    return [(name, parameter.detach()) for name, parameter in stand_ins if name]
 
 
 def _twin(optimizer: Any, names: Dict[int, str]) -> Tuple[Any, List[Tuple[str, torch.nn.Parameter]]]:
-    """A copy of an optimizer before its first step, with parameters of its own, and these with the names of those that they stand for."""
+    """A copy of an optimizer before its first step, with parameters of its own, and those of these that are trained, with the name of one
+    that it stands for; the name is empty if its momentum does not matter."""
     memo: Dict[int, Any] = {}
     stand_ins: Dict[Any, Tuple[str, torch.nn.Parameter]] = {}
     for at, group in enumerate(optimizer.param_groups):
         for parameter in group["params"]:
             shape = _smaller(parameter.shape)
-            key = at, shape, parameter.dtype, parameter.device, parameter.requires_grad and id(parameter) in names
+            name = names.get(id(parameter), "")
+            key = at, shape, parameter.dtype, parameter.device, parameter.requires_grad, bool(name)
             if key not in stand_ins:
                 # At zero no weight decay adds to the gradient.
                 values = torch.zeros(shape, dtype=parameter.dtype, device=parameter.device)
-                stand_ins[key] = names.get(id(parameter), ""), torch.nn.Parameter(values, key[-1])
+                stand_ins[key] = name, torch.nn.Parameter(values, parameter.requires_grad)
             memo[id(parameter)] = stand_ins[key][1]
     twin = type(optimizer).__new__(type(optimizer))
     memo[id(optimizer)] = twin
-    attributes = {name: value for name, value in vars(optimizer).items() if name != "state" and not _is_hooked(name, value)}
+    # A scheduler may have replaced the method step.
+    attributes = {name: value for name, value in vars(optimizer).items() if name not in ("state", "step") and not _has_hooks(name)}
     vars(twin).update(copy.deepcopy(attributes, memo))
-    for name, value in vars(optimizer).items():
-        if _is_hooked(name, value) and not callable(value):
-            setattr(twin, name, OrderedDict())
-    twin.state = defaultdict(dict)
+    vars(twin).update({name: OrderedDict() for name in vars(optimizer) if _has_hooks(name)}, state=defaultdict(dict))
     for group in twin.param_groups:
         group["params"] = list(dict.fromkeys(group["params"]))
         # Schedules begin with 0, at which nothing moves.
@@ -153,9 +156,9 @@ def _twin(optimizer: Any, names: Dict[int, str]) -> Tuple[Any, List[Tuple[str, t
     return twin, [one for one in stand_ins.values() if one[1].requires_grad]
 
 
-def _is_hooked(name: str, value: Any) -> bool:
-    """Whether an attribute of an optimizer is a method that a scheduler has replaced, or has the hooks of its steps."""
-    return callable(value) or (name.startswith("_optimizer_") and name.endswith("_hooks"))
+def _has_hooks(name: str) -> bool:
+    """Whether an attribute of an optimizer has hooks of its user."""
+    return name.startswith("_optimizer_") and name.endswith("_hooks")
 
 
 def _smaller(shape: Iterable[int]) -> Tuple[int, ...]:
@@ -168,13 +171,11 @@ def _smaller(shape: Iterable[int]) -> Tuple[int, ...]:
 
 
 def _take_step(optimizer: Any) -> None:
-    # Not the method of the object, which a scheduler may have replaced.
-    step = type(optimizer).step
-    if "closure" in signature(step).parameters:
+    if "closure" in signature(optimizer.step).parameters:
         # Some optimizers need one.
-        step(optimizer, lambda: torch.zeros(()))
+        optimizer.step(lambda: torch.zeros(()))
     else:
-        step(optimizer)
+        optimizer.step()
 
 
 @contextlib.contextmanager
