@@ -392,3 +392,37 @@ def test_lightning_begins_with_empty_residuals_after_an_error(closes, tmp_path):
     for (message,), steps, saved in ranks(2, together, lightning_fits_again, str(tmp_path), closes):
         assert "ended with an error, has no state of gradwire; residuals begin empty" in message
         assert steps == [0, 1] and saved == 2
+
+
+def preempted(rank, size, compressor, folder):
+    """Saves a checkpoint in a signal handler between the forward and the backward pass, and goes on; then resumes from it."""
+    import signal
+
+    import lightning.pytorch as pl
+    from gradwire.torch.lightning import Compression
+
+    class Preemption(pl.Callback):
+        def on_before_backward(self, trainer, *_):
+            if trainer.global_step == 2:
+                signal.raise_signal(signal.SIGUSR1)
+
+    compression = Compression(compressor)
+    trainer, task = lightning(compression, 4, strategy="ddp", devices=size)
+    trainer.callbacks.append(Preemption())
+    signal.signal(signal.SIGUSR1, lambda *_: trainer.save_checkpoint(f"{folder}/{compressor}.ckpt"))
+    told = warned(lambda: trainer.fit(*task))
+    went_on = compression.handle.step
+    compression = Compression(compressor)
+    trainer, task = lightning(compression, 4, strategy="ddp", devices=size)
+    told += warned(lambda: trainer.fit(*task, ckpt_path=f"{folder}/{compressor}.ckpt"))
+    return told, went_on, compression.handle.step
+
+
+def test_a_checkpoint_of_a_signal_handler_is_saved_and_resumed(tmp_path):
+    needs("lightning")
+    for told, went_on, resumed in ranks(2, together, preempted, "3lc", str(tmp_path)):
+        assert went_on == 4 and resumed == 2
+        assert len(told) == 2 and "no state of gradwire (the states of all ranks" in told[0] and "residuals begin empty" in told[1], told
+    # What keeps nothing loses nothing.
+    for told, went_on, resumed in ranks(2, together, preempted, "eden", str(tmp_path)):
+        assert went_on == 4 and resumed == 4 and not told, told
