@@ -156,6 +156,7 @@ class Sharded(Handle):
         except BaseException:
             # The other ranks wait for this one.
             self._reducer.abort()
+            self._moments.end(failed=True)
             raise
 
     def _average(self, unit: Unit, values: torch.Tensor, own: slice) -> None:
