@@ -61,7 +61,7 @@ impl Launcher {
         };
         let alone = match self.kind {
             Kind::Mpi => "start it without the launcher",
-            Kind::Srun => "start one process with srun --ntasks=1",
+            Kind::Srun => "use srun --ntasks=1",
             Kind::Torchrun => "start it without torchrun",
         };
         let together = match (self.kind, has_mpi) {

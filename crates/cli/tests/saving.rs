@@ -120,7 +120,8 @@ fn copies_that_a_launcher_starts_are_refused() {
         format!("train {TINY} --steps 2 --save at.state"),
         format!("compare {TINY} --steps 2 --out out"),
         "reproduce exchange-scaling --out out".to_owned(),
-        format!("reproduce all-methods --row compressors {TINY} --out out"),
+        "reproduce grace-fig8 --out out".to_owned(),
+        "reproduce grace-fig9 --out out".to_owned(),
     ];
     for (variables, found) in [(srun, "SLURM_STEP_NUM_TASKS=2"), (torchrun, "WORLD_SIZE=2")] {
         // A build with MPI asks it how many processes there are.

@@ -1,6 +1,6 @@
 //! Encoding of tensors to frames, and decoding.
 
-use gradwire::frame::{self, Budget};
+use gradwire::frame::{self, Budget, Item, StoredTensor};
 use gradwire::{Encoder, Spec, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -41,7 +41,7 @@ pub(crate) fn encode<'py>(
     Ok(PyBytes::new(py, &frame))
 }
 
-/// A frame that has been read and not decoded yet.
+/// A frame of a tensor that has been read and not decoded yet.
 #[pyclass(module = "gradwire._core")]
 pub(crate) struct Frame {
     bytes: Py<PyBytes>,
@@ -49,7 +49,7 @@ pub(crate) struct Frame {
     #[pyo3(get)]
     end: usize,
     #[pyo3(get)]
-    spec: String,
+    spec: Option<String>,
     #[pyo3(get)]
     name: String,
     #[pyo3(get)]
@@ -62,35 +62,50 @@ pub(crate) struct Frame {
     seed: u64,
     #[pyo3(get)]
     rank: u32,
+    /// The elements, if the frame stores the tensor as it is. It then has no spec, and `dtype` is the format's name.
+    #[pyo3(get)]
+    stored: Option<Py<PyBytes>>,
 }
 
 #[pymethods]
 impl Frame {
-    /// Reads and checks the frame at byte `at`, which may decode to `max_bytes` bytes of float32.
+    /// Reads and checks the frame at byte `at`, which may decode to `max_bytes` bytes: those of a stored tensor, or those of
+    /// the elements as float32.
     #[new]
     #[pyo3(signature = (bytes, at = 0, max_bytes = None))]
     fn new(bytes: Bound<'_, PyBytes>, at: usize, max_bytes: Option<u64>) -> PyResult<Self> {
         let all = bytes.as_bytes();
         let mut rest = all.get(at..).unwrap_or_default();
-        let frame = frame::Frame::read(&mut rest).map_err(Failure::from)?;
+        let mut whole = rest;
+        let item = Item::read(&mut rest).map_err(Failure::from)?;
         let end = all.len() - rest.len();
         let default = || Budget::for_frames(all.len());
         let mut budget = max_bytes.map_or_else(default, Budget::new);
+        let frame = match item {
+            Item::Message(frame) => frame,
+            Item::Stored(stored) => {
+                budget.spend_stored(&stored).map_err(Failure::from)?;
+                return Ok(Self::of_stored(bytes.py(), &stored, end));
+            }
+            // The error says what it is.
+            _ => frame::Frame::read(&mut whole).map_err(Failure::from)?,
+        };
         budget.spend(&frame.tensor).map_err(Failure::from)?;
         Ok(Self {
             end,
-            spec: frame.spec.to_string(),
+            spec: Some(frame.spec.to_string()),
             name: frame.tensor.name().to_owned(),
             shape: frame.tensor.shape().to_vec(),
             dtype: buffer::name(frame.dtype),
             step: frame.step,
             seed: frame.seed,
             rank: frame.rank,
+            stored: None,
             bytes: slice(bytes.clone(), at, end),
         })
     }
 
-    /// Decodes into a tensor of the frame's shape.
+    /// Decodes a message into a tensor of the frame's shape.
     fn decode(&self, py: Python<'_>, mut tensor: Buffer) -> PyResult<()> {
         let bytes = self.bytes.bind(py).as_bytes();
         Ok(errors::detached(py, move || {
@@ -99,6 +114,24 @@ impl Frame {
             tensor.write(&values);
             Ok(())
         })?)
+    }
+}
+
+impl Frame {
+    /// A frame that stores a tensor as it is.
+    fn of_stored(py: Python<'_>, stored: &StoredTensor<'_>, end: usize) -> Self {
+        Self {
+            end,
+            spec: None,
+            name: stored.tensor().name().to_owned(),
+            shape: stored.tensor().shape().to_vec(),
+            dtype: stored.element().name(),
+            step: 0,
+            seed: 0,
+            rank: 0,
+            stored: Some(PyBytes::new(py, stored.data()).unbind()),
+            bytes: PyBytes::new(py, b"").unbind(),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Callable, Optional, Sequence, Tuple, Union
 
 from . import _core
+from ._stored import restore
 
 DTYPES = ("float32", "float16", "bfloat16")
 
@@ -97,10 +98,11 @@ def compress(
 def decompress(data: Union[bytes, bytearray, memoryview], *, to: str = "numpy", max_bytes: Optional[int] = None) -> Any:
     """Decompresses a frame to a numpy array or, with ``to="torch"``, to a tensor.
 
-    The result has the type of the original. numpy has no bfloat16, which becomes float32.
+    The result has the type of the original. numpy has no bfloat16, which becomes float32. Frames in which the command ``gradwire
+    compress`` stored an array as it is, of any type, are read, too.
 
     A short frame can hold a huge tensor of zeros. ``max_bytes`` limits what the frame may decode to, as float32; the default
-    is 1024 times its length, and at least 256 MiB.
+    is 1024 times its length, and at least 256 MiB. A stored array counts with its own bytes.
     """
     if not isinstance(data, bytes):
         if not isinstance(data, (bytearray, memoryview)):
@@ -112,6 +114,8 @@ def decompress(data: Union[bytes, bytearray, memoryview], *, to: str = "numpy", 
     if to not in ("numpy", "torch"):
         raise _core.ConfigError(f"to={to!r} is unknown; use 'numpy' or 'torch'")
     try:
+        if frame.stored is not None:
+            return restore(frame.stored, frame.dtype, frame.shape, to)
         array = _empty(frame.shape, frame.dtype, to)
     except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise _core.MessageError(f"{to} cannot hold a tensor of shape {tuple(frame.shape)}: {error}") from error
