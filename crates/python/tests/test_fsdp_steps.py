@@ -188,7 +188,7 @@ def test_a_step_of_the_optimizer_is_one_step():
 
 
 def in_backward(rank, size):
-    """Optimizers that run in the backward pass, one for each parameter."""
+    """Optimizers that run in the backward pass, one for each parameter, called by the hooks of parameters or of activations."""
     model = blocks()
     handle = gradwire.torch.fsdp.register(model, "none")
     own = {parameter: torch.optim.SGD([parameter], lr=0.1) for parameter in model.parameters()}
@@ -197,23 +197,35 @@ def in_backward(rank, size):
         own[parameter].step()
         own[parameter].zero_grad()
 
-    for parameter in own:
+    others = set(model.blocks[2].parameters())
+    for parameter in own.keys() - others:
         parameter.register_post_accumulate_grad_hook(step)
+
+    def last(*_):
+        for parameter in others:
+            step(parameter)
+
+    # By another hook, after the last block.
+    hook = model.blocks[1].register_forward_hook(lambda _, __, output: output.register_hook(last) and None)
     counts = []
-    for at in range(3):
-        model(inputs(rank, at).requires_grad_(), reentrant=at == 2).sum().backward()
+    for at in range(4):
+        if at == 2:
+            hook.remove()
+            for parameter in others:
+                parameter.register_post_accumulate_grad_hook(step)
+        model(inputs(rank, at).requires_grad_(), reentrant=at >= 2).sum().backward()
         counts.append(handle.step)
     # What watches optimizers ends with the handle.
     watching = len(optimizers._global_optimizer_post_hooks)
     handle.close()
     left, kept = len(optimizers._global_optimizer_post_hooks), weakref.ref(handle)
-    del handle, model, own
+    del handle, model, own, others, step, last, hook, parameter
     gc.collect()
     return counts, watching - left, kept() is None
 
 
 def test_optimizers_may_run_in_the_backward_pass():
-    assert ranks(2, in_backward) == [([1, 2, 3], 1, True)] * 2
+    assert ranks(2, in_backward) == [([1, 2, 3, 4], 1, True)] * 2
 
 
 class Seen(Layer):

@@ -16,8 +16,8 @@ class Steps:
 
     A step begins with the first reduction after an optimizer has used the gradients of the step before: it has changed one of the
     parameters, or a gradient is gone, as after ``zero_grad()``. It also begins if a unit is reduced again, as where
-    gradients are accumulated with synchronization. Nothing begins a step in the middle of a backward pass, in which a unit may be
-    reduced twice and optimizers may run.
+    gradients are accumulated with synchronization. Nothing begins a step in the middle of a backward pass, in which optimizers may
+    run, too.
 
     It does not matter whether autograd, reentrant checkpointing or a pipeline schedule calls the reductions.
     """
