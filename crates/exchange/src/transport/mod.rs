@@ -106,7 +106,15 @@ pub trait Transport: Send {
         if header.matches(operation) {
             return Ok(());
         }
-        let what = format!("{header}; the ranks must call the same operations in the same order");
+        // Operations apart from a step have the number 0.
+        let own = operation.step as u32;
+        let what = if own != header.step && own != 0 && header.step != 0 {
+            format!(
+                "{header}, while this rank is at step {own}; all ranks must take the same number of steps"
+            )
+        } else {
+            format!("{header}; the ranks must call the same operations in the same order")
+        };
         Err(ExchangeError::protocol(from, operation, what))
     }
 
@@ -208,6 +216,25 @@ pub(crate) fn or_abort<R>(transport: &mut dyn Transport, result: Result<R>) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rank_at_another_step_is_told_apart_from_one_that_does_something_else() {
+        let gather = |step| Operation::whole(Phase::Gather, step);
+        for (sent, awaited, says) in [
+            (gather(13), gather(10), "while this rank is at step 10; all ranks must take the same"),
+            (Operation::whole(Phase::Check, 10), gather(10), "same operations in the same order"),
+            (
+                Operation::whole(Phase::Broadcast, 0),
+                gather(10),
+                "same operations in the same order",
+            ),
+        ] {
+            let mut ranks = in_process::connect(2, in_process::Options::default());
+            ranks[1].send(0, sent, b"message").unwrap();
+            let error = ranks[0].recv(1, awaited, &mut Vec::new()).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
 
     #[test]
     fn parts_are_joined_and_the_next_message_is_left() {

@@ -85,6 +85,15 @@ class Replica:
         """The number of fragments."""
         return len(self._places)
 
+    @property
+    def number(self) -> int:
+        """The number of a round that begins now.
+
+        It is that of the last step, which determines the stage of a schedule. Two rounds without a step between them must not share a
+        number, because it is also part of the key of random draws.
+        """
+        return max(self.step - 1, self.round)
+
     def start(self) -> None:
         """Makes the present parameters of the model the common ones."""
         self.common = _flat(self._parameters)
@@ -148,9 +157,7 @@ class Replica:
 
     def send(self, change: torch.Tensor, fragment: int = 0) -> int:
         """As ``average``, in the background: the mean is there after ``reducer.wait()``."""
-        # The number of a round is that of its last step, which determines the stage of a schedule. Two rounds without a step
-        # between them must not share a number, because it is also part of the key of random draws.
-        number = max(self.step - 1, self.round)
+        number = self.number
         if self._median_clip:
             self._clip(change, number)
         messages = self._messages[fragment]

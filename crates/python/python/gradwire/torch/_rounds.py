@@ -141,7 +141,10 @@ class Rounds:
         """Tells the other ranks what this one does, makes buffers equal, and returns what all of them do."""
         replica, buffers = self._replica, self._replica.buffers
         compares = self._compares(plan)
-        told = self._gather(_agreement.pack(plan, buffers.digests() if compares else b""))
+        own = _agreement.pack(plan, buffers.digests() if compares else b"")
+        # With a delay a rank may begin an exchange without telling, and the error then has the steps of both.
+        step = 0 if self._delay == 0 or self._joining.active else replica.number
+        told = self.gathering.gather(replica.reducer, own, step)
         try:
             plans, digests = _agreement.unpack(told)
             plan = _agreement.common(plans, replica.reducer.rank)
