@@ -140,3 +140,19 @@ def voting(rank, size):
 
 def test_votes_are_refused_for_ranks_without_further_batches():
     ranks(1, voting)
+
+
+def during_a_delay(rank, size):
+    model = Line()
+    options = {"every": 8, "fragments": 2, "fragment_sync_delay": 2, "buffers": "own", "deadline": 60.0}
+    steps = gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1), **options)
+    for at in range((15, 17)[rank]):
+        take(model, steps, rank, at)
+    steps.synchronize()
+
+
+def test_rounds_with_a_delay_name_the_steps_of_both_ranks():
+    # Rank 1 begins the exchange of a fragment after 16 steps, without asking the others, which would take time.
+    found = outcomes(2, during_a_delay)
+    said = [result[2] for result in found if result[1] != "PeerLostError"]
+    assert said and all("while this rank is at step" in one and "all ranks must take the same number of steps" in one for one in said), found

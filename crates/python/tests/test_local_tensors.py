@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 import gradwire.torch
-from device import DEVICE
 from models import Net, data, flat
 from world import ranks
 

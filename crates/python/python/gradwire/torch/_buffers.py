@@ -60,8 +60,10 @@ class Buffers:
         named = self._named()
         if len({one[:_DIGEST] for one in digests}) > 1:
             _refuse(_forms(named), gather)
-        differs = lambda at: len({one[at : at + _DIGEST] for one in digests}) > 1
-        differing = [tensor for at, (_, tensor) in enumerate(named, 1) if differs(at * _DIGEST)]
+        differing = []
+        for at, (_, tensor) in enumerate(named, 1):
+            if len({one[at * _DIGEST : (at + 1) * _DIGEST] for one in digests}) > 1:
+                differing.append(tensor)
         if not differing:
             return []
         averaged = [self._kind == "mean" and (one.is_floating_point() or one.is_complex()) for one in differing]

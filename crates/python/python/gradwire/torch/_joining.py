@@ -32,7 +32,7 @@ class Joining(Joinable):
     @property
     def active(self) -> bool:
         """Whether this rank is in a ``with Join(...)`` block."""
-        return self._join_config.enable
+        return bool(self._join_config.enable)
 
     def notify(self) -> None:
         """Tells ranks without further batches that this one begins a round."""

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 import weakref
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 import torch
 from torch.distributed.algorithms.join import Joinable
 
 from .. import _core
-from . import _local_optimizer, _setup
+from . import _local_optimizer, _local_settings, _setup
 from ._buffers import Buffers
 from ._channel import connect, release
 from ._copyable import broadcast, check_copyable
 from ._elastic import Elastic
 from ._exchanging import Exchanging
-from ._fragments import Named, strided
+from ._fragments import strided
 from ._joining import Joining, Shadow
 from ._masking import check_maskable, sent_in_part
 from ._membership import Membership
@@ -119,7 +117,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 raise _core.ConfigError(
                     "with lighthouse a round has the whole model at once; remove fragments, fragment_sync_delay and fragment_update_alpha"
                 )
-            _check_elastic(compressor, options, min_workers, process_group)
+            _local_settings.check_elastic(compressor, options, min_workers, process_group)
         elif min_workers is not None:
             raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
         if outer is Nesterov or (outer is not None and not callable(outer)):
@@ -136,11 +134,11 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         _setup.check_types(model)
         named = _setup.trainable(model)
         options = selected(model, dict(named), options)
-        self._optimized = _optimized(optimizer)
+        self._optimized = _local_settings.optimized(optimizer)
         _setup.check_optimizer(optimizer, [parameter for _, parameter in named])
         _setup.check_others(optimizer, model)
         if outer is None or lighthouse is not None:
-            _check_votes(named, compressor, options, lighthouse)
+            _local_settings.check_votes(named, compressor, options, lighthouse)
         if mask:
             sparse = sent_in_part(named, compressor, **options)
             if sparse:
@@ -151,7 +149,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         self._joining = Joining(named[0][1].device, process_group)
 
         def rounds() -> Rounds:
-            lengths = _round_lengths(every, compressor, self._replica.reducer.stages)
+            lengths = _local_settings.round_lengths(every, compressor, self._replica.reducer.stages)
             return Rounds(self._replica, self._joining, lengths, sync_until, fragment_sync_delay, fragment_update_alpha)
 
         self._moments = Moments()
@@ -162,7 +160,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             others = sorted((name, one) for name, one in options.items() if name != "threads")
             settings = (compressor, every, sync_until, mask, median_clip, buffers, min_workers, others)
             membership = Membership(lighthouse, min_workers or 1, deadline)
-            self._elastic = Elastic(self._replica, membership, _fingerprint(named, self._replica, settings), deadline)
+            self._elastic = Elastic(self._replica, membership, _local_settings.fingerprint(named, self._replica, settings), deadline)
             self._rounds = rounds()
         else:
             settings = {
@@ -174,7 +172,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 "fragments": fragments,
                 "fragment_sync_delay": fragment_sync_delay,
                 "fragment_update_alpha": fragment_update_alpha,
-                "outer": _outer_settings(self._replica),
+                "outer": _local_settings.outer_settings(self._replica),
             }
             self._connect(process_group, options.get("deadline"), settings, rounds)
 
@@ -249,7 +247,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
         Raises ``ConfigError`` if parameters were added to the local optimizer, which rounds would not average.
         """
-        if len(_optimized(self._replica.optimizer)) != len(self._optimized):
+        if len(_local_settings.optimized(self._replica.optimizer)) != len(self._optimized):
             raise _core.ConfigError(
                 "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average them; "
                 "create LocalSteps again"
@@ -351,7 +349,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         self._joining._join_config = config
 
     @without_gradients
-    def state_dict(self, *, all_ranks: bool = False) -> State:  # type: ignore[override]
+    def state_dict(self, *, all_ranks: bool = False) -> State:
         """The state that a resumed run needs beside the model, as in ``Hook.state_dict``. It contains the state of the local optimizer.
 
         With ``lighthouse`` each worker saves its own; ``all_ranks=True`` raises ``ConfigError``. Call it between two calls of
@@ -380,7 +378,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         return state
 
     @without_gradients
-    def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:  # type: ignore[override]
+    def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
         """Restores results of ``state_dict``, with the local optimizer, as ``Hook.load_state_dict`` does: on all ranks, or on none.
 
         Restore the model, too: each rank its own, if it was saved between two rounds. Do it after the ``LocalSteps`` was created,
@@ -420,7 +418,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             reducer.load(parts)
         except _core.ConfigError:
             alone = _local_optimizer.is_of_another_rank(states, _setup.rank_key(reducer), reducer.size)
-            if not alone or _keeps_what_all_have(reducer):
+            if not alone or _local_settings.keeps_what_all_have(reducer):
                 raise
             reducer.load([self._empty])
             self._residual_is_missing = True
@@ -505,79 +503,3 @@ Joinable.register(LocalSteps)
 
 # The keyword arguments of ``LocalSteps`` of its own.
 _ARGUMENTS = [name for name, one in signature(LocalSteps).parameters.items() if one.kind is one.KEYWORD_ONLY]
-
-
-def _fingerprint(named: Sequence[Named], replica: Replica, settings: Tuple[Any, ...]) -> str:
-    """Equal for two workers if their models and settings are."""
-    shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
-    return hashlib.sha256(repr((shapes, _outer_settings(replica), settings)).encode()).hexdigest()
-
-
-def _optimized(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
-    """The parameters of an optimizer."""
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _outer_settings(replica: Replica) -> Optional[str]:
-    """The outer optimizer with its settings."""
-    if replica.outer is None:
-        return None
-    plain = (bool, int, float, str, tuple, torch.Tensor)
-    settings = {name: value for name, value in replica.outer.defaults.items() if isinstance(value, plain) and value is not False}
-    # A tensor's text would contain its device.
-    settings = {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in settings.items()}
-    return f"{type(replica.outer).__name__} {settings}"
-
-
-def _keeps_what_all_have(reducer: _core.Reducer) -> bool:
-    """Whether a rank keeps something that must be the same on all ranks, such as a factor of a low-rank method."""
-    specs = {spec for step, _ in reducer.stages for spec in reducer.specs(step)}
-    rounds = {one["id"] for one in _core.compressors() if one["aggregation"] == "rounds"}
-    return any("ef=ef21" in spec or spec.partition(":")[0] in rounds for spec in specs)
-
-
-def _round_lengths(every: Optional[int], compressor: str, stages: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
-    """The steps from which rounds have another length, with the length: ``every``, or that of each stage, or 50."""
-    if every is not None:
-        return [(0, every)]
-    if len({steps for _, steps in stages}) > 1:
-        return stages
-    _, steps = stages[0]
-    # A stage has every=1 also if the compressor says nothing of it.
-    given = steps > 1 or re.search(r"\bevery\s*=", compressor)
-    return [(0, steps if given else 50)]
-
-
-def _check_votes(named: Sequence[Named], compressor: str, options: Dict[str, Any], lighthouse: Optional[str]) -> None:
-    """Refuses compressors that average by votes."""
-    if not _setup.votes(named, compressor, **options):
-        return
-    if lighthouse is not None:
-        raise _core.ConfigError(
-            f"'{compressor}' averages by votes, and with lighthouse a round may have workers without local steps, whose zeros would vote; "
-            "use another compressor, such as efsignsgd"
-        )
-    raise _core.ConfigError(
-        f"'{compressor}' averages by votes, which are +1 or -1, and without outer would change each weight by 1; give an outer optimizer "
-        "with a small rate, such as outer=partial(torch.optim.SGD, lr=1e-3), or use another compressor, such as efsignsgd"
-    )
-
-
-def _check_elastic(
-    compressor: str, options: Dict[str, Any], min_workers: Optional[int], process_group: Optional[Any]
-) -> None:
-    """Refuses arguments that cannot be combined with ``lighthouse``, and sets the exchange."""
-    if process_group is not None:
-        raise _core.ConfigError("with lighthouse, LocalSteps makes its own process groups; remove process_group")
-    if _setup.uses_ef21(compressor, options.get("rules")):
-        raise _core.ConfigError(
-            "with lighthouse ef=ef21 is impossible: the sum of changes contains those of lost workers; use ef=on"
-        )
-    if min_workers is not None and min_workers < 1:
-        raise _core.ConfigError(f"min_workers={min_workers} is too small; a round has at least 1 worker")
-    # A rank's state may not depend on which other ranks there are.
-    if options.setdefault("exchange", "all-gather") not in ("auto", "all-gather"):
-        raise _core.ConfigError(
-            f"with lighthouse the exchange is all-gather, not {options['exchange']!r}; remove exchange"
-        )
-    options["exchange"] = "all-gather"

@@ -87,7 +87,7 @@ def check_maskable(optimizer: Any, named: Sequence[Tuple[str, torch.Tensor]]) ->
         moved = [_movement(optimizer, names, sign) for sign in (1.0, -1.0)]
     if None in moved:
         return
-    for (name, up), (_, down) in zip(*moved):  # type: ignore[arg-type]
+    for (name, up), (_, down) in zip(*moved):
         if not torch.equal(up, down):
             raise _refusal(optimizer, f"of '{name}' is not in {' or '.join(_MOMENTA)}, the states that are set to zero")
 
@@ -142,7 +142,7 @@ def _twin(optimizer: Any, names: Dict[int, str]) -> Tuple[Any, List[Tuple[str, t
                 values = torch.zeros(shape, dtype=parameter.dtype, device=parameter.device)
                 stand_ins[key] = name, torch.nn.Parameter(values, parameter.requires_grad)
             memo[id(parameter)] = stand_ins[key][1]
-    twin = type(optimizer).__new__(type(optimizer))
+    twin = object.__new__(type(optimizer))
     memo[id(optimizer)] = twin
     # A scheduler may have replaced the method step.
     attributes = {name: value for name, value in vars(optimizer).items() if name not in ("state", "step") and not _has_hooks(name)}
