@@ -240,6 +240,8 @@ def returning(log, address, path):
     """Joins with the states of the worker that is gone."""
     net, steps = local_steps(address)
     assert steps.completed_steps > 0
+    # As Accelerate does when it wraps an optimizer.
+    steps.load_state_dict(steps.state_dict())
     for name in (f"{path}.early", path, path):
         state = torch.load(name)
         saved = exchange_bytes(state)
