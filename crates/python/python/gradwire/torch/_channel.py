@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import timedelta
-from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -89,15 +89,6 @@ def connect(
     except BaseException:
         _destroy(groups)
         raise
-
-
-def broadcast(groups: Groups, tensors: Iterable[torch.Tensor]) -> None:
-    """Replaces tensors by those of the first rank. They may be on any device, of any type, and in any order in memory."""
-    for tensor in tensors:
-        values = tensor.detach().cpu().contiguous()
-        # As bytes: gloo does not know all types.
-        groups[0].broadcast(values.view(-1).view(torch.uint8), 0).wait()
-        tensor.copy_(values)
 
 
 def release(reducer: _core.Reducer, groups: Groups) -> None:
