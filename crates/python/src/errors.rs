@@ -54,6 +54,18 @@ impl Failure {
         Self::new(ConfigError::new_err, message)
     }
 
+    /// What an array cannot be compressed for. Advice for training does not fit it.
+    pub(crate) fn of_array(error: gradwire::Error) -> Self {
+        let gradwire::Error::NonFinite { tensor, index, value } = &error else {
+            return error.into();
+        };
+        let message = format!(
+            "array '{tensor}' has {value} at element {index}, and only finite numbers can be compressed; replace such elements, or save the \
+             array as it is, as with numpy.save or torch.save"
+        );
+        Self::new(NonFiniteError::new_err, message)
+    }
+
     /// The same error with a remedy for gradients that are not finite, if that is what it is about.
     pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
         if self.non_finite {

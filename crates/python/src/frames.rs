@@ -31,7 +31,9 @@ pub(crate) fn encode<'py>(
         }
         let described = Tensor::new(name, &shape);
         let mut message = Vec::new();
-        Encoder::new(&spec, seed, rank).encode(&described, step, tensor.floats(), &mut message)?;
+        Encoder::new(&spec, seed, rank)
+            .encode(&described, step, tensor.floats(), &mut message)
+            .map_err(Failure::of_array)?;
         let mut frame = Vec::with_capacity(message.len() + 128);
         let dtype = tensor.dtype();
         frame::Frame { spec, tensor: described, dtype, seed, step, rank, message: &message }

@@ -1,5 +1,7 @@
 """Tests predictions of whether compression pays."""
 
+import copy
+import io
 import time
 from types import SimpleNamespace
 
@@ -8,7 +10,10 @@ import torch
 from torch import nn
 
 import gradwire.torch
+from gradwire import _core
+from gradwire._arrays import buffer
 from gradwire.torch import _advice, _link
+from gradwire.torch._progress import DEFAULT_TRIALS, Progress
 from gradwire.torch._recording import Alone, Recording
 from models import Net, data, flat
 from world import ranks
@@ -107,7 +112,7 @@ def test_gradients_are_recorded_with_the_times_at_which_they_are_ready():
         model.zero_grad()
         second(Slow.apply(first(torch.ones(1, 4)))).sum().backward()
 
-    recording = Recording(model, step, 2, Alone())
+    recording = Recording(model, step, 2, Alone(), Progress(0, shown=False))
     ready = dict((name, at) for name, _, at in recording.tensors)
     assert ready["0.weight"] - ready["1.weight"] >= 0.05
     assert ready["2.weight"] == max(ready["0.weight"], ready["0.bias"])
@@ -220,3 +225,196 @@ def test_a_link_that_is_too_fast_to_measure_has_a_bandwidth():
     speed = _link.MeasuredLink._speed(link, lambda size: None, 1.0)
     # A long message takes no longer than a short one: that the difference is a tenth is assumed.
     assert speed.bits_per_second == pytest.approx(32 * (7 / 8) * (1 << 20) / 0.001)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_is_a_line_on_a_terminal_and_lines_elsewhere_for_large_models():
+    def told(stream, elements, shown=True):
+        progress = Progress(elements, shown, stream)
+        progress.estimate(3_000_000_000, 17, 4, 10, 2, 2)
+        for step in range(3):
+            progress.step(step, 17)
+        for done in (0.0, 0.05, 0.1):
+            progress.trial("eden", int(done == 0.1), 10, done)
+        progress.close()
+        return stream.getvalue()
+
+    # 12 million elements, 4 steps, 2 ranks, 10 trials and 30 ns on 2 cores.
+    estimate = "17 training steps of 12.0 million parameters; then trials of 10 compressors between 2 ranks, about 14 s; and up to 3.0 GB"
+    plain = told(io.StringIO(), 12_000_000)
+    assert estimate in plain and "\r" not in plain and len(plain.splitlines()) == 3 and "trial 1 of 10, eden" in plain
+    shown = told(Terminal(), 12_000_000)
+    assert estimate in shown and shown.count("\n") == 1 and shown.endswith("\r\x1b[K") and "trial 2 of 10, eden" in shown
+    assert "\n" not in told(Terminal(), 1000) and "training step 3 of 17" in told(Terminal(), 1000)
+    assert told(io.StringIO(), 1000) == told(Terminal(), 12_000_000, shown=False) == ""
+
+
+def test_the_number_of_default_trials_is_known():
+    trials = set()
+    tensors, gradients = [("w", (8, 4), 0.1)], [[buffer(torch.ones(8, 4))]]
+    cluster = {"spare_core": 1.0, "crowding": 1.0}
+    options = {"ranks": 2, "cluster": cluster, "links": ["1mbit"], "optimizer": "adam", "candidates": None, "measured": None}
+    _core.advice(tensors, gradients, 1.0, progress=lambda name, finished, of, done: trials.add((of, done <= 1.0)), **options)
+    assert trials == {(DEFAULT_TRIALS, True)}
+
+
+def test_an_error_or_ctrl_c_during_trials_ends_them():
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    trained = Trained()
+    before = flat(trained.model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Progress, "trial", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            trained.advise(link="1mbit", ranks=2)
+    assert (flat(trained.model) == before).all()
+
+
+def test_memory_does_not_grow_with_the_steps_that_are_recorded_beyond_their_gradients():
+    # Of 16-bit gradients two bytes are kept, and those of a step are one allocation.
+    model = nn.Linear(64, 32).bfloat16()
+    recording = Recording(model, lambda: model(torch.ones(1, 64, dtype=torch.bfloat16)).sum().backward(), 3, Alone(), Progress(0, shown=False))
+    for step in recording.gradients:
+        assert {one.dtype for one in step} == {torch.bfloat16}
+        assert len({one.untyped_storage().data_ptr() for one in step}) == 1
+        assert step[0].untyped_storage().nbytes() == 2 * (64 * 32 + 32)
+    kept = Recording(model, lambda: model(torch.ones(1, 64, dtype=torch.bfloat16)).sum().backward(), 3, Alone(), Progress(0, shown=False), keeps=False)
+    assert kept.gradients == []
+
+
+def restored(model, step, optimizer=None):
+    """Whether ``advise`` leaves the state as it was; the error that it raised."""
+    def state():
+        named = [*model.named_parameters(), *model.named_buffers()]
+        return [(name, one.requires_grad, values_of(one)) for name, one in named] + [module.training for module in model.modules()]
+
+    before, settings = state(), copy.deepcopy(optimizer.state_dict()) if optimizer else None
+    raised = None
+    try:
+        gradwire.torch.advise(model, step, optimizer=optimizer, link="1mbit", ranks=2, candidates=["fp16"])
+    except Exception as error:
+        raised = error
+    same = repr(state()) == repr(before) and (optimizer is None or repr(optimizer.state_dict()) == repr(settings))
+    return same and all(parameter.grad is None for parameter in model.parameters()), raised
+
+
+def values_of(tensor):
+    if tensor.device.type == "meta":
+        return None
+    if tensor.is_quantized:
+        return tensor.int_repr().tolist()
+    if tensor.is_nested:
+        return [one.tolist() for one in tensor.unbind()]
+    return tensor.detach().to_dense().tolist() if tensor.layout != torch.strided else tensor.detach().tolist()
+
+
+BUFFERS = {
+    "expanded": (lambda: torch.ones(1).expand(5), lambda buffer: buffer[:1].add_(1)),
+    "overlapping": (lambda: torch.ones(3).as_strided((2, 2), (1, 1)), lambda buffer: buffer[0].add_(1)),
+    "conjugate": (lambda: torch.ones(3, dtype=torch.complex64).conj(), lambda buffer: buffer.add_(1j)),
+    "sparse": (lambda: torch.eye(3).to_sparse(), lambda buffer: buffer.mul_(2)),
+    "csr": (lambda: torch.eye(3).to_sparse_csr(), lambda buffer: buffer.mul_(2)),
+    "quantized": (lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), lambda buffer: buffer.copy_(torch.zeros(3))),
+    "nested": (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), lambda buffer: buffer.mul_(2)),
+    "integers": (lambda: torch.arange(3), lambda buffer: buffer.add_(1)),
+    "inference": (lambda: torch.inference_mode()(torch.ones)(3), lambda buffer: None),
+    "meta": (lambda: torch.ones(3, device="meta"), lambda buffer: None),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_buffers_that_training_takes_are_put_back(kind):
+    make, change = BUFFERS[kind]
+    model = nn.Linear(8, 40)
+    model.register_buffer("kept", make())
+    model.register_buffer("cache", None)
+
+    def step():
+        change(model.kept)
+        model.cache = torch.ones(2)
+        model(torch.ones(1, 8)).sum().backward()
+
+    assert restored(model, step) == (True, None) and model.cache is None
+
+
+@pytest.mark.parametrize("model, says", [
+    (lambda: nn.Linear(8, 4, device="meta"), "'weight' is on the meta device"),
+    (lambda: nn.Sequential(nn.LazyLinear(4)), "'0.weight' has no shape yet"),
+    (lambda: nn.Sequential(nn.Linear(8, 4), nn.LazyBatchNorm1d()), "'1.weight' has no shape yet"),
+])
+@pytest.mark.filterwarnings("ignore")
+def test_models_that_no_step_can_use_are_refused_before_one(model, says):
+    with pytest.raises(gradwire.ConfigError, match=says):
+        gradwire.torch.advise(model(), lambda: pytest.fail("a step ran"), link="1mbit", ranks=2)
+
+
+def test_gradients_that_no_average_can_replace_are_refused_in_the_first_step():
+    weight = nn.ParameterDict({"w": nn.Parameter(torch.randn(10, 40))})
+    same, raised = restored(weight, lambda: nn.functional.embedding(torch.tensor([1]), weight["w"], sparse=True).sum().backward())
+    assert same and isinstance(raised, gradwire.ConfigError) and "'w' is torch.sparse_coo" in str(raised)
+    model = nn.Linear(8, 4)
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda one: setattr(one, "grad", None))
+    same, raised = restored(model, lambda: model(torch.ones(1, 8)).sum().backward())
+    assert same and isinstance(raised, gradwire.ConfigError) and "steps in the backward pass" in str(raised)
+
+
+def test_everything_is_put_back_if_a_step_raises():
+    model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)).bfloat16().eval()
+    # The moments have another type than the parameters, as those of many optimizers for 16 bits.
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    moment = torch.full((4, 8), 1 / 3)
+    optimizer.state[model[0].weight]["moment"] = moment
+    calls = []
+
+    def step():
+        calls.append(1)
+        model.train()
+        if len(calls) == 7:
+            model[0].weight.requires_grad_(False)
+            optimizer.param_groups[0]["lr"] = 9.0
+            raise ZeroDivisionError
+        optimizer.zero_grad()
+        model(torch.randn(4, 8).bfloat16()).sum().backward()
+        optimizer.step()
+        moment.add_(1)
+        optimizer.state[model[0].bias]["new"] = torch.ones(1)
+
+    same, raised = restored(model, step, optimizer)
+    assert same and isinstance(raised, ZeroDivisionError)
+    assert optimizer.state[model[0].weight]["moment"] is moment and (moment == 1 / 3).all() and moment.dtype == torch.float32
+
+
+class Fourier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight, self.scale = nn.Parameter(torch.randn(8, 40, dtype=torch.complex64)), nn.Parameter(torch.randn((), dtype=torch.complex64))
+
+    def forward(self, x):
+        return torch.view_as_real(x.to(torch.complex64) @ self.weight * self.scale)
+
+
+def of_complex_numbers(rank, size):
+    model = Fourier()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def step():
+        optimizer.zero_grad()
+        model(torch.full((2, 8), rank + 1.0)).square().sum().backward()
+        optimizer.step()
+
+    return gradwire.torch.advise(model, step, optimizer=optimizer, candidates=["fp16"], link="1mbit").data
+
+
+def test_complex_parameters_count_as_pairs_of_reals():
+    for found in ranks(2, of_complex_numbers):
+        assert found["elements"] == 2 * (8 * 40 + 1)
+        # 40 bytes of headers a bucket at most.
+        assert found["predictions"][0]["ratio"] == pytest.approx(2.0, rel=0.1)

@@ -8,6 +8,7 @@ import torch
 
 import gradwire
 from gradwire import _arrays, _core
+from world import ranks
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -68,6 +69,96 @@ def test_numbers_out_of_range_are_refused(option, says):
 def test_unsupported_arrays_are_refused(array, says):
     with pytest.raises(gradwire.ConfigError, match=says):
         gradwire.compress(array, "none")
+
+
+class Quantity(numpy.ndarray):
+    """An array with a unit."""
+
+
+class Exporter:
+    """Describes memory as arrays do."""
+
+    __array_interface__ = numpy.zeros(3, "float32").__array_interface__
+
+
+class Image(torch.Tensor):
+    """A tensor whose class has a meaning."""
+
+
+def freed():
+    tensor = torch.zeros(300)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def of_a_fake(rank, size):
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        fake = torch.zeros(3)
+    with pytest.raises(gradwire.ConfigError, match="FakeTensor.*values"):
+        gradwire.compress(fake, "none")
+
+
+FLOATS = numpy.arange(6, dtype="float32").reshape(2, 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("array, says", [
+    (lambda: numpy.ma.masked_array(FLOATS, FLOATS > 2), "masked.*filled"),
+    # Numbers without masked ones are of the same class.
+    (lambda: numpy.ma.masked_array(FLOATS), "masked.*filled"),
+    (lambda: numpy.matrix(FLOATS), "matrix.*numpy.asarray"),
+    (lambda: FLOATS.view(numpy.recarray), "recarray.*numpy.asarray"),
+    (lambda: FLOATS.view(Quantity), "Quantity.*numpy.asarray"),
+    (Exporter, "Exporter.*numpy.asarray"),
+    (lambda: numpy.zeros(3, [("a", "f4")]), "type"),
+    (lambda: FLOATS.astype(">f4"), ">f4"),
+    (lambda: FLOATS.astype("complex64"), "complex64; pass pairs of reals"),
+    (lambda: torch.zeros(3, dtype=torch.complex64).conj(), "complex64; pass pairs of reals"),
+    (lambda: torch.masked.masked_tensor(torch.ones(2), torch.tensor([True, False])), "MaskedTensor.*to_tensor"),
+    (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "nested.*unbind"),
+    (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged), "NestedTensor.*unbind"),
+    (lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "quantized.*dequantize"),
+    (lambda: torch.ones(3).as_subclass(Image), "Image.*as_subclass"),
+    (lambda: torch.nn.LazyLinear(3).weight, "lazy"),
+    (lambda: torch.zeros(3, device="meta"), "meta device, without values"),
+    (lambda: torch.ones(1).expand(4), "contiguous"),
+    (freed, "without elements in memory"),
+])
+def test_arrays_whose_class_or_memory_means_more_are_refused(array, says):
+    with pytest.raises(gradwire.ConfigError, match=says):
+        gradwire.compress(array(), "none")
+
+
+def test_tensors_within_transforms_have_no_elements():
+    with pytest.raises(gradwire.ConfigError, match="without elements in memory, as within.*torch.func"):
+        torch.vmap(lambda row: gradwire.compress(row, "none"))(torch.zeros(2, 3))
+
+
+def test_tensors_without_values_are_refused():
+    # In a process of its own: the mode prepares the engine of autograd for devices, and then ranks cannot be forked.
+    ranks(1, of_a_fake)
+
+
+def test_plain_arrays_of_other_classes_are_taken(tmp_path):
+    numpy.save(tmp_path / "a.npy", FLOATS)
+    mapped = numpy.load(tmp_path / "a.npy", mmap_mode="r")
+    assert type(mapped) is numpy.memmap
+    tensors = [torch.nn.Parameter(torch.tensor(FLOATS)), torch.tensor(FLOATS)]
+    with torch.inference_mode():
+        tensors.append(torch.tensor(FLOATS))
+    for one in (mapped, *tensors):
+        assert (gradwire.decompress(gradwire.compress(one, "none")) == FLOATS).all()
+
+
+@pytest.mark.parametrize("value", [numpy.inf, -numpy.inf, numpy.nan])
+def test_an_array_with_infinities_is_no_training(value):
+    array = numpy.zeros(300, "float32")
+    array[7] = value
+    with pytest.raises(gradwire.NonFiniteError, match="array 'bias' has .* at element 7.*replace") as raised:
+        gradwire.compress(array, "none", name="bias")
+    assert "learning rate" not in str(raised.value) and "gradient" not in str(raised.value)
 
 
 def test_invalid_specs_values_and_frames_are_errors():

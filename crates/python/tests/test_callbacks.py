@@ -426,3 +426,86 @@ def test_a_checkpoint_of_a_signal_handler_is_saved_and_resumed(tmp_path):
     # What keeps nothing loses nothing.
     for told, went_on, resumed in ranks(2, together, preempted, "eden", str(tmp_path)):
         assert went_on == 4 and resumed == 4 and not told, told
+
+
+def finetuning(late, **options):
+    """A Trainer of Lightning with a module that has a backbone, and what its ``fit`` takes."""
+    import lightning.pytorch as pl
+    from gradwire.torch.lightning import Compression
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.backbone, self.head = torch.nn.Linear(4, 300), torch.nn.Linear(300, 2)
+
+        def training_step(self, batch, at):
+            return (self.head(self.backbone(batch).tanh()) - self.global_rank).pow(2).sum()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.head.parameters(), lr=1e-3)
+
+    trainer = pl.Trainer(
+        accelerator="cpu", strategy="ddp", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[late, Compression("fp16")], **options,
+    )
+    rows = torch.utils.data.DataLoader(torch.arange(16.0).view(4, 4), batch_size=1)
+    return trainer, (Module(), rows)
+
+
+def finetunes(rank, size):
+    from lightning.pytorch.callbacks import BackboneFinetuning, BaseFinetuning
+
+    class Own(BaseFinetuning):
+        """Unfreezes as its arguments say."""
+
+        def __init__(self, freezes, function):
+            super().__init__()
+            self.freezes, self.function = freezes, function
+
+        def freeze_before_training(self, module):
+            if self.freezes:
+                self.freeze(module.backbone)
+
+        def finetune_function(self, module, epoch, optimizer):
+            if epoch == 1:
+                self.function(module, optimizer)
+
+    def fits(late, **options):
+        trainer, (module, rows) = finetuning(late, devices=size, **options)
+        before, refused = module.backbone.weight.detach().clone(), None
+        try:
+            said = warned(lambda: trainer.fit(module, rows))
+        except gradwire.ConfigError as error:
+            said, refused = [], str(error)
+        return refused, said, trainer.global_step, (module.backbone.weight - before).detach()
+
+    def adds(module, optimizer):
+        optimizer.add_param_group({"params": list(module.backbone.parameters()), "lr": 1e-3})
+
+    return {
+        "later": fits(BackboneFinetuning(1), max_epochs=2),
+        "by_steps": fits(BackboneFinetuning(1), max_epochs=-1, max_steps=5),
+        "never": fits(BackboneFinetuning(1), max_epochs=1),
+        "too_late": fits(BackboneFinetuning(1), max_epochs=-1, max_steps=2),
+        "frozen": fits(Own(True, lambda *_: None), max_epochs=2),
+        "remedy": fits(Own(False, adds), max_epochs=2),
+    }
+
+
+def test_unfreezing_while_training_is_refused_when_it_starts():
+    needs("lightning")
+    one, two = ranks(2, together, finetunes)
+    for name in ("later", "by_steps"):
+        refused, _, steps, _ = one[name]
+        # Not after an epoch.
+        assert steps == 0 and "'backbone.weight' at epoch 1" in refused and "add_param_group" in refused, (name, refused)
+    for name in ("never", "too_late"):
+        refused, said, steps, _ = one[name]
+        assert refused is None and not said and steps > 0, name
+    refused, (message,), steps, moved = one["frozen"]
+    assert refused is None and steps == 4 and not moved.any() and "if Own unfreezes" in message and "add_param_group" in message
+    # What the texts recommend trains the backbone, in the same way on both ranks.
+    (refused, said, steps, moved), (*_, other) = one["remedy"], two["remedy"]
+    assert refused is None and not said and steps == 4
+    assert moved.any() and (moved == other).all()

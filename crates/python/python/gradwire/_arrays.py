@@ -25,6 +25,8 @@ def buffer(array: Any, what: str = "the tensor") -> Tuple[int, int, str]:
     """
     if is_torch(array):
         dtype = str(array.dtype).replace("torch.", "")
+        if array.device.type == "meta":
+            raise _core.ConfigError(f"{what} is on the meta device, without values; pass a tensor with values")
         if array.device.type != "cpu":
             raise _core.ConfigError(
                 f"{what} is on {array.device}, and gradwire takes tensors in main memory, or gradients of CUDA devices; copy it "
@@ -32,15 +34,22 @@ def buffer(array: Any, what: str = "the tensor") -> Tuple[int, int, str]:
             )
         if array.layout.__str__() != "torch.strided":
             raise _core.ConfigError(f"{what} is {array.layout}, not dense; call .to_dense() first")
+        if array.is_quantized:
+            raise _core.ConfigError(f"{what} is quantized; call .dequantize() first")
         if array.is_neg():
             raise _core.ConfigError(f"{what} is a negated view, whose memory has the other sign; call .resolve_neg()")
-        contiguous, address, elements = array.is_contiguous(), array.data_ptr(), array.numel()
+        contiguous, elements = array.is_contiguous(), array.numel()
+        address = _address(array, what) if contiguous else 0
     elif hasattr(array, "__array_interface__"):
         dtype = str(array.dtype)
         contiguous = array.flags["C_CONTIGUOUS"]
         address, elements = array.__array_interface__["data"][0], array.size
     else:
         raise _core.ConfigError(f"{what} is a {type(array).__name__}; pass a numpy array or a PyTorch tensor")
+    if dtype.startswith("complex"):
+        raise _core.ConfigError(
+            f"{what} has type {dtype}; pass pairs of reals, as torch.view_as_real(tensor) and array.view('float32') have them for complex64"
+        )
     if dtype not in DTYPES:
         raise _core.ConfigError(f"{what} has type {dtype}; convert it to {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
     if not contiguous:
@@ -48,8 +57,63 @@ def buffer(array: Any, what: str = "the tensor") -> Tuple[int, int, str]:
     return address, elements, dtype
 
 
+def _address(tensor: Any, what: str) -> int:
+    """The address of a tensor's first element. Raises ``ConfigError`` if not all of its elements are in memory."""
+    try:
+        memory = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
+        address: int = tensor.data_ptr()
+    except RuntimeError:
+        memory, address = 0, 0
+    if tensor.numel() and (not address or memory < tensor.numel() * tensor.element_size()):
+        raise _core.ConfigError(
+            f"{what} is a {type(tensor).__name__} without elements in memory, as within torch.compile, torch.func or FakeTensorMode, or "
+            "after its storage was freed; pass a tensor with values"
+        )
+    return address
+
+
+def check_class(array: Any) -> None:
+    """Refuses arrays and tensors of special classes, such as masked ones, whose meaning a frame does not contain."""
+    kind = type(array).__name__
+    if is_torch(array):
+        _check_tensor_class(array, kind)
+    elif hasattr(array, "__array_interface__"):
+        import numpy
+
+        if isinstance(array, numpy.ma.MaskedArray):
+            raise _core.ConfigError(
+                "the array is masked, and a frame has no mask; pass array.filled(value), and the mask by itself if it is needed"
+            )
+        # A memory map is a plain array wherever it lies.
+        if type(array) not in (numpy.ndarray, numpy.memmap) and not isinstance(array, numpy.generic):
+            raise _core.ConfigError(
+                f"the array is a {kind}, and a frame has the numbers of plain arrays alone; pass numpy.asarray(array)"
+            )
+
+
+def _check_tensor_class(tensor: Any, kind: str) -> None:
+    import torch
+
+    if torch.nn.parameter.is_lazy(tensor):
+        raise _core.ConfigError("the tensor is a parameter of a lazy module, without a shape; run the module once on a batch before")
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        if tensor.is_nested:
+            raise _core.ConfigError("the tensor is nested, without a single shape; pass each of the tensors of .unbind()")
+        return
+    names = {base.__name__ for base in type(tensor).__mro__}
+    remedies = {
+        "MaskedTensor": "pass .to_tensor(value), and .get_mask() by itself if it is needed",
+        "DTensor": "pass .full_tensor(), or .to_local() for the part of this rank",
+        "NestedTensor": "pass each of the tensors of .unbind()",
+        "FakeTensor": "it has no values: pass a real tensor",
+    }
+    remedy = next((text for name, text in remedies.items() if name in names), "pass .as_subclass(torch.Tensor), or the tensors that it contains")
+    raise _core.ConfigError(f"the tensor is a {kind}, and a frame has the numbers of plain tensors alone; {remedy}")
+
+
 def _snapshot(array: Any) -> Any:
     """A copy of an array that ``buffer`` takes. Other threads cannot write to it while it is compressed."""
+    check_class(array)
     if is_torch(array):
         array = array.detach().resolve_neg()
         buffer(array)
@@ -86,8 +150,8 @@ def compress(
 ) -> bytes:
     """Compresses an array or CPU tensor of float32, float16 or bfloat16 to a frame.
 
-    A frame contains the message, its compressor, name and shape, and a checksum. There is no error feedback: what the
-    message leaves out is lost. ``seed``, ``rank``, ``step`` and ``name`` are the key of the random draws of stochastic
+    A frame contains the message, its compressor, name and shape, and a checksum. Masked arrays and other special classes are
+    refused, because a frame does not contain what they mean. There is no error feedback: what the message leaves out is lost. ``seed``, ``rank``, ``step`` and ``name`` are the key of the random draws of stochastic
     compressors. The array is copied first, so other threads may write to it meanwhile.
     """
     array = _snapshot(array)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import prod
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
 
 import torch
@@ -12,7 +13,9 @@ from .. import _core
 from .._arrays import buffer
 from . import _setup
 from ._link import MeasuredLink, cores
-from ._recording import TIMED, Alone, Recording, Restored
+from ._progress import DEFAULT_TRIALS, Progress
+from ._recording import TIMED, WARM_UP, Alone, Recording
+from ._restored import Restored, check_restorable, held
 from ._trial_exchange import TrialExchange
 
 Candidate = Union[str, Dict[str, Any]]
@@ -70,13 +73,14 @@ def advise(
     steps: int = 4,
     process_group: Optional[Any] = None,
     deadline: float = 600.0,
+    progress: bool = True,
 ) -> Advice:
     """Predicts the step times of compressors for a model, and recommends one, or none.
 
     ``model`` is the plain module, before DistributedDataParallel wraps it. ``step()`` runs a training step on this rank:
     the forward and backward pass, and ``optimizer.step()`` if the time of a step includes it. It is called 13 + ``steps`` times, and 26
-    times more between ranks of a group. Afterwards the states of the model and of the ``optimizer``, if it is given, are restored; those
-    of random generators and data loaders are not.
+    times more between ranks of a group. Afterwards, and if ``step`` raises, the states of the model and of the ``optimizer``, if it is given,
+    are restored; those of random generators and data loaders are not.
 
     ``link`` is each rank's bandwidth, such as ``"100mbit"``, with a latency as in ``"1gbit/2ms"``, or a list of them; without it
     the link between the ranks of ``process_group`` is measured. ``ranks`` is the number of ranks of the run, by default that of
@@ -84,9 +88,14 @@ def advise(
 
     ``candidates`` are spec strings, or dicts with ``compressor``, ``exchange`` and ``rules`` as in ``register``. By
     default fourteen of all kinds are tried, some with local steps (``LocalSteps``). Each is run on the gradients of
-    ``steps`` steps between up to four ranks in threads of this process, which takes up to ``4 * (2 * steps + 14)`` bytes an
-    element. ``deadline`` is the longest wait for another rank, in seconds; the others wait while rank 0 alone predicts, so it is longer than
-    that of ``register``.
+    ``steps`` steps between up to four ranks in threads of this process. ``deadline`` is the longest wait for another rank, in seconds; the
+    others wait while rank 0 alone predicts, so it is longer than that of ``register``.
+
+    Beside training it takes memory for a copy of the model and of the optimizer's state, and on rank 0 for the recorded gradients:
+    with ``float32`` and Adam up to ``12 + 4 * steps`` bytes a parameter; in a process group 8 more, as training with error feedback does. The
+    trials take up to 56 bytes for each element of the largest bucket or tensor. For a model of 10 million parameters or more,
+    rank 0 writes this estimate, that of the time, and the trials to standard error; on a terminal it shows a line of progress for
+    any model. ``progress=False`` writes nothing.
 
     Raises ``ConfigError`` where something is missing or a candidate cannot work.
     """
@@ -100,29 +109,64 @@ def advise(
         )
     links = [link] if isinstance(link, str) else list(link or ())
     asked = None if candidates is None else [_candidate(one) for one in _setup.listed("candidates", candidates)]
-    elements = sum(parameter.numel() for _, parameter in _setup.trainable(model))
+    elements = sum(prod(_setup.shape_of(parameter)) for _, parameter in _setup.trainable(model))
     measured = MeasuredLink(process_group, elements, deadline) if grouped and _size(process_group) > 1 else None
+    first = measured is None or measured.rank == 0
+    shown = Progress(elements, progress and first)
     try:
+        size = ranks or (measured.ranks if measured else 1)
+        _estimate(shown, model, optimizer, steps, size, asked, measured)
         with Restored(model, optimizer):
-            recording = Recording(model, step, steps, measured or Alone())
+            # Rank 0 alone predicts.
+            recording = Recording(model, step, steps, measured or Alone(), shown, keeps=first)
             waits = recording.seconds_with(measured) - recording.alone if measured else 0.0
             exchanged = _measured_step(recording, measured, process_group, deadline) if measured else None
         if measured and not links:
             links = [_link(measured)]
         options = {
-            "ranks": ranks or (measured.ranks if measured else 1),
+            "ranks": size,
             "cluster": _cluster(recording, measured, max(0.0, waits), measures_link=link is None),
             "links": links,
             "optimizer": type(optimizer).__name__ if optimizer is not None else "adam",
             "candidates": asked,
             "measured": exchanged,
+            "progress": shown.trial,
         }
         if measured is None:
             return Advice(*_predict(recording, options))
         return _shared(measured, recording, options)
     finally:
+        shown.close()
         if measured is not None:
             measured.close()
+
+
+# The most ranks that take part in a trial, the bytes of an element for each of them and for all, and the least elements that are tried
+# together.
+_TRIED, _BYTES_OF_RANK, _BYTES_OF_ALL, _BATCH = 4, 12, 8, 25 << 18
+
+
+def _estimate(
+    shown: Progress,
+    model: torch.nn.Module,
+    optimizer: Optional[Any],
+    steps: int,
+    ranks: int,
+    asked: Optional[List[Any]],
+    measured: Optional[MeasuredLink],
+) -> None:
+    """Tells what ``advise`` is about to take on this rank."""
+    parameters = [parameter for _, parameter in _setup.trainable(model)]
+    sizes = [prod(_setup.shape_of(parameter)) for parameter in parameters]
+    recorded = steps * sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+    # Residuals and buckets of the exchange that is measured.
+    exchange = 8 * sum(sizes) if measured else 0
+    tried = min(ranks, _TRIED)
+    trial = (_BYTES_OF_RANK * tried + _BYTES_OF_ALL) * min(sum(sizes), max(*sizes, _BATCH) + _BATCH)
+    memory = recorded + max(held(model, optimizer) + exchange, trial)
+    trials = DEFAULT_TRIALS if asked is None else 1 + len(asked)
+    own_cores = cores() // (measured.local_ranks if measured else 1)
+    shown.estimate(memory, WARM_UP + TIMED + steps + (2 * (WARM_UP + TIMED) if measured else 0), steps, trials, tried, own_cores)
 
 
 def _shared(measured: MeasuredLink, recording: Recording, options: Dict[str, Any]) -> Advice:
@@ -198,6 +242,7 @@ def _check(model: Any, steps: int) -> None:
     if steps < 1:
         raise _core.ConfigError(f"steps={steps}: record at least one step")
     _setup.check_unwrapped(model)
+    check_restorable(model)
     if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
         raise _core.ConfigError(f"advise needs PyTorch 2.1 or later, and this is {torch.__version__}")
     _setup.check_gradients(model)

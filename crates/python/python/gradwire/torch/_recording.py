@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import statistics
 import time
@@ -13,9 +12,11 @@ import torch
 
 from .. import _core
 from . import _setup
+from ._progress import Progress
+from ._restored import joined
 
 # Steps before the first that is timed: allocators and caches settle in them.
-_WARM_UP = 3
+WARM_UP = 3
 # Steps that are timed.
 TIMED = 10
 
@@ -39,21 +40,28 @@ class Recording:
     """Gradients of some steps, and when in a step they are ready.
 
     ``step`` runs forward and backward pass, and the optimizer. ``ranks`` has the methods of ``Alone``: all ranks
-    begin a timed step together, and it takes as long as on the slowest of them, as in training.
+    begin a timed step together, and it takes as long as on the slowest of them, as in training. A rank that ``keeps`` no gradients runs the
+    same steps.
     """
 
-    def __init__(self, model: torch.nn.Module, step: Callable[[], Any], steps: int, ranks: Any) -> None:
+    def __init__(
+        self, model: torch.nn.Module, step: Callable[[], Any], steps: int, ranks: Any, progress: Progress, keeps: bool = True
+    ) -> None:
         self.named = _setup.trainable(model)
-        self._step, self._ranks = step, ranks
+        self._step, self._ranks, self._progress = step, ranks, progress
         clock = self._clock = _Clock(self.named[0][1].device)
-        self._run(step, _WARM_UP, lambda index: None)
+        all_steps = WARM_UP + TIMED + steps
+        for number in range(WARM_UP):
+            progress.step(number, all_steps)
+            self._run(step, self._check)
         ready: List[List[float]] = [[] for _ in self.named]
         totals = []
-        for _ in range(TIMED):
+        for number in range(TIMED):
+            progress.step(WARM_UP + number, all_steps)
             marks: Dict[int, Any] = {}
             ranks.barrier()
             start = clock.now()
-            self._run(step, 1, lambda index: marks.__setitem__(index, clock.now()))
+            self._run(step, lambda index: marks.__setitem__(index, clock.now()))
             totals.append(clock.between(start, clock.now()))
             for index, mark in marks.items():
                 ready[index].append(clock.between(start, mark))
@@ -68,16 +76,26 @@ class Recording:
         self.alone = slowest
         self.seconds = slowest + self._copying()
         self.gradients: List[List[torch.Tensor]] = []
-        for _ in range(steps):
-            taken = [torch.zeros(parameter.shape, dtype=torch.float32, device="cpu") for _, parameter in self.named]
+        for number in range(steps):
+            progress.step(WARM_UP + TIMED + number, all_steps)
+            if not keeps:
+                self._run(step, lambda index: None)
+                continue
+            taken = self._zeros()
             # With accumulation the last call has the sum.
-            self._run(step, 1, lambda index: taken[index].copy_(self.named[index][1].grad))
+            self._run(step, lambda index: taken[index].copy_(_reals(self._gradient(index))))
             self.gradients.append(taken)
+
+    def _zeros(self) -> List[torch.Tensor]:
+        """A tensor in main memory for each gradient, in the type of its parameter."""
+        parameters = [_reals(parameter.detach()) for _, parameter in self.named]
+        zeros = joined([(parameter.numel(), parameter.dtype, torch.device("cpu")) for parameter in parameters])
+        return [zero.view(parameter.shape) for zero, parameter in zip(zeros, parameters)]
 
     @property
     def tensors(self) -> List[Any]:
         """Names, shapes, and the seconds after which gradients are ready."""
-        return [(name, tuple(p.shape), at) for (name, p), at in zip(self.named, self.ready)]
+        return [(name, _setup.shape_of(p), at) for (name, p), at in zip(self.named, self.ready)]
 
     def seconds_with(self, exchange: Any) -> float:
         """The seconds of a step that exchanges its buckets.
@@ -86,11 +104,12 @@ class Recording:
         ``exchange.wait()`` waits for all of them, ahead of the optimizer.
         """
         start = self._clock.now()
-        for number in range(_WARM_UP + TIMED):
-            if number == _WARM_UP:
+        for number in range(WARM_UP + TIMED):
+            self._progress.step(number, WARM_UP + TIMED)
+            if number == WARM_UP:
                 start = self._clock.now()
             backward = _Backward(_core.buckets(self.tensors), exchange)
-            self._run(self._step, 1, backward.seen)
+            self._run(self._step, backward.seen)
             backward.end()
         # Steps follow each other as in training, where a rank may begin one before the others.
         total: float = self._ranks.slowest([self._clock.between(start, self._clock.now())])[0]
@@ -123,23 +142,44 @@ class Recording:
             times.append(time.perf_counter() - start)
         return min(times) / (2 * largest.numel() * largest.element_size())
 
-    def _run(self, step: Callable[[], Any], steps: int, seen: Callable[[int], Any]) -> None:
-        """Runs steps, and calls ``seen`` with the index of each parameter whose gradient is ready."""
+    def _run(self, step: Callable[[], Any], seen: Callable[[int], Any]) -> None:
+        """Runs a step, and calls ``seen`` with the index of each parameter whose gradient is ready."""
         hooks = [
             parameter.register_post_accumulate_grad_hook(partial(_call, seen, index))
             for index, (_, parameter) in enumerate(self.named)
         ]
         try:
-            for _ in range(steps):
-                step()
+            step()
         finally:
             for hook in hooks:
                 hook.remove()
+
+    def _check(self, index: int) -> None:
+        """Refuses a gradient that cannot be averaged."""
+        layout = self._gradient(index).layout
+        if layout != torch.strided:
+            raise _core.ConfigError(
+                f"the gradient of '{self.named[index][0]}' is {layout}, not dense; create the embedding with sparse=False, or freeze this "
+                "parameter"
+            )
+
+    def _gradient(self, index: int) -> torch.Tensor:
+        name, parameter = self.named[index]
+        if parameter.grad is None:
+            raise _core.ConfigError(
+                f"the gradient of '{name}' was removed as soon as it was ready, as by an optimizer that steps in the backward pass; its steps "
+                "cannot wait for averages, so call optimizer.step() after the backward pass"
+            )
+        return parameter.grad.detach()
 
 
 def _call(seen: Callable[[int], Any], index: int, parameter: torch.Tensor) -> None:
     with torch.no_grad():
         seen(index)
+
+
+def _reals(gradient: torch.Tensor) -> torch.Tensor:
+    return _setup.as_reals(gradient.resolve_conj().resolve_neg())
 
 
 class _Backward:
@@ -186,33 +226,3 @@ class _Clock:
             return float(end - start)
         end.synchronize()
         return float(start.elapsed_time(end)) / 1e3
-
-
-class Restored:
-    """Puts a model and its optimizer back into the state they were in, when the ``with`` block ends."""
-
-    def __init__(self, model: torch.nn.Module, optimizer: Optional[Any]) -> None:
-        self._model, self._optimizer = model, optimizer
-
-    def __enter__(self) -> None:
-        self._parameters = [(parameter, parameter.detach().clone()) for parameter in self._model.parameters()]
-        # Also those that no state has. A step may put other tensors in their places.
-        self._buffers = [
-            (module, name, value, value.detach().clone())
-            for module in self._model.modules()
-            for name, value in module._buffers.items()
-            if value is not None
-        ]
-        self._state = copy.deepcopy(self._optimizer.state_dict()) if self._optimizer is not None else None
-
-    def __exit__(self, *error: Any) -> None:
-        with torch.no_grad():
-            for parameter, before in self._parameters:
-                parameter.copy_(before)
-            for module, name, value, before in self._buffers:
-                value.copy_(before)
-                module._buffers[name] = value
-        for parameter in self._model.parameters():
-            parameter.grad = None
-        if self._optimizer is not None:
-            self._optimizer.load_state_dict(self._state)

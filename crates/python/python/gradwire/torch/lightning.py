@@ -8,6 +8,7 @@ from typing import Any, Dict, Optional
 import lightning.pytorch as pl
 
 from . import _framework
+from ._finetuning import check_unfreezing
 from ._handle import Handle
 from ._hook import register
 
@@ -27,6 +28,8 @@ class Compression(pl.Callback):
     other ranks may not save one.
 
     With ``precision="16-mixed"`` the Trainer's ``GradScaler`` is the ``scaler``, and ``on_nonfinite`` defaults to ``"skip"``.
+    Finetuning callbacks that unfreeze parameters in the middle of training are refused when it starts, or warned of if their plans are not
+    known: DistributedDataParallel would not average these parameters.
     A run of a single process that Lightning does not wrap in DistributedDataParallel goes on without compression, with a warning.
     """
 
@@ -44,8 +47,11 @@ class Compression(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Registers with the model that the strategy has wrapped, and restores what a checkpoint contained."""
         where = "the training before, which ended with an error," if self._failed and not self._read else "the checkpoint"
+        single = _framework.is_single_process(trainer.strategy.model)
+        if not single:
+            check_unfreezing(trainer, pl_module)
         saved, self._trainer = self._take_saved(), trainer
-        if _framework.is_single_process(trainer.strategy.model):
+        if single:
             return
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         options = _framework.with_scaler(self._compressor, self._options, scaler)

@@ -1,0 +1,67 @@
+"""Callbacks of Lightning that unfreeze parameters in the middle of training."""
+
+from __future__ import annotations
+
+import warnings
+from math import ceil
+from typing import List
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import BackboneFinetuning, BaseFinetuning
+
+from .. import _core
+
+_REMEDY = (
+    "Keep requires_grad as it is while training: override freeze_before_training so that it freezes nothing, leave these parameters out of "
+    "configure_optimizers, and let finetune_function add them with optimizer.add_param_group. Or train twice: until then without the "
+    "callback and with the parameters frozen, and then with a new Trainer after requires_grad_()"
+)
+
+
+def check_unfreezing(trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    """Refuses a ``BackboneFinetuning`` that will unfreeze parameters which DistributedDataParallel does not know, and warns of other
+    callbacks that may.
+
+    DistributedDataParallel averages the parameters that required gradients when it wrapped the model. It leaves out those that are
+    unfrozen later, without a word, so that ranks train them apart.
+    """
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, BackboneFinetuning):
+            frozen = _frozen(module.backbone)
+            epoch = callback.unfreeze_backbone_at_epoch
+            if frozen and _reaches(trainer, epoch):
+                raise _core.ConfigError(
+                    f"{type(callback).__name__} unfreezes '{_name(module, frozen[0])}' at epoch {epoch}, and DistributedDataParallel averages "
+                    f"only parameters that require gradients when it wraps the model, before training. {_REMEDY}"
+                )
+        elif isinstance(callback, BaseFinetuning) and _frozen(module):
+            name = _name(module, _frozen(module)[0])
+            warnings.warn(
+                f"if {type(callback).__name__} unfreezes a parameter such as '{name}' while training, gradwire will raise an error: "
+                "DistributedDataParallel averages only parameters that require gradients when it wraps the model, before training. "
+                f"{_REMEDY}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+
+def _frozen(module: torch.nn.Module) -> List[torch.Tensor]:
+    return [parameter for parameter in module.parameters() if not parameter.requires_grad]
+
+
+def _name(module: torch.nn.Module, parameter: torch.Tensor) -> str:
+    return next(name for name, one in module.named_parameters() if one is parameter)
+
+
+def _reaches(trainer: pl.Trainer, epoch: int) -> bool:
+    """Whether this training begins an epoch. It is taken to, if the number of batches is not known."""
+    if epoch < trainer.current_epoch:
+        return False
+    if trainer.max_epochs is not None and 0 <= trainer.max_epochs <= epoch:
+        return False
+    batches = trainer.num_training_batches
+    if trainer.max_steps < 0 or batches == float("inf"):
+        return True
+    steps = ceil(batches / trainer.accumulate_grad_batches)
+    return trainer.global_step + (epoch - trainer.current_epoch) * steps < trainer.max_steps

@@ -1,0 +1,164 @@
+"""Puts a model and its optimizer back into the state in which they were."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from .. import _core
+from . import _setup
+from ._modes import write
+
+# A module, the dictionary of its parameters or its buffers, a name in that, and the name in the model.
+_Place = Tuple[Dict[str, Optional[torch.Tensor]], str, str]
+
+
+def check_restorable(model: torch.nn.Module) -> None:
+    """Refuses a model with parameters or buffers that no training step can use, or that cannot be put back after one. It changes nothing."""
+    for kept, key, name in _places(model):
+        tensor = kept[key]
+        if tensor is None:
+            continue
+        if is_lazy(tensor):
+            raise _core.ConfigError(f"'{name}' has no shape yet, because its module is lazy; run the model once on a batch before")
+        if tensor.device.type == "meta" and tensor.requires_grad:
+            raise _core.ConfigError(
+                f"'{name}' is on the meta device, without values; call model.to_empty(device=...) and initialise it before"
+            )
+        if not _is_plain(tensor):
+            _try(tensor, name)
+
+
+class Restored:
+    """Copies the state of a model and its optimizer, and puts it back when the ``with`` block ends, also by an error.
+
+    It puts back the values and places of parameters and buffers, which of them require gradients, the modes of modules, and the state and
+    the settings of the optimizer. Gradients are None afterwards.
+    """
+
+    def __init__(self, model: torch.nn.Module, optimizer: Optional[Any]) -> None:
+        self._undo = ExitStack()
+        self._undo.callback(_clear_gradients, list(model.parameters()))
+        for module in model.modules():
+            self._undo.callback(setattr, module, "training", module.training)
+        tensors: Dict[int, torch.Tensor] = {}
+        # Buffers that no state has as well. A step may put other tensors in the places of any.
+        for kept, key, _ in _places(model):
+            tensor = kept[key]
+            self._undo.callback(kept.__setitem__, key, tensor)
+            if tensor is not None and id(tensor) not in tensors:
+                tensors[id(tensor)] = tensor
+                self._undo.callback(tensor.requires_grad_, tensor.requires_grad)
+        self._undo.callback(_put_back(list(tensors.values())))
+        if optimizer is not None:
+            self._undo.callback(_optimizer_back(optimizer))
+
+    def __enter__(self) -> Restored:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        # Closing calls all callbacks, also after one that raises.
+        self._undo.close()
+
+
+def held(model: torch.nn.Module, optimizer: Optional[Any]) -> int:
+    """The bytes that ``Restored`` copies."""
+    tensors = [*model.parameters(), *model.buffers()]
+    for state in getattr(optimizer, "state", {}).values():
+        tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _places(model: torch.nn.Module) -> Iterator[_Place]:
+    for prefix, module in model.named_modules():
+        for kept in (module._parameters, module._buffers):
+            for key in list(kept):
+                yield kept, key, _setup.plain(f"{prefix}.{key}".lstrip("."))  # type: ignore[misc]
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether it is certain that a copy can be written to a tensor."""
+    known = type(tensor) in (torch.Tensor, torch.nn.Parameter) or type(tensor).__name__ == "Buffer"
+    return known and tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
+
+
+def _try(tensor: torch.Tensor, name: str) -> None:
+    """Writes the values of a tensor to itself. Raises ``ConfigError`` if this is not possible."""
+    try:
+        _put_back([tensor])()
+    except (RuntimeError, NotImplementedError, TypeError) as error:
+        raise _core.ConfigError(
+            f"'{name}' is a {type(tensor).__name__} of the layout {tensor.layout} and the type {tensor.dtype}, which cannot be put back after "
+            f"the steps of advise ({str(error).splitlines()[0]}); make it a plain dense tensor for this call"
+        ) from error
+
+
+def _put_back(tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
+    """Copies tensors; returns what writes the copies to them."""
+    undo = ExitStack()
+    plain = [tensor for tensor in tensors if _is_plain(tensor)]
+    with torch.no_grad():
+        copies = joined([(tensor.numel(), tensor.dtype, tensor.device) for tensor in plain])
+        for tensor, copied in zip(plain, copies):
+            # Without the elements that `expand` repeats the copy may be shorter.
+            places = _places_of(tensor)
+            undo.callback(write, places, copied[: places.numel()].view(places.shape).copy_(places))
+        for tensor in tensors:
+            if not _is_plain(tensor):
+                # Not detached: a detached sparse tensor has indices of its own.
+                undo.callback(write, tensor, tensor.clone())
+    return undo.close
+
+
+def joined(tensors: Sequence[Tuple[int, torch.dtype, torch.device]]) -> List[torch.Tensor]:
+    """Zeros with some numbers of elements, types and devices. Those of one kind are parts of one tensor: an allocator returns the
+    memory of a large one to the system, and not that of many small ones."""
+    sizes: Dict[Tuple[torch.dtype, torch.device], int] = {}
+    for elements, dtype, device in tensors:
+        sizes[dtype, device] = sizes.get((dtype, device), 0) + elements
+    left = {kind: torch.zeros(size, dtype=kind[0], device=kind[1]) for kind, size in sizes.items()}
+    parts = []
+    for elements, dtype, device in tensors:
+        parts.append(left[dtype, device][:elements])
+        left[dtype, device] = left[dtype, device][elements:]
+    return parts
+
+
+def _places_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a tensor that have places of their own in memory: not those that ``expand`` repeats."""
+    if 0 not in tensor.stride():
+        return tensor
+    return tensor[tuple(slice(0, 1) if stride == 0 and size > 1 else slice(None) for size, stride in zip(tensor.shape, tensor.stride()))]
+
+
+def _clear_gradients(parameters: List[torch.Tensor]) -> None:
+    for parameter in parameters:
+        parameter.grad = None
+
+
+def _optimizer_back(optimizer: Any) -> Callable[[], None]:
+    """Copies the state and the settings of an optimizer; returns what puts them back.
+
+    ``load_state_dict`` gives a state the type of its parameter, so it is used only where an optimizer has one of its own.
+    """
+    if getattr(type(optimizer), "load_state_dict", None) is not torch.optim.Optimizer.load_state_dict:
+        return partial(optimizer.load_state_dict, copy.deepcopy(optimizer.state_dict()))
+    undo = ExitStack()
+    settings = [*optimizer.state.values(), *optimizer.param_groups]
+    undo.callback(_fill, optimizer.state, dict(optimizer.state))
+    for kept in settings:
+        # Tensors stay the same objects, and the parameters of a group are never others.
+        same = {key for key, value in kept.items() if isinstance(value, torch.Tensor) or key == "params"}
+        undo.callback(_fill, kept, {key: value if key in same else copy.deepcopy(value) for key, value in kept.items()})
+    undo.callback(_put_back([value for kept in settings for value in kept.values() if isinstance(value, torch.Tensor)]))
+    return undo.close
+
+
+def _fill(mapping: Dict[Any, Any], values: Dict[Any, Any]) -> None:
+    mapping.clear()
+    mapping.update(values)
