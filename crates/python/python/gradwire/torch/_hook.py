@@ -311,7 +311,8 @@ class Hook(Handle):
             if parameter.requires_grad:
                 raise _core.ConfigError(
                     f"'{name}' requires gradients now, and did not when the model was wrapped, so that DistributedDataParallel does not "
-                    "average them; wrap the model and register again after unfreezing"
+                    "average them; unfreeze it before the model is wrapped, and give it to the optimizer when it is to be trained "
+                    "(optimizer.add_param_group), or wrap the model and register again after unfreezing"
                 )
         if torch._C._current_graph_task_id() == -1 and self._reducer.votes:
             raise _core.ConfigError(
