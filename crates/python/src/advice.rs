@@ -23,7 +23,7 @@ type Measured = (String, usize, String, f64, f64);
 /// Predicts the steps of candidates; returns the advice as JSON and as text.
 ///
 /// `tensors` have names, shapes and the seconds after which their gradients are ready; `gradients` are those of each
-/// recorded step. `cluster` has the fields of `Cluster` but for the ranks and the correction. `measured` is the spec, the
+/// recorded step. `cluster` has the fields of `Cluster` but for the ranks, the link and the correction. `measured` is the spec, the
 /// ranks, the link, the seconds and the sent bytes of a step that was measured with an exchange. `progress` is called with the
 /// candidate that is tried, the number of finished trials, that of all, and the part of the work that is done; what it raises ends
 /// the trials.
@@ -50,6 +50,7 @@ pub(crate) fn advice(
         let efficiency = number(efficiency)?.clamp(0.01, 1.0);
         Ok(Messages { overhead: number(overhead)?, start: number(start)?, efficiency })
     };
+    let measured = measured.map(measured_step).transpose()?;
     let cluster = Cluster {
         ranks,
         spare_core: number("spare_core")? != 0.0,
@@ -58,6 +59,8 @@ pub(crate) fn advice(
         plain: messages(["plain_overhead", "plain_start", "plain_efficiency"])?,
         synchronization: number("synchronization")?,
         correction: 0.0,
+        noise: number("noise")?,
+        link: measured.as_ref().map(|step| step.link),
         staging: number("staging")?,
     };
     let optimizer = OptimizerFamily::of_name(optimizer);
@@ -67,7 +70,6 @@ pub(crate) fn advice(
         Some(asked) => asked.iter().map(candidate).collect::<Result<Vec<_>, _>>()?,
         None => Candidate::defaults(),
     };
-    let measured = measured.map(measured_step).transpose()?;
     let recording = Recording {
         ready: tensors.iter().map(|(.., ready)| *ready).collect(),
         tensors: tensors.into_iter().map(|(name, shape, _)| Tensor::new(name, &shape)).collect(),

@@ -335,9 +335,14 @@ impl Reducer {
         })
     }
 
-    /// Whether anything is kept for the next step, such as a residual.
-    fn keeps(&self, py: Python<'_>) -> PyResult<bool> {
-        self.ask(py, |averages| Ok(averages.save().floats_under("").next().is_some()))
+    /// This rank's state, if nothing is kept for the next step, such as a residual; else `None`.
+    fn save_unless_kept<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let state = self.ask(py, |averages| {
+            let state = averages.save();
+            let keeps = state.floats_under("").next().is_some();
+            if keeps { Ok(None) } else { Ok(Some(state.to_bytes()?)) }
+        })?;
+        Ok(state.map(|bytes| PyBytes::new(py, &bytes)))
     }
 
     /// This rank's state, as the bytes of a state file.

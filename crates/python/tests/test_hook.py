@@ -1,5 +1,7 @@
 """Tests the hook in DistributedDataParallel with 2 and 4 ranks."""
 
+from types import SimpleNamespace
+
 import numpy
 import pytest
 import torch
@@ -7,6 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gradwire.torch
 from gradwire.torch import _handle, _sharded
+from gradwire.torch._moment import Moments
 from models import Net, build, flat, train
 from world import ranks
 
@@ -158,7 +161,7 @@ def waited(rank, size, kind):
     """The time after waiting, and how much of it counts. In a process of its own, because fake tensors give it fake GPUs."""
     clock, gpu = Clock(), torch.device("cuda:0")
     handle = kind.__new__(kind)
-    handle._wait_seconds = 0.0
+    handle._wait_seconds, handle._moments = 0.0, Moments()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_handle if kind is gradwire.torch.Hook else _sharded, "time", clock)
         patch.setattr(torch.cuda, "Event", lambda blocking: clock)
@@ -167,11 +170,14 @@ def waited(rank, size, kind):
             handle._reducer, handle._devices = clock, {gpu}
             handle._wait()
         else:
-            handle._gradients, handle._step, handle._scale, handle._backward = clock, 1, 1.0, -1
-            patch.setattr(kind, "_begin", lambda self: None)
-            patch.setattr(kind, "_wait_at_end", lambda self: None)
+            handle._gradients, handle._step, handle._scale = clock, 1, 1.0
+            handle._reducer = SimpleNamespace(votes=False, spec="none")
+            handle._steps = SimpleNamespace(begins_pass=lambda: False, reduce=lambda unit: False)
+            handle._same = SimpleNamespace(check=lambda *arguments: None)
+            patch.setattr(kind, "_wait", lambda self: None)
+            unit = SimpleNamespace(reduced=lambda elements: ["w"])
             with FakeTensorMode():
-                handle.average(["w"], torch.empty(4, device=gpu))
+                handle.average(unit, torch.empty(4, device=gpu))
     return clock.now, handle._wait_seconds
 
 

@@ -71,3 +71,17 @@ def compressors(rank, size):
 
 def test_all_exchanges_know_every_name():
     assert ranks(1, compressors) == [[("int8", "eden")] * 3 + [("none", "eden")] * 3]
+
+
+def test_rules_of_candidates_know_every_name():
+    net = Tied()
+    x = torch.arange(64)
+
+    def step():
+        net(x).square().mean().backward()
+
+    candidates = ["none", {"compressor": "eden", "rules": {"lm_head*": "none"}}]
+    advice = gradwire.torch.advise(net, step, ranks=2, link="10mbit", candidates=candidates, steps=1)
+    sizes = [one["bytes_up"] for one in advice.data["predictions"] if one["spec"] == "eden"]
+    # The tied weight travels uncompressed: four bytes an element.
+    assert sizes and sizes[0] > 4 * 64 * 32, advice.data["predictions"]

@@ -13,6 +13,7 @@ from .. import _core
 from .._arrays import buffer
 from . import _setup
 from ._link import MeasuredLink, cores
+from ._names import selected
 from ._progress import DEFAULT_TRIALS, Progress
 from ._recording import TIMED, WARM_UP, Alone, Recording
 from ._restored import Restored, check_restorable, held
@@ -108,7 +109,7 @@ def advise(
             "init_process_group first"
         )
     links = [link] if isinstance(link, str) else list(link or ())
-    asked = None if candidates is None else [_candidate(one) for one in _setup.listed("candidates", candidates)]
+    asked = None if candidates is None else [_candidate(model, one) for one in _setup.listed("candidates", candidates)]
     elements = sum(prod(_setup.shape_of(parameter)) for _, parameter in _setup.trainable(model))
     measured = MeasuredLink(process_group, elements, deadline) if grouped and _size(process_group) > 1 else None
     first = measured is None or measured.rank == 0
@@ -225,13 +226,14 @@ def _cluster(
     return cluster
 
 
-def _candidate(candidate: Candidate) -> Any:
+def _candidate(model: torch.nn.Module, candidate: Candidate) -> Any:
     if isinstance(candidate, str):
         return candidate, "auto", []
     unknown = not isinstance(candidate, dict) or set(candidate) - {"compressor", "exchange", "rules"}
     if unknown or "compressor" not in candidate:
         raise _core.ConfigError(f"the candidate {candidate!r} must have 'compressor', and may have 'exchange' and 'rules'")
-    return candidate["compressor"], candidate.get("exchange", "auto"), _setup.rules_of(candidate.get("rules"))
+    rules = selected(model, dict(_setup.trainable(model)), {"rules": candidate.get("rules")})["rules"]
+    return candidate["compressor"], candidate.get("exchange", "auto"), rules
 
 
 def _size(process_group: Optional[Any]) -> int:

@@ -7,13 +7,13 @@ import math
 import struct
 import time
 from inspect import signature
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch.futures import Future
 
 from .. import _core
-from . import _setup
+from . import _saved, _setup
 from ._staging import write
 
 # The arguments that only gradwire's own compressors support, with their defaults.
@@ -186,9 +186,9 @@ class Custom:
         """As ``Reducer.plan``, for this compressor, whose messages have unknown sizes."""
         return [(name, shape.numel(), self.spec, math.nan, self._sizes.get(name, 0)) for name, shape in self._shapes.items()]
 
-    def keeps(self) -> bool:
-        """Whether there are residuals."""
-        return bool(self._residuals)
+    def save_unless_kept(self) -> Optional[bytes]:
+        """What ``save`` returns if there are no residuals, else ``None``."""
+        return None if self._residuals else self.save()
 
     def save(self) -> bytes:
         """The residuals."""
@@ -231,6 +231,7 @@ class Custom:
         try:
             read: Dict[str, Any] = torch.load(io.BytesIO(state), weights_only=True, map_location="cpu")
             compressor, residuals = read.get("compressor", self.spec), read["residuals"]
+            _saved.need(read, ["rank"])
         except Exception as error:
             raise _core.StateError(
                 f"the state is not that of a compressor written in Python ({type(error).__name__}); was it saved with a spec string?"

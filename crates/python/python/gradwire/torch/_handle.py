@@ -11,7 +11,7 @@ from torch.autograd import Variable
 from torch.profiler import record_function
 
 from .. import _core
-from . import _setup
+from . import _saved, _setup
 from ._channel import Groups, release
 from ._exchanging import Exchanging
 from ._modes import without_gradients
@@ -151,16 +151,17 @@ class Handle(Exchanging):
             )
         try:
             with self._moments.between_steps(all_ranks, self._reducer.deadline):
-                return self._packed(self._step, self._states, all_ranks)
+                return self._packed(self._step, self._states.save_all() if all_ranks else [self._states.save()])
         except WrongMomentError:
-            if self._states.keeps():
+            step, own = self._step - self._moments.in_step, self._states.save_unless_kept()
+            if own is None:
                 raise
-            # This step changes nothing but the number of steps, and the state of one rank is that of all.
-            return self._packed(self._step - self._moments.in_step, self._reducer, all_ranks=False)
+            # The step under way changes nothing but the number of steps, and the state of one rank is that of all.
+            return self._packed(step, [own])
 
-    def _packed(self, step: int, states: Any, all_ranks: bool) -> State:
+    def _packed(self, step: int, states: Sequence[bytes]) -> State:
         layout = [] if self._layout is None else [self._layout]
-        return _setup.packed(self._kind, step, states, self._reducer, all_ranks, *layout)
+        return _setup.packed(self._kind, step, self._reducer, states, *layout)
 
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
         """Restores results of ``state_dict``: the state of this rank, one of all ranks, or a list of all ranks' states.
@@ -173,12 +174,7 @@ class Handle(Exchanging):
         ``StateError`` or ``ConfigError``.
         """
 
-        def given() -> Union[State, Sequence[State]]:
-            if states is None:
-                raise _core.StateError("None is no state; the checkpoint has none of gradwire: begin without load_state_dict")
-            return states
-
-        self._load_with(given)
+        self._load_with(lambda: _saved.listed(states))
 
     @without_gradients
     def _load_with(self, read: Callable[[], Optional[Union[State, Sequence[State]]]]) -> bool:
@@ -191,10 +187,11 @@ class Handle(Exchanging):
             states = read()
             if states is None:
                 return None
-            first, parts = _setup.merged(states, self._kind, self._reducer.size)
-            if self._layout is not None:
-                _setup.check_layout(states, self._layout)
-            self._states.load(parts)
+            with _saved.reading():
+                first, parts = _saved.merged(states, self._kind, self._reducer.size)
+                if self._layout is not None:
+                    _saved.check_layout(states, self._layout)
+                self._states.load(parts)
             step: int = first["step"]
             return step
 

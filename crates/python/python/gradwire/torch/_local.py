@@ -6,13 +6,13 @@ import weakref
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch.distributed.algorithms.join import Joinable
 
 from .. import _core
-from . import _local_optimizer, _local_settings, _setup
+from . import _local_optimizer, _local_settings, _saved, _setup
 from ._buffers import Buffers
 from ._channel import connect, release
 from ._copyable import broadcast, check_copyable
@@ -367,7 +367,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
     def _state(self, all_ranks: bool) -> State:
         replica = self._replica
         reducer, pending = replica.reducer, self._rounds.pack()
-        state = _setup.packed("local", replica.step, reducer, reducer, all_ranks)
+        state = _setup.packed("local", replica.step, reducer, reducer.save_all() if all_ranks else [reducer.save()])
         state.update(round=replica.round, common=replica.common.clone(), fragments=replica.fragments)
         # Distributed checkpoints load only keys that there are before, and take a tuple whole.
         state.update(outer=(replica.pack_outer(),), pending=(pending,))
@@ -391,12 +391,11 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         A worker that has joined a run keeps the parameters of the run, and takes over only the residual, from the last
         state of a worker that was lost. That is an error if the lost worker sent anything after it saved this state.
         """
-        states = [states] if isinstance(states, Mapping) else list(states)
         replica, elastic = self._replica, self._elastic
         if elastic is None:
             load = partial(self._check_and_load, states, self._load_exchange)
             loaded = _setup.together(replica.reducer, replica.reducer, load, lambda one: f"step {one.step} and round {one.round}")
-        elif replica.step and not elastic.has_saved(states):
+        elif replica.step and not self._has_saved(states):
             self._check_and_load(states, elastic.take_over)
             return
         else:
@@ -408,8 +407,15 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             replica.optimizer.load_state_dict(loaded.optimizer)
         self._rounds.load(loaded.pending)
         key = _setup.rank_key(replica.reducer)
+        states = _saved.listed(states)
         if elastic is None and _local_optimizer.is_of_another_rank(states, key, replica.reducer.size):
             _local_optimizer.warn_of_another_rank(states, key, self._residual_is_missing, loaded.optimizer)
+
+    def _has_saved(self, states: Any) -> bool:
+        """Whether the only state is what this worker has saved since the last round."""
+        assert self._elastic is not None
+        with _saved.reading():
+            return self._elastic.has_saved(_saved.listed(states))
 
     def _load_exchange(self, states: Sequence[State], parts: List[bytes]) -> None:
         """Loads the residuals of states. Begins with empty ones if the only state is that of another rank."""
@@ -429,16 +435,24 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         for state in states:
             own = state.get("sent", {}).get(_setup.rank_key(reducer))
             if own is not None and state["world_size"] == reducer.size:
-                sent: Sent = _setup.from_bytes(own)
+                sent: Sent = _saved.from_bytes(own)
                 return sent
         return {}
 
     def _check_and_load(
-        self, states: Sequence[State], load: Callable[[Sequence[State], List[bytes]], None]
+        self, given: Union[State, Sequence[State]], load: Callable[[Sequence[State], List[bytes]], None]
     ) -> _Loaded:
         """Calls ``load`` with some saved states that fit, and with the states of their exchanges; returns the rest of the states."""
+        with _saved.reading():
+            states = _saved.listed(given)
+            loaded, parts = self._read(states)
+            load(states, parts)
+        return loaded
+
+    def _read(self, states: Sequence[State]) -> Tuple[_Loaded, List[bytes]]:
+        """What some saved states that fit have beside those of their exchanges, and these."""
         _local_optimizer.check_kind(states)
-        first, parts = _setup.merged(states, "local", self._replica.reducer.size)
+        first, parts = _saved.merged(states, "local", self._replica.reducer.size, ("round", "common"))
         common = self._replica.common
         if first["common"].shape != common.shape:
             raise _core.StateError(
@@ -460,9 +474,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         step = first["step"]
         key = _setup.rank_key(self._replica.reducer)
         optimizer = _local_optimizer.saved(states, key, self._replica.optimizer)
-        loaded = _Loaded(step, first["round"], first.get("base", step), first["common"], outer, optimizer, pending)
-        load(states, parts)
-        return loaded
+        return _Loaded(step, first["round"], first.get("base", step), first["common"], outer, optimizer, pending), parts
 
 
 @dataclass
@@ -492,6 +504,7 @@ def _outer(state: State, replica: Replica) -> Optional[Dict[str, Any]]:
     if (saved and saved["kind"]) != (replica.outer and type(replica.outer).__name__):
         raise _core.StateError("the state was saved with another outer optimizer; use the same one")
     if saved is not None and replica.outer is not None:
+        _saved.need(saved["state"], ["state"])
         groups = [len(group["params"]) for group in saved["state"]["param_groups"]]
         if groups != [len(group["params"]) for group in replica.outer.param_groups]:
             raise _core.StateError("the saved outer optimizer has other parameter groups; use the same ones")

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 import torch
 
 from .. import _core
-from . import _setup
+from . import _saved, _setup
 from ._setup import State
 
 
@@ -33,8 +33,9 @@ def saved(states: Sequence[State], own: str, optimizer: torch.optim.Optimizer) -
     ranks = sorted(entries, key=_number)
     packed = entries[own] if own in entries else entries[ranks[_number(own) % len(ranks)]]
     try:
-        loaded: Dict[str, Any] = _setup.from_bytes(packed)
+        loaded: Dict[str, Any] = _saved.from_bytes(packed)
         groups = [len(group["params"]) for group in loaded["param_groups"]]
+        _saved.need(loaded, ["state"])
     except Exception as error:
         raise _core.StateError(
             f"the local optimizer in the state cannot be read: {error!r}; load another checkpoint, or allow the classes of its state by "

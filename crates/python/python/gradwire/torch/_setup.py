@@ -332,22 +332,23 @@ def uses_ef21(compressor: Any, rules: Rules) -> bool:
     return any(re.search(r"\bef\s*=\s*ef21\b", spec) for spec in specs)
 
 
-def packed(kind: str, step: int, exchange: Any, reducer: _core.Reducer, all_ranks: bool, *more: Any) -> State:
-    """The state of a ``kind`` of object: that of its exchange at this rank, or of all ranks of its group, with ``more`` beside
-    each.
+def packed(kind: str, step: int, reducer: _core.Reducer, states: Sequence[bytes], *more: Any) -> State:
+    """The state of a ``kind`` of object: ``states`` are those of its exchange at this rank, or at all ranks of its group, with ``more``
+    beside each.
 
     Ranks are named by their numbers in the default process group, if there is one, so that names are unique in a job.
     """
-    if all_ranks:
-        ranks = [rank.decode() for rank in reducer.gather(0, rank_key(reducer).encode())]
-        states = dict(zip(ranks, exchange.save_all()))
-    else:
-        states = {rank_key(reducer): exchange.save()}
+    ranks = [rank_key(reducer)]
+    if len(states) > 1:
+        # Those of all ranks are given on all ranks.
+        ranks = [rank.decode() for rank in reducer.gather(0, ranks[0].encode())]
+        # This rank may end now, and the others must have its name.
+        reducer.wait()
     return {
         "gradwire": kind,
         "step": step,
         "world_size": reducer.size,
-        "exchange": {rank: (_pack(state), *more) for rank, state in states.items()},
+        "exchange": {rank: (_pack(state), *more) for rank, state in zip(ranks, states)},
     }
 
 
@@ -374,11 +375,6 @@ def to_bytes(value: Any) -> bytes:
     return file.getvalue()
 
 
-def from_bytes(packed: Any) -> Any:
-    """What ``to_bytes`` was given, from an entry of a state."""
-    return torch.load(io.BytesIO(_unpack(packed)), weights_only=True, map_location="cpu")
-
-
 def _pack(state: bytes) -> torch.Tensor:
     """Bytes as ``torch.save``, ``torch.load(weights_only=True)`` and distributed checkpoints take them.
 
@@ -387,47 +383,9 @@ def _pack(state: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
 
-def _unpack(state: Any) -> bytes:
-    """Bytes from the tuple with the result of ``_pack``, which a file format may have made a list; earlier versions had none."""
-    tensor = state[0] if isinstance(state, (list, tuple)) else state
-    unpacked: bytes = tensor.cpu().numpy().tobytes()
-    return unpacked
-
-
-def merged(states: Union[State, Sequence[State]], kind: str, size: int) -> Tuple[State, List[bytes]]:
-    """The first of some saved states, and the exchange states of all of them, for a rank that exchanges with ``size`` ranks."""
-    states = [states] if isinstance(states, Mapping) else list(states)
-    for state in states:
-        if not isinstance(state, Mapping) or state.get("gradwire") != kind:
-            raise _core.StateError(f"this is not the state of a gradwire {kind}; pass the result of its state_dict()")
-    if not states:
-        raise _core.StateError("there are no states to load; pass this rank's state, or those of all ranks")
-    if len({state["step"] for state in states}) > 1:
-        raise _core.StateError("the states are from different steps; pass those that all ranks saved at the same step")
-    return states[0], [_unpack(part) for state in states for part in _parts(state, size)]
-
-
 def layout_of(named: Iterable[Tuple[str, torch.Tensor]]) -> Layout:
     """The layout of some parameters."""
     return {name: [] if one.is_contiguous() else list(one.stride()) for name, one in named}
-
-
-def check_layout(states: Union[State, Sequence[State]], layout: Layout) -> None:
-    """Refuses states whose residuals have their elements in another order. Earlier versions did not save the order, or only that of
-    parameters that were not contiguous."""
-    for state in [states] if isinstance(states, Mapping) else states:
-        exchange = state["exchange"]
-        for part in exchange.values() if isinstance(exchange, Mapping) else exchange:
-            saved = part[1] if isinstance(part, (list, tuple)) and len(part) > 1 else layout
-            if all(map(len, saved.values())):
-                saved = {**dict.fromkeys(layout, ()), **saved}
-            for name in sorted(saved.keys() & layout.keys()):
-                if list(saved[name]) != layout[name]:
-                    raise _core.StateError(
-                        f"'{name}' was saved in another memory format, or with other shards than rows, so that its residual has another "
-                        "order; give the model the format of the saved run (model.to(memory_format=...)) before DistributedDataParallel "
-                        "wraps it, or the shard_placement_fn and the number of ranks of the saved run"
-                    )
 
 
 def together(
@@ -471,21 +429,3 @@ def together(
 
 # What a rank reports that has nothing to load.
 _NOTHING = "it has none, and others have; give all ranks their states, or none"
-
-
-def _parts(state: State, size: int) -> List[Any]:
-    """The states of ranks in a saved state. Those of earlier versions were in a list."""
-    exchange = state["exchange"]
-    if not isinstance(exchange, Mapping):
-        return list(exchange)
-    saved = state["world_size"]
-    if len(exchange) <= saved:
-        return list(exchange.values())
-    # The states of several groups of ranks, as on a mesh of two dimensions: a rank takes its own.
-    own = f"rank{dist.get_rank()}" if dist.is_initialized() else ""
-    if saved != size or own not in exchange:
-        raise _core.StateError(
-            f"the state has {len(exchange)} ranks in groups of {saved}, as on a mesh of two dimensions, and this rank exchanges with "
-            f"{size}; residuals of such a run need the same mesh: resume with it, or without the state of gradwire"
-        )
-    return [exchange[own]]

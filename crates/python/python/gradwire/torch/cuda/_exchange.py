@@ -11,7 +11,7 @@ Three streams work side by side, so that neither direction of PCIe waits for the
 
 from __future__ import annotations
 
-from typing import Any, ContextManager, Dict, List, Sequence, Tuple
+from typing import Any, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch.futures import Future
@@ -101,9 +101,9 @@ class DeviceExchange:
         self.compress.wait_stream(self.down)
         self.kept.roll_back()
 
-    def keeps(self) -> bool:
-        """Whether anything is kept for the next step, here or in main memory."""
-        return bool(self.kept.arrays) or self.reducer.keeps()
+    def save_unless_kept(self) -> Optional[bytes]:
+        """This rank's state, if nothing is kept for the next step, here or in main memory; else ``None``."""
+        return None if self.kept.arrays else self.reducer.save_unless_kept()
 
     def save(self) -> bytes:
         """This rank's state, as ``Reducer.save`` returns it."""

@@ -1,0 +1,131 @@
+"""Reads saved states. One that a checkpoint has lost a part of, or has changed, is a ``StateError`` that says which part."""
+
+from __future__ import annotations
+
+import io
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
+
+import torch
+import torch.distributed as dist
+
+from .. import _core
+from ._setup import Layout, State
+
+_WHOLE = "give the whole result of state_dict(), as it was saved, or load another checkpoint"
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """A block that reads a saved state. What it raises becomes a ``StateError``, if it is no error of gradwire."""
+    try:
+        yield
+    except _core.GradwireError:
+        raise
+    except KeyError as error:
+        raise _core.StateError(f"the state has no {error}; {_WHOLE}") from error
+    except Exception as error:
+        raise _core.StateError(f"the state cannot be read ({type(error).__name__}: {error}); {_WHOLE}") from error
+
+
+def listed(states: Any) -> List[State]:
+    """The states that ``load_state_dict`` was given: one, or a sequence of them."""
+    if states is None:
+        raise _core.StateError("None is no state; the checkpoint has none of gradwire: begin without load_state_dict")
+    if isinstance(states, Mapping):
+        return [dict(states)]
+    if not isinstance(states, (list, tuple)):
+        raise _core.StateError(f"a {type(states).__name__} is no state; {_WHOLE}")
+    return list(states)
+
+
+def check(state: Any, kind: str, more: Sequence[str] = ()) -> None:
+    """Refuses what is not the state of a ``kind`` of object, and a state without one of its entries, or without one of ``more``.
+
+    Those of steps, rounds and numbers of ranks are integers.
+    """
+    if not isinstance(state, Mapping) or state.get("gradwire") != kind:
+        raise _core.StateError(f"this is not the state of a gradwire {kind}; pass the result of its state_dict()")
+    need(state, ("step", "world_size", "exchange", *more))
+    for key in _COUNTS:
+        count = state.get(key, 1)
+        if not isinstance(count, int) or isinstance(count, bool) or count < (key == "world_size"):
+            raise _core.StateError(f"'{key}' of the state is {count!r}, which is no count; {_WHOLE}")
+    if not isinstance(state["exchange"], (Mapping, list, tuple)) or not state["exchange"]:
+        raise _core.StateError(f"'exchange' of the state has no states of ranks; {_WHOLE}")
+
+
+def need(state: Mapping[str, Any], keys: Sequence[str]) -> None:
+    """Refuses a state, or an entry of one, without one of these keys."""
+    for key in keys:
+        if key not in state:
+            raise _core.StateError(f"the state has no '{key}'; {_WHOLE}")
+
+
+# The entries that are integers from 0, the number of ranks from 1.
+_COUNTS = ("step", "world_size", "round", "base", "fragments")
+
+
+def merged(states: Union[State, Sequence[State]], kind: str, size: int, more: Sequence[str] = ()) -> Tuple[State, List[bytes]]:
+    """The first of some saved states, and the exchange states of all of them, for a rank that exchanges with ``size`` ranks.
+
+    ``more`` are entries that a ``kind`` of object saves beside those that all save.
+    """
+    states = listed(states)
+    for state in states:
+        check(state, kind, more)
+    if not states:
+        raise _core.StateError("there are no states to load; pass this rank's state, or those of all ranks")
+    if len({state["step"] for state in states}) > 1:
+        raise _core.StateError("the states are from different steps; pass those that all ranks saved at the same step")
+    return states[0], [_unpack(part) for state in states for part in _parts(state, size)]
+
+
+def _parts(state: State, size: int) -> List[Any]:
+    """The states of ranks in a saved state. Those of earlier versions were in a list."""
+    exchange = state["exchange"]
+    if not isinstance(exchange, Mapping):
+        return list(exchange)
+    saved = state["world_size"]
+    if len(exchange) <= saved:
+        return list(exchange.values())
+    # The states of several groups of ranks, as on a mesh of two dimensions: a rank takes its own.
+    own = f"rank{dist.get_rank()}" if dist.is_initialized() else ""
+    if saved != size or own not in exchange:
+        raise _core.StateError(
+            f"the state has {len(exchange)} ranks in groups of {saved}, as on a mesh of two dimensions, and this rank exchanges with "
+            f"{size}; residuals of such a run need the same mesh: resume with it, or without the state of gradwire"
+        )
+    return [exchange[own]]
+
+
+def _unpack(packed: Any) -> bytes:
+    """Bytes from the tuple with a tensor of them, which a file format may have made a list; earlier versions had none."""
+    tensor = packed[0] if isinstance(packed, (list, tuple)) and packed else packed
+    if not isinstance(tensor, torch.Tensor):
+        raise _core.StateError(f"the state of a rank is a {type(tensor).__name__}, not a tensor of bytes; {_WHOLE}")
+    unpacked: bytes = tensor.cpu().numpy().tobytes()
+    return unpacked
+
+
+def from_bytes(packed: Any) -> Any:
+    """What ``_setup.to_bytes`` was given, from an entry of a state."""
+    return torch.load(io.BytesIO(_unpack(packed)), weights_only=True, map_location="cpu")
+
+
+def check_layout(states: Union[State, Sequence[State]], layout: Layout) -> None:
+    """Refuses states whose residuals have their elements in another order. Earlier versions did not save the order, or only that of
+    parameters that were not contiguous."""
+    for state in listed(states):
+        exchange = state["exchange"]
+        for part in exchange.values() if isinstance(exchange, Mapping) else exchange:
+            saved: Dict[str, Any] = part[1] if isinstance(part, (list, tuple)) and len(part) > 1 else layout
+            if all(map(len, saved.values())):
+                saved = {**dict.fromkeys(layout, ()), **saved}
+            for name in sorted(saved.keys() & layout.keys()):
+                if list(saved[name]) != layout[name]:
+                    raise _core.StateError(
+                        f"'{name}' was saved in another memory format, or with other shards than rows, so that its residual has another "
+                        "order; give the model the format of the saved run (model.to(memory_format=...)) before DistributedDataParallel "
+                        "wraps it, or the shard_placement_fn and the number of ranks of the saved run"
+                    )
