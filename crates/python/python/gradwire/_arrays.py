@@ -172,7 +172,7 @@ def decompress(data: Union[bytes, bytearray, memoryview], *, to: str = "numpy", 
         if not isinstance(data, (bytearray, memoryview)):
             raise _core.ConfigError(f"the frame is a {type(data).__name__}; pass the bytes that compress returned")
         data = bytes(data)
-    frame = _core.Frame(data, 0, max_bytes)
+    frame = _core.Frame(data, 0, None if max_bytes is None else whole_number("max_bytes", max_bytes))
     if frame.end != len(data):
         raise _core.MessageError(f"{len(data) - frame.end} bytes follow the frame; pass a single frame")
     if to not in ("numpy", "torch"):

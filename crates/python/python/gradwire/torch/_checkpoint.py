@@ -38,6 +38,11 @@ def read_checkpoint(checkpoint_id: Union[str, os.PathLike[str]], name: str = "gr
         raise _core.StateError(
             f"{os.fspath(checkpoint_id)} has no state of gradwire under '{name}'; give the key that it was saved under"
         )
+    for entry in ("gradwire", "step", "world_size"):
+        if f"{name}.{entry}" not in found:
+            raise _core.StateError(
+                f"{os.fspath(checkpoint_id)} has no '{name}.{entry}', which state_dict() returns; load another checkpoint"
+            )
     state: State = {"gradwire": None, "step": None, "world_size": None, "exchange": ranks}
     dcp.load({name: state}, checkpoint_id=checkpoint_id)
     return state

@@ -18,6 +18,7 @@ from .. import _core
 from .._arrays import buffer
 from .._specs import has_error_feedback
 from . import _device, _setup
+from ._averaged import Averaged
 from ._channel import connect
 from ._custom import Custom
 from ._handle import Handle
@@ -229,6 +230,8 @@ class Hook(Handle):
             _setup.check_optimizer(optimizer, self._parameters)
         make = partial(_setup.every_step, named, spec, **options)
         super().__init__(*connect(process_group, make, options.get("deadline"), "gradwire.torch.register"), scaler)
+        reference = weakref.ref(self)
+        self._averaged = Averaged(lambda: getattr(reference(), "step", 0), dict(named))
         self._suggest_skipping()
         if optimizer is not None:
             self._refuse_votes("OneBitAdam divides what ranks exchange by the root of its second moments")
@@ -277,6 +280,7 @@ class Hook(Handle):
     def close(self) -> None:
         if self._reducer.forked:
             return
+        self._averaged.close()
         try:
             super().close()
         finally:

@@ -16,7 +16,7 @@ from torchft.work import _DummyWork
 
 from .. import _core
 from .._arrays import buffer, keeping
-from . import _setup
+from . import _saved, _setup
 from ._channel import Channel
 from ._names import selected
 
@@ -135,7 +135,7 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
     def load_residuals(self, residuals: bytes) -> None:
         """Restores what ``residuals`` returned, before the first step.
 
-        Raises ``StateError`` for residuals of another model or compressor.
+        Raises ``StateError`` for residuals of another model or compressor, and for damaged ones.
         """
         self._compression.load(residuals)
 
@@ -247,6 +247,6 @@ class _Compression:
     def load(self, residuals: bytes) -> None:
         if self._reducer is not None:
             raise _core.ConfigError("load residuals before the first step")
-        with self._alone() as reducer:
+        with self._alone() as reducer, _saved.reading():
             reducer.adopt(residuals)
         self._residuals = residuals

@@ -12,7 +12,7 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from .. import _core
-from . import _framework
+from . import _framework, _saved
 from ._handle import Handle
 from ._hook import register
 from ._moment import state_or_nothing
@@ -143,4 +143,9 @@ def _load(folder: Path, rank: int) -> Any:
             "copy it from the machine of that rank"
         )
     # Mapped into memory, because all ranks read the number of ranks from one file.
-    return torch.load(str(file), weights_only=True, map_location="cpu", mmap=True)
+    state = torch.load(str(file), weights_only=True, map_location="cpu", mmap=True)
+    try:
+        _saved.check(state, "hook")
+    except _core.StateError as error:
+        raise _core.StateError(f"{file}: {error}") from error
+    return state
