@@ -30,6 +30,7 @@ mod error;
 pub mod fixed;
 mod group_writer;
 pub mod huffman;
+mod instruction_set;
 pub mod kernels;
 mod quarters;
 pub mod quartic;
@@ -40,3 +41,4 @@ pub mod zero_run;
 
 pub use bit_io::{BitReader, BitWriter};
 pub use error::{DecodeError, expect_len, try_resize};
+pub use instruction_set::instruction_set;

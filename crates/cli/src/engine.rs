@@ -143,7 +143,8 @@ mod over_mpi {
         ) -> Result<Option<RunRecord>, TrainError> {
             let mut again = false;
             let connect = || self.connect(mem::replace(&mut again, true));
-            run_elastic_rank(config, observer, options, connect)
+            let record = run_elastic_rank(config, observer, options, connect)?;
+            Ok(record.map(|record| record.marked(config)))
         }
 
         fn keeps_records(&self) -> bool {

@@ -4,7 +4,7 @@ use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError, run
 
 /// Executes runs, with ranks as threads or as processes.
 pub trait Engine: Sync {
-    /// Executes one run. Returns `None` in a process that does not keep the record of the run.
+    /// Executes one run. Returns its record with its [marks](gradwire_train::marks), or `None` in a process that does not keep it.
     ///
     /// # Errors
     /// Those of the run.
@@ -48,6 +48,6 @@ impl Engine for Threads {
         observer: &dyn Observer,
         options: &RunOptions,
     ) -> Result<Option<RunRecord>, TrainError> {
-        run(config, observer, options).map(Some)
+        run(config, observer, options).map(|record| Some(record.marked(config)))
     }
 }

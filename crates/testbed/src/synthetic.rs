@@ -1,5 +1,7 @@
 //! Synthetic runs for tests, with round numbers that can be checked by hand.
 
+use std::collections::BTreeMap;
+
 use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{Evaluation, Metric, RunRecord, Sent, StepRecord};
 
@@ -38,6 +40,9 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
     RunRecord {
         version: "0.0.0".to_owned(),
         processor: String::new(),
+        instruction_set: String::new(),
+        threads: 0,
+        numerics: BTreeMap::new(),
         parameters: 1000,
         tensors: 4,
         largest_tensor: 500,
@@ -60,6 +65,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
         bytes_up: up * steps as f64,
         bytes_down: down * steps as f64,
         digest: "0".to_owned(),
+        digest_at: BTreeMap::new(),
         seconds: 1.0,
         server: None,
         changes: Vec::new(),

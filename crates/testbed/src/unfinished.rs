@@ -159,6 +159,10 @@ impl Observer for Turn<'_> {
         self.progress.evaluated(evaluation);
     }
 
+    fn digested(&self, steps: u64, digest: &str) {
+        self.progress.digested(steps, digest);
+    }
+
     fn warned(&self, warning: &str) {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         if warned.insert(warning.to_owned()) {

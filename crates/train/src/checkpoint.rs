@@ -23,6 +23,7 @@
 //! it: residuals are redistributed by the rule of [`reshard`](gradwire_exchange::reshard), batch-norm statistics by
 //! rank, and the order of the data continues as if the new number of workers had taken all steps.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use gradwire::{State, StateError, Tensor};
@@ -56,6 +57,9 @@ pub(crate) struct Record {
     /// The changes of the number of workers.
     #[serde(default)]
     pub(crate) changes: Vec<WorkersChanged>,
+    /// The digests of the parameters, by steps done.
+    #[serde(default)]
+    pub(crate) digests: BTreeMap<u64, String>,
 }
 
 /// A checkpoint that has been read, and that fits the configuration of the resumed run.

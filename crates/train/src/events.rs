@@ -15,6 +15,8 @@ pub(crate) enum Event {
     Step(Sample, u64),
     /// The evaluation after this number of steps is complete.
     Evaluated(u64, Score),
+    /// The digest of the first worker's parameters after this number of steps.
+    Digested(u64, String),
     /// The first worker has diagnosed its gradients and residuals.
     Diagnosed(Box<Diagnosis>),
     /// The run cannot go on with the number of workers that the observer has asked for.

@@ -15,6 +15,11 @@ pub trait Observer: Send + Sync {
         let _ = evaluation;
     }
 
+    /// The digest of the parameters after this number of steps; see [`digest_at`](crate::RunRecord::digest_at).
+    fn digested(&self, steps: u64, digest: &str) {
+        let _ = (steps, digest);
+    }
+
     /// Something looks wrong, though the run continues: a configuration that contradicts itself, a residual
     /// that grows without bound.
     fn warned(&self, warning: &str) {

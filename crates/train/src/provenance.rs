@@ -1,6 +1,7 @@
-//! What made a run: the build of gradwire, and the processor.
+//! What made a run: the build of gradwire, the processor, and what of it is used.
 
 use std::fs;
+use std::thread::available_parallelism;
 
 /// gradwire's version, and the commit of its source where that is known, as in `0.1.0+65700e9784`; with `.modified` if the
 /// source was changed after this commit.
@@ -10,6 +11,20 @@ pub const VERSION: &str = env!("GRADWIRE_VERSION");
 pub(crate) fn processor() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     model_name(&cpus).unwrap_or(std::env::consts::ARCH).to_owned()
+}
+
+/// The instruction set of the kernels, with `+fma` if the models' matrix products are fused, too.
+pub(crate) fn instruction_set() -> String {
+    #[cfg(target_arch = "x86_64")]
+    if std::is_x86_feature_detected!("fma") {
+        return format!("{}+fma", gradwire_bits::instruction_set());
+    }
+    gradwire_bits::instruction_set().to_owned()
+}
+
+/// The number of worker threads that compute at the same time.
+pub(crate) fn threads() -> usize {
+    available_parallelism().map_or(1, usize::from)
 }
 
 /// The first model name in the text of `/proc/cpuinfo`.

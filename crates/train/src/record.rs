@@ -1,11 +1,14 @@
 //! What a training run reports.
 
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use gradwire_exchange::{Exchange, StepReport};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::config::RunConfig;
 use crate::diagnosis::{Diagnosis, Layer};
+use crate::numerics::marks;
 use crate::settings::TrainingSettings;
 use gradwire_exchange::CompressionSchedule;
 use gradwire_exchange::schedule::position_bits;
@@ -161,6 +164,18 @@ pub struct RunRecord {
     /// The name of the processor of worker 0; empty in records of earlier versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub processor: String,
+    /// The instruction set that worker 0 used, such as `avx512+fma`: that of the kernels, and whether products of matrices are fused. Empty in
+    /// records of earlier versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub instruction_set: String,
+    /// The number of threads that computed at the same time in the process of worker 0; 0 in records of earlier versions. No
+    /// bit depends on it.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub threads: usize,
+    /// The [mark](crate::marks) of each part of gradwire that decides the bits of this run. Empty in records of earlier
+    /// versions, and until [`marked`](Self::marked) computes them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub numerics: BTreeMap<String, String>,
     /// Parameters of the model.
     pub parameters: usize,
     /// Its tensors.
@@ -204,6 +219,10 @@ pub struct RunRecord {
     pub sent: Sent,
     /// Digest of the final parameters.
     pub digest: String,
+    /// Digests of the parameters of worker 0 on the way, by steps done: at the first exchange after 10, 100 and 1000 steps.
+    /// Empty in shorter runs, in those with asynchronous workers, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub digest_at: BTreeMap<u64, String>,
     /// Wall-clock seconds.
     pub seconds: f64,
     /// Processor seconds per step of the busiest server, for decoding, the optimizer and encoding; since the last
@@ -252,6 +271,10 @@ impl TrafficEstimate {
     }
 }
 
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
 }
@@ -286,6 +309,12 @@ impl DerefMut for RunRecord {
 }
 
 impl RunRecord {
+    /// The record with the [marks](crate::marks) of its run.
+    pub fn marked(mut self, config: &RunConfig) -> Self {
+        self.numerics = marks(&config.resolved(), &config.compressor);
+        self
+    }
+
     /// The traffic by equation 1 of the SBC paper; `None` for a compressor whose elements take different numbers of
     /// bits, for records that do not count elements, with rules or several compressors, and where the number of
     /// receivers varies: absent owners in a scatter-reduce still send means.

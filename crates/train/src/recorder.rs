@@ -19,6 +19,8 @@ pub(crate) struct Recorder {
     pub(crate) evaluations: Vec<Evaluation>,
     /// Diagnoses on record, in order.
     pub(crate) diagnoses: Vec<Diagnosis>,
+    /// The digests of the parameters, by steps done.
+    pub(crate) digests: BTreeMap<u64, String>,
     /// The CPU time of the busiest server in a step, if servers run in this process.
     pub(crate) server: Option<f64>,
     /// Steps on record from before a resumption.
@@ -31,9 +33,9 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// A recorder for `workers` workers that continues `past`.
     pub(crate) fn new(workers: usize, past: Record) -> Self {
-        let Record { trace, evaluations, diagnoses, .. } = past;
+        let Record { trace, evaluations, diagnoses, digests, .. } = past;
         let (past, pending, next) = (trace.len(), BTreeMap::new(), vec![0; workers]);
-        Self { trace, evaluations, diagnoses, server: None, past, pending, next }
+        Self { trace, evaluations, diagnoses, digests, server: None, past, pending, next }
     }
 
     /// Takes the score of an evaluation after `step` steps.

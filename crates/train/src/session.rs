@@ -1,10 +1,11 @@
 //! Runs the workers of a process: their threads, and the record of their events.
 
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::thread::{self, Scope, ScopedJoinHandle, available_parallelism};
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Instant;
 
 use gradwire::{State, StateError, Tensor};
@@ -22,7 +23,7 @@ use crate::failure::{Failure, FirstFailure, panic_message};
 use crate::observer::Observer;
 use crate::options::RunOptions;
 use crate::permits::Permits;
-use crate::provenance::{VERSION, processor};
+use crate::provenance::{VERSION, instruction_set, processor, threads};
 use crate::record::{RunRecord, StepRecord, WorkersChanged};
 use crate::recorder::Recorder;
 use crate::resolution::Resolution;
@@ -114,7 +115,7 @@ impl Session<'_> {
             resolution,
             save: self.options.save.as_ref(),
             keeps_state: self.config.min_workers.is_some(),
-            permits: Permits::new(available_parallelism().map_or(1, usize::from)),
+            permits: Permits::new(threads()),
         };
         let (events, received) = channel(self.config.workers);
         let failure = FirstFailure::default();
@@ -230,6 +231,10 @@ impl Session<'_> {
                         score,
                     ));
                 }
+                Event::Digested(step, digest) => {
+                    self.observer.digested(step, &digest);
+                    recorder.digests.insert(step, digest);
+                }
                 Event::Diagnosed(diagnosis) => {
                     for warning in growth.watch(&diagnosis) {
                         self.observer.warned(&warning);
@@ -272,6 +277,7 @@ impl Session<'_> {
             // The first worker may have taken further steps while the others saved.
             diagnoses: recorder.diagnoses.iter().filter(|of| of.step <= *step).cloned().collect(),
             changes: self.changes.to_vec(),
+            digests: recorder.digests.range(..=*step).map(|(at, of)| (*at, of.clone())).collect(),
         };
         checkpoint::complete(state.clone(), self.config, *step, &record)
     }
@@ -296,6 +302,9 @@ impl Session<'_> {
         RunRecord {
             version: VERSION.to_owned(),
             processor: processor(),
+            instruction_set: instruction_set(),
+            threads: threads(),
+            numerics: BTreeMap::new(),
             parameters: tensors.iter().map(Tensor::elements).sum(),
             tensors: tensors.len(),
             largest_tensor: tensors.iter().map(Tensor::elements).max().unwrap_or(0),
@@ -313,6 +322,7 @@ impl Session<'_> {
             bytes_down: sum(|record| record.bytes_down),
             sent: recorder.trace.iter().map(|step| step.sent).sum(),
             digest: format!("{:016x}", digest(parameters)),
+            digest_at: recorder.digests,
             seconds: self.seconds(),
             server: recorder.server,
             changes: self.changes.to_vec(),

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use cpu_time::ThreadTime;
 use gradwire::State;
-use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepInput, StepReport};
+use gradwire_exchange::{DistributedOptimizer, ExchangeError, StepInput, StepReport, digest};
 use gradwire_models::tasks::Replica;
 
 use crate::checkpoint::{self, PARAMETERS, save_values};
@@ -317,6 +317,13 @@ impl<'a> Worker<'a> {
             let checked = self.exchange.control().check(done - 1, &self.parameters);
             checked.map_err(|source| self.failed(source))?;
         }
+        if self.rank == 0
+            && config.resumes_exactly()
+            && DIGESTED.into_iter().any(|at| (before + 1..=done).contains(&at))
+        {
+            let digest = format!("{:016x}", digest(&self.parameters));
+            self.events.tell(0, Event::Digested(done, digest));
+        }
         if last || due(config.evaluate_every) {
             self.evaluate(done, last)?;
         }
@@ -405,6 +412,9 @@ impl<'a> Worker<'a> {
 
 /// The batches from which stale statistics of batch normalisation are estimated: those of this many last steps.
 const ESTIMATED: u64 = 20;
+
+/// Numbers of steps after which the parameters' digest is recorded.
+const DIGESTED: [u64; 3] = [10, 100, 1000];
 
 /// Whether a multiple of `interval` lies between the exchange after `before` steps and this one, after
 /// `done`. Never for an interval of 0.

@@ -22,7 +22,7 @@ static WIDEST: LazyLock<Level> = LazyLock::new(Level::detected);
 impl Level {
     /// Whether kernels use these instructions: the processor has them, and no test forbids them.
     #[inline]
-    pub(super) fn is_used(self) -> bool {
+    pub(crate) fn is_used(self) -> bool {
         #[cfg(any(test, feature = "testing"))]
         if !super::testing::allowed(self) {
             return false;

@@ -28,7 +28,7 @@ mod hadamard;
 mod hash;
 mod int8;
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
-mod level;
+pub(crate) mod level;
 mod levels;
 mod natural;
 mod nibbles;

@@ -53,10 +53,10 @@ pub struct Question {
 }
 
 impl Ratings {
-    /// Sorts ratings of user, item and time.
+    /// Sorts ratings of user, item and time. Users and items get numbers from 0, in the order of their ids.
     ///
     /// A user's last item is the one with the latest time; of several, the last in the file.
-    fn new(lines: &[(u32, u32, u64)]) -> Self {
+    pub fn new(lines: &[(u32, u32, u64)]) -> Self {
         let ids = |of: fn(&(u32, u32, u64)) -> u32| -> Vec<u32> {
             lines.iter().map(of).collect::<BTreeSet<_>>().into_iter().collect()
         };

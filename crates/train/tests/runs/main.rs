@@ -1,5 +1,6 @@
 //! Whole runs on small data.
 
+mod digests;
 mod exchanges;
 mod learning;
 mod observation;
