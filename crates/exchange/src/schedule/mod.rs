@@ -156,6 +156,11 @@ impl CompressionSchedule {
         self.budget.is_some()
     }
 
+    /// Whether a stage ends at a drop of the learning rate.
+    pub fn has_drop(&self) -> bool {
+        self.stages.iter().any(|stage| stage.until == Until::Drop)
+    }
+
     /// Whether all stages have the same compressor, perhaps with different parameters.
     pub fn is_of_one(&self) -> bool {
         self.stages.iter().all(|stage| stage.spec.entry().id == self.first().entry().id)

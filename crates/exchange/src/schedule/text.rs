@@ -29,7 +29,7 @@ impl FromStr for CompressionSchedule {
         while let Some(part) = parts.next() {
             let (spec, until) = match part.split_once(" until ") {
                 Some((spec, moment)) => {
-                    let reason = "until takes a part of the steps, a step, or drop";
+                    let reason = "until takes a part of the steps, or a step";
                     (spec, until(moment.trim()).ok_or_else(|| form(reason))?)
                 }
                 None => (part, Until::End),
