@@ -53,7 +53,7 @@ class Meeting:
                 called = [self._store.check([f"{key}/came"]) for key in keys.values()]
                 came, missing = ([rank for rank, has_called in zip(keys, called) if has_called is found] for found in (True, False))
                 raise _core.DeadlineError(
-                    f"{_ranks(missing)} did not call {caller} within {seconds:g} s, and {_ranks(came)} did; all ranks of the process group "
+                    f"{named(missing)} did not call {caller} within {seconds:g} s, and {named(came)} did; all ranks of the process group "
                     "must call it, in the same order with other calls of gradwire"
                 )
             time.sleep(_PAUSE)
@@ -69,7 +69,7 @@ class Meeting:
                 )
 
 
-def _ranks(ranks: Sequence[int]) -> str:
+def named(ranks: Sequence[int]) -> str:
     """Ranks in words, at most ten of them."""
     named = ", ".join(map(str, ranks[:10])) + (f" and {len(ranks) - 10} others" if len(ranks) > 10 else "")
     return f"rank {named}" if len(ranks) == 1 else f"ranks {named}"

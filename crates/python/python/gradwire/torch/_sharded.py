@@ -180,6 +180,18 @@ class Sharded(Handle):
         if not in_backward:
             self._wait()
 
+    @property
+    def deadline(self) -> float:
+        """The longest wait for another rank, in seconds."""
+        seconds: float = self._reducer.deadline
+        return seconds
+
+    def fail(self) -> None:
+        """Ends the exchange on all ranks, because this one cannot go on."""
+        self._reducer.abort()
+        if self._moments.in_step:
+            self._moments.end(failed=True)
+
     def fill(self, unit: Unit, values: torch.Tensor, own: slice) -> None:
         """Fills ``values``, the shards of all ranks of a unit's parameters, of which ``own``, those of this rank, are given."""
         assert self._parameters is not None
@@ -203,7 +215,7 @@ class Sharded(Handle):
 def check_free(unit: Unit) -> None:
     """Refuses a unit whose communication has been replaced already."""
     for attribute in ("_reduce_scatter_comm", "_all_reduce_hook", "_all_gather_comm"):
-        if isinstance(getattr(unit.group, attribute), _Communication):
+        if isinstance(getattr(unit.group, attribute), Communication):
             raise _core.ConfigError(
                 f"{type(unit.module).__name__} is registered already; close the handle of that registration first"
             )
@@ -221,7 +233,7 @@ def check_zeros(units: List[Unit], spec: str, votes: bool) -> None:
 _FACTOR = "gradwire averages gradients; instead of set_gradient_divide_factor, multiply the loss by a factor"
 
 
-class _Communication:
+class Communication:
     """A communication of one unit, in the form that FSDP2 takes."""
 
     def __init__(self, handle: Sharded, unit: Unit) -> None:
@@ -237,7 +249,7 @@ def _own(group: Any, shard: int) -> slice:
     return slice(group.rank() * shard, (group.rank() + 1) * shard)
 
 
-class ReduceScatter(_Communication):
+class ReduceScatter(Communication):
     """The reduce-scatter of a unit's gradients."""
 
     def __call__(
@@ -251,7 +263,7 @@ class ReduceScatter(_Communication):
         torch.mul(input_tensor[own], group.size() if op == dist.ReduceOp.SUM else 1, out=output_tensor)
 
 
-class AllGather(_Communication):
+class AllGather(Communication):
     """The all-gather of a unit's parameters."""
 
     def __call__(
@@ -264,7 +276,7 @@ class AllGather(_Communication):
         self._handle.fill(self._unit, output_tensor, _own(group, input_tensor.numel()))
 
 
-class AllReduce(_Communication):
+class AllReduce(Communication):
     """The hook after the reduce-scatter of a unit's gradients."""
 
     def __call__(self, reduce_output: torch.Tensor) -> None:

@@ -18,6 +18,7 @@ from . import _setup, _units
 from ._handle import Handle
 from ._names import selected
 from ._sharded import AllGather, AllReduce, ReduceScatter, Sharded, check_free, check_zeros
+from ._timed_gather import TimedAllGather
 from ._traffic import warn_of_more
 
 __all__ = ["Handle", "register"]
@@ -118,8 +119,11 @@ def register(
             handle.install(unit, "_reduce_scatter_comm", ReduceScatter(handle, unit))
         else:
             handle.install(unit, "_all_reduce_hook", AllReduce(handle, unit))
-    for unit in gathered:
-        handle.install(unit, "_all_gather_comm", AllGather(handle, unit))
+    for unit in units:
+        if unit in gathered:
+            handle.install(unit, "_all_gather_comm", AllGather(handle, unit))
+        elif TimedAllGather.suits(unit):
+            handle.install(unit, "_all_gather_comm", TimedAllGather(handle, unit, unit.group._all_gather_comm))
     return handle
 
 
