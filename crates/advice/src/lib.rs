@@ -24,9 +24,10 @@
 //! | 3 | `measured_step` |
 //! | 2 | `timeline`, `trials` |
 //! | 1 | `sums`, `trial` |
-//! | 0 | `candidate`, `recording` |
+//! | 0 | `bucket_cost`, `candidate`, `recording` |
 
 mod advice;
+mod bucket_cost;
 mod candidate;
 mod measured_step;
 mod recording;
@@ -37,9 +38,10 @@ mod trial;
 mod trials;
 
 pub use advice::{Advice, OnLink, Prediction, Situation, TensorAdvice, advise};
+pub use bucket_cost::BucketCost;
 pub use candidate::{Candidate, OptimizerFamily};
 pub use measured_step::MeasuredStep;
 pub use recording::{Bucket, Recording};
 pub use timeline::{Cluster, Messages, parse_link};
-pub use trial::{BucketCost, Costs, TensorCost};
+pub use trial::{Costs, TensorCost};
 pub use trials::{Progress, Watch};

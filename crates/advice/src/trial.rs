@@ -6,12 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use gradwire_exchange::{
-    Exchange, ExchangeError, OnNonFinite, Reducer, ReducerConfig, Result, StepReport, in_process,
+    ExchangeError, OnNonFinite, Reducer, ReducerConfig, Result, StepReport, in_process,
 };
 use serde::Serialize;
 
+use crate::bucket_cost::Growth;
 use crate::sums::{Sums, relative};
-use crate::{Bucket, Candidate, Recording};
+use crate::{Bucket, BucketCost, Candidate, Recording};
 
 /// The most ranks of a trial. The costs of more are extrapolated.
 const MOST_RANKS: usize = 4;
@@ -31,22 +32,6 @@ pub struct Costs {
     pub tensors: Vec<TensorCost>,
     /// The error that remains of the sum of all recorded steps, relative to that sum: ‖sent − true‖ / ‖true‖.
     pub error: f64,
-}
-
-/// What a bucket costs in one exchange.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct BucketCost {
-    /// Processor seconds of compressing.
-    pub compress: f64,
-    /// Processor seconds of decompressing and adding.
-    pub decompress: f64,
-    /// Bytes sent, headers included.
-    pub up: f64,
-    /// Bytes received, headers included.
-    pub down: f64,
-    /// Messages to each other rank, one after the other: one with a gather, two with a reduction, more with methods in
-    /// rounds.
-    pub phases: f64,
 }
 
 /// What a tensor costs in one exchange.
@@ -239,19 +224,6 @@ impl Trial<'_> {
     }
 }
 
-impl BucketCost {
-    fn between(before: &StepReport, after: &StepReport, ranks: usize) -> Self {
-        let traffic = after.traffic - before.traffic;
-        Self {
-            compress: (after.compress - before.compress).as_secs_f64(),
-            decompress: (after.decompress - before.decompress).as_secs_f64(),
-            up: traffic.bytes_up as f64,
-            down: traffic.bytes_down as f64,
-            phases: traffic.messages_up as f64 / (ranks - 1) as f64,
-        }
-    }
-}
-
 /// Medians over ranks and steps without the first step; of bytes, too, which differ from rank to rank.
 fn typical(observed: &[Observed]) -> Vec<BucketCost> {
     let buckets = observed[0].steps[0].len();
@@ -271,36 +243,11 @@ fn typical(observed: &[Observed]) -> Vec<BucketCost> {
     (0..buckets).map(cost).collect()
 }
 
-/// By what bytes and decoding grow from the ranks of the trial to those of the run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Growth {
-    bytes: f64,
-    decompress: f64,
-}
-
-impl Growth {
-    fn of(exchange: Exchange, tried: usize, ranks: usize) -> Self {
-        let (k, n) = (tried as f64, ranks as f64);
-        match exchange {
-            Exchange::AllGather => Self { bytes: (n - 1.0) / (k - 1.0), decompress: n / k },
-            _ => Self { bytes: (1.0 - 1.0 / n) / (1.0 - 1.0 / k), decompress: 1.0 },
-        }
-    }
-
-    fn apply(self, cost: BucketCost) -> BucketCost {
-        BucketCost {
-            decompress: self.decompress * cost.decompress,
-            up: self.bytes * cost.up,
-            down: self.bytes * cost.down,
-            ..cost
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use gradwire::{Floats, Rng, Tensor};
+    use gradwire_exchange::Exchange;
 
     fn recording(steps: usize) -> Recording<'static> {
         let tensors = vec![Tensor::new("first", &[64, 96]), Tensor::new("second", &[96, 10])];
@@ -416,16 +363,6 @@ mod tests {
         let (two, four) = (costs("3lc", 2), costs("3lc", 4));
         let off = grown.bytes * up(&two) / up(&four) - 1.0;
         assert!(off.abs() < 0.05, "{off}");
-    }
-
-    #[test]
-    fn growth_by_hand() {
-        // 9 instead of 3 other ranks, 10 messages instead of 4.
-        let gathered = Growth { bytes: 3.0, decompress: 2.5 };
-        assert_eq!(Growth::of(Exchange::AllGather, 4, 10), gathered);
-        // Nine tenths instead of three quarters.
-        let reduced = Growth::of(Exchange::AllReduce, 4, 10);
-        assert!((reduced.bytes - 1.2).abs() < 1e-12 && reduced.decompress == 1.0, "{reduced:?}");
     }
 
     #[test]
