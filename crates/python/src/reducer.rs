@@ -36,7 +36,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 const HURRY: Duration = Duration::from_secs(1);
 
 /// Averages groups of tensors over a process group.
-#[pyclass(module = "gradwire._core")]
+#[pyclass(module = "gradwire._core", weakref)]
 pub(crate) struct Reducer {
     /// None after `close`.
     background: Option<ReducerThread>,

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from .. import _core
 from .._arrays import DTYPES, whole_number
+from . import _exit
 from ._channel import Channel
 
 State = Dict[str, Any]
@@ -156,10 +157,12 @@ def reducer(
         raise _core.ConfigError(f"total_steps={total_steps} is too small; a run has at least 1 step")
     if whole_number("threads", threads) < 1:
         raise _core.ConfigError(f"threads={threads} is too small; compression needs at least 1")
+    if threads > _core.MOST_THREADS:
+        raise _core.ConfigError(f"threads={threads} is too large; give the number of idle cores, at most {_core.MOST_THREADS}")
     if on_nonfinite not in ("error", "skip"):
         raise _core.ConfigError(f"on_nonfinite={on_nonfinite!r} is unknown; use 'error' or 'skip'")
     tensors = [(name, shape_of(parameter)) for name, parameter in named]
-    return _core.Reducer(
+    created = _core.Reducer(
         channel,
         tensors,
         compressor,
@@ -174,6 +177,8 @@ def reducer(
         steps=None if total_steps is None else whole_number("total_steps", total_steps),
         threads=threads,
     )
+    _exit.watch(created)
+    return created
 
 
 def votes(named: Iterable[Tuple[str, torch.Tensor]], compressor: str, **options: Any) -> bool:
@@ -298,6 +303,11 @@ def check_scaler(scaler: Any, on_nonfinite: Any) -> None:
     if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
         raise _core.ConfigError(f"scaler={scaler!r} has no get_scale(); give the torch.amp.GradScaler of the training, or None")
     enabled = scaler is not None and getattr(scaler, "is_enabled", lambda: True)()
+    if on_nonfinite == "skip" and scaler is not None and not enabled:
+        raise _core.ConfigError(
+            "on_nonfinite='skip' needs an enabled GradScaler, and this one is disabled, as torch.amp.GradScaler() is on a machine without "
+            "CUDA; give it the device of the gradients, as in torch.amp.GradScaler('cpu'), or leave on_nonfinite='error'"
+        )
     if on_nonfinite == "skip" and not enabled:
         raise _core.ConfigError(
             "on_nonfinite='skip' makes the gradients of a skipped step NaN, and without an enabled GradScaler the optimizer would take "
