@@ -3,15 +3,13 @@
 use gradwire_exchange::{Exchange, ExchangeError, Link, Result};
 use serde::Serialize;
 
+use crate::crossover::Crossover;
 use crate::trials::{Trials, Watch};
 use crate::{Candidate, Cluster, Costs, MeasuredStep, OptimizerFamily, Recording};
 
 /// The fraction of a step by which a candidate must be faster to be recommended, and by which two are told apart. The
 /// prediction is not more accurate.
 const MARGIN: f64 = 0.05;
-
-/// A bandwidth in bits per second that no link has: what is faster on it is faster on any.
-pub(crate) const ANY_LINK: f64 = 1e13;
 
 /// Predictions for a run, and a recommendation for each link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,6 +35,8 @@ pub struct Advice {
     /// The bandwidth in bits per second above which no candidate that trains synchronously, and is not doubted, is faster than no
     /// compression, at the latency of the first link; `None` if none is faster at any bandwidth.
     pub crossover: Option<f64>,
+    /// The least and the most that it is if measured times are off by [`Cluster::noise`].
+    pub crossover_range: [Option<f64>; 2],
     /// The tensors on the first link, with the candidate that is recommended there; empty if none is.
     pub tensors: Vec<TensorAdvice>,
 }
@@ -67,6 +67,8 @@ pub struct Prediction {
     /// The bandwidth in bits per second up to which it is faster than no compression, at the latency of the first link and at
     /// most 10 Tbit/s; `None` if it never is.
     pub crossover: Option<f64>,
+    /// The least and the most that it is if measured times are off by [`Cluster::noise`].
+    pub crossover_range: [Option<f64>; 2],
 }
 
 /// A prediction on one link.
@@ -152,7 +154,8 @@ pub fn advise<'a>(
     let predictions: Vec<_> = tried.iter().map(|one| at.predict(one, &plain, false)).collect();
     let recommended: Vec<_> = (0..links.len()).map(|link| best(&predictions, link)).collect();
     let local = (0..links.len()).map(|link| best_local(&predictions, link, recommended[link]));
-    let sound = predictions.iter().filter(|one| one.doubt.is_none());
+    let sound = predictions.iter().filter(|one| one.doubt.is_none()).map(Prediction::crossovers);
+    let crossover = sound.reduce(Crossover::max).unwrap_or(NOWHERE);
     Ok(Advice {
         ranks: cluster.ranks,
         elements: recording.elements(),
@@ -161,7 +164,8 @@ pub fn advise<'a>(
         latencies: links.iter().map(|link| link.latency.as_secs_f64()).collect(),
         plain: at.predict(&plain, &plain, true),
         local: local.collect(),
-        crossover: sound.filter_map(|one| one.crossover).reduce(f64::max),
+        crossover: crossover.likely,
+        crossover_range: [crossover.least, crossover.most],
         tensors: recommended[0].map_or_else(Vec::new, |best| at.tensors(&tried[best])),
         predictions,
         recommended,
@@ -195,6 +199,7 @@ impl Situation<'_> {
         });
         let error = (!candidate.is_local()).then_some(costs.error);
         let doubt = candidate.doubt(self.optimizer, costs.error).filter(|_| !plain);
+        let crossover = if plain { NOWHERE } else { self.crossover(tried, baseline) };
         Prediction {
             candidate: if plain { "no compression".to_owned() } else { candidate.to_string() },
             spec: candidate.spec.to_string(),
@@ -206,30 +211,32 @@ impl Situation<'_> {
             error,
             doubt: doubt.map(str::to_owned),
             on_links: on_links.collect(),
-            crossover: if plain { None } else { self.crossover(tried, baseline) },
+            crossover: crossover.likely,
+            crossover_range: [crossover.least, crossover.most],
         }
     }
 
-    /// The bandwidth below which a candidate is faster than no compression by more than the margin. The saving grows as the bandwidth
-    /// falls, so that there is at most one.
-    fn crossover(&self, tried: &Tried<'_>, baseline: &Tried<'_>) -> Option<f64> {
-        let latency = self.links[0].latency;
-        let faster = |bits_per_second: f64| {
-            let link = Link { bits_per_second, latency };
-            self.seconds(baseline, link, true) / self.seconds(tried, link, false) > 1.0 + MARGIN
+    /// The bandwidth below which a candidate is faster than no compression by more than the margin. What was measured on the first link
+    /// counts only there.
+    fn crossover(&self, tried: &Tried<'_>, baseline: &Tried<'_>) -> Crossover {
+        let pays = |at: &Self, link: Link, gift: f64| {
+            let seconds = at.seconds(tried, link, false) - gift;
+            at.seconds(baseline, link, true) > (1.0 + MARGIN) * seconds
         };
-        let (mut low, mut high) = (1e3_f64, ANY_LINK);
-        if !faster(low) {
-            return None;
+        let (first, noise) = (self.links[0], self.cluster.noise);
+        let elsewhere = Situation { cluster: self.cluster.on_other_links(), ..self.clone() };
+        let link = |bits_per_second| Link { bits_per_second, ..first };
+        let found =
+            Crossover::find(|bandwidth, gift| pays(&elsewhere, link(bandwidth), gift), noise);
+        if self.cluster.link != Some(first) {
+            return found;
         }
-        if faster(high) {
-            return Some(high);
+        match (pays(self, first, -noise), pays(self, first, noise)) {
+            (true, _) => found.with_known(first.bits_per_second, true),
+            (_, false) => found.with_known(first.bits_per_second, false),
+            // The measured times vary too much to tell.
+            _ => found,
         }
-        while high / low > 1.01 {
-            let middle = (low * high).sqrt();
-            *(if faster(middle) { &mut low } else { &mut high }) = middle;
-        }
-        Some(low)
     }
 
     fn tensors(&self, tried: &Tried<'_>) -> Vec<TensorAdvice> {
@@ -260,6 +267,16 @@ impl Situation<'_> {
     }
 }
 
+impl Prediction {
+    pub(crate) fn crossovers(&self) -> Crossover {
+        let [least, most] = self.crossover_range;
+        Crossover { least, likely: self.crossover, most }
+    }
+}
+
+/// The crossover of what pays at no bandwidth.
+const NOWHERE: Crossover = Crossover { least: None, likely: None, most: None };
+
 /// The candidate to take on a link: of those that are not doubted, faster than no compression by more than the margin, and
 /// slower than the fastest by the margin at most, the one with the least error. `None` if there is none.
 fn best(predictions: &[Prediction], link: usize) -> Option<usize> {
@@ -282,6 +299,7 @@ fn best_local(predictions: &[Prediction], link: usize, than: Option<usize>) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crossover::ANY_LINK;
     use std::ops::ControlFlow;
 
     use gradwire::{Floats, Rng, Tensor};
@@ -366,6 +384,63 @@ mod tests {
         assert!(
             at(crossover / 4.0) > 1.0 + MARGIN && at(crossover * 4.0) < 1.0 + MARGIN,
             "{crossover}"
+        );
+    }
+
+    /// A step of 0.1 s whose single bucket is ready at its end, of a model of a megabyte, compressed to a half in no time, between two ranks
+    /// whose measured messages use the given parts of a link of 5 Gbit/s: gradwire's, and those of the framework.
+    fn of_half_the_bytes(efficiencies: [f64; 2], noise: f64, correction: f64) -> Crossover {
+        let tensors = vec![Tensor::new("weight", &[512, 512])];
+        let recording = Recording::untimed(tensors, vec![], 0.001, 0.0);
+        let link = Link::mbit(5000.0);
+        let [messages, plain] =
+            efficiencies.map(|efficiency| crate::Messages { efficiency, ..crate::Messages::FREE });
+        let measured =
+            Cluster { link: Some(link), noise, correction, messages, plain, ..Cluster::of(2) };
+        let at = Situation {
+            recording: &recording,
+            cluster: measured,
+            optimizer: OptimizerFamily::Sgd,
+            links: &[link],
+            measured: None,
+        };
+        let [candidate, baseline] =
+            ["fp16", "none"].map(|spec| Candidate::new(spec.parse().unwrap()));
+        let tried = |candidate, bytes: f64| {
+            let bucket = crate::BucketCost {
+                compress: 0.0,
+                decompress: 0.0,
+                up: bytes,
+                down: bytes,
+                phases: 1.0,
+            };
+            let costs = Costs { buckets: vec![bucket], tensors: vec![], error: 0.0 };
+            Tried { candidate, exchange: Exchange::AllReduce, costs }
+        };
+        at.crossover(&tried(&candidate, 0.5e6), &tried(&baseline, 1e6))
+    }
+
+    #[test]
+    fn what_was_measured_on_one_link_is_not_carried_to_others() {
+        // 1 + 8 ms and 1 + 4 ms at a Gbit/s. Where a megabyte takes t ms, 1 + t is 1.05 (1 + t / 2) at t = 0.105, at 76 Gbit/s: faster than
+        // the measured link, on which it pays by the same arithmetic.
+        let near = |found: Option<f64>, gigabits: f64| {
+            (found.unwrap() / 1e9 / gigabits - 1.0).abs() < 0.02
+        };
+        assert!(near(of_half_the_bytes([1.0, 1.0], 0.0, 0.0).likely, 76.0));
+        // Messages of gradwire that use less than half of the measured link do not pay there, but on slower ones.
+        for efficiency in [0.3, 0.4, 0.5] {
+            assert!(near(of_half_the_bytes([efficiency, 1.0], 0.0, 0.0).likely, 5.0));
+        }
+        // If times vary by more than the difference on the measured link, it says nothing of others.
+        assert!(near(of_half_the_bytes([0.5, 1.0], 1e-3, 0.0).likely, 76.0));
+        // A measured step that was shorter than its parts is no gain at every bandwidth.
+        assert!(near(of_half_the_bytes([1.0, 1.0], 0.0, -0.9e-3).likely, 76.0));
+        // Noise makes a range.
+        let noisy = of_half_the_bytes([1.0, 1.0], 0.5e-3, 0.0);
+        assert!(
+            near(noisy.likely, 76.0) && near(noisy.least, 13.9) && noisy.most == Some(ANY_LINK),
+            "{noisy:?}"
         );
     }
 

@@ -24,11 +24,12 @@
 //! | 3 | `measured_step` |
 //! | 2 | `timeline`, `trials` |
 //! | 1 | `sums`, `trial` |
-//! | 0 | `bucket_cost`, `candidate`, `recording` |
+//! | 0 | `bucket_cost`, `candidate`, `crossover`, `recording` |
 
 mod advice;
 mod bucket_cost;
 mod candidate;
+mod crossover;
 mod measured_step;
 mod recording;
 mod sums;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
-use crate::advice::ANY_LINK;
+use crate::crossover::{ANY_LINK, Crossover};
 use crate::{Advice, Prediction};
 
 impl fmt::Display for Advice {
@@ -22,11 +22,13 @@ impl fmt::Display for Advice {
             writeln!(out, "At {link}: {}", self.verdict(at))?;
         }
         let latency = after_bandwidth(self.latencies[0]);
-        match self.crossover {
-            Some(link) if link < ANY_LINK => writeln!(
+        let [least, most] = self.crossover_range;
+        let crossover = Crossover { least, likely: self.crossover, most };
+        match most {
+            Some(_) if least < Some(ANY_LINK) => writeln!(
                 out,
                 "Compression of gradients pays below {}{latency}, doubted compressors left out.",
-                bandwidth(link)
+                range(crossover)
             ),
             Some(_) => Ok(()),
             None => writeln!(
@@ -114,10 +116,7 @@ fn cells(row: &Prediction, plain: f64) -> Vec<String> {
     let kilobytes = format!("{:.1} kB", row.bytes_up / 1e3);
     let smaller = format!("{:.1}×", plain / row.bytes_up);
     let error = row.error.map_or_else(|| "–".to_owned(), |error| format!("{:.1} %", 100.0 * error));
-    let crossover = row.crossover.map_or_else(
-        || "–".to_owned(),
-        |link| if link < ANY_LINK { bandwidth(link) } else { "any".to_owned() },
-    );
+    let crossover = range(row.crossovers());
     let codec = format!("{:.2} ms", 1e3 * row.codec);
     let start =
         [row.candidate.clone() + mark, row.exchange.clone(), kilobytes, smaller, codec, error];
@@ -133,6 +132,22 @@ fn after_bandwidth(latency: f64) -> String {
         String::new()
     }
 }
+
+/// A crossover, as one bandwidth if measured times leave little doubt of it, else as a range.
+fn range(Crossover { least, likely, most }: Crossover) -> String {
+    match (least, likely, most) {
+        (_, _, None) => "–".to_owned(),
+        (Some(ANY_LINK), ..) => "any".to_owned(),
+        (Some(least), Some(likely), Some(most)) if most <= CLOSE * least => bandwidth(likely),
+        (Some(least), _, Some(ANY_LINK)) => format!("{} or more", bandwidth(least)),
+        (Some(least), _, Some(most)) => format!("{} to {}", bandwidth(least), bandwidth(most)),
+        (None, _, Some(ANY_LINK)) => "an unclear bandwidth".to_owned(),
+        (None, _, Some(most)) => format!("{} or less", bandwidth(most)),
+    }
+}
+
+/// The factor between two bandwidths up to which they are not told apart.
+const CLOSE: f64 = 1.25;
 
 /// A bandwidth with up to three digits.
 fn bandwidth(bits_per_second: f64) -> String {
@@ -187,6 +202,20 @@ mod tests {
         let gains = line("At 1 Mbit/s with 1.5ms latency, 1 of 2 tensors");
         assert!(gains.contains("from fp16") && gains.contains("0.19 %"), "{text}");
         assert!(line("- 3lc").contains("Adam") && line(" 3lc *").contains("all-gather"), "{text}");
+    }
+
+    #[test]
+    fn crossovers_are_ranges_where_times_vary() {
+        let of = |least, likely, most| range(Crossover { least, likely, most });
+        let (slow, fast, any) = (Some(9e8), Some(1.8e9), Some(ANY_LINK));
+        assert_eq!(of(fast, fast, fast), "1.8 Gbit/s");
+        assert_eq!(of(slow, slow, Some(1e9)), "900 Mbit/s");
+        assert_eq!(of(slow, fast, fast), "900 Mbit/s to 1.8 Gbit/s");
+        assert_eq!(of(slow, fast, any), "900 Mbit/s or more");
+        assert_eq!(of(None, slow, fast), "1.8 Gbit/s or less");
+        assert_eq!(of(None, None, any), "an unclear bandwidth");
+        assert_eq!(of(None, None, None), "–");
+        assert_eq!(of(any, any, any), "any");
     }
 
     #[test]

@@ -29,6 +29,10 @@ pub struct Cluster {
     /// Seconds to add to a step that compresses and exchanges, which a measured step has shown; see
     /// [`MeasuredStep`](crate::MeasuredStep). May be negative.
     pub correction: f64,
+    /// Seconds by which measured times of a step may be off; 0 if none was measured.
+    pub noise: f64,
+    /// The link on which messages were measured. The part of its bandwidth that they use is not that of other links.
+    pub link: Option<Link>,
     /// gradwire's messages.
     pub messages: Messages,
     /// The training framework's own all-reduce.
@@ -45,7 +49,7 @@ pub struct Messages {
     /// The seconds that a message of 64 KiB or more takes in addition, and shorter ones in proportion: until TCP sends
     /// as fast as the link.
     pub start: f64,
-    /// The part of the link's bandwidth that they use, more than 0 and at most 1.
+    /// The part of the bandwidth of the [measured link](Cluster::link) that they use, more than 0 and at most 1.
     pub efficiency: f64,
 }
 
@@ -75,10 +79,24 @@ impl Cluster {
             crowding: 1.0,
             synchronization: 0.0,
             correction: 0.0,
+            noise: 0.0,
+            link: None,
             messages: Messages::FREE,
             plain: Messages::FREE,
             staging: 0.0,
         }
+    }
+
+    /// The cluster as it is on links of all bandwidths: without what is known of the measured link alone, and without a negative correction,
+    /// which no compression earns.
+    pub(crate) fn on_other_links(&self) -> Self {
+        Self { link: None, correction: self.correction.max(0.0), ..self.clone() }
+    }
+
+    /// Messages as they are on a link.
+    fn on(&self, link: Link, messages: Messages) -> Messages {
+        let measured = self.link == Some(link);
+        Messages { efficiency: if measured { messages.efficiency } else { 1.0 }, ..messages }
     }
 
     /// The seconds of a training step that exchanges all buckets, with gradwire or, if `plain`, with the framework's own
@@ -90,15 +108,16 @@ impl Cluster {
         link: Link,
         plain: bool,
     ) -> f64 {
+        let messages = self.on(link, if plain { self.plain } else { self.messages });
         let (mut delay, mut done, mut last_ready) = (0.0, 0.0, 0.0_f64);
         for (bucket, &cost) in recording.buckets().iter().zip(costs) {
             let elements = bucket.tensors.iter().map(|&at| recording.tensors[at].elements()).sum();
             let (work, wire) = if plain {
                 // A ring, which is measured as one message.
                 let latencies = 2.0 * (self.ranks as f64 - 1.0);
-                (0.0, self.plain.seconds(cost, [1.0, latencies], link))
+                (0.0, messages.seconds(cost, [1.0, latencies], link))
             } else {
-                (self.work(cost, elements), self.messages.seconds(cost, [cost.phases; 2], link))
+                (self.work(cost, elements), messages.seconds(cost, [cost.phases; 2], link))
             };
             done = f64::max(bucket.ready + delay, done) + work + wire;
             if !self.spare_core {
@@ -127,7 +146,7 @@ impl Cluster {
             phases: costs.iter().map(|cost| cost.phases).fold(0.0, f64::max),
         };
         self.work(all, recording.elements())
-            + self.messages.seconds(all, [all.phases; 2], link)
+            + self.on(link, self.messages).seconds(all, [all.phases; 2], link)
             + self.synchronization
     }
 
@@ -212,7 +231,7 @@ mod tests {
         // The core has time while bytes travel: 0.6 to 1.3, then to 2.0.
         assert!((seconds(&busy, 0.1, 0.6e6) - 2.2).abs() < 1e-9);
         let messages = Messages { overhead: 0.015, start: 0.01, efficiency: 0.8 };
-        let crowded = Cluster { crowding: 2.0, messages, ..busy };
+        let crowded = Cluster { crowding: 2.0, messages, link: Some(Link::mbit(8.0)), ..busy };
         // 0.2 of work and 0.3 of messages: 0.25 of bytes and two messages' overhead and start. The second from 1.2 to 1.7.
         assert!((seconds(&crowded, 0.1, 0.2e6) - 1.9).abs() < 1e-9);
     }
@@ -221,8 +240,8 @@ mod tests {
     fn the_frameworks_own_messages_take_no_work() {
         let plain = Messages { overhead: 0.05, efficiency: 0.5, ..Messages::FREE };
         let busy = Cluster { spare_core: false, crowding: 2.0, ..Cluster::of(2) };
-        let cluster = Cluster { plain, synchronization: 0.1, ..busy };
         let link = Link { latency: Duration::from_millis(10), ..Link::mbit(8.0) };
+        let cluster = Cluster { plain, synchronization: 0.1, link: Some(link), ..busy };
         // Each bucket takes 0.4 of bytes, one overhead and two latencies: until 1.07, and from there to 1.54; then 0.1
         // of waiting and the optimizer.
         let found = cluster.step_seconds(&recording(), &[cost(0.1, 0.2e6); 2], link, true);

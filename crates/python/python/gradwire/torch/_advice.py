@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from math import prod
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -39,10 +39,17 @@ class Advice:
     def crossover(self) -> Optional[float]:
         """The bandwidth in bits per second below which compression pays, at the first link's latency; None: it never pays.
 
-        Doubted compressors and local steps do not count.
+        Doubted compressors and local steps do not count. Nor does the part of a measured link's bandwidth that messages used, except on this
+        link itself.
         """
         found: Optional[float] = self.data["crossover"]
         return found
+
+    @property
+    def crossover_range(self) -> Tuple[Optional[float], Optional[float]]:
+        """The least and the most that ``crossover`` may be, since the measured times vary; 10 Tbit/s stands for any bandwidth."""
+        least, most = self.data["crossover_range"]
+        return least, most
 
     @property
     def tensors(self) -> List[Dict[str, Any]]:
@@ -126,7 +133,7 @@ def advise(
             links = [_link(measured)]
         options = {
             "ranks": size,
-            "cluster": _cluster(recording, measured, max(0.0, waits), measures_link=link is None),
+            "cluster": _cluster(recording, measured, max(0.0, waits)),
             "links": links,
             "optimizer": type(optimizer).__name__ if optimizer is not None else "adam",
             "candidates": asked,
@@ -201,12 +208,10 @@ def _link(measured: MeasuredLink) -> str:
     return f"{measured.bits_per_second / 1e6}mbit"
 
 
-def _cluster(
-    recording: Recording, measured: Optional[MeasuredLink], synchronization: float, measures_link: bool
-) -> Dict[str, float]:
+def _cluster(recording: Recording, measured: Optional[MeasuredLink], synchronization: float) -> Dict[str, float]:
     """What shares the cores of this machine, and what messages take beside their bytes.
 
-    Which part of the bandwidth either kind of messages uses is known of the link that was measured, not of one that was given.
+    Which part of the bandwidth either kind of messages uses is that of the link that was measured, and counts on no other.
     """
     local = measured.local_ranks if measured else 1
     cluster = {
@@ -221,8 +226,11 @@ def _cluster(
         for prefix, speed in (("", measured.messages), ("plain_", measured.plain)):
             cluster[prefix + "overhead"] = speed.overhead
             cluster[prefix + "start"] = speed.start
-            if measures_link:
-                cluster[prefix + "efficiency"] = speed.bits_per_second / measured.bits_per_second
+            cluster[prefix + "efficiency"] = speed.bits_per_second / measured.bits_per_second
+        # Two standard errors of the difference between medians of ten steps, and of the overheads of all messages, which are medians of
+        # fifteen: one of a median of n times is about 1.25 * 1.48 / sqrt(n) of their median absolute deviation.
+        messages = len(_core.buckets(recording.tensors))
+        cluster["noise"] = 2.0 * recording.noise + messages * (measured.messages.noise + measured.plain.noise)
     return cluster
 
 

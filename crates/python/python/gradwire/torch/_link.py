@@ -27,11 +27,19 @@ _LONG = 1.0
 
 @dataclass(frozen=True)
 class Speed:
-    """The seconds of a message that carries almost nothing, those that a long one takes in addition, and its bandwidth."""
+    """The seconds of a message that carries almost nothing, those that a long one takes in addition, its bandwidth, and the median absolute
+    deviation of the first."""
 
     overhead: float
     start: float
     bits_per_second: float
+    noise: float = 0.0
+
+
+def deviation(times: Sequence[float]) -> float:
+    """The median absolute deviation of some times."""
+    median = statistics.median(times)
+    return statistics.median(abs(one - median) for one in times)
 
 
 class MeasuredLink:
@@ -106,7 +114,8 @@ class MeasuredLink:
         """The speed of ``send(elements)``, by which each rank sends ``copies`` times this number of elements."""
         # The first exchange compares configurations.
         send(_SMALL)
-        overhead = statistics.median(self._slowest(lambda: send(_SMALL)) for _ in range(15))
+        overheads = [self._slowest(lambda: send(_SMALL)) for _ in range(15)]
+        overhead = statistics.median(overheads)
         for size in self._sizes:
             send(size)
             seconds = self._slowest(lambda: send(size))
@@ -117,7 +126,7 @@ class MeasuredLink:
         # On a link that is too fast to measure, such as that of one machine, the difference is noise.
         bits_per_second = 32.0 * copies * (size - short) / max(long - part, 0.1 * long)
         start = part - overhead - 32.0 * copies * short / bits_per_second
-        return Speed(overhead, max(start, 0.0), bits_per_second)
+        return Speed(overhead, max(start, 0.0), bits_per_second, deviation(overheads))
 
     def _next(self) -> int:
         self._step += 1

@@ -12,6 +12,7 @@ import torch
 
 from .. import _core
 from . import _setup
+from ._link import deviation
 from ._progress import Progress
 from ._restored import joined
 
@@ -67,7 +68,10 @@ class Recording:
                 ready[index].append(clock.between(start, mark))
         if not any(ready):
             raise _core.ConfigError("the step computed no gradients of this model; let it run forward and backward pass")
-        own, slowest = statistics.median(totals), statistics.median(ranks.slowest(totals))
+        all_totals = ranks.slowest(totals)
+        own, slowest = statistics.median(totals), statistics.median(all_totals)
+        # How much a timed step varies.
+        self.noise = deviation(all_totals)
         medians = [slowest / own * statistics.median(times) if times else None for times in ready]
         last = max(time for time in medians if time is not None)
         # DistributedDataParallel handles parameters that a step does not use at the end. Its buckets are those of rank 0.
