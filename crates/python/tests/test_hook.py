@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gradwire.torch
 from gradwire.torch import _handle, _sharded
-from gradwire.torch._moment import Moments
+from gradwire.torch._mid_step import Stepping
 from models import Net, build, flat, train
 from world import ranks
 
@@ -161,7 +161,7 @@ def waited(rank, size, kind):
     """The time after waiting, and how much of it counts. In a process of its own, because fake tensors give it fake GPUs."""
     clock, gpu = Clock(), torch.device("cuda:0")
     handle = kind.__new__(kind)
-    handle._wait_seconds, handle._moments = 0.0, Moments()
+    handle._wait_seconds, handle._stepping = 0.0, Stepping()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_handle if kind is gradwire.torch.Hook else _sharded, "time", clock)
         patch.setattr(torch.cuda, "Event", lambda blocking: clock)

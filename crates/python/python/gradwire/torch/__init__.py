@@ -6,7 +6,7 @@ from ._checkpoint import read_checkpoint
 from ._handle import Handle
 from ._hook import Hook, hook, register
 from ._local import LocalSteps, Nesterov
-from ._moment import WrongMomentError
+from ._mid_step import MidStepError
 from ._onebit_adam import OneBitAdam
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
     "LocalSteps",
     "Nesterov",
     "OneBitAdam",
-    "WrongMomentError",
+    "MidStepError",
     "advise",
     "fsdp",
     "hook",

@@ -6,7 +6,7 @@ import warnings
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Type, TypeVar
 
 from ._description import Description, TensorPlan, summary
-from ._moment import NO_STATE, state_or_nothing
+from ._mid_step import NO_STATE, state_or_nothing
 from ._setup import State
 
 Self = TypeVar("Self", bound="Exchanging")

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _setup
 from ._handle import Handle
-from ._moment import NO_STATE
+from ._mid_step import NO_STATE
 
 
 def is_single_process(model: Any) -> bool:

@@ -15,7 +15,7 @@ from . import _saved, _setup
 from ._channel import Groups, release
 from ._exchanging import Exchanging
 from ._modes import without_gradients
-from ._moment import Moments, WrongMomentError
+from ._mid_step import Stepping, MidStepError
 from ._setup import State
 from ._staging import Scale, finish_current
 
@@ -35,7 +35,7 @@ class Handle(Exchanging):
         self._release = weakref.finalize(self, release, reducer, groups)
         self._release.atexit = False
         self._scaler = scaler
-        self._moments = Moments()
+        self._stepping = Stepping()
         self._step = 0
         self._scale: Scale = 1.0
         self._wait_seconds = 0.0
@@ -77,7 +77,7 @@ class Handle(Exchanging):
 
     def _begin(self) -> None:
         """Begins a step."""
-        self._moments.begin()
+        self._stepping.begin()
         self._step += 1
         self._scale = self._present_scale()
         self._wait_seconds = 0.0
@@ -109,7 +109,7 @@ class Handle(Exchanging):
         for device in self._devices:
             finish_current(device)
         start = time.perf_counter()
-        with self._moments.step(), record_function("gradwire::wait"):
+        with self._stepping.step(), record_function("gradwire::wait"):
             self._reducer.wait()
         self._wait_seconds += time.perf_counter() - start
 
@@ -142,7 +142,7 @@ class Handle(Exchanging):
 
         Call it between two steps. A thread that does not train waits for the end of a step. In the middle of a step, as in a
         signal handler, a compressor that keeps nothing gives the state of the last whole step; for others this raises
-        ``WrongMomentError``. So does ``all_ranks=True`` in a signal handler or in a thread that does not train.
+        ``MidStepError``. So does ``all_ranks=True`` in a signal handler or in a thread that does not train.
         """
         if all_ranks and self._has_replicas:
             raise _core.ConfigError(
@@ -150,10 +150,10 @@ class Handle(Exchanging):
                 "the states of all; save the state of each rank, with torch.distributed.checkpoint or in a file of its own"
             )
         try:
-            with self._moments.between_steps(all_ranks, self._reducer.deadline):
+            with self._stepping.between_steps(all_ranks, self._reducer.deadline):
                 return self._packed(self._step, self._states.save_all() if all_ranks else [self._states.save()])
-        except WrongMomentError:
-            step, own = self._step - self._moments.in_step, self._states.save_unless_kept()
+        except MidStepError:
+            step, own = self._step - self._stepping.in_step, self._states.save_unless_kept()
             if own is None:
                 raise
             # The step under way changes nothing but the number of steps, and the state of one rank is that of all.

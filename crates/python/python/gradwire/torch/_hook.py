@@ -339,7 +339,7 @@ class Hook(Handle):
         except BaseException:
             # The other ranks wait for this one.
             self._reducer.abort()
-            self._moments.end(failed=True)
+            self._stepping.end(failed=True)
             raise
         if last:
             self._wait_at_end()

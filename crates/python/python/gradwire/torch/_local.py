@@ -23,7 +23,7 @@ from ._joining import Joining, Shadow
 from ._masking import check_maskable, sent_in_part
 from ._membership import Membership
 from ._modes import outside_inference, with_gradients, without_gradients
-from ._moment import Moments
+from ._mid_step import Stepping
 from ._names import selected
 from ._replica import Nesterov, Outer, Replica, Sent
 from ._rounds import Pending, Rounds
@@ -152,7 +152,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             lengths = _local_settings.round_lengths(every, compressor, self._replica.reducer.stages)
             return Rounds(self._replica, self._joining, lengths, sync_until, fragment_sync_delay, fragment_update_alpha)
 
-        self._moments = Moments()
+        self._stepping = Stepping()
         self._elastic: Optional[Elastic] = None
         if lighthouse is not None:
             deadline = _setup.seconds(options.pop("deadline", 300.0))
@@ -252,14 +252,14 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average them; "
                 "create LocalSteps again"
             )
-        self._moments.begin()
+        self._stepping.begin()
         try:
             loss = self._local_step(closure)
         except BaseException:
             # An error of the closure changes nothing.
-            self._moments.end()
+            self._stepping.end()
             raise
-        with self._moments.step(), torch.no_grad():
+        with self._stepping.step(), torch.no_grad():
             self._replica.step += 1
             if self._elastic is None:
                 self._rounds.advance()
@@ -286,7 +286,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
         All ranks must call it at the same time, after the same number of steps; ``ConfigError`` tells how many each has taken.
         """
-        with self._moments.step():
+        with self._stepping.step():
             if self._elastic is not None:
                 self._elastic.synchronize()
             else:
@@ -353,7 +353,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         """The state that a resumed run needs beside the model, as in ``Hook.state_dict``. It contains the state of the local optimizer.
 
         With ``lighthouse`` each worker saves its own; ``all_ranks=True`` raises ``ConfigError``. Call it between two calls of
-        ``step``: in the middle of one it raises ``WrongMomentError``, and in another thread it waits.
+        ``step``: in the middle of one it raises ``MidStepError``, and in another thread it waits.
         """
         if all_ranks and self._elastic is not None:
             # A worker that joins after this round does not send its state, and a lost one would end the run of the others.
@@ -361,7 +361,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 "with lighthouse workers come and go, so that not all can be asked for their states; save that of each in a file of its own, "
                 "and pass load_state_dict the list of them"
             )
-        with self._moments.between_steps(all_ranks, self._replica.reducer.deadline):
+        with self._stepping.between_steps(all_ranks, self._replica.reducer.deadline):
             return self._state(all_ranks)
 
     def _state(self, all_ranks: bool) -> State:

@@ -156,7 +156,7 @@ class Sharded(Handle):
         except BaseException:
             # The other ranks wait for this one.
             self._reducer.abort()
-            self._moments.end(failed=True)
+            self._stepping.end(failed=True)
             raise
 
     def _average(self, unit: Unit, values: torch.Tensor, own: slice) -> None:
@@ -168,7 +168,7 @@ class Sharded(Handle):
             self._begin()
         elif first:
             # A step may take several backward passes.
-            self._moments.begin()
+            self._stepping.begin()
         if first and in_backward:
             self._wait_at_end()
         finish_current(values.device)
@@ -189,8 +189,8 @@ class Sharded(Handle):
     def fail(self) -> None:
         """Ends the exchange on all ranks, because this one cannot go on."""
         self._reducer.abort()
-        if self._moments.in_step:
-            self._moments.end(failed=True)
+        if self._stepping.in_step:
+            self._stepping.end(failed=True)
 
     def fill(self, unit: Unit, values: torch.Tensor, own: slice) -> None:
         """Fills ``values``, the shards of all ranks of a unit's parameters, of which ``own``, those of this rank, are given."""

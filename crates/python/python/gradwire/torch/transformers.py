@@ -15,7 +15,7 @@ from .. import _core
 from . import _framework, _saved
 from ._handle import Handle
 from ._hook import register
-from ._moment import state_or_nothing
+from ._mid_step import state_or_nothing
 
 __all__ = ["Compression"]
 

@@ -1,0 +1,129 @@
+"""When the state of an exchange can be taken: between two steps."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Callable, Dict, Iterator, Tuple
+
+import torch
+
+from .. import _core
+
+
+class MidStepError(_core.ConfigError):
+    """The state of an exchange was asked for in the middle of a step, when it is neither that before nor that after the step."""
+
+
+class Stepping:
+    """Knows whether a step of an exchange is under way. Create it in the thread that trains."""
+
+    def __init__(self) -> None:
+        # A signal handler may take a state while its thread is in one of these methods.
+        self._changed = threading.Condition(threading.RLock())
+        self._trainer = self._stepper = threading.get_ident()
+        self._in_step = self._failed = False
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a step is under way, or the last one has failed."""
+        return self._in_step
+
+    def begin(self) -> None:
+        """A step begins, as soon as no other thread takes a state."""
+        with self._changed:
+            self._in_step, self._failed = True, False
+            # With gradients on a GPU it is a thread of autograd.
+            self._stepper = threading.get_ident()
+
+    def end(self, failed: bool = False) -> None:
+        """The step is over. After one that ``failed``, no state is whole."""
+        with self._changed:
+            self._in_step, self._failed = failed, failed
+            self._changed.notify_all()
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """A block that is the rest of a step, or all of it."""
+        self.begin()
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            self.end(failed)
+
+    @contextmanager
+    def between_steps(self, all_ranks: bool, seconds: float) -> Iterator[None]:
+        """A block that runs between two steps: in another thread than the one that trains, after waiting for the end of a step for
+        ``seconds`` at most.
+
+        Raises ``MidStepError`` if that is impossible, or if ``all_ranks`` shall take part, and other ranks may be in
+        another step.
+        """
+        thread = threading.get_ident()
+        if all_ranks and (thread != self._trainer or in_signal_handler()):
+            raise MidStepError(
+                "the states of all ranks are those between the same two steps, and a signal handler, or a thread that does not train, cannot "
+                "know whether the other ranks are there; set a flag, and call state_dict on all ranks after the step"
+            )
+        with self._changed:
+            waits = thread not in (self._trainer, self._stepper) and torch._C._current_graph_task_id() == -1
+            if waits:
+                self._changed.wait_for(lambda: self._failed or not self._in_step, seconds)
+            if self._in_step or torch._C._current_graph_task_id() != -1:
+                what = "after a step that failed" if self._failed else "in the middle of a step"
+                raise MidStepError(
+                    f"{what} the state of an exchange is neither that before the step nor that after it; call state_dict between two "
+                    "steps: in a signal handler set a flag, and save after the step"
+                )
+            yield
+
+
+def in_signal_handler() -> bool:
+    """Whether a Python signal handler is running in this thread.
+
+    Python calls a handler with the frame that it interrupts, so that an argument of the handler is the frame that its own returns to.
+    """
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        if any(one is frame.f_back for one in _arguments(frame)):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _arguments(frame: FrameType) -> Tuple[Any, ...]:
+    """The positional arguments of the function that a frame runs."""
+    code, values = frame.f_code, frame.f_locals
+    names = code.co_varnames[: code.co_argcount]
+    rest: Tuple[Any, ...] = ()
+    if code.co_flags & _HAS_VARARGS:
+        rest = values.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], ())
+    return (*(values.get(name) for name in names), *(rest if isinstance(rest, tuple) else ()))
+
+
+# A function with ``*arguments``.
+_HAS_VARARGS = 0x04
+
+
+# What a run is told that resumes from a checkpoint of which this is true.
+NO_STATE = "{} has no state of gradwire; residuals begin empty, and schedules begin at step 0"
+
+
+def state_or_nothing(take: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
+    """What ``take`` returns, for the checkpoint of a framework. At a wrong moment nothing, with a warning: a checkpoint without
+    residuals is better than none."""
+    try:
+        return take()
+    except MidStepError as error:
+        warnings.warn(
+            f"this checkpoint has no state of gradwire ({error}); a run that resumes from it begins with empty residuals, and schedules at "
+            "step 0",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return {}
