@@ -218,6 +218,9 @@ def test_a_frame_that_asks_for_too_much_is_refused_before_memory_is_allocated():
     assert gradwire.decompress(small, max_bytes=4000).shape == (1000,)
     with pytest.raises(gradwire.MessageError, match="max_bytes"):
         gradwire.decompress(small, max_bytes=3999)
+    for wrong in (-1, 1 << 64, 1.5, "4kB"):
+        with pytest.raises(gradwire.ConfigError, match="max_bytes="):
+            gradwire.decompress(small, max_bytes=wrong)
     # The default for a frame of fewer than 256 KiB is 256 MiB.
     large = gradwire.compress(numpy.zeros((1 << 26) + 1, "float32"), "threshold")
     assert len(large) < 60

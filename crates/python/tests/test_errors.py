@@ -168,6 +168,11 @@ def refused(rank, size):
         ("none until", {}),
         ("3lc", {"rules": {"first.*": "none until 5 then topk"}}),
         ("none", {"optimizer": gradwire.torch.OneBitAdam(Net().parameters(), freeze=3)}),
+        ("sbc within 2MB", {}),
+        ("none until drop then topk", {}),
+        ("none until drop then topk", {"total_steps": 100}),
+        ("none until soon then topk", {}),
+        ("3lc", {"threads": 1_000_000}),
     ]:
         try:
             gradwire.torch.register(model, compressor, **options)
@@ -188,10 +193,12 @@ def test_invalid_arguments_are_refused_by_register():
         "rules contains ('*.bias', 'none'), which is no string", "raw_vectors='no'",
         "deadline=0: give seconds above 0", "deadline=nan: give seconds", "deadline=86401.0: give", "deadline='x': give",
         "did you mean 'all-gather'?", "total_steps=0 is too small", "scaler=True has no get_scale()",
-        "the optimizer would take this step; pass scaler=", "without an enabled GradScaler",
+        "the optimizer would take this step; pass scaler=", "this one is disabled",
         "did you mean 'gpu'?", "did you mean 'host'?", "use 'auto', 'host' or 'gpu'",
         "'none until' is not a compression schedule", "one compressor belongs here; give one of its compressors",
         "none of the model's parameters; create it with model.parameters()",
+        "only the Rust trainer supports budgets", *["only the Rust trainer knows when the learning rate drops; name the step"] * 2,
+        "or 'SPEC from KEY=VALUE over 0.05'", "threads=1000000 is too large",
     ]
     for result in outcomes(2, refused):
         assert result[0] == "ok", result
