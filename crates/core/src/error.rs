@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use gradwire_bits::DecodeError;
 
-use crate::{Floats, NonFinite, Spec, SpecError};
+use crate::{Floats, NonFinite, Spec, SpecError, files, printable};
 
 /// Why saved state cannot be restored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
     /// The bytes are not a state file, or are damaged.
-    #[error("the state is damaged or of another kind: {0}; resume from an earlier copy")]
+    #[error("the state is damaged or of another kind: {why}; resume from an earlier copy", why = printable(.0))]
     Damaged(String),
     /// The names, numbers and settings of the state take more than the header of a file holds.
     #[error(
@@ -20,7 +20,7 @@ pub enum StateError {
     )]
     TooLarge,
     /// The state file cannot be read or written.
-    #[error("the state file {}: {source}; check the path, the rights and the free space", path.display())]
+    #[error("the state file {}: {source}{}", printable(path.display()), remedy(.source))]
     File {
         /// The file.
         path: PathBuf,
@@ -28,11 +28,12 @@ pub enum StateError {
         source: std::io::Error,
     },
     /// An entry the receiver needs is absent.
-    #[error("the state has no entry '{0}'; it belongs to another model or configuration")]
+    #[error("the state has no entry '{name}'; it belongs to another model or configuration", name = printable(.0))]
     Missing(String),
     /// An entry has another size than the receiver's.
     #[error(
-        "state entry '{entry}' has {found} elements where {expected} belong; it is of another model"
+        "state entry '{entry}' has {found} elements where {expected} belong; it is of another model",
+        entry = printable(.entry)
     )]
     WrongSize {
         /// The entry's name.
@@ -44,13 +45,23 @@ pub enum StateError {
     },
     /// An entry for a tensor that the receiver does not have.
     #[error(
-        "state entry '{0}' belongs to a tensor that this model does not have; it is of another model"
+        "state entry '{name}' belongs to a tensor that this model does not have; it is of another model",
+        name = printable(.0)
     )]
     Foreign(String),
+    /// An entry has numbers that no encoder leaves there.
+    #[error("state entry '{entry}' has {reason}; it is damaged, resume from an earlier copy", entry = printable(.entry))]
+    OutOfRange {
+        /// The entry's name.
+        entry: String,
+        /// The number, where it is, and what belongs there.
+        reason: String,
+    },
     /// A setting in the state differs from the receiver's.
     #[error(
         "the state was saved with {key} = {found}, and is being restored with {expected}; configure {found} to resume, \
-         or start a new run"
+         or start a new run",
+        found = printable(.found), key = printable(.key)
     )]
     Mismatch {
         /// The setting.
@@ -60,6 +71,14 @@ pub enum StateError {
         /// The receiver's.
         expected: String,
     },
+}
+
+/// What to do about an error of the system, unless it says it.
+fn remedy(error: &std::io::Error) -> &'static str {
+    match files::remedy(error) {
+        "" => "",
+        _ => "; check the path, the rights and the free space",
+    }
 }
 
 /// Anything that can go wrong between a tensor and its message.
@@ -72,7 +91,8 @@ pub enum Error {
     /// A tensor holds NaN or infinity. The sender's state is as it was.
     #[error(
         "tensor '{tensor}' has {value} at element {index}, and only finite numbers can be compressed; in training lower the \
-             learning rate, clip the gradient or skip the step"
+             learning rate, clip the gradient or skip the step",
+        tensor = printable(.tensor)
     )]
     NonFinite {
         /// The tensor's name.
@@ -86,7 +106,8 @@ pub enum Error {
     /// not. The sender's state is as it was.
     #[error(
         "tensor '{tensor}' has {value} at element {index} when its finite gradient is added to what earlier steps left (a \
-             residual or momentum); scale gradients down or clip them, and restore an earlier state"
+             residual or momentum); scale gradients down or clip them, and restore an earlier state",
+        tensor = printable(.tensor)
     )]
     Overflow {
         /// The tensor's name.
@@ -98,7 +119,8 @@ pub enum Error {
     },
     /// A buffer does not have the tensor's number of elements.
     #[error(
-        "tensor '{tensor}' has {expected} elements, the buffer given has {found}; give one number an element"
+        "tensor '{tensor}' has {expected} elements, the buffer given has {found}; give one number an element",
+        tensor = printable(.tensor)
     )]
     WrongLength {
         /// The tensor's name.
@@ -110,7 +132,8 @@ pub enum Error {
     },
     /// A tensor has more elements than the compressor accepts.
     #[error(
-        "tensor '{tensor}' has {elements} elements; '{id}' takes at most {limit}: split the tensor"
+        "tensor '{tensor}' has {elements} elements; '{id}' takes at most {limit}: split the tensor",
+        tensor = printable(.tensor)
     )]
     TooLarge {
         /// The tensor's name.
@@ -125,7 +148,8 @@ pub enum Error {
     /// A received message is malformed.
     #[error(
         "the message for tensor '{tensor}' from rank {rank} is malformed: {source}; were all ranks started with the same \
-         version and compressor?"
+         version and compressor?",
+        tensor = printable(.tensor)
     )]
     Message {
         /// The tensor's name.
@@ -138,7 +162,8 @@ pub enum Error {
     /// The system has not enough memory to decode a received message.
     #[error(
         "there is not enough memory to decode the message for tensor '{tensor}' from rank {rank}; free some, or use a \
-         larger machine"
+         larger machine",
+        tensor = printable(.tensor)
     )]
     OutOfMemory {
         /// The tensor's name.

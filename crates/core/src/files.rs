@@ -1,9 +1,11 @@
-//! Files that are either whole or absent.
+//! Files: written so that they are either whole or absent, and read only if they can end and fit into memory.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::{self, File, FileType};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::memory;
 
 /// The largest number of links that are followed; more are treated as a circle.
 const MAX_LINKS: usize = 40;
@@ -30,6 +32,77 @@ pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
+/// Reads all of a regular file, named directly or through links.
+///
+/// # Errors
+/// Those of the file system; `InvalidInput` for a folder, a device, a pipe or a socket, which may have no end; `OutOfMemory` for a file
+/// that is larger than the memory that is left. [`remedy`] says what to do.
+pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    let mut file = open(path.as_ref())?;
+    let size = file.metadata()?.len();
+    let lacking = |left: u64| {
+        let reason = format!("it has {size} bytes, and {left} bytes of memory are left");
+        io::Error::new(io::ErrorKind::OutOfMemory, reason)
+    };
+    if let Some(left) = memory::available().filter(|left| size > *left) {
+        return Err(lacking(left));
+    }
+    let mut bytes = Vec::new();
+    let reserved = usize::try_from(size).is_ok_and(|size| bytes.try_reserve_exact(size).is_ok());
+    if !reserved {
+        return Err(lacking(0));
+    }
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a regular file of UTF-8 text with at most `most` bytes.
+///
+/// # Errors
+/// Those of [`read`]; `InvalidData` for a larger file, and for one that is no UTF-8 text, with the line.
+pub fn read_text(path: impl AsRef<Path>, most: u64) -> io::Result<String> {
+    let path = path.as_ref();
+    let size = open(path)?.metadata()?.len();
+    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+    if size > most {
+        return Err(invalid(format!(
+            "it has {size} bytes, and such a file has at most {most}; name another"
+        )));
+    }
+    String::from_utf8(read(path)?).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        invalid(format!("line {line} is not UTF-8 text; convert the file, with iconv for example"))
+    })
+}
+
+/// Opens a regular file to read it. Opening a pipe would wait for its other end.
+fn open(path: &Path) -> io::Result<File> {
+    check_regular(fs::metadata(path)?.file_type())?;
+    let file = File::open(path)?;
+    check_regular(file.metadata()?.file_type())?;
+    Ok(file)
+}
+
+/// What to do about an error of reading a file, after a semicolon; nothing if the error says it.
+pub fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => "",
+        io::ErrorKind::OutOfMemory => "; use a smaller file, or a machine with more memory",
+        _ => "; check the path and its permissions",
+    }
+}
+
+/// Refuses what is no regular file.
+fn check_regular(kind: FileType) -> io::Result<()> {
+    let what = match kind {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => "a folder",
+        _ => "a device, a pipe or a socket",
+    };
+    Err(refused(format!("it is {what}; name a regular file")))
+}
+
 /// Checks that [`write_atomic`] can write to `path`, without changing it.
 ///
 /// # Errors
@@ -52,12 +125,8 @@ pub fn target(path: impl AsRef<Path>) -> io::Result<PathBuf> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path),
             Err(error) => return Err(error),
         };
-        if kind.is_file() {
-            return Ok(path);
-        }
         if !kind.is_symlink() {
-            let what = if kind.is_dir() { "a folder" } else { "a device, a pipe or a socket" };
-            return Err(refused(format!("it is {what}; name a regular file")));
+            return check_regular(kind).map(|()| path);
         }
         path = folder_of(&path).join(fs::read_link(&path)?);
     }
@@ -174,6 +243,35 @@ mod tests {
         }
         assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
         assert_eq!(names(folder.path()), ["a", "b", "c", "device", "elsewhere", "round"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_regular_files_that_fit_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("text"), "größe").unwrap();
+        std::os::unix::fs::symlink("text", at("link")).unwrap();
+        assert_eq!(read(at("link")).unwrap(), "größe".as_bytes());
+        assert_eq!(read_text(at("link"), 7).unwrap(), "größe");
+        let refused = read_text(at("text"), 6).unwrap_err();
+        assert!(refused.to_string().contains("7 bytes"), "{refused}");
+        fs::write(at("text"), b"fine\nfine\nnot \xff fine\n").unwrap();
+        let refused = read_text(at("text"), 100).unwrap_err().to_string();
+        assert!(refused.contains("line 3 is not UTF-8"), "{refused}");
+
+        for path in ["/dev/zero".into(), folder.path().to_owned()] {
+            let refused = read(path).unwrap_err();
+            assert!(refused.to_string().contains("name a regular file"), "{refused}");
+            assert_eq!(remedy(&refused), "");
+        }
+        let absent = read(at("absent")).unwrap_err();
+        assert!(remedy(&absent).contains("check the path"));
+        // It takes no room on the disk.
+        File::create(at("large")).unwrap().set_len(1 << 42).unwrap();
+        let refused = read(at("large")).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::OutOfMemory, "{refused}");
+        assert!(refused.to_string().contains("4398046511104 bytes"), "{refused}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub use metadata::Metadata;
 pub use stored::StoredTensor;
 use wire::{take_array, take_bytes, take_varint, text};
 
-use crate::{Context, DecodeArgs, Dtype, Spec, SpecError, Tensor, Workspace, registry};
+use crate::{Context, DecodeArgs, Dtype, Spec, SpecError, Tensor, Workspace, printable, registry};
 
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"GWFR";
@@ -80,7 +80,8 @@ pub enum FrameError {
     /// The tensor to be written has a compressor that no reader would find.
     #[error(
         "tensor '{tensor}' has the compressor '{spec}', which is not in the registry, so that nobody could read the frame; \
-         add it to the registry"
+         add it to the registry",
+        tensor = printable(.tensor), spec = printable(.spec)
     )]
     Unregistered {
         /// The tensor's name.
@@ -100,7 +101,8 @@ pub enum FrameError {
     /// The data of a tensor to be stored is longer or shorter than its elements.
     #[error(
         "tensor '{tensor}' of shape {shape:?} and type {element} does not have {bytes} bytes; give all of its elements, one \
-         after the other"
+         after the other",
+        tensor = printable(.tensor)
     )]
     StoredLength {
         /// The tensor's name.
@@ -116,7 +118,7 @@ pub enum FrameError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// The shape stands for more elements than a message of this length can.
-    #[error("tensor '{tensor}' of shape {shape:?} exceeds the limit of {limit} elements")]
+    #[error("tensor '{tensor}' of shape {shape:?} exceeds the limit of {limit} elements", tensor = printable(.tensor))]
     TooLarge {
         /// The tensor's name.
         tensor: String,
@@ -128,7 +130,8 @@ pub enum FrameError {
     /// The tensor is larger than what is left of the [`Budget`].
     #[error(
         "tensor '{tensor}' decodes to {bytes} bytes, and {left} are left of the limit of {limit}; if you trust the \
-         file, raise the limit (--max-bytes, in Python max_bytes)"
+         file, raise the limit (--max-bytes, in Python max_bytes)",
+        tensor = printable(.tensor)
     )]
     OverBudget {
         /// The tensor's name.
@@ -142,7 +145,8 @@ pub enum FrameError {
     },
     /// The system has not enough memory to decode the tensor.
     #[error(
-        "tensor '{tensor}' decodes to {bytes} bytes, for which there is not enough memory; free some, or use a larger machine"
+        "tensor '{tensor}' decodes to {bytes} bytes, for which there is not enough memory; free some, or use a larger machine",
+        tensor = printable(.tensor)
     )]
     OutOfMemory {
         /// The tensor's name.
@@ -152,7 +156,8 @@ pub enum FrameError {
     },
     /// The tensor to be written has too many dimensions.
     #[error(
-        "tensor '{tensor}' has {dimensions} dimensions, and a frame holds at most {MAX_DIMENSIONS}; reshape it"
+        "tensor '{tensor}' has {dimensions} dimensions, and a frame holds at most {MAX_DIMENSIONS}; reshape it",
+        tensor = printable(.tensor)
     )]
     Dimensions {
         /// The tensor's name.
@@ -161,7 +166,7 @@ pub enum FrameError {
         dimensions: usize,
     },
     /// The message is malformed.
-    #[error("the message of tensor '{tensor}' is malformed: {source}")]
+    #[error("the message of tensor '{tensor}' is malformed: {source}", tensor = printable(.tensor))]
     Message {
         /// The tensor's name.
         tensor: String,

@@ -50,6 +50,12 @@ pub trait MultiRound: Debug + Send + Sync {
     /// all-reduce the values are equal on all ranks.
     fn kept_len(&self, shape: &[usize]) -> usize;
 
+    /// Refuses kept values that no step leaves, such as those of a damaged checkpoint: from others a step may make a message
+    /// that no receiver takes. All are finite. An error says what is wrong.
+    fn check_kept(&self, _kept: &[f32]) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Parameters on which the meaning of the kept values depends, apart from their number.
     fn layout(&self) -> [usize; 2] {
         [0; 2]

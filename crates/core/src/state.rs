@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -242,8 +242,8 @@ impl State {
     /// [`StateError::File`] where it cannot be read, and those of [`from_bytes`](Self::from_bytes).
     pub fn read(path: impl AsRef<Path>) -> Result<State, StateError> {
         let path = path.as_ref();
-        let bytes =
-            fs::read(path).map_err(|source| StateError::File { path: path.to_owned(), source })?;
+        let bytes = files::read(path)
+            .map_err(|source| StateError::File { path: path.to_owned(), source })?;
         State::from_bytes(&bytes)
     }
 

@@ -51,9 +51,12 @@ impl Default for Buffers {
 }
 
 impl Threads {
-    /// This many threads, at least one, the caller's among them.
+    /// The most threads. Each has buffers from the start, and no machine has as many cores.
+    pub const MOST: usize = 1024;
+
+    /// This many threads, from one, which is the caller's, to [`MOST`](Self::MOST).
     pub fn new(count: usize) -> Self {
-        let buffers = (0..count.max(1)).map(|_| Buffers::default()).collect();
+        let buffers = (0..count.clamp(1, Self::MOST)).map(|_| Buffers::default()).collect();
         Self { buffers, lists: Vec::new() }
     }
 
@@ -128,7 +131,7 @@ pub struct Helpers {
 
 impl Helpers {
     pub(crate) fn new(count: usize) -> Self {
-        let others = (0..count).map(|_| Buffers::default()).collect();
+        let others = (0..count.min(Threads::MOST - 1)).map(|_| Buffers::default()).collect();
         Self { others, lists: Vec::new() }
     }
 
@@ -324,6 +327,8 @@ mod tests {
             assert_eq!((done.len(), jobs.len(), ids.len()), (3 * count, 3 * count, count));
         }
         assert_eq!(Threads::new(0).count(), 1);
+        assert_eq!(Threads::new(usize::MAX).count(), Threads::MOST);
+        assert_eq!(Helpers::new(usize::MAX).count(), Threads::MOST - 1);
         Threads::new(4).each(Vec::<u8>::new(), 0, ENCODING, |_, _| panic!("there is no job"));
     }
 

@@ -1,11 +1,14 @@
 //! The state of an encoder: checkpoint and rollback, save and restore.
 
 use super::{Encoder, Entry, entry_of};
-use crate::{Spec, State, StateError};
+use crate::{Compressor, Spec, State, StateError};
+
+/// The kind of a compressor's own array.
+const KEPT: &str = "kept";
 
 impl Encoder {
     /// The kinds of arrays in saved states: the residual, a running sum or mean of gradients, and the compressor's own array.
-    pub const KINDS: [&str; 3] = ["residual", "velocity", "kept"];
+    pub const KINDS: [&str; 3] = ["residual", "velocity", KEPT];
 
     /// The key of the spec of the tensor called `name` in a state that was [saved](Self::save) under `prefix`.
     pub fn spec_key(prefix: &str, name: &str) -> String {
@@ -58,9 +61,10 @@ impl Encoder {
     /// restored: [assign](Self::assign) them before. An error leaves the encoder unchanged.
     ///
     /// # Errors
-    /// [`StateError::Missing`] if no encoder was saved under the prefix, or an array without a spec, and
-    /// [`StateError::Mismatch`] if a tensor was saved with another spec than it has now. An array of the wrong size is
-    /// refused when its tensor is next encoded: only then is the size known.
+    /// [`StateError::Missing`] if no encoder was saved under the prefix, or an array without a spec;
+    /// [`StateError::Mismatch`] if a tensor was saved with another spec than it has now; [`StateError::OutOfRange`] if an array has
+    /// numbers that no encoder leaves there. An array of the wrong size is refused when its tensor is next encoded: only then is the
+    /// size known.
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         self.check_state(prefix, state)?;
         self.forget();
@@ -94,8 +98,13 @@ impl Encoder {
             }
         }
         for kind in Self::KINDS {
-            for (name, _) in state.floats_under(&array_key(prefix, kind, "")) {
+            for (name, values) in state.floats_under(&array_key(prefix, kind, "")) {
                 state.setting(&Self::spec_key(prefix, name))?;
+                let checked = check_values(kind, values, self.compressor_of(name));
+                checked.map_err(|reason| StateError::OutOfRange {
+                    entry: array_key(prefix, kind, name),
+                    reason,
+                })?;
             }
         }
         Ok(())
@@ -106,6 +115,21 @@ impl Encoder {
         for entry in self.tensors.values_mut() {
             *entry = Entry { spec: entry.spec, ..Entry::default() };
         }
+    }
+}
+
+/// Refuses an array of a kind with numbers that encoding does not leave there. An error says what is wrong.
+fn check_values(kind: &str, values: &[f32], compressor: &dyn Compressor) -> Result<(), String> {
+    let squares = kind == KEPT && compressor.keeps_squares();
+    // Sums of finite squares may overflow.
+    let belongs = |x: &f32| if squares { *x >= 0.0 } else { x.is_finite() };
+    if let Some(at) = values.iter().position(|x| !belongs(x)) {
+        let what = if squares { "a sum of squares" } else { "a finite number" };
+        return Err(format!("{} at element {at}, where {what} belongs", values[at]));
+    }
+    match compressor.rounds() {
+        Some(rounds) if kind == KEPT => rounds.check_kept(values),
+        _ => Ok(()),
     }
 }
 

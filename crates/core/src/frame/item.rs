@@ -2,6 +2,7 @@
 
 use super::wire::{self, take_array, take_bytes};
 use super::{Frame, FrameError, Metadata, STORED_VERSION, StoredTensor, VERSION, metadata, stored};
+use crate::printable;
 
 /// What a frame of a file holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,9 +53,12 @@ impl<'a> Item<'a> {
     /// What the frame holds, for errors.
     pub(super) fn describe(&self) -> String {
         match self {
-            Item::Message(frame) => format!("a message of tensor '{}'", frame.tensor.name()),
+            Item::Message(frame) => {
+                format!("a message of tensor '{}'", printable(frame.tensor.name()))
+            }
             Item::Stored(stored) => {
-                format!("tensor '{}' of type {} as it is", stored.tensor().name(), stored.element())
+                let name = printable(stored.tensor().name());
+                format!("tensor '{name}' of type {} as it is", stored.element())
             }
             Item::Metadata(_) => "metadata".to_owned(),
         }

@@ -16,6 +16,7 @@ mod memories;
 mod ranges;
 pub mod samples;
 mod several;
+mod states;
 
 use crate::{Entry, Spec, Tensor};
 
@@ -29,6 +30,7 @@ pub const LAWS: &[(&str, Law)] = &[
     ("without error feedback nothing is kept", encoding::nothing_is_kept_without_feedback),
     ("lossless means every value", encoding::lossless_means_every_value),
     ("a restored encoder continues as the saved one", encoding::restored_continues_as_saved),
+    ("messages of any state decode", states::messages_of_any_state_decode),
     ("input that is not finite is named and changes nothing", encoding::non_finite_is_refused),
     ("16-bit input is encoded as its exact conversion", encoding::sixteen_bits_are_converted),
     ("sparse messages say which elements they carry", encoding::positions_are_what_is_carried),
@@ -61,6 +63,7 @@ const LAWS_OF_MEMORIES: &[(&str, Law)] = &[
         several::threads_that_share_a_tensor_change_nothing,
     ),
     ("a restored encoder continues as the saved one", encoding::restored_continues_as_saved),
+    ("messages of any state decode", states::messages_of_any_state_decode),
     ("input that is not finite is named and changes nothing", encoding::non_finite_is_refused),
     ("16-bit input is encoded as its exact conversion", encoding::sixteen_bits_are_converted),
     ("what is sent and kept follows the formulas", memories::memories_follow_their_formulas),

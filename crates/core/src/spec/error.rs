@@ -1,11 +1,13 @@
 //! What can be wrong with a spec string.
 
+use crate::printable;
+
 /// Why a spec string does not name a compressor.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
     /// The part before the colon names no registered compressor.
-    #[error("unknown compressor '{id}'{near}; known ones: {known}")]
+    #[error("unknown compressor '{id}'{near}; known ones: {known}", id = printable(.id))]
     UnknownCompressor {
         /// The id given.
         id: String,
@@ -15,19 +17,19 @@ pub enum SpecError {
         known: String,
     },
     /// A schedule of several compressors.
-    #[error("'{text}' is a schedule, and one compressor belongs here; give one of its compressors")]
+    #[error("'{text}' is a schedule, and one compressor belongs here; give one of its compressors", text = printable(.text))]
     Schedule {
         /// The string given.
         text: String,
     },
     /// Parameters that do not follow a colon.
-    #[error("parameters follow a colon: write '{meant}'")]
+    #[error("parameters follow a colon: write '{meant}'", meant = printable(.meant))]
     NoColon {
         /// The string that was probably meant.
         meant: String,
     },
     /// A key that the compressor does not have.
-    #[error("'{id}' has no parameter '{key}'{near}; it has: {known}")]
+    #[error("'{id}' has no parameter '{key}'{near}; it has: {known}", key = printable(.key))]
     UnknownKey {
         /// The compressor.
         id: &'static str,
@@ -39,7 +41,7 @@ pub enum SpecError {
         known: String,
     },
     /// A key given more than once.
-    #[error("'{id}': parameter '{key}' is given twice; give it once")]
+    #[error("'{id}': parameter '{key}' is given twice; give it once", key = printable(.key))]
     DuplicateKey {
         /// The compressor.
         id: &'static str,
@@ -47,7 +49,7 @@ pub enum SpecError {
         key: String,
     },
     /// An item that is not of the form `key=value`.
-    #[error("'{id}': '{item}' is not of the form key=value")]
+    #[error("'{id}': '{item}' is not of the form key=value", item = printable(.item))]
     NotAPair {
         /// The compressor.
         id: &'static str,
@@ -55,7 +57,7 @@ pub enum SpecError {
         item: String,
     },
     /// A value that does not parse or lies outside the parameter's range.
-    #[error("'{id}': {key}={value} is not allowed; give {expected}")]
+    #[error("'{id}': {key}={value} is not allowed; give {expected}", key = printable(.key), value = printable(.value))]
     BadValue {
         /// The compressor.
         id: &'static str,

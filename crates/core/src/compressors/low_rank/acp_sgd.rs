@@ -25,7 +25,7 @@
 
 use gradwire_bits::DecodeError;
 
-use super::factors::{Factors, revive};
+use super::factors::{Factors, check_unit, revive};
 use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::matrix::{MAX_RANK, orthonormalise, times, transposed_times};
@@ -117,6 +117,15 @@ impl AcpSgd {
 impl MultiRound for AcpSgd {
     fn kept_len(&self, shape: &[usize]) -> usize {
         Factors::of(shape, self.rank).map_or(0, |f| f.first().max(f.second()) + 1)
+    }
+
+    fn check_kept(&self, kept: &[f32]) -> Result<(), String> {
+        let Some((mark, factor)) = kept.split_last() else { return Ok(()) };
+        check_unit(factor)?;
+        match [0.0, 1.0].contains(mark) {
+            true => Ok(()),
+            false => Err(format!("{mark} as its last element, which is 0 or 1")),
+        }
     }
 
     fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {

@@ -101,6 +101,17 @@ pub(super) fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
     }
 }
 
+/// The largest element of a column of norm 1, with room for rounding.
+pub(super) const LARGEST_OF_UNIT: f32 = 2.0;
+
+/// Refuses kept columns with an element that no column of norm 1 has.
+pub(super) fn check_unit(columns: &[f32]) -> Result<(), String> {
+    match columns.iter().position(|x| x.abs() > LARGEST_OF_UNIT) {
+        None => Ok(()),
+        Some(at) => Err(format!("{} at element {at}, in columns of norm 1", columns[at])),
+    }
+}
+
 /// The number of elements of the square matrix whose factors of `rank` columns have `message_len` bytes.
 pub(super) fn max_elements(rank: usize, message_len: usize) -> usize {
     let side = message_len / 4 / rank / 2 + 1;

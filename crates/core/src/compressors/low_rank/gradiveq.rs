@@ -26,7 +26,7 @@
 
 use gradwire_bits::{DecodeError, kernels};
 
-use super::factors::Factors;
+use super::factors::{Factors, LARGEST_OF_UNIT, check_unit};
 use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::components;
@@ -144,6 +144,17 @@ impl MultiRound for GradiVeq {
         self.factors(shape.iter().product()).map_or(0, |factors| factors.second() + 1)
     }
 
+    fn check_kept(&self, kept: &[f32]) -> Result<(), String> {
+        let Some((used, basis)) = kept.split_last() else { return Ok(()) };
+        check_unit(basis)?;
+        match used.fract() == 0.0 && (0.0..=COUNTED as f32).contains(used) {
+            true => Ok(()),
+            false => {
+                Err(format!("{used} as its last element, a count of exchanges up to {COUNTED}"))
+            }
+        }
+    }
+
     fn layout(&self) -> [usize; 2] {
         [self.slice, self.keep]
     }
@@ -238,7 +249,7 @@ impl MultiRound for GradiVeq {
 fn principal(values: &[f32], factors: Factors, basis: &mut [f32]) {
     let [slices, slice] = factors.dimensions;
     components::leading(&values[..slices * slice], slice, basis);
-    multi_round::zero_beyond(2.0, basis);
+    multi_round::zero_beyond(LARGEST_OF_UNIT, basis);
 }
 
 #[cfg(test)]
