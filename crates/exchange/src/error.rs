@@ -33,6 +33,17 @@ pub enum ExchangeError {
         /// How long it waited.
         deadline: Duration,
     },
+    /// A peer has not left a run that was stopped, and this rank waits no longer for it.
+    #[error(
+        "rank {peer} is still in the run {waited:?} after it was stopped; see its own message for the reason, and end its process \
+         if it stays"
+    )]
+    StillThere {
+        /// The peer.
+        peer: usize,
+        /// How long this rank waited, which may be less than the deadline.
+        waited: Duration,
+    },
     /// A peer sent something this rank did not expect.
     #[error(
         "rank {peer} sent something unexpected (during {operation}): {what}; were all ranks started with the same version \
@@ -113,6 +124,7 @@ impl ExchangeError {
         match self {
             ExchangeError::PeerLost { peer, .. }
             | ExchangeError::Deadline { peer, .. }
+            | ExchangeError::StillThere { peer, .. }
             | ExchangeError::Protocol { peer, .. } => *peer,
             _ => own,
         }

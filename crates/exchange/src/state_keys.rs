@@ -60,6 +60,11 @@ fn read_slice(text: &str) -> Option<(&str, Range<usize>)> {
     Some((name, start.parse().ok()?..end.parse().ok()?))
 }
 
+/// The name of the tensor whose slice has this name; `None` for that of a whole tensor.
+pub(crate) fn slice_of(name: &str) -> Option<&str> {
+    read_slice(name).map(|(whole, _)| whole)
+}
+
 impl<'a> ArrayKey<'a> {
     /// Reads an array's key; `None` for other keys.
     pub(crate) fn read(text: &'a str) -> Option<Self> {

@@ -105,7 +105,7 @@ impl World {
     /// transport leaves the first run now. After a run that was stopped, it waits for one second at most.
     ///
     /// # Errors
-    /// `Deadline`, with the first rank that has not left by then. MPI is then not ended, because that would wait for
+    /// `Deadline`, or `StillThere` after a run that was stopped, with the first rank that has not left by then. MPI is then not ended, because that would wait for
     /// this rank; let the process exit with a status other than 0.
     pub fn finish(mut self) -> Result<()> {
         self.end()
@@ -138,7 +138,12 @@ impl World {
             return Ok(());
         }
         let peer = links.still_there().unwrap_or(self.rank);
-        Err(ExchangeError::late(peer, "end of the run", links.patience(deadline)))
+        let waited = links.patience(deadline);
+        Err(match waited < deadline {
+            // Raising the deadline would not help.
+            true => ExchangeError::StillThere { peer, waited },
+            false => ExchangeError::late(peer, "end of the run", deadline),
+        })
     }
 
     /// Ends all processes of the job at once, this one with `status`. The others cannot report errors any more; to let

@@ -2,11 +2,11 @@
 
 use std::iter;
 
-use gradwire::{Encoder, State, Tensor};
+use gradwire::{Encoder, Spec, State, StateError, Tensor};
 
 use super::{Codecs, TensorCodec};
-use crate::Result;
-use crate::state_keys::{self, REDUCE};
+use crate::state_keys::{self, PUSH, REDUCE, slice_of};
+use crate::{ExchangeError, Result};
 
 impl Codecs {
     /// Copies the state of the encoders and the estimates, for [`rollback`](Self::rollback).
@@ -89,6 +89,26 @@ impl Codecs {
             }
         }
         self.restore_estimates(prefix, state)
+    }
+
+    /// Refuses a state, whether whole or cut into slices, of a tensor that was saved with a compressor that it has at no stage.
+    pub(crate) fn check_specs(&self, state: &State) -> Result<()> {
+        let prefix = Encoder::spec_key(PUSH, "");
+        let saved: Vec<_> = state.settings_under(&prefix).collect();
+        for TensorCodec { tensor, schedule, .. } in &self.tensors {
+            let is_of = |name: &str| name == tensor.name() || slice_of(name) == Some(tensor.name());
+            let Some((_, found)) = saved.iter().find(|(name, _)| is_of(name)) else { continue };
+            let is_saved =
+                |spec: &Spec| spec.to_string() == *found || found.parse().as_ref() == Ok(spec);
+            if !schedule.specs().any(is_saved) {
+                return Err(ExchangeError::from(StateError::Mismatch {
+                    key: format!("the compressor of tensor '{}'", tensor.name()),
+                    found: (*found).to_owned(),
+                    expected: schedule.first.to_string(),
+                }));
+            }
+        }
+        Ok(())
     }
 
     fn check_state(&self, prefix: &str, state: &State) -> Result<()> {

@@ -102,6 +102,8 @@ impl Reducer {
 
     /// Says which states are missing.
     fn refuse_incomplete(&self, first: &State, ranks: &[u64]) -> Result<()> {
+        // Another compressor often has another exchange, and the remedy for that would not help.
+        self.codecs.check_specs(first)?;
         let (rank, size) = (self.transport.rank(), self.transport.size());
         let (workers, saved) = (first.number("workers")? as usize, first.setting("exchange")?);
         let came = ranks.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");

@@ -448,7 +448,20 @@ fn errors_name_tensors_ranks_and_both_configurations() {
         let own = reducer.restore(vec![state.clone()]).err().map(|error| error.to_string());
         assert_eq!(own.is_some(), rank == 1);
         state.set_setting("exchange", "scatter-reduce");
-        (own, reducer.restore(vec![state]).unwrap_err().to_string())
+        let other = reducer.restore(vec![state.clone()]).unwrap_err().to_string();
+        // The cause that no other exchange, and no further state, would remove.
+        for name in ["t0.weight", "t0.weight[0..150]"] {
+            let mut state = state.clone();
+            state.retain(|key| !key.starts_with("push/"));
+            state.set_setting(&format!("push/spec/{name}"), "topk");
+            state.set_floats(
+                &format!("push/residual/{name}"),
+                vec![1.0; if name.len() > 9 { 150 } else { 300 }],
+            );
+            let error = reducer.restore(vec![state]).unwrap_err().to_string();
+            assert!(error.contains("compressor of tensor 't0.weight' = topk"), "{error}");
+        }
+        (own, other)
     });
     let (own, other_exchange) = &incomplete[1];
     let own = own.as_deref().unwrap_or_default();
