@@ -208,10 +208,10 @@ impl KnownFile {
         let plain = dir.join(self.name);
         let zipped = dir.join(format!("{}.gz", self.name));
         let found = if plain.is_file() {
-            let bytes = std::fs::read(&plain).map_err(|e| DataError::read(&plain, e))?;
+            let bytes = gradwire::files::read(&plain).map_err(|e| DataError::read(&plain, e))?;
             sha256(&bytes)
         } else if zipped.is_file() {
-            let bytes = std::fs::read(&zipped).map_err(|e| DataError::read(&zipped, e))?;
+            let bytes = gradwire::files::read(&zipped).map_err(|e| DataError::read(&zipped, e))?;
             sha256_of(&mut content(&zipped, &bytes)).map_err(|e| unreadable(&zipped, &e))?
         } else {
             return Ok(Verdict::Missing);

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use gradwire::{files, printable};
+
 /// Why a data set cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -21,7 +23,7 @@ pub enum DataError {
         known: String,
     },
     /// A file or folder cannot be read.
-    #[error("cannot read '{}': {source}; check the path and its permissions", .path.display())]
+    #[error("cannot read '{}': {source}{}", printable(.path.display()), files::remedy(.source))]
     Read {
         /// The file or folder.
         path: PathBuf,
@@ -34,14 +36,14 @@ pub enum DataError {
          train/<class>/*.jpg and test/<class>/*.jpg, text in .txt files, MovieLens' u.data, ratings.dat or ratings.csv, \
          or one .tar, .tar.gz, .tgz or .zip of such folders or texts, or of images beside their masks \
          (<folder>/<name>.jpg and .png)",
-        .path.display()
+        printable(.path.display())
     )]
     Unrecognised {
         /// The folder.
         path: PathBuf,
     },
     /// A folder holds more than one data set.
-    #[error("'{}' holds several data sets ({}); name the one to use", .path.display(), .found.join(", "))]
+    #[error("'{}' holds several data sets ({}); name the one to use", printable(.path.display()), printable(.found.join(", ")))]
     Ambiguous {
         /// The folder.
         path: PathBuf,
@@ -49,7 +51,7 @@ pub enum DataError {
         found: Vec<String>,
     },
     /// A data set lacks one of its files.
-    #[error("'{}' lacks {file}; fetch it, the data set is incomplete without it", .path.display())]
+    #[error("'{}' lacks {file}; fetch it, the data set is incomplete without it", printable(.path.display()), file = printable(.file))]
     MissingFile {
         /// The folder (or archive) that should hold it.
         path: PathBuf,
@@ -57,7 +59,7 @@ pub enum DataError {
         file: String,
     },
     /// A file does not have the format of its name, or is incomplete.
-    #[error("'{}' is damaged: {reason}; fetch the file again", .path.display())]
+    #[error("'{}' is damaged: {reason}; fetch the file again", printable(.path.display()), reason = printable(.reason))]
     Damaged {
         /// The file; for one inside an archive the archive's path comes first.
         path: PathBuf,
@@ -67,7 +69,8 @@ pub enum DataError {
     /// An image whose size differs from the others'.
     #[error(
         "'{}' is {found}, where the data set's first image is {expected}; give all images one size and colour type",
-        .path.display()
+        printable(.path.display()),
+        found = printable(.found), expected = printable(.expected)
     )]
     ImageSize {
         /// The file.
@@ -78,13 +81,13 @@ pub enum DataError {
         expected: String,
     },
     /// A data set or file with no image in it.
-    #[error("'{}' holds no images; put at least one there, for training and for testing", .path.display())]
+    #[error("'{}' holds no images; put at least one there, for training and for testing", printable(.path.display()))]
     NoImages {
         /// The file or folder.
         path: PathBuf,
     },
     /// Too little text for training and testing.
-    #[error("'{}' holds too little text; put at least {least} characters there", .path.display())]
+    #[error("'{}' holds too little text; put at least {least} characters there", printable(.path.display()))]
     NoText {
         /// The file, folder or archive.
         path: PathBuf,
@@ -92,7 +95,7 @@ pub enum DataError {
         least: usize,
     },
     /// A text in another encoding.
-    #[error("'{}', line {line}, is not UTF-8; convert the file, with iconv for example", .path.display())]
+    #[error("'{}', line {line}, is not UTF-8; convert the file, with iconv for example", printable(.path.display()))]
     NotUtf8 {
         /// The file.
         path: PathBuf,
@@ -103,7 +106,7 @@ pub enum DataError {
     #[error(
         "'{}', line {line}: the character {character:?} is not in the training text, so no model can know it; \
          remove it, or give the two texts as one file",
-        .path.display()
+        printable(.path.display())
     )]
     UnknownCharacter {
         /// The file.
@@ -114,7 +117,7 @@ pub enum DataError {
         character: char,
     },
     /// A class folder with no image in it.
-    #[error("class folder '{}' holds no .jpg, .jpeg or .png file; fill it or remove it", .path.display())]
+    #[error("class folder '{}' holds no .jpg, .jpeg or .png file; fill it or remove it", printable(.path.display()))]
     EmptyClass {
         /// The folder.
         path: PathBuf,
@@ -122,7 +125,8 @@ pub enum DataError {
     /// Training and test folders that do not hold the same classes.
     #[error(
         "'{}': class '{class}' is in {present} but not in {absent}; both need the same class folders",
-        .path.display()
+        printable(.path.display()),
+        class = printable(.class), present = printable(.present), absent = printable(.absent)
     )]
     ClassMismatch {
         /// The folder or archive.
@@ -135,7 +139,7 @@ pub enum DataError {
         absent: String,
     },
     /// More classes than labels of sixteen bits can number.
-    #[error("'{}' has {found} class folders; at most 65536 are supported, merge or remove some", .path.display())]
+    #[error("'{}' has {found} class folders; at most 65536 are supported, merge or remove some", printable(.path.display()))]
     TooManyClasses {
         /// The folder or archive.
         path: PathBuf,
@@ -155,6 +159,7 @@ impl DataError {
 }
 
 fn list(places: &[PathBuf]) -> String {
-    let quoted: Vec<_> = places.iter().map(|place| format!("'{}'", place.display())).collect();
+    let quoted: Vec<_> =
+        places.iter().map(|place| format!("'{}'", printable(place.display()))).collect();
     quoted.join(" or ")
 }

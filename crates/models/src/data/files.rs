@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
+use gradwire::files;
 use sha2::{Digest, Sha256};
 
 use super::DataError;
@@ -21,7 +22,7 @@ impl Checksums {
     /// Reads all of `dir/name` and records its digest.
     pub(super) fn read(&mut self, dir: &Path, name: &str) -> Result<Vec<u8>, DataError> {
         let path = dir.join(name);
-        let bytes = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
+        let bytes = files::read(&path).map_err(|e| DataError::read(&path, e))?;
         self.by_name.insert(name.to_owned(), sha256(&bytes));
         Ok(bytes)
     }

@@ -78,6 +78,14 @@ pub enum UnknownModel {
         "unknown model '{0}'; known are mlp (mlp:392-50,tanh with such hidden layers; mlp:392-50,tanh,squared on squared errors), lenet5, lenet5:relu, cifar-cnn, resnet20, resnet32, resnet56, resnet110 or any other depth 6n+2 from 8 to 1202 but 50, resnet9, densenet40, vgg16, and, for images of ImageNet's size, alexnet, resnet18, resnet50, vgg19; unet (unet:N with N channels in its narrowest layer, 1 to 256) for images with masks; gpt (gpt:layers=4,heads=4,width=128,context=64, where the heads divide the width), charlstm (charlstm:hidden=200,unroll=35,dropout=0.5,embedding=on) and wordlstm (the same with 650 hidden units) for text; ncf for ratings"
     )]
     Name(String),
+    /// A model whose sizes are out of range.
+    #[error("the model '{name}' is out of range: {allowed}")]
+    OutOfRange {
+        /// The name.
+        name: String,
+        /// What is allowed.
+        allowed: String,
+    },
     /// Sizes that a GPT or an LSTM cannot have.
     #[error(transparent)]
     Sizes(#[from] OptionsError),
@@ -86,6 +94,9 @@ pub enum UnknownModel {
 impl ModelKind {
     /// The depth of the deepest ResNet: that of the paper.
     const DEEPEST: usize = 1202;
+    /// The most channels of the narrowest layer of a U-Net.
+    const WIDEST: usize = 256;
+
     /// The kind of data that it learns from.
     pub fn task(self) -> TaskKind {
         match self {
@@ -196,7 +207,7 @@ impl FromStr for ModelKind {
         };
         let sized = || match name.split_once(':') {
             Some(("mlp", hidden)) => Some(ModelKind::Mlp { hidden: hidden.parse().ok()? }),
-            Some(("unet", width)) => Some(ModelKind::UNet { width: within(width, 256)? }),
+            Some(("unet", width)) => Some(ModelKind::UNet { width: within(width, Self::WIDEST)? }),
             _ if name == "mlp" => Some(ModelKind::Mlp { hidden: Hidden::default() }),
             _ => resnet(name.strip_prefix("resnet")?),
         };
@@ -207,7 +218,34 @@ impl FromStr for ModelKind {
             _ => {}
         }
         let named = NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
-        named.or_else(sized).ok_or_else(|| UnknownModel::Name(name.to_owned()))
+        named.or_else(sized).ok_or_else(|| {
+            let name = name.to_owned();
+            match allowed_sizes(&name) {
+                Some(allowed) => UnknownModel::OutOfRange { name, allowed },
+                None => UnknownModel::Name(name),
+            }
+        })
+    }
+}
+
+/// The sizes that a model can have, for a name that has the form of one.
+fn allowed_sizes(name: &str) -> Option<String> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    match name.split_once(':') {
+        Some(("mlp", hidden)) => {
+            let sizes = hidden.split_once(',').map_or(hidden, |(sizes, _)| sizes);
+            let fits = hidden.len() == sizes.len() || hidden[sizes.len()..].starts_with(",tanh");
+            (fits && sizes.split('-').all(is_number)).then(Hidden::allowed)
+        }
+        Some(("unet", width)) => {
+            is_number(width).then(|| format!("give 1 to {} channels", ModelKind::WIDEST))
+        }
+        _ => is_number(name.strip_prefix("resnet")?).then(|| {
+            format!(
+                "give a depth 6n+2 from 8 to {} but 50, or resnet9, resnet18 or resnet50",
+                ModelKind::DEEPEST
+            )
+        }),
     }
 }
 

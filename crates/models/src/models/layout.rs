@@ -1,9 +1,8 @@
 //! The parameters that a network declares, and their initial values.
 
-use std::fs;
 use std::hint::black_box;
 
-use gradwire::Rng;
+use gradwire::{Rng, memory};
 
 use super::ModelError;
 
@@ -77,17 +76,6 @@ impl Next {
     }
 }
 
-/// The bytes of this machine's memory, swap included; `None` where it cannot be told. Linux lets a program reserve more, and kills it
-/// when it uses them.
-fn machine_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let kilobytes = |name: &str| {
-        let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
-        rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    };
-    Some(1024 * (kilobytes("MemTotal:")? + kilobytes("SwapTotal:")?))
-}
-
 /// The parameters and batch normalisations of a network, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
@@ -97,6 +85,8 @@ pub(crate) struct Layout {
     inits: Vec<Init>,
     /// The name and number of channels of each batch normalisation.
     pub(crate) norms: Vec<(String, usize)>,
+    /// The values that a step keeps for an image, a token or a pair: about the least.
+    pub(crate) activations: usize,
 }
 
 impl Layout {
@@ -118,7 +108,7 @@ impl Layout {
         self.parameter(layer, "bias", &[size], Init::Constant(0.0))
     }
 
-    /// Refuses a model whose parameters do not fit into memory.
+    /// Refuses a model whose parameters do not fit into the memory that is left.
     pub(crate) fn check_size(&self) -> Result<(), ModelError> {
         let sum = |sum: u64, tensor: &gradwire::Tensor| {
             let sizes = tensor.shape().iter().map(|&size| size as u64);
@@ -127,7 +117,7 @@ impl Layout {
         let parameters = self.tensors.iter().fold(0, sum);
         // The compiler may remove an allocation that it sees is not used.
         let reserves = |count| black_box(Vec::<f32>::new()).try_reserve_exact(count).is_ok();
-        let fits = machine_bytes().is_none_or(|bytes| parameters.saturating_mul(4) <= bytes);
+        let fits = memory::available().is_none_or(|bytes| parameters.saturating_mul(4) <= bytes);
         match fits && usize::try_from(parameters).is_ok_and(reserves) {
             true => Ok(()),
             false => Err(ModelError::TooLarge { parameters }),

@@ -31,6 +31,13 @@ pub struct Hidden {
 }
 
 impl Hidden {
+    /// The sizes that are allowed, for errors.
+    pub(super) fn allowed() -> String {
+        format!(
+            "give 1 to {MOST_LAYERS} hidden layers of 1 to {MOST_UNITS} units, optionally with ',tanh' or ',tanh,squared'"
+        )
+    }
+
     /// Units of each hidden layer.
     fn units(&self) -> impl Iterator<Item = usize> + '_ {
         self.units.iter().take_while(|&&units| units > 0).map(|&units| units as usize)

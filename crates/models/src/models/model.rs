@@ -54,6 +54,11 @@ impl Model {
         &self.layout.tensors
     }
 
+    /// The values that a step keeps for an image: about the least.
+    pub fn activations(&self) -> usize {
+        self.layout.activations
+    }
+
     /// The initial parameters of a run, a pure function of the seed: biases and shifts are 0, scales 1,
     /// weights uniform with variance 2 / fan-in before a rectifier and 1 / fan-in elsewhere. In `lenet5:relu` and `cifar-cnn` it is
     /// 0.65 / fan-in before a rectifier that is pooled.

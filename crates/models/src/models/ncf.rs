@@ -110,12 +110,20 @@ impl Recommender {
             let bias = layout.bias(name, outputs);
             Dense { weight, bias, outputs }
         });
+        // The inputs of the perceptron, the outputs of its layers, and the products of factors.
+        layout.activations =
+            2 * widths.inputs + widths.layers.iter().sum::<usize>() + widths.factors;
         Self { widths, dense, layout }
     }
 
     /// The names and shapes of the parameters.
     pub fn tensors(&self) -> &[gradwire::Tensor] {
         &self.layout.tensors
+    }
+
+    /// The values that a step keeps for a pair: about the least.
+    pub fn activations(&self) -> usize {
+        self.layout.activations
     }
 
     /// The initial parameters of a run, a pure function of the seed.

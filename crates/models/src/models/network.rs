@@ -131,6 +131,8 @@ pub(super) struct Builder {
     layers: Vec<Layer>,
     /// Channels, height and width of the last layer's output.
     shape: [usize; 3],
+    /// The values of the largest output.
+    largest: usize,
     classes: usize,
 }
 
@@ -142,12 +144,15 @@ impl Builder {
             layout: Layout::default(),
             layers: Vec::new(),
             shape: [channels, height, width],
+            largest: 0,
             classes,
         }
     }
 
     /// The parameters, and the network that uses them.
-    pub(super) fn finish(self) -> (Layout, Network) {
+    pub(super) fn finish(mut self) -> (Layout, Network) {
+        // It is there beside what the backward pass needs.
+        self.layout.activations += self.largest;
         (self.layout, Network(self.layers))
     }
 
@@ -157,8 +162,14 @@ impl Builder {
     }
 
     fn add(&mut self, layer: Layer) -> &mut Self {
+        self.largest = self.largest.max(self.shape.iter().product());
         self.layers.push(layer);
         self
+    }
+
+    /// Counts the last layer's output, which the backward pass of the next layer needs.
+    fn keep_output(&mut self) {
+        self.layout.activations += self.shape.iter().product::<usize>();
     }
 
     /// The output shape of a window moved over the last layer's maps.
@@ -169,6 +180,7 @@ impl Builder {
 
     /// A convolution to `to` channels, with bias.
     pub(super) fn conv(&mut self, name: &str, to: usize, window: Window, next: Next) -> &mut Self {
+        self.keep_output();
         let conv = Conv::new(&mut self.layout, name, [self.shape[0], to], window, next);
         self.shape = self.moved(to, window);
         self.add(Layer::Conv(conv))
@@ -181,6 +193,7 @@ impl Builder {
         to: usize,
         window: Window,
     ) -> &mut Self {
+        self.keep_output();
         let channels = [self.shape[0], to];
         let conv = Conv::unbiased(&mut self.layout, conv, channels, window, Next::Relu);
         self.shape = self.moved(to, window);
@@ -189,12 +202,14 @@ impl Builder {
 
     /// Batch normalisation.
     pub(super) fn norm(&mut self, name: &str) -> &mut Self {
+        self.keep_output();
         let norm = BatchNorm::new(&mut self.layout, name, self.shape[0]);
         self.add(Layer::Norm(norm))
     }
 
     /// A transposed convolution to `to` channels that doubles height and width.
     pub(super) fn doubling(&mut self, name: &str, to: usize) -> &mut Self {
+        self.keep_output();
         let doubling = Doubling::new(&mut self.layout, name, [self.shape[0], to]);
         let [_, height, width] = self.shape;
         self.shape = [to, 2 * height, 2 * width];
@@ -222,6 +237,7 @@ impl Builder {
     }
 
     fn add_dense(&mut self, dense: Dense) -> &mut Self {
+        self.keep_output();
         self.shape = [dense.outputs(), 1, 1];
         self.add(Layer::Dense(dense))
     }

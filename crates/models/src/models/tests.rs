@@ -123,13 +123,22 @@ fn kinds_parse_and_print() {
     for name in names.split(' ') {
         assert_eq!(name.parse::<ModelKind>().unwrap().to_string(), name);
     }
-    let unknown = "mlp: mlp:0 mlp:1-2-3-4-5-6-7-8-9 mlp:5,sin mlp:5,squared gpts resnet resnet2 resnet050 resnet34 resnet1208 resnet-20 vgg \
-                   unet:0 unet:257 unet:x unet4 vgg16:1";
+    let unknown =
+        "mlp: mlp:x mlp:5,sin mlp:5,squared gpts resnet resnet-20 vgg unet:x unet4 vgg16:1";
     for name in unknown.split(' ').chain([""]) {
         let message = name.parse::<ModelKind>().unwrap_err().to_string();
         assert!(message.contains("lenet5, lenet5:relu") && message.contains(name), "{message}");
     }
     for (name, says) in [
+        ("mlp:0", "out of range: give 1 to 8 hidden layers of 1 to 65536 units"),
+        ("mlp:99999999999999999999999", "1 to 65536 units"),
+        ("mlp:1-2-3-4-5-6-7-8-9", "1 to 8 hidden layers"),
+        ("unet:0", "1 to 256 channels"),
+        ("unet:257", "1 to 256 channels"),
+        ("resnet2", "6n+2 from 8 to 1202 but 50"),
+        ("resnet050", "6n+2"),
+        ("resnet34", "6n+2"),
+        ("resnet1208", "6n+2"),
         ("gpt:layers=0", "1 to 256"),
         ("gpt:heads=3", "heads=3 is not allowed; give a number that divides the width"),
         ("gpt:width=130", "width=130 is not allowed; give a multiple of the 4 heads"),

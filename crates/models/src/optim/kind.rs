@@ -52,6 +52,21 @@ impl OptimizerKind {
         }
     }
 
+    /// The vectors that are kept for a tensor, each as long as the tensor. A tensor that Muon updates as Adam does has one more.
+    pub fn vectors(self) -> usize {
+        fn of<R: Rule>(_: R) -> usize {
+            R::STATE.len()
+        }
+        match self {
+            Self::Sgd => of(Sgd),
+            Self::Momentum(config) => of(config),
+            Self::Adam(config) => of(config),
+            Self::Muon(_) => 1,
+            Self::RmsProp(config) => of(config),
+            Self::AdaGrad(config) => of(config),
+        }
+    }
+
     /// Whether ranks exchange gradients at every step, which servers, overlap and local steps need.
     pub fn exchanges_gradients(self) -> bool {
         !matches!(self, Self::Adam(config) if config.exchanges_momentum)

@@ -7,7 +7,7 @@ use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::GradientSink;
 
 use super::sampler::Sampler;
-use super::{Metric, Replica, Task, TaskConfig};
+use super::{BatchBytes, Metric, Replica, Task, TaskConfig};
 use crate::Split;
 use crate::data::{ImageSet, Images, augment, can_move, normalise, shift};
 use crate::models::{ImageShape, Model, ModelError, Score, Statistics};
@@ -118,6 +118,11 @@ impl Replica for ImageReplica<'_> {
 
     fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
         self.model.initial_parameters(seed)
+    }
+
+    fn batch_bytes(&self) -> BatchBytes {
+        let size: usize = self.data.train.shape().iter().product();
+        BatchBytes::new(self.sampler.batch, 4 * size, self.model.activations())
     }
 
     fn load_batch(&mut self, step: u64) {

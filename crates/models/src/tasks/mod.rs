@@ -17,7 +17,7 @@ use crate::data::{Content, Dataset};
 use crate::models::ModelKind;
 
 pub use metric::Metric;
-pub use replica::Replica;
+pub use replica::{BatchBytes, Replica};
 pub use task::Task;
 
 /// The settings of a run that its task depends on.

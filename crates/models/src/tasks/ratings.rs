@@ -8,7 +8,7 @@ use gradwire_exchange::GradientSink;
 
 use super::sampler::Sampler;
 use super::task::refuse_augmentation;
-use super::{Metric, Replica, Task, TaskConfig};
+use super::{BatchBytes, Metric, Replica, Task, TaskConfig};
 use crate::data::Ratings;
 use crate::models::{ModelError, Pairs, Recommender, Score, Statistics, cross_entropy};
 
@@ -81,6 +81,10 @@ impl Replica for RatingReplica<'_> {
 
     fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
         self.model.initial_parameters(seed)
+    }
+
+    fn batch_bytes(&self) -> BatchBytes {
+        BatchBytes::new(PAIRS * self.sampler.batch, 9, self.model.activations())
     }
 
     /// The draws depend on seed, visit and user alone, so that runs with different compressors learn from the same

@@ -8,6 +8,23 @@ use gradwire_exchange::GradientSink;
 
 use crate::models::{Score, Statistics};
 
+/// The memory that a worker's batch takes at least, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BatchBytes {
+    /// From step to step.
+    pub loaded: u64,
+    /// While its gradient is computed.
+    pub activations: u64,
+}
+
+impl BatchBytes {
+    /// Of this number of examples, with these bytes each and these values for the backward pass.
+    pub(super) fn new(examples: usize, bytes: usize, values: usize) -> Self {
+        let times = |size: usize| (examples as u64).saturating_mul(size as u64);
+        Self { loaded: times(bytes), activations: times(values).saturating_mul(4) }
+    }
+}
+
 /// One worker's copy of the model, and the batches it learns from. Parameters and gradients stay outside: one vector
 /// for each tensor, in the order of [`tensors`](Self::tensors).
 pub trait Replica: Send + Sync {
@@ -16,6 +33,11 @@ pub trait Replica: Send + Sync {
 
     /// The initial parameters of a run, a pure function of the seed.
     fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>>;
+
+    /// The memory that a batch takes at least; nothing where that is not known.
+    fn batch_bytes(&self) -> BatchBytes {
+        BatchBytes::default()
+    }
 
     /// Loads the batch of a step.
     fn load_batch(&mut self, step: u64);

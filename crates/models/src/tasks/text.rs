@@ -9,7 +9,7 @@ use gradwire_exchange::GradientSink;
 use super::task::refuse_augmentation;
 use super::text_batches::{self, TEST_PARTS, TestPart, TextBatches};
 use super::windows::{self, WindowReplica};
-use super::{Metric, Replica, Task, TaskConfig};
+use super::{BatchBytes, Metric, Replica, Task, TaskConfig};
 use crate::Split;
 use crate::data::Text;
 use crate::models::{
@@ -140,6 +140,10 @@ impl Replica for TextReplica<'_> {
 
     fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
         self.model.initial_parameters(seed)
+    }
+
+    fn batch_bytes(&self) -> BatchBytes {
+        BatchBytes::new(self.batches.tokens(), 8, self.model.activations())
     }
 
     fn load_batch(&mut self, step: u64) {

@@ -62,6 +62,11 @@ impl<'a> TextBatches<'a> {
         Self { part, streams, unroll, inputs: Vec::new(), targets: Vec::new() }
     }
 
+    /// Tokens of a batch.
+    pub(super) fn tokens(&self) -> usize {
+        self.streams * self.unroll
+    }
+
     /// Whether all streams start from their beginning with this step.
     pub(super) fn starts_epoch(&self, step: u64) -> bool {
         step.is_multiple_of(self.steps_per_epoch())

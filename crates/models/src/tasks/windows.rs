@@ -10,7 +10,7 @@ use std::sync::Arc;
 use gradwire::{Rng, Tensor};
 use gradwire_exchange::GradientSink;
 
-use super::{Replica, TaskConfig};
+use super::{BatchBytes, Replica, TaskConfig};
 use crate::data::Text;
 use crate::models::{Gpt, GptConfig, ModelError, Score, Statistics, Windows};
 
@@ -87,6 +87,10 @@ impl Replica for WindowReplica<'_> {
 
     fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
         self.model.initial_parameters(seed)
+    }
+
+    fn batch_bytes(&self) -> BatchBytes {
+        BatchBytes::new(self.batch.saturating_mul(self.context), 8, self.model.activations())
     }
 
     fn load_batch(&mut self, step: u64) {

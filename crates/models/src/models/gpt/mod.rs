@@ -100,6 +100,9 @@ impl Gpt {
         let block = |at| Block::new(&mut layout, &format!("block{at}"), [layers, heads, width]);
         let blocks = (1..=layers).map(block).collect();
         let norm = LayerNorm::new(&mut layout, "norm", width);
+        // In a block: two normalised inputs, queries, keys and values, what the heads join, and the MLP before and after its
+        // activation.
+        layout.activations = layers * (2 + 3 + 1 + 4 + 4) * width + vocabulary;
         layout.check_size()?;
         Ok(Self { config, vocabulary, tokens, positions, blocks, norm, layout })
     }
@@ -107,6 +110,11 @@ impl Gpt {
     /// The names and shapes of the parameters.
     pub fn tensors(&self) -> &[gradwire::Tensor] {
         &self.layout.tensors
+    }
+
+    /// The values that a step keeps for a token: about the least.
+    pub fn activations(&self) -> usize {
+        self.layout.activations
     }
 
     /// The initial parameters of a run, a pure function of the seed.

@@ -114,12 +114,14 @@ impl LanguageModel {
         let embedding =
             config.embedding.then(|| layout.parameter("embedding", "weight", &shape, INIT));
         let inputs = if config.embedding { hidden } else { vocabulary };
-        let layers = [("lstm1", inputs), ("lstm2", hidden)]
+        let layers: Vec<_> = [("lstm1", inputs), ("lstm2", hidden)]
             .map(|(name, inputs)| Layer::new(&mut layout, name, inputs, hidden))
             .into_iter()
             .collect();
         let weight = layout.parameter("softmax", "weight", &[hidden, vocabulary], INIT);
         let bias = layout.parameter("softmax", "bias", &[vocabulary], INIT);
+        // In a layer: four gates, the cells and the outputs.
+        layout.activations = layers.len() * (4 + 1 + 1) * hidden + vocabulary;
         layout.check_size()?;
         Ok(Self { vocabulary, config, embedding, layers, weight, bias, layout })
     }
@@ -127,6 +129,11 @@ impl LanguageModel {
     /// The names and shapes of the parameters.
     pub fn tensors(&self) -> &[gradwire::Tensor] {
         &self.layout.tensors
+    }
+
+    /// The values that a step keeps for a token: about the least.
+    pub fn activations(&self) -> usize {
+        self.layout.activations
     }
 
     /// The initial parameters of a run, a pure function of the seed.
