@@ -90,7 +90,10 @@ mod tests {
         state.set_setting("spec/t", "signum");
         state.set_floats("velocity/t", vec![0.0, f32::NAN]);
         let Sender { mut encoder, tensor } = Sender::new("signum", &[2]);
-        encoder.restore("", &state).unwrap();
+        let refused = encoder.restore("", &state).unwrap_err().to_string();
+        assert!(refused.contains("'velocity/t' has NaN at element 1"), "{refused}");
+        // A mean that comes from elsewhere, such as a device, is refused when it is used.
+        encoder.set_array("t", Kept::Velocity, Some(vec![0.0, f32::NAN]));
         let encoded = encoder.encode(&tensor, 0, Floats::F32(&[1.0, 1.0]), &mut Vec::new());
         assert!(matches!(encoded, Err(Error::Overflow { index: 1, .. })), "{encoded:?}");
     }
