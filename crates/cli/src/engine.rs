@@ -1,8 +1,9 @@
 //! Selects the engine: ranks as threads of this process, or as the processes of an MPI job.
 
+use gradwire_testbed::TestbedError;
 use gradwire_testbed::engine::{Engine, Threads};
 use gradwire_testbed::experiment::Experiment;
-use gradwire_train::RunConfig;
+use gradwire_train::{RunConfig, check, check_memory};
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -51,6 +52,19 @@ pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failur
     Ok(())
 }
 
+/// Refuses runs that cannot work, or that would not fit into memory, before anything is written.
+///
+/// # Errors
+/// Those of [`check`], [`check_memory`] and [`processes`].
+pub(crate) fn check_run(run: &RunConfig) -> Result<(), Failure> {
+    let workers = if processes()?.is_some() { 1 } else { run.workers };
+    let checked = check(run).and_then(|()| check_memory(run, workers));
+    checked.map_err(|source| {
+        let (compressor, source) = (run.compressor.to_string(), Box::new(source));
+        TestbedError::Run { compressor, seed: run.seed, source }.into()
+    })
+}
+
 /// The engine of this process, for these runs. From now on an interrupt stops them.
 ///
 /// # Errors
@@ -89,7 +103,7 @@ mod over_mpi {
     use gradwire_mpi::World;
     use gradwire_testbed::engine::Engine;
     use gradwire_train::{
-        Observer, RunConfig, RunOptions, RunRecord, TrainError, deadline, run_elastic_rank,
+        Observer, RunConfig, RunOptions, RunRecord, TrainError, deadline, marked, run_elastic_rank,
     };
 
     use crate::failure::Failure;
@@ -144,7 +158,7 @@ mod over_mpi {
             let mut again = false;
             let connect = || self.connect(mem::replace(&mut again, true));
             let record = run_elastic_rank(config, observer, options, connect)?;
-            Ok(record.map(|record| record.marked(config)))
+            Ok(record.map(|record| marked(record, config)))
         }
 
         fn keeps_records(&self) -> bool {

@@ -2,13 +2,14 @@
 
 use std::io::{self, ErrorKind, Write, stderr, stdout};
 
+use gradwire::{is_obeyed, printable_lines};
 use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Prints a line.
+/// Prints a line, or several. What names from files may have in them, a terminal shows and does not [obey](gradwire::printable).
 pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
-    print(text.as_ref()).map_err(|error| match error.kind() {
+    print(&printable_lines(text.as_ref()).to_string()).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::Closed,
         _ => Failure::Run(format!("standard output: {error}")),
     })
@@ -24,12 +25,38 @@ fn print(line: &str) -> io::Result<()> {
 /// Prints a line to standard error, and ignores errors.
 pub(crate) fn note(text: impl AsRef<str>) {
     // At once: lines of several processes would mix.
-    let _ = stderr().lock().write_all(format!("{}\n", text.as_ref()).as_bytes());
+    let _ = stderr().lock().write_all(format!("{}\n", printable_lines(text.as_ref())).as_bytes());
 }
 
 /// Rows as JSON: an array with a row on each line.
 pub(crate) fn json<T: Serialize>(rows: &[T]) -> String {
-    let row = |row: &T| serde_json::to_string(row).expect("rows have keys that are strings");
+    let row = |row: &T| {
+        let text = serde_json::to_string(row).expect("rows have keys that are strings");
+        text.chars().map(escaped).collect::<String>()
+    };
     let rows: Vec<String> = rows.iter().map(row).collect();
     if rows.is_empty() { "[]".to_owned() } else { format!("[\n{}\n]", rows.join(",\n")) }
+}
+
+/// A character of JSON, which is within a string if it is not ASCII.
+fn escaped(character: char) -> String {
+    match character {
+        obeyed if is_obeyed(obeyed) => {
+            obeyed.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+        }
+        shown => shown.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_stays_json_of_the_same_text() {
+        let rows = ["\u{1b}[1m\u{202e}\u{7f}\u{9b}\u{e0041} größe \"\\n\"\n"];
+        let text = json(&rows);
+        assert!(!text.contains(|c| is_obeyed(c) && c != '\n'), "{text:?}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), rows);
+    }
 }

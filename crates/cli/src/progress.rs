@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, stderr};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gradwire_testbed::runner::Progress;
@@ -16,7 +17,7 @@ const TEMPLATE: &str = "{prefix} {wide_bar} {pos}/{len} steps, {per_sec}, {eta} 
 pub(crate) struct Bars {
     terminal: bool,
     /// Whether another process shows the progress.
-    silent: bool,
+    silent: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -26,16 +27,33 @@ struct State {
     steps: u64,
 }
 
+impl State {
+    /// Shows the bar, or a line where there is no terminal.
+    fn begin(&mut self, terminal: bool) {
+        if terminal {
+            let style = ProgressStyle::with_template(TEMPLATE).expect("the template is valid");
+            self.bar =
+                ProgressBar::with_draw_target(Some(self.steps), ProgressDrawTarget::stderr())
+                    .with_style(style)
+                    .with_prefix(self.name.clone());
+            self.bar.enable_steady_tick(Duration::from_millis(500));
+        } else {
+            output::note(format!("{}: {} steps", self.name, self.steps));
+        }
+    }
+}
+
 impl Bars {
     /// Nothing is shown before the first run starts, and nothing at all unless this process `reports`.
     pub(crate) fn new(reports: bool) -> Self {
         let state = State { bar: ProgressBar::hidden(), name: String::new(), steps: 0 };
-        Self { terminal: stderr().is_terminal(), silent: !reports, state: Mutex::new(state) }
+        let silent = AtomicBool::new(!reports);
+        Self { terminal: stderr().is_terminal(), silent, state: Mutex::new(state) }
     }
 
     /// Whether this process is the one that reports.
     pub(crate) fn report(&self) -> bool {
-        !self.silent
+        !self.silent.load(Ordering::Relaxed)
     }
 
     /// Removes the bar, if one is left from a run that did not finish.
@@ -68,19 +86,25 @@ impl Observer for Bars {
         let quality = format!("{} {}", metric.name(), metric.show(evaluation.quality));
         if self.terminal {
             state.bar.set_message(quality);
-        } else if !self.silent {
+        } else if self.report() {
             let (name, step, steps) = (&state.name, evaluation.step, state.steps);
             output::note(format!("{name}: step {step}/{steps}, {quality}"));
         }
     }
 
     fn warned(&self, warning: &str) {
-        if self.silent {
+        if !self.report() {
             return;
         }
         let state = self.state();
         let text = format!("warning: {}: {warning}", state.name);
         state.bar.suspend(|| output::note(text));
+    }
+
+    fn leads(&self) {
+        if self.silent.swap(false, Ordering::Relaxed) {
+            self.state().begin(self.terminal);
+        }
     }
 
     fn stop(&self) -> bool {
@@ -90,23 +114,13 @@ impl Observer for Bars {
 
 impl Progress for Bars {
     fn started(&self, at: usize, of: usize, run: &RunConfig) {
-        if self.silent {
-            return;
-        }
-        let name = format!("[{}/{of}] {}, seed {}", at + 1, run.compressor, run.seed);
         let mut state = self.state();
+        // Also if another process shows them: this one may have to go on with it.
         state.steps = run.steps;
-        if self.terminal {
-            let style = ProgressStyle::with_template(TEMPLATE).expect("the template is valid");
-            state.bar =
-                ProgressBar::with_draw_target(Some(run.steps), ProgressDrawTarget::stderr())
-                    .with_style(style)
-                    .with_prefix(name.clone());
-            state.bar.enable_steady_tick(Duration::from_millis(500));
-        } else {
-            output::note(format!("{name}: {} steps", run.steps));
+        state.name = format!("[{}/{of}] {}, seed {}", at + 1, run.compressor, run.seed);
+        if self.report() {
+            state.begin(self.terminal);
         }
-        state.name = name;
     }
 
     fn finished(&self, run: &RunRecord) {
@@ -123,7 +137,7 @@ impl Progress for Bars {
     }
 
     fn note(&self, text: &str) {
-        if !self.silent {
+        if self.report() {
             output::note(text);
         }
     }
@@ -152,5 +166,28 @@ impl TrialBar {
     /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use gradwire_models::data;
+    use gradwire_testbed::experiment::Experiment;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_goes_on_with_a_run_knows_its_name() {
+        let data = Arc::new(data::embedded_sized(0, 20, 10));
+        let run = Experiment::default().runs(&data).remove(0);
+        let bars = Bars::new(false);
+        bars.started(0, 3, &run);
+        assert!(!bars.report());
+        bars.leads();
+        assert!(bars.report());
+        let state = bars.state();
+        assert_eq!((state.name.as_str(), state.steps), ("[1/3] none, seed 0", run.steps));
     }
 }

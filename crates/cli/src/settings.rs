@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use gradwire::files;
 use gradwire_advice::parse_link;
 use gradwire_testbed::TestbedError;
 use gradwire_testbed::experiment::Experiment;
@@ -54,7 +55,7 @@ impl Settings {
         let given = self.experiment.as_ref().and_then(|file| file.canonicalize().ok());
         // `canonicalize` fails for a file that does not exist.
         if given.is_some() && given == path.canonicalize().ok() {
-            if std::fs::read_to_string(&path).map_err(TestbedError::read(&path))? != text {
+            if files::read_text(&path, u64::MAX).map_err(TestbedError::read(&path))? != text {
                 output::note(format!(
                     "'{}' stays as it is; what flags have changed is in the report and in runs.jsonl",
                     path.display()
@@ -69,6 +70,28 @@ impl Settings {
     pub(crate) fn has(&self, flag: &str) -> bool {
         let named = |name: &str| Setting::named(name).is_some_and(|setting| setting.flag == flag);
         self.given.0.iter().any(|(name, _)| named(name))
+    }
+
+    /// The data set and the number of steps that were given, for runs that have all other settings already.
+    ///
+    /// # Errors
+    /// If another setting was given.
+    pub(crate) fn data_and_steps(&self) -> Result<(Option<&str>, Option<u64>), Failure> {
+        let only = Self {
+            data: self.data.clone(),
+            given: Given(
+                self.given.0.iter().filter(|(name, _)| *name == "steps").cloned().collect(),
+            ),
+            ..Self::default()
+        };
+        if *self != only {
+            return Err(Failure::Input(
+                "--check repeats runs with the settings that they were made with; of the settings give only --data and --steps"
+                    .to_owned(),
+            ));
+        }
+        let steps = self.has("steps").then(|| self.experiment()).transpose()?;
+        Ok((self.data.as_deref(), steps.map(|experiment| experiment.steps)))
     }
 
     /// The experiment these settings describe, on top of the file's or of those that suit the model.

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use gradwire::{files, printable};
 use gradwire_models::data::DataError;
 use gradwire_train::TrainError;
 
@@ -11,10 +12,10 @@ use gradwire_train::TrainError;
 #[non_exhaustive]
 pub enum TestbedError {
     /// A file cannot be read.
-    #[error("cannot read '{path}': {1}; check the path and its permissions", path = .0.display())]
+    #[error("cannot read '{path}': {1}{remedy}", path = printable(.0.display()), remedy = files::remedy(.1))]
     Read(PathBuf, #[source] io::Error),
     /// A file cannot be written.
-    #[error("cannot write '{path}': {1}; choose another place", path = .0.display())]
+    #[error("cannot write '{path}': {1}; choose another place", path = printable(.0.display()))]
     Write(PathBuf, #[source] io::Error),
     /// A measurement was stopped before its end.
     #[error("{0}")]

@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use gradwire_train::{RunRecord, StepRecord};
+use gradwire::{files, printable};
+use gradwire_train::{RunRecord, Sent, StepRecord};
 
 use crate::TestbedError;
 use crate::files::write_atomic;
@@ -14,15 +15,62 @@ pub fn read(path: &Path) -> Result<Vec<RunRecord>, TestbedError> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(at, line)| {
-            serde_json::from_str(line).map_err(|error| {
+            let run = serde_json::from_str(line).map_err(|error| error.to_string());
+            run.and_then(|run| check_numbers(&run).map(|()| run)).map_err(|reason| {
                 TestbedError::Config(format!(
-                    "{}, line {}: not a run ({error}); remove the line, and the run will be repeated",
-                    path.display(),
-                    at + 1
+                    "{}, line {}: not a run ({}); remove the line, and the run will be repeated",
+                    printable(path.display()),
+                    at + 1,
+                    printable(reason)
                 ))
             })
         })
         .collect()
+}
+
+/// Refuses a run with numbers that no run has. An error names the field.
+fn check_numbers(run: &RunRecord) -> Result<(), String> {
+    let mut counts =
+        vec![("bytes_up", run.bytes_up), ("bytes_down", run.bytes_down), ("seconds", run.seconds)];
+    for step in &run.trace {
+        let StepRecord { bytes_up, bytes_down, bytes_busiest, .. } = *step;
+        counts.extend([
+            ("bytes_up of a step", bytes_up),
+            ("bytes_down of a step", bytes_down),
+            ("bytes_busiest of a step", bytes_busiest),
+        ]);
+        let StepRecord {
+            compute,
+            compress,
+            decompress,
+            update,
+            wire,
+            wall,
+            background,
+            waited,
+            ..
+        } = *step;
+        let times = [compute, compress, decompress, update, wire, wall, background, waited];
+        counts.extend(times.map(|time| ("a time of a step", time)));
+    }
+    let Sent { sparse, dense, raw, position_bits } = run.sent;
+    counts.extend(
+        [sparse, dense, raw, position_bits].map(|count| ("a count of what was sent", count)),
+    );
+    counts.extend(run.server.map(|time| ("server", time)));
+    if run.parameters == 0 || run.steps == 0 || run.workers == 0 {
+        return Err("parameters, steps and workers are at least 1".to_owned());
+    }
+    let bad = counts.into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0));
+    if let Some((field, value)) = bad {
+        return Err(format!("{field} is {value}, and it is a number from 0"));
+    }
+    let qualities = run.evaluations.iter().map(|one| ("the quality of an evaluation", one.quality));
+    let bad = qualities.chain([("quality", run.quality)]).find(|(_, value)| !value.is_finite());
+    match bad {
+        Some((field, value)) => Err(format!("{field} is {value}, and it is a finite number")),
+        None => Ok(()),
+    }
 }
 
 /// The text of `notes.md` in a folder of results; empty without such a file.
@@ -35,7 +83,7 @@ pub fn notes(folder: &Path) -> Result<String, TestbedError> {
 
 /// The text of a file; empty if there is no such file.
 fn text(path: &Path) -> Result<String, TestbedError> {
-    match std::fs::read_to_string(path) {
+    match files::read_text(path, u64::MAX) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
         read => read.map_err(TestbedError::read(path)),
     }
@@ -243,6 +291,28 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let error = read(&path).unwrap_err().to_string();
         assert!(error.contains("line 2"), "{error}");
+    }
+
+    #[test]
+    fn numbers_that_no_run_has_are_refused_with_their_field() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.jsonl");
+        let refused = |change: fn(&mut RunRecord)| {
+            let mut runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
+            change(&mut runs[1]);
+            write(&path, &runs).unwrap();
+            read(&path).unwrap_err().to_string()
+        };
+        for (change, field) in [
+            ((|run| run.bytes_up = -5.0) as fn(&mut RunRecord), "bytes_up is -5"),
+            (|run| run.bytes_down = -0.5, "bytes_down is -0.5"),
+            (|run| run.seconds = -1.0, "seconds is -1"),
+            (|run| run.trace[0].bytes_up = -1.0, "bytes_up of a step"),
+            (|run| run.trace[0].wall = -1.0, "a time of a step"),
+        ] {
+            let error = refused(change);
+            assert!(error.contains(field) && error.contains("line 2"), "{error}");
+        }
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Outcome {
     pub failures: Vec<TestbedError>,
     /// Whether it was stopped before all runs were done.
     pub interrupted: bool,
+    /// Whether a file could not be written, so that no other run begins; the last failure says which.
+    pub ended: bool,
 }
 
 impl Outcome {
@@ -43,12 +45,19 @@ impl Outcome {
         self.failures.iter().map(TestbedError::to_string).collect()
     }
 
+    /// Notes why no other run begins.
+    fn end(&mut self, error: TestbedError) {
+        self.failures.push(error);
+        self.ended = true;
+    }
+
     /// Adds the outcome of another list.
     pub fn add(&mut self, other: Self) {
         self.runs.extend(other.runs);
         self.done += other.done;
         self.failures.extend(other.failures);
         self.interrupted |= other.interrupted;
+        self.ended |= other.ended;
     }
 }
 
@@ -58,8 +67,8 @@ impl Outcome {
 /// on with it. A run in `done` that lacks the diagnoses that its configuration asks for is repeated, and replaced when it ends.
 ///
 /// # Errors
-/// If a run in `done` has other settings, that folder cannot be written to, or `keep` fails. A run that fails is an entry of
-/// [`Outcome::failures`], and the next one begins.
+/// If a run in `done` has other settings. A run that fails is an entry of [`Outcome::failures`], and the next one begins. If `keep`
+/// fails or that folder cannot be written to, that is the last entry, and the outcome has [ended](Outcome::ended).
 pub fn run_all(
     configs: &[RunConfig],
     done: &[RunRecord],
@@ -86,11 +95,21 @@ pub fn run_all(
             continue;
         }
         progress.started(at, configs.len(), config);
-        match unfinished::run(config, engine, progress, unfinished)? {
+        let run = match unfinished::run(config, engine, progress, unfinished) {
+            Ok(run) => run,
+            Err(error) => {
+                outcome.end(error);
+                break;
+            }
+        };
+        match run {
             // Another process keeps the record.
             Ok(None) => {
                 outcome.done += 1;
-                all_kept(engine, Ok(()))?;
+                if let Err(error) = all_kept(engine, Ok(())) {
+                    outcome.end(error);
+                    break;
+                }
             }
             Ok(Some(run)) => {
                 let run = compact(&run, TRACE_POINTS);
@@ -100,7 +119,11 @@ pub fn run_all(
                 outcome.runs.push(run);
                 outcome.done += 1;
                 let kept = keep(&all).and_then(|()| unfinished::forget(unfinished, config));
-                all_kept(engine, kept)?;
+                // What is done is shown, even if it cannot be stored.
+                if let Err(error) = all_kept(engine, kept) {
+                    outcome.end(error);
+                    break;
+                }
             }
             Err(TrainError::Stopped { .. }) => {
                 outcome.interrupted = true;

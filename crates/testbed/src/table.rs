@@ -1,6 +1,7 @@
 //! Tables for terminals, for Markdown and for HTML, from the same cells.
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table as ComfyTable, TableStyle};
+use gradwire::{printable, printable_lines};
 use gradwire_train::Metric;
 
 use crate::format::{bandwidth, bytes, points, seconds, significant, times};
@@ -50,7 +51,8 @@ impl Table {
     /// # Panics
     /// If the row does not have one cell for each column.
     pub fn push<S: ToString>(&mut self, cells: impl IntoIterator<Item = S>) {
-        let row: Vec<String> = cells.into_iter().map(|cell| cell.to_string()).collect();
+        let row: Vec<String> =
+            cells.into_iter().map(|cell| printable(cell.to_string()).to_string()).collect();
         assert_eq!(row.len(), self.head.len(), "a row has a cell for each column");
         self.rows.push(row);
     }
@@ -117,7 +119,7 @@ impl<'a, T> Columns<'a, T> {
     pub fn column<S: ToString>(mut self, head: impl ToString, cell: impl Fn(&'a T) -> S) -> Self {
         self.table.head.push(head.to_string());
         for (row, item) in self.table.rows.iter_mut().zip(self.items) {
-            row.push(cell(item).to_string());
+            row.push(printable(cell(item).to_string()).to_string());
         }
         self
     }
@@ -133,8 +135,9 @@ pub(crate) fn or_dash(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "–".to_owned())
 }
 
-/// `text` with HTML markup characters escaped.
+/// `text` with HTML markup characters escaped, and those that a browser [obeys](printable) instead of showing them.
 pub fn escape(text: &str) -> String {
+    let text = printable_lines(text).to_string();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -170,6 +170,10 @@ impl Observer for Turn<'_> {
         }
     }
 
+    fn leads(&self) {
+        self.progress.leads();
+    }
+
     fn workers(&self) -> Option<usize> {
         self.progress.workers()
     }
@@ -382,12 +386,17 @@ mod tests {
         let configs = [config("3lc", |_| {}), config("none", |_| {})];
         let elsewhere =
             run_all(&configs, &[], &Elsewhere::default(), &progress, folder, |_| Ok(()));
-        let error = elsewhere.unwrap_err().to_string();
-        assert!(error.contains("could not store the results"), "{error}");
-        // The first rank tells its own reason.
+        let ended = |outcome: Outcome| {
+            assert!(outcome.ended && outcome.failures.len() == 1, "{outcome:?}");
+            (outcome.runs.len(), outcome.failures[0].to_string())
+        };
+        let (runs, error) = ended(elsewhere.unwrap());
+        assert!(runs == 0 && error.contains("could not store the results"), "{error}");
+        // The first rank tells its own reason, and has the result.
         let full = |_: &[RunRecord]| Err(TestbedError::Config("the disk is full".to_owned()));
-        let error = run_all(&configs, &[], &Threads, &progress, folder, full).unwrap_err();
-        assert!(error.to_string().contains("the disk is full"), "{error}");
+        let outcome = run_all(&configs, &[], &Threads, &progress, folder, full).unwrap();
+        let (runs, error) = ended(outcome);
+        assert!(runs == 1 && error.contains("the disk is full"), "{error}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::config::RunConfig;
 use crate::coordination::ThreadGroup;
 use crate::elastic::{Attempt, Interrupted, check_fewer};
 use crate::error::TrainError;
+use crate::memory::check_memory;
 use crate::observer::Observer;
 use crate::options::RunOptions;
 use crate::record::RunRecord;
@@ -43,6 +44,7 @@ fn run_wrapped(
 ) -> Result<RunRecord, TrainError> {
     validate(config)?;
     check_fewer(config)?;
+    check_memory(config, config.workers)?;
     options.check_save()?;
     let checkpoint = match &options.resume {
         Some(path) => Some(Box::new(read_checkpoint(path, config, observer)?)),

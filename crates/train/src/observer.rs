@@ -26,6 +26,10 @@ pub trait Observer: Send + Sync {
         let _ = warning;
     }
 
+    /// This process has become the one that keeps the record: the first worker was lost, and the run goes on. Only in runs with
+    /// [`min_workers`](crate::TrainingSettings::min_workers) whose ranks are processes, before any other call tells of it.
+    fn leads(&self) {}
+
     /// The number of workers that the run should go on with from the next exchange, more or fewer than now; `None` leaves
     /// the number as it is. Asked as [`stop`](Self::stop) is, in runs with
     /// [`min_workers`](crate::TrainingSettings::min_workers) whose workers are threads. New workers take the model and

@@ -10,6 +10,7 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::config::RunConfig;
 use crate::elastic::{Attempt, Interrupted, check_fewer, config_for, lost_peer};
 use crate::error::TrainError;
+use crate::memory::check_memory;
 use crate::observer::Observer;
 use crate::options::{RunOptions, Save};
 use crate::record::RunRecord;
@@ -69,6 +70,7 @@ pub fn run_elastic_rank(
 ) -> Result<Option<RunRecord>, TrainError> {
     validate(config)?;
     check_fewer(config)?;
+    check_memory(config, 1)?;
     let mut attempt = Attempt::first(config, None);
     // Whether this process has the state to begin with. Later only the first worker has.
     let mut has_state = true;
@@ -179,6 +181,9 @@ fn begin(
         if let (Some((lost, _)), Some(absent)) = (&mut loss, absent) {
             *lost = absent;
         }
+    }
+    if transport.rank() == 0 && former != 0 {
+        observer.leads();
     }
     let loss = loss.as_ref();
     let checkpoint = agree_on(&start?, &config, options, transport)?.checkpoint(loss)?;

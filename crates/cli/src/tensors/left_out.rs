@@ -1,5 +1,7 @@
 //! The tensors that a command leaves out, for a note to the user.
 
+use gradwire::printable;
+
 /// Names of tensors by the reason for which they were left out.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut(Vec<(String, Vec<String>)>);
@@ -10,7 +12,7 @@ const SHOWN: usize = 6;
 impl LeftOut {
     /// Adds a tensor.
     pub(crate) fn add(&mut self, name: &str, reason: String) {
-        let name = format!("'{name}'");
+        let name = format!("'{}'", printable(name));
         match self.0.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, names)) => names.push(name),
             None => self.0.push((reason, vec![name])),

@@ -8,6 +8,7 @@ mod tensor;
 
 use std::path::Path;
 
+use gradwire::files;
 use gradwire::frame::{ElementType, Metadata};
 
 use crate::failure::Failure;
@@ -83,8 +84,9 @@ pub(crate) fn write(format: Format, contents: &Contents) -> Result<Vec<u8>, Fail
 
 /// The whole of a file.
 pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path).map_err(|error| {
-        Failure::Input(format!("cannot read '{}': {error}; check the path", path.display()))
+    files::read(path).map_err(|error| {
+        let remedy = files::remedy(&error);
+        Failure::Input(format!("cannot read '{}': {error}{remedy}", path.display()))
     })
 }
 

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use gradwire::frame::ElementType;
+use gradwire::printable;
 
 use super::tensor::{Named, Values, reserve, tensor};
 
@@ -110,7 +111,7 @@ pub(super) fn write(named: &Named) -> Result<Vec<u8>, String> {
     let descr = descr(element).ok_or_else(|| {
         format!(
             "tensor '{}' has elements of type {element}, which NumPy does not have; write to a .safetensors file",
-            named.tensor.name()
+            printable(named.tensor.name())
         )
     })?;
     let shape: String = named.tensor.shape().iter().map(|n| format!("{n},")).collect();

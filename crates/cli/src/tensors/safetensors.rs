@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use gradwire::frame::{ElementType, Metadata};
+use gradwire::printable;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype as Kind, SafeTensors};
 use serde_json::{Map, Value};
@@ -49,7 +50,10 @@ const TYPES: [(Kind, ElementType); 22] = [
 pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
     let refused = |error| match unknown_type(bytes) {
         Some(reason) => reason,
-        None => format!("this is no .safetensors file ({error}); copy it again"),
+        None => {
+            let error = printable(error);
+            format!("this is no .safetensors file ({error}); copy it again")
+        }
     };
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(refused)?;
     let file = SafeTensors::deserialize(bytes).map_err(refused)?;
@@ -78,6 +82,7 @@ fn unknown_type(bytes: &[u8]) -> Option<String> {
 }
 
 fn unknown(name: &str, kind: &str) -> String {
+    let [name, kind] = [name, kind].map(printable);
     format!(
         "tensor '{name}' has elements of type {kind}, which this version does not know; update gradwire, or leave the \
          tensor out"
@@ -95,6 +100,7 @@ pub(super) fn write(contents: &Contents) -> Result<Vec<u8>, String> {
             ));
         }
         if !names.insert(name) {
+            let name = printable(name);
             return Err(format!(
                 "several tensors are called '{name}', and a .safetensors file holds one of a name; compress them to \
                  separate files"
@@ -113,7 +119,7 @@ pub(super) fn write(contents: &Contents) -> Result<Vec<u8>, String> {
             let found = TYPES.iter().find(|(_, known)| *known == element);
             let (kind, _) = found.ok_or_else(|| unknown(named.tensor.name(), element.name()))?;
             let view = TensorView::new(*kind, named.tensor.shape().to_vec(), bytes)
-                .map_err(|error| format!("tensor '{}': {error}", named.tensor.name()))?;
+                .map_err(|error| format!("tensor '{}': {error}", printable(named.tensor.name())))?;
             Ok((named.tensor.name(), view))
         })
         .collect::<Result<_, String>>()?;

@@ -1,7 +1,7 @@
 //! A tensor of a file.
 
 use gradwire::frame::{ElementType, StoredTensor};
-use gradwire::{Dtype, Floats, Tensor};
+use gradwire::{Dtype, Floats, Tensor, printable};
 use gradwire_bits::kernels;
 
 /// A tensor with its values.
@@ -147,8 +147,9 @@ pub(super) fn tensor(
     match element.bytes(shape) {
         Some(size) if size == bytes => Ok(Tensor::new(name, shape)),
         _ => Err(format!(
-            "tensor '{name}' of shape {shape:?} does not fit its {bytes} bytes of data; the file is \
-             damaged, copy it again"
+            "tensor '{}' of shape {shape:?} does not fit its {bytes} bytes of data; the file is \
+             damaged, copy it again",
+            printable(name)
         )),
     }
 }

@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gradwire_testbed::TestbedError;
 use gradwire_testbed::experiment::Experiment;
 use gradwire_testbed::files::{self, write_atomic};
 use gradwire_testbed::report;
 use gradwire_testbed::runner::{self, Outcome, run_all};
 use gradwire_testbed::summary::{Summary, summarize};
 use gradwire_testbed::{results, rows::rows, table, unfinished};
-use gradwire_train::{CompressionSchedule, RunConfig, RunRecord, check};
+use gradwire_train::{CompressionSchedule, RunConfig, RunRecord};
 
 use crate::failure::Failure;
 use crate::settings::{Settings, Several, command_line};
@@ -50,7 +49,7 @@ impl Compare {
         let data = experiment.load_data()?;
         let runs = experiment.runs(&data);
         let of_first_seed = runs.iter().filter(|run| run.seed == experiment.seeds[0]);
-        of_first_seed.into_iter().try_for_each(checked)?;
+        of_first_seed.into_iter().try_for_each(engine::check_run)?;
         let started = engine::start(&runs)?;
         let kept = self.out.join("runs.jsonl");
         let reports = started.bars.report();
@@ -69,13 +68,18 @@ impl Compare {
         let outcome = run_all(&runs, &done, &*started.engine, &started.bars, &self.out, keep);
         started.bars.clear();
         let mut outcome = outcome?;
+        let mut shown = Ok(());
         if !outcome.runs.is_empty() {
             if reports {
                 add_others(&mut experiment, &mut outcome, &runs, &done);
             }
-            self.show(&experiment, &outcome)?;
+            shown = self.show(&experiment, &outcome);
         }
-        conclude(outcome, runs.len(), "--resume goes on from there")
+        let concluded = conclude(outcome, runs.len(), "--resume goes on from there");
+        if let (Err(failure), Err(_)) = (&shown, &concluded) {
+            output::note(failure.to_string());
+        }
+        concluded.and(shown)
     }
 
     /// Sets earlier results aside, removes checkpoints, and says so.
@@ -92,26 +96,34 @@ impl Compare {
         Ok(())
     }
 
+    /// Prints the result, and writes the report. A result whose report cannot be written is printed all the same.
     fn show(&self, experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {
-        let summary = summarize(&outcome.runs, &experiment.links())?;
         let report = self.out.join("report.html");
+        self.print(experiment, outcome)?;
         let html = report::html(experiment, outcome, &command_line())?;
         self.settings.write_experiment(&self.out, &experiment.to_toml())?;
         write_atomic(&report, html.as_bytes())?;
+        let place = format!("Report: {}", report.display());
         if self.json {
-            output::note(format!("Report: {}", report.display()));
+            output::note(place);
+            return Ok(());
+        }
+        output::line(format!("\n{place}"))
+    }
+
+    /// Prints the tables, or the rows as JSON.
+    fn print(&self, experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {
+        if self.json {
             return output::line(output::json(&rows(&outcome.runs)?));
         }
+        let summary = summarize(&outcome.runs, &experiment.links())?;
         print_tables(&summary)?;
         output::line("")?;
         let verdict = report::verdict(&summary);
         if !verdict.is_empty() {
             output::line(format!("{}\n", verdict.join("\n")))?;
         }
-        for note in table::notes(&summary) {
-            output::line(note)?;
-        }
-        output::line(format!("\nReport: {}", report.display()))
+        table::notes(&summary).into_iter().try_for_each(output::line)
     }
 }
 
@@ -146,15 +158,6 @@ fn add_others(
     if !left_out.is_empty() {
         output::note(format!("Left out of the report: {}.", left_out.join(", ")));
     }
-}
-
-/// Refuses a run that cannot work, before results of others are replaced.
-fn checked(run: &RunConfig) -> Result<(), TestbedError> {
-    check(run).map_err(|source| TestbedError::Run {
-        compressor: run.compressor.to_string(),
-        seed: run.seed,
-        source: Box::new(source),
-    })
 }
 
 /// Prints the tables of quality and traffic, and of time.

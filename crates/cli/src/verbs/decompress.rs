@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use gradwire::Dtype;
 use gradwire::frame::{Budget, FrameError, Item, Metadata};
+use gradwire::{Dtype, printable};
 use gradwire_testbed::files::write_atomic;
 
 use crate::failure::Failure;
@@ -93,6 +93,7 @@ impl Restored {
         for (name, value) in entries {
             match known.get(&name) {
                 Some(other) if *other != value => {
+                    let [name, other, value] = [&name, other, &value].map(printable);
                     return Err(format!(
                         "the metadata '{name}' has two values, '{other}' and '{value}'; decompress the files that were \
                          joined one by one"

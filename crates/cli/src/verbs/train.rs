@@ -11,7 +11,7 @@ use gradwire_testbed::files::{FileLock, check_writable};
 use gradwire_testbed::runner::Progress;
 use gradwire_testbed::{results, rows::rows, summary::summarize};
 use gradwire_train::CompressionSchedule;
-use gradwire_train::{RunOptions, Save, WorkersChanged, is_place_of_checkpoint};
+use gradwire_train::{RunOptions, RunRecord, Save, WorkersChanged, is_place_of_checkpoint};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -154,17 +154,27 @@ impl Train {
         started.bars.finished(&record);
 
         let runs = slice::from_ref(&record);
-        if let Some(path) = &self.out {
-            results::write(path, runs)?;
+        // Before the file: if that cannot be written, the result is not lost.
+        self.print(runs, &experiment)?;
+        match &self.out {
+            Some(path) => Ok(results::write(path, runs)?),
+            None => Ok(()),
         }
+    }
+
+    /// Prints the result of the run.
+    fn print(&self, runs: &[RunRecord], experiment: &Experiment) -> Result<(), Failure> {
+        let changes = runs.iter().flat_map(|record| &record.changes);
         if self.json {
-            record.changes.iter().for_each(|change| output::note(changed(change)));
+            changes.for_each(|change| output::note(changed(change)));
             return output::line(output::json(&rows(runs)?));
         }
         print_tables(&summarize(runs, &experiment.links())?)?;
-        for change in &record.changes {
+        for change in changes {
             output::line(format!("\n{}", changed(change)))?;
         }
-        output::line(format!("\nDigest of the parameters: {}", record.digest))
+        runs.iter().try_for_each(|record| {
+            output::line(format!("\nDigest of the parameters: {}", record.digest))
+        })
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use gradwire::{files, printable};
 use gradwire_train::CompressionSchedule;
 use gradwire_train::settings::{Key, SETTINGS};
 use serde::de::{Error, MapAccess, Visitor};
@@ -24,6 +25,9 @@ const OWN: [&str; 8] = [
     "latency_ms",
 ];
 
+/// The most bytes of an experiment file.
+const LONGEST: u64 = 1 << 20;
+
 /// All keys of an experiment file.
 static KEYS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| OWN.into_iter().chain(SETTINGS.iter().map(|setting| setting.name)).collect());
@@ -42,8 +46,13 @@ impl Experiment {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn changed_by(self, path: &Path) -> Result<Self, TestbedError> {
-        let text = std::fs::read_to_string(path).map_err(TestbedError::read(path))?;
-        let refused = |error| TestbedError::Config(format!("{}: {error}", path.display()));
+        let text = files::read_text(path, LONGEST).map_err(TestbedError::read(path))?;
+        let refused = |error: toml::de::Error| {
+            // The error shows the line, which ends with it.
+            let lines: Vec<_> =
+                error.to_string().lines().map(|line| printable(line).to_string()).collect();
+            TestbedError::Config(format!("{}: {}", printable(path.display()), lines.join("\n")))
+        };
         let table = toml::Deserializer::parse(&text).map_err(refused)?;
         table.deserialize_map(Table(self)).map_err(refused)
     }
@@ -205,6 +214,28 @@ mod tests {
                 assert_eq!(*cell, format!("`{}`", setting.text(&settings)), "{name} of {model}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_no_file_of_text_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("experiment.toml");
+        let refused = |path: &Path| Experiment::read(path).unwrap_err().to_string();
+        std::fs::write(&path, b"steps = 3\ndata = \"\xe9\"\n").unwrap();
+        let error = refused(&path);
+        assert!(error.contains("line 2 is not UTF-8 text; convert"), "{error}");
+        assert!(!error.contains("permissions"), "{error}");
+        std::fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
+        assert!(refused(&path).contains("1073741824 bytes"), "{}", refused(&path));
+        if cfg!(unix) {
+            let error = refused(Path::new("/dev/zero"));
+            assert!(
+                error.contains("name a regular file") && !error.contains("permissions"),
+                "{error}"
+            );
+        }
+        let error = refused(&folder.path().join("absent.toml"));
+        assert!(error.contains("check the path"), "{error}");
     }
 
     #[test]

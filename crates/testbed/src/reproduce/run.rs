@@ -116,6 +116,9 @@ pub fn run_parts(
         let length = |run: &RunRecord| part.lengths.iter().position(|steps| *steps == run.steps);
         of_part.runs.sort_by_key(|run| (part.position(run), length(run), run.seed));
         outcome.add(of_part);
+        if outcome.ended {
+            break;
+        }
     }
     Ok(outcome)
 }

@@ -326,7 +326,7 @@ fn with_harm(
     options: &RunOptions,
 ) -> Vec<std::thread::Result<Result<Option<RunRecord>, TrainError>>> {
     let size = config.exchange.ranks(config.workers);
-    let meeting = Meeting::new(size);
+    let (meeting, led) = (Meeting::new(size), Mutex::default());
     let run = |rank: usize| {
         let (mut first, came) = (true, AtomicBool::new(false));
         let _end = (rank == lost).then(|| End(&meeting, &came));
@@ -340,13 +340,27 @@ fn with_harm(
                 None => inner,
             })
         };
-        run_elastic_rank(config, &(), options, connect)
+        let result = run_elastic_rank(config, &Leads(rank, &led), options, connect);
+        // If the first worker is lost, the next one keeps the record, and says so.
+        let dies = |(of, harm): &(usize, Harm)| *of == 0 && matches!(harm, Harm::Dies);
+        let leads = rank == 1 && harms.iter().any(dies);
+        assert_eq!(led.lock().unwrap().contains(&rank), leads, "rank {rank}");
+        result
     };
     std::thread::scope(|scope| {
         let run = &run;
         let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || run(rank))).collect();
         threads.into_iter().map(|thread| thread.join()).collect()
     })
+}
+
+/// Notes that its rank has become the first.
+struct Leads<'a>(usize, &'a Mutex<Vec<usize>>);
+
+impl Observer for Leads<'_> {
+    fn leads(&self) {
+        self.1.lock().unwrap().push(self.0);
+    }
 }
 
 /// The results of the ranks that are left when one of them dies in the exchange of step 6.
