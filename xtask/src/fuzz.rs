@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::nightly;
 
@@ -18,18 +19,51 @@ struct Job {
     name: String,
 }
 
-/// Fuzzes the named decoders, or all, for `seconds` each, one on each core at a time.
-pub(crate) fn run(seconds: u64, names: &[String]) -> ExitCode {
-    let failed = fuzz(seconds, names).unwrap_or_else(|message| {
-        eprintln!("error: {message}");
-        1
-    });
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// What a run of all targets has done.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    /// Targets, each decoder of messages counted by itself.
+    pub(crate) targets: usize,
+    /// Inputs that were tried and did not fail.
+    pub(crate) inputs: u64,
+    /// Targets that failed.
+    pub(crate) failed: usize,
 }
 
-/// Fuzzes the named decoders; returns the number of failures.
-fn fuzz(seconds: u64, names: &[String]) -> Result<usize, String> {
-    let jobs = chosen(all()?, names)?;
+/// Fuzzes the named decoders, or all, for `seconds` each, one on each core at a time.
+pub(crate) fn run(seconds: u64, names: &[String]) -> ExitCode {
+    let done = all().and_then(|all| {
+        build()?;
+        Ok(fuzz(seconds, chosen(all, names)?))
+    });
+    match done {
+        Ok(done) if done.failed == 0 => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether cargo-fuzz is installed.
+pub(crate) fn is_installed() -> bool {
+    let mut version = Command::new(env!("CARGO"));
+    version.args(["fuzz", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    version.status().is_ok_and(|status| status.success())
+}
+
+/// Fuzzes all for about this long, building included, but each at least for a second.
+pub(crate) fn fuzz_within(most: Duration) -> Result<Done, String> {
+    let (start, jobs) = (Instant::now(), all()?);
+    build()?;
+    let left = most.saturating_sub(start.elapsed()).as_secs();
+    let seconds = (left * cores() as u64 / jobs.len() as u64).max(1);
+    Ok(fuzz(seconds, jobs))
+}
+
+/// Builds all targets.
+fn build() -> Result<(), String> {
     let sanitizer = if nightly::is_here() {
         "with AddressSanitizer"
     } else {
@@ -42,17 +76,35 @@ fn fuzz(seconds: u64, names: &[String]) -> Result<usize, String> {
             return Err("the fuzz targets do not build; run cargo install cargo-fuzz and install a C++ compiler".to_owned());
         }
     }
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let (jobs, failed) = (Mutex::new(jobs.into_iter()), Mutex::new(0));
+    Ok(())
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Runs jobs for `seconds` each.
+fn fuzz(seconds: u64, jobs: Vec<Job>) -> Done {
+    let (jobs, done) = (Mutex::new(jobs.into_iter()), Mutex::new(Done::default()));
     let work = || {
         while let Some(job) = { jobs.lock().expect("no worker panics").next() } {
             let result = job.run(seconds);
-            println!("{:17} {}", job.name, result.as_ref().unwrap_or_else(|found| found));
-            *failed.lock().expect("no worker panics") += usize::from(result.is_err());
+            let mut done = done.lock().expect("no worker panics");
+            done.targets += 1;
+            match result {
+                Ok(inputs) => {
+                    println!("{:17} {inputs} inputs, nothing found", job.name);
+                    done.inputs += inputs;
+                }
+                Err(found) => {
+                    println!("{:17} {found}", job.name);
+                    done.failed += 1;
+                }
+            }
         }
     };
-    thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
-    Ok(failed.into_inner().expect("no worker panics"))
+    thread::scope(|scope| (0..cores()).for_each(|_| drop(scope.spawn(work))));
+    done.into_inner().expect("no worker panics")
 }
 
 /// All jobs: frames, states, kernels, and the messages of each compressor with seeds in the corpus.
@@ -84,11 +136,11 @@ fn chosen(all: Vec<Job>, names: &[String]) -> Result<Vec<Job>, String> {
 }
 
 impl Job {
-    /// Runs the job; returns the number of inputs as text.
+    /// Runs the job; returns the number of inputs.
     ///
     /// # Errors
     /// The path of the log if an input failed.
-    fn run(&self, seconds: u64) -> Result<String, String> {
+    fn run(&self, seconds: u64) -> Result<u64, String> {
         let found = home().join("../target/found").join(&self.name);
         let log = found.with_extension("log");
         let failed = |error: std::io::Error| format!("{}: {error}", found.display());
@@ -106,12 +158,11 @@ impl Job {
             .map_err(failed)?;
         let text = fs::read(&log).map_err(failed)?;
         let text = String::from_utf8_lossy(&text);
-        let inputs =
-            text.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+        let inputs = text.lines().find_map(|line| {
+            line.strip_prefix("stat::number_of_executed_units:")?.trim().parse().ok()
+        });
         match inputs {
-            Some(inputs) if status.success() => {
-                Ok(format!("{} inputs, nothing found", inputs.trim()))
-            }
+            Some(inputs) if status.success() => Ok(inputs),
             _ => Err(format!("FAILED: {}", log.display())),
         }
     }

@@ -2,6 +2,7 @@
 
 mod counts;
 mod fuzz;
+mod hard;
 mod mpi;
 mod nightly;
 mod python;
@@ -26,6 +27,8 @@ usage: cargo xtask <task>
   fuzz      fuzz each decoder separately, and the kernels, for the given number of seconds: cargo xtask fuzz 600 [NAME...]
   asan      run the tests of the codes, kernels and compressors under AddressSanitizer, with a nightly toolchain
   miri      run every kernel on a few inputs under Miri (rustup component add --toolchain nightly miri rust-src)
+  hard      run asan, miri and fuzz in a given number of minutes, 30 if none is given, and write the result to docs/platforms.md;
+            what is not installed is skipped
   wheels    build the wheels and the source distribution of the Python package in target/wheels, install them in new
             environments of the oldest and the newest Python, and try them
   soak      attack the release binary for the given number of minutes with signals at random moments, damaged files and
@@ -53,6 +56,11 @@ fn main() -> ExitCode {
         },
         ("asan", []) => test::run_only("tests under AddressSanitizer", &mut nightly::asan()),
         ("miri", []) => test::run_only("tests under Miri", &mut nightly::miri()),
+        ("hard", []) => hard::run(hard::MINUTES),
+        ("hard", [minutes]) => match minutes.parse() {
+            Ok(minutes @ 1..) => hard::run(minutes),
+            _ => usage(),
+        },
         ("wheels", []) => wheels::run(),
         ("soak", arguments) => soak::run(arguments).unwrap_or_else(usage),
         _ => usage(),

@@ -20,6 +20,21 @@ pub(crate) fn is_here() -> bool {
     version.status().is_ok_and(|status| status.success())
 }
 
+/// What AddressSanitizer needs and is not installed.
+pub(crate) fn why_no_asan() -> Option<&'static str> {
+    (!is_here()).then_some("there is no nightly toolchain (rustup toolchain install nightly)")
+}
+
+/// What Miri needs and is not installed.
+pub(crate) fn why_no_miri() -> Option<&'static str> {
+    let mut version = cargo();
+    version.args(["miri", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let is_here = version.status().is_ok_and(|status| status.success());
+    why_no_asan().or((!is_here).then_some(
+        "the nightly toolchain has no Miri (rustup component add --toolchain nightly miri rust-src)",
+    ))
+}
+
 /// The tests of the codes, kernels and compressors under AddressSanitizer.
 pub(crate) fn asan() -> Command {
     let mut command = cargo();
