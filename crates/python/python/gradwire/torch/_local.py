@@ -18,6 +18,7 @@ from ._channel import connect, release
 from ._copyable import broadcast, check_copyable
 from ._elastic import Elastic
 from ._exchanging import Exchanging
+from ._forms import check_same
 from ._fragments import strided
 from ._joining import Joining, Shadow
 from ._masking import check_maskable, sent_in_part
@@ -160,7 +161,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             others = sorted((name, one) for name, one in options.items() if name != "threads")
             settings = (compressor, every, sync_until, mask, median_clip, buffers, min_workers, others)
             membership = Membership(lighthouse, min_workers or 1, deadline)
-            self._elastic = Elastic(self._replica, membership, _local_settings.fingerprint(named, self._replica, settings), deadline)
+            self._elastic = Elastic(self._replica, membership, _local_settings.fingerprint(model, self._replica, settings), deadline)
             self._rounds = rounds()
         else:
             settings = {
@@ -174,10 +175,15 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 "fragment_update_alpha": fragment_update_alpha,
                 "outer": _local_settings.outer_settings(self._replica),
             }
-            self._connect(process_group, options.get("deadline"), settings, rounds)
+            self._connect(model, process_group, options.get("deadline"), settings, rounds)
 
     def _connect(
-        self, process_group: Optional[Any], deadline: Optional[float], settings: Dict[str, Any], rounds: Callable[[], Rounds]
+        self,
+        model: torch.nn.Module,
+        process_group: Optional[Any],
+        deadline: Optional[float],
+        settings: Dict[str, Any],
+        rounds: Callable[[], Rounds],
     ) -> None:
         """Connects the ranks of a group, which all start from the model of the first, with the same settings."""
         _, groups = connect(process_group, self._replica.connect, deadline, "gradwire.torch.LocalSteps")
@@ -185,6 +191,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         self._release.atexit = False
         try:
             _setup.compare(self._replica.reducer, {what: str(setting) for what, setting in settings.items()})
+            check_same(self._replica.reducer, model)
             # Refuses impossible rounds, which must leave the model as it was.
             self._rounds = rounds()
             broadcast(groups, self._replica.tensors())

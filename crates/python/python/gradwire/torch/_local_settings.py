@@ -10,14 +10,14 @@ import torch
 
 from .. import _core
 from . import _setup
+from ._forms import forms
 from ._fragments import Named
 from ._replica import Replica
 
 
-def fingerprint(named: Sequence[Named], replica: Replica, settings: Tuple[Any, ...]) -> str:
-    """Equal for two workers if their models and settings are."""
-    shapes = [(name, tuple(parameter.shape)) for name, parameter in named]
-    return hashlib.sha256(repr((shapes, outer_settings(replica), settings)).encode()).hexdigest()
+def fingerprint(model: torch.nn.Module, replica: Replica, settings: Tuple[Any, ...]) -> str:
+    """Equal for two workers if their models, except values, and settings are."""
+    return hashlib.sha256(repr((forms(model), outer_settings(replica), settings)).encode()).hexdigest()
 
 
 def optimized(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
