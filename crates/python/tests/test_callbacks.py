@@ -168,10 +168,21 @@ def test_states_are_those_of_the_checkpoint_that_training_resumes_from(tmp_path)
     assert ranks(2, together, transformers_elsewhere, str(one), str(two)) == [True, True]
 
 
+def saved_by(size, run):
+    """A state that a rank of a run saves."""
+    return {
+        "gradwire": "hook",
+        "step": 2,
+        "world_size": size,
+        "exchange": {"rank0": (torch.zeros(1, dtype=torch.uint8),)},
+        "run": run,
+    }
+
+
 def save_files(folder, size, run):
     """The files that the ranks of a run write."""
     for rank in range(size):
-        torch.save({"world_size": size, "run": run}, folder / f"gradwire-rank{rank}.pt")
+        torch.save(saved_by(size, run), folder / f"gradwire-rank{rank}.pt")
 
 
 def runs(states):
@@ -201,7 +212,7 @@ def test_files_of_two_runs_are_refused(tmp_path):
     (tmp_path / "gradwire-rank0.pt").unlink()
     # As on a node whose disk does not have the file of rank 0.
     assert runs(_read(tmp_path, 1, 3)) == {"first"}
-    torch.save({"world_size": 2, "run": "second"}, tmp_path / "gradwire-rank0.pt")
+    torch.save(saved_by(2, "second"), tmp_path / "gradwire-rank0.pt")
     with pytest.raises(gradwire.StateError, match="states of runs with 2 and with 3 ranks"):
         _read(tmp_path, 1, 2)
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from .. import _core
 from ._process import OfOneProcess
-from ._rendezvous import Meeting
+from ._rendezvous import Rendezvous
 
 
 # Two process groups of the same ranks: one for messages to higher ranks, one for those to lower ranks.
@@ -39,13 +39,13 @@ def private_groups(
     seconds = float(deadline) if usable else _START_SECONDS  # type: ignore[arg-type]
     whole = process_group is None or process_group is dist.group.WORLD
     ranks = list(range(dist.get_world_size())) if whole else dist.get_process_group_ranks(process_group)
-    meeting = Meeting(ranks, caller, seconds)
+    rendezvous = Rendezvous(ranks, caller, seconds)
     patience = timedelta(seconds=max(seconds, _CONNECT_SECONDS))
     try:
         if whole:
             groups = dist.new_group(backend="gloo", timeout=patience), dist.new_group(backend="gloo", timeout=patience)
         else:
-            groups = _groups_of_some(meeting.prefix, ranks, patience)
+            groups = _groups_of_some(rendezvous.prefix, ranks, patience)
         # This rank may end the groups at once, and then a rank that is still connecting to them would fail.
         groups[1].barrier().wait(patience)
     except RuntimeError as error:
@@ -53,7 +53,7 @@ def private_groups(
             f"ranks cannot connect to each other over gloo: {error}; see whether all of them still run, and between machines set "
             "GLOO_SOCKET_IFNAME to the interface of the link"
         ) from error
-    meeting.leave()
+    rendezvous.leave()
     return groups
 
 

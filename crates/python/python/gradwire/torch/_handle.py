@@ -15,7 +15,7 @@ from . import _saved, _setup
 from ._channel import Groups, release
 from ._exchanging import Exchanging
 from ._modes import without_gradients
-from ._mid_step import Stepping, MidStepError
+from ._mid_step import MidStepError, Stepping
 from ._setup import State
 from ._staging import Scale, finish_current
 

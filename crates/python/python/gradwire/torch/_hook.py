@@ -251,7 +251,8 @@ class Hook(Handle):
             except BaseException:
                 self.close()
                 raise
-            warn_of_more(self._reducer, sum(_setup.as_reals(one).numel() for one in self._parameters), stacklevel=4)
+            plain = sum(parameter.numel() * parameter.element_size() for parameter in self._parameters)
+            warn_of_more(self._reducer, plain, "the gradients", stacklevel=4)
         # The messages of a bucket by its parameters.
         self._groups: Dict[Tuple[int, ...], List[Part]] = {}
         self._staging: Dict[torch.device, Staging] = {}
@@ -385,10 +386,10 @@ class Hook(Handle):
         are lost by that."""
         if self._warned_of_toggled or all(parameter.requires_grad for parameter in parameters):
             return
-        self._warned_of_toggled = True
         keeps = self._custom.has_feedback if self._custom is not None else any(map(has_error_feedback, self._reducer.specs(self._step - 1)))
         if not keeps:
             return
+        self._warned_of_toggled = True
         name = next(self._names[id(parameter)] for parameter in parameters if not parameter.requires_grad)
         warnings.warn(
             f"'{name}' does not require gradients in this step. DistributedDataParallel throws its average away, and with it what this step "

@@ -15,7 +15,8 @@ from .. import _core
 
 
 class MidStepError(_core.ConfigError):
-    """The state of an exchange was asked for in the middle of a step, when it is neither that before nor that after the step."""
+    """The state of an exchange was asked for in the middle of a step. Then a part of the residuals is that before the step, and a part
+    that after it."""
 
 
 class Stepping:
@@ -36,8 +37,9 @@ class Stepping:
         """A step begins, as soon as no other thread takes a state."""
         with self._changed:
             self._in_step, self._failed = True, False
-            # With gradients on a GPU it is a thread of autograd.
             self._stepper = threading.get_ident()
+            if _is_of_python(self._stepper):
+                self._trainer = self._stepper
 
     def end(self, failed: bool = False) -> None:
         """The step is over. After one that ``failed``, no state is whole."""
@@ -61,26 +63,31 @@ class Stepping:
         """A block that runs between two steps: in another thread than the one that trains, after waiting for the end of a step for
         ``seconds`` at most.
 
-        Raises ``MidStepError`` if that is impossible, or if ``all_ranks`` shall take part, and other ranks may be in
-        another step.
+        Raises ``MidStepError`` if that is impossible. With ``all_ranks`` the states of all ranks are asked for; then it is raised in a
+        signal handler and in a thread that does not train, too, because other ranks may be in another step.
         """
         thread = threading.get_ident()
         if all_ranks and (thread != self._trainer or in_signal_handler()):
             raise MidStepError(
-                "the states of all ranks are those between the same two steps, and a signal handler, or a thread that does not train, cannot "
-                "know whether the other ranks are there; set a flag, and call state_dict on all ranks after the step"
+                "the states of all ranks must be those after the same step, and a signal handler, or a thread that does not train, cannot know in "
+                "which step the other ranks are; set a flag, and call state_dict on all ranks after the step"
             )
         with self._changed:
             waits = thread not in (self._trainer, self._stepper) and torch._C._current_graph_task_id() == -1
             if waits:
                 self._changed.wait_for(lambda: self._failed or not self._in_step, seconds)
             if self._in_step or torch._C._current_graph_task_id() != -1:
-                what = "after a step that failed" if self._failed else "in the middle of a step"
+                what = "a step that failed" if self._failed else "a step under way, or one that an error ended"
                 raise MidStepError(
-                    f"{what} the state of an exchange is neither that before the step nor that after it; call state_dict between two "
-                    "steps: in a signal handler set a flag, and save after the step"
+                    f"{what} has changed a part of the residuals, so that they are of no step; call state_dict between two steps: in a signal "
+                    "handler set a flag, and save after the step"
                 )
             yield
+
+
+def _is_of_python(thread: int) -> bool:
+    """Whether Python has started a thread. Gradients on a GPU come in a thread of autograd, for the thread that trains."""
+    return any(one.ident == thread and not isinstance(one, threading._DummyThread) for one in threading.enumerate())
 
 
 def in_signal_handler() -> bool:

@@ -4,69 +4,107 @@ from __future__ import annotations
 
 import hashlib
 import time
-from typing import Any, Dict, List, Sequence, Tuple
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Sequence
+from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
 from .. import _core
 
-# The seconds between two looks at the store.
-_PAUSE = 0.02
+# The first and the longest time between two looks at the store, in seconds.
+_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
-# How often the ranks of a group have met in this process, by the prefix of their keys.
-_met: Dict[str, int] = {}
+# For each default process group, how often the ranks of a group have met, by the prefix of their keys.
+_met: WeakKeyDictionary[Any, Dict[str, int]] = WeakKeyDictionary()
 
 
-class Meeting:
+class Rendezvous:
     """Waits in the store of the default process group until some ranks have made the same call.
 
-    ``prefix`` is then a prefix of keys of the store that only these ranks use, for this call alone.
+    ``prefix`` is then a prefix of keys of the store that only these ranks use, for this call alone. Of the keys, ``count`` has the
+    number of ranks that are here. It decides whether ranks have met, also if one gives up while another comes.
     """
 
     def __init__(self, ranks: Sequence[int], caller: str, seconds: float) -> None:
-        """Raises ``DeadlineError`` if ranks are missing after ``seconds``, and ``ConfigError`` if one made another call."""
-        self._store: Any = dist.distributed_c10d._get_default_store()
-        group = "gradwire/" + hashlib.sha256(repr(list(ranks)).encode()).hexdigest()[:16]
-        self.prefix = f"{group}/{_met.get(group, 0)}"
-        keys = {rank: f"{self.prefix}/{rank}" for rank in ranks}
-        self._own = keys[dist.get_rank()]
-        self._store.set(f"{self._own}/came", "")
-        self._store.set(self._own, caller)
-        try:
-            self._wait(keys, caller, seconds)
-        except BaseException:
-            # A rank that comes later must not find this one, which has given up.
-            self.leave()
-            raise
-        _met[group] = _met.get(group, 0) + 1
-        self._compare(keys, caller)
+        """Raises ``DeadlineError`` if ranks are missing after ``seconds``, ``ConfigError`` if one made another call, and
+        ``PeerLostError`` if the store is gone."""
+        self._ranks = list(ranks)
+        group = "gradwire/" + hashlib.sha256(repr(self._ranks).encode()).hexdigest()[:16]
+        met = _met.setdefault(dist.distributed_c10d._get_default_group(), {})
+        self.prefix = f"{group}/{met.get(group, 0)}"
+        with _store_errors():
+            self._store: Any = dist.distributed_c10d._get_default_store()
+            self._store.set(self._call_of(dist.get_rank()), caller)
+            self._store.add(self._came(dist.get_rank()), 1)
+            self._store.add(self._count, 1)
+            self._wait(caller, seconds)
+            met[group] = met.get(group, 0) + 1
+            self._compare(caller)
 
     def leave(self) -> None:
-        """Removes this rank's key. Call it once all ranks have seen each other."""
-        self._store.delete_key(self._own)
+        """Removes this rank's keys. Call it once all ranks have seen each other."""
+        try:
+            self._store.add(self._count, -1)
+            for key in (self._call_of(dist.get_rank()), self._came(dist.get_rank())):
+                self._store.delete_key(key)
+        except RuntimeError:
+            # The rank that has the store may have ended; the keys have ended with it.
+            pass
 
-    def _wait(self, keys: Dict[int, str], caller: str, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while not self._store.check(list(keys.values())):
-            if time.monotonic() > until:
-                # Those that have given up already have made the call, too.
-                called = [self._store.check([f"{key}/came"]) for key in keys.values()]
-                came, missing = ([rank for rank, has_called in zip(keys, called) if has_called is found] for found in (True, False))
-                raise _core.DeadlineError(
-                    f"{named(missing)} did not call {caller} within {seconds:g} s, and {named(came)} did; all ranks of the process group "
-                    "must call it, in the same order with other calls of gradwire"
-                )
-            time.sleep(_PAUSE)
+    @property
+    def _count(self) -> str:
+        return f"{self.prefix}/count"
 
-    def _compare(self, keys: Dict[int, str], caller: str) -> None:
+    def _call_of(self, rank: int) -> str:
+        return f"{self.prefix}/{rank}/call"
+
+    def _came(self, rank: int) -> str:
+        return f"{self.prefix}/{rank}/came"
+
+    def _wait(self, caller: str, seconds: float) -> None:
+        until, pause = time.monotonic() + seconds, _PAUSE
+        try:
+            while self._store.add(self._count, 0) < len(self._ranks):
+                if time.monotonic() > until:
+                    raise _core.DeadlineError(self._missing(caller, seconds))
+                time.sleep(pause)
+                pause = min(1.5 * pause, _LONGEST_PAUSE)
+        except BaseException:
+            # Ranks that come later must not count this one, which gives up; unless the last one has come meanwhile.
+            if self._store.add(self._count, -1) + 1 < len(self._ranks):
+                raise
+            self._store.add(self._count, 1)
+
+    def _missing(self, caller: str, seconds: float) -> str:
+        # Those that have given up already have made the call, too.
+        called = {rank: self._store.add(self._came(rank), 0) > 0 for rank in self._ranks}
+        came, missing = ([rank for rank in self._ranks if called[rank] is found] for found in (True, False))
+        return (
+            f"{named(missing)} did not call {caller} within {seconds:g} s, and {named(came)} did; all ranks of the process group must call it, "
+            "in the same order with other calls of gradwire"
+        )
+
+    def _compare(self, caller: str) -> None:
         """Refuses different calls. Keys stay then, so that all ranks see all of them."""
-        calls: List[Tuple[int, str]] = [(rank, self._store.get(key).decode()) for rank, key in keys.items()]
-        for rank, call in calls:
+        calls: List[str] = [self._store.get(self._call_of(rank)).decode() for rank in self._ranks]
+        for rank, call in zip(self._ranks, calls):
             if call != caller:
                 raise _core.ConfigError(
                     f"this rank called {caller}, and rank {rank} called {call}; all ranks of the process group must make the same calls of "
                     "gradwire, in the same order"
                 )
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    """Says of errors of the store what they most likely mean."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise _core.PeerLostError(
+            f"the store of the process group does not answer ({error}): rank 0, which often has it, has probably ended; see its output"
+        ) from error
 
 
 def named(ranks: Sequence[int]) -> str:

@@ -413,7 +413,7 @@ def together(
         loaded = load()
     except Exception as error:
         failure = error
-    report = f"{type(failure).__name__}: {failure}" if failure is not None else _NOTHING if loaded is None else ""
+    report = f"{type(failure).__name__}: {failure}" if failure is not None else _NOTHING_TO_LOAD if loaded is None else ""
     own = json.dumps([report, "" if report else place(loaded)])
     gathered = [json.loads(one) for one in reducer.gather(0, own.encode())]
     # This rank may end now, and the others must have its report.
@@ -421,7 +421,7 @@ def together(
     if failure is not None:
         raise failure
     reports, places = [one[0] for one in gathered], [one[1] for one in gathered]
-    if set(reports) == {_NOTHING}:
+    if set(reports) == {_NOTHING_TO_LOAD}:
         return loaded
     for rank, report in enumerate(reports):
         if report:
@@ -438,4 +438,4 @@ def together(
 
 
 # What a rank reports that has nothing to load.
-_NOTHING = "it has none, and others have; give all ranks their states, or none"
+_NOTHING_TO_LOAD = "it has none, and others have; give all ranks their states, or none"

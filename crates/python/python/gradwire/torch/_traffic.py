@@ -10,8 +10,8 @@ from .. import _core
 _MARGIN = 1.05
 
 
-def warn_of_more(reducer: _core.Reducer, elements: int, stacklevel: int) -> None:
-    """Warns on rank 0 if a step sends more bytes than an uncompressed all-reduce of ``elements`` numbers, with the remedy.
+def warn_of_more(reducer: _core.Reducer, plain_bytes: int, what: str, stacklevel: int) -> None:
+    """Warns on rank 0 if ``what`` is exchanged with more bytes than by an uncompressed all-reduce of its ``plain_bytes``, with the remedy.
 
     An all-reduce over n ranks sends 2 (n - 1) / n times the size of the gradients from each rank; an all-gather of messages, n - 1 times
     the size of the message; a scatter-reduce, 2 (n - 1) / n times. Of several stages the one that sends most is named.
@@ -19,15 +19,15 @@ def warn_of_more(reducer: _core.Reducer, elements: int, stacklevel: int) -> None
     if reducer.rank > 0 or reducer.size < 2:
         return
     each = reducer.size / 2 if reducer.exchange == "all-gather" else 1.0
-    first, size = max(((step, reducer.fewest_bytes(step) / (4.0 * elements)) for step, _ in reducer.stages), key=lambda stage: stage[1])
+    first, size = max(((step, reducer.fewest_bytes(step) / max(plain_bytes, 1)) for step, _ in reducer.stages), key=lambda stage: stage[1])
     if each * size <= _MARGIN:
         return
     later = [step for step, _ in reducer.stages if step > first]
     steps = f" in its steps {first} to {later[0] - 1}" if later else f" from step {first} on" if first else ""
-    remedy = f"exchange='scatter-reduce' sends {size:.2g} times as many" if size <= _MARGIN else "use another compressor, or 'none'"
+    remedy = f"exchange='scatter-reduce' sends {size:.2g} times as many" if size <= _MARGIN else "use a compressor that sends less, such as bf16"
     warnings.warn(
         f"'{reducer.spec}' by {reducer.exchange} over {reducer.size} ranks sends about {each * size:.2g} times the bytes of an uncompressed "
-        f"all-reduce{steps}; {remedy}",
+        f"all-reduce of {what}{steps}; {remedy}",
         RuntimeWarning,
         stacklevel=stacklevel,
     )

@@ -106,7 +106,7 @@ def register(
         group = _units.replica_group(replicas, units)
         handle = Sharded(units, _units.shards(units), compressor, group, exchange, options, scaler)
         handle._compare({"the shard that a rank of replicas holds": str(shards.rank())})
-        warn_of_more(handle._reducer, sum(shard.numel() for _, shard in _units.shards(units)), stacklevel=3)
+        warn_of_more(handle._reducer, 4 * sum(shard.numel() for _, shard in _units.shards(units)), "the gradients", stacklevel=3)
     if skips:
         handle._suggest_skipping()
     handle._has_replicas = replicas is not None or _units.replicas(units) > 1

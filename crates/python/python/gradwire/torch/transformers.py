@@ -73,8 +73,9 @@ class Compression(TrainerCallback):
             state = state_or_nothing(self.handle.state_dict)
             if state:
                 torch.save(state, _file(folder, dist.get_rank()))
+                _marker(folder, dist.get_rank()).unlink(missing_ok=True)
             else:
-                (folder / _NOTHING).touch()
+                _marker(folder, dist.get_rank()).touch()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Ends the exchange. A later ``train`` wraps the model again, and begins with empty residuals."""
@@ -105,14 +106,14 @@ def _file(folder: Path, rank: int) -> Path:
     return folder / f"gradwire-rank{rank}.pt"
 
 
-# The file that a rank writes in place of its state at a wrong moment.
-_NOTHING = "gradwire-without-residuals"
+def _marker(folder: Path, rank: int) -> Path:
+    """The file that a rank writes in place of its state if it cannot take it."""
+    return folder / f"gradwire-rank{rank}.without-residuals"
 
 
 def _remove_stale(folder: Path, size: int) -> None:
     """Removes the files of an earlier run with more than ``size`` ranks."""
-    (folder / _NOTHING).unlink(missing_ok=True)
-    for file in folder.glob("gradwire-rank*.pt"):
+    for file in folder.glob("gradwire-rank*.*"):
         number = file.stem[len("gradwire-rank") :]
         if number.isdecimal() and int(number) >= size:
             file.unlink(missing_ok=True)
@@ -120,7 +121,7 @@ def _remove_stale(folder: Path, size: int) -> None:
 
 def _read(folder: Path, rank: int, size: int) -> Optional[Any]:
     """A rank's state, or those of all ranks if another number of ranks saved them; ``None`` if there are none."""
-    if next(folder.glob("gradwire-rank*.pt"), None) is None or (folder / _NOTHING).exists():
+    if next(folder.glob("gradwire-rank*.pt"), None) is None or next(folder.glob("gradwire-rank*.without-residuals"), None):
         return None
     # All ranks decide by the file of rank 0; on a node whose disk does not have it, by their own.
     first = next((one for one in (0, rank) if _file(folder, one).is_file()), 0)
