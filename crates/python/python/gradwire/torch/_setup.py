@@ -84,10 +84,9 @@ def check_gradients(model: torch.nn.Module, sharded: bool = False, ignored: Coll
     for name, module in model.named_modules():
         if not isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
             continue
-        if f"{name}.weight".lstrip(".") in ignored:
-            continue
-        if module.sparse and module.weight.requires_grad:
-            raise _core.ConfigError(f"the gradient of '{plain(name)}' is sparse; create the embedding with sparse=False")
+        weight = f"{name}.weight".lstrip(".")
+        if module.sparse and module.weight.requires_grad and weight not in ignored:
+            raise _core.ConfigError(f"the gradient of '{plain(weight)}' is sparse; create the embedding with sparse=False")
 
 
 def check_unwrapped(model: torch.nn.Module) -> None:
