@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
-from .._arrays import buffer
+from .._arrays import buffer, whole_number
 from . import _setup
 from ._link import MeasuredLink, cores
 from ._names import selected
@@ -108,6 +108,8 @@ def advise(
     Raises ``ConfigError`` where something is missing or a candidate cannot work.
     """
     _check(model, steps)
+    if ranks is not None:
+        whole_number("ranks", ranks, 32)
     _setup.seconds(deadline)
     grouped = dist.is_available() and dist.is_initialized()
     if not grouped and (link is None or ranks is None):
@@ -248,9 +250,15 @@ def _size(process_group: Optional[Any]) -> int:
     return dist.get_world_size(process_group)
 
 
+# The most steps that are recorded.
+_MOST_STEPS = 1000
+
+
 def _check(model: Any, steps: int) -> None:
-    if steps < 1:
+    if whole_number("steps", steps) < 1:
         raise _core.ConfigError(f"steps={steps}: record at least one step")
+    if steps > _MOST_STEPS:
+        raise _core.ConfigError(f"steps={steps}: record at most {_MOST_STEPS}; a few suffice, and the gradients of all are kept")
     _setup.check_unwrapped(model)
     check_restorable(model)
     if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
