@@ -117,7 +117,7 @@ def advise(
             "without a process group nothing is known of the run; pass ranks=, and link= as in '100mbit', or call "
             "init_process_group first"
         )
-    links = [link] if isinstance(link, str) else list(link or ())
+    links = [link] if isinstance(link, str) else _setup.strings("link", () if link is None else link)
     asked = None if candidates is None else [_candidate(model, one) for one in _setup.listed("candidates", candidates)]
     elements = sum(prod(_setup.shape_of(parameter)) for _, parameter in _setup.trainable(model))
     measured = MeasuredLink(process_group, elements, deadline) if grouped and _size(process_group) > 1 else None
@@ -242,8 +242,12 @@ def _candidate(model: torch.nn.Module, candidate: Candidate) -> Any:
     unknown = not isinstance(candidate, dict) or set(candidate) - {"compressor", "exchange", "rules"}
     if unknown or "compressor" not in candidate:
         raise _core.ConfigError(f"the candidate {candidate!r} must have 'compressor', and may have 'exchange' and 'rules'")
+    spec, exchange = candidate["compressor"], candidate.get("exchange", "auto")
+    for key, value in (("compressor", spec), ("exchange", exchange)):
+        if not isinstance(value, str):
+            raise _core.ConfigError(f"{key!r} of the candidate {candidate!r} has the type {type(value).__name__}; give a string")
     rules = selected(model, dict(_setup.trainable(model)), {"rules": candidate.get("rules")})["rules"]
-    return candidate["compressor"], candidate.get("exchange", "auto"), rules
+    return spec, exchange, rules
 
 
 def _size(process_group: Optional[Any]) -> int:

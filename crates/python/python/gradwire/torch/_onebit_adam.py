@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
+from .._arrays import whole_number
 from ._setup import as_reals
 from ._staging import Scale, is_one
 
@@ -52,7 +53,7 @@ class OneBitAdam(torch.optim.Optimizer):
         *,
         freeze: int,
     ) -> None:
-        if freeze < 1:
+        if whole_number("freeze", freeze) < 1:
             raise _core.ConfigError(f"freeze={freeze} is too small; second moments need at least 1 step")
         if not all(0.0 <= beta < 1.0 for beta in betas):
             raise _core.ConfigError(f"betas={betas} are impossible; give two numbers from 0, below 1")
