@@ -142,17 +142,70 @@ def test_votes_are_refused_for_ranks_without_further_batches():
     ranks(1, voting)
 
 
-def during_a_delay(rank, size):
+def during_a_delay(rank, size, counts):
     model = Line()
     options = {"every": 8, "fragments": 2, "fragment_sync_delay": 2, "buffers": "own", "deadline": 60.0}
     steps = gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1), **options)
-    for at in range((15, 17)[rank]):
+    for at in range(counts[rank]):
         take(model, steps, rank, at)
     steps.synchronize()
 
 
 def test_rounds_with_a_delay_name_the_steps_of_both_ranks():
     # Rank 1 begins the exchange of a fragment after 16 steps, without asking the others, which would take time.
-    found = outcomes(2, during_a_delay)
+    found = outcomes(2, during_a_delay, (15, 17))
     said = [result[2] for result in found if result[1] != "PeerLostError"]
     assert said and all("while this rank is at step" in one and "all ranks must take the same number of steps" in one for one in said), found
+    for rank, result in enumerate(found):
+        # The error may reach rank 1 a step later, from the background.
+        assert any(f". This rank has taken {taken} steps; " in result[2] for taken in ((15,), (16, 17))[rank]), result
+        assert "Join([steps])" in result[2], result
+
+
+def two_objects(rank, size):
+    _, one = one_layer("none", every=1)
+    model, two = one_layer("none", every=2)
+    other = nn.parallel.DistributedDataParallel(nn.Linear(3, 2))
+    said = []
+    for objects in ([one, two], [other, two]):
+        try:
+            Join(objects)
+        except gradwire.ConfigError as error:
+            said.append(str(error))
+    # A block that changes nothing has any objects, and the next block takes the second object alone.
+    with Join([other, two], enable=False):
+        two.step()
+    with Join([two]):
+        for _ in range(2 + rank):
+            model.weight.grad = torch.ones_like(model.weight)
+            two.step()
+    return said, two.completed_steps
+
+
+def test_a_second_object_in_a_block_is_refused_before_it_begins():
+    for said, completed in ranks(2, two_objects):
+        assert len(said) == 2 and all("LocalSteps is not the first object in Join([...])" in one for one in said), said
+        assert completed == 4
+
+
+def closed_early(rank, size, counts, options):
+    """What each rank says if rank 0 ends after some steps, and rank 1 goes on."""
+    model = Line()
+    try:
+        with gradwire.torch.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1), deadline=60.0, **options) as steps:
+            for at in range(counts[rank]):
+                take(model, steps, rank, at)
+    except gradwire.GradwireError as error:
+        return type(error).__name__, str(error)
+    return None
+
+
+@pytest.mark.parametrize("counts, options, taken", [
+    ((10, 13), LINE, (12,)),
+    # The exchange that begins after 12 steps fails in the background, and rank 1 waits for it after 14.
+    ((10, 17), {"every": 8, "fragments": 2, "fragment_sync_delay": 2, "buffers": "own"}, (12, 14)),
+])
+def test_the_error_for_a_rank_that_has_ended_says_how_many_steps_this_one_has_taken(counts, options, taken):
+    (kind, said) = ranks(2, closed_early, counts, options)[1]
+    assert kind == "PeerLostError" and "rank 0 is gone" in said, said
+    assert sum(said.count(f"This rank has taken {one} steps; ") for one in taken) == 1 and "Join([steps])" in said, said

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 from .. import _core
+
+_REMEDY = (
+    "give all ranks as many batches, or train in a block 'with torch.distributed.algorithms.Join([steps]):', in which a rank without further "
+    "batches takes part in the rounds of the others"
+)
 
 
 @dataclass(frozen=True)
@@ -48,8 +54,7 @@ def common(plans: Sequence[Optional[Plan]], rank: int) -> Plan:
         if other.step != plan.step:
             raise _core.ConfigError(
                 f"{who} has taken {plan.step} steps, rank {maker} has taken {other.step}: rounds average parameters after the same number of "
-                "steps. Give all ranks as many batches, or train in a block 'with torch.distributed.algorithms.Join([steps]):', in which a "
-                "rank without further batches takes part in the rounds of the others"
+                f"steps; {_REMEDY}"
             )
         if other != plan:
             raise _core.ConfigError(
@@ -62,3 +67,17 @@ def common(plans: Sequence[Optional[Plan]], rank: int) -> Plan:
 def _named(plan: Plan) -> str:
     fragments = ", ".join(map(str, plan.fragments))
     return f"fragment{'s' if len(plan.fragments) > 1 else ''} {fragments}"
+
+
+@contextmanager
+def explained(step: int, joined: bool) -> Iterator[None]:
+    """Adds to the errors of an exchange how many steps this rank has taken, and what to do if the other ranks have taken fewer or more.
+
+    ``joined`` is whether ranks are under ``Join``, which is the remedy.
+    """
+    try:
+        yield
+    except (_core.MessageError, _core.PeerLostError, _core.DeadlineError) as error:
+        taken = f"{error}. This rank has taken {step} steps"
+        remedy = "" if joined else f"; rounds average parameters after the same number of steps. If other ranks take fewer or more, {_REMEDY}"
+        raise type(error)(taken + remedy) from error

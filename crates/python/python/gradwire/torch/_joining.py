@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
+from .. import _core
 from ._modes import without_gradients
 
 
@@ -28,6 +29,19 @@ class Joining(Joinable):
     @property
     def join_process_group(self) -> Any:
         return self._group if self._group is not None else dist.group.WORLD
+
+    def configure(self, config: Any) -> None:
+        """Takes what ``Join`` sets when a block is created. Raises ``ConfigError`` for a second object in the block.
+
+        In each round of the first object, ``Join`` would wait for a round of the second, which may begin later.
+        """
+        if config.enable and not config.is_first_joinable:
+            raise _core.ConfigError(
+                "LocalSteps is not the first object in Join([...]): Join asks only the first whether ranks go on, once in a round, and the "
+                "others may begin theirs at other steps. Train in a block 'with torch.distributed.algorithms.Join([steps]):' with one "
+                "LocalSteps and nothing else"
+            )
+        self._join_config = config
 
     @property
     def active(self) -> bool:

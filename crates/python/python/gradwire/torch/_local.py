@@ -78,7 +78,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
     All ranks must take the same number of steps. In a block ``with torch.distributed.algorithms.Join([steps]):`` a rank that has no further
     batches takes part in the rounds of the others, with a change of zero after its last step, and ends with their parameters and
-    ``completed_steps``.
+    ``completed_steps``. The block takes one ``LocalSteps`` and nothing else.
 
     The other arguments are ``rules``, ``exchange``, ``seed``, ``deadline``, ``raw_vectors``, ``raw_below``, ``raw_names``,
     ``total_steps`` and ``threads`` of ``register``. A change of the parameters that is not finite is an error, because skipping a
@@ -353,7 +353,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
     @_join_config.setter
     def _join_config(self, config: Any) -> None:
-        self._joining._join_config = config
+        self._joining.configure(config)
 
     @without_gradients
     def state_dict(self, *, all_ranks: bool = False) -> State:

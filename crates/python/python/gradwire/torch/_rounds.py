@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -99,28 +100,35 @@ class Rounds:
 
     def advance(self) -> None:
         """Applies the mean that is due after the present step, and begins the exchange that is."""
-        if self._pending is not None and self._replica.step >= self._pending.due:
-            self._finish()
-        starting = self.starting()
-        if starting:
-            self._begin(starting, delayed=self._delay > 0 and not self._all_at_once())
+        with self._explained():
+            if self._pending is not None and self._replica.step >= self._pending.due:
+                self._finish()
+            starting = self.starting()
+            if starting:
+                self._begin(starting, delayed=self._delay > 0 and not self._all_at_once())
 
     def exchange(self, fragments: Sequence[int]) -> None:
         """Exchanges these fragments now, after what is under way, and applies their means."""
-        self._begin(fragments, delayed=False)
+        with self._explained():
+            self._begin(fragments, delayed=False)
 
     def follow(self) -> None:
         """Takes part in the exchange that other ranks begin, after as many steps as they have taken."""
-        if self._pending is not None:
-            self._finish()
-        self.gathering.start()
-        self._carry_out(self._agree(None))
+        with self._explained():
+            if self._pending is not None:
+                self._finish()
+            self.gathering.start()
+            self._carry_out(self._agree(None))
 
     def finish_together(self) -> None:
         """Exchanges all fragments, after ranks that have taken part in each other's exchanges have all taken their last step."""
-        step = self._replica.step
-        self._replica.step = max(map(int, self.gathering.gather(self._replica.reducer, str(step).encode())))
+        own = str(self._replica.step).encode()
+        with self._explained():
+            self._replica.step = max(map(int, self.gathering.gather(self._replica.reducer, own)))
         self.exchange(range(self._replica.fragments))
+
+    def _explained(self) -> ContextManager[None]:
+        return _agreement.explained(self._replica.step, self._joining.active)
 
     def _begin(self, fragments: Sequence[int], delayed: bool) -> None:
         if self._pending is not None:
@@ -145,16 +153,21 @@ class Rounds:
         # With a delay a rank may begin an exchange without telling, and the error then has the steps of both.
         step = 0 if self._delay == 0 or self._joining.active else replica.number
         told = self.gathering.gather(replica.reducer, own, step)
-        try:
+        with self._told():
             plans, digests = _agreement.unpack(told)
             plan = _agreement.common(plans, replica.reducer.rank)
             if compares and replica.fragments - 1 in plan.fragments:
                 _buffers.apply(buffers.settle(digests, replica.reducer.rank, self._gather))
-        except _core.ConfigError:
-            # This rank may end now, and the others must have what it told.
-            replica.reducer.wait()
-            raise
         return plan
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Before it raises ``ConfigError``, waits until the others have what this rank told them: the rank may end now."""
+        try:
+            yield
+        except _core.ConfigError:
+            self._replica.reducer.wait()
+            raise
 
     def _gather(self, own: bytes) -> List[bytes]:
         return self.gathering.gather(self._replica.reducer, own)
@@ -162,7 +175,8 @@ class Rounds:
     def _carry_out(self, plan: Plan) -> None:
         replica = self._replica
         replica.step = plan.step
-        changes = [(at, replica.change(at)) for at in plan.fragments]
+        with self._told():
+            changes = [(at, replica.change(at)) for at in plan.fragments]
         sent = [(at, change, replica.send(change, at)) for at, change in changes]
         if plan.delayed:
             [(at, change, number)] = sent
@@ -187,7 +201,8 @@ class Rounds:
         """The mean that is not applied yet, after waiting for its exchange."""
         if self._pending is None:
             return None
-        self._replica.reducer.wait()
+        with self._explained():
+            self._replica.reducer.wait()
         one = self._pending
         return {"fragment": one.fragment, "mean": one.change.clone(), "number": one.number, "due": one.due}
 
