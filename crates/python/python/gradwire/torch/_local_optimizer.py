@@ -97,6 +97,7 @@ def refuse_distributed_checkpoint() -> None:
         frame = frame.f_back
     if frame.f_globals.get("__name__") == "torch.distributed.checkpoint.state_dict":
         raise _core.ConfigError(
-            "get_optimizer_state_dict, set_optimizer_state_dict and their kin take LocalSteps for a plain optimizer, would take a step with it, "
-            "and lose what it keeps beside moments; pass them the local optimizer, and save steps.state_dict() beside what they return"
+            "get_optimizer_state_dict, set_optimizer_state_dict, get_state_dict and set_state_dict take LocalSteps for a plain optimizer, would "
+            "take a step with it, and lose what it keeps beside moments; pass them the local optimizer, and save steps.state_dict() beside what "
+            "they return"
         )

@@ -128,8 +128,11 @@ def _movement(optimizer: Any, names: Dict[int, str], sign: float) -> Optional[Li
 
 
 def _twin(optimizer: Any, names: Dict[int, str]) -> Tuple[Any, List[Tuple[str, torch.nn.Parameter]]]:
-    """A copy of an optimizer before its first step, with parameters of its own, and those of these that are trained, with the name of one
-    that it stands for; the name is empty if its momentum does not matter."""
+    """A copy of an optimizer as before its first step, and the parameters that the copy trains, with names.
+
+    The parameters of the copy are new and small. One of them stands for all parameters of a group that have the same type, device and
+    small shape. Its name is that of the first of them, or empty if ``names`` has none of them: their momentum is never set to zero.
+    """
     memo: Dict[int, Any] = {}
     stand_ins: Dict[Any, Tuple[str, torch.nn.Parameter]] = {}
     for at, group in enumerate(optimizer.param_groups):
