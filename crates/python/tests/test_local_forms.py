@@ -21,7 +21,9 @@ CASES = {
     ),
     "shape": ({"odd": torch.ones(4)}, {"odd": torch.ones(5)}, f"{FLOATS}, and rank 1 has it with type torch.float32 and shape (5,)"),
     "order of dimensions": (
-        {"odd": torch.ones(2, 3)}, {"odd": torch.ones(3, 2)}, "type torch.float32 and shape (2, 3), and rank 1 has it with type torch.float32 and shape (3, 2)"
+        {"odd": torch.ones(2, 3)},
+        {"odd": torch.ones(3, 2)},
+        "type torch.float32 and shape (2, 3), and rank 1 has it with type torch.float32 and shape (3, 2)",
     ),
     "lacking": ({"odd": torch.ones(4)}, {}, f"{FLOATS}, and rank 1 does not have it"),
     "one more": ({}, {"odd": torch.ones(4)}, f"{FLOATS}, and rank 0 does not have it"),
@@ -29,7 +31,11 @@ CASES = {
 BUFFERS = {
     **CASES,
     "meta": ({"odd": torch.ones(4)}, {"odd": torch.ones(4, device="meta")}, f"{FLOATS}, and rank 1 has it with {FLOATS} on the meta device"),
-    "order": ({"odd": torch.ones(4), "even": torch.ones(4)}, {"even": torch.ones(4), "odd": torch.ones(4)}, "rank 0 has the buffer 'odd' where rank 1 has"),
+    "order": (
+        {"odd": torch.ones(4), "even": torch.ones(4)},
+        {"even": torch.ones(4), "odd": torch.ones(4)},
+        "rank 0 has the buffer 'odd' where rank 1 has the buffer 'even'",
+    ),
 }
 
 
