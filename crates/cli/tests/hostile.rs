@@ -24,8 +24,8 @@ fn what_has_no_end_is_not_read() {
     std::os::unix::fs::symlink("/dev/zero", bench.path("endless.npy")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", bench.path("endless.safetensors")).unwrap();
     bench.refuses(&[
-        ("compress endless.npy out.gw", says),
-        ("compress endless.safetensors out.gw", says),
+        ("compress endless.npy out.gw --compressor 3lc", says),
+        ("compress endless.safetensors out.gw --compressor 3lc", says),
         ("advise endless.safetensors", says),
     ]);
     bench.write("latin.toml", b"steps = 1\n# \xe9t\xe9\n");
@@ -101,8 +101,8 @@ fn a_result_that_cannot_be_stored_is_printed() {
     }
     // The folder goes while the run is in progress, which waits when its progress fills the pipe.
     fs::create_dir(bench.path("place")).unwrap();
-    let often = TINY.replace("--evaluations 2", "--evaluations 4000");
-    let line = format!("train {often} --steps 4000 --compressor none --out place/run.jsonl");
+    let often = TINY.replace("--evaluations 2", "--evaluations 2500");
+    let line = format!("train {often} --steps 2500 --compressor none --out place/run.jsonl");
     let mut child =
         bench.command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut errors = BufReader::new(child.stderr.take().unwrap());

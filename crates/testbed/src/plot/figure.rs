@@ -1,5 +1,6 @@
 //! The common part of all kinds of figures: SVG, and the colours.
 
+use gradwire::printable_lines;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
@@ -52,10 +53,26 @@ pub(super) fn svg(size: (u32, u32), draw: impl Fn(&Area<'_>) -> Drawn) -> String
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         draw(&root).and_then(|()| root.present()).expect("a string takes all text");
     }
-    svg.replace(INK_AS_WRITTEN, "currentColor")
+    // Labels may be names from files.
+    printable_lines(svg.replace(INK_AS_WRITTEN, "currentColor")).to_string()
 }
 
 /// The colour with this number; numbers beyond the last begin again.
 pub(super) fn colour(index: usize) -> RGBColor {
     COLOURS[index % COLOURS.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_shown_and_not_obeyed() {
+        let label = |root: &Area<'_>| {
+            root.draw(&Text::new("a\u{202e}b\u{1b}<", (5, 5), ("sans-serif", 13, &INK)))
+        };
+        let svg = svg((100, 50), label);
+        assert!(svg.contains("a\\u{202e}b\\u{1b}&lt;"), "{svg}");
+        assert!(svg.lines().count() > 1 && !svg.contains("\\n"), "{svg}");
+    }
 }
