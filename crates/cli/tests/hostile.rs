@@ -26,7 +26,7 @@ fn what_has_no_end_is_not_read() {
     bench.refuses(&[
         ("compress endless.npy out.gw --compressor 3lc", says),
         ("compress endless.safetensors out.gw --compressor 3lc", says),
-        ("advise endless.safetensors", says),
+        ("advise endless.safetensors --ranks 2 --step-ms 10 --link 1gbit", says),
     ]);
     bench.write("latin.toml", b"steps = 1\n# \xe9t\xe9\n");
     let error = bench.refused("train --experiment latin.toml");
