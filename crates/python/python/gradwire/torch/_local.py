@@ -200,7 +200,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             raise
         self._replica.start()
         self._empty = self._replica.reducer.save()
-        warn_of_more(self._replica.reducer, self._replica.common.numel(), stacklevel=5)
+        warn_of_more(self._replica.reducer, 4 * self._replica.common.numel(), "the changes of a round", stacklevel=5)
 
     @property
     def _reducer(self) -> _core.Reducer:
