@@ -7,6 +7,7 @@ mod mpi;
 mod nightly;
 mod python;
 mod report;
+mod results;
 mod soak;
 mod test;
 mod wheels;
@@ -24,6 +25,9 @@ usage: cargo xtask <task>
   golden    write missing golden files (existing ones are never changed)
   corpus    add seeds for the fuzz targets from the golden files
   docs      generate docs/compressors.md from the registry and the measured rows
+  results   repeat the committed runs with low priority, and compare them; folders below results/ select some. A folder that
+            was checked at this commit is not checked again
+  runs      make the small runs of results/check and the page results/marks.md anew, after a wanted change of bits
   fuzz      fuzz each decoder separately, and the kernels, for the given number of seconds: cargo xtask fuzz 600 [NAME...]
   asan      run the tests of the codes, kernels and compressors under AddressSanitizer, with a nightly toolchain
   miri      run every kernel on a few inputs under Miri (rustup component add --toolchain nightly miri rust-src)
@@ -50,6 +54,8 @@ fn main() -> ExitCode {
         ("python", []) => test::run_python(),
         ("generate", []) => generate(&["golden", "corpus", "docs"]),
         (part @ ("golden" | "corpus" | "docs"), []) => generate(&[part]),
+        ("results", folders) => results::run(folders),
+        ("runs", []) => write_runs(),
         ("fuzz", [seconds, names @ ..]) => match seconds.parse() {
             Ok(seconds @ 1..) => fuzz::run(seconds, names),
             _ => usage(),
@@ -65,6 +71,13 @@ fn main() -> ExitCode {
         ("soak", arguments) => soak::run(arguments).unwrap_or_else(usage),
         _ => usage(),
     }
+}
+
+/// Runs the test that repeats the small runs of the results, and lets it write them.
+fn write_runs() -> ExitCode {
+    let mut cargo = std::process::Command::new(env!("CARGO"));
+    cargo.args(["test", "-p", "gradwire-testbed", "--test", "committed_runs"]);
+    test::run_only("small committed runs", cargo.env("GRADWIRE_WRITE_RUNS", "1"))
 }
 
 fn usage() -> ExitCode {

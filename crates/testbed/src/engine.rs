@@ -1,6 +1,6 @@
 //! Engines, which run ranks as threads or as processes.
 
-use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError, run};
+use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError, marked, run};
 
 /// Executes runs, with ranks as threads or as processes.
 pub trait Engine: Sync {
@@ -48,6 +48,6 @@ impl Engine for Threads {
         observer: &dyn Observer,
         options: &RunOptions,
     ) -> Result<Option<RunRecord>, TrainError> {
-        run(config, observer, options).map(|record| Some(record.marked(config)))
+        run(config, observer, options).map(|record| Some(marked(record, config)))
     }
 }

@@ -8,6 +8,7 @@
 
 pub mod accounting;
 pub mod bench;
+pub mod check;
 pub mod diagnosis;
 pub mod engine;
 mod error;

@@ -46,7 +46,7 @@ pub use gradwire_exchange::CompressionSchedule;
 pub use gradwire_models::tasks::Metric;
 pub use launch::run;
 pub use memory::check_memory;
-pub use numerics::{changed_parts, marks};
+pub use numerics::{changed_parts, marked, marks};
 pub use observer::Observer;
 pub use options::{RunOptions, Save};
 pub use provenance::VERSION;

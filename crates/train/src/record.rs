@@ -6,9 +6,7 @@ use std::ops::{Deref, DerefMut};
 use gradwire_exchange::{Exchange, StepReport};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::config::RunConfig;
 use crate::diagnosis::{Diagnosis, Layer};
-use crate::numerics::marks;
 use crate::settings::TrainingSettings;
 use gradwire_exchange::CompressionSchedule;
 use gradwire_exchange::schedule::position_bits;
@@ -173,7 +171,7 @@ pub struct RunRecord {
     #[serde(default, skip_serializing_if = "is_none")]
     pub threads: usize,
     /// The [mark](crate::marks) of each part of gradwire that decides the bits of this run. Empty in records of earlier
-    /// versions, and until [`marked`](Self::marked) computes them.
+    /// versions, and until [`marked`](crate::marked) adds them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub numerics: BTreeMap<String, String>,
     /// Parameters of the model.
@@ -309,12 +307,6 @@ impl DerefMut for RunRecord {
 }
 
 impl RunRecord {
-    /// The record with the [marks](crate::marks) of its run.
-    pub fn marked(mut self, config: &RunConfig) -> Self {
-        self.numerics = marks(&config.resolved(), &config.compressor);
-        self
-    }
-
     /// The traffic by equation 1 of the SBC paper; `None` for a compressor whose elements take different numbers of
     /// bits, for records that do not count elements, with rules or several compressors, and where the number of
     /// receivers varies: absent owners in a scatter-reduce still send means.

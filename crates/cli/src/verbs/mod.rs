@@ -8,5 +8,6 @@ pub(crate) mod data;
 pub(crate) mod decompress;
 pub(crate) mod inspect;
 pub(crate) mod list;
+pub(crate) mod repeat;
 pub(crate) mod reproduce;
 pub(crate) mod train;

@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::progress::Bars;
 use crate::settings::{Settings, command_line, is_setting};
 use crate::verbs::compare::conclude;
+use crate::verbs::repeat;
 use crate::{engine, interrupt, output};
 
 /// Run a paper's table again; print its figures and the measured ones side by side.
@@ -26,8 +27,13 @@ use crate::{engine, interrupt, output};
 pub(crate) struct Reproduce {
     /// Which table
     name: Option<String>,
+    /// Repeat the runs in the runs.jsonl of this folder and of those below it, each with the settings that it was made with, and compare
+    /// them with those there. With --row, only those with this compressor or line; with --steps 10, 100 or 1000, only the digest after
+    /// these steps. Exit code 1 if one differs
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["name", "compressors", "seeds", "fractions", "out"])]
+    check: Option<PathBuf>,
     #[command(flatten)]
-    settings: Settings,
+    pub(super) settings: Settings,
     /// One of its compressors; repeat it for several [default: all, whatever an experiment file has]
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<CompressionSchedule>,
@@ -38,7 +44,7 @@ pub(crate) struct Reproduce {
     /// lstm), of grace-fig6, grace-fig8 and grace-feedback (resnet20, densenet40, resnet9, vgg16, ncf, lstm, unet), of
     /// grace-fig6-sgd (the first four of these), or of all-methods (compressors, exchanges) [default: the first]
     #[arg(long, value_name = "ROW")]
-    row: Option<String>,
+    pub(super) row: Option<String>,
     /// Part of the steps to train for, each a run of its own; repeatable [default: the paper's]
     #[arg(long = "fraction", value_name = "PART", value_parser = fraction)]
     fractions: Vec<f64>,
@@ -69,6 +75,9 @@ fn fraction(text: &str) -> Result<f64, String> {
 
 impl Reproduce {
     pub(crate) fn run(&self) -> Result<(), Failure> {
+        if let Some(folder) = &self.check {
+            return repeat::check(self, folder);
+        }
         let Some(name) = &self.name else { return list() };
         let study = find(name)?;
         let row = study.row(self.row.as_deref())?;

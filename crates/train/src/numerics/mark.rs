@@ -15,7 +15,11 @@ impl Mark {
 
     pub(super) fn floats(&mut self, values: &[f32]) {
         self.0.update((values.len() as u64).to_le_bytes());
-        values.iter().for_each(|value| self.0.update(value.to_bits().to_le_bytes()));
+        for some in values.chunks(1024) {
+            let bytes: Vec<u8> =
+                some.iter().flat_map(|value| value.to_bits().to_le_bytes()).collect();
+            self.0.update(bytes);
+        }
     }
 
     pub(super) fn tensors(&mut self, tensors: &[Vec<f32>]) {

@@ -29,6 +29,8 @@ use std::sync::{Mutex, PoisonError};
 
 use gradwire_exchange::CompressionSchedule;
 
+use crate::config::RunConfig;
+use crate::record::RunRecord;
 use crate::settings::TrainingSettings;
 
 /// The marks of runs with these settings and this compressor, by part: 16 hexadecimal digits each. A part has none if it does not
@@ -50,6 +52,11 @@ pub fn marks(
         ("trainer", trainer::mark(settings, compressor)),
     ];
     parts.into_iter().filter_map(|(part, mark)| Some((part.to_owned(), mark?))).collect()
+}
+
+/// A record with the marks of its run.
+pub fn marked(record: RunRecord, config: &RunConfig) -> RunRecord {
+    RunRecord { numerics: marks(&config.resolved(), &config.compressor), ..record }
 }
 
 /// The parts whose marks differ, of those that both have.

@@ -1,0 +1,55 @@
+//! `reproduce --check`: repeats runs, and compares them.
+
+mod support;
+
+use support::Bench;
+
+const TRAIN: &str = "train --data images --model mlp:8 --workers 2 --batch 4 --steps 12";
+
+#[test]
+fn runs_repeat_and_changed_ones_are_told_apart() {
+    let bench = Bench::with_images();
+    for (folder, compressor) in [("all/a", "topk"), ("all/b", "3lc")] {
+        std::fs::create_dir_all(bench.path(folder)).unwrap();
+        bench.ok(&format!("{TRAIN} --compressor {compressor} --out {folder}/runs.jsonl"));
+    }
+    let said = bench.ok("reproduce --check all");
+    assert!(
+        said.ends_with(
+            "2 identical, 0 with the same figures and other bits, 0 that differ, 0 not checked.\n"
+        ),
+        "{said}"
+    );
+    assert!(said.contains("a 1: topk, seed 0, 12 steps"), "{said}");
+    let said = bench.ok("reproduce --check all --row 3lc --steps 10");
+    assert!(said.contains("1 identical, 0") && !said.contains("topk"), "{said}");
+
+    let run = bench.read_text("all/a/runs.jsonl");
+    let (before, _) = run.split_once("\"digest\":\"").unwrap();
+    let other = run.replacen(&run[before.len()..][..26], "\"digest\":\"0123456789abcdef", 1);
+    bench.write("all/a/runs.jsonl", other.as_bytes());
+    let said = bench.ok("reproduce --check all/a");
+    assert!(said.contains("same figures, other bits (all marks are equal"), "{said}");
+    bench.write("all/a/runs.jsonl", other.replace("\"bytes_up\":", "\"bytes_up\":1").as_bytes());
+    let output = bench.run("reproduce --check all");
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("1 of 2 runs differ from those committed"), "{error}");
+
+    let output = bench.run("reproduce --check all/b --data digits");
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.contains("not checked: the data set 'digits' here has another checksum"),
+        "{said}"
+    );
+
+    bench.refuses(&[
+        ("reproduce --check all --workers 3", "give only --data and --steps"),
+        ("reproduce --check all --row 4lc", "'4lc'; give a line, or one of 3lc, topk"),
+        ("reproduce --check all/b --steps 11", "no digest after 11 steps; it has those after 10"),
+        ("reproduce --check images", "no runs.jsonl with runs in 'images'"),
+        ("reproduce --check nowhere", "'nowhere'"),
+        ("reproduce 3lc-table1 --check all", "cannot be used with"),
+    ]);
+}
