@@ -56,6 +56,7 @@ def converted(rank, size):
     attempt("inner", lambda model: model.module.double(), torch.float64)
     attempt("closure", half, torch.bfloat16, before=True, closure=True)
     attempt("plain", lambda model: None, before=True)
+    attempt("nothing to convert", lambda model: model.to("cpu").float().to(memory_format=torch.channels_last), before=True)
     attempt("plain closure", lambda model: None, before=True, closure=True)
     # Local steps on purpose.
     attempt("no_sync", lambda model: None, before=True, sync=False)
@@ -70,7 +71,7 @@ def test_converted_models_are_refused_before_a_step_without_averages():
             assert "was not averaged: the model was converted after" in message and unchanged, (name, message)
         # The step runs the backward pass itself.
         assert "was not averaged" in found["closure"][0]
-        assert [found[name] for name in ("plain", "plain closure", "no_sync")] == [None] * 3, found
+        assert [found[name] for name in ("plain", "nothing to convert", "plain closure", "no_sync")] == [None] * 4, found
 
 
 def several_optimizers(rank, size):
