@@ -53,7 +53,9 @@ fn chosen(folder: &Path, row: Option<&str>) -> Result<Vec<Committed>, Failure> {
         found.runs.iter().map(|run| run.record.compressor.clone()).collect();
     compressors.sort_unstable();
     compressors.dedup();
-    let named: Vec<_> = found.runs.into_iter().filter(|run| run.is_called(row)).collect();
+    let exactly = found.runs.iter().any(|run| run.is_called(row));
+    let is_named = |run: &Committed| if exactly { run.is_called(row) } else { run.is_of(row) };
+    let named: Vec<_> = found.runs.into_iter().filter(is_named).collect();
     if named.is_empty() {
         return Err(Failure::Input(format!(
             "no run in '{}' has the line or the compressor '{row}'; give a line, or one of {}",

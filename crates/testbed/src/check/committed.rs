@@ -34,6 +34,11 @@ impl Committed {
     pub fn is_called(&self, name: &str) -> bool {
         name == self.line.to_string() || name == self.record.compressor
     }
+
+    /// Whether its compressor, or the first of its schedule, has this name, whatever the parameters.
+    pub fn is_of(&self, compressor: &str) -> bool {
+        self.record.compressor.split([':', ' ']).next() == Some(compressor)
+    }
 }
 
 /// What is in a folder of results.
@@ -105,6 +110,9 @@ mod tests {
         assert_eq!((titles.len(), found.others), (4, vec![other.clone()]));
         let one = &found.runs[1];
         assert!(one.is_called("2") && one.is_called("3lc") && !one.is_called("none"));
+        let schedule = synthetic::run("dgc:ratio=0.01 from ratio=0.25 over 0.2", 0);
+        let schedule = Committed { record: schedule, ..one.clone() };
+        assert!(schedule.is_of("dgc") && !schedule.is_of("dg") && !schedule.is_called("dgc"));
         fs::write(&other, "{").unwrap();
         assert!(find(folder.path()).unwrap_err().to_string().contains("line 1"));
     }
