@@ -202,7 +202,6 @@ fn what_cannot_be_repeated_is_not_checked_and_changed_bits_are_explained() {
     for (one, says) in all.iter().zip(says) {
         assert!(one.verdict.to_string().starts_with(says), "{}", one.verdict);
     }
-    let expected =
-        "0 identical, 1 with the same figures and other bits, 1 that differ, 3 not checked.";
+    let expected = "0 identical, 0 with other bytes, 1 with the same figures and other bits, 1 that differ, 3 not checked.";
     assert_eq!(summary(&all), expected);
 }

@@ -27,6 +27,8 @@ pub struct Figures {
 pub enum Verdict {
     /// All bits are equal: the digest, the quality and the bytes.
     Identical,
+    /// The digest and the quality are equal, and the bytes within 1 %; the text says why they are others.
+    OtherBytes(String),
     /// Other bits, but the quality is within half a point (a perplexity within 1 %), and the bytes within 1 %. The text says why the bits
     /// are others.
     SameFigures(String),
@@ -54,7 +56,9 @@ impl Verdict {
             }
             false => close(before.quality, now.quality, &within(PERPLEXITY)),
         };
+        let same_bits = before.digest == now.digest && before.quality == now.quality;
         match same_quality && close(before.bytes, now.bytes, &within(BYTES)) {
+            true if same_bits => Self::OtherBytes(why),
             true => Self::SameFigures(why),
             false => Self::Differs(why),
         }
@@ -70,6 +74,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Identical => f.write_str("identical"),
+            Self::OtherBytes(why) => write!(f, "same digest, other bytes ({why})"),
             Self::SameFigures(why) => write!(f, "same figures, other bits ({why})"),
             Self::Differs(why) => write!(f, "differs ({why})"),
             Self::NotChecked(reason) => write!(f, "not checked: {reason}"),
@@ -107,7 +112,8 @@ mod tests {
         };
         let run = figures("a", 0.5, 10.0);
         assert_eq!(verdict(&run, &run), Verdict::Identical);
-        assert_ne!(verdict(&run, &figures("a", 0.5, 10.01)), Verdict::Identical);
+        let other_bytes = verdict(&run, &figures("a", 0.5, 10.01)).to_string();
+        assert!(other_bytes.starts_with("same digest, other bytes"), "{other_bytes}");
         // After the first steps there is only the digest.
         let first =
             |digest: &str| Figures { quality: None, bytes: None, ..figures(digest, 0.0, 0.0) };
