@@ -69,7 +69,8 @@ mod tests {
     #[test]
     fn labels_are_shown_and_not_obeyed() {
         let label = |root: &Area<'_>| {
-            root.draw(&Text::new("a\u{202e}b\u{1b}<", (5, 5), ("sans-serif", 13, &INK)))
+            let style = ("sans-serif", 13).into_font().color(&INK);
+            root.draw(&Text::new("a\u{202e}b\u{1b}<", (5, 5), style))
         };
         let svg = svg((100, 50), label);
         assert!(svg.contains("a\\u{202e}b\\u{1b}&lt;"), "{svg}");
