@@ -159,7 +159,8 @@ mod tests {
         // Images of 28 by 28 pixels, and a megabyte for the model.
         assert_eq!(each("fp16", |s| s.batch += 1000) - plain, 1000 * 784 * 4);
         assert!(plain > WORKER + 4 * 79_510 * 4, "{plain}");
-        let more: [(&str, fn(&mut TrainingSettings)); 5] = [
+        type Change = fn(&mut TrainingSettings);
+        let more: [(&str, Change); 5] = [
             ("fp16:ef=on", |_| {}),
             ("none", |_| {}),
             ("fp16", |s| s.model = "mlp:1000".parse().unwrap()),
