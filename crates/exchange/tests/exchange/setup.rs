@@ -235,7 +235,10 @@ fn ranks_out_of_step_are_told_what_came_instead() {
             .unwrap_err()
             .to_string()
     });
-    assert!(messages.iter().any(|message| message.contains("same number of steps")), "{messages:?}");
+    assert!(
+        messages.iter().any(|message| message.contains("same number of steps")),
+        "{messages:?}"
+    );
 }
 
 #[test]
