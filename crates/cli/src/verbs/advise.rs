@@ -87,6 +87,12 @@ fn optimizer(name: &str) -> Result<OptimizerFamily, String> {
 
 impl Advise {
     pub(crate) fn run(&self) -> Result<(), Failure> {
+        if !(self.step_ms > 0.0 && self.step_ms.is_finite()) {
+            return Err(Failure::Input(format!(
+                "--step-ms is the time of a training step in milliseconds, above 0, not {}",
+                self.step_ms
+            )));
+        }
         let steps = self.steps()?;
         let recording = self.recording(&steps)?;
         let candidates = match self.compressors.as_slice() {
