@@ -178,7 +178,7 @@ def damaged(rank, size, entry, value):
 @pytest.mark.parametrize("entry, value, says", [
     ("sent", {"rank1": (torch.zeros(9, dtype=torch.uint8),)}, "damaged"),
     ("pending", ({"fragment": 0},), "damaged"),
-    ("outer", ({"kind": "SGD", "state": {"param_groups": []}},), "parameter groups"),
+    ("outer", ({"kind": "SGD", "state": {"state": {}, "param_groups": []}},), "parameter groups"),
 ])
 def test_a_state_that_is_damaged_on_one_rank_loads_on_none(entry, value, says):
     (other, begun), (own, _) = ranks(2, damaged, entry, value)

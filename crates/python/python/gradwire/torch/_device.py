@@ -65,7 +65,7 @@ def _reason_against(device: str, reducer: _core.Reducer, named: Iterable[Tuple[s
         import triton
     except ImportError as error:
         return f"Triton is missing ({error}); PyTorch's CUDA wheels for Linux contain it"
-    if any(parameter.is_complex() for _, parameter in named):
+    if any(parameter.dtype.is_complex for _, parameter in named):
         return "some parameters are complex"
     if tuple(int(part) for part in triton.__version__.split(".")[:2]) < LEAST_TRITON:
         least = ".".join(map(str, LEAST_TRITON))
