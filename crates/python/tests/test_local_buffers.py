@@ -44,6 +44,8 @@ def trained(rank, size, options, steps_taken):
         model(x).sum().backward()
         before = copies()
         steps.step()
+    # An exchange may be under way, whose bytes would not be counted yet.
+    steps._reducer.wait()
     return before, copies(), steps.stats()
 
 
