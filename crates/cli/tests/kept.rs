@@ -28,7 +28,7 @@ fn safetensors(metadata: &str, parts: &[Part<'_>]) -> Vec<u8> {
 const MASK: [u8; 8] = [0, 0, 0, 0, 0, 0, 0x80, 0xff];
 const WEIGHT: [u8; 8] = [0, 0, 128, 63, 0, 0, 0, 192];
 
-/// What a model has beside its weights: counters, doubles, a mask, a NaN with a payload, float8, booleans.
+/// Tensors of a model that no compressor takes: counters, doubles, a mask, a NaN with a payload, float8, booleans.
 fn model() -> Vec<u8> {
     let parts: [Part<'_>; 9] = [
         ("bn.num_batches_tracked", "I64", "[]", &[7, 0, 0, 0, 0, 0, 0, 0]),

@@ -10,8 +10,8 @@ use crate::TestbedError;
 /// Keeps others that lock the same file from writing it, as long as it lives. The system ends the lock of a process that is
 /// killed.
 ///
-/// A file that is replaced cannot be locked itself. The lock is on a hidden file beside it, which is removed with the lock; one
-/// that a killed process left is taken over.
+/// A lock on the file itself would be lost when the file is replaced, so the lock is on a hidden file next to it. The hidden file is
+/// removed with the lock. If a killed process has left one, the next process takes it over.
 #[derive(Debug)]
 pub struct FileLock {
     place: PathBuf,
