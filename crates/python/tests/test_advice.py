@@ -250,10 +250,11 @@ def test_the_share_of_a_measured_bandwidth_counts_on_this_link_alone():
     given, elsewhere, speedup = predicted("10mbit", (1.0, 1.0))
     # At 10 Mbit/s the bytes decide.
     assert speedup == pytest.approx(2.0, rel=0.05) and given > 1e9
-    for efficiency in (0.3, 0.4, 0.5):
-        # Half of the bytes at less than half of the speed do not pay on the measured link, but on slower ones.
+    for efficiency in (0.2, 0.3):
+        # Half of the bytes at less than a third of the speed do not pay on the measured link, but on slower ones. Half of the speed
+        # would be too near to a draw: the compressor's time is measured on this machine, which other work may disturb.
         crossover, _, speedup = predicted("5000mbit", (efficiency, 1.0))
-        assert speedup < 1.05 and 1e9 < crossover <= 5e9
+        assert speedup < 1.0 and 1e9 < crossover <= 5e9
         crossover, _, speedup = predicted("10mbit", (efficiency, 1.0))
         assert speedup == pytest.approx(2.0, rel=0.05) and crossover > 1e9
     _, (least, most), _ = predicted("10mbit", (1.0, 1.0), noise=1e-3)
