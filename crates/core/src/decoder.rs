@@ -7,7 +7,8 @@ use gradwire_bits::try_resize;
 
 use crate::device::DeviceArgs;
 use crate::specs::{Specs, check_length, check_size};
-use crate::threads::{Buffers, DECODING, count_divided};
+use crate::threads::{DECODING, count_divided};
+use crate::workspace::ThreadBuffers;
 use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Threads, Workspace};
 
 /// Decodes messages: each tensor's with the spec that was [assigned](Self::assign) to its name, or else with the
@@ -158,7 +159,7 @@ impl Decoder {
         jobs.sort_by_key(|job| Reverse(job.tensor.elements()));
         let mut failed = Ok(());
         let Self { specs, assigned, seed, .. } = self;
-        let add = |job: DecodeJob<'_>, buffers: &mut Buffers| {
+        let add = |job: DecodeJob<'_>, buffers: &mut ThreadBuffers| {
             let index = assigned.get(job.tensor.name()).copied().unwrap_or(Specs::DEFAULT);
             let DecodeJob { tensor, message, sums, out } = job;
             let context = &Context::new(*seed, tensor, step, rank);
@@ -170,8 +171,7 @@ impl Decoder {
         let (divided, rest) = count_divided(elements, threads.count(), DECODING);
         let whole = jobs.split_off(divided);
         for job in jobs {
-            let added = threads.with_helpers(|buffers| add(job, buffers));
-            failed = failed.and(added);
+            failed = failed.and(add(job, threads.buffers()));
         }
         let added = threads.try_each(whole, rest, DECODING, add);
         failed.and(added)

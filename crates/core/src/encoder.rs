@@ -14,7 +14,7 @@ use crate::device::DeviceArgs;
 use crate::memories::{Encoding, Step};
 use crate::source::NonFinite;
 use crate::specs::{Specs, check_length, check_size};
-use crate::threads::Buffers;
+use crate::workspace::ThreadBuffers;
 use crate::{
     Compressor, Context, EncodeArgs, Error, Helpers, Input, Residual, Sent, Source, Spec, Tensor,
     Workspace,
@@ -28,7 +28,7 @@ pub struct Encoder {
     specs: Specs,
     tensors: HashMap<String, Entry>,
     sender: Sender,
-    buffers: Buffers,
+    buffers: ThreadBuffers,
 }
 
 /// Who encodes.
@@ -62,7 +62,7 @@ impl Encoder {
             specs: Specs(vec![spec.clone()]),
             tensors: HashMap::new(),
             sender: Sender { seed, rank, ranks: 1, plain: false },
-            buffers: Buffers::default(),
+            buffers: ThreadBuffers::default(),
         }
     }
 
@@ -170,7 +170,7 @@ impl Encoder {
         message: &mut Vec<u8>,
     ) -> Result<Sent, Error> {
         let context = &self.context(tensor, step);
-        let Self { specs, tensors, sender, buffers: Buffers { workspace, .. } } = self;
+        let Self { specs, tensors, sender, buffers: ThreadBuffers { workspace, .. } } = self;
         let spec = &specs.0[entry_of(tensors, tensor.name()).spec];
         check_size(spec, tensor)?;
         let device = spec.compressor().device_form().ok_or_else(|| Error::no_device_form(spec))?;
@@ -212,7 +212,7 @@ impl Sender {
         self,
         spec: &Spec,
         entry: &mut Entry,
-        Buffers { workspace, scratch }: &mut Buffers,
+        ThreadBuffers { workspace, scratch }: &mut ThreadBuffers,
         (tensor, step): (&Tensor, u64),
         input: Input<'_>,
         message: &mut Vec<u8>,

@@ -64,6 +64,7 @@ pub mod memory;
 pub mod multi_round;
 pub mod numeric;
 pub mod parameters;
+mod parts;
 mod printable;
 pub mod registry;
 mod rng;
@@ -93,17 +94,18 @@ pub use gradwire_bits::{DecodeError, try_resize};
 pub use input::Input;
 pub use memories::Memory;
 pub use multi_round::{MultiRound, ReduceOp};
+pub use parts::{BLOCK, LEAST_DIVIDED, SCRATCH};
 pub use printable::{Printable, is_obeyed, printable, printable_lines};
 pub use rng::Rng;
-pub use source::{BLOCK, LEAST_DIVIDED, NonFinite, Parts, Residual, SCRATCH, Source, Velocity};
+pub use source::{NonFinite, Residual, Source, Velocity};
 pub use spec::{Spec, SpecError};
 pub use state::State;
 pub use statistics::Statistics;
 pub use suggestion::suggestion;
 pub use tensor::Tensor;
-pub use threads::{Helpers, Threads};
+pub use threads::{Threads, Unit};
 pub use traffic::{MemoryTraffic, Moved, Passes};
-pub use workspace::Workspace;
+pub use workspace::{Helpers, Workspace};
 
 /// Compiles and runs the guide's examples.
 #[cfg(doctest)]

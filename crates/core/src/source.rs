@@ -9,10 +9,8 @@
 //! With momentum a velocity, `u ← momentum·u + factor·g`, takes the gradient's place. It is stored as blocks are taken, too, so
 //! that it adds a read to each pass and a write to the last. A compressor that only peeks takes another pass for it.
 
-mod adding;
-mod in_order;
 mod latest;
-mod parts;
+mod passes;
 mod slice;
 
 use std::ops::Range;
@@ -20,23 +18,14 @@ use std::ops::Range;
 use gradwire_bits::kernels::{self, SignSums};
 
 use self::latest::Latest;
-pub(crate) use self::parts::least;
-pub use self::parts::{LEAST_DIVIDED, Parts};
-pub(crate) use self::parts::{PART, PartResult};
+pub use self::latest::Velocity;
+pub use self::slice::Residual;
 use self::slice::Slice;
+use crate::Floats;
 use crate::numeric::moments::Moments;
+use crate::parts::{BLOCK, SCRATCH, SHORT, cut_mut};
 use crate::statistics::{Found, Gathered, Statistics};
-use crate::{Floats, Helpers, Workspace};
-
-/// The most elements a block holds: with its scratch copy it fills two thirds of a 48 KiB L1 cache.
-pub const BLOCK: usize = 4096;
-
-/// Elements of a short block. During the work on a block the processor prefetches a few kilobytes of the next one, whatever its
-/// length; of a short block these are a larger share.
-pub(crate) const SHORT: usize = 1024;
-
-/// Elements of working memory of a [`Source`]: a block of the sum, and one of the gradient.
-pub const SCRATCH: usize = 2 * BLOCK;
+use crate::workspace::{Helpers, Workspace};
 
 const KEEPS: &str = "the method keeps a number for each element";
 
@@ -47,40 +36,6 @@ pub struct NonFinite {
     pub index: usize,
     /// Its value: that of the gradient, or that of the velocity or the sum with the residual if only these overflow.
     pub value: f32,
-}
-
-/// The weights of a plain residual m: keep `m ← c − decoded(message)`, and compress `c = β·m + γ·g` instead of the gradient `g`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Residual {
-    /// Weight β of the residual, a finite number; in a spec in \[0, 1\].
-    pub beta: f32,
-    /// Weight γ of the gradient, positive.
-    pub gamma: f32,
-}
-
-impl Residual {
-    /// The usual residual, β = γ = 1.
-    pub const PLAIN: Self = Self { beta: 1.0, gamma: 1.0 };
-}
-
-/// The weights of a velocity u, a running sum or mean of gradients: `u ← momentum·u + factor·g`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Velocity {
-    /// Weight of the previous velocity, in \[0, 1).
-    pub momentum: f32,
-    /// Weight of the gradient, a finite number that is not negative.
-    pub factor: f32,
-}
-
-impl Velocity {
-    /// The weights of a running mean: `u ← momentum·u + (1 − momentum)·g`.
-    pub fn mean(momentum: f32) -> Self {
-        Self { momentum, factor: 1.0 - momentum }
-    }
-
-    fn is_mean(self) -> bool {
-        (0.0..1.0).contains(&self.momentum) && self == Self::mean(self.momentum)
-    }
 }
 
 /// A finite tensor to be compressed, corrected by the residual of earlier messages.
@@ -96,8 +51,8 @@ pub struct Source<'a> {
     plain: bool,
     /// Whether all elements have been checked.
     checked: bool,
-    /// Whether an element has been taken.
-    taken: bool,
+    /// How many elements have been taken.
+    taken: usize,
 }
 
 impl<'a> Source<'a> {
@@ -160,7 +115,7 @@ impl<'a> Source<'a> {
         assert!(scratch.len() >= SCRATCH);
         let (others, kept) = (Vec::new(), &mut [][..]);
         let gathered = Gathered::new(Statistics::None);
-        Self { own, others, kept, scratch, gathered, plain: false, checked: false, taken: false }
+        Self { own, others, kept, scratch, gathered, plain: false, checked: false, taken: 0 }
     }
 
     /// A source of which every element has been peeked at, with what was found.
@@ -198,12 +153,22 @@ impl<'a> Source<'a> {
         self.own.latest.velocity.is_some()
     }
 
+    /// Checks, without optimizations, that every element was taken exactly once, or none was.
+    pub(crate) fn check_taken(&self) {
+        debug_assert!(
+            self.taken == 0 || self.taken == self.len(),
+            "a compressor takes every element exactly once: {} of {}",
+            self.taken,
+            self.len(),
+        );
+    }
+
     /// Stores the velocity, if there is one, unless it was stored as elements were taken.
     pub(crate) fn store_velocity(&mut self) {
-        if !self.has_velocity() || self.taken {
+        if !self.has_velocity() || self.taken > 0 {
             return;
         }
-        for (start, len) in self.blocks() {
+        for (start, len) in self.blocks(BLOCK) {
             self.own.latest.take(start, &mut self.scratch[..len]);
         }
     }
@@ -302,7 +267,7 @@ impl<'a> Source<'a> {
     /// slice becomes the residual. Take every element exactly once, in any order, and do not peek at it afterwards.
     pub fn take<R>(&mut self, start: usize, len: usize, take: impl FnOnce(&mut [f32]) -> R) -> R {
         let Self { own, others, scratch, gathered, checked, taken, .. } = self;
-        *taken = true;
+        *taken += len;
         let lane = others.iter_mut().rev().find(|lane| lane.first <= start).unwrap_or(own);
         lane.prefetch_after(start, len);
         let block = lane.take(start, &mut scratch[..len]);
@@ -321,7 +286,7 @@ impl<'a> Source<'a> {
         take: impl FnOnce(&mut [f32], &[f32]) -> R,
     ) -> R {
         let Self { own, scratch, gathered, checked, taken, .. } = self;
-        *taken = true;
+        *taken += len;
         let (sum, gradient) = own.take_with_gradient(start, len, scratch);
         if !*checked {
             gathered.add(gradient);
@@ -336,20 +301,18 @@ impl<'a> Source<'a> {
         spare: &'b mut Vec<f32>,
         workspace: &mut Workspace,
     ) -> (&'b mut [f32], &'b mut [f32]) {
-        let parts = Parts::new(self.len(), 1, &workspace.helpers);
         if self.own.feedback.is_none() {
             spare.resize(self.len(), 0.0);
-            let places = spare.chunks_mut(parts.len());
-            self.in_parts(parts, workspace, places, |source, mut place, _| {
+            let mut rest = &mut spare[..];
+            let room = |part: Range<usize>| cut_mut(&mut rest, part.len());
+            self.in_parts(1, workspace, room, |source, mut room, _| {
                 source.take_blocks(|_, block| {
-                    let block_place = place.split_off_mut(..block.len()).expect("it has a place");
-                    kernels::copy(block, block_place);
+                    kernels::copy(block, cut_mut(&mut room, block.len()));
                 });
             });
             return (spare, self.kept);
         }
-        let each = std::iter::repeat(());
-        self.in_parts(parts, workspace, each, |source, (), _| source.take_blocks(|_, _| {}));
+        self.in_parts(1, workspace, |_| (), |source, (), _| source.take_blocks(|_, _| {}));
         let residual = self.own.feedback.as_mut().map_or(&mut [][..], |(_, residual)| residual);
         (residual, self.kept)
     }
@@ -374,13 +337,12 @@ impl<'a> Source<'a> {
     /// Adds `squares`, or without them those of the latest gradient, to what the method keeps, which is one number an
     /// element. The helpers share the pass.
     pub(crate) fn add_squares(&mut self, squares: Option<&[f32]>, workspace: &mut Workspace) {
-        let parts = Parts::new(self.len(), 1, &workspace.helpers);
-        let of_parts = parts.places().map(|places| squares.map(|squares| &squares[places]));
-        self.in_parts(parts, workspace, of_parts, |source, squares, _| {
+        let of_part = |part: Range<usize>| squares.map(|squares| &squares[part]);
+        self.in_parts(1, workspace, of_part, |source, squares, _| {
             if let Some(squares) = squares {
                 return add_saturating(squares.iter().copied(), source.kept);
             }
-            let blocks = source.blocks();
+            let blocks = source.blocks(BLOCK);
             let Source { own, kept, scratch, .. } = source;
             for ((start, len), kept) in blocks.zip(kept.chunks_mut(BLOCK)) {
                 let gradient = own.gradient(start, &mut scratch[..len]);
@@ -400,52 +362,34 @@ impl<'a> Source<'a> {
     }
 
     /// [`peek`](Self::peek) over the whole tensor in order; the closure gets each block's offset.
-    pub fn peek_blocks(&mut self, mut look: impl FnMut(usize, &[f32])) {
-        for (start, len) in self.blocks() {
-            self.peek(start, len, |block| look(start, block));
-        }
+    pub fn peek_blocks(&mut self, look: impl FnMut(usize, &[f32])) {
+        self.peek_each(BLOCK, look);
     }
 
     /// [`peek`](Self::peek) over the whole tensor in order, without error feedback. The closure returns the bits of its
     /// block's largest absolute value, so that a copy needs no pass of its own to check the elements.
     pub(crate) fn convert_blocks(&mut self, mut convert: impl FnMut(&[f32]) -> u32) {
         debug_assert!(self.own.feedback.is_none(), "blocks of the gradient lack the residual");
-        for (start, len) in self.blocks() {
+        for (start, len) in self.blocks(BLOCK) {
             let block = self.own.peek(start, &mut self.scratch[..len]);
             self.gathered.largest = self.gathered.largest.max(convert(block));
         }
     }
 
     /// [`take`](Self::take) over the whole tensor in order; the closure gets each block's offset.
-    pub fn take_blocks(&mut self, mut take: impl FnMut(usize, &mut [f32])) {
-        for (start, len) in self.blocks() {
-            self.take(start, len, |block| take(start, block));
-        }
+    pub fn take_blocks(&mut self, take: impl FnMut(usize, &mut [f32])) {
+        self.take_each(BLOCK, take);
     }
 
     /// [`peek_blocks`](Self::peek_blocks) in blocks of a quarter of the length: faster from memory, for a method that does little
     /// with an element and nothing for each block.
-    pub fn peek_short_blocks(&mut self, mut look: impl FnMut(usize, &[f32])) {
-        for (start, len) in self.blocks_of(SHORT) {
-            self.peek(start, len, |block| look(start, block));
-        }
-    }
-
-    /// As [`peek_short_blocks`](Self::peek_short_blocks), without error feedback, for a method that does not look at an element
-    /// again: it stores the velocity on the way.
-    pub(crate) fn look_last_at_short_blocks(&mut self, mut look: impl FnMut(&[f32])) {
-        if self.has_velocity() {
-            self.take_short_blocks(|_, block| look(block));
-        } else {
-            self.peek_short_blocks(|_, block| look(block));
-        }
+    pub fn peek_short_blocks(&mut self, look: impl FnMut(usize, &[f32])) {
+        self.peek_each(SHORT, look);
     }
 
     /// [`take_blocks`](Self::take_blocks) in blocks of a quarter of the length, as [`peek_short_blocks`](Self::peek_short_blocks).
-    pub fn take_short_blocks(&mut self, mut take: impl FnMut(usize, &mut [f32])) {
-        for (start, len) in self.blocks_of(SHORT) {
-            self.take(start, len, |block| take(start, block));
-        }
+    pub fn take_short_blocks(&mut self, take: impl FnMut(usize, &mut [f32])) {
+        self.take_each(SHORT, take);
     }
 
     /// The indices of the elements: of a part, those of its first lane.
@@ -453,12 +397,24 @@ impl<'a> Source<'a> {
         self.own.first..self.own.first + self.own.len()
     }
 
-    fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        self.blocks_of(BLOCK)
+    /// [`peek`](Self::peek) over the whole tensor in order, in blocks of at most `most` elements.
+    fn peek_each(&mut self, most: usize, mut look: impl FnMut(usize, &[f32])) {
+        let overwrites = self.keeps_residual() || self.has_velocity();
+        debug_assert!(self.taken == 0 || !overwrites, "elements were taken before this pass");
+        for (start, len) in self.blocks(most) {
+            self.peek(start, len, |block| look(start, block));
+        }
+    }
+
+    /// [`take`](Self::take) over the whole tensor in order, in blocks of at most `most` elements.
+    fn take_each(&mut self, most: usize, mut take: impl FnMut(usize, &mut [f32])) {
+        for (start, len) in self.blocks(most) {
+            self.take(start, len, |block| take(start, block));
+        }
     }
 
     /// The blocks of at most `most` elements, as start and length: of a part, those of its first lane.
-    fn blocks_of(&self, most: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+    fn blocks(&self, most: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let Range { start, end } = self.places();
         (start..end).step_by(most).map(move |start| (start, most.min(end - start)))
     }

@@ -1,13 +1,19 @@
 //! Threads that work side by side on the tensors of a group, and on one large tensor.
 
+mod adding;
+mod in_order;
+
+use std::convert::Infallible;
 use std::hint;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::source::{LEAST_DIVIDED, least};
-use crate::{SCRATCH, Workspace};
+pub use self::adding::Unit;
+pub(crate) use self::in_order::InOrder;
+use crate::parts::{LEAST_DIVIDED, least};
+use crate::workspace::{Helpers, ThreadBuffers, Workspace};
 
 /// The least work for which another thread is started. Starting it would take longer than doing less work than this.
 #[derive(Debug, Clone, Copy)]
@@ -26,43 +32,32 @@ pub(crate) const DECODING: Work =
 
 /// The number of threads that encode or decode several tensors side by side, and the buffers of each.
 ///
-/// A tensor is the work of one thread, unless it has more than a thread's share of all elements, and a million elements, or four
-/// million to decode. Then threads share the pass that checks its elements and, where the method allows it, the encoding and the
-/// decoding. Several tensors have a thread for every 262,144 elements to encode, or 1,048,576 to decode, up to the given number. Messages
-/// do not depend on the number of threads. Threads are started for every pass that they share; none waits in between.
+/// A tensor is the work of one thread, unless it has more than a thread's share of all elements,
+/// and a million elements, or four million to decode. Then threads share the pass that checks its
+/// elements and, if the method allows it, the encoding and the decoding. Several tensors have a
+/// thread for every 262,144 elements to encode, or 1,048,576 to decode, up to the given number.
+/// Messages do not depend on the number of threads. Threads are started for every pass that they
+/// share; none waits in between.
 #[derive(Debug)]
 pub struct Threads {
-    buffers: Vec<Buffers>,
-    /// What [`Helpers`] have.
-    lists: Vec<Vec<u8>>,
-}
-
-/// The buffers of one thread.
-#[derive(Debug)]
-pub(crate) struct Buffers {
-    pub(crate) workspace: Workspace,
-    pub(crate) scratch: Vec<f32>,
-}
-
-impl Default for Buffers {
-    fn default() -> Self {
-        Self { workspace: Workspace::default(), scratch: vec![0.0; SCRATCH] }
-    }
+    /// The buffers of the caller's thread. Its workspace has the other threads as [`Helpers`].
+    own: ThreadBuffers,
 }
 
 impl Threads {
     /// The most threads. Each has buffers from the start, and no machine has as many cores.
-    pub const MOST: usize = 1024;
+    pub const MOST: usize = Helpers::MOST + 1;
 
     /// This many threads, from one, which is the caller's, to [`MOST`](Self::MOST).
     pub fn new(count: usize) -> Self {
-        let buffers = (0..count.clamp(1, Self::MOST)).map(|_| Buffers::default()).collect();
-        Self { buffers, lists: Vec::new() }
+        let mut own = ThreadBuffers::default();
+        own.workspace.helpers = Helpers::new(count.saturating_sub(1));
+        Self { own }
     }
 
     /// Their number.
     pub fn count(&self) -> usize {
-        self.buffers.len()
+        1 + self.own.workspace.helpers.count()
     }
 
     /// Whether more than one thread would encode this many tensors, which have `elements` elements in total.
@@ -71,20 +66,27 @@ impl Threads {
         self.count() > 1 && elements >= least
     }
 
-    /// Calls `work` for each job, in the order of the jobs as threads become free. `elements` are those of all jobs.
+    /// The buffers for the work on one tensor, which the threads share as [`Helpers`].
+    pub(crate) fn buffers(&mut self) -> &mut ThreadBuffers {
+        &mut self.own
+    }
+
+    /// Calls `work` for each job, in the order of the jobs as threads become free. `elements` is
+    /// the number of elements of all jobs together.
     ///
     /// # Panics
-    /// If a call of `work` panics.
+    /// If a call of `work` panics. The caller's thread then does later work alone.
     pub(crate) fn each<T: Send>(
         &mut self,
         jobs: Vec<T>,
         elements: usize,
         kind: Work,
-        work: impl Fn(T, &mut Buffers) + Sync,
+        work: impl Fn(T, &mut ThreadBuffers) + Sync,
     ) {
-        let Some((own, others)) = self.buffers.split_first_mut() else { return };
-        let others = others.iter_mut().take((elements / kind.share).saturating_sub(1));
-        side_by_side(own, others, jobs.into_iter(), |job, buffers| work(job, buffers));
+        let Ok(()) = self.try_each(jobs, elements, kind, |job, buffers| {
+            work(job, buffers);
+            Ok::<_, Infallible>(())
+        });
     }
 
     /// As [`each`](Self::each), for work that can fail. Returns the error of the first job that failed.
@@ -93,53 +95,18 @@ impl Threads {
         jobs: Vec<T>,
         elements: usize,
         kind: Work,
-        work: impl Fn(T, &mut Buffers) -> Result<(), E> + Sync,
+        work: impl Fn(T, &mut ThreadBuffers) -> Result<(), E> + Sync,
     ) -> Result<(), E> {
-        let Some((own, others)) = self.buffers.split_first_mut() else { return Ok(()) };
-        let others = others.iter_mut().take((elements / kind.share).saturating_sub(1));
-        try_side_by_side(own, others, jobs.into_iter(), |job, buffers| work(job, buffers))
+        let mut helpers = std::mem::take(&mut self.own.workspace.helpers);
+        let others = helpers.others.iter_mut().take((elements / kind.share).saturating_sub(1));
+        let (own, jobs) = (&mut self.own, jobs.into_iter());
+        let done = try_side_by_side(own, others, jobs, |job, buffers| work(job, buffers));
+        self.own.workspace.helpers = helpers;
+        done
     }
-
-    /// The buffers of the caller's thread, whose workspace has those of the others as [`Helpers`] while `work` is called.
-    pub(crate) fn with_helpers<R>(&mut self, work: impl FnOnce(&mut Buffers) -> R) -> R {
-        let (others, lists) = (self.buffers.split_off(1), std::mem::take(&mut self.lists));
-        self.buffers[0].workspace.helpers = Helpers { others, lists };
-        let lent = Lent(self);
-        work(&mut lent.0.buffers[0])
-    }
-}
-
-/// Takes the helpers back, also after a panic.
-struct Lent<'a>(&'a mut Threads);
-
-impl Drop for Lent<'_> {
-    fn drop(&mut self) {
-        let Threads { buffers, lists } = &mut *self.0;
-        let helpers = std::mem::take(&mut buffers[0].workspace.helpers);
-        buffers.extend(helpers.others);
-        *lists = helpers.lists;
-    }
-}
-
-/// The other threads that share the work on one large tensor, and the buffers of each; none by default.
-#[derive(Debug, Default)]
-pub struct Helpers {
-    others: Vec<Buffers>,
-    /// What threads write for each job, until it is appended to the message.
-    lists: Vec<Vec<u8>>,
 }
 
 impl Helpers {
-    pub(crate) fn new(count: usize) -> Self {
-        let others = (0..count.min(Threads::MOST - 1)).map(|_| Buffers::default()).collect();
-        Self { others, lists: Vec::new() }
-    }
-
-    /// Their number.
-    pub fn count(&self) -> usize {
-        self.others.len()
-    }
-
     /// Calls `work` for each job, by the helpers and the caller's thread.
     pub(crate) fn share<T: Send>(
         &mut self,
@@ -178,12 +145,6 @@ impl Helpers {
         let others = others.iter_mut().map(|buffers| other(&mut buffers.workspace));
         side_by_side(own, others, jobs.zip(&mut *lists), |(job, list), own| put(job, own, list));
         lists.iter().for_each(|list| message.extend_from_slice(list));
-    }
-
-    /// The workspace and the scratch of each.
-    pub(crate) fn each(&mut self) -> impl Iterator<Item = (&mut Workspace, &mut [f32])> {
-        let buffers = self.others.iter_mut();
-        buffers.map(|Buffers { workspace, scratch }| (workspace, &mut scratch[..]))
     }
 }
 
@@ -328,7 +289,6 @@ mod tests {
         }
         assert_eq!(Threads::new(0).count(), 1);
         assert_eq!(Threads::new(usize::MAX).count(), Threads::MOST);
-        assert_eq!(Helpers::new(usize::MAX).count(), Threads::MOST - 1);
         Threads::new(4).each(Vec::<u8>::new(), 0, ENCODING, |_, _| panic!("there is no job"));
     }
 

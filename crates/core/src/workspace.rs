@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use gradwire_bits::huffman::Code;
 use gradwire_bits::tans;
 
-use crate::Helpers;
+use crate::parts::{LEAST_DIVIDED, Parts, SCRATCH};
 
 /// Buffers that encoding and decoding reuse. Their content is undefined between messages, except
 /// [`positions`](Self::positions) after an encoding.
@@ -25,7 +25,7 @@ pub struct Workspace {
     pub random: Vec<u32>,
     /// The decoded values of a block.
     pub block: Vec<f32>,
-    /// Threads that share the work on the tensor.
+    /// Threads that share the work on one large tensor.
     pub helpers: Helpers,
     /// The buffers that only one method, or one memory, uses.
     pub own: OwnBuffers,
@@ -35,6 +35,64 @@ impl Workspace {
     /// The buffers of the method's own type.
     pub fn own<T: Any + Debug + Default + Send + Sync>(&mut self) -> &mut T {
         self.own.get()
+    }
+}
+
+/// The buffers of one thread.
+#[derive(Debug)]
+pub(crate) struct ThreadBuffers {
+    pub(crate) workspace: Workspace,
+    pub(crate) scratch: Vec<f32>,
+}
+
+impl Default for ThreadBuffers {
+    fn default() -> Self {
+        Self { workspace: Workspace::default(), scratch: vec![0.0; SCRATCH] }
+    }
+}
+
+/// The other threads that share the work on one large tensor, and the buffers of each; none by
+/// default.
+#[derive(Debug, Default)]
+pub struct Helpers {
+    /// The buffers of each thread. Their workspaces have no helpers.
+    pub(crate) others: Vec<ThreadBuffers>,
+    /// What threads write for each job, until it is appended to the message.
+    pub(crate) lists: Vec<Vec<u8>>,
+}
+
+impl Helpers {
+    /// The most helpers. Each has buffers from the start, and no machine has as many cores.
+    pub(crate) const MOST: usize = 1023;
+
+    pub(crate) fn new(count: usize) -> Self {
+        let others = (0..count.min(Self::MOST)).map(|_| ThreadBuffers::default()).collect();
+        Self { others, lists: Vec::new() }
+    }
+
+    /// Their number.
+    pub fn count(&self) -> usize {
+        self.others.len()
+    }
+
+    /// Parts of a tensor of `elements` elements, each a multiple of `unit` elements, but for the
+    /// last. Without helpers, and for a small tensor, there is one part.
+    pub(crate) fn parts(&self, elements: usize, unit: usize) -> Parts {
+        self.parts_of_lanes(elements, elements, unit)
+    }
+
+    /// Parts of a tensor of `elements` elements in lanes of `lane` elements.
+    pub(crate) fn parts_of_lanes(&self, elements: usize, lane: usize, unit: usize) -> Parts {
+        if self.others.is_empty() || elements < LEAST_DIVIDED {
+            return Parts::whole(lane);
+        }
+        Parts::divided(elements, lane, unit)
+    }
+
+    /// The workspace and the scratch of each.
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = (&mut Workspace, &mut [f32])> {
+        let buffers = self.others.iter_mut();
+        buffers.map(|ThreadBuffers { workspace, scratch }| (workspace, &mut scratch[..]))
     }
 }
 
@@ -94,6 +152,17 @@ impl<T: Any + Debug + Send + Sync> Buffers for T {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_part_without_helpers_or_of_a_small_tensor() {
+        assert!(Helpers::default().parts(LEAST_DIVIDED, 1).is_one());
+        assert!(Helpers::default().parts(0, 1).places().eq(std::iter::once(0..0)));
+        let parts = Helpers::new(2).parts(LEAST_DIVIDED - 1, 1);
+        assert!(parts.is_one() && parts.len() == LEAST_DIVIDED - 1);
+        assert!(parts.places().eq(std::iter::once(0..LEAST_DIVIDED - 1)));
+        assert!(!Helpers::new(2).parts(LEAST_DIVIDED, 1).is_one());
+        assert_eq!(Helpers::new(usize::MAX).count(), Helpers::MOST);
+    }
 
     #[derive(Debug, Default)]
     struct Counts(Vec<u32>);

@@ -8,7 +8,7 @@ use crate::device::DeviceRounds;
 use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
 use crate::specs::{check_length, check_size};
 use crate::statistics::Statistics;
-use crate::threads::Buffers;
+use crate::workspace::ThreadBuffers;
 use crate::{Context, Error, Input, Residual, Sent, Source, Tensor};
 
 impl Encoder {
@@ -142,7 +142,7 @@ impl Encoder {
             // The gradient of the previous step has weight 0.
             (Residual { beta: 0.0, gamma: 1.0 }, gradient)
         });
-        let Buffers { workspace, scratch } = buffers;
+        let ThreadBuffers { workspace, scratch } = buffers;
         let source = Source::unchecked(input.gradient, Some((weights, corrected)), scratch);
         match source.with_statistics(Statistics::Largest, &mut workspace.helpers) {
             Ok(mut source) => drop(source.take_all(&mut Vec::new(), workspace)),
@@ -161,7 +161,7 @@ impl Encoder {
         context: &'a Context<'a>,
         means: &'a [f32],
     ) -> Result<(&'a dyn MultiRound, RankState<'a>), Error> {
-        let Self { specs, tensors, sender, buffers: Buffers { workspace, .. } } = self;
+        let Self { specs, tensors, sender, buffers: ThreadBuffers { workspace, .. } } = self;
         let Entry { spec, kept, gradient, .. } = entry_of(tensors, tensor.name());
         let spec = &specs.0[*spec];
         let compressor = spec.compressor();
@@ -183,7 +183,7 @@ impl Encoder {
         context: &'a Context<'a>,
         means: &'a [f32],
     ) -> Result<(&'a dyn MultiRound, &'a dyn DeviceRounds, RankState<'a>), Error> {
-        let Self { specs, tensors, buffers: Buffers { workspace, .. }, .. } = self;
+        let Self { specs, tensors, buffers: ThreadBuffers { workspace, .. }, .. } = self;
         let Entry { spec, kept, .. } = entry_of(tensors, tensor.name());
         let spec = &specs.0[*spec];
         let compressor = spec.compressor();

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 
 use super::{Encoder, Entry, entry_of};
-use crate::threads::{Buffers, ENCODING, count_divided};
+use crate::threads::{ENCODING, count_divided};
+use crate::workspace::ThreadBuffers;
 use crate::{Error, Input, Sent, Tensor, Threads};
 
 /// One of several tensors to encode.
@@ -56,7 +57,7 @@ impl Encoder {
         }
         // The largest first, so that none is left for the end.
         work.sort_by_key(|(_, _, _, job, _)| Reverse(job.tensor.elements()));
-        let encode = |entry: &mut Entry, job: &mut EncodeJob<'_>, buffers: &mut Buffers| {
+        let encode = |entry: &mut Entry, job: &mut EncodeJob<'_>, buffers: &mut ThreadBuffers| {
             let (spec, EncodeJob { tensor, input, message, .. }) =
                 (&specs.0[entry.spec], &mut *job);
             message.clear();
@@ -68,7 +69,7 @@ impl Encoder {
         let (divided, rest) = count_divided(elements, threads.count(), ENCODING);
         let (divided, whole) = work.split_at_mut(divided);
         for (_, _, entry, job, result) in divided {
-            *result = threads.with_helpers(|buffers| encode(entry, job, buffers));
+            *result = encode(entry, job, threads.buffers());
         }
         let whole = whole.iter_mut().collect();
         threads.each(whole, rest, ENCODING, |(_, _, entry, job, result), buffers| {

@@ -1,7 +1,7 @@
 //! Laws of tensors that threads encode and decode together.
 
 use super::samples::{RANK, SEED, bits, encoder, gaussian};
-use crate::source::LEAST_DIVIDED;
+use crate::parts::LEAST_DIVIDED;
 use crate::wire::symbols::PART_SYMBOLS;
 use crate::{
     DecodeJob, Decoder, EncodeJob, Encoder, Error, Family, Floats, ReduceOp, Sent, Spec, State,

@@ -174,6 +174,7 @@ impl Encoding<'_> {
     pub fn encode(&mut self, source: &mut Source<'_>) -> Result<Sent, NonFinite> {
         let sent = (self.encode)(source, self.workspace);
         source.finish()?;
+        source.check_taken();
         source.store_velocity();
         Ok(sent)
     }

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use gradwire_bits::kernels::{self, Side};
 
-use crate::{Helpers, Parts};
+use crate::Helpers;
+use crate::parts::Parts;
 
 /// Appends the positions that `find` appends for each part, in the order of the parts. `find` gets the index of the part's first
 /// element and its value, such as its elements. The helpers share the parts.

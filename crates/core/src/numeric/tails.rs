@@ -2,7 +2,7 @@
 
 use gradwire_bits::kernels::{self, Side};
 
-use crate::source::PartResult;
+use crate::parts::PartResult;
 pub use crate::statistics::Tail;
 use crate::statistics::{Found, Statistics, Threshold};
 use crate::{BLOCK, Source, Workspace};

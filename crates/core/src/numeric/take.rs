@@ -1,10 +1,12 @@
 //! Moves elements, and their positions, from a tensor to the workspace: those beyond a limit, or those at given positions.
 
+use std::ops::Range;
+
 use gradwire_bits::kernels::{self, Side};
 
 use super::selection::{Threshold, kth_largest};
-use crate::source::PartResult;
-use crate::{BLOCK, Parts, Source, Workspace};
+use crate::parts::{PartResult, cut_mut};
+use crate::{BLOCK, Source, Workspace};
 
 /// Clears the positions and values of the workspace, and reserves memory for `most` of them and a block, because the
 /// kernel writes whole registers past the end.
@@ -178,14 +180,13 @@ pub(crate) fn take_at_positions(source: &mut Source<'_>, factor: f32, workspace:
     let Taken { positions, values } = &mut taken;
     values.clear();
     values.resize(positions.len(), 0.0);
-    let parts = Parts::new(source.len(), 1, &workspace.helpers);
     let (mut positions, mut values) = (&positions[..], &mut values[..]);
-    let of_part = parts.places().map(|places| {
-        let count = positions.partition_point(|&at| (at as usize) < places.end);
+    let of_part = |part: Range<usize>| {
+        let count = positions.partition_point(|&at| (at as usize) < part.end);
         let positions = positions.split_off(..count).expect("there are as many");
-        (positions, values.split_off_mut(..count).expect("there are as many"))
-    });
-    source.in_parts(parts, workspace, of_part, |source, (positions, values), _| {
+        (positions, cut_mut(&mut values, count))
+    };
+    source.in_parts(1, workspace, of_part, |source, (positions, values), _| {
         let mut left = positions.iter().zip(values).peekable();
         source.take_short_blocks(|offset, block| {
             while let Some((&at, value)) =

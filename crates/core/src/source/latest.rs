@@ -2,8 +2,27 @@
 
 use gradwire_bits::kernels;
 
-use super::Velocity;
 use crate::Floats;
+
+/// The weights of a velocity u, a running sum or mean of gradients: `u ← momentum·u + factor·g`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Velocity {
+    /// Weight of the previous velocity, in \[0, 1).
+    pub momentum: f32,
+    /// Weight of the gradient, a finite number that is not negative.
+    pub factor: f32,
+}
+
+impl Velocity {
+    /// The weights of a running mean: `u ← momentum·u + (1 − momentum)·g`.
+    pub fn mean(momentum: f32) -> Self {
+        Self { momentum, factor: 1.0 - momentum }
+    }
+
+    pub(super) fn is_mean(self) -> bool {
+        (0.0..1.0).contains(&self.momentum) && self == Self::mean(self.momentum)
+    }
+}
 
 /// A range of the gradient, and of the velocity that takes its place, if there is one.
 pub(super) struct Latest<'a> {

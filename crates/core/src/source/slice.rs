@@ -3,8 +3,22 @@
 use gradwire_bits::kernels;
 
 use super::latest::{Latest, split_off, sum_to};
-use super::{BLOCK, Residual};
 use crate::Floats;
+use crate::parts::BLOCK;
+
+/// The weights of a plain residual m: keep `m ← c − decoded(message)`, and compress `c = β·m + γ·g` instead of the gradient `g`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Residual {
+    /// Weight β of the residual, a finite number; in a spec in \[0, 1\].
+    pub beta: f32,
+    /// Weight γ of the gradient, positive.
+    pub gamma: f32,
+}
+
+impl Residual {
+    /// The usual residual, β = γ = 1.
+    pub const PLAIN: Self = Self { beta: 1.0, gamma: 1.0 };
+}
 
 /// The least length of a gradient that is unlikely to be in the caches: 16 MiB.
 const LARGE: usize = 1 << 22;

@@ -6,7 +6,7 @@ use gradwire_bits::{DecodeError, bitmap, rice, varint};
 
 use super::fields;
 use crate::Helpers;
-use crate::source::least;
+use crate::parts::least;
 
 /// The most elements whose positions fit in 32 bits.
 pub(crate) const MOST_ELEMENTS: usize = u32::MAX as usize;

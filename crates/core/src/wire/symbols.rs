@@ -36,8 +36,8 @@ pub(crate) use divided::PART_SYMBOLS;
 
 use self::choice::LEAST_STREAM;
 use super::fields;
+use crate::Helpers;
 use crate::workspace::{SymbolCoder, Workspace};
-use crate::{Helpers, Parts};
 
 /// Symbols that are packed at a time. They fill whole bytes, so that chunks follow each other without shifting.
 const CHUNK: usize = 1024;
@@ -303,7 +303,7 @@ impl Alphabet {
     ) -> Result<(), DecodeError> {
         let (elements, width) = (symbols.len(), self.width());
         let bytes = fields::take(message, bytes(elements, width))?;
-        let parts = Parts::new(elements, 8, helpers);
+        let parts = helpers.parts(elements, 8);
         if parts.is_one() {
             return self.unpack(bytes, symbols);
         }

@@ -1,11 +1,13 @@
 //! The compressor behind `none`, `fp16` and `bf16`: every element, in one format.
 
+use std::ops::Range;
+
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::Room;
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Parts, Sent, Statistics};
+use crate::{Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Sent, Statistics, Unit};
 
 /// Messages of this many bytes or more are written past the caches: with the tensor they exceed a last-level
 /// cache of 32 MiB. Tests take this path with small tensors.
@@ -25,21 +27,26 @@ pub(super) struct Dense {
 impl Compressor for Dense {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, workspace, message, .. } = args;
-        let parts = Parts::new(source.len(), 1, &workspace.helpers);
-        let (places, bytes) = (parts.places(), |elements: usize| self.max_len(elements));
+        let bytes = |elements: usize| self.max_len(elements);
         if source.keeps_residual() {
-            source.append_in_parts(parts, workspace, message, places, |source, _, message, _| {
-                source.take_blocks(|_, block| {
-                    let (start, len) = (message.len(), bytes(block.len()));
-                    Room::at_end(message, len, |room| (self.fill)(block, room, false));
-                    (self.add)(&message[start..], -1.0, block);
-                });
-            });
+            source.append_in_parts(
+                1,
+                workspace,
+                message,
+                |_| (),
+                |source, (), message, _| {
+                    source.take_blocks(|_, block| {
+                        let (start, len) = (message.len(), bytes(block.len()));
+                        Room::at_end(message, len, |room| (self.fill)(block, room, false));
+                        (self.add)(&message[start..], -1.0, block);
+                    });
+                },
+            );
         } else {
             let len = bytes(source.len());
             Room::at_end(message, len, |mut room| {
-                let rooms = places.map(|part| room.split_off(bytes(part.len())));
-                source.in_parts(parts, workspace, rooms, |source, mut room, _| {
+                let rooms = |part: Range<usize>| room.split_off(bytes(part.len()));
+                source.in_parts(1, workspace, rooms, |source, mut room, _| {
                     source.convert_blocks(|block| {
                         (self.fill)(block, room.split_off(bytes(block.len())), len >= STREAMED)
                     });
@@ -52,8 +59,8 @@ impl Compressor for Dense {
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         fields::expect_len(message, self.max_len(out.len()))?;
-        let helpers = &mut workspace.helpers;
-        helpers.add_in_parts((message, self.dtype.size()), (out, 1), |_, message, out| {
+        let unit = Unit { items: self.dtype.size(), elements: 1 };
+        workspace.helpers.add_in_parts(message, unit, out, |_, message, out| {
             (self.add)(message, weight, out);
         });
         Ok(())

@@ -9,7 +9,7 @@ use super::signs;
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::take::Taken;
 use crate::parameters::{Kind, either, whole};
-use crate::source::{PartResult, SHORT};
+use crate::parts::{PartResult, SHORT};
 use crate::tools::give_back;
 use crate::wire::fields;
 use crate::wire::positions::{MOST_ELEMENTS, make_room};

@@ -36,7 +36,7 @@ use crate::parameters::{either, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
-use crate::{Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent, Workspace};
+use crate::{Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Unit, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "chunk-topk",
@@ -123,7 +123,7 @@ impl ChunkTopK {
         let tiled = matrix::dimensions(shape)
             .filter(|[rows, columns]| *rows >= SIDE && *columns >= SIDE)
             .map(|[_, columns]| columns);
-        let parts = Parts::new(c.len(), tiled.map_or(CHUNK, |columns| SIDE * columns), helpers);
+        let parts = helpers.parts(c.len(), tiled.map_or(CHUNK, |columns| SIDE * columns));
         if parts.is_one() {
             return self.select_of_part(c, 0, tiled, own.get(), positions);
         }
@@ -222,7 +222,7 @@ impl Accumulator for ChunkTopK {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         let (values, weights) = sums.split_at(out.len());
-        workspace.helpers.add_in_parts((values, 1), (out, 1), |first, values, out| {
+        workspace.helpers.add_in_parts(values, Unit::ONE, out, |first, values, out| {
             for ((out, value), &sent) in out.iter_mut().zip(values).zip(&weights[first..]) {
                 if sent > 0.0 {
                     *out += weight * (value / sent);

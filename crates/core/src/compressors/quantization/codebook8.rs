@@ -17,18 +17,18 @@
 //!
 //! Reference: Jaghouar et al.: "INTELLECT-1 Technical Report", arXiv:2412.01152, 2024, section 2.
 
-use std::iter::{repeat, repeat_with};
+use std::iter::repeat_with;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Bins};
 
 use crate::parameters::either;
-use crate::source::PART;
+use crate::parts::PART;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Parts, Passes, Sent, Source,
-    Statistics, Workspace,
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Passes, Sent, Source, Statistics,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -141,14 +141,18 @@ impl Compressor for Codebook8 {
         means.iter().flatten().for_each(|&mean| fields::put_f32(mean, message));
         if source.keeps_residual() {
             let symbols = std::mem::take(&mut workspace.symbols);
-            let parts = Parts::new(source.len(), 1, &workspace.helpers);
-            source.in_parts(parts, workspace, repeat(()), |source, (), _| {
-                source.take_blocks(|start, block| {
-                    for (x, &bucket) in block.iter_mut().zip(&symbols[start..]) {
-                        *x -= means[usize::from(bucket)].unwrap_or(0.0);
-                    }
-                });
-            });
+            source.in_parts(
+                1,
+                workspace,
+                |_| (),
+                |source, (), _| {
+                    source.take_blocks(|start, block| {
+                        for (x, &bucket) in block.iter_mut().zip(&symbols[start..]) {
+                            *x -= means[usize::from(bucket)].unwrap_or(0.0);
+                        }
+                    });
+                },
+            );
             workspace.symbols = symbols;
         }
         self.symbols().write(workspace, message);

@@ -28,7 +28,7 @@ use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::either;
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "8bit",
@@ -112,11 +112,10 @@ impl Compressor for DynamicTree {
         let (scale, inverse) = levels::invertible(source.abs_max());
         fields::put_f32(scale, message);
         let values = scaled(scale);
-        let parts = Parts::new(source.len(), 1, &workspace.helpers);
-        let quantize = |_, block: &mut [f32], symbols: &mut [u16], _: &mut _, _: &mut _| {
+        let quantize = |_, block: &mut [f32], symbols: &mut [u16], (): &mut (), _: &mut _| {
             kernels::nearest_residual(block, inverse, &BOOK, &values, symbols);
         };
-        self.bytes().encode(source, parts, parts.places(), workspace, message, quantize);
+        self.bytes().encode(source, workspace, message, |_| (), quantize);
         Sent::All
     }
 

@@ -41,6 +41,7 @@ mod sampled;
 pub(crate) mod tests;
 
 use std::ops::Bound::Included;
+use std::ops::Range;
 
 use gradwire_bits::DecodeError;
 
@@ -49,11 +50,10 @@ use self::quantizer::Quantizer;
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::numeric::rotation::{Signs, pieces, pieces_of};
 use crate::parameters::{either, real};
+use crate::parts::cut_mut;
 use crate::wire::symbols::{Alphabet, View};
 use crate::wire::{fields, levels};
-use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Parts, Sent, Workspace,
-};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "eden",
@@ -136,11 +136,6 @@ fn cut<'a, T>(slice: &mut &'a [T], len: usize) -> &'a [T] {
     slice.split_off(..len).expect("there are as many")
 }
 
-/// The same of a slice that can be written to.
-fn cut_mut<'a, T>(slice: &mut &'a mut [T], len: usize) -> &'a mut [T] {
-    slice.split_off_mut(..len).expect("there are as many")
-}
-
 impl Eden {
     /// Whether the levels of each piece are whole bytes, which follow each other in the message.
     fn has_whole_pieces(&self) -> bool {
@@ -150,34 +145,29 @@ impl Eden {
     /// Encodes every element, if the levels of each piece are whole bytes.
     fn encode_pieces(&self, args: EncodeArgs<'_, '_>) {
         let EncodeArgs { source, context, workspace, message } = args;
-        let (parts, quantizers) =
-            (Parts::new(source.len(), 1, &workspace.helpers), self.quantizers());
+        let quantizers = self.quantizers();
         let [_, alphabet] = self.alphabets();
         let mut scales = std::mem::take(&mut workspace.own::<Buffers>().scales);
         scales.resize(self.totals(source.len()).0, [0; 4]);
         let start = message.len();
         message.resize(start + 4 * scales.len(), 0);
         let mut rest = &mut scales[..];
-        let of_parts = parts
-            .places()
-            .map(|part| (part.clone(), cut_mut(&mut rest, self.totals(part.len()).0)));
-        source.append_in_parts(
-            parts,
-            workspace,
-            message,
-            of_parts,
-            |source, (part, scales), message, own| {
-                let mut symbols = [0; BLOCK];
-                for (piece, scale) in pieces_of(part).zip(scales) {
-                    let signs = Signs::draw(&context.rng(0), piece);
-                    let symbols = &mut symbols[..piece.size];
-                    let levels = [&mut [][..], &mut *symbols];
-                    let found = encode_piece(piece, &signs, &quantizers, source, levels, own);
-                    *scale = found.to_le_bytes();
-                    alphabet.put_fixed(symbols, message);
-                }
-            },
-        );
+        let of_part = |part: Range<usize>| {
+            let scales = cut_mut(&mut rest, self.totals(part.len()).0);
+            (part, scales)
+        };
+        source.append_in_parts(1, workspace, message, of_part, |source, of_part, message, own| {
+            let (part, scales) = of_part;
+            let mut symbols = [0; BLOCK];
+            for (piece, scale) in pieces_of(part).zip(scales) {
+                let signs = Signs::draw(&context.rng(0), piece);
+                let symbols = &mut symbols[..piece.size];
+                let levels = [&mut [][..], &mut *symbols];
+                let found = encode_piece(piece, &signs, &quantizers, source, levels, own);
+                *scale = found.to_le_bytes();
+                alphabet.put_fixed(symbols, message);
+            }
+        });
         message[start..start + 4 * scales.len()].copy_from_slice(scales.as_flattened());
         workspace.own::<Buffers>().scales = scales;
     }
@@ -185,8 +175,7 @@ impl Eden {
     /// Encodes every element, with at least one bit.
     fn encode_all(&self, args: EncodeArgs<'_, '_>) {
         let EncodeArgs { source, context, workspace, message } = args;
-        let (parts, quantizers) =
-            (Parts::new(source.len(), 1, &workspace.helpers), self.quantizers());
+        let quantizers = self.quantizers();
         let (number, totals) = self.totals(source.len());
         let mut symbols = std::mem::take(&mut workspace.own::<Buffers>().symbols);
         symbols.iter_mut().zip(totals).for_each(|(symbols, total)| symbols.resize(total, 0));
@@ -195,13 +184,13 @@ impl Eden {
 
         let mut scales = message[start..].as_chunks_mut().0;
         let mut rest = symbols.each_mut().map(|symbols| &mut symbols[..]);
-        let of_parts = parts.places().map(|part| {
+        let of_part = |part: Range<usize>| {
             let (number, counts) = self.totals(part.len());
             let [upper, lower] = &mut rest;
             let symbols = [cut_mut(upper, counts[0]), cut_mut(lower, counts[1])];
             (part, cut_mut(&mut scales, number), symbols)
-        });
-        source.in_parts(parts, workspace, of_parts, |source, (part, scales, mut symbols), own| {
+        };
+        source.in_parts(1, workspace, of_part, |source, (part, scales, mut symbols), own| {
             for (piece, scale) in pieces_of(part).zip(scales) {
                 let [upper, lower] = self.counts(piece.size);
                 let symbols = [cut_mut(&mut symbols[0], upper), cut_mut(&mut symbols[1], lower)];
@@ -249,7 +238,7 @@ impl Eden {
         let (number, totals) = self.totals(out.len());
         let mut scales = levels::take_steps(&mut message, number, 1.0)?;
         let (levels, helpers) = self.levels(message, totals, workspace)?;
-        let parts = Parts::new(out.len(), 1, helpers);
+        let parts = helpers.parts(out.len(), 1);
         let quantizers = self.quantizers();
         let mut first = [0; 2];
         let jobs = parts.places().zip(out.chunks_mut(parts.len())).map(|(part, out)| {

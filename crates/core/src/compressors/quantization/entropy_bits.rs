@@ -32,8 +32,8 @@ use crate::wire::fields;
 use crate::wire::symbols::{Alphabet, Coding, fill_symbols, memory};
 use crate::workspace::SymbolCoder;
 use crate::{
-    Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent, Source,
-    Statistics, Workspace,
+    Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics,
+    Unit, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -162,11 +162,15 @@ impl Compressor for EntropyBits {
         self.reserve(source.len(), &mut workspace.coder);
         let bits = self.bits(source, range, context, workspace);
         let bins = bins(range, bits);
-        let parts = Parts::new(source.len(), 1, &workspace.helpers);
-        fill_symbols(source, parts, parts.places(), workspace, |_, block, symbols, _, _| {
-            kernels::bin_of(block, bins, symbols);
-            kernels::middle_off(block, symbols, bins);
-        });
+        fill_symbols(
+            source,
+            workspace,
+            |_| (),
+            |_, block, symbols, (), _| {
+                kernels::bin_of(block, bins, symbols);
+                kernels::middle_off(block, symbols, bins);
+            },
+        );
         let head = message.len();
         message.push(bits as u8);
         fields::put_f32s(&[range.0, range.1], message);
@@ -219,7 +223,7 @@ impl Compressor for EntropyBits {
             alphabet(bits).take_fixed(&mut message, symbols, helpers)?;
         }
         let bins = bins((least, greatest), bits);
-        helpers.add_in_parts((symbols, 1), (out, 1), |_, symbols, out| {
+        helpers.add_in_parts(symbols, Unit::ONE, out, |_, symbols, out| {
             kernels::middle_add(symbols, bins, weight, out);
         });
         Ok(())

@@ -30,14 +30,15 @@
 
 mod sorted;
 
+use std::ops::Range;
+
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Cuts, TAGS};
 
 use crate::parameters::{either, whole};
+use crate::parts::cut_mut;
 use crate::wire::fields;
-use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent, Source, Statistics,
-};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Statistics};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "inceptionn",
@@ -120,12 +121,13 @@ impl Compressor for Inceptionn {
         }
         let Tags(mut tags) = std::mem::take(workspace.own());
         tags.resize(source.len().div_ceil(TAGS), 0);
-        let (start, parts) = (message.len(), Parts::new(source.len(), TAGS, &workspace.helpers));
+        let start = message.len();
         // For all elements, so that later messages allocate nothing.
         message.reserve(self.max_len(source.len()));
         message.resize(start + tags.len(), 0);
-        let of_parts = tags.chunks_mut(parts.len().div_ceil(TAGS));
-        source.append_in_parts(parts, workspace, message, of_parts, |source, tags, message, _| {
+        let mut rest = &mut tags[..];
+        let of_part = |part: Range<usize>| cut_mut(&mut rest, part.len().div_ceil(TAGS));
+        source.append_in_parts(TAGS, workspace, message, of_part, |source, tags, message, _| {
             self.pack(source, tags, message);
         });
         message[start..][..tags.len()].copy_from_slice(&tags);
@@ -142,7 +144,7 @@ impl Compressor for Inceptionn {
         check_padding(tags, out.len())?;
         fields::expect_len(message, kernels::tagged_len(tags))?;
         let (helpers, cuts) = (&mut workspace.helpers, self.cuts());
-        let parts = Parts::new(out.len(), TAGS, helpers);
+        let parts = helpers.parts(out.len(), TAGS);
         let of_parts = || {
             let mut values = message;
             tags.chunks(parts.len().div_ceil(TAGS)).zip(parts.places()).map(

@@ -27,7 +27,7 @@ use gradwire_bits::{DecodeError, kernels};
 use crate::numeric::matrix::abs_max;
 use crate::parameters::{Choice, choice, either};
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Unit};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "int4",
@@ -197,13 +197,12 @@ impl Compressor for Int4 {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, workspace, message, .. } = args;
         let largest = source.abs_max();
-        let parts = Parts::new(source.len(), 1, &workspace.helpers);
         source.append_in_parts(
-            parts,
+            1,
             workspace,
             message,
-            parts.places(),
-            |source, _, message, _| {
+            |_| (),
+            |source, (), message, _| {
                 let mut buffers = Buffers::new();
                 source.take_blocks(|_, values| {
                     for block in values.chunks_mut(self.block.0) {
@@ -228,9 +227,8 @@ impl Compressor for Int4 {
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         self.check(message, out.len())?;
-        let unit = self.block.0;
-        let block = (message, self.max_len(unit));
-        workspace.helpers.add_in_parts(block, (out, unit), |_, message, out| {
+        let unit = Unit { items: self.max_len(self.block.0), elements: self.block.0 };
+        workspace.helpers.add_in_parts(message, unit, out, |_, message, out| {
             self.add(message, weight, out);
         });
         Ok(())

@@ -18,7 +18,7 @@ use gradwire_bits::{DecodeError, kernels};
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Unit};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "int8",
@@ -54,13 +54,12 @@ impl Compressor for Int8 {
         let EncodeArgs { source, workspace, message, .. } = args;
         let (step, inverse) = levels::step(source.abs_max(), LEVELS);
         fields::put_f32(step, message);
-        let parts = Parts::new(source.len(), 1, &workspace.helpers);
         source.append_in_parts(
-            parts,
+            1,
             workspace,
             message,
-            parts.places(),
-            |source, _, message, _| {
+            |_| (),
+            |source, (), message, _| {
                 let mut levels = [0; BLOCK];
                 if source.keeps_residual() {
                     source.take_short_blocks(|_, block| {
@@ -84,7 +83,7 @@ impl Compressor for Int8 {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         let (step, message) = read(message, out.len())?;
         let levels = bytemuck::cast_slice(message);
-        workspace.helpers.add_in_parts((levels, 1), (out, 1), |_, levels, out| {
+        workspace.helpers.add_in_parts(levels, Unit::ONE, out, |_, levels, out| {
             kernels::int8_add(levels, weight * step, out);
         });
         Ok(())

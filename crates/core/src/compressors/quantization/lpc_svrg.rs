@@ -31,7 +31,7 @@ use gradwire_bits::kernels::{self, Levels};
 use crate::parameters::{either, real, whole};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "lpc-svrg",
@@ -91,15 +91,12 @@ impl Compressor for LpcSvrg {
         fields::put_f32(step, message);
         let levels = Levels { least: -self.half(), most: self.half() - 1.0, inverse, step };
         let (rng, keeps_residual) = (context.rng(0), source.keeps_residual());
-        let parts = Parts::new(source.len(), 1, &workspace.helpers);
-        let each = parts.places();
         self.words().encode(
             source,
-            parts,
-            each,
             workspace,
             message,
-            |first, block, symbols, _, own| {
+            |_| (),
+            |first, block, symbols, (), own| {
                 let random = rng.rounding_words(first, block.len(), &mut own.random);
                 kernels::stochastic_levels(block, levels, random, symbols);
                 if keeps_residual {

@@ -22,14 +22,17 @@
 //! Reference: Horváth, Ho, Horváth, Sahu, Canini, Richtárik: "Natural Compression for Distributed
 //! Deep Learning", arXiv 1905.10988, 2019.
 
+use std::ops::Range;
+
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::either;
+use crate::parts::cut_mut;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent, Statistics, Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -69,31 +72,23 @@ struct Signs(Vec<u8>);
 impl Compressor for Natural {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
-        let (rng, parts) = (context.rng(0), Parts::new(source.len(), 1, &workspace.helpers));
+        let rng = context.rng(0);
         let Signs(mut signs) = std::mem::take(workspace.own());
         signs.resize(source.len().div_ceil(8), 0);
         let start = message.len();
         message.resize(start + signs.len(), 0);
-        // A part is a whole number of bytes of signs.
-        let places =
-            signs.chunks_mut(parts.len().div_ceil(8)).map(|part| part.chunks_mut(BLOCK / 8));
-        let exponents = self.exponents();
-        exponents.encode(
-            source,
-            parts,
-            places,
-            workspace,
-            message,
-            |first, block, symbols, signs, own| {
-                let Workspace { random, block: rounded, .. } = own;
-                rounded.resize(BLOCK, 0.0);
-                let rounded = &mut rounded[..block.len()];
-                let random = rng.rounding_words(first, block.len(), random);
-                kernels::natural_residual(block, random, rounded, symbols);
-                let signs = signs.next().expect("a block has its place");
-                kernels::sign_residual(rounded, 0.0, 0.0, signs);
-            },
-        );
+        // A part, and a block, is a whole number of bytes of signs.
+        let mut rest = &mut signs[..];
+        let places = |part: Range<usize>| cut_mut(&mut rest, part.len().div_ceil(8));
+        let round = |first, block: &mut [f32], symbols: &mut _, signs: &mut _, own: &mut _| {
+            let Workspace { random, block: rounded, .. } = own;
+            rounded.resize(BLOCK, 0.0);
+            let rounded = &mut rounded[..block.len()];
+            let random = rng.rounding_words(first, block.len(), random);
+            kernels::natural_residual(block, random, rounded, symbols);
+            kernels::sign_residual(rounded, 0.0, 0.0, cut_mut(signs, block.len().div_ceil(8)));
+        };
+        self.exponents().encode(source, workspace, message, places, round);
         message[start..start + signs.len()].copy_from_slice(&signs);
         *workspace.own() = Signs(signs);
         Sent::All

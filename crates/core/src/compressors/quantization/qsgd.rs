@@ -41,11 +41,12 @@ use gradwire_bits::kernels::{self, Levels};
 use super::elias_levels;
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::{Choice, Kind, choice, whole};
+use crate::parts::cut_mut;
 use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::symbols::{Alphabet, View};
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Parts, Rng, Sent, Source,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Rng, Sent, Source,
     Statistics, Workspace,
 };
 
@@ -241,30 +242,34 @@ impl Compressor for Qsgd {
         let (rng, bucket) = (context.rng(0), self.bucket_len(source.len()));
         // The levels of a part fill whole bytes.
         let unit = bucket << (3 - bucket.trailing_zeros().min(3));
-        let parts = Parts::new(source.len(), unit, &workspace.helpers);
         let (start, count) = (message.len(), self.count(source.len()));
         message.resize(start + 4 * count, 0);
         let Steps(mut steps) = std::mem::take(workspace.own());
         steps.resize(count, 0.0);
         let mut symbols = std::mem::take(&mut workspace.symbols);
         symbols.resize(if self.code == Code::Fixed { 0 } else { source.len() }, 0);
-        let mut places = symbols.chunks_mut(parts.len());
-        let each = steps.chunks_mut(parts.len().div_ceil(bucket)).zip(parts.places());
-        let each = each.map(|of_part| (of_part, places.next()));
-        let work =
-            |source: &mut Source<'_>, value, message: &mut Vec<u8>, own: &mut Workspace| {
-                let ((steps, part), mut places): ((&mut [f32], _), Option<&mut [u16]>) = value;
+        let (mut steps_left, mut symbols_left) = (&mut steps[..], &mut symbols[..]);
+        let of_part = |part: Range<usize>| {
+            let steps = cut_mut(&mut steps_left, part.len().div_ceil(bucket));
+            let symbols =
+                (self.code != Code::Fixed).then(|| cut_mut(&mut symbols_left, part.len()));
+            (part, steps, symbols)
+        };
+        source.append_in_parts(
+            unit,
+            workspace,
+            message,
+            of_part,
+            |source, of_part, message, own| {
+                let (part, steps, mut symbols) = of_part;
                 self.quantize(source, part, (steps, &mut own.random), &rng, |levels| {
-                    match &mut places {
-                        Some(symbols) => {
-                            let place = symbols.split_off_mut(..levels.len());
-                            place.expect("each level has its place").copy_from_slice(levels);
-                        }
+                    match &mut symbols {
+                        Some(symbols) => cut_mut(symbols, levels.len()).copy_from_slice(levels),
                         None => self.alphabet().put_fixed(levels, message),
                     }
                 });
-            };
-        source.append_in_parts(parts, workspace, message, each, work);
+            },
+        );
         workspace.symbols = symbols;
         for (place, step) in message[start..].as_chunks_mut().0.iter_mut().zip(&steps) {
             *place = step.to_le_bytes();

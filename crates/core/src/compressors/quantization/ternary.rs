@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use gradwire_bits::{DecodeError, kernels, zero_run};
 
-use crate::source::PART as PART_ELEMENTS;
+use crate::parts::PART as PART_ELEMENTS;
 use crate::wire::fields;
-use crate::{BLOCK, Helpers, Parts, Source, Workspace, device};
+use crate::{BLOCK, Helpers, Source, Workspace, device};
 
 /// The quartic byte of five trits 0.
 const ZEROS: u8 = 121;
@@ -50,38 +50,44 @@ impl Fifths {
         message: &mut Vec<u8>,
         quantize: impl Fn(usize, &mut [f32], &mut [u8], &mut Workspace) + Sync,
     ) {
-        let parts = Parts::of_lanes(self.elements, self.len, 1, &workspace.helpers);
-        let fill =
-            |source: &mut Source<'_>, start, workspace: &mut Workspace, digits: &mut [u8]| {
-                self.fill(source, start, workspace, digits, &quantize);
-            };
-        let append = |source: &mut Source<'_>, places, bytes: &mut Vec<u8>, workspace: &mut _| {
-            let mut digits = [0; BLOCK];
-            for (start, len) in blocks(places) {
-                fill(source, start, workspace, &mut digits[..len]);
-                bytes.extend_from_slice(&digits[..len]);
-            }
+        // Runs cross the borders of parts.
+        let mut runs = code_runs.then(zero_run::Encoder::default);
+        let mut put = |digits: &[u8]| match &mut runs {
+            Some(runs) => runs.push(digits, message),
+            None => message.extend_from_slice(digits),
         };
-        if !code_runs {
-            return source.append_in_parts(parts, workspace, message, parts.places(), append);
-        }
-        let mut runs = zero_run::Encoder::default();
+        let parts = workspace.helpers.parts_of_lanes(self.elements, self.len, 1);
         if parts.is_one() {
-            let mut digits = [0; BLOCK];
-            for (start, len) in blocks(0..self.len) {
-                fill(source, start, workspace, &mut digits[..len]);
-                runs.push(&digits[..len], message);
-            }
+            self.fill_blocks(source, 0..self.len, workspace, &quantize, put);
         } else {
-            // Runs cross the borders of parts.
-            let push = |digits: &Vec<u8>| runs.push(digits, message);
-            let write = |source: &mut Source<'_>, places, bytes: &mut Vec<u8>, own: &mut _| {
+            let fill = |source: &mut Source<'_>, places, bytes: &mut Vec<u8>, own: &mut _| {
                 bytes.clear();
-                append(source, places, bytes, own);
+                self.fill_blocks(source, places, own, &quantize, |digits| {
+                    bytes.extend_from_slice(digits);
+                });
             };
-            source.each_in_order(parts, workspace, parts.places(), write, push);
+            source.each_in_order(parts, workspace, |places| places, fill, |bytes| put(bytes));
         }
-        runs.finish(message);
+        if let Some(mut runs) = runs {
+            runs.finish(message);
+        }
+    }
+
+    /// Passes the bytes at these places, without zero-run code, to `put`, a block at a time.
+    fn fill_blocks(
+        &self,
+        source: &mut Source<'_>,
+        places: Range<usize>,
+        workspace: &mut Workspace,
+        quantize: &impl Fn(usize, &mut [f32], &mut [u8], &mut Workspace),
+        mut put: impl FnMut(&[u8]),
+    ) {
+        let mut digits = [0; BLOCK];
+        for (start, len) in pieces(places, BLOCK) {
+            let digits = &mut digits[..len];
+            self.fill(source, start, workspace, digits, quantize);
+            put(digits);
+        }
     }
 
     /// Writes the bytes of a block without zero-run code.
@@ -126,7 +132,7 @@ impl Fifths {
                 digits.copy_from_slice(bytes.split_off(..digits.len()).expect("it was checked"))
             }
         };
-        let parts = Parts::of_lanes(self.elements, self.len, 1, helpers);
+        let parts = helpers.parts_of_lanes(self.elements, self.len, 1);
         if parts.is_one() {
             let mut add = |digits: &mut [u8]| {
                 for (start, len) in pieces(0..self.len, digits.len()) {
@@ -236,11 +242,6 @@ impl Fifths {
             Err(DecodeError::Corrupt("padding is not zero"))
         }
     }
-}
-
-/// The blocks of these bytes, as start and length.
-fn blocks(bytes: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
-    pieces(bytes, BLOCK)
 }
 
 /// The pieces of these bytes, as start and length, of at most `most` bytes.

@@ -35,7 +35,7 @@ use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
 use crate::numeric::rotation::{Piece, Signs, pieces, pieces_of};
 use crate::parameters::whole;
 use crate::wire::levels;
-use crate::{BLOCK, Context, Entry, Family, Helpers, Parts, Passes, Sent, Workspace};
+use crate::{BLOCK, Context, Entry, Family, Helpers, Passes, Sent, Unit, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "thc",
@@ -112,7 +112,7 @@ impl Thc {
             |piece: &[f32]| kernels::sum_of_squares(piece).sqrt().min(f32::MAX.into()) as f32;
         let (whole, start) = (corrected.len() / BLOCK, norms.len());
         norms.resize(start + whole, 0.0);
-        let parts = Parts::new(whole * BLOCK, BLOCK, helpers);
+        let parts = helpers.parts(whole * BLOCK, BLOCK);
         let norms_of_part = norms[start..].chunks_mut(parts.len().div_ceil(BLOCK));
         helpers.share(corrected.chunks(parts.len()).zip(norms_of_part), |(corrected, norms)| {
             corrected.chunks(BLOCK).zip(norms).for_each(|(piece, to)| *to = norm(piece));
@@ -250,7 +250,7 @@ impl MultiRound for Thc {
         let first = addend.len();
         addend.resize(first + sizes, 0.0);
         let addend = &mut addend[first..];
-        let parts = Parts::new(corrected.len(), BLOCK, helpers);
+        let parts = helpers.parts(corrected.len(), BLOCK);
         if parts.is_one() {
             return self.quantize_part(0, (corrected, addend), norms, context, own.get());
         }
@@ -279,7 +279,8 @@ impl MultiRound for Thc {
             return Err(DecodeError::Corrupt("a norm is negative"));
         }
         // The pieces of a part are no longer than it, but for a last one with padding.
-        workspace.helpers.add_in_parts((integers, BLOCK), (out, BLOCK), |start, integers, out| {
+        let unit = Unit { items: BLOCK, elements: BLOCK };
+        workspace.helpers.add_in_parts(integers, unit, out, |start, integers, out| {
             self.add_part(start, integers, norms, (context.context, weight), out);
         });
         Ok(())

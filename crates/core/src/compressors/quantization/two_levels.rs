@@ -3,7 +3,7 @@
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::wire::fields;
-use crate::{BLOCK, Parts, Sent, Source, Workspace, device};
+use crate::{BLOCK, Sent, Source, Unit, Workspace, device};
 
 /// The number of bytes for the bits of a tensor.
 pub(super) fn len(elements: usize) -> usize {
@@ -20,22 +20,32 @@ pub(super) fn encode(
 ) {
     // A block is a whole number of bytes, so that blocks join without shifting.
     const { assert!(BLOCK.is_multiple_of(8)) };
-    let parts = Parts::new(source.len(), 1, &workspace.helpers);
-    source.append_in_parts(parts, workspace, message, parts.places(), |source, _, message, _| {
-        let mut bits = [0; BLOCK / 8];
-        if !source.keeps_residual() {
-            return source.look_last_at_short_blocks(|block| {
+    source.append_in_parts(
+        1,
+        workspace,
+        message,
+        |_| (),
+        |source, (), message, _| {
+            let mut bits = [0; BLOCK / 8];
+            if source.keeps_residual() {
+                return source.take_short_blocks(|_, block| {
+                    let bits = &mut bits[..len(block.len())];
+                    kernels::sign_residual(block, negative, positive, bits);
+                    message.extend_from_slice(bits);
+                });
+            }
+            let mut put = |block: &[f32]| {
                 let bits = &mut bits[..len(block.len())];
                 kernels::signs(block, bits);
                 message.extend_from_slice(bits);
-            });
-        }
-        source.take_short_blocks(|_, block| {
-            let bits = &mut bits[..len(block.len())];
-            kernels::sign_residual(block, negative, positive, bits);
-            message.extend_from_slice(bits);
-        });
-    });
+            };
+            // To take the elements stores the velocity in the same pass.
+            match source.has_velocity() {
+                true => source.take_short_blocks(|_, block| put(block)),
+                false => source.peek_short_blocks(|_, block| put(block)),
+            }
+        },
+    );
 }
 
 /// Adds the level of each bit.
@@ -46,7 +56,8 @@ pub(super) fn decode_add(
     out: &mut [f32],
 ) -> Result<(), DecodeError> {
     check(bits, out.len())?;
-    workspace.helpers.add_in_parts((bits, 1), (out, 8), |_, bits, out| {
+    let unit = Unit { items: 1, elements: 8 };
+    workspace.helpers.add_in_parts(bits, unit, out, |_, bits, out| {
         kernels::sign_add(bits, negative, positive, out);
     });
     Ok(())

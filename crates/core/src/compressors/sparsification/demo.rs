@@ -37,8 +37,8 @@ use crate::parameters::{Parameters, either, real, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{
-    Aggregation, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, NonFinite, Parts,
-    Residual, Sent, Workspace,
+    Aggregation, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, NonFinite, Residual,
+    Sent, Unit, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -209,7 +209,7 @@ impl Demo {
         }
         coefficients.resize(c.len(), 0.0);
         positions.clear();
-        let parts = Parts::new(c.len(), blocks.unit(), helpers);
+        let parts = helpers.parts(c.len(), blocks.unit());
         if parts.is_one() {
             return self.extract_part((c, coefficients), 0, blocks, (bases, largest), positions);
         }
@@ -375,25 +375,22 @@ impl Accumulator for Demo {
         let Buffers { bases, .. } = own.get();
         prepare(bases, &blocks)?;
         let (values, weights) = sums.split_at(out.len());
-        helpers.add_in_parts(
-            (values, blocks.unit()),
-            (out, blocks.unit()),
-            |first, values, out| {
-                let (blocks, weights) = (blocks.of_part(out.len()), &weights[first..]);
-                let mut transform = transform(bases, &blocks);
-                let (mut block, mut back): (Block, Block) = ([0.0; _], [0.0; _]);
-                let (block, back) = (&mut block[..blocks.size()], &mut back[..blocks.size()]);
-                for start in blocks.tops().flat_map(|top| blocks.starts(top)) {
-                    blocks.read(values, start, block);
-                    blocks.read(weights, start, back);
-                    for (value, &weight) in block.iter_mut().zip(&*back) {
-                        *value = if weight > 0.0 { *value / weight } else { 0.0 };
-                    }
-                    transform.inverse(block, back);
-                    blocks.add(back, weight, start, out);
+        let unit = Unit { items: blocks.unit(), elements: blocks.unit() };
+        helpers.add_in_parts(values, unit, out, |first, values, out| {
+            let (blocks, weights) = (blocks.of_part(out.len()), &weights[first..]);
+            let mut transform = transform(bases, &blocks);
+            let (mut block, mut back): (Block, Block) = ([0.0; _], [0.0; _]);
+            let (block, back) = (&mut block[..blocks.size()], &mut back[..blocks.size()]);
+            for start in blocks.tops().flat_map(|top| blocks.starts(top)) {
+                blocks.read(values, start, block);
+                blocks.read(weights, start, back);
+                for (value, &weight) in block.iter_mut().zip(&*back) {
+                    *value = if weight > 0.0 { *value / weight } else { 0.0 };
                 }
-            },
-        );
+                transform.inverse(block, back);
+                blocks.add(back, weight, start, out);
+            }
+        });
         Ok(())
     }
 }

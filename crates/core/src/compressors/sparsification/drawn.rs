@@ -10,7 +10,7 @@ use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, varint};
 
 use crate::compressors::hybrid::signs;
-use crate::source::PartResult;
+use crate::parts::PartResult;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{BLOCK, Context, Helpers, Source, Workspace};

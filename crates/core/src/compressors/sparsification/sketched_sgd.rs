@@ -36,8 +36,8 @@ use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::sketch::{CountSketch, MAX_ROWS, PART};
 use crate::parameters::{real, whole};
-use crate::source;
-use crate::{Context, Entry, Family, Parts, Passes, Sent, Workspace};
+use crate::parts;
+use crate::{Context, Entry, Family, Passes, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "sketched-sgd",
@@ -80,7 +80,7 @@ impl Sizes {
     /// The most elements that the search for the candidates has in its buffers.
     fn room(self) -> usize {
         // Threads add the candidates of a whole part.
-        2 * self.candidates + source::PART
+        2 * self.candidates + parts::PART
     }
 }
 
@@ -130,7 +130,7 @@ impl SketchedSgd {
         let sketch = self.sketch(sizes, context);
         let Workspace { positions, values, own, helpers, .. } = workspace;
         let Search { estimates, patterns, chosen } = own.get();
-        let (k, parts) = (sizes.candidates, Parts::new(elements, PART, helpers));
+        let (k, parts) = (sizes.candidates, helpers.parts(elements, PART));
         reserve(sizes.room(), values, [patterns, positions, chosen]);
         if parts.is_one() {
             let mut least = None;

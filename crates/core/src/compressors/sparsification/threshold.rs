@@ -14,6 +14,7 @@
 //! Implementations of Compressed Communication for Distributed Deep Learning", AAAI 2020.
 
 use std::ops::Bound::Included;
+use std::ops::Range;
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Room, Side};
@@ -21,11 +22,11 @@ use gradwire_bits::kernels::{self, Room, Side};
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::take::{NOTHING, clear, take_beyond};
 use crate::parameters::real;
-use crate::source::SHORT;
+use crate::parts::cut_mut;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent, Source, Statistics, Workspace,
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Statistics, Unit, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -84,7 +85,8 @@ impl Compressor for Threshold {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
         if let Some((&DENSE, all)) = message.split_first() {
             fields::expect_len(all, 4 * out.len())?;
-            workspace.helpers.add_in_parts((all, 4), (out, 1), |_, all, out| {
+            let unit = Unit { items: 4, elements: 1 };
+            workspace.helpers.add_in_parts(all, unit, out, |_, all, out| {
                 kernels::f32_add(all, weight, out);
             });
             return Ok(());
@@ -188,20 +190,19 @@ fn read<'a>(
 
 /// Takes all elements and appends them as a dense message; their positions are in the workspace. The helpers share the pass.
 fn take_all(source: &mut Source<'_>, workspace: &mut Workspace, message: &mut Vec<u8>) {
-    let parts = Parts::new(source.len(), 1, &workspace.helpers);
     let mut positions = std::mem::take(&mut workspace.positions);
     positions.resize(source.len(), 0);
     message.push(DENSE);
     Room::at_end(message, 4 * source.len(), |mut room| {
-        let rooms = parts.places().map(|part| room.split_off(4 * part.len()));
-        let of_parts = rooms.zip(positions.chunks_mut(parts.len()));
-        source.in_parts(parts, workspace, of_parts, |source, (mut room, positions), _| {
-            let mut places = positions.chunks_mut(SHORT);
+        let mut rest = &mut positions[..];
+        let of_part =
+            |part: Range<usize>| (room.split_off(4 * part.len()), cut_mut(&mut rest, part.len()));
+        source.in_parts(1, workspace, of_part, |source, (mut room, mut positions), _| {
             source.take_short_blocks(|offset, block| {
                 kernels::f32_fill(block, room.split_off(4 * block.len()), false);
                 block.fill(0.0);
-                let places = places.next().unwrap_or_default();
-                (offset as u32..).zip(places).for_each(|(at, position)| *position = at);
+                let positions = cut_mut(&mut positions, block.len());
+                (offset as u32..).zip(positions).for_each(|(at, position)| *position = at);
             });
         });
     });

@@ -33,7 +33,7 @@ use gradwire_bits::{DecodeError, varint};
 
 use crate::memories::{Memory, Squares};
 use crate::parameters::{either, real};
-use crate::source::PartResult;
+use crate::parts::PartResult;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;

@@ -1,18 +1,20 @@
 //! From a tensor to a symbol for each element, in parts that threads share.
 
+use std::ops::Range;
+
 use super::Alphabet;
-use crate::{BLOCK, Parts, Source, Workspace};
+use crate::parts::cut_mut;
+use crate::{BLOCK, Source, Workspace};
 
 impl Alphabet {
     /// [Takes](Source::take) a tensor block by block, and appends a symbol for each element. `quantize` gets the block's
-    /// offset, the block, the place of its symbols, the value of the part, and a workspace of the thread.
+    /// offset, the block, the place of its symbols, what `value` returned for the places of the part, and a workspace of the thread.
     pub(crate) fn encode<T: Send>(
         self,
         source: &mut Source<'_>,
-        parts: Parts,
-        values: impl Iterator<Item = T>,
         workspace: &mut Workspace,
         message: &mut Vec<u8>,
+        value: impl FnMut(Range<usize>) -> T,
         quantize: impl Fn(usize, &mut [f32], &mut [u16], &mut T, &mut Workspace) + Sync,
     ) {
         if !self.huffman {
@@ -26,9 +28,9 @@ impl Alphabet {
                     self.put_fixed(symbols, message);
                 });
             };
-            return source.append_in_parts(parts, workspace, message, values, append);
+            return source.append_in_parts(1, workspace, message, value, append);
         }
-        fill_symbols(source, parts, values, workspace, quantize);
+        fill_symbols(source, workspace, value, quantize);
         self.write(workspace, message);
     }
 }
@@ -37,18 +39,17 @@ impl Alphabet {
 /// [`Alphabet::encode`].
 pub(crate) fn fill_symbols<T: Send>(
     source: &mut Source<'_>,
-    parts: Parts,
-    values: impl Iterator<Item = T>,
     workspace: &mut Workspace,
+    mut value: impl FnMut(Range<usize>) -> T,
     quantize: impl Fn(usize, &mut [f32], &mut [u16], &mut T, &mut Workspace) + Sync,
 ) {
     let mut symbols = std::mem::take(&mut workspace.symbols);
     symbols.resize(source.len(), 0);
-    let each = symbols.chunks_mut(parts.len()).zip(values);
-    source.in_parts(parts, workspace, each, |source, (symbols, mut value), workspace| {
-        let mut places = symbols.chunks_mut(BLOCK);
+    let mut rest = &mut symbols[..];
+    let of_part = |part: Range<usize>| (cut_mut(&mut rest, part.len()), value(part));
+    source.in_parts(1, workspace, of_part, |source, (mut symbols, mut value), workspace| {
         source.take_blocks(|offset, block| {
-            let symbols = places.next().expect("a block has its place");
+            let symbols = cut_mut(&mut symbols, block.len());
             quantize(offset, block, symbols, &mut value, workspace);
         });
     });

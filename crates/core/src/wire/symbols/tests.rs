@@ -4,7 +4,7 @@ use gradwire_bits::tans::entropy_bits;
 
 use super::choice::saves;
 use super::*;
-use crate::{BLOCK, Threads};
+use crate::BLOCK;
 
 fn random(len: usize) -> Vec<u32> {
     let mut words = vec![0; len];
@@ -322,21 +322,19 @@ fn long_lists_are_in_parts() {
     assert!(result(1, message[1].wrapping_sub(1)).is_err());
     assert_eq!(result(5, 5), Err(DecodeError::Corrupt("unknown code of symbols")));
     // Threads write and read the same, and refuse the same.
-    Threads::new(3).with_helpers(|buffers| {
-        let workspace = &mut buffers.workspace;
-        let mut together = vec![];
-        workspace.symbols.clone_from(&symbols);
-        five.write(workspace, &mut together);
-        assert!(together == message);
-        workspace.symbols.clear();
-        five.read(&mut &message[..], symbols.len(), workspace).unwrap();
-        assert!(workspace.symbols == symbols);
-        for at in [1, 5, second, second + 4] {
-            let mut wrong = message.clone();
-            wrong[at] ^= 7;
-            assert!(five.read(&mut &wrong[..], symbols.len(), workspace).is_err(), "{at}");
-        }
-    });
+    let workspace = &mut Workspace { helpers: Helpers::new(2), ..Workspace::default() };
+    let mut together = vec![];
+    workspace.symbols.clone_from(&symbols);
+    five.write(workspace, &mut together);
+    assert!(together == message);
+    workspace.symbols.clear();
+    five.read(&mut &message[..], symbols.len(), workspace).unwrap();
+    assert!(workspace.symbols == symbols);
+    for at in [1, 5, second, second + 4] {
+        let mut wrong = message.clone();
+        wrong[at] ^= 7;
+        assert!(five.read(&mut &wrong[..], symbols.len(), workspace).is_err(), "{at}");
+    }
 }
 
 #[test]

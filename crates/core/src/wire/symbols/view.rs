@@ -6,7 +6,7 @@ use gradwire_bits::{DecodeError, fixed};
 
 use super::{Alphabet, bytes};
 use crate::wire::fields;
-use crate::{BLOCK, Helpers, Parts, Workspace};
+use crate::{BLOCK, Helpers, Workspace};
 
 /// The most symbols of which a list stays in a cache. More stay packed, and are unpacked twice: to check them, and to add what they
 /// stand for.
@@ -80,7 +80,7 @@ impl View<'_> {
         helpers: &mut Helpers,
         add: impl Fn(usize, &[u16], &mut [f32]) + Sync,
     ) {
-        let parts = Parts::new(out.len(), BLOCK, helpers);
+        let parts = helpers.parts(out.len(), BLOCK);
         let jobs = parts.places().zip(out.chunks_mut(parts.len()));
         let of_part = |(places, out): (Range<usize>, &mut [f32])| {
             let start = places.start;
@@ -100,7 +100,7 @@ impl View<'_> {
         helpers: &mut Helpers,
         check: impl Fn(usize, &[u16]) -> Result<(), DecodeError> + Sync,
     ) -> Result<(), DecodeError> {
-        let parts = Parts::new(elements, BLOCK, helpers);
+        let parts = helpers.parts(elements, BLOCK);
         helpers.try_share(parts.places(), |places| self.blocks(places, &check))
     }
 
@@ -144,7 +144,6 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::Threads;
 
     /// What symbols are added as: to 0.5, with the index in the upper digits, so that a wrong place shows.
     fn added(view: View<'_>, elements: usize, helpers: &mut Helpers) -> Vec<f32> {
@@ -169,7 +168,8 @@ mod tests {
             let expected: Vec<f32> = (0..elements)
                 .map(|at| 0.5 + (f32::from(symbols[at]) + 1e6 * (at % 7) as f32))
                 .collect();
-            Threads::new(3).with_helpers(|buffers| {
+            {
+                let workspace = &mut Workspace { helpers: Helpers::new(2), ..Workspace::default() };
                 let mut rest = &message[..];
                 let seen = Mutex::new(vec![0u8; elements]);
                 let check = |first: usize, some: &[u16]| {
@@ -177,7 +177,6 @@ mod tests {
                     seen.lock().unwrap()[first..][..some.len()].iter_mut().for_each(|n| *n += 1);
                     Ok(())
                 };
-                let workspace = &mut buffers.workspace;
                 let (view, helpers) =
                     alphabet.view_checked(&mut rest, elements, workspace, check).unwrap();
                 assert!(rest.is_empty() && matches!(view, View::Packed(..)));
@@ -185,7 +184,7 @@ mod tests {
                 assert!(seen.into_inner().unwrap().iter().all(|n| *n == 1));
                 let mut unpacked = [0; BLOCK];
                 assert_eq!(view.some(8..24, &mut unpacked).unwrap(), &symbols[8..24]);
-            });
+            }
             // Alone, and what is refused.
             let mut workspace = Workspace::default();
             let (view, helpers) =

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::Helpers;
+use crate::workspace::Helpers;
 
 /// Takes what threads write, in the order of the parts.
-pub(super) struct InOrder<'a, P> {
+pub(crate) struct InOrder<'a, P> {
     pieces: Mutex<Pieces<P>>,
     /// Only the thread that [takes](Pieces::taken) locks it.
     take: Mutex<&'a mut (dyn FnMut(&P) + Send)>,
@@ -25,13 +25,13 @@ struct Pieces<P> {
 }
 
 impl<'a, P: Default> InOrder<'a, P> {
-    pub(super) fn new(spare: Vec<P>, take: &'a mut (dyn FnMut(&P) + Send)) -> Self {
+    pub(crate) fn new(spare: Vec<P>, take: &'a mut (dyn FnMut(&P) + Send)) -> Self {
         let pieces = Pieces { next: 0, done: VecDeque::new(), taken: false, spare };
         Self { pieces: Mutex::new(pieces), take: Mutex::new(take) }
     }
 
     /// Lets `write` write part `at`, while other threads write others. This thread or another takes it in its turn.
-    pub(super) fn write(&self, at: usize, write: impl FnOnce(&mut P)) {
+    pub(crate) fn write(&self, at: usize, write: impl FnOnce(&mut P)) {
         let mut piece = locked(&self.pieces).spare.pop().unwrap_or_default();
         write(&mut piece);
         if locked(&self.pieces).push(at, piece) {
@@ -52,7 +52,7 @@ impl<'a, P: Default> InOrder<'a, P> {
     }
 
     /// The buffers, to be used again.
-    pub(super) fn into_spare(self) -> Vec<P> {
+    pub(crate) fn into_spare(self) -> Vec<P> {
         self.pieces.into_inner().unwrap_or_else(PoisonError::into_inner).spare
     }
 }

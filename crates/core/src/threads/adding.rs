@@ -1,8 +1,7 @@
 //! Work on one large tensor, or on elements at many positions of it, that several threads share.
 
-use super::Source;
-use super::parts::{Parts, least};
-use crate::Helpers;
+use crate::parts::least;
+use crate::workspace::Helpers;
 
 /// Fewer positions are the work of one thread. It takes about a millisecond to add to this many elements that are in no cache, ten times
 /// as long as it takes to start another thread.
@@ -10,20 +9,36 @@ const LEAST_ADDED: usize = least(1 << 16, 1 << 10);
 /// Stretches of positions for each thread, so that none waits long for another.
 const STRETCHES: usize = 4;
 
+/// The smallest range that is decoded by itself: this many elements, from this many items of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unit {
+    /// Items of the list.
+    pub items: usize,
+    /// Elements of the tensor.
+    pub elements: usize,
+}
+
+impl Unit {
+    /// An element, from one item.
+    pub const ONE: Self = Self { items: 1, elements: 1 };
+}
+
 impl Helpers {
-    /// Calls `add` for each part of the elements of a tensor, with the index of its first element and what it is decoded
-    /// from: `items` of `from` for each `unit` elements. The helpers share the parts.
+    /// Calls `add` for each part of the elements of a tensor, with the index of its first element
+    /// and the part's items of `from`. A part is a multiple of the unit. The helpers share the
+    /// parts.
     pub fn add_in_parts<S: Sync>(
         &mut self,
-        (from, items): (&[S], usize),
-        (out, unit): (&mut [f32], usize),
+        from: &[S],
+        unit: Unit,
+        out: &mut [f32],
         add: impl Fn(usize, &[S], &mut [f32]) + Sync,
     ) {
-        let parts = Parts::new(out.len(), unit, self);
+        let parts = self.parts(out.len(), unit.elements);
         if parts.is_one() {
             return add(0, from, out);
         }
-        let of_part = from.chunks(parts.len().div_ceil(unit) * items);
+        let of_part = from.chunks(parts.len().div_ceil(unit.elements) * unit.items);
         let jobs = parts.places().zip(of_part).zip(out.chunks_mut(parts.len()));
         self.share(jobs, |((places, from), out)| add(places.start, from, out));
     }
@@ -78,23 +93,9 @@ impl Helpers {
     }
 }
 
-impl Source<'_> {
-    /// Writes values back to their positions in the residual, which increase, if there is one: they are what the message does not
-    /// carry. The helpers share the work.
-    pub(crate) fn give_back(&mut self, positions: &[u32], values: &[f32], helpers: &mut Helpers) {
-        let Some(left) = self.left() else { return };
-        helpers.in_stretches(positions, left, |first, positions, start, left| {
-            for (&position, &value) in positions.iter().zip(&values[first..]) {
-                left[position as usize - start] = value;
-            }
-        });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Floats, Residual, SCRATCH};
 
     #[test]
     fn as_a_loop_adds() {
@@ -114,21 +115,6 @@ mod tests {
             let value = |item: u16| 2.0 * f32::from(item);
             Helpers::new(helpers).add_at(&positions, &items, &mut out, value);
             assert!(out == expected, "{count} positions, {helpers} helpers");
-        }
-    }
-
-    #[test]
-    fn values_return_to_their_positions() {
-        let positions: Vec<u32> = (0..3 * LEAST_ADDED as u32 + 5).map(|at| 2 * at + 1).collect();
-        let values: Vec<f32> = positions.iter().map(|&position| position as f32).collect();
-        let gradient = vec![0.0; 2 * positions.len() + 1];
-        for helpers in [0, 3] {
-            let (mut residual, mut scratch) = (vec![0.0; gradient.len()], [0.0; SCRATCH]);
-            let feedback = Some((Residual::PLAIN, &mut residual[..]));
-            let mut source = Source::new(Floats::F32(&gradient), feedback, &mut scratch).unwrap();
-            source.give_back(&positions, &values, &mut Helpers::new(helpers));
-            let left = |at: usize| if at % 2 == 1 { at as f32 } else { 0.0 };
-            assert!((0..residual.len()).all(|at| residual[at] == left(at)), "{helpers} helpers");
         }
     }
 
