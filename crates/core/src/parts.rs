@@ -89,6 +89,22 @@ pub(crate) trait PartResult: Any + Debug + Default + Send + Sync {
     fn merge(&mut self, part: &Self);
 }
 
+/// Makes a struct a [`PartResult`]: the results of its fields.
+macro_rules! part_result {
+    ($name:ty { $($field:ident),+ }) => {
+        impl $crate::parts::PartResult for $name {
+            fn reset(&mut self) {
+                $($crate::parts::PartResult::reset(&mut self.$field);)+
+            }
+
+            fn merge(&mut self, part: &Self) {
+                $($crate::parts::PartResult::merge(&mut self.$field, &part.$field);)+
+            }
+        }
+    };
+}
+pub(crate) use part_result;
+
 impl<T: Copy + Debug + Send + Sync + 'static> PartResult for Vec<T> {
     fn reset(&mut self) {
         self.clear();

@@ -305,14 +305,15 @@ impl<'a> Source<'a> {
             spare.resize(self.len(), 0.0);
             let mut rest = &mut spare[..];
             let room = |part: Range<usize>| cut_mut(&mut rest, part.len());
-            self.in_parts(1, workspace, room, |source, mut room, _| {
+            self.in_parts(workspace, room, |source, mut room, _| {
                 source.take_blocks(|_, block| {
                     kernels::copy(block, cut_mut(&mut room, block.len()));
                 });
             });
             return (spare, self.kept);
         }
-        self.in_parts(1, workspace, |_| (), |source, (), _| source.take_blocks(|_, _| {}));
+        let none = |_| ();
+        self.in_parts(workspace, none, |source, (), _| source.take_blocks(|_, _| {}));
         let residual = self.own.feedback.as_mut().map_or(&mut [][..], |(_, residual)| residual);
         (residual, self.kept)
     }
@@ -338,7 +339,7 @@ impl<'a> Source<'a> {
     /// element. The helpers share the pass.
     pub(crate) fn add_squares(&mut self, squares: Option<&[f32]>, workspace: &mut Workspace) {
         let of_part = |part: Range<usize>| squares.map(|squares| &squares[part]);
-        self.in_parts(1, workspace, of_part, |source, squares, _| {
+        self.in_parts(workspace, of_part, |source, squares, _| {
             if let Some(squares) = squares {
                 return add_saturating(squares.iter().copied(), source.kept);
             }

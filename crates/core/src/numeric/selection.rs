@@ -2,7 +2,7 @@
 
 use gradwire_bits::kernels::{self, Side};
 
-use crate::parts::PartResult;
+use crate::parts::part_result;
 pub use crate::statistics::Threshold;
 use crate::statistics::{Found, Statistics};
 use crate::{BLOCK, Rng, Source, Workspace};
@@ -97,17 +97,7 @@ struct Gathered {
     values: Vec<f32>,
 }
 
-impl PartResult for Gathered {
-    fn reset(&mut self) {
-        self.above.reset();
-        self.values.reset();
-    }
-
-    fn merge(&mut self, part: &Self) {
-        self.above.merge(&part.above);
-        self.values.merge(&part.values);
-    }
-}
+part_result!(Gathered { above, values });
 
 /// Appends the values above `low` and at most `high`, in absolute value, and counts those above `high`.
 fn gather_within(source: &mut Source<'_>, low: f32, high: f32, to: &mut Gathered) {

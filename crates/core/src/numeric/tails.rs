@@ -2,7 +2,7 @@
 
 use gradwire_bits::kernels::{self, Side};
 
-use crate::parts::PartResult;
+use crate::parts::{PartResult, part_result};
 pub use crate::statistics::Tail;
 use crate::statistics::{Found, Statistics, Threshold};
 use crate::{BLOCK, Source, Workspace};
@@ -24,17 +24,7 @@ struct Sides {
     below: Vec<f32>,
 }
 
-impl PartResult for Sides {
-    fn reset(&mut self) {
-        self.above.reset();
-        self.below.reset();
-    }
-
-    fn merge(&mut self, part: &Self) {
-        self.above.merge(&part.above);
-        self.below.merge(&part.below);
-    }
-}
+part_result!(Sides { above, below });
 
 /// Both tails of up to `k` elements each, exactly. A sample gives a bound for each tail, and one pass over the tensor
 /// gathers the elements beyond it. If that misses part of a tail, because values are ordered or many are equal, a

@@ -5,7 +5,7 @@ use std::ops::Range;
 use gradwire_bits::kernels::{self, Side};
 
 use super::selection::{Threshold, kth_largest};
-use crate::parts::{PartResult, cut_mut};
+use crate::parts::{cut_mut, part_result};
 use crate::{BLOCK, Source, Workspace};
 
 /// Clears the positions and values of the workspace, and reserves memory for `most` of them and a block, because the
@@ -115,17 +115,7 @@ impl Taken {
     }
 }
 
-impl PartResult for Taken {
-    fn reset(&mut self) {
-        self.positions.reset();
-        self.values.reset();
-    }
-
-    fn merge(&mut self, part: &Self) {
-        self.positions.merge(&part.positions);
-        self.values.merge(&part.values);
-    }
-}
+part_result!(Taken { positions, values });
 
 /// Appends what `take` appends for each part to the positions and values of the workspace. The helpers share the parts.
 pub(crate) fn take_in_parts(
@@ -186,7 +176,7 @@ pub(crate) fn take_at_positions(source: &mut Source<'_>, factor: f32, workspace:
         let positions = positions.split_off(..count).expect("there are as many");
         (positions, cut_mut(&mut values, count))
     };
-    source.in_parts(1, workspace, of_part, |source, (positions, values), _| {
+    source.in_parts(workspace, of_part, |source, (positions, values), _| {
         let mut left = positions.iter().zip(values).peekable();
         source.take_short_blocks(|offset, block| {
             while let Some((&at, value)) =

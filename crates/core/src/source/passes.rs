@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Source;
 use super::slice::Slice;
-use crate::parts::{LEAST_DIVIDED, PART, PartResult, Parts, SHORT};
+use crate::parts::{BLOCK, LEAST_DIVIDED, PART, PartResult, Parts, SHORT};
 use crate::statistics::{Gathered, Statistics};
 use crate::threads::{InOrder, side_by_side};
 use crate::workspace::{Helpers, Workspace};
@@ -26,7 +26,7 @@ impl<P> Default for Written<P> {
 impl Source<'_> {
     /// Calls `work` for each part with the value that `value` returns for the part's places, such
     /// as its slice of a buffer. The [`Helpers`] of the workspace share the parts. A part has a
-    /// multiple of `unit` elements, but for the last.
+    /// whole number of [blocks](crate::BLOCK), but for the last.
     ///
     /// `work` gets a source of the part, and a workspace of its thread. It [peeks](Self::peek) at
     /// and [takes](Self::take) the part's elements by their indices in the tensor;
@@ -39,20 +39,33 @@ impl Source<'_> {
     /// If `work` panics, or if it asks for statistics that were not gathered before.
     pub fn in_parts<T: Send>(
         &mut self,
-        unit: usize,
         workspace: &mut Workspace,
         mut value: impl FnMut(Range<usize>) -> T,
         work: impl Fn(&mut Source<'_>, T, &mut Workspace) + Sync,
     ) {
-        let parts = workspace.helpers.parts(self.len(), unit);
+        let parts = workspace.helpers.parts(self.len(), BLOCK);
         if parts.is_one() {
             return work(self, value(0..self.len()), workspace);
         }
         self.divide(parts, workspace, &mut value, &work);
     }
 
-    /// As [`in_parts`](Self::in_parts), and appends what `work` appends for each part, in the order
-    /// of the parts. The message of a part must be whole bytes.
+    /// Appends what `work` appends for each part, in the order of the parts. The [`Helpers`] of the
+    /// workspace share the parts. A part has a whole number of [blocks](crate::BLOCK), but for the
+    /// last; `work` gets a source of the part, as for [`in_parts`](Self::in_parts), and must not
+    /// look at what the message has already.
+    pub fn append(
+        &mut self,
+        workspace: &mut Workspace,
+        message: &mut Vec<u8>,
+        work: impl Fn(&mut Source<'_>, &mut Vec<u8>) + Sync,
+    ) {
+        let work = |source: &mut Source<'_>, (), message: &mut _, _: &mut _| work(source, message);
+        self.append_in_parts(BLOCK, workspace, message, |_| (), work);
+    }
+
+    /// As [`append`](Self::append), for parts of a multiple of `unit` elements, with a value for each
+    /// part and a workspace of its thread, as for [`in_parts`](Self::in_parts).
     pub fn append_in_parts<T: Send>(
         &mut self,
         unit: usize,

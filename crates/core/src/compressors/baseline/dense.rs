@@ -29,24 +29,18 @@ impl Compressor for Dense {
         let EncodeArgs { source, workspace, message, .. } = args;
         let bytes = |elements: usize| self.max_len(elements);
         if source.keeps_residual() {
-            source.append_in_parts(
-                1,
-                workspace,
-                message,
-                |_| (),
-                |source, (), message, _| {
-                    source.take_blocks(|_, block| {
-                        let (start, len) = (message.len(), bytes(block.len()));
-                        Room::at_end(message, len, |room| (self.fill)(block, room, false));
-                        (self.add)(&message[start..], -1.0, block);
-                    });
-                },
-            );
+            source.append(workspace, message, |source, message| {
+                source.take_blocks(|_, block| {
+                    let (start, len) = (message.len(), bytes(block.len()));
+                    Room::at_end(message, len, |room| (self.fill)(block, room, false));
+                    (self.add)(&message[start..], -1.0, block);
+                });
+            });
         } else {
             let len = bytes(source.len());
             Room::at_end(message, len, |mut room| {
                 let rooms = |part: Range<usize>| room.split_off(bytes(part.len()));
-                source.in_parts(1, workspace, rooms, |source, mut room, _| {
+                source.in_parts(workspace, rooms, |source, mut room, _| {
                     source.convert_blocks(|block| {
                         (self.fill)(block, room.split_off(bytes(block.len())), len >= STREAMED)
                     });

@@ -9,7 +9,7 @@ use super::signs;
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::take::Taken;
 use crate::parameters::{Kind, either, whole};
-use crate::parts::{PartResult, SHORT};
+use crate::parts::{PartResult, SHORT, part_result};
 use crate::tools::give_back;
 use crate::wire::fields;
 use crate::wire::positions::{MOST_ELEMENTS, make_room};
@@ -187,17 +187,7 @@ struct Selected {
     maxima: Vec<f32>,
 }
 
-impl PartResult for Selected {
-    fn reset(&mut self) {
-        self.taken.reset();
-        self.maxima.reset();
-    }
-
-    fn merge(&mut self, part: &Self) {
-        self.taken.merge(&part.taken);
-        self.maxima.merge(&part.maxima);
-    }
-}
+part_result!(Selected { taken, maxima });
 
 /// Moves the elements to send into the workspace, and returns the mean of the bins' maxima. The helpers share the bins.
 fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Workspace) -> f32 {

@@ -141,18 +141,14 @@ impl Compressor for Codebook8 {
         means.iter().flatten().for_each(|&mean| fields::put_f32(mean, message));
         if source.keeps_residual() {
             let symbols = std::mem::take(&mut workspace.symbols);
-            source.in_parts(
-                1,
-                workspace,
-                |_| (),
-                |source, (), _| {
-                    source.take_blocks(|start, block| {
-                        for (x, &bucket) in block.iter_mut().zip(&symbols[start..]) {
-                            *x -= means[usize::from(bucket)].unwrap_or(0.0);
-                        }
-                    });
-                },
-            );
+            let none = |_| ();
+            source.in_parts(workspace, none, |source, (), _| {
+                source.take_blocks(|start, block| {
+                    for (x, &bucket) in block.iter_mut().zip(&symbols[start..]) {
+                        *x -= means[usize::from(bucket)].unwrap_or(0.0);
+                    }
+                });
+            });
             workspace.symbols = symbols;
         }
         self.symbols().write(workspace, message);

@@ -112,7 +112,7 @@ impl Compressor for DynamicTree {
         let (scale, inverse) = levels::invertible(source.abs_max());
         fields::put_f32(scale, message);
         let values = scaled(scale);
-        let quantize = |_, block: &mut [f32], symbols: &mut [u16], (): &mut (), _: &mut _| {
+        let quantize = |_, block: &mut [f32], symbols: &mut [u16], _: &mut (), _: &mut _| {
             kernels::nearest_residual(block, inverse, &BOOK, &values, symbols);
         };
         self.bytes().encode(source, workspace, message, |_| (), quantize);

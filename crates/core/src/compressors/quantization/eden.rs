@@ -190,7 +190,7 @@ impl Eden {
             let symbols = [cut_mut(upper, counts[0]), cut_mut(lower, counts[1])];
             (part, cut_mut(&mut scales, number), symbols)
         };
-        source.in_parts(1, workspace, of_part, |source, (part, scales, mut symbols), own| {
+        source.in_parts(workspace, of_part, |source, (part, scales, mut symbols), own| {
             for (piece, scale) in pieces_of(part).zip(scales) {
                 let [upper, lower] = self.counts(piece.size);
                 let symbols = [cut_mut(&mut symbols[0], upper), cut_mut(&mut symbols[1], lower)];

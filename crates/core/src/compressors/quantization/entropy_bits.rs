@@ -162,15 +162,11 @@ impl Compressor for EntropyBits {
         self.reserve(source.len(), &mut workspace.coder);
         let bits = self.bits(source, range, context, workspace);
         let bins = bins(range, bits);
-        fill_symbols(
-            source,
-            workspace,
-            |_| (),
-            |_, block, symbols, (), _| {
-                kernels::bin_of(block, bins, symbols);
-                kernels::middle_off(block, symbols, bins);
-            },
-        );
+        let none = |_| ();
+        fill_symbols(source, workspace, none, |_, block, symbols, _, _| {
+            kernels::bin_of(block, bins, symbols);
+            kernels::middle_off(block, symbols, bins);
+        });
         let head = message.len();
         message.push(bits as u8);
         fields::put_f32s(&[range.0, range.1], message);

@@ -197,30 +197,21 @@ impl Compressor for Int4 {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, workspace, message, .. } = args;
         let largest = source.abs_max();
-        source.append_in_parts(
-            1,
-            workspace,
-            message,
-            |_| (),
-            |source, (), message, _| {
-                let mut buffers = Buffers::new();
-                source.take_blocks(|_, values| {
-                    for block in values.chunks_mut(self.block.0) {
-                        let step = match self.transforms(block.len()) {
-                            true => buffers.quantize_transformed(block, largest),
-                            false => buffers.quantize(block),
-                        };
-                        message.extend(((step.to_bits() >> 16) as u16).to_le_bytes());
-                        let start = message.len();
-                        message.resize(start + block.len().div_ceil(2), 0);
-                        kernels::pack_nibbles(
-                            &buffers.levels[..block.len()],
-                            &mut message[start..],
-                        );
-                    }
-                });
-            },
-        );
+        source.append(workspace, message, |source, message| {
+            let mut buffers = Buffers::new();
+            source.take_blocks(|_, values| {
+                for block in values.chunks_mut(self.block.0) {
+                    let step = match self.transforms(block.len()) {
+                        true => buffers.quantize_transformed(block, largest),
+                        false => buffers.quantize(block),
+                    };
+                    message.extend(((step.to_bits() >> 16) as u16).to_le_bytes());
+                    let start = message.len();
+                    message.resize(start + block.len().div_ceil(2), 0);
+                    kernels::pack_nibbles(&buffers.levels[..block.len()], &mut message[start..]);
+                }
+            });
+        });
         Sent::All
     }
 

@@ -54,28 +54,22 @@ impl Compressor for Int8 {
         let EncodeArgs { source, workspace, message, .. } = args;
         let (step, inverse) = levels::step(source.abs_max(), LEVELS);
         fields::put_f32(step, message);
-        source.append_in_parts(
-            1,
-            workspace,
-            message,
-            |_| (),
-            |source, (), message, _| {
-                let mut levels = [0; BLOCK];
-                if source.keeps_residual() {
-                    source.take_short_blocks(|_, block| {
-                        let levels = &mut levels[..block.len()];
-                        kernels::int8_residual(block, inverse, step, levels);
-                        message.extend_from_slice(bytemuck::cast_slice(levels));
-                    });
-                } else {
-                    source.peek_short_blocks(|_, block| {
-                        let levels = &mut levels[..block.len()];
-                        kernels::int8_levels(block, inverse, levels);
-                        message.extend_from_slice(bytemuck::cast_slice(levels));
-                    });
-                }
-            },
-        );
+        source.append(workspace, message, |source, message| {
+            let mut levels = [0; BLOCK];
+            if source.keeps_residual() {
+                source.take_short_blocks(|_, block| {
+                    let levels = &mut levels[..block.len()];
+                    kernels::int8_residual(block, inverse, step, levels);
+                    message.extend_from_slice(bytemuck::cast_slice(levels));
+                });
+            } else {
+                source.peek_short_blocks(|_, block| {
+                    let levels = &mut levels[..block.len()];
+                    kernels::int8_levels(block, inverse, levels);
+                    message.extend_from_slice(bytemuck::cast_slice(levels));
+                });
+            }
+        });
         Sent::All
     }
 

@@ -91,19 +91,14 @@ impl Compressor for LpcSvrg {
         fields::put_f32(step, message);
         let levels = Levels { least: -self.half(), most: self.half() - 1.0, inverse, step };
         let (rng, keeps_residual) = (context.rng(0), source.keeps_residual());
-        self.words().encode(
-            source,
-            workspace,
-            message,
-            |_| (),
-            |first, block, symbols, (), own| {
-                let random = rng.rounding_words(first, block.len(), &mut own.random);
-                kernels::stochastic_levels(block, levels, random, symbols);
-                if keeps_residual {
-                    kernels::levels_off(block, symbols, levels);
-                }
-            },
-        );
+        let none = |_| ();
+        self.words().encode(source, workspace, message, none, |first, block, symbols, _, own| {
+            let random = rng.rounding_words(first, block.len(), &mut own.random);
+            kernels::stochastic_levels(block, levels, random, symbols);
+            if keeps_residual {
+                kernels::levels_off(block, symbols, levels);
+            }
+        });
         Sent::All
     }
 

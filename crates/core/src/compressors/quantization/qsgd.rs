@@ -255,21 +255,17 @@ impl Compressor for Qsgd {
                 (self.code != Code::Fixed).then(|| cut_mut(&mut symbols_left, part.len()));
             (part, steps, symbols)
         };
-        source.append_in_parts(
-            unit,
-            workspace,
-            message,
-            of_part,
-            |source, of_part, message, own| {
-                let (part, steps, mut symbols) = of_part;
+        let work =
+            |source: &mut Source<'_>, of_part, message: &mut _, own: &mut Workspace| {
+                let (part, steps, mut symbols): (_, _, Option<&mut [u16]>) = of_part;
                 self.quantize(source, part, (steps, &mut own.random), &rng, |levels| {
                     match &mut symbols {
                         Some(symbols) => cut_mut(symbols, levels.len()).copy_from_slice(levels),
                         None => self.alphabet().put_fixed(levels, message),
                     }
                 });
-            },
-        );
+            };
+        source.append_in_parts(unit, workspace, message, of_part, work);
         workspace.symbols = symbols;
         for (place, step) in message[start..].as_chunks_mut().0.iter_mut().zip(&steps) {
             *place = step.to_le_bytes();

@@ -20,32 +20,26 @@ pub(super) fn encode(
 ) {
     // A block is a whole number of bytes, so that blocks join without shifting.
     const { assert!(BLOCK.is_multiple_of(8)) };
-    source.append_in_parts(
-        1,
-        workspace,
-        message,
-        |_| (),
-        |source, (), message, _| {
-            let mut bits = [0; BLOCK / 8];
-            if source.keeps_residual() {
-                return source.take_short_blocks(|_, block| {
-                    let bits = &mut bits[..len(block.len())];
-                    kernels::sign_residual(block, negative, positive, bits);
-                    message.extend_from_slice(bits);
-                });
-            }
-            let mut put = |block: &[f32]| {
+    source.append(workspace, message, |source, message| {
+        let mut bits = [0; BLOCK / 8];
+        if source.keeps_residual() {
+            return source.take_short_blocks(|_, block| {
                 let bits = &mut bits[..len(block.len())];
-                kernels::signs(block, bits);
+                kernels::sign_residual(block, negative, positive, bits);
                 message.extend_from_slice(bits);
-            };
-            // To take the elements stores the velocity in the same pass.
-            match source.has_velocity() {
-                true => source.take_short_blocks(|_, block| put(block)),
-                false => source.peek_short_blocks(|_, block| put(block)),
-            }
-        },
-    );
+            });
+        }
+        let mut put = |block: &[f32]| {
+            let bits = &mut bits[..len(block.len())];
+            kernels::signs(block, bits);
+            message.extend_from_slice(bits);
+        };
+        // To take the elements stores the velocity in the same pass.
+        match source.has_velocity() {
+            true => source.take_short_blocks(|_, block| put(block)),
+            false => source.peek_short_blocks(|_, block| put(block)),
+        }
+    });
 }
 
 /// Adds the level of each bit.

@@ -10,7 +10,7 @@ use gradwire_bits::kernels::{self, Side};
 use gradwire_bits::{DecodeError, varint};
 
 use crate::compressors::hybrid::signs;
-use crate::parts::PartResult;
+use crate::parts::part_result;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{BLOCK, Context, Helpers, Source, Workspace};
@@ -70,21 +70,7 @@ struct Drawn {
     small_values: Vec<f32>,
 }
 
-impl PartResult for Drawn {
-    fn reset(&mut self) {
-        self.large.reset();
-        self.large_values.reset();
-        self.small.reset();
-        self.small_values.reset();
-    }
-
-    fn merge(&mut self, part: &Self) {
-        self.large.merge(&part.large);
-        self.large_values.merge(&part.large_values);
-        self.small.merge(&part.small);
-        self.small_values.merge(&part.small_values);
-    }
-}
+part_result!(Drawn { large, large_values, small, small_values });
 
 /// The most elements that are drawn if `kept` are expected, but for a negligible probability: eight standard deviations
 /// more than the mean; and what the kernel writes past the end.

@@ -197,7 +197,7 @@ fn take_all(source: &mut Source<'_>, workspace: &mut Workspace, message: &mut Ve
         let mut rest = &mut positions[..];
         let of_part =
             |part: Range<usize>| (room.split_off(4 * part.len()), cut_mut(&mut rest, part.len()));
-        source.in_parts(1, workspace, of_part, |source, (mut room, mut positions), _| {
+        source.in_parts(workspace, of_part, |source, (mut room, mut positions), _| {
             source.take_short_blocks(|offset, block| {
                 kernels::f32_fill(block, room.split_off(4 * block.len()), false);
                 block.fill(0.0);

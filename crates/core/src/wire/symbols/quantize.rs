@@ -47,7 +47,7 @@ pub(crate) fn fill_symbols<T: Send>(
     symbols.resize(source.len(), 0);
     let mut rest = &mut symbols[..];
     let of_part = |part: Range<usize>| (cut_mut(&mut rest, part.len()), value(part));
-    source.in_parts(1, workspace, of_part, |source, (mut symbols, mut value), workspace| {
+    source.in_parts(workspace, of_part, |source, (mut symbols, mut value), workspace| {
         source.take_blocks(|offset, block| {
             let symbols = cut_mut(&mut symbols, block.len());
             quantize(offset, block, symbols, &mut value, workspace);

@@ -168,23 +168,21 @@ mod tests {
             let expected: Vec<f32> = (0..elements)
                 .map(|at| 0.5 + (f32::from(symbols[at]) + 1e6 * (at % 7) as f32))
                 .collect();
-            {
-                let workspace = &mut Workspace { helpers: Helpers::new(2), ..Workspace::default() };
-                let mut rest = &message[..];
-                let seen = Mutex::new(vec![0u8; elements]);
-                let check = |first: usize, some: &[u16]| {
-                    assert!(first.is_multiple_of(8) && some == &symbols[first..][..some.len()]);
-                    seen.lock().unwrap()[first..][..some.len()].iter_mut().for_each(|n| *n += 1);
-                    Ok(())
-                };
-                let (view, helpers) =
-                    alphabet.view_checked(&mut rest, elements, workspace, check).unwrap();
-                assert!(rest.is_empty() && matches!(view, View::Packed(..)));
-                assert!(added(view, elements, helpers) == expected, "{count} symbols");
-                assert!(seen.into_inner().unwrap().iter().all(|n| *n == 1));
-                let mut unpacked = [0; BLOCK];
-                assert_eq!(view.some(8..24, &mut unpacked).unwrap(), &symbols[8..24]);
-            }
+            let workspace = &mut Workspace { helpers: Helpers::new(2), ..Workspace::default() };
+            let mut rest = &message[..];
+            let seen = Mutex::new(vec![0u8; elements]);
+            let check = |first: usize, some: &[u16]| {
+                assert!(first.is_multiple_of(8) && some == &symbols[first..][..some.len()]);
+                seen.lock().unwrap()[first..][..some.len()].iter_mut().for_each(|n| *n += 1);
+                Ok(())
+            };
+            let (view, helpers) =
+                alphabet.view_checked(&mut rest, elements, workspace, check).unwrap();
+            assert!(rest.is_empty() && matches!(view, View::Packed(..)));
+            assert!(added(view, elements, helpers) == expected, "{count} symbols");
+            assert!(seen.into_inner().unwrap().iter().all(|n| *n == 1));
+            let mut unpacked = [0; BLOCK];
+            assert_eq!(view.some(8..24, &mut unpacked).unwrap(), &symbols[8..24]);
             // Alone, and what is refused.
             let mut workspace = Workspace::default();
             let (view, helpers) =
