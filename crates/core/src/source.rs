@@ -2,12 +2,13 @@
 //!
 //! Error feedback needs `c = β·m + γ·g`, its statistics, and afterwards `m ← c − decoded`. Writing
 //! `c` out first would cost a pass over memory, so the sum exists only a block at a time, in the
-//! first-level cache: [`Source::peek`] shows a block and discards it; [`Source::take`] writes it over the residual,
-//! where the compressor leaves what its message does not carry. A two-pass compressor thus moves 8 + 12 bytes per
-//! element, and its message.
+//! first-level cache. [`Source::peek`] shows a block and discards it. [`Source::take`] writes it
+//! over the residual; there the compressor leaves what its message does not carry. A two-pass
+//! compressor thus moves 8 + 12 bytes per element, and its message.
 //!
-//! With momentum a velocity, `u ← momentum·u + factor·g`, takes the gradient's place. It is stored as blocks are taken, too, so
-//! that it adds a read to each pass and a write to the last. A compressor that only peeks takes another pass for it.
+//! With momentum a velocity, `u ← momentum·u + factor·g`, takes the gradient's place. The velocity
+//! is stored as blocks are taken: it adds a read to each pass, and a write to the last. If a
+//! compressor only peeks, storing it takes another pass.
 
 mod latest;
 mod passes;
@@ -34,19 +35,21 @@ const KEEPS: &str = "the method keeps a number for each element";
 pub struct NonFinite {
     /// Flat index of the first such element.
     pub index: usize,
-    /// Its value: that of the gradient, or that of the velocity or the sum with the residual if only these overflow.
+    /// The value of the gradient; if the gradient is finite, the sum with the residual or the
+    /// velocity, which overflows.
     pub value: f32,
 }
 
 /// A finite tensor to be compressed, corrected by the residual of earlier messages.
 pub struct Source<'a> {
-    /// All elements, or those of a [part](Parts) in its first lane.
+    /// All elements, or the elements of a part in its first lane.
     own: Slice<'a>,
-    /// Those in its other lanes.
+    /// The elements of a part in its other lanes.
     others: Vec<Slice<'a>>,
     kept: &'a mut [f32],
     scratch: &'a mut [f32],
-    /// Of all elements, or of those shown so far if they are checked as they are shown.
+    /// Statistics of all elements, or of the elements shown so far if they are checked as they are
+    /// shown.
     gathered: Gathered,
     plain: bool,
     /// Whether all elements have been checked.
@@ -56,8 +59,8 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Combines a gradient with its residual and their weights (`None`: no error feedback). One pass, which writes
-    /// nothing, finds the largest absolute value and refuses NaN and infinity.
+    /// Combines a gradient with its residual and their weights (`None`: no error feedback). One
+    /// pass, which writes nothing, finds the largest absolute value and refuses NaN and infinity.
     ///
     /// `scratch` holds at least [`SCRATCH`] elements.
     ///
@@ -72,7 +75,8 @@ impl<'a> Source<'a> {
         source.with_statistics(Statistics::Largest, &mut Helpers::default())
     }
 
-    /// The same source after a pass that checks its elements and gathers statistics, which `helpers` share.
+    /// The same source after a pass that checks its elements and gathers statistics. The helpers
+    /// share the pass.
     pub(crate) fn with_statistics(
         mut self,
         statistics: Statistics,
@@ -84,8 +88,9 @@ impl<'a> Source<'a> {
         Ok(self)
     }
 
-    /// A source whose elements are checked as they are peeked at or taken. Call [`finish`](Self::finish) after all were shown; with
-    /// a residual or a velocity before the first is taken, because that overwrites them.
+    /// A source whose elements are checked as they are peeked at or taken. Call
+    /// [`finish`](Self::finish) after all were shown; with a residual or a velocity before the
+    /// first is taken, because that overwrites them.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -135,8 +140,9 @@ impl<'a> Source<'a> {
         self.gathered.found.filter(|_| self.gathered.kind == kind)
     }
 
-    /// Ends the check of elements, for a compressor that has [peeked at](Statistics::Peeked) all of them: from now on they may be
-    /// taken. Returns whether all are finite; if not, the compressor must take none.
+    /// Ends the check of elements, for a compressor that has [peeked at](Statistics::Peeked) all of
+    /// them: from now on they may be taken. Returns whether all are finite; if not, the compressor
+    /// must take none.
     pub fn ends_check(&mut self) -> bool {
         self.checked = true;
         f32::from_bits(self.gathered.largest).is_finite()
@@ -173,7 +179,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The same source with the values that the method keeps for the tensor in addition to the residual.
+    /// The same source with the values that the method keeps for the tensor in addition to the
+    /// residual.
     pub fn with_kept(self, kept: &'a mut [f32]) -> Self {
         Self { kept, ..self }
     }
@@ -184,8 +191,9 @@ impl<'a> Source<'a> {
         Self { plain, ..self }
     }
 
-    /// Whether the values are not gradients, but changes of a model, for example. The compressor must then keep its whole error in
-    /// the residual, also errors that it discards for gradients (the rounding of `variance`).
+    /// Whether the values are not gradients, but changes of a model, for example. The compressor
+    /// must then keep its whole error in the residual, also errors that it discards for gradients
+    /// (the rounding of `variance`).
     pub fn has_plain_memory(&self) -> bool {
         self.plain
     }
@@ -203,27 +211,28 @@ impl<'a> Source<'a> {
     /// The largest absolute value of the corrected tensor; 0 for an empty one.
     ///
     /// # Panics
-    /// Without a residual, if the compressor asks for [no statistics](Statistics::None); before the end of its own
-    /// [check](Statistics::Peeked).
+    /// Without a residual, if the compressor asks for [no statistics](Statistics::None); before the
+    /// end of its own [check](Statistics::Peeked).
     pub fn abs_max(&self) -> f32 {
         let gathered = self.keeps_residual() || self.gathered.kind != Statistics::None;
         assert!(self.checked && gathered, "without statistics the largest value is not known");
         f32::from_bits(self.gathered.largest)
     }
 
-    /// The sum and number of the elements below zero, and the sum of the others. Takes a pass, unless the compressor asks
-    /// for [`Statistics::Signs`].
+    /// The sum and number of the elements below zero, and the sum of the others. Takes a pass,
+    /// unless the compressor asks for [`Statistics::Signs`].
     pub fn sums_by_sign(&mut self) -> SignSums {
         self.gathered(Statistics::Signs).signs
     }
 
-    /// The mean and the standard deviation. Takes a pass, unless the compressor asks for [`Statistics::Moments`].
+    /// The mean and the standard deviation. Takes a pass, unless the compressor asks for
+    /// [`Statistics::Moments`].
     pub fn moments(&mut self) -> Moments {
         self.gathered(Statistics::Moments).moments
     }
 
-    /// The least and the greatest element; infinity and its negative of an empty tensor. Takes a pass, unless the compressor
-    /// asks for [`Statistics::Extremes`].
+    /// The least and the greatest element; infinity and its negative of an empty tensor. Takes a
+    /// pass, unless the compressor asks for [`Statistics::Extremes`].
     pub fn extremes(&mut self) -> (f32, f32) {
         self.gathered(Statistics::Extremes).extremes
     }
@@ -255,7 +264,8 @@ impl<'a> Source<'a> {
         look(self.block(start, len).0)
     }
 
-    /// The corrected elements `start .. start + len`, what was gathered, and whether all have been checked.
+    /// The corrected elements `start .. start + len`, what was gathered, and whether all have been
+    /// checked.
     fn block(&mut self, start: usize, len: usize) -> (&[f32], &mut Gathered, bool) {
         let Self { own, others, scratch, gathered, checked, .. } = self;
         let lane = others.iter().rev().find(|lane| lane.first <= start).unwrap_or(own);
@@ -263,8 +273,10 @@ impl<'a> Source<'a> {
         (lane.peek(start, &mut scratch[..len]), gathered, *checked)
     }
 
-    /// Passes the corrected elements `start .. start + len` (at most [`BLOCK`]) to the closure; what it leaves in the
-    /// slice becomes the residual. Take every element exactly once, in any order, and do not peek at it afterwards.
+    /// Passes the corrected elements `start .. start + len` (at most [`BLOCK`]) to the closure;
+    /// what it leaves in the slice becomes the residual. Take every element exactly once, in any
+    /// order, and do not peek at it afterwards. A debug build counts the elements that are taken,
+    /// and refuses a pass over all elements after the first is taken.
     pub fn take<R>(&mut self, start: usize, len: usize, take: impl FnOnce(&mut [f32]) -> R) -> R {
         let Self { own, others, scratch, gathered, checked, taken, .. } = self;
         *taken += len;
@@ -277,8 +289,8 @@ impl<'a> Source<'a> {
         take(block)
     }
 
-    /// [`take`](Self::take) for methods that distinguish the latest gradient, or velocity, from the sum: the closure gets both;
-    /// the gradient is without its weight γ.
+    /// [`take`](Self::take) for methods that distinguish the latest gradient, or velocity, from the
+    /// sum: the closure gets both; the gradient is without its weight γ.
     pub fn take_with_gradient<R>(
         &mut self,
         start: usize,
@@ -294,8 +306,9 @@ impl<'a> Source<'a> {
         take(sum, gradient)
     }
 
-    /// [`take`](Self::take) of the whole tensor at once, for methods that read it several times; also returns the
-    /// values that the method keeps. `spare` stores the tensor if there is no residual. The helpers share the pass.
+    /// [`take`](Self::take) of the whole tensor at once, for methods that read it several times;
+    /// also returns the values that the method keeps. `spare` stores the tensor if there is no
+    /// residual. The helpers share the pass.
     pub fn take_all<'b>(
         &'b mut self,
         spare: &'b mut Vec<f32>,
@@ -318,8 +331,8 @@ impl<'a> Source<'a> {
         (residual, self.kept)
     }
 
-    /// [`take`](Self::take) over the whole tensor in order, for a method that keeps one number an element; the closure
-    /// gets the block's numbers, too.
+    /// [`take`](Self::take) over the whole tensor in order, for a method that keeps a number for
+    /// each element; the closure gets the block's numbers, too.
     pub fn take_blocks_with_kept(&mut self, mut take: impl FnMut(usize, &mut [f32], &mut [f32])) {
         let kept = std::mem::take(&mut self.kept);
         let mut blocks = kept.chunks_mut(BLOCK);
@@ -327,7 +340,8 @@ impl<'a> Source<'a> {
         self.kept = kept;
     }
 
-    /// [`peek`](Self::peek) over the whole tensor in order, for a method that keeps one number an element.
+    /// [`peek`](Self::peek) over the whole tensor in order, for a method that keeps a number for
+    /// each element.
     pub fn peek_blocks_with_kept(&mut self, mut look: impl FnMut(&[f32], &[f32])) {
         let kept = std::mem::take(&mut self.kept);
         let mut blocks = kept.chunks(BLOCK);
@@ -335,8 +349,8 @@ impl<'a> Source<'a> {
         self.kept = kept;
     }
 
-    /// Adds `squares`, or without them those of the latest gradient, to what the method keeps, which is one number an
-    /// element. The helpers share the pass.
+    /// Adds `squares` to the numbers that the method keeps, one for each element; without them, the
+    /// squares of the latest gradient. The helpers share the pass.
     pub(crate) fn add_squares(&mut self, squares: Option<&[f32]>, workspace: &mut Workspace) {
         let of_part = |part: Range<usize>| squares.map(|squares| &squares[part]);
         self.in_parts(workspace, of_part, |source, squares, _| {
@@ -352,7 +366,8 @@ impl<'a> Source<'a> {
         });
     }
 
-    /// The residual, to correct what `take` left of elements, and of a part that of its elements; `None` without error feedback.
+    /// The residual, to correct what `take` left; of a part, the residual of its elements. `None`
+    /// without error feedback.
     pub fn left(&mut self) -> Option<&mut [f32]> {
         self.own.feedback.as_mut().map(|(_, residual)| &mut **residual)
     }
@@ -367,8 +382,9 @@ impl<'a> Source<'a> {
         self.peek_each(BLOCK, look);
     }
 
-    /// [`peek`](Self::peek) over the whole tensor in order, without error feedback. The closure returns the bits of its
-    /// block's largest absolute value, so that a copy needs no pass of its own to check the elements.
+    /// [`peek`](Self::peek) over the whole tensor in order, without error feedback. The closure
+    /// returns the bits of its block's largest absolute value, so that a copy needs no pass of its
+    /// own to check the elements.
     pub(crate) fn convert_blocks(&mut self, mut convert: impl FnMut(&[f32]) -> u32) {
         debug_assert!(self.own.feedback.is_none(), "blocks of the gradient lack the residual");
         for (start, len) in self.blocks(BLOCK) {
@@ -382,13 +398,14 @@ impl<'a> Source<'a> {
         self.take_each(BLOCK, take);
     }
 
-    /// [`peek_blocks`](Self::peek_blocks) in blocks of a quarter of the length: faster from memory, for a method that does little
-    /// with an element and nothing for each block.
+    /// [`peek_blocks`](Self::peek_blocks) in blocks of a quarter of the length: faster from memory,
+    /// for a method that does little with an element and nothing for each block.
     pub fn peek_short_blocks(&mut self, look: impl FnMut(usize, &[f32])) {
         self.peek_each(SHORT, look);
     }
 
-    /// [`take_blocks`](Self::take_blocks) in blocks of a quarter of the length, as [`peek_short_blocks`](Self::peek_short_blocks).
+    /// [`take_blocks`](Self::take_blocks) in blocks of a quarter of the length, as
+    /// [`peek_short_blocks`](Self::peek_short_blocks).
     pub fn take_short_blocks(&mut self, take: impl FnMut(usize, &mut [f32])) {
         self.take_each(SHORT, take);
     }
@@ -414,7 +431,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The blocks of at most `most` elements, as start and length: of a part, those of its first lane.
+    /// The blocks of at most `most` elements, as start and length; of a part, the blocks of its
+    /// first lane.
     fn blocks(&self, most: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let Range { start, end } = self.places();
         (start..end).step_by(most).map(move |start| (start, most.min(end - start)))

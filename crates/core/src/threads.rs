@@ -15,7 +15,8 @@ pub(crate) use self::in_order::InOrder;
 use crate::parts::{LEAST_DIVIDED, least};
 use crate::workspace::{Helpers, ThreadBuffers, Workspace};
 
-/// The least work for which another thread is started. Starting it would take longer than doing less work than this.
+/// The least work for which another thread is started. Less work takes less time than starting a
+/// thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
     /// The least elements of a tensor that threads divide.
@@ -30,7 +31,7 @@ pub(crate) const ENCODING: Work = Work { divided: LEAST_DIVIDED, share: least(1 
 pub(crate) const DECODING: Work =
     Work { divided: least(1 << 22, LEAST_DIVIDED), share: least(1 << 20, 1 << 10) };
 
-/// The number of threads that encode or decode several tensors side by side, and the buffers of each.
+/// The threads that encode or decode several tensors side by side, and the buffers of each.
 ///
 /// A tensor is the work of one thread, unless it has more than a thread's share of all elements,
 /// and a million elements, or four million to decode. Then threads share the pass that checks its
@@ -60,7 +61,8 @@ impl Threads {
         1 + self.own.workspace.helpers.count()
     }
 
-    /// Whether more than one thread would encode this many tensors, which have `elements` elements in total.
+    /// Whether more than one thread would encode this many tensors, which have `elements` elements
+    /// in total.
     pub fn share(&self, tensors: usize, elements: usize) -> bool {
         let least = if tensors > 1 { 2 * ENCODING.share } else { ENCODING.divided };
         self.count() > 1 && elements >= least
@@ -89,7 +91,8 @@ impl Threads {
         });
     }
 
-    /// As [`each`](Self::each), for work that can fail. Returns the error of the first job that failed.
+    /// As [`each`](Self::each), for work that can fail. Returns the error of the first job that
+    /// failed.
     pub(crate) fn try_each<T: Send, E: Send>(
         &mut self,
         jobs: Vec<T>,
@@ -116,7 +119,8 @@ impl Helpers {
         side_by_side((), self.others.iter().map(|_| ()), jobs, |job, ()| work(job));
     }
 
-    /// As [`share`](Self::share), for work that can fail. Returns the error of the first job that failed.
+    /// As [`share`](Self::share), for work that can fail. Returns the error of the first job that
+    /// failed.
     pub(crate) fn try_share<T: Send, E: Send>(
         &mut self,
         jobs: impl Iterator<Item = T> + Send,
@@ -125,8 +129,8 @@ impl Helpers {
         try_side_by_side((), self.others.iter().map(|_| ()), jobs, |job, ()| work(job))
     }
 
-    /// Appends what `put` writes for each job, in the order of the jobs. The caller's thread works with `own`, each helper with what
-    /// `other` takes from its workspace.
+    /// Appends what `put` writes for each job, in the order of the jobs. The caller's thread works
+    /// with `own`; each helper works with the part of its workspace that `other` returns.
     pub(crate) fn append<'a, T: Send, B: Send>(
         &'a mut self,
         mut own: B,
@@ -148,8 +152,8 @@ impl Helpers {
     }
 }
 
-/// As [`side_by_side`], for work that can fail. Returns the error of the first job in their order that failed, whatever the number of
-/// threads.
+/// As [`side_by_side`], for work that can fail. Returns the error of the first failed job in the
+/// order of the jobs, whatever the number of threads.
 pub(crate) fn try_side_by_side<T: Send, B: Send, E: Send>(
     own: B,
     others: impl Iterator<Item = B>,
@@ -169,8 +173,8 @@ pub(crate) fn try_side_by_side<T: Send, B: Send, E: Send>(
     first.map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// Calls `work` for each job, in the order of the jobs as threads become free: the caller's, which works with `own`, and one
-/// for each of `others`, as far as there are jobs.
+/// Calls `work` for each job, in the order of the jobs as threads become free. The caller's thread
+/// works with `own`; each of `others` has another thread, if there are as many jobs.
 ///
 /// # Panics
 /// If a call of `work` panics.
@@ -188,7 +192,8 @@ pub(crate) fn side_by_side<T: Send, B: Send>(
     }
 }
 
-/// [`side_by_side`] with others. Compiled once for each type of jobs and buffers, not for each `work`.
+/// [`side_by_side`] with others. Compiled once for each type of jobs and buffers, not for each
+/// `work`.
 fn take_turns<T: Send, B: Send>(
     mut own: B,
     others: Vec<B>,
@@ -215,11 +220,12 @@ fn next<T>(queue: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-/// The longest that a thread waits for the others without sleeping. They finish within the time of a part, some tens of microseconds; to sleep
-/// and to be woken may take longer.
+/// The longest time that a thread waits for the others without sleeping. They finish within some
+/// tens of microseconds, the time of a part; to sleep and to be woken may take longer.
 const AWAKE: Duration = Duration::from_micros(200);
 
-/// Calls `own` while `count` threads call `other`. Not generic, so that the code that starts threads is compiled only once.
+/// Calls `own` while `count` threads call `other`. Not generic, so that the code that starts
+/// threads is compiled only once.
 ///
 /// # Panics
 /// With the message of the thread that panics.
@@ -239,15 +245,17 @@ fn beside(count: usize, other: &(dyn Fn() + Sync), own: &mut dyn FnMut()) {
         while !threads.iter().all(|thread| thread.is_finished()) && since.elapsed() < AWAKE {
             hint::spin_loop();
         }
-        // The scope ends after the calls. To join a thread would also wait until its memory is returned.
+        // The scope ends after the calls. Joining a thread would also wait until its memory is
+        // returned.
     });
     if let Some(panic) = panicked.into_inner().unwrap_or_else(PoisonError::into_inner) {
         resume_unwind(panic);
     }
 }
 
-/// How many tensors threads divide, of tensors with these numbers of elements, the largest first: those with more than a
-/// thread's share of the elements that are left. Also returns how many elements the other tensors have.
+/// How many of these tensors threads divide, given their numbers of elements, the largest first:
+/// each that has more than a thread's share of the elements that are left. Also returns how many
+/// elements the other tensors have.
 pub(crate) fn count_divided(
     elements: impl Iterator<Item = usize> + Clone,
     threads: usize,

@@ -12,8 +12,8 @@ use crate::parts::{LEAST_DIVIDED, Parts, SCRATCH};
 /// [`positions`](Self::positions) after an encoding.
 #[derive(Debug, Default)]
 pub struct Workspace {
-    /// Flat positions, increasing, of the elements that the message carries. An encoder that returns
-    /// [`Sent::Positions`](crate::Sent::Positions) leaves them here.
+    /// Flat positions, increasing, of the elements that the message carries. An encoder that
+    /// returns [`Sent::Positions`](crate::Sent::Positions) leaves them here.
     pub positions: Vec<u32>,
     /// The values at those positions.
     pub values: Vec<f32>,
@@ -111,7 +111,8 @@ pub struct SymbolCoder {
     pub group_counts: Vec<u32>,
     /// 1 for each symbol of a list that is not its most frequent one, otherwise 0.
     pub marks: Vec<u16>,
-    /// The symbols of a list without its most frequent one, then those of this list without its own, and so on.
+    /// The symbols of a list without its most frequent symbol, then the symbols of this list
+    /// without its most frequent one, and so on.
     pub others: Vec<u16>,
     /// How often each symbol occurs in the list that is left.
     pub left: Vec<u32>,
@@ -122,8 +123,8 @@ pub struct SymbolCoder {
 pub struct OwnBuffers(Vec<Box<dyn Buffers>>);
 
 impl OwnBuffers {
-    /// The value of this type, initially its default. A method declares a private struct with the buffers it needs, so
-    /// that no other method uses them.
+    /// The value of this type, initially its default. A method declares a private struct with the
+    /// buffers it needs, so that no other method uses them.
     pub fn get<T: Any + Debug + Default + Send + Sync>(&mut self) -> &mut T {
         let at = self.0.iter().position(|buffers| (**buffers).as_any().is::<T>());
         let at = at.unwrap_or_else(|| {

@@ -64,8 +64,8 @@ impl Source<'_> {
         self.append_in_parts(BLOCK, workspace, message, |_| (), work);
     }
 
-    /// As [`append`](Self::append), for parts of a multiple of `unit` elements, with a value for each
-    /// part and a workspace of its thread, as for [`in_parts`](Self::in_parts).
+    /// As [`append`](Self::append), for parts of a multiple of `unit` elements, with a value for
+    /// each part and a workspace of its thread, as for [`in_parts`](Self::in_parts).
     pub fn append_in_parts<T: Send>(
         &mut self,
         unit: usize,
@@ -188,9 +188,10 @@ impl Source<'_> {
         total
     }
 
-    /// Shows all elements, which must have been checked. Every run of [`PART`] elements has its own value from `values`; `look` updates it
-    /// with each short block, whose offset it gets, too. `add` then gets the values in order, so that sums do not depend on the number of
-    /// threads. The helpers share the runs.
+    /// Shows all elements, which must have been checked. Every run of [`PART`] elements has its own
+    /// value from `values`. `look` gets the value, and the offset and the elements of each short
+    /// block. `add` gets the values in order, so that sums do not depend on the number of threads.
+    /// The helpers share the runs.
     pub(crate) fn peek_parts<T: Send>(
         &mut self,
         helpers: &mut Helpers,
@@ -205,7 +206,8 @@ impl Source<'_> {
         self.look_in_parts(helpers, values, look, add);
     }
 
-    /// [`peek_parts`](Self::peek_parts), where `look` gets the slice of all elements and a scratch as long as the block.
+    /// As [`peek_parts`](Self::peek_parts), but `look` gets the slice of all elements and a scratch
+    /// as long as the block.
     fn look_in_parts<T: Send>(
         &mut self,
         helpers: &mut Helpers,
@@ -236,8 +238,8 @@ impl Source<'_> {
         parts.into_iter().map(|(_, value)| value).for_each(add);
     }
 
-    /// Writes values back to their positions in the residual, which increase, if there is one: they are what the message does not
-    /// carry. The helpers share the work.
+    /// If there is a residual, writes values that the message does not carry back to their
+    /// positions, which increase. The helpers share the work.
     pub(crate) fn give_back(&mut self, positions: &[u32], values: &[f32], helpers: &mut Helpers) {
         let Some(left) = self.left() else { return };
         helpers.in_stretches(positions, left, |first, positions, start, left| {
@@ -268,7 +270,8 @@ mod tests {
     use crate::workspace::ThreadBuffers;
     use crate::{Floats, Residual, SCRATCH, Threads};
 
-    /// Calls `using` with a source whose elements are their indices, and a workspace with two helpers; returns the residual.
+    /// Calls `using` with a source whose elements are their indices, and a workspace with two
+    /// helpers; returns the residual.
     fn divided(elements: usize, using: impl FnOnce(&mut Source<'_>, &mut Workspace)) -> Vec<f32> {
         let gradient: Vec<f32> = (0..elements).map(|at| at as f32).collect();
         let (mut residual, mut scratch) = (vec![0.0; elements], [0.0; SCRATCH]);

@@ -6,7 +6,8 @@ use super::latest::{Latest, split_off, sum_to};
 use crate::Floats;
 use crate::parts::BLOCK;
 
-/// The weights of a plain residual m: keep `m ← c − decoded(message)`, and compress `c = β·m + γ·g` instead of the gradient `g`.
+/// The weights of a plain residual m: keep `m ← c − decoded(message)`, and compress `c = β·m + γ·g`
+/// instead of the gradient `g`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Residual {
     /// Weight β of the residual, a finite number; in a spec in \[0, 1\].
@@ -50,8 +51,9 @@ impl<'a> Slice<'a> {
 
     /// Prefetches the gradient a block ahead of the `len` elements from index `start` on.
     ///
-    /// Not for a gradient that the caches may hold already, where the hints only take time, and not beside a residual: the
-    /// next blocks of both would push the block in work out of the first-level cache.
+    /// Not for a gradient that the caches may hold already: there the hints only take time. Not
+    /// beside a residual: the next blocks of both would push the current block out of the
+    /// first-level cache.
     pub(super) fn prefetch_after(&self, start: usize, len: usize) {
         let Floats::F32(gradient) = self.latest.gradient else { return };
         if self.large && self.feedback.is_none() {
@@ -60,7 +62,8 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// The sum of gradient, or velocity, and residual from index `start` on, as many elements as the scratch has.
+    /// The sum of gradient, or velocity, and residual from index `start` on, as many elements as
+    /// the scratch has.
     pub(super) fn peek<'s>(&'s self, start: usize, scratch: &'s mut [f32]) -> &'s [f32] {
         let at = start - self.first;
         let Some((Residual { beta, gamma }, residual)) = &self.feedback else {
@@ -76,7 +79,8 @@ impl<'a> Slice<'a> {
         scratch
     }
 
-    /// The bits of the largest absolute value of the same sum, which is not stored if both are `f32`.
+    /// The bits of the largest absolute value of the same sum, which is not stored if both are
+    /// `f32`.
     pub(super) fn abs_max_bits(&self, start: usize, scratch: &mut [f32]) -> u32 {
         if let (
             Some((weights, residual)),
@@ -96,7 +100,8 @@ impl<'a> Slice<'a> {
         if self.feedback.is_none()
             && velocity.as_ref().is_some_and(|(weights, _)| weights.is_mean())
         {
-            // The mean of half of the largest number and any other does not overflow, so the velocity need not be read.
+            // The mean of half of the largest number and any other does not overflow, so the
+            // velocity need not be read.
             let largest = kernels::abs_max_bits(self.gradient(start, scratch));
             if f32::from_bits(largest) <= f32::MAX / 2.0 {
                 return largest;
@@ -117,7 +122,8 @@ impl<'a> Slice<'a> {
         memory
     }
 
-    /// The same sum, and the gradient, or velocity. The scratch has two blocks, of which the first `len` elements are used.
+    /// The same sum, and the gradient, or velocity. The scratch has two blocks, of which the first
+    /// `len` elements are used.
     pub(super) fn take_with_gradient<'s>(
         &'s mut self,
         start: usize,

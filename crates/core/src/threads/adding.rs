@@ -3,13 +3,14 @@
 use crate::parts::least;
 use crate::workspace::Helpers;
 
-/// Fewer positions are the work of one thread. It takes about a millisecond to add to this many elements that are in no cache, ten times
-/// as long as it takes to start another thread.
+/// Fewer positions are the work of one thread. Adding to this many elements that are in no cache
+/// takes about a millisecond, ten times as long as starting another thread.
 const LEAST_ADDED: usize = least(1 << 16, 1 << 10);
-/// Stretches of positions for each thread, so that none waits long for another.
+/// Stretches of positions for each thread: several, so that no thread waits long for another.
 const STRETCHES: usize = 4;
 
-/// The smallest range that is decoded by itself: this many elements, from this many items of a list.
+/// The smallest range that is decoded by itself: this many elements, from this many items of a
+/// list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unit {
     /// Items of the list.
@@ -43,11 +44,12 @@ impl Helpers {
         self.share(jobs, |((places, from), out)| add(places.start, from, out));
     }
 
-    /// Adds the value of each item to the element at its position; positions increase. The helpers share the work if there are many.
+    /// Adds the value of each item to the element at its position; positions increase. The helpers
+    /// share the work if there are many.
     ///
     /// # Panics
-    /// If there are not as many items as positions, if a position is out of range, or if the work is shared and positions do not
-    /// increase.
+    /// If there are not as many items as positions, if a position is out of range, or if the work
+    /// is shared and positions do not increase.
     pub fn add_at<T: Copy + Sync>(
         &mut self,
         positions: &[u32],
@@ -63,9 +65,9 @@ impl Helpers {
         });
     }
 
-    /// Calls `work` for stretches of increasing positions: with the index of the first position, a multiple of 8, the positions, and the
-    /// elements among which they are, of which the first has the index that precedes them. The helpers share the stretches; of few
-    /// positions there is one.
+    /// Calls `work` for stretches of increasing positions. It gets the index of the stretch's first
+    /// position, a multiple of 8; the positions; the index of the first of the elements that they
+    /// are in; and these elements. The helpers share the stretches. Few positions are one stretch.
     ///
     /// # Panics
     /// If the work is shared, and a position is out of range or they do not increase.

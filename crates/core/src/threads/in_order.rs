@@ -16,9 +16,10 @@ pub(crate) struct InOrder<'a, P> {
 struct Pieces<P> {
     /// The part to take next.
     next: usize,
-    /// That part and those after it, as far as one is done; `None` is one that is not.
+    /// That part and later ones, up to the last that is done; `None` is a part that is not.
     done: VecDeque<Option<P>>,
-    /// Whether a thread takes parts. Others then leave theirs to it: waiting for it would take longer than writing a part.
+    /// Whether a thread takes parts. Others then leave their parts to it: waiting for it would take
+    /// longer than writing a part.
     taken: bool,
     /// Buffers that no thread uses.
     spare: Vec<P>,
@@ -30,7 +31,8 @@ impl<'a, P: Default> InOrder<'a, P> {
         Self { pieces: Mutex::new(pieces), take: Mutex::new(take) }
     }
 
-    /// Lets `write` write part `at`, while other threads write others. This thread or another takes it in its turn.
+    /// Lets `write` write part `at`, while other threads write others. This thread or another takes
+    /// it in its turn.
     pub(crate) fn write(&self, at: usize, write: impl FnOnce(&mut P)) {
         let mut piece = locked(&self.pieces).spare.pop().unwrap_or_default();
         write(&mut piece);
@@ -88,8 +90,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Helpers {
-    /// Calls `work` for each job, and `take` with what `work` has written for each, in the order of the jobs and as soon as possible. One
-    /// thread at a time calls `take`, while others work. `work` gets a buffer that is new or has the content of an earlier job.
+    /// Calls `work` for each job, and then `take` with what `work` has written, in the order of the
+    /// jobs and as soon as possible. One thread at a time calls `take`, while others work. `work`
+    /// gets a buffer that is new, or has the content of an earlier job.
     pub(crate) fn each_in_order<T: Send, P: Default + Send>(
         &mut self,
         jobs: impl Iterator<Item = T> + Send,
