@@ -458,7 +458,7 @@ impl<'a> Source<'a> {
 }
 
 /// Adds squares to sums, which saturate at the largest finite number.
-pub(crate) fn add_saturating(squares: impl Iterator<Item = f32>, sums: &mut [f32]) {
+fn add_saturating(squares: impl Iterator<Item = f32>, sums: &mut [f32]) {
     for (sum, square) in sums.iter_mut().zip(squares) {
         *sum = (*sum + square).min(f32::MAX);
     }

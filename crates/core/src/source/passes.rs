@@ -120,10 +120,12 @@ impl Source<'_> {
     ) {
         let Written(spare) = std::mem::take(workspace.own());
         let in_order = InOrder::new(spare, &mut take);
-        let mut numbers = 0..;
-        let mut numbered = |places| (numbers.next(), value(places));
+        let mut count = 0;
+        let mut numbered = |places| {
+            count += 1;
+            (count - 1, value(places))
+        };
         self.divide(parts, workspace, &mut numbered, &|source, (at, value), workspace| {
-            let at = at.expect("a part has a number");
             in_order.write(at, |piece| work(source, value, piece, workspace));
         });
         let mut spare = in_order.into_spare();
