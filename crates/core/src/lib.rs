@@ -86,7 +86,7 @@ pub use compressors::SingleRank;
 pub use context::{Context, Sent};
 pub use decoder::{DecodeJob, Decoder};
 pub use encoder::{EncodeJob, Encoder, Kept};
-pub use entry::{Entry, Family};
+pub use entry::{Entry, Family, Properties};
 pub use error::{Error, StateError};
 pub use floats::{Dtype, Floats};
 pub use gradwire_bits::{DecodeError, try_resize};

@@ -92,11 +92,6 @@ pub trait MultiRound: Debug + Send + Sync {
         out: &mut [f32],
     ) -> Result<(), DecodeError>;
 
-    /// As [`Compressor::is_contractive`](crate::Compressor::is_contractive), for a single rank.
-    fn is_contractive(&self) -> bool {
-        false
-    }
-
     /// As [`Compressor::max_len`](crate::Compressor::max_len), for the transcript of a single rank.
     fn max_len(&self, elements: usize) -> usize {
         // A tensor that a method would not shrink is sent uncompressed.

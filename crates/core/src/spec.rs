@@ -5,7 +5,7 @@ use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use crate::compressors::{baseline, quantization, sparsification};
-use crate::entry::Entry;
+use crate::entry::{Entry, Properties};
 use crate::memories::{Average, Ef21, Memory, Scope};
 use crate::parameters::{Kind, Param, Value, real, whole};
 use crate::{Compressor, Residual};
@@ -120,6 +120,11 @@ impl Spec {
     /// The registry entry.
     pub fn entry(&self) -> &'static Entry {
         self.entry
+    }
+
+    /// What is true of the compressor with these parameters.
+    pub fn properties(&self) -> Properties {
+        (self.entry.properties)(&self.values)
     }
 
     /// The residual of error feedback; `None` without error feedback. Another memory may

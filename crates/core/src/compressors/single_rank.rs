@@ -141,10 +141,6 @@ impl<R: MultiRound> Compressor for SingleRank<R> {
         decoded
     }
 
-    fn is_contractive(&self) -> bool {
-        self.0.is_contractive()
-    }
-
     fn max_len(&self, elements: usize) -> usize {
         self.0.max_len(elements)
     }

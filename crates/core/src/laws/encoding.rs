@@ -179,9 +179,8 @@ pub(super) fn sixteen_bits_are_converted(spec: &Spec) {
 
 /// Whether sent elements arrive as they are.
 fn exact(spec: &Spec) -> bool {
-    let compressor = spec.compressor();
-    let plain = compressor.memory().is_none();
-    spec.feedback().is_some() && plain && compressor.value_bits() == Some(32)
+    let plain = spec.compressor().memory().is_none();
+    spec.feedback().is_some() && plain && spec.properties().value_bits == Some(32)
 }
 
 pub(super) fn positions_are_what_is_carried(spec: &Spec) {

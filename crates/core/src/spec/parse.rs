@@ -144,11 +144,11 @@ impl Given {
 impl Spec {
     /// Refuses error feedback that cannot work with the values of the compressor's own parameters.
     pub(super) fn checked(self) -> Result<Self, SpecError> {
-        let (id, compressor) = (self.entry.id, self.compressor());
-        if self.feedback.is_some() && !compressor.allows_feedback() {
+        let (id, properties) = (self.entry.id, self.properties());
+        if self.feedback.is_some() && !properties.allows_feedback {
             return Err(SpecError::Feedback { id });
         }
-        if matches!(self.memory, Some(ConfiguredMemory::Ef21(_))) && !compressor.is_contractive() {
+        if matches!(self.memory, Some(ConfiguredMemory::Ef21(_))) && !properties.is_contractive {
             let reason = "with these parameters its messages are not known to bring receivers closer to every tensor";
             return Err(SpecError::Impossible { id, key: "ef=ef21", reason });
         }

@@ -5,7 +5,9 @@ use gradwire_bits::kernels::Room;
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Parts, Sent, Statistics};
+use crate::{
+    Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Parts, Properties, Sent, Statistics,
+};
 
 /// Messages of this many bytes or more are written past the caches: with the tensor they exceed a last-level
 /// cache of 32 MiB. Tests take this path with small tensors.
@@ -20,6 +22,13 @@ pub(super) struct Dense {
     pub(super) add: fn(&[u8], f32, &mut [f32]),
     /// The element type of messages.
     pub(super) dtype: Dtype,
+}
+
+impl Dense {
+    pub(super) fn properties(&self) -> Properties {
+        let value_bits = Some(8 * self.dtype.size() as u32);
+        Properties { value_bits, is_contractive: true, ..Properties::DEFAULT }
+    }
 }
 
 impl Compressor for Dense {
@@ -61,14 +70,6 @@ impl Compressor for Dense {
 
     fn statistics(&self, _: usize) -> Statistics {
         Statistics::None
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        Some(8 * self.dtype.size() as u32)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -67,6 +67,11 @@ impl Bins {
     }
 }
 
+/// Bits of a value: a sign, except in [records](Bins::records), which have other widths.
+pub(super) fn value_bits(records: bool) -> Option<u32> {
+    (!records).then_some(1)
+}
+
 impl Compressor for Bins {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
@@ -96,10 +101,6 @@ impl Compressor for Bins {
             return Ok(());
         }
         signs::read_add::<1>(message, out.len(), weight, workspace, out)
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        (!self.records).then_some(1)
     }
 
     fn max_len(&self, elements: usize) -> usize {

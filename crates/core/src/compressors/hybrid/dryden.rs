@@ -31,7 +31,8 @@ use crate::parameters::real;
 use crate::tools::give_back;
 use crate::wire::fields;
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Source,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -45,6 +46,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Dryden et al., MLHPC 2016",
     payload: "code u8, count varint, two means f32, signs, positions",
     passes: Passes::TWO,
+    properties: |_| Properties { value_bits: Some(1), is_contractive: true, ..Properties::DEFAULT },
     ..Entry::of::<Dryden>()
 };
 
@@ -89,14 +91,6 @@ impl Compressor for Dryden {
         }
         let most = 2 * self.most(out.len());
         signs::read_add::<2>(message, most, weight, workspace, out)
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        Some(1)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -25,7 +25,7 @@ use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::take::{clear, take_beyond};
 use crate::parameters::real;
 use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "strom",
@@ -37,6 +37,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["tau=0.125", "tau=2"],
     reference: "Strom, Interspeech 2015",
     payload: "code u8, count varint, signs, positions",
+    properties: |_| Properties { value_bits: Some(1), ..Properties::DEFAULT },
     ..Entry::of::<Strom>()
 };
 
@@ -72,10 +73,6 @@ impl Compressor for Strom {
         let ([], signs) = signs::read(message, out.len(), out.len(), positions, helpers)?;
         signs::add(signs, [weight * self.tau, weight * -self.tau], positions, out, helpers);
         Ok(())
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        Some(1)
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -31,8 +31,8 @@ use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, MultiRound, RankState, RoundContext};
 use crate::numeric::components;
 use crate::numeric::matrix::{Panels, orthonormalise, times};
-use crate::parameters::whole;
-use crate::{Entry, Family, Helpers, Passes, Sent, Workspace};
+use crate::parameters::{Parameters, whole};
+use crate::{Entry, Family, Helpers, Passes, Properties, Sent, Workspace};
 
 /// The largest count that `f32` holds exactly.
 const COUNTED: u64 = 1 << 24;
@@ -47,6 +47,11 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Yu et al., NeurIPS 2018",
     payload: "keep × f32 a slice",
     passes: Passes { after: 1, ..Passes::ONE },
+    properties: |values| Properties {
+        // Between refreshes nothing is sent of the part outside the span of the basis.
+        is_contractive: GradiVeq::new(values).refresh == 1,
+        ..Properties::DEFAULT
+    },
     ..Entry::of::<SingleRank<GradiVeq>>()
 };
 
@@ -134,11 +139,6 @@ const BLOCK_ELEMENTS: usize = 1 << 15;
 struct Coefficients(Vec<f32>);
 
 impl MultiRound for GradiVeq {
-    /// Between refreshes nothing is sent of what lies outside the span of the basis.
-    fn is_contractive(&self) -> bool {
-        self.refresh == 1
-    }
-
     /// The basis, and how often it was used.
     fn kept_len(&self, shape: &[usize]) -> usize {
         self.factors(shape.iter().product()).map_or(0, |factors| factors.second() + 1)

@@ -25,10 +25,10 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Codebook};
 
 use crate::device::{self, DeviceArgs, DeviceForm};
-use crate::parameters::either;
+use crate::parameters::{Parameters, either};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Properties, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "8bit",
@@ -40,6 +40,10 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Dettmers, ICLR 2016",
     payload: "largest f32, d × u8",
     passes: Passes::TWO,
+    properties: |values| {
+        let value_bits = DynamicTree::new(values).bytes().value_bits();
+        Properties { value_bits, is_contractive: true, ..Properties::DEFAULT }
+    },
     ..Entry::of::<DynamicTree>()
 };
 
@@ -129,14 +133,6 @@ impl Compressor for DynamicTree {
             kernels::numbers_add(symbols, &values, out);
         });
         Ok(())
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        self.bytes().value_bits()
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {

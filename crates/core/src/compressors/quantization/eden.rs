@@ -48,11 +48,12 @@ use self::piece::{add_piece, encode_piece};
 use self::quantizer::Quantizer;
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::numeric::rotation::{Signs, pieces, pieces_of};
-use crate::parameters::{either, real};
+use crate::parameters::{Parameters, either, real};
 use crate::wire::symbols::{Alphabet, View};
 use crate::wire::{fields, levels};
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Parts, Sent, Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Parts, Properties, Sent,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -71,6 +72,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     reference: "Vargaftik et al., ICML 2022",
     payload: "scales f32, levels",
+    properties: |values| Eden::new(values).properties(),
     ..Entry::of::<Eden>()
 };
 
@@ -122,6 +124,18 @@ impl Eden {
         let [upper, lower] = self.widths();
         let upper = if self.bits.fract() > 0.0 { Quantizer::new(upper) } else { None };
         [upper, Quantizer::new(lower)]
+    }
+
+    fn properties(&self) -> Properties {
+        let [_, alphabet] = self.alphabets();
+        let value_bits = match self.sample() {
+            Some(sample) => sample.value_bits(),
+            None if self.bits.fract() > 0.0 => None,
+            None => alphabet.value_bits(),
+        };
+        let draws_positions = self.sample().is_some();
+        // With error feedback, the scale is the one of least squares.
+        Properties { value_bits, draws_positions, is_contractive: true, ..Properties::DEFAULT }
     }
 
     /// The codes of the levels.
@@ -309,24 +323,6 @@ impl Compressor for Eden {
             Some(sample) => sample.decode_add(args),
             None => self.decode_all(args),
         }
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        let [_, alphabet] = self.alphabets();
-        match self.sample() {
-            Some(sample) => sample.value_bits(),
-            None if self.bits.fract() > 0.0 => None,
-            None => alphabet.value_bits(),
-        }
-    }
-
-    fn draws_positions(&self) -> bool {
-        self.sample().is_some()
-    }
-
-    /// With error feedback, where the scale is that of least squares.
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {

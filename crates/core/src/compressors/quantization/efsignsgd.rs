@@ -21,7 +21,9 @@ use gradwire_bits::DecodeError;
 use super::two_levels;
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics};
+use crate::{
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Source, Statistics,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "efsignsgd",
@@ -32,6 +34,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Karimireddy et al., ICML 2019",
     payload: "mean f32, d bits",
     passes: Passes::TWO,
+    properties: |_| Properties { value_bits: Some(1), is_contractive: true, ..Properties::DEFAULT },
     ..Entry::new(&[], |_| Arc::new(EfSignSgd))
 };
 
@@ -66,14 +69,6 @@ impl Compressor for EfSignSgd {
 
     fn statistics(&self, _: usize) -> Statistics {
         Statistics::Signs
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        Some(1)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -18,7 +18,9 @@ use gradwire_bits::{DecodeError, kernels};
 
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Sent};
+use crate::{
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Properties, Sent,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "int8",
@@ -29,6 +31,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Lim et al., MLSys 2019, §5.1 (\"8-bit int\")",
     payload: "step f32, d × i8",
     passes: Passes::TWO,
+    properties: |_| Properties { value_bits: Some(8), is_contractive: true, ..Properties::DEFAULT },
     ..Entry::new(&[], |_| Arc::new(Int8))
 };
 
@@ -88,14 +91,6 @@ impl Compressor for Int8 {
             kernels::int8_add(levels, weight * step, out);
         });
         Ok(())
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        Some(8)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {

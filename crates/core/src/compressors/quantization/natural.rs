@@ -25,11 +25,12 @@
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::device::{self, DeviceArgs, DeviceForm};
-use crate::parameters::either;
+use crate::parameters::{Parameters, either};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent, Statistics, Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Properties, Sent, Statistics,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -42,6 +43,13 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Horváth et al., 2019",
     payload: "d bits of signs, d exponents u8",
     unbiased: true,
+    properties: |values| {
+        let exponents = Natural::new(values).exponents();
+        Properties {
+            value_bits: exponents.value_bits().map(|bits| bits + 1),
+            ..Properties::DEFAULT
+        }
+    },
     ..Entry::of::<Natural>()
 };
 
@@ -116,10 +124,6 @@ impl Compressor for Natural {
 
     fn statistics(&self, _: usize) -> Statistics {
         Statistics::None
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        self.exponents().value_bits().map(|bits| bits + 1)
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -40,13 +40,13 @@ use gradwire_bits::kernels::{self, Levels};
 
 use super::elias_levels;
 use crate::device::{self, DeviceArgs, DeviceForm};
-use crate::parameters::{Choice, Kind, choice, whole};
+use crate::parameters::{Choice, Kind, Parameters, choice, whole};
 use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::symbols::{Alphabet, View};
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Parts, Rng, Sent, Source,
-    Statistics, Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Parts, Properties, Rng,
+    Sent, Source, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -65,6 +65,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Alistarh et al., NIPS 2017",
     payload: "steps f32, levels",
     unbiased: true,
+    properties: |values| Qsgd::new(values).properties(),
     ..Entry::of::<Qsgd>()
 };
 
@@ -112,6 +113,13 @@ crate::parameters! {
 impl Qsgd {
     fn alphabet(&self) -> Alphabet {
         Alphabet::new(2 * usize::from(self.s) + 1, self.code == Code::Huffman)
+    }
+
+    fn properties(&self) -> Properties {
+        let value_bits = self.symbols().and_then(Alphabet::value_bits);
+        // The bound of a shorter last bucket is lower.
+        let is_contractive = self.bucket > 0 && beta(self.bucket, self.s) < 1.0;
+        Properties { value_bits, is_contractive, ..Properties::DEFAULT }
     }
 
     /// The alphabet of the levels; `None` with Elias code.
@@ -296,18 +304,6 @@ impl Compressor for Qsgd {
 
     fn statistics(&self, _: usize) -> Statistics {
         Statistics::None
-    }
-
-    /// The bound of a shorter last bucket is lower.
-    fn is_contractive(&self) -> bool {
-        self.bucket > 0 && beta(self.bucket, self.s) < 1.0
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        match self.symbols() {
-            None => None,
-            Some(alphabet) => alphabet.value_bits(),
-        }
     }
 
     fn max_len(&self, elements: usize) -> usize {

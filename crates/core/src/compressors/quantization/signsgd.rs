@@ -24,7 +24,9 @@ use super::two_levels;
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::memories::{Average, Memory};
 use crate::wire::fields;
-use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Statistics};
+use crate::{
+    Aggregation, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Statistics,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "signsgd",
@@ -33,6 +35,7 @@ pub(crate) static ENTRY: Entry = Entry {
     family: Family::Quantization,
     reference: "Bernstein et al., ICML 2018",
     payload: "d bits",
+    properties: |_| Properties { value_bits: Some(1), ..Properties::DEFAULT },
     ..Entry::new(&[], |_| Arc::new(SignSgd { memory: None }))
 };
 
@@ -86,10 +89,6 @@ impl Compressor for SignSgd {
 
     fn statistics(&self, _: usize) -> Statistics {
         Statistics::None
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        Some(1)
     }
 
     fn device_form(&self) -> Option<&dyn DeviceForm> {

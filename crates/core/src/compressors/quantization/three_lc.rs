@@ -33,7 +33,7 @@ use super::ternary::Fifths;
 use crate::device::{self, DeviceArgs, DeviceForm};
 use crate::parameters::{either, real};
 use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "3lc",
@@ -45,6 +45,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Lim et al., MLSys 2019",
     payload: "M f32, trits five to a byte with runs of zeros coded",
     passes: Passes::TWO,
+    properties: |_| Properties { is_contractive: true, ..Properties::DEFAULT },
     ..Entry::of::<ThreeLc>()
 };
 
@@ -79,10 +80,6 @@ impl Compressor for ThreeLc {
         let scale = weight * fields::take_scale(&mut message)?;
         let fifths = Fifths::new(out.len());
         fifths.decode_add(message, self.zero_runs, scale, &mut workspace.helpers, out)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {

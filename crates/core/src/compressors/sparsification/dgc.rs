@@ -32,8 +32,8 @@ use crate::memories::{Memory, Momentum};
 use crate::numeric::selection::{self, among, sampled_threshold};
 use crate::parameters::{Kind, Parameters, real, whole};
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics,
-    Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Source,
+    Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -47,6 +47,11 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Lin et al., ICLR 2018",
     payload: "code u8, count varint, values f32, positions",
     passes: Passes { memory: 8, ..Passes::TWO },
+    properties: |_| Properties {
+        value_bits: Some(32),
+        is_contractive: true,
+        ..Properties::DEFAULT
+    },
     ..Entry::new(Params::PARAMETERS, |values| {
         let Params { ratio, momentum, clip, warmup } = Params::new(values);
         Arc::new(Dgc { ratio, warmup, memory: Momentum { momentum, clip } })
@@ -159,14 +164,6 @@ impl<M: Memory> Compressor for Dgc<M> {
 
     fn statistics(&self, _: usize) -> Statistics {
         Statistics::Peeked
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        Some(32)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -25,12 +25,12 @@ use gradwire_bits::{DecodeError, kernels};
 use super::fraction;
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::take::take_at_positions;
-use crate::parameters::{either, real};
+use crate::parameters::{Parameters, either, real};
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
 use crate::{
-    Aggregation, Compressor, Context, DecodeArgs, Dtype, EncodeArgs, Entry, Family, Rng, Sent,
-    Workspace,
+    Aggregation, Compressor, Context, DecodeArgs, Dtype, EncodeArgs, Entry, Family, Properties,
+    Rng, Sent, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -50,6 +50,16 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     reference: "Stich, Cordonnier, Jaggi, NeurIPS 2018",
     payload: "k × f32",
+    properties: |values| {
+        let RandomK { unbiased, .. } = RandomK::new(values);
+        Properties {
+            value_bits: Some(32),
+            draws_positions: true,
+            is_contractive: !unbiased,
+            // An element that is sent d / k times leaves −(d / k − 1) times itself, which is sent d / k times in turn.
+            allows_feedback: !unbiased,
+        }
+    },
     ..Entry::of::<RandomK>()
 };
 
@@ -155,23 +165,6 @@ impl Compressor for RandomK {
         let Workspace { positions, helpers, .. } = workspace;
         fields::add_f32s_at(positions, message.as_chunks().0, weight, out, helpers);
         Ok(())
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        Some(32)
-    }
-
-    fn draws_positions(&self) -> bool {
-        true
-    }
-
-    fn is_contractive(&self) -> bool {
-        !self.unbiased
-    }
-
-    /// An element that is sent d / k times leaves −(d / k − 1) times itself behind, which is sent d / k times in turn.
-    fn allows_feedback(&self) -> bool {
-        !self.unbiased
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -20,12 +20,13 @@ use gradwire_bits::kernels::{self, Room, Side};
 
 use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
 use crate::numeric::take::{NOTHING, clear, take_beyond};
-use crate::parameters::real;
+use crate::parameters::{Parameters, real};
 use crate::source::SHORT;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Sent, Source, Statistics, Workspace,
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Properties, Sent, Source, Statistics,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -38,6 +39,12 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["v=0.3", "v=0.5"],
     reference: "Dutta et al., AAAI 2020",
     payload: "code u8, count varint, values f32, positions; or 255 u8, d × f32",
+    properties: |values| Properties {
+        value_bits: Some(32),
+        // Above 0, nothing is sent of a tensor of small elements.
+        is_contractive: Threshold::new(values).v == 0.0,
+        ..Properties::DEFAULT
+    },
     ..Entry::of::<Threshold>()
 };
 
@@ -95,17 +102,8 @@ impl Compressor for Threshold {
         Ok(())
     }
 
-    fn value_bits(&self) -> Option<u32> {
-        Some(32)
-    }
-
     fn statistics(&self, _: usize) -> Statistics {
         Statistics::Peeked
-    }
-
-    /// Above 0 nothing is sent of a tensor of small elements.
-    fn is_contractive(&self) -> bool {
-        self.v == 0.0
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -27,7 +27,8 @@ use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
 use crate::wire::positions::{self, MOST_ELEMENTS, PositionCode};
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics, Workspace,
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Source,
+    Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -51,6 +52,11 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Aji, Heafield, EMNLP 2017",
     payload: "code u8, count varint, values f32, positions",
     passes: Passes::TWO,
+    properties: |_| Properties {
+        value_bits: Some(32),
+        is_contractive: true,
+        ..Properties::DEFAULT
+    },
     ..Entry::of::<TopK>()
 };
 
@@ -154,17 +160,9 @@ impl Compressor for TopK {
         Ok(())
     }
 
-    fn value_bits(&self) -> Option<u32> {
-        Some(32)
-    }
-
     fn statistics(&self, elements: usize) -> Statistics {
         let kept = fraction::kept(self.ratio, elements);
         if self.sampled { Statistics::Largest } else { Statistics::KthLargest(kept) }
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {
