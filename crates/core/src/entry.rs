@@ -48,16 +48,19 @@ pub struct Properties {
     pub is_contractive: bool,
     /// Whether residuals stay bounded with error feedback. If not, users must give `ef=off`.
     pub allows_feedback: bool,
+    /// Whether all ranks must have the same weight under all-reduce, because a round adds integers.
+    pub needs_equal_weights: bool,
 }
 
 impl Properties {
-    /// The number of bits varies, messages contain positions, error feedback is allowed, and messages need not bring
-    /// receivers closer; for struct update syntax.
+    /// The number of bits varies, messages contain positions, error feedback and different weights are allowed, and
+    /// messages need not bring receivers closer; for struct update syntax.
     pub const DEFAULT: Self = Self {
         value_bits: None,
         draws_positions: false,
         is_contractive: false,
         allows_feedback: true,
+        needs_equal_weights: false,
     };
 }
 

@@ -92,7 +92,7 @@ pub use floats::{Dtype, Floats};
 pub use gradwire_bits::{DecodeError, try_resize};
 pub use input::Input;
 pub use memories::Memory;
-pub use multi_round::{MultiRound, ReduceOp};
+pub use multi_round::{MultiRound, ReduceOp, Round};
 pub use printable::{Printable, is_obeyed, printable, printable_lines};
 pub use rng::Rng;
 pub use source::{BLOCK, LEAST_DIVIDED, NonFinite, Parts, Residual, SCRATCH, Source, Velocity};

@@ -211,9 +211,8 @@ impl Spec {
             || compressor.rounds().is_some();
         // The length of the kept numbers for a large matrix depends on parameters such as the rank.
         let kept = |compressor: &dyn Compressor| {
-            compressor
-                .rounds()
-                .map(|rounds| (rounds.kept_len(&[1 << 14, 1 << 14]), rounds.layout()))
+            let kept = compressor.rounds()?.kept()?;
+            Some((kept.len(&[1 << 14, 1 << 14]), kept.layout()))
         };
         let same = || {
             self.entry.id == earlier.entry.id

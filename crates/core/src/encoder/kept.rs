@@ -82,7 +82,7 @@ impl KeptArrays {
 /// The number of elements of a compressor's own array for a tensor.
 fn kept_len(compressor: &dyn Compressor, tensor: &Tensor) -> usize {
     match compressor.rounds() {
-        Some(rounds) => rounds.kept_len(tensor.shape()),
+        Some(rounds) => rounds.kept().map_or(0, |kept| kept.len(tensor.shape())),
         None if compressor.keeps_squares() => tensor.elements(),
         None => 0,
     }

@@ -127,8 +127,8 @@ fn check_values(kind: &str, values: &[f32], compressor: &dyn Compressor) -> Resu
         let what = if squares { "a sum of squares" } else { "a finite number" };
         return Err(format!("{} at element {at}, where {what} belongs", values[at]));
     }
-    match compressor.rounds() {
-        Some(rounds) if kind == KEPT => rounds.check_kept(values),
+    match compressor.rounds().and_then(|rounds| rounds.kept()) {
+        Some(kept) if kind == KEPT => kept.check(values),
         _ => Ok(()),
     }
 }

@@ -58,6 +58,7 @@ pub(crate) static ENTRY: Entry = Entry {
             is_contractive: !unbiased,
             // An element that is sent d / k times leaves −(d / k − 1) times itself, which is sent d / k times in turn.
             allows_feedback: !unbiased,
+            ..Properties::DEFAULT
         }
     },
     ..Entry::of::<RandomK>()
