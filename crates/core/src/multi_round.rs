@@ -2,15 +2,14 @@
 //!
 //! Low-rank factors and sketches can be summed, but not in a single all-reduce: the second round depends on the mean of
 //! the first. Such a method implements [`MultiRound`]: it computes this rank's addend in each round, and decodes the means
-//! of all rounds, the *transcript*. A round may also ask for the largest values, or for sums of integers ([`ReduceOp`]). The caller does the exchange; the method calls no collective. Under exchanges
-//! without all-reduce every sender runs all rounds alone ([`SingleRank`](crate::SingleRank)), and the transcript is its
-//! message.
+//! of all rounds, the *transcript*. A round may also ask for the largest values, or for sums of integers ([`ReduceOp`]).
+//! The caller does the exchange; the method calls no collective. Under exchanges without all-reduce, every sender runs
+//! all rounds alone ([`SingleRank`](crate::SingleRank)), and the transcript is its message.
 
 use std::fmt::Debug;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::device::DeviceRounds;
 use crate::{Context, Sent, Workspace};
 
 /// How a round combines the addends of all ranks, element by element.
@@ -124,6 +123,30 @@ pub trait KeptValues {
     fn layout(&self) -> [usize; 2] {
         [0; 2]
     }
+}
+
+/// Computes the forms that a device needs to take part in the [rounds](MultiRound) of all-reduce.
+///
+/// The device has the gradient and the residual; the host has the means, the kept values, and everything that all ranks
+/// compute alike. So both sides may be mixed: replicas with and without a device get the same bits.
+pub trait DeviceRounds {
+    /// Appends what a device needs to compute this rank's addend of a round, and to take the addends out of the residual.
+    ///
+    /// It changes the kept values and the workspace as [`contribute`](MultiRound::contribute) does.
+    /// [`RankState::corrected`] is empty.
+    fn round(&self, round: usize, state: &mut RankState<'_>, form: &mut Vec<u8>);
+
+    /// Appends what a device adds to the mean: a transcript's result, in a form that it can expand.
+    ///
+    /// # Errors
+    /// As for [`decode_add`](MultiRound::decode_add); then `form` is unspecified behind its former end.
+    fn transcript(
+        &self,
+        means: &[f32],
+        context: &RoundContext<'_>,
+        workspace: &mut Workspace,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError>;
 }
 
 /// The data about a tensor's rounds that all ranks have.

@@ -4,7 +4,7 @@ use gradwire_bits::DecodeError;
 
 use super::kept::Arrays;
 use super::{Encoder, Entry, entry_of};
-use crate::device::DeviceRounds;
+use crate::multi_round::DeviceRounds;
 use crate::multi_round::{self, MultiRound, RankState, ReduceOp, Round, RoundContext};
 use crate::specs::{check_length, check_size};
 use crate::statistics::Statistics;

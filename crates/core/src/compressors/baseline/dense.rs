@@ -3,7 +3,8 @@
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::Room;
 
-use crate::device::{self, DeviceArgs, DeviceForm};
+use crate::device::dense::{DenseForm, Direction, copy};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::fields;
 use crate::{
     Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Parts, Properties, Sent, Statistics,
@@ -90,26 +91,10 @@ impl Compressor for Dense {
 }
 
 /// The message itself.
-impl DeviceForm for Dense {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        fields::expect_len(form, self.max_len(args.elements))?;
-        device::copy(form, message)?;
-        Ok(Sent::All)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        fields::expect_len(message, self.max_len(args.elements))?;
-        device::copy(message, form)
+impl DenseForm for Dense {
+    fn convert(&self, _: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        fields::expect_len(args.from, self.max_len(args.elements))?;
+        copy(args.from, args.to)
     }
 }
 

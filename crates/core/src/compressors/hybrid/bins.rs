@@ -6,7 +6,8 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Near};
 
 use super::signs;
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::take::Taken;
 use crate::parameters::{Kind, either, whole};
 use crate::source::{PartResult, SHORT};
@@ -126,13 +127,8 @@ impl Compressor for Bins {
 
 /// The scale, and [pairs](Pairs) of the elements sent, of which the sign counts.
 impl DeviceForm for Bins {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { context, elements, workspace } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, context, elements, workspace } = args;
         let pairs = Pairs::<1>::read(form, elements, elements)?;
         let Workspace { positions, values, .. } = workspace;
         pairs.copy_to(positions, values)?;
@@ -142,13 +138,8 @@ impl DeviceForm for Bins {
         Ok(Sent::Positions)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { context, elements, workspace } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, context, elements, workspace } = args;
         let Workspace { positions, values, helpers, .. } = workspace;
         if elements == 0 {
             fields::expect_len(message, 0)?;

@@ -24,7 +24,8 @@ use gradwire_bits::kernels::{self, Side};
 
 use super::signs;
 use crate::compressors::sparsification::fraction;
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::tails::sampled_sides;
 use crate::numeric::take::{Taken, take_in_parts};
 use crate::parameters::real;
@@ -104,13 +105,8 @@ impl Compressor for Dryden {
 
 /// Pairs of the elements beyond the thresholds of both signs; of a message, each with the mean of its sign.
 impl DeviceForm for Dryden {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let pairs = Pairs::<0>::read(form, elements, elements)?;
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
         if elements > 0 {
@@ -121,13 +117,8 @@ impl DeviceForm for Dryden {
         Ok(Sent::Positions)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
         let Workspace { positions, helpers, .. } = workspace;
         if elements == 0 {
             fields::expect_len(message, 0)?;

@@ -35,7 +35,8 @@ use gradwire_bits::kernels::Side;
 use gradwire_bits::{DecodeError, rice, varint};
 
 use crate::compressors::sparsification::fraction;
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::tails::{Tail, sampled_tails, tails};
 use crate::numeric::take::{clear, take_exactly, take_reaching};
 use crate::parameters::{Parameters, either, real};
@@ -315,13 +316,8 @@ struct Candidates {
 
 /// Pairs of elements that have both tails among them; of a message, of its tail.
 impl DeviceForm for Sbc {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         workspace.positions.clear();
         if elements == 0 {
             fields::expect_len(form, 4)?;
@@ -340,13 +336,8 @@ impl DeviceForm for Sbc {
         Ok(Sent::Positions)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
         let value = self.read(message, elements, workspace)?;
         pairs::write(&[], &workspace.positions, std::iter::repeat(value), form)
     }

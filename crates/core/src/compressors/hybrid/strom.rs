@@ -21,7 +21,8 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::Side;
 
 use super::signs;
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::take::{clear, take_beyond};
 use crate::parameters::real;
 use crate::wire::fields;
@@ -86,13 +87,8 @@ impl Compressor for Strom {
 
 /// Pairs of the elements beyond the threshold, of which the sign counts.
 impl DeviceForm for Strom {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let pairs = Pairs::<0>::read(form, elements, elements)?;
         let Workspace { positions, values, helpers, .. } = workspace;
         pairs.copy_to(positions, values)?;
@@ -102,13 +98,8 @@ impl DeviceForm for Strom {
         Ok(Sent::Positions)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
         let Workspace { positions, helpers, .. } = workspace;
         if elements == 0 {
             fields::expect_len(message, 0)?;

@@ -10,7 +10,7 @@ use std::fmt::Debug;
 
 use gradwire_bits::DecodeError;
 
-use crate::device::DeviceRounds;
+use crate::multi_round::DeviceRounds;
 use crate::multi_round::{self, KeptValues, MultiRound, RankState, Round, RoundContext};
 use crate::numeric::matrix::{abs_max, add_product, dimensions, times, transposed_times};
 use crate::{Context, Helpers, Sent, Workspace};

@@ -46,7 +46,8 @@ use gradwire_bits::DecodeError;
 
 use self::piece::{add_piece, encode_piece};
 use self::quantizer::Quantizer;
-use crate::device::{self, DeviceArgs, DeviceForm};
+use crate::device::dense::{DenseForm, Direction, copy};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::rotation::{Signs, pieces, pieces_of};
 use crate::parameters::{Parameters, either, real};
 use crate::wire::symbols::{Alphabet, View};
@@ -347,43 +348,17 @@ impl Compressor for Eden {
 }
 
 /// The scale of each piece, then the levels of ⌈b⌉ bits of all pieces, then those of ⌊b⌋ bits. Below one bit there is no form.
-impl DeviceForm for Eden {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+impl DenseForm for Eden {
+    fn convert(&self, direction: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from, to, elements, workspace, .. } = args;
         let (number, totals) = self.totals(elements);
-        let mut rest = form;
+        let mut rest = from;
         levels::take_steps(&mut rest, number, 1.0)?;
-        device::copy(&form[..4 * number], message)?;
+        copy(&from[..4 * number], to)?;
         for (alphabet, total) in self.alphabets().into_iter().zip(totals) {
             if total > 0 {
-                alphabet.take_form(&mut rest, total, workspace)?;
-                alphabet.write(workspace, message);
-            }
-        }
-        fields::expect_len(rest, 0)?;
-        Ok(Sent::All)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
-        let (number, totals) = self.totals(elements);
-        let mut rest = message;
-        levels::take_steps(&mut rest, number, 1.0)?;
-        device::copy(&message[..4 * number], form)?;
-        for (alphabet, total) in self.alphabets().into_iter().zip(totals) {
-            if total > 0 {
-                alphabet.read(&mut rest, total, workspace)?;
-                alphabet.put_form(workspace, form)?;
+                direction.take(alphabet, &mut rest, total, workspace)?;
+                direction.put(alphabet, workspace, to)?;
             }
         }
         fields::expect_len(rest, 0)

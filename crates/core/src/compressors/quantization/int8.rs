@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::device::{self, DeviceArgs, DeviceForm};
+use crate::device::dense::{DenseForm, Direction, copy};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::{fields, levels};
 use crate::{
     BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Parts, Passes, Properties, Sent,
@@ -107,26 +108,10 @@ impl Compressor for Int8 {
 }
 
 /// The message itself.
-impl DeviceForm for Int8 {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        read(form, args.elements)?;
-        device::copy(form, message)?;
-        Ok(Sent::All)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        read(message, args.elements)?;
-        device::copy(message, form)
+impl DenseForm for Int8 {
+    fn convert(&self, _: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        read(args.from, args.elements)?;
+        copy(args.from, args.to)
     }
 }
 

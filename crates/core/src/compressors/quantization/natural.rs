@@ -24,7 +24,8 @@
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::device::{self, DeviceArgs, DeviceForm};
+use crate::device::dense::{DenseForm, Direction, copy};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::parameters::{Parameters, either};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
@@ -140,36 +141,15 @@ impl Compressor for Natural {
 }
 
 /// Signs and exponents, as in the message without Huffman code.
-impl DeviceForm for Natural {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let mut rest = form;
-        let signs = fields::take(&mut rest, args.elements.div_ceil(8))?;
-        device::copy(signs, message)?;
-        self.exponents().take_form(&mut rest, args.elements, args.workspace)?;
-        check_signs(signs, &args.workspace.symbols)?;
+impl DenseForm for Natural {
+    fn convert(&self, direction: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: mut rest, to, elements, workspace, .. } = args;
+        let signs = fields::take(&mut rest, elements.div_ceil(8))?;
+        copy(signs, to)?;
+        direction.take(self.exponents(), &mut rest, elements, workspace)?;
+        check_signs(signs, &workspace.symbols)?;
         fields::expect_len(rest, 0)?;
-        self.exponents().write(args.workspace, message);
-        Ok(Sent::All)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let mut rest = message;
-        let signs = fields::take(&mut rest, args.elements.div_ceil(8))?;
-        device::copy(signs, form)?;
-        self.exponents().read(&mut rest, args.elements, args.workspace)?;
-        check_signs(signs, &args.workspace.symbols)?;
-        fields::expect_len(rest, 0)?;
-        self.exponents().put_form(args.workspace, form)
+        direction.put(self.exponents(), workspace, to)
     }
 }
 

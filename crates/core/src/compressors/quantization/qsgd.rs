@@ -39,7 +39,8 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
 
 use super::elias_levels;
-use crate::device::{self, DeviceArgs, DeviceForm};
+use crate::device::dense::copy;
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::parameters::{Choice, Kind, Parameters, choice, whole};
 use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
@@ -334,32 +335,22 @@ impl Compressor for Qsgd {
 
 /// The step of each bucket, then level + s of each element.
 impl DeviceForm for Qsgd {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let (mut rest, count) = (form, self.count(elements));
         levels::take_steps(&mut rest, count, f32::from(self.s))?;
         self.alphabet().take_form(&mut rest, elements, workspace)?;
         fields::expect_len(rest, 0)?;
-        device::copy(&form[..4 * count], message)?;
+        copy(&form[..4 * count], message)?;
         self.write(workspace, message);
         Ok(Sent::All)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
         let count = self.count(elements);
         self.read(message, elements, workspace)?;
-        device::copy(&message[..4 * count], form)?;
+        copy(&message[..4 * count], form)?;
         self.alphabet().put_form(workspace, form)
     }
 }

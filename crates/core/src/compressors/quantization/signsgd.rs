@@ -21,9 +21,9 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 
 use super::two_levels;
+use crate::device::dense::{DenseForm, Direction, copy};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::memories::{Average, Memory};
-use crate::wire::fields;
 use crate::{
     Aggregation, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Statistics,
 };
@@ -97,23 +97,10 @@ impl Compressor for SignSgd {
 }
 
 /// The message itself.
-impl DeviceForm for SignSgd {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        two_levels::copy(form, (0, fields::take_finite), args.elements, message)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        two_levels::copy(message, (0, fields::take_finite), args.elements, form).map(drop)
+impl DenseForm for SignSgd {
+    fn convert(&self, _: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        two_levels::check(args.from, args.elements)?;
+        copy(args.from, args.to)
     }
 }
 

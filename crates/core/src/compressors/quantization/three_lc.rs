@@ -30,7 +30,8 @@ use std::ops::Bound::{Excluded, Included};
 use gradwire_bits::{DecodeError, kernels};
 
 use super::ternary::Fifths;
-use crate::device::{self, DeviceArgs, DeviceForm};
+use crate::device::dense::{DenseForm, Direction, copy};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent};
@@ -97,30 +98,16 @@ impl Compressor for ThreeLc {
 }
 
 /// M, then the quartic bytes of all elements.
-impl DeviceForm for ThreeLc {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let mut bytes = form;
+impl DenseForm for ThreeLc {
+    fn convert(&self, direction: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from, to, elements, .. } = args;
+        let mut bytes = from;
         fields::take_scale(&mut bytes)?;
-        device::copy(&form[..HEADER], message)?;
-        Fifths::new(args.elements).pack(bytes, self.zero_runs, message)?;
-        Ok(Sent::All)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let mut bytes = message;
-        fields::take_scale(&mut bytes)?;
-        device::copy(&message[..HEADER], form)?;
-        Fifths::new(args.elements).unpack(bytes, self.zero_runs, form)
+        copy(&from[..HEADER], to)?;
+        match direction {
+            Direction::Pack => Fifths::new(elements).pack(bytes, self.zero_runs, to),
+            Direction::Unpack => Fifths::new(elements).unpack(bytes, self.zero_runs, to),
+        }
     }
 }
 

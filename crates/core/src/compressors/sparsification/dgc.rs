@@ -179,24 +179,14 @@ impl<M: Memory> Compressor for Dgc<M> {
     }
 }
 
-/// That of the `topk` of the step.
+/// The form of the step's `topk`.
 impl<M: Memory> DeviceForm for Dgc<M> {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        self.at(args.context.step).pack(form, args, message)
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        self.at(args.context.step).pack(args)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        self.widest().unpack(message, args, form)
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        self.widest().unpack(args)
     }
 }
 

@@ -23,7 +23,8 @@ use std::ops::Bound::{Excluded, Included};
 use gradwire_bits::{DecodeError, kernels};
 
 use super::fraction;
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::take::take_at_positions;
 use crate::parameters::{Parameters, either, real};
 use crate::wire::fields;
@@ -193,13 +194,8 @@ impl Compressor for RandomK {
 
 /// Pairs of the elements drawn.
 impl DeviceForm for RandomK {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { context, elements, workspace } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, context, elements, workspace } = args;
         let pairs = Pairs::<0>::read(form, fraction::kept(self.ratio, elements), elements)?;
         self.make_room(elements, workspace)?;
         self.draw(0, context, elements, workspace);
@@ -211,13 +207,8 @@ impl DeviceForm for RandomK {
         Ok(Sent::Positions)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { context, elements, workspace } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, context, elements, workspace } = args;
         fields::expect_len(message, self.max_len(elements))?;
         self.make_room(elements, workspace)?;
         self.draw(0, context, elements, workspace);

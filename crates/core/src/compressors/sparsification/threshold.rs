@@ -18,7 +18,8 @@ use std::ops::Bound::Included;
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Room, Side};
 
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::take::{NOTHING, clear, take_beyond};
 use crate::parameters::{Parameters, real};
 use crate::source::SHORT;
@@ -118,26 +119,16 @@ impl Compressor for Threshold {
 
 /// Pairs of the elements sent; of a message of all elements, those that are not 0.
 impl DeviceForm for Threshold {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let pairs = Pairs::<0>::read(form, elements, elements)?;
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
         write(elements, workspace, message);
         Ok(Sent::Positions)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
         if let Some((&DENSE, all)) = message.split_first() {
             fields::expect_len(all, 4 * elements)?;
             let (positions, values) = (&mut workspace.positions, &mut workspace.values);

@@ -20,7 +20,8 @@ use gradwire_bits::kernels::Side;
 use gradwire_bits::{DecodeError, varint};
 
 use super::fraction;
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::selection::{self, sampled_threshold};
 use crate::numeric::take::{clear, take_largest, take_reaching};
 use crate::parameters::{Choice, choice, either, real};
@@ -189,13 +190,8 @@ impl Compressor for TopK {
 
 /// Pairs of the elements sent.
 impl DeviceForm for TopK {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let most = self.most(elements);
         let pairs = Pairs::<0>::read(form, most, elements)?;
         self.check_count(pairs.positions().count(), most)?;
@@ -203,15 +199,11 @@ impl DeviceForm for TopK {
         Ok(self.write(elements, workspace, message))
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let values = self.read(message, args.elements, args.workspace)?;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
+        let values = self.read(message, elements, workspace)?;
         let values = values.iter().map(|bytes| f32::from_le_bytes(*bytes));
-        pairs::write(&[], &args.workspace.positions, values, form)
+        pairs::write(&[], &workspace.positions, values, form)
     }
 }
 
