@@ -1,6 +1,6 @@
 //! From a tensor to a symbol for each element, in parts that threads share.
 
-use super::Alphabet;
+use super::alphabet::Alphabet;
 use crate::{BLOCK, Parts, Source, Workspace};
 
 impl Alphabet {
@@ -15,7 +15,7 @@ impl Alphabet {
         message: &mut Vec<u8>,
         quantize: impl Fn(usize, &mut [f32], &mut [u16], &mut T, &mut Workspace) + Sync,
     ) {
-        if !self.huffman {
+        if !self.is_coded {
             // A block is a whole number of bytes.
             const { assert!(BLOCK.is_multiple_of(8)) };
             let append = |source: &mut Source<'_>, mut value, message: &mut _, own: &mut _| {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use gradwire_bits::{DecodeError, fixed};
 
-use super::{Alphabet, bytes};
+use super::alphabet::Alphabet;
 use crate::wire::fields;
 use crate::{BLOCK, Helpers, Parts, Workspace};
 
@@ -29,9 +29,8 @@ impl Alphabet {
         elements: usize,
         workspace: &'a mut Workspace,
     ) -> Result<(View<'a>, &'a mut Helpers), DecodeError> {
-        let every_number_is_a_symbol = self.symbols == 1 << self.width();
         let (view, helpers) = self.unchecked(message, elements, workspace)?;
-        if every_number_is_a_symbol {
+        if self.has_every_number() {
             // Only the padding of the last byte can be wrong.
             view.blocks(elements / BLOCK * BLOCK..elements, |_, _| Ok(()))?;
         } else if let View::Packed(..) = view {
@@ -62,8 +61,8 @@ impl Alphabet {
         workspace: &'a mut Workspace,
     ) -> Result<(View<'a>, &'a mut Helpers), DecodeError> {
         let Workspace { symbols, coder, helpers, .. } = workspace;
-        if !self.huffman && elements > LISTED {
-            let packed = fields::take(message, bytes(elements, self.width()))?;
+        if !self.is_coded && elements > LISTED {
+            let packed = fields::take(message, self.fixed_len(elements))?;
             return Ok((View::Packed(self, packed), helpers));
         }
         self.take(message, elements, symbols, coder, helpers)?;
