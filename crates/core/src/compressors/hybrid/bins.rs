@@ -91,10 +91,7 @@ impl Compressor for Bins {
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, context, weight, workspace, out } = args;
-        if out.is_empty() {
-            return fields::expect_len(message, 0);
-        }
-        if self.records {
+        if self.records && !out.is_empty() {
             let bin = self.bin(context.shape);
             let Workspace { positions, values, helpers, .. } = workspace;
             read_records(message, bin, out.len(), (&mut *positions, &mut *values))?;
@@ -141,11 +138,7 @@ impl DeviceForm for Bins {
     fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
         let DeviceArgs { from: message, to: form, context, elements, workspace } = args;
         let Workspace { positions, values, helpers, .. } = workspace;
-        if elements == 0 {
-            fields::expect_len(message, 0)?;
-            return pairs::write(&[0.0], &[], std::iter::empty(), form);
-        }
-        if self.records {
+        if self.records && elements > 0 {
             let bin = self.bin(context.shape);
             let scale = read_records(message, bin, elements, (&mut *positions, &mut *values))?;
             return pairs::write(&[scale], positions, values.iter().copied(), form);

@@ -30,7 +30,6 @@ use crate::numeric::tails::sampled_sides;
 use crate::numeric::take::{Taken, take_in_parts};
 use crate::parameters::real;
 use crate::tools::give_back;
-use crate::wire::fields;
 use crate::{
     BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Source,
     Workspace,
@@ -87,9 +86,6 @@ impl Compressor for Dryden {
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
-        if out.is_empty() {
-            return fields::expect_len(message, 0);
-        }
         let most = 2 * self.most(out.len());
         signs::read_add::<2>(message, most, weight, workspace, out)
     }
@@ -109,21 +105,15 @@ impl DeviceForm for Dryden {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let pairs = Pairs::<0>::read(form, elements, elements)?;
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
-        if elements > 0 {
-            bound_sides(None, self.most(elements), workspace);
-            let Workspace { positions, values, helpers, .. } = workspace;
-            signs::write(&means(values), elements, positions, values, helpers, message);
-        }
+        bound_sides(None, self.most(elements), workspace);
+        let Workspace { positions, values, helpers, .. } = workspace;
+        signs::write(&means(values), elements, positions, values, helpers, message);
         Ok(Sent::Positions)
     }
 
     fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
         let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
         let Workspace { positions, helpers, .. } = workspace;
-        if elements == 0 {
-            fields::expect_len(message, 0)?;
-            return pairs::write(&[], &[], std::iter::empty(), form);
-        }
         let most = 2 * self.most(elements);
         let (levels, signs) = signs::read::<2>(message, most, elements, positions, helpers)?;
         pairs::write(&[], positions, signs::levels(signs, levels), form)

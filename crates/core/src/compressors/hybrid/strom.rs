@@ -25,7 +25,6 @@ use crate::device::pairs::{self, Pairs};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::take::{clear, take_beyond};
 use crate::parameters::real;
-use crate::wire::fields;
 use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -67,9 +66,6 @@ impl Compressor for Strom {
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
-        if out.is_empty() {
-            return fields::expect_len(message, 0);
-        }
         let Workspace { positions, helpers, .. } = workspace;
         let ([], signs) = signs::read(message, out.len(), out.len(), positions, helpers)?;
         signs::add(signs, [weight * self.tau, weight * -self.tau], positions, out, helpers);
@@ -92,19 +88,13 @@ impl DeviceForm for Strom {
         let pairs = Pairs::<0>::read(form, elements, elements)?;
         let Workspace { positions, values, helpers, .. } = workspace;
         pairs.copy_to(positions, values)?;
-        if elements > 0 {
-            signs::write(&[], elements, positions, values, helpers, message);
-        }
+        signs::write(&[], elements, positions, values, helpers, message);
         Ok(Sent::Positions)
     }
 
     fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
         let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
         let Workspace { positions, helpers, .. } = workspace;
-        if elements == 0 {
-            fields::expect_len(message, 0)?;
-            return pairs::write(&[], &[], std::iter::empty(), form);
-        }
         let ([], signs) = signs::read(message, elements, elements, positions, helpers)?;
         pairs::write(&[], positions, signs::levels(signs, [self.tau, self.tau]), form)
     }
