@@ -190,15 +190,13 @@ impl PositionCode {
     }
 }
 
-/// The largest parameter of a Rice code.
-const MAX_PARAMETER: u8 = 30;
 /// Elements of a part of a bitmap, whose bits one thread sets.
 const BITMAP_PART: usize = least(1 << 18, 1 << 10);
 
 /// Reads the parameter of a Rice code.
 fn take_parameter(bytes: &mut &[u8]) -> Result<u32, DecodeError> {
-    match fields::take(bytes, 1)?[0] {
-        parameter @ ..=MAX_PARAMETER => Ok(parameter.into()),
+    match u32::from(fields::take(bytes, 1)?[0]) {
+        parameter @ ..=rice::MAX_PARAMETER => Ok(parameter),
         _ => Err(DecodeError::Corrupt("the Rice parameter is above 30")),
     }
 }
@@ -221,7 +219,7 @@ fn put_bitmap(positions: &[u32], elements: usize, helpers: &mut Helpers, message
 /// bits and a terminating bit, and the quotients add up to at most d / 2^b; b is optimal only for up to d / 2^b
 /// positions.
 fn rice_bound(count: usize, elements: usize) -> usize {
-    (rice::optimal_parameter(count, elements)..=u32::from(MAX_PARAMETER))
+    (rice::optimal_parameter(count, elements)..=rice::MAX_PARAMETER)
         .map(|b| {
             let quotients = elements >> b;
             let symbols = count.min(quotients + 1);

@@ -1,12 +1,15 @@
-//! Significance maps: where one symbol occurs so often that Huffman code takes more than it should.
+//! Significance maps, for lists in which one symbol occurs so often that Huffman code takes more than it should.
 //!
-//! The most frequent symbol comes first, as a `u16`. Then comes a list of two symbols, 1 for each symbol that is not the most
-//! frequent one and 0 for the others, and a list of the symbols that are not. This list may be a significance map again, while
-//! the first is not. The symbols that are not the most frequent one are two thirds of all at most. Without any, there is no list of them.
+//! The most frequent symbol comes first, as a `u16`. Then come two lists, each after the byte of its form:
 //!
-//! Together they take the entropy of order 0: that of a choice in two steps is the sum of both (Shannon: "A Mathematical Theory of
-//! Communication", section 6). Groups of the two symbols are encoded several times as fast as symbols of the alphabet in tANS. Coders
-//! of images and videos code coefficients like this (Shapiro: "Embedded image coding using zerotrees of wavelet coefficients").
+//! - the map, a list of the two symbols 0 and 1: 0 stands for the most frequent symbol, 1 for any other;
+//! - the other symbols, of which there are at most two thirds of all. Without other symbols, there is no such list. This
+//!   list may have a significance map again; the map may not.
+//!
+//! Together the lists take the entropy of order 0, because the entropy of a choice in two steps is the sum of the
+//! entropies of both steps (Shannon: "A Mathematical Theory of Communication", section 6). Groups of two symbols are
+//! encoded several times as fast as tANS encodes the symbols of the alphabet. Coders of images and videos code
+//! coefficients in this way (Shapiro: "Embedded image coding using zerotrees of wavelet coefficients").
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
 

@@ -1,4 +1,5 @@
-//! The symbols of a message. Many of fixed width are unpacked block by block, so that no list of them goes to memory and back.
+//! The symbols of a message. Long lists of fixed width are unpacked block by block, so that no list goes to memory and
+//! back.
 
 use std::ops::Range;
 
@@ -8,8 +9,8 @@ use super::alphabet::Alphabet;
 use crate::wire::fields;
 use crate::{BLOCK, Helpers, Parts, Workspace};
 
-/// The most symbols of which a list stays in a cache. More stay packed, and are unpacked twice: to check them, and to add what they
-/// stand for.
+/// A list of up to this many symbols stays in a cache. More symbols stay packed, and are unpacked twice: to check them,
+/// and to add what they stand for.
 const LISTED: usize = 1 << 18;
 
 /// Symbols that have been checked.
