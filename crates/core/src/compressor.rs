@@ -5,10 +5,11 @@ use std::fmt::Debug;
 use gradwire_bits::DecodeError;
 
 use crate::accumulator::Accumulator;
+use crate::args::{DecodeArgs, EncodeArgs};
 use crate::device::DeviceForm;
 use crate::memories::Memory;
 use crate::multi_round::MultiRound;
-use crate::{Context, Dtype, Sent, Source, Statistics, Workspace};
+use crate::{Dtype, Sent, Statistics};
 
 /// Turns a tensor into a message and adds messages to a tensor. Does no I/O and keeps no state.
 ///
@@ -70,33 +71,6 @@ pub trait Compressor: Debug + Send + Sync {
     fn device_form(&self) -> Option<&dyn DeviceForm> {
         None
     }
-}
-
-/// The arguments of [`Compressor::encode`].
-pub struct EncodeArgs<'a, 's> {
-    /// The tensor.
-    pub source: &'a mut Source<'s>,
-    /// Seed, tensor, step and rank.
-    pub context: &'a Context<'a>,
-    /// Buffers.
-    pub workspace: &'a mut Workspace,
-    /// The bytes to append the message to.
-    pub message: &'a mut Vec<u8>,
-}
-
-/// The arguments of [`Compressor::decode_add`].
-#[derive(Debug)]
-pub struct DecodeArgs<'a> {
-    /// The whole message.
-    pub message: &'a [u8],
-    /// Seed, tensor, step and the rank that sent the message.
-    pub context: &'a Context<'a>,
-    /// The weight of the message in the sum, a finite number.
-    pub weight: f32,
-    /// Buffers.
-    pub workspace: &'a mut Workspace,
-    /// The sum, of the tensor's length.
-    pub out: &'a mut [f32],
 }
 
 /// How the messages of several ranks become one gradient.

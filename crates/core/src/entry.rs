@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::parameters::{Param, Parameters, Value};
-use crate::{Compressor, Passes, Spec};
+use crate::spec::common::COMMON;
+use crate::{Compressor, Passes};
 
 /// How a method saves bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +152,7 @@ impl Entry {
     pub fn all_parameters(&self) -> impl Iterator<Item = &'static Param> + Clone + use<> {
         let own = self.parameters;
         let is_own = move |key| own.iter().any(|parameter| parameter.key == key);
-        own.iter().chain(Spec::common_parameters().iter().filter(move |one| !is_own(one.key)))
+        own.iter().chain(COMMON.iter().filter(move |one| !is_own(one.key)))
     }
 
     /// Whether messages are the elements themselves, 32 bits each, as those of `none` are.

@@ -45,6 +45,7 @@
 //! threads, between processes with `gradwire-mpi`, or between whatever implements it.
 
 mod accumulator;
+mod args;
 mod compressor;
 pub mod compressors;
 mod context;
@@ -81,7 +82,8 @@ mod wire;
 mod workspace;
 
 pub use accumulator::Accumulator;
-pub use compressor::{Aggregation, Compressor, DecodeArgs, EncodeArgs};
+pub use args::{DecodeArgs, EncodeArgs};
+pub use compressor::{Aggregation, Compressor};
 pub use compressors::SingleRank;
 pub use context::{Context, Sent};
 pub use decoder::{DecodeJob, Decoder};
