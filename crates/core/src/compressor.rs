@@ -5,10 +5,11 @@ use std::fmt::Debug;
 use gradwire_bits::DecodeError;
 
 use crate::accumulator::Accumulator;
+use crate::args::{DecodeArgs, EncodeArgs};
 use crate::device::DeviceForm;
 use crate::memories::Memory;
 use crate::multi_round::MultiRound;
-use crate::{Context, Dtype, Sent, Source, Statistics, Workspace};
+use crate::{Dtype, Sent, Statistics};
 
 /// Turns a tensor into a message and adds messages to a tensor. Does no I/O and keeps no state.
 ///
@@ -50,34 +51,10 @@ pub trait Compressor: Debug + Send + Sync {
         None
     }
 
-    /// The number of bits of each value sent, without its position; `None` if it varies. Fields that a message holds
-    /// once (a scale, a mean) do not count.
-    fn value_bits(&self) -> Option<u32> {
-        None
-    }
-
-    /// Whether both ends draw the positions of the elements sent, so that messages do not contain them.
-    fn draws_positions(&self) -> bool {
-        false
-    }
-
     /// What the compressor must know about a whole tensor with this number of elements before it writes the first one; the largest
     /// absolute value by default.
     fn statistics(&self, _elements: usize) -> Statistics {
         Statistics::Largest
-    }
-
-    /// Whether, with error feedback, there is an a > 0 such that for every tensor x the expected squared error of the
-    /// decoded tensor is at most (1 − a)·‖x‖², where ‖x‖² is the error of zeros. `ef=ef21` needs it: an estimate comes
-    /// closer to the gradient at every step. A method that may send nothing of small elements does not have it. Numbers
-    /// at the ends of a format's range are excepted, if the method's documentation says where. False by default.
-    fn is_contractive(&self) -> bool {
-        false
-    }
-
-    /// Whether residuals stay bounded with error feedback. Where not, `ef=off` must be given. True by default.
-    fn allows_feedback(&self) -> bool {
-        true
     }
 
     /// How the messages of several ranks are added up, if not in the elements of their tensor.
@@ -94,33 +71,6 @@ pub trait Compressor: Debug + Send + Sync {
     fn device_form(&self) -> Option<&dyn DeviceForm> {
         None
     }
-}
-
-/// The arguments of [`Compressor::encode`].
-pub struct EncodeArgs<'a, 's> {
-    /// The tensor.
-    pub source: &'a mut Source<'s>,
-    /// Seed, tensor, step and rank.
-    pub context: &'a Context<'a>,
-    /// Buffers.
-    pub workspace: &'a mut Workspace,
-    /// The bytes to append the message to.
-    pub message: &'a mut Vec<u8>,
-}
-
-/// The arguments of [`Compressor::decode_add`].
-#[derive(Debug)]
-pub struct DecodeArgs<'a> {
-    /// The whole message.
-    pub message: &'a [u8],
-    /// Seed, tensor, step and the rank that sent the message.
-    pub context: &'a Context<'a>,
-    /// The weight of the message in the sum, a finite number.
-    pub weight: f32,
-    /// Buffers.
-    pub workspace: &'a mut Workspace,
-    /// The sum, of the tensor's length.
-    pub out: &'a mut [f32],
 }
 
 /// How the messages of several ranks become one gradient.

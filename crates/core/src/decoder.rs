@@ -117,8 +117,8 @@ impl Decoder {
         let device = spec.compressor().device_form().ok_or_else(|| Error::no_device_form(spec))?;
         let context = &Context::new(self.seed, tensor, step, rank);
         let (elements, workspace) = (tensor.elements(), &mut self.workspace);
-        let unpacked = device.unpack(message, DeviceArgs { context, elements, workspace }, form);
-        unpacked.map_err(|source| Error::decoding(tensor.name(), rank, source))
+        let args = DeviceArgs { from: message, to: form, context, elements, workspace };
+        device.unpack(args).map_err(|source| Error::decoding(tensor.name(), rank, source))
     }
 
     /// As [`decode_add`](Self::decode_add) for one of several messages, which are added up in `sums`, an empty vector

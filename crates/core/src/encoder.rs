@@ -175,8 +175,8 @@ impl Encoder {
         check_size(spec, tensor)?;
         let device = spec.compressor().device_form().ok_or_else(|| Error::no_device_form(spec))?;
         let elements = tensor.elements();
-        let packed = device.pack(form, DeviceArgs { context, elements, workspace }, message);
-        packed.map_err(|source| Error::decoding(tensor.name(), sender.rank, source))
+        let args = DeviceArgs { from: form, to: message, context, elements, workspace };
+        device.pack(args).map_err(|source| Error::decoding(tensor.name(), sender.rank, source))
     }
 
     fn check(&self, tensor: &Tensor, input: Input<'_>) -> Result<(), Error> {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::parameters::{Param, Parameters, Value};
-use crate::{Compressor, Passes, Spec};
+use crate::spec::common::COMMON;
+use crate::{Compressor, Passes};
 
 /// How a method saves bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +32,37 @@ impl Family {
             Self::LowRank => "low-rank",
         }
     }
+}
+
+/// What is true of a compressor with certain parameters. Specs, reports and laws use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Properties {
+    /// The number of bits of each value sent, without its position; `None` if it varies. Fields that a message holds
+    /// once, such as a scale or a mean, do not count.
+    pub value_bits: Option<u32>,
+    /// Whether both ends draw the positions of the elements sent, so that messages do not contain them.
+    pub draws_positions: bool,
+    /// Whether, with error feedback, there is an a > 0 such that for every tensor x the expected squared error of the
+    /// decoded tensor is at most (1 − a)·‖x‖², where ‖x‖² is the error of zeros. `ef=ef21` needs this property: an
+    /// estimate comes closer to the gradient at every step. A method that may send nothing of small elements does not
+    /// have it. Numbers at the ends of a format's range are excepted, if the method's documentation says so.
+    pub is_contractive: bool,
+    /// Whether residuals stay bounded with error feedback. If not, users must give `ef=off`.
+    pub allows_feedback: bool,
+    /// Whether all ranks must have the same weight under all-reduce, because a round adds integers.
+    pub needs_equal_weights: bool,
+}
+
+impl Properties {
+    /// The number of bits varies, messages contain positions, error feedback and different weights are allowed, and
+    /// messages need not bring receivers closer; for struct update syntax.
+    pub const DEFAULT: Self = Self {
+        value_bits: None,
+        draws_positions: false,
+        is_contractive: false,
+        allows_feedback: true,
+        needs_equal_weights: false,
+    };
 }
 
 /// A compressor's declaration. The [registry](crate::registry) is a table of them.
@@ -68,6 +100,9 @@ pub struct Entry {
     pub lossless: bool,
     /// Passes over the tensor, which bound its speed; [`Passes::ONE`] by default.
     pub passes: Passes,
+    /// Properties that may depend on parameters: computes them from values of [`parameters`](Self::parameters);
+    /// [`Properties::DEFAULT`] by default.
+    pub properties: fn(&[Value]) -> Properties,
     /// Makes the compressor from values of [`parameters`](Self::parameters), in their order and inside their ranges.
     pub build: fn(&[Value]) -> Arc<dyn Compressor>,
 }
@@ -98,6 +133,7 @@ impl Entry {
             unbiased: false,
             lossless: false,
             passes: Passes::ONE,
+            properties: |_| Properties::DEFAULT,
             build,
         }
     }
@@ -116,7 +152,7 @@ impl Entry {
     pub fn all_parameters(&self) -> impl Iterator<Item = &'static Param> + Clone + use<> {
         let own = self.parameters;
         let is_own = move |key| own.iter().any(|parameter| parameter.key == key);
-        own.iter().chain(Spec::common_parameters().iter().filter(move |one| !is_own(one.key)))
+        own.iter().chain(COMMON.iter().filter(move |one| !is_own(one.key)))
     }
 
     /// Whether messages are the elements themselves, 32 bits each, as those of `none` are.

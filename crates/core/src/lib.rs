@@ -45,6 +45,7 @@
 //! threads, between processes with `gradwire-mpi`, or between whatever implements it.
 
 mod accumulator;
+mod args;
 mod compressor;
 pub mod compressors;
 mod context;
@@ -82,18 +83,19 @@ mod wire;
 mod workspace;
 
 pub use accumulator::Accumulator;
-pub use compressor::{Aggregation, Compressor, DecodeArgs, EncodeArgs};
+pub use args::{DecodeArgs, EncodeArgs};
+pub use compressor::{Aggregation, Compressor};
 pub use compressors::SingleRank;
 pub use context::{Context, Sent};
 pub use decoder::{DecodeJob, Decoder};
 pub use encoder::{EncodeJob, Encoder, Kept};
-pub use entry::{Entry, Family};
+pub use entry::{Entry, Family, Properties};
 pub use error::{Error, StateError};
 pub use floats::{Dtype, Floats};
 pub use gradwire_bits::{DecodeError, try_resize};
 pub use input::Input;
 pub use memories::Memory;
-pub use multi_round::{MultiRound, ReduceOp};
+pub use multi_round::{MultiRound, ReduceOp, Round};
 pub use parts::{BLOCK, LEAST_DIVIDED, SCRATCH};
 pub use printable::{Printable, is_obeyed, printable, printable_lines};
 pub use rng::Rng;

@@ -2,15 +2,14 @@
 //!
 //! Low-rank factors and sketches can be summed, but not in a single all-reduce: the second round depends on the mean of
 //! the first. Such a method implements [`MultiRound`]: it computes this rank's addend in each round, and decodes the means
-//! of all rounds, the *transcript*. A round may also ask for the largest values, or for sums of integers ([`ReduceOp`]). The caller does the exchange; the method calls no collective. Under exchanges
-//! without all-reduce every sender runs all rounds alone ([`SingleRank`](crate::SingleRank)), and the transcript is its
-//! message.
+//! of all rounds, the *transcript*. A round may also ask for the largest values, or for sums of integers ([`ReduceOp`]).
+//! The caller does the exchange; the method calls no collective. Under exchanges without all-reduce, every sender runs
+//! all rounds alone ([`SingleRank`](crate::SingleRank)), and the transcript is its message.
 
 use std::fmt::Debug;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::device::DeviceRounds;
 use crate::{Context, Sent, Workspace};
 
 /// How a round combines the addends of all ranks, element by element.
@@ -41,38 +40,39 @@ impl ReduceOp {
     }
 }
 
+/// The addends of a round, one from each rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Round {
+    /// The number of elements of an addend.
+    pub len: usize,
+    /// How addends are combined.
+    pub op: ReduceOp,
+}
+
+impl Round {
+    /// A round of the mean of `len` values.
+    pub fn mean(len: usize) -> Self {
+        Self { len, op: ReduceOp::Mean }
+    }
+
+    /// Bytes of an addend.
+    pub fn bytes(self) -> usize {
+        self.op.bytes(self.len)
+    }
+}
+
 /// A multi-round method. A transcript contains the means of its rounds, one after the other.
 ///
 /// Results computed from means must be the same on every machine, or replicas diverge: compute them in plain loops.
 /// Addends may use a linear algebra library.
 pub trait MultiRound: Debug + Send + Sync {
-    /// The number of values kept for a tensor from step to step, initially zeros, such as starting factors. Under
-    /// all-reduce the values are equal on all ranks.
-    fn kept_len(&self, shape: &[usize]) -> usize;
-
-    /// Refuses kept values that no step leaves, such as those of a damaged checkpoint: from others a step may make a message
-    /// that no receiver takes. All are finite. An error says what is wrong.
-    fn check_kept(&self, _kept: &[f32]) -> Result<(), String> {
-        Ok(())
+    /// The values that the method keeps for a tensor from step to step; `None` by default.
+    fn kept(&self) -> Option<&dyn KeptValues> {
+        None
     }
 
-    /// Parameters on which the meaning of the kept values depends, apart from their number.
-    fn layout(&self) -> [usize; 2] {
-        [0; 2]
-    }
-
-    /// The length of each rank's addend of a round; `None` after the last round. It must be equal on all ranks.
-    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize>;
-
-    /// How the addends of a round are combined.
-    fn op(&self, _round: usize) -> ReduceOp {
-        ReduceOp::Mean
-    }
-
-    /// Whether all ranks must weigh the same, as where integers are added.
-    fn needs_equal_weights(&self) -> bool {
-        false
-    }
+    /// The addends of a round; `None` after the last round. They must be equal on all ranks. Rounds are numbered from 0.
+    fn round(&self, context: &RoundContext<'_>, round: usize) -> Option<Round>;
 
     /// Appends this rank's addend of a round.
     fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>);
@@ -92,11 +92,6 @@ pub trait MultiRound: Debug + Send + Sync {
         out: &mut [f32],
     ) -> Result<(), DecodeError>;
 
-    /// As [`Compressor::is_contractive`](crate::Compressor::is_contractive), for a single rank.
-    fn is_contractive(&self) -> bool {
-        false
-    }
-
     /// As [`Compressor::max_len`](crate::Compressor::max_len), for the transcript of a single rank.
     fn max_len(&self, elements: usize) -> usize {
         // A tensor that a method would not shrink is sent uncompressed.
@@ -112,12 +107,54 @@ pub trait MultiRound: Debug + Send + Sync {
     }
 }
 
+/// Values that a multi-round method keeps for a tensor from step to step, such as starting factors. They are zeros at
+/// first. Under all-reduce they are equal on all ranks.
+pub trait KeptValues {
+    /// The number of values for a tensor of this shape.
+    fn len(&self, shape: &[usize]) -> usize;
+
+    /// Refuses values that no step leaves, such as values of a damaged checkpoint: a step may turn them into a message
+    /// that no receiver takes. All are finite. An error says what is wrong. Accepts all by default.
+    fn check(&self, _values: &[f32]) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Parameters on which the meaning of the values depends, apart from their number; none by default.
+    fn layout(&self) -> [usize; 2] {
+        [0; 2]
+    }
+}
+
+/// Computes the forms that a device needs to take part in the [rounds](MultiRound) of all-reduce.
+///
+/// The device has the gradient and the residual; the host has the means, the kept values, and everything that all ranks
+/// compute alike. So both sides may be mixed: replicas with and without a device get the same bits.
+pub trait DeviceRounds {
+    /// Appends what a device needs to compute this rank's addend of a round, and to take the addends out of the residual.
+    ///
+    /// It changes the kept values and the workspace as [`contribute`](MultiRound::contribute) does.
+    /// [`RankState::corrected`] is empty.
+    fn round(&self, round: usize, state: &mut RankState<'_>, form: &mut Vec<u8>);
+
+    /// Appends what a device adds to the mean: a transcript's result, in a form that it can expand.
+    ///
+    /// # Errors
+    /// As for [`decode_add`](MultiRound::decode_add); then `form` is unspecified behind its former end.
+    fn transcript(
+        &self,
+        means: &[f32],
+        context: &RoundContext<'_>,
+        workspace: &mut Workspace,
+        form: &mut Vec<u8>,
+    ) -> Result<(), DecodeError>;
+}
+
 /// The data about a tensor's rounds that all ranks have.
 #[derive(Debug, Clone, Copy)]
 pub struct RoundContext<'a> {
     /// Tensor, rank and step. Its shared generator gives all ranks the same draws.
     pub context: &'a Context<'a>,
-    /// The [kept](MultiRound::kept_len) values; empty if the transcript is from a single rank.
+    /// The [kept values](KeptValues); empty if the transcript is from a single rank.
     pub kept: &'a [f32],
     /// Whether a single rank runs all rounds, so that its transcript must be complete.
     pub single_rank: bool,
@@ -128,7 +165,7 @@ pub struct RoundContext<'a> {
 pub struct RankState<'a> {
     /// The corrected gradient; in the end, the residual. Empty where a [device](crate::device) has it.
     pub corrected: &'a mut [f32],
-    /// The [kept](MultiRound::kept_len) values.
+    /// The [kept values](KeptValues).
     pub kept: &'a mut [f32],
     /// The means of the previous rounds; in the end, the
     /// whole transcript.
@@ -146,6 +183,14 @@ impl RankState<'_> {
     pub fn round_context(&self) -> RoundContext<'_> {
         RoundContext { context: self.context, kept: self.kept, single_rank: self.single_rank }
     }
+}
+
+/// The rounds of a tensor.
+pub(crate) fn rounds(
+    method: &(impl MultiRound + ?Sized),
+    context: &RoundContext<'_>,
+) -> impl Iterator<Item = Round> {
+    (0..).map_while(|round| method.round(context, round))
 }
 
 /// Appends the addend of a tensor that is sent uncompressed, and sets its residual to zero.

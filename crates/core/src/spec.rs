@@ -1,51 +1,20 @@
 //! One string configures one compressor: `3lc:s=1.75`, `topk:ratio=0.01,ef=off`.
 
 use std::fmt;
-use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use crate::compressors::{baseline, quantization, sparsification};
-use crate::entry::Entry;
+use crate::entry::{Entry, Properties};
 use crate::memories::{Average, Ef21, Memory, Scope};
-use crate::parameters::{Kind, Param, Value, real, whole};
+use crate::parameters::{Param, Value};
 use crate::{Compressor, Residual};
 
+pub(crate) mod common;
 mod error;
 mod parse;
 
+use self::common::COMMON;
 pub use error::SpecError;
-use parse::{Given, bad_value, place_of};
-
-/// The parameters that every compressor has.
-const COMMON: &[Param] = &[
-    Param {
-        key: "ef",
-        kind: Kind::Choice { options: &["off", "on", "ef21"] },
-        help: "error feedback: keep what a message leaves out and add it to the next gradient; ef21: send changes of an \
-               estimate of the gradient, which receivers add up",
-    },
-    Param {
-        key: "beta",
-        kind: real(1.0, Included(0.0), Included(1.0)),
-        help: "weight of the residual when it is fed back; beta or gamma turns error feedback on, and is an error with ef=off, \
-               with ef=ef21 or for a method that has a memory of its own",
-    },
-    Param {
-        key: "gamma",
-        kind: real(1.0, Included(1e-6), Included(1e6)),
-        help: "weight of the gradient when the residual is fed back",
-    },
-    Param {
-        key: "momentum",
-        kind: real(0.0, Included(0.0), Excluded(1.0)),
-        help: "compress a running mean of gradients, in which the earlier mean has this weight",
-    },
-    Param {
-        key: "every",
-        kind: whole(1, 1..=1_000_000),
-        help: "local steps: number of steps between two exchanges of the accumulated change",
-    },
-];
 
 /// A compressor with the values of its parameters, its memory, and its number of local steps.
 ///
@@ -93,15 +62,6 @@ impl Spec {
         }
     }
 
-    /// An entry, in the registry or not, with values of its own and the common parameters, written as after the colon
-    /// of a spec string: `ratio=0.01,ef=off`.
-    ///
-    /// # Errors
-    /// If there is no such parameter, or its value is not allowed.
-    pub fn with_parameters(entry: &'static Entry, parameters: &str) -> Result<Self, SpecError> {
-        Given::new(entry, parameters)?.into_spec()
-    }
-
     /// `none`: tensors are sent uncompressed.
     pub fn none() -> Self {
         Self::of(&baseline::none::ENTRY)
@@ -120,6 +80,11 @@ impl Spec {
     /// The registry entry.
     pub fn entry(&self) -> &'static Entry {
         self.entry
+    }
+
+    /// What is true of the compressor with these parameters.
+    pub fn properties(&self) -> Properties {
+        (self.entry.properties)(&self.values)
     }
 
     /// The residual of error feedback; `None` without error feedback. Another memory may
@@ -206,9 +171,8 @@ impl Spec {
             || compressor.rounds().is_some();
         // The length of the kept numbers for a large matrix depends on parameters such as the rank.
         let kept = |compressor: &dyn Compressor| {
-            compressor
-                .rounds()
-                .map(|rounds| (rounds.kept_len(&[1 << 14, 1 << 14]), rounds.layout()))
+            let kept = compressor.rounds()?.kept()?;
+            Some((kept.len(&[1 << 14, 1 << 14]), kept.layout()))
         };
         let same = || {
             self.entry.id == earlier.entry.id
@@ -219,25 +183,6 @@ impl Spec {
                 && kept(self.compressor()) == kept(compressor)
         };
         !keeps || same()
-    }
-
-    /// The same compressor with another value of a numeric parameter; rounded if the parameter is a whole number.
-    ///
-    /// # Errors
-    /// If there is no such parameter, or its value is not allowed or does not go with `ef`.
-    pub fn with_number(mut self, key: &str, value: f64) -> Result<Self, SpecError> {
-        let id = self.entry.id;
-        let parameters = self.entry.parameters;
-        let at = place_of(key, id, parameters.iter())?;
-        let kind = parameters[at].kind;
-        let allowed = match kind {
-            Kind::Real { .. } => kind.parse(&value.to_string()),
-            Kind::Whole { .. } => kind.parse(&value.round().to_string()),
-            Kind::Choice { .. } => None,
-        };
-        self.values[at] = allowed.ok_or_else(|| bad_value(id, key, &value.to_string(), kind))?;
-        self.compressor = (self.entry.build)(&self.values);
-        self.checked()
     }
 
     /// The compressor itself.

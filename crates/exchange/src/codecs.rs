@@ -10,7 +10,7 @@ mod state;
 use std::collections::HashMap;
 
 use gradwire::{
-    Decoder, Dtype, Encoder, Error, Input, Kept, ReduceOp, Sent, Spec, Tensor, Threads,
+    Decoder, Dtype, Encoder, Error, Input, Kept, ReduceOp, Round, Sent, Spec, Tensor, Threads,
 };
 
 pub(crate) use self::carried::Carried;
@@ -340,7 +340,7 @@ impl Codecs {
         round: usize,
         means: &[f32],
         form: &mut Vec<u8>,
-    ) -> Result<Option<(usize, ReduceOp)>, Error> {
+    ) -> Result<Option<Round>, Error> {
         self.encoder.device_round(tensor, step, round, means, form)
     }
 

@@ -164,9 +164,7 @@ impl GroupConfig<'_> {
                  all-gather, scatter-reduce or server",
             );
         }
-        let integers = |spec: &&Spec| {
-            spec.compressor().rounds().is_some_and(|rounds| rounds.needs_equal_weights())
-        };
+        let integers = |spec: &&Spec| spec.properties().needs_equal_weights;
         if let (false, Some(spec)) =
             (self.participation.plain(), self.policy.pushes().find(integers))
         {

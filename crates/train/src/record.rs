@@ -315,8 +315,8 @@ impl RunRecord {
         if !schedule.is_of_one() || !self.rules.is_empty() {
             return None;
         }
-        let compressor = schedule.first().compressor();
-        let bits = f64::from(compressor.value_bits()?);
+        let properties = schedule.first().properties();
+        let bits = f64::from(properties.value_bits?);
         let everyone = self.participation == 1.0 && self.dropout == 0.0;
         let varies = match self.exchange {
             Exchange::ScatterReduce => !everyone,
@@ -328,7 +328,7 @@ impl RunRecord {
             return None;
         }
         let Sent { sparse, dense, raw, position_bits } = self.sent;
-        let position_bits = if compressor.draws_positions() { 0.0 } else { position_bits };
+        let position_bits = if properties.draws_positions { 0.0 } else { position_bits };
         let all = sparse + dense + raw;
         (self.rounds > 0 && all > 0.0).then(|| TrafficEstimate {
             iterations: self.steps as f64,

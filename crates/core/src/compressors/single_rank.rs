@@ -2,7 +2,7 @@
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
 
-use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
+use crate::multi_round::{self, MultiRound, RankState, ReduceOp, Round, RoundContext};
 use crate::parameters::{Param, Parameters, Value};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
@@ -41,12 +41,13 @@ impl Transcript {
         }
     }
 
-    /// Reads the addend of a round, of `len` elements, off the front of a message, and appends its values to the means.
-    fn take(&mut self, op: ReduceOp, len: usize, message: &mut &[u8]) -> Result<(), DecodeError> {
+    /// Reads the addend of a round off the front of a message, and appends its values to the means.
+    fn take(&mut self, round: Round, message: &mut &[u8]) -> Result<(), DecodeError> {
         let Self { means, indices, .. } = self;
-        match op {
+        let len = round.len;
+        match round.op {
             ReduceOp::Mean | ReduceOp::Max => {
-                let (before, bytes) = (means.len(), fields::take(message, op.bytes(len))?);
+                let (before, bytes) = (means.len(), fields::take(message, round.bytes())?);
                 try_resize(means, before + len, 0.0)?;
                 fields::read_f32s(bytes, &mut means[before..]);
                 if means[before..].iter().any(|x| !x.is_finite()) {
@@ -110,13 +111,13 @@ impl<R: MultiRound> Compressor for SingleRank<R> {
             let means = &transcript.means;
             let mut state =
                 RankState { corrected, kept, means, context, single_rank: true, workspace };
-            let Some(len) = self.0.addend_len(&state.round_context(), round) else {
+            let Some(Round { len, op }) = self.0.round(&state.round_context(), round) else {
                 break self.0.settle(&mut state);
             };
             transcript.addend.clear();
             self.0.contribute(round, &mut state, &mut transcript.addend);
             debug_assert_eq!(transcript.addend.len(), len);
-            transcript.put(self.0.op(round), message);
+            transcript.put(op, message);
             round += 1;
         };
         transcript.corrected = own;
@@ -127,22 +128,15 @@ impl<R: MultiRound> Compressor for SingleRank<R> {
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, context, weight, workspace, out } = args;
         let context = RoundContext { context, kept: &[], single_rank: true };
-        let lens = (0..).map_while(|round| self.0.addend_len(&context, round));
-        let bytes = lens.clone().enumerate().map(|(round, len)| self.0.op(round).bytes(len));
-        fields::expect_len(message, bytes.sum())?;
+        let rounds = || multi_round::rounds(&self.0, &context);
+        fields::expect_len(message, rounds().map(Round::bytes).sum())?;
         let mut transcript = std::mem::take(workspace.own::<Transcript>());
         transcript.means.clear();
-        let taken = lens
-            .enumerate()
-            .try_for_each(|(round, len)| transcript.take(self.0.op(round), len, &mut message));
-        let decoded = taken
+        let decoded = rounds()
+            .try_for_each(|round| transcript.take(round, &mut message))
             .and_then(|()| self.0.decode_add(&transcript.means, &context, weight, workspace, out));
         *workspace.own() = transcript;
         decoded
-    }
-
-    fn is_contractive(&self) -> bool {
-        self.0.is_contractive()
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -1,6 +1,13 @@
 //! The arrays that an encoder keeps for a tensor from step to step.
 
-use crate::{Compressor, Encoder, NonFinite, Residual, StateError, Tensor};
+use crate::{Compressor, NonFinite, Residual, StateError, Tensor};
+
+/// The kind of a compressor's own array.
+pub(super) const KEPT: &str = "kept";
+
+/// The kinds of arrays in saved states: the residual, a running sum or mean of gradients, and the compressor's own
+/// array.
+pub(super) const KINDS: [&str; 3] = ["residual", "velocity", KEPT];
 
 /// A kind of array that is kept for a tensor from step to step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +18,7 @@ pub enum Kept {
     Velocity = 1,
 }
 
-/// The arrays of one tensor, in the order of [`Encoder::KINDS`]; `None` until they are first needed.
+/// The arrays of one tensor, in the order of [`KINDS`]; `None` until they are first needed.
 #[derive(Debug, Default)]
 pub(super) struct KeptArrays(pub(super) [Option<Vec<f32>>; 3]);
 
@@ -53,7 +60,7 @@ impl KeptArrays {
             let values = array.get_or_insert_with(|| vec![0.0; lens[kind]]);
             if values.len() != lens[kind] {
                 return Err(StateError::WrongSize {
-                    entry: format!("{}/{}", Encoder::KINDS[kind], tensor.name()),
+                    entry: format!("{}/{}", KINDS[kind], tensor.name()),
                     found: values.len(),
                     expected: lens[kind],
                 });
@@ -82,7 +89,7 @@ impl KeptArrays {
 /// The number of elements of a compressor's own array for a tensor.
 fn kept_len(compressor: &dyn Compressor, tensor: &Tensor) -> usize {
     match compressor.rounds() {
-        Some(rounds) => rounds.kept_len(tensor.shape()),
+        Some(rounds) => rounds.kept().map_or(0, |kept| kept.len(tensor.shape())),
         None if compressor.keeps_squares() => tensor.elements(),
         None => 0,
     }

@@ -4,8 +4,8 @@ use gradwire_bits::DecodeError;
 
 use super::kept::Arrays;
 use super::{Encoder, Entry, entry_of};
-use crate::device::DeviceRounds;
-use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
+use crate::multi_round::DeviceRounds;
+use crate::multi_round::{self, MultiRound, RankState, ReduceOp, Round, RoundContext};
 use crate::specs::{check_length, check_size};
 use crate::statistics::Statistics;
 use crate::workspace::ThreadBuffers;
@@ -50,11 +50,11 @@ impl Encoder {
         }
         let context = self.context(tensor, step);
         let (rounds, mut state) = self.rank_state(tensor, &context, means)?;
-        if rounds.addend_len(&state.round_context(), round).is_none() {
+        let Some(Round { op, .. }) = rounds.round(&state.round_context(), round) else {
             return Ok(None);
-        }
+        };
         rounds.contribute(round, &mut state, addend);
-        Ok(Some(rounds.op(round)))
+        Ok(Some(op))
     }
 
     /// Decodes the means of all rounds, adds the result to `out`, and keeps the part of the gradient that this rank's
@@ -85,8 +85,8 @@ impl Encoder {
         Ok(rounds.settle(&mut state))
     }
 
-    /// Appends what a device needs to compute this rank's addend of a [round](crate::MultiRound), and returns the addend's
-    /// length and how it is combined with those of the other ranks; `None` after the last round. The device keeps the
+    /// Appends what a device needs to compute this rank's addend of a [round](crate::MultiRound), and returns what the
+    /// addends of the round are; `None` after the last round. The device keeps the
     /// residual. `means` are as for [`contribute`](Self::contribute).
     ///
     /// # Errors
@@ -99,13 +99,15 @@ impl Encoder {
         round: usize,
         means: &[f32],
         form: &mut Vec<u8>,
-    ) -> Result<Option<(usize, ReduceOp)>, Error> {
+    ) -> Result<Option<Round>, Error> {
         check_size(self.spec_of(tensor.name()), tensor)?;
         let context = self.context(tensor, step);
         let (rounds, device, mut state) = self.device_state(tensor, &context, means)?;
-        let Some(len) = rounds.addend_len(&state.round_context(), round) else { return Ok(None) };
-        device.round(round, &mut state, form);
-        Ok(Some((len, rounds.op(round))))
+        let addends = rounds.round(&state.round_context(), round);
+        if addends.is_some() {
+            device.round(round, &mut state, form);
+        }
+        Ok(addends)
     }
 
     /// As [`conclude`](Self::conclude), where a device has the gradient: appends what the device adds to the mean.
@@ -204,7 +206,7 @@ fn check_means(
     means: &[f32],
     context: &RoundContext<'_>,
 ) -> Result<(), DecodeError> {
-    let expected: usize = (0..).map_while(|at| rounds.addend_len(context, at)).sum();
+    let expected: usize = multi_round::rounds(rounds, context).map(|round| round.len).sum();
     let complete = means.len() == expected && means.iter().all(|x| x.is_finite());
     complete.then_some(()).ok_or(DecodeError::Corrupt("a mean is not finite, or not all are there"))
 }

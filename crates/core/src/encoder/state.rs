@@ -1,14 +1,12 @@
 //! The state of an encoder: checkpoint and rollback, save and restore.
 
+use super::kept::{KEPT, KINDS};
 use super::{Encoder, Entry, entry_of};
 use crate::{Compressor, Spec, State, StateError};
 
-/// The kind of a compressor's own array.
-const KEPT: &str = "kept";
-
 impl Encoder {
     /// The kinds of arrays in saved states: the residual, a running sum or mean of gradients, and the compressor's own array.
-    pub const KINDS: [&str; 3] = ["residual", "velocity", KEPT];
+    pub const KINDS: [&str; 3] = KINDS;
 
     /// The key of the spec of the tensor called `name` in a state that was [saved](Self::save) under `prefix`.
     pub fn spec_key(prefix: &str, name: &str) -> String {
@@ -127,8 +125,8 @@ fn check_values(kind: &str, values: &[f32], compressor: &dyn Compressor) -> Resu
         let what = if squares { "a sum of squares" } else { "a finite number" };
         return Err(format!("{} at element {at}, where {what} belongs", values[at]));
     }
-    match compressor.rounds() {
-        Some(rounds) if kind == KEPT => rounds.check_kept(values),
+    match compressor.rounds().and_then(|rounds| rounds.kept()) {
+        Some(kept) if kind == KEPT => kept.check(values),
         _ => Ok(()),
     }
 }

@@ -1,7 +1,8 @@
 //! A limit on the size of what frames decode to.
 
 use crate::Tensor;
-use crate::frame::{FrameError, StoredTensor};
+use crate::frame::error::FrameError;
+use crate::frame::stored::StoredTensor;
 
 /// The number of bytes that frames may decode to, all together: 4 for each element of a message, and those of stored tensors.
 ///

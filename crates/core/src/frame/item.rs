@@ -1,7 +1,10 @@
 //! Frames of all kinds, as files hold them.
 
+use super::Frame;
+use super::error::{FrameError, STORED_VERSION, VERSION};
+use super::metadata::{self, Metadata};
+use super::stored::{self, StoredTensor};
 use super::wire::{self, take_array, take_bytes};
-use super::{Frame, FrameError, Metadata, STORED_VERSION, StoredTensor, VERSION, metadata, stored};
 use crate::printable;
 
 /// What a frame of a file holds.

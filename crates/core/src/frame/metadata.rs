@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use gradwire_bits::varint;
 
-use super::{FrameError, STORED_VERSION, wire};
+use super::error::{FrameError, STORED_VERSION};
+use super::wire;
 
 /// The byte after the version of a frame of metadata.
 pub(super) const KIND: u8 = 1;

@@ -1,6 +1,8 @@
 //! Tensors that are stored as they are, bit for bit.
 
-use super::{ElementType, FrameError, STORED_VERSION, wire};
+use super::element::ElementType;
+use super::error::{FrameError, STORED_VERSION};
+use super::wire;
 use crate::Tensor;
 use gradwire_bits::varint;
 

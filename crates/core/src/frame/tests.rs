@@ -1,4 +1,5 @@
 use super::*;
+use crate::SpecError;
 
 fn frame(message: &[u8]) -> Frame<'_> {
     Frame {

@@ -2,7 +2,7 @@
 
 use gradwire_bits::{DecodeError, varint};
 
-use super::{FrameError, MAGIC, MAX_DIMENSIONS};
+use super::error::{FrameError, MAGIC, MAX_DIMENSIONS};
 use crate::Tensor;
 
 /// Appends the first eight bytes of a frame; `kind` is the byte after the version.

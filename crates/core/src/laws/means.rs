@@ -60,7 +60,7 @@ pub(super) fn linear_messages_add(spec: &Spec) {
 /// tensors at the ends of formats' ranges.
 pub(super) fn contractive_messages_help(spec: &Spec) {
     const DRAWS: u64 = 5;
-    if !spec.compressor().is_contractive() {
+    if !spec.properties().is_contractive {
         return;
     }
     // Some choose another scale where they have a residual to leave the rest in.
@@ -98,7 +98,7 @@ fn small() -> (Tensor, Vec<f32>) {
 
 /// With `ef=ef21`, a small gradient that stays the same is known to the receivers after some hundred steps.
 pub(super) fn estimates_converge(spec: &Spec) {
-    if !spec.compressor().is_contractive() || spec.compressor().memory().is_some() {
+    if !spec.properties().is_contractive || spec.compressor().memory().is_some() {
         return;
     }
     let text = spec.to_string();

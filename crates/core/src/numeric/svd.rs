@@ -220,11 +220,11 @@ fn make_orthonormal(vectors: &mut Vec<f32>, len: usize, scratch: &mut Vec<f32>) 
 /// Writes orthonormal vectors with the span of others: the leading eigenvectors of their second moments, in decreasing order of the
 /// eigenvalues. `None` if the decomposition does not converge.
 pub(super) fn orthonormal(vectors: &[f32], len: usize, out: &mut Vec<f32>) -> Option<()> {
-    /// The squared extent, of the largest, below which a direction is rounding.
-    const LEAST: f64 = 1e-10;
+    /// A direction is only rounding if its squared extent is not above this share of the largest one.
+    const MIN_SHARE: f64 = 1e-10;
     let (squares, turn) = decreasing(products_of_columns(vectors, vectors.len() / len))?;
     out.clear();
-    let least = squares.first().map_or(0.0, |largest| largest * LEAST);
+    let least = squares.first().map_or(0.0, |largest| largest * MIN_SHARE);
     for (at, &square) in squares.iter().enumerate().take_while(|&(_, &x)| x > least) {
         let weights: Vec<f64> = turn.column(at).iter().map(|x| x / square.sqrt()).collect();
         append_sum(vectors, len, &weights, out);

@@ -1,8 +1,10 @@
-//! Reading a spec from its string.
+//! Specs from strings, and with values of their parameters.
 
 use std::str::FromStr;
 
-use super::{COMMON, ConfiguredMemory, Spec, SpecError};
+use super::common::COMMON;
+use super::error::SpecError;
+use super::{ConfiguredMemory, Spec};
 use crate::entry::Entry;
 use crate::memories::{Average, Ef21};
 use crate::parameters::{Kind, Param, Parameter, Value};
@@ -62,13 +64,13 @@ impl Common {
 }
 
 /// The values given so far: the entry's own parameters, then the common ones.
-pub(super) struct Given {
+struct Given {
     entry: &'static Entry,
     values: Vec<Option<Value>>,
 }
 
 impl Given {
-    pub(super) fn new(entry: &'static Entry, items: &str) -> Result<Self, SpecError> {
+    fn new(entry: &'static Entry, items: &str) -> Result<Self, SpecError> {
         let mut given = Self { entry, values: vec![None; entry.parameters.len() + COMMON.len()] };
         for item in items.split(',').filter(|item| !item.trim().is_empty()) {
             given.read(item.trim())?;
@@ -104,7 +106,7 @@ impl Given {
         }
     }
 
-    pub(super) fn into_spec(self) -> Result<Spec, SpecError> {
+    fn into_spec(self) -> Result<Spec, SpecError> {
         let id = self.entry.id;
         let mut spec = Spec::of(self.entry);
         let own = self.entry.parameters.len();
@@ -142,13 +144,41 @@ impl Given {
 }
 
 impl Spec {
+    /// An entry, in the registry or not, with values of its own and the common parameters, written as after the colon
+    /// of a spec string: `ratio=0.01,ef=off`.
+    ///
+    /// # Errors
+    /// If there is no such parameter, or its value is not allowed.
+    pub fn with_parameters(entry: &'static Entry, parameters: &str) -> Result<Self, SpecError> {
+        Given::new(entry, parameters)?.into_spec()
+    }
+
+    /// The same compressor with another value of a numeric parameter; rounded if the parameter is a whole number.
+    ///
+    /// # Errors
+    /// If there is no such parameter, or its value is not allowed or does not go with `ef`.
+    pub fn with_number(mut self, key: &str, value: f64) -> Result<Self, SpecError> {
+        let id = self.entry.id;
+        let parameters = self.entry.parameters;
+        let at = place_of(key, id, parameters.iter())?;
+        let kind = parameters[at].kind;
+        let allowed = match kind {
+            Kind::Real { .. } => kind.parse(&value.to_string()),
+            Kind::Whole { .. } => kind.parse(&value.round().to_string()),
+            Kind::Choice { .. } => None,
+        };
+        self.values[at] = allowed.ok_or_else(|| bad_value(id, key, &value.to_string(), kind))?;
+        self.compressor = (self.entry.build)(&self.values);
+        self.checked()
+    }
+
     /// Refuses error feedback that cannot work with the values of the compressor's own parameters.
-    pub(super) fn checked(self) -> Result<Self, SpecError> {
-        let (id, compressor) = (self.entry.id, self.compressor());
-        if self.feedback.is_some() && !compressor.allows_feedback() {
+    fn checked(self) -> Result<Self, SpecError> {
+        let (id, properties) = (self.entry.id, self.properties());
+        if self.feedback.is_some() && !properties.allows_feedback {
             return Err(SpecError::Feedback { id });
         }
-        if matches!(self.memory, Some(ConfiguredMemory::Ef21(_))) && !compressor.is_contractive() {
+        if matches!(self.memory, Some(ConfiguredMemory::Ef21(_))) && !properties.is_contractive {
             let reason = "with these parameters its messages are not known to bring receivers closer to every tensor";
             return Err(SpecError::Impossible { id, key: "ef=ef21", reason });
         }
@@ -176,7 +206,7 @@ fn unknown(text: &str) -> SpecError {
 }
 
 /// The place of the parameter called `key`.
-pub(super) fn place_of(
+fn place_of(
     key: &str,
     id: &'static str,
     mut parameters: impl Iterator<Item = &'static Param> + Clone,
@@ -190,7 +220,7 @@ pub(super) fn place_of(
 }
 
 /// The error of a value that a parameter does not allow.
-pub(super) fn bad_value(id: &'static str, key: &str, value: &str, kind: Kind) -> SpecError {
+fn bad_value(id: &'static str, key: &str, value: &str, kind: Kind) -> SpecError {
     let (key, value) = (key.to_owned(), value.to_owned());
     SpecError::BadValue { id, key, value, expected: kind.expected() }
 }

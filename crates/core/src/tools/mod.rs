@@ -9,8 +9,8 @@
 //! | `compress` Q | [`Compressor::encode`](crate::Compressor::encode) |
 //! | `decompress` Q⁻¹ | [`Compressor::decode_add`](crate::Compressor::decode_add), which adds instead of storing |
 //! | `ctx` | [`Context`](crate::Context): shape, seed, step and rank; anything else is in the message |
-//! | `memory_compensate` φ = β·m + γ·g | [`Source`](crate::Source), which shows the sum block by block; β and γ are in [`Residual`](crate::Residual). By itself: [`memory_compensate`] |
-//! | `memory_update` ψ = φ − decoded | what the closure of [`Source::take`](crate::Source::take) leaves in its block. By itself: [`memory_update`] |
+//! | `memory_compensate` φ = β·m + γ·g | [`Source`](crate::Source), which shows the sum block by block; β and γ are in [`Residual`](crate::Residual) |
+//! | `memory_update` ψ = φ − decoded | what the closure of [`Source::take`](crate::Source::take) leaves in its block |
 //! | other φ and ψ | [`Memory`](crate::Memory), by [`Compressor::memory`](crate::Compressor::memory) |
 //! | `aggregate` Agg | the weighted mean; for votes then the function of [`Aggregation::Vote`](crate::Aggregation::Vote) |
 //! | communication strategy | [`Compressor::aggregation`](crate::Compressor::aggregation) |
@@ -44,12 +44,10 @@
 //! # Ok::<(), gradwire::DecodeError>(())
 //! ```
 
-mod memory;
 mod pack;
 mod quantize;
 mod sparsify;
 
-pub use memory::{memory_compensate, memory_update};
 pub use pack::{
     pack, pack_coded, pack_positions, packed_coded_len, packed_len, packed_most,
     packed_positions_len, unpack, unpack_coded, unpack_positions,

@@ -143,12 +143,19 @@ impl PositionCode {
                 }
                 bitmap::decode(bits, elements, positions)
             }
-            PositionCode::Rice | PositionCode::RiceParts => {
-                let b = fields::take(bytes, 1)?[0];
-                if b > LARGEST_PARAMETER {
-                    return Err(DecodeError::Corrupt("the Rice parameter is above 30"));
+            PositionCode::Rice => {
+                let parameter = take_parameter(bytes)?;
+                let used = rice::decode(bytes, count, elements, parameter, positions)?;
+                fields::take(bytes, used).map(drop)
+            }
+            PositionCode::RiceParts => {
+                let parameter = take_parameter(bytes)?;
+                // Each takes a bit at least, so that no more memory is written than the message warrants.
+                if count / 8 > bytes.len() {
+                    return Err(DecodeError::Truncated);
                 }
-                self.take_rice(bytes, count, elements, u32::from(b), positions, helpers)
+                positions.resize(count, 0);
+                parts::take(bytes, parameter, elements, positions, helpers)
             }
             PositionCode::Raw => {
                 let raw = fields::take(bytes, count.saturating_mul(4))?;
@@ -162,29 +169,6 @@ impl PositionCode {
                 }
             }
         }
-    }
-
-    /// Reads positions in either form of Rice code with this parameter off the front.
-    fn take_rice(
-        self,
-        bytes: &mut &[u8],
-        count: usize,
-        elements: usize,
-        parameter: u32,
-        positions: &mut Vec<u32>,
-        helpers: &mut Helpers,
-    ) -> Result<(), DecodeError> {
-        if self == PositionCode::RiceParts {
-            // Each takes a bit at least, so that no more memory is written than the message warrants.
-            if count / 8 > bytes.len() {
-                return Err(DecodeError::Truncated);
-            }
-            positions.resize(count, 0);
-            return parts::take(bytes, parameter, elements, positions, helpers);
-        }
-        let used = rice::decode(bytes, count, elements, parameter, positions)?;
-        fields::take(bytes, used)?;
-        Ok(())
     }
 
     /// The most bytes that up to `count` positions take in their [shortest](Self::shortest) code.
@@ -206,9 +190,16 @@ impl PositionCode {
     }
 }
 
-const LARGEST_PARAMETER: u8 = 30;
 /// Elements of a part of a bitmap, whose bits one thread sets.
 const BITMAP_PART: usize = least(1 << 18, 1 << 10);
+
+/// Reads the parameter of a Rice code.
+fn take_parameter(bytes: &mut &[u8]) -> Result<u32, DecodeError> {
+    match u32::from(fields::take(bytes, 1)?[0]) {
+        parameter @ ..=rice::MAX_PARAMETER => Ok(parameter),
+        _ => Err(DecodeError::Corrupt("the Rice parameter is above 30")),
+    }
+}
 
 /// Appends the bitmap of increasing positions. The helpers share its parts.
 fn put_bitmap(positions: &[u32], elements: usize, helpers: &mut Helpers, message: &mut Vec<u8>) {
@@ -228,7 +219,7 @@ fn put_bitmap(positions: &[u32], elements: usize, helpers: &mut Helpers, message
 /// bits and a terminating bit, and the quotients add up to at most d / 2^b; b is optimal only for up to d / 2^b
 /// positions.
 fn rice_bound(count: usize, elements: usize) -> usize {
-    (rice::optimal_parameter(count, elements)..=u32::from(LARGEST_PARAMETER))
+    (rice::optimal_parameter(count, elements)..=rice::MAX_PARAMETER)
         .map(|b| {
             let quotients = elements >> b;
             let symbols = count.min(quotients + 1);

@@ -6,7 +6,7 @@ use gradwire::memories::{Encoding, Step};
 use gradwire::parameters::Value;
 use gradwire::{
     Aggregation, Compressor, DecodeArgs, DecodeError, EncodeArgs, Entry, Floats, Memory, NonFinite,
-    Residual, Sent, Source, Spec, tools,
+    Residual, Sent, Source, Spec,
 };
 
 /// A registered compressor with another memory.
@@ -56,11 +56,18 @@ struct Encoded<'a> {
 /// φ and ψ, by default those of equation 5: the plain residual.
 trait Functions: std::fmt::Debug + Send + Sync {
     fn compensate(&self, memory: &[f32], gradient: &[f32], _step: u64, compensated: &mut [f32]) {
-        tools::memory_compensate(memory, gradient, [1.0, 1.0], compensated);
+        add(memory, 1.0, gradient, compensated);
     }
 
     fn update(&self, memory: &mut [f32], encoded: &Encoded<'_>) {
         memory.copy_from_slice(encoded.left);
+    }
+}
+
+/// `compensated ← m + γ·g`.
+fn add(memory: &[f32], gamma: f32, gradient: &[f32], compensated: &mut [f32]) {
+    for ((c, m), g) in compensated.iter_mut().zip(memory).zip(gradient) {
+        *c = m + gamma * g;
     }
 }
 
@@ -142,7 +149,7 @@ pub(crate) const MOMENTUM: f32 = 0.5;
 impl Functions for Momentum {
     fn compensate(&self, memory: &[f32], gradient: &[f32], step: u64, compensated: &mut [f32]) {
         let gamma = 1.0 / (step + 1) as f32;
-        tools::memory_compensate(memory, gradient, [1.0, gamma], compensated);
+        add(memory, gamma, gradient, compensated);
     }
 
     fn update(&self, memory: &mut [f32], encoded: &Encoded<'_>) {

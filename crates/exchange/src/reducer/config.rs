@@ -84,7 +84,7 @@ impl ReducerConfig {
 fn bits_per_element(policy: &Policy) -> Option<u32> {
     let last =
         policy.push.specs().last().filter(|spec| spec.entry().family == Family::Quantization)?;
-    last.compressor().value_bits()
+    last.properties().value_bits
 }
 
 /// Refuses exchanges that need the whole model at once.

@@ -8,7 +8,7 @@ use crate::{ExchangeError, Result};
 
 /// A group of tensors on a device, such as a GPU, which computes and adds [device forms](gradwire::device) of messages.
 ///
-/// The device keeps the residuals, and the reducer what is [kept](gradwire::MultiRound::kept_len) by methods in rounds. In a
+/// The device keeps the residuals, and the reducer what is [kept](gradwire::MultiRound::kept) by methods in rounds. In a
 /// step it is asked for its forms first. With all-gather [`add`](Self::add) follows for each rank; with all-reduce
 /// [`addends`](Self::addends) for each round, and then [`add_means`](Self::add_means).
 pub trait DeviceGroup {

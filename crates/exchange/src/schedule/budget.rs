@@ -14,7 +14,7 @@ impl CompressionSchedule {
         let Some(key) = ["p", "ratio"].into_iter().find(|key| spec.real(key).is_some()) else {
             return Err(self.unfit("only a compressor with a parameter p or ratio has a budget"));
         };
-        let value_bits = f64::from(spec.compressor().value_bits().unwrap_or(32));
+        let value_bits = f64::from(spec.properties().value_bits.unwrap_or(32));
         let given = spec.real(key).unwrap_or(1.0);
         let least = LEAST.min(given);
         let cost = |p: f64| round_bits(run, p, value_bits) * run.sends;

@@ -82,9 +82,7 @@ fn ranks_end_as_if_nothing_had_begun_early() {
             let mut run = Run::new(exchange(name), 3, &spec, &SIZES);
             run.momentum = true;
             // Changes and integers need equal weights.
-            let rounds = spec.compressor().rounds();
-            let equal =
-                spec.sends_changes() || rounds.is_some_and(|rounds| rounds.needs_equal_weights());
+            let equal = spec.sends_changes() || spec.properties().needs_equal_weights;
             let weights = if equal { [1.0; 3] } else { [1.0, 3.0, 2.0] };
             run.participation = Participation::weighted(weights.to_vec());
             let plain = ends(&run, HANDS[0]);

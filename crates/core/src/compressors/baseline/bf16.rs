@@ -22,6 +22,7 @@ pub(crate) static ENTRY: Entry = Entry {
     family: Family::Baseline,
     reference: "bfloat16: the upper half of IEEE 754 binary32",
     payload: "d × bf16",
+    properties: |_| BF16.properties(),
     ..Entry::new(&[], |_| Arc::new(BF16))
 };
 

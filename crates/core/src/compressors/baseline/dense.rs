@@ -5,9 +5,12 @@ use std::ops::Range;
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::Room;
 
-use crate::device::{self, DeviceArgs, DeviceForm};
+use crate::device::dense::{DenseForm, Direction, copy};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Sent, Statistics, Unit};
+use crate::{
+    Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Properties, Sent, Statistics, Unit,
+};
 
 /// Messages of this many bytes or more are written past the caches: with the tensor they exceed a last-level
 /// cache of 32 MiB. Tests take this path with small tensors.
@@ -22,6 +25,13 @@ pub(super) struct Dense {
     pub(super) add: fn(&[u8], f32, &mut [f32]),
     /// The element type of messages.
     pub(super) dtype: Dtype,
+}
+
+impl Dense {
+    pub(super) fn properties(&self) -> Properties {
+        let value_bits = Some(8 * self.dtype.size() as u32);
+        Properties { value_bits, is_contractive: true, ..Properties::DEFAULT }
+    }
 }
 
 impl Compressor for Dense {
@@ -64,14 +74,6 @@ impl Compressor for Dense {
         Statistics::None
     }
 
-    fn value_bits(&self) -> Option<u32> {
-        Some(8 * self.dtype.size() as u32)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
-    }
-
     fn max_len(&self, elements: usize) -> usize {
         elements.saturating_mul(self.dtype.size())
     }
@@ -90,26 +92,10 @@ impl Compressor for Dense {
 }
 
 /// The message itself.
-impl DeviceForm for Dense {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        fields::expect_len(form, self.max_len(args.elements))?;
-        device::copy(form, message)?;
-        Ok(Sent::All)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        fields::expect_len(message, self.max_len(args.elements))?;
-        device::copy(message, form)
+impl DenseForm for Dense {
+    fn convert(&self, _: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        fields::expect_len(args.from, self.max_len(args.elements))?;
+        copy(args.from, args.to)
     }
 }
 

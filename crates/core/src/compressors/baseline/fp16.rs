@@ -23,6 +23,7 @@ pub(crate) static ENTRY: Entry = Entry {
     family: Family::Baseline,
     reference: "IEEE 754-2019, binary16",
     payload: "d × f16",
+    properties: |_| FP16.properties(),
     ..Entry::new(&[], |_| Arc::new(FP16))
 };
 

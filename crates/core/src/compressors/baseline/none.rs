@@ -21,6 +21,7 @@ pub(crate) static ENTRY: Entry = Entry {
     payload: "d × f32",
     unbiased: true,
     lossless: true,
+    properties: |_| NONE.properties(),
     ..Entry::new(&[], |_| Arc::new(NONE))
 };
 

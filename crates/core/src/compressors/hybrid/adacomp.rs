@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use super::bins::{self, Bins, Pick};
 use crate::parameters::{Parameters, real};
-use crate::{Entry, Family};
+use crate::{Entry, Family, Properties};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "adacomp",
@@ -39,6 +39,10 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["fc=60", "fc=60,code=records", "factor=3,code=records"],
     reference: "Chen et al., AAAI 2018",
     payload: "code u8, count varint, scale f32, signs, positions",
+    properties: |values| {
+        let value_bits = bins::value_bits(Params::new(values).records);
+        Properties { value_bits, ..Properties::DEFAULT }
+    },
     ..Entry::new(Params::PARAMETERS, |values| {
         let Params { conv, fc, factor, records } = Params::new(values);
         Arc::new(Bins { conv, fc, records, pick: Pick::Near(factor) })

@@ -6,7 +6,8 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Near};
 
 use super::signs;
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::take::Taken;
 use crate::parameters::{Kind, either, whole};
 use crate::parts::{PartResult, SHORT, part_result};
@@ -67,6 +68,11 @@ impl Bins {
     }
 }
 
+/// Bits of a value: a sign, except in [records](Bins::records), which have other widths.
+pub(super) fn value_bits(records: bool) -> Option<u32> {
+    (!records).then_some(1)
+}
+
 impl Compressor for Bins {
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
         let EncodeArgs { source, context, workspace, message } = args;
@@ -85,10 +91,7 @@ impl Compressor for Bins {
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, context, weight, workspace, out } = args;
-        if out.is_empty() {
-            return fields::expect_len(message, 0);
-        }
-        if self.records {
+        if self.records && !out.is_empty() {
             let bin = self.bin(context.shape);
             let Workspace { positions, values, helpers, .. } = workspace;
             read_records(message, bin, out.len(), (&mut *positions, &mut *values))?;
@@ -96,10 +99,6 @@ impl Compressor for Bins {
             return Ok(());
         }
         signs::read_add::<1>(message, out.len(), weight, workspace, out)
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        (!self.records).then_some(1)
     }
 
     fn max_len(&self, elements: usize) -> usize {
@@ -125,13 +124,8 @@ impl Compressor for Bins {
 
 /// The scale, and [pairs](Pairs) of the elements sent, of which the sign counts.
 impl DeviceForm for Bins {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { context, elements, workspace } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, context, elements, workspace } = args;
         let pairs = Pairs::<1>::read(form, elements, elements)?;
         let Workspace { positions, values, .. } = workspace;
         pairs.copy_to(positions, values)?;
@@ -141,19 +135,10 @@ impl DeviceForm for Bins {
         Ok(Sent::Positions)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { context, elements, workspace } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, context, elements, workspace } = args;
         let Workspace { positions, values, helpers, .. } = workspace;
-        if elements == 0 {
-            fields::expect_len(message, 0)?;
-            return pairs::write(&[0.0], &[], std::iter::empty(), form);
-        }
-        if self.records {
+        if self.records && elements > 0 {
             let bin = self.bin(context.shape);
             let scale = read_records(message, bin, elements, (&mut *positions, &mut *values))?;
             return pairs::write(&[scale], positions, values.iter().copied(), form);

@@ -36,7 +36,9 @@ use crate::parameters::{either, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
-use crate::{Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Sent, Unit, Workspace};
+use crate::{
+    Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Unit, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "chunk-topk",
@@ -48,6 +50,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["k=1", "k=1000,beta=0.95", "k=4096", "k=100,mean=senders"],
     reference: "Sarfi et al., arXiv:2508.15706",
     payload: "code u8, count varint, four means f32, bins, positions",
+    properties: |_| Properties { is_contractive: true, ..Properties::DEFAULT },
     ..Entry::of::<ChunkTopK>()
 };
 
@@ -270,10 +273,6 @@ impl Compressor for ChunkTopK {
 
     fn accumulator(&self) -> Option<&dyn Accumulator> {
         self.senders.then_some(self)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {

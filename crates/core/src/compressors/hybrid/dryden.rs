@@ -24,14 +24,15 @@ use gradwire_bits::kernels::{self, Side};
 
 use super::signs;
 use crate::compressors::sparsification::fraction;
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::tails::sampled_sides;
 use crate::numeric::take::{Taken, take_in_parts};
 use crate::parameters::real;
 use crate::tools::give_back;
-use crate::wire::fields;
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Source,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -45,6 +46,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Dryden et al., MLHPC 2016",
     payload: "code u8, count varint, two means f32, signs, positions",
     passes: Passes::TWO,
+    properties: |_| Properties { value_bits: Some(1), is_contractive: true, ..Properties::DEFAULT },
     ..Entry::of::<Dryden>()
 };
 
@@ -84,19 +86,8 @@ impl Compressor for Dryden {
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
-        if out.is_empty() {
-            return fields::expect_len(message, 0);
-        }
         let most = 2 * self.most(out.len());
         signs::read_add::<2>(message, most, weight, workspace, out)
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        Some(1)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {
@@ -110,35 +101,19 @@ impl Compressor for Dryden {
 
 /// Pairs of the elements beyond the thresholds of both signs; of a message, each with the mean of its sign.
 impl DeviceForm for Dryden {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let pairs = Pairs::<0>::read(form, elements, elements)?;
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
-        if elements > 0 {
-            bound_sides(None, self.most(elements), workspace);
-            let Workspace { positions, values, helpers, .. } = workspace;
-            signs::write(&means(values), elements, positions, values, helpers, message);
-        }
+        bound_sides(None, self.most(elements), workspace);
+        let Workspace { positions, values, helpers, .. } = workspace;
+        signs::write(&means(values), elements, positions, values, helpers, message);
         Ok(Sent::Positions)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
         let Workspace { positions, helpers, .. } = workspace;
-        if elements == 0 {
-            fields::expect_len(message, 0)?;
-            return pairs::write(&[], &[], std::iter::empty(), form);
-        }
         let most = 2 * self.most(elements);
         let (levels, signs) = signs::read::<2>(message, most, elements, positions, helpers)?;
         pairs::write(&[], positions, signs::levels(signs, levels), form)

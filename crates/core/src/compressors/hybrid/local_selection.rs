@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::bins::{self, Bins, Pick};
 use crate::parameters::Parameters;
-use crate::{Entry, Family};
+use crate::{Entry, Family, Properties};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "local-selection",
@@ -24,6 +24,10 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["fc=60"],
     reference: "Chen et al., AAAI 2018 (comparator)",
     payload: "code u8, count varint, scale f32, signs, positions",
+    properties: |values| {
+        let value_bits = bins::value_bits(Params::new(values).records);
+        Properties { value_bits, ..Properties::DEFAULT }
+    },
     ..Entry::new(Params::PARAMETERS, |values| {
         let Params { conv, fc, records } = Params::new(values);
         Arc::new(Bins { conv, fc, records, pick: Pick::Largest })

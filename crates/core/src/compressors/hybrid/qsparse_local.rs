@@ -36,15 +36,15 @@ use crate::compressors::quantization::qsgd;
 use crate::compressors::sparsification::fraction;
 use crate::compressors::sparsification::randomk::RandomK;
 use crate::numeric::take::{take_at_positions, take_largest};
-use crate::parameters::{either, real, whole};
+use crate::parameters::{Parameters, either, real, whole};
 use crate::tools::give_back;
 use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::positions::{MOST_ELEMENTS, PositionCode};
 use crate::wire::symbols::Alphabet;
 use crate::{
-    BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Statistics,
-    Workspace,
+    BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent,
+    Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -67,6 +67,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Basu et al., NeurIPS 2019",
     payload: "[code u8,] steps f32, levels [, positions]",
     passes: Passes::TWO,
+    properties: |values| QsparseLocal::new(values).properties(),
     ..Entry::of::<QsparseLocal>()
 };
 
@@ -106,6 +107,18 @@ impl QsparseLocal {
         let bucket = if bucket == 0 { usize::MAX } else { bucket };
         let alphabet = Alphabet::new(2 * usize::from(s) + 1, huffman);
         Quantizer::Levels { s, bucket, scaled, alphabet }
+    }
+
+    fn properties(&self) -> Properties {
+        // Lemmas 1 to 3 of the paper.
+        let (value_bits, is_contractive) = match self.quantizer() {
+            Quantizer::Sign => (Some(1), true),
+            Quantizer::Levels { s, bucket, scaled, alphabet } => {
+                (alphabet.value_bits(), scaled || qsgd::beta(bucket, s) < 1.0)
+            }
+        };
+        let draws_positions = self.random;
+        Properties { value_bits, draws_positions, is_contractive, ..Properties::DEFAULT }
     }
 
     /// The random selection, which is the same on all ranks.
@@ -246,25 +259,6 @@ impl Compressor for QsparseLocal {
         let Workspace { positions, values, helpers, .. } = workspace;
         helpers.add_at(positions, values, out, |value| value);
         Ok(())
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        match self.quantizer() {
-            Quantizer::Sign => Some(1),
-            Quantizer::Levels { alphabet, .. } => alphabet.value_bits(),
-        }
-    }
-
-    fn draws_positions(&self) -> bool {
-        self.random
-    }
-
-    /// Lemmas 1 to 3.
-    fn is_contractive(&self) -> bool {
-        match self.quantizer() {
-            Quantizer::Sign => true,
-            Quantizer::Levels { s, bucket, scaled, .. } => scaled || qsgd::beta(bucket, s) < 1.0,
-        }
     }
 
     fn statistics(&self, elements: usize) -> Statistics {

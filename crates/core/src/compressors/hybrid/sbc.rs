@@ -35,16 +35,17 @@ use gradwire_bits::kernels::Side;
 use gradwire_bits::{DecodeError, rice, varint};
 
 use crate::compressors::sparsification::fraction;
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::tails::{Tail, sampled_tails, tails};
 use crate::numeric::take::{clear, take_exactly, take_reaching};
-use crate::parameters::{either, real};
+use crate::parameters::{Parameters, either, real};
 use crate::tools::give_back;
 use crate::wire::fields;
 use crate::wire::positions::{PositionCode, make_room};
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Floats, Passes, SCRATCH, Sent, Source,
-    Statistics, Workspace,
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Floats, Passes, Properties, SCRATCH, Sent,
+    Source, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -67,6 +68,12 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Sattler et al. 2018",
     payload: "b, sign and flags u8, [count varint], mean f32 or bf16, gaps Golomb",
     passes: Passes::TWO,
+    properties: |values| Properties {
+        value_bits: Some(0),
+        // A sampled threshold may miss the largest element at every step, because the sample has the same positions.
+        is_contractive: !Sbc::new(values).sampled,
+        ..Properties::DEFAULT
+    },
     ..Entry::of::<Sbc>()
 };
 
@@ -283,17 +290,8 @@ impl Compressor for Sbc {
         Ok(())
     }
 
-    fn value_bits(&self) -> Option<u32> {
-        Some(0)
-    }
-
     fn statistics(&self, elements: usize) -> Statistics {
         if self.sampled { Statistics::Largest } else { Statistics::Tails(self.kept(elements)) }
-    }
-
-    /// A sampled threshold may miss the largest element at every step: the sample is the same ones.
-    fn is_contractive(&self) -> bool {
-        !self.sampled
     }
 
     fn max_len(&self, elements: usize) -> usize {
@@ -318,13 +316,8 @@ struct Candidates {
 
 /// Pairs of elements that have both tails among them; of a message, of its tail.
 impl DeviceForm for Sbc {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         workspace.positions.clear();
         if elements == 0 {
             fields::expect_len(form, 4)?;
@@ -343,13 +336,8 @@ impl DeviceForm for Sbc {
         Ok(Sent::Positions)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
         let value = self.read(message, elements, workspace)?;
         pairs::write(&[], &workspace.positions, std::iter::repeat(value), form)
     }

@@ -1,9 +1,9 @@
 //! Messages of positions, signs, and one level (absolute value) for all elements, or one for each sign, unless the
 //! receiver knows it.
 //!
-//! The message is a byte with the code of the positions, their number as varint and, unless that is 0, the levels
-//! as f32 (that above zero first), a bit for each sign (1: below zero; least significant first, the last byte padded
-//! with zeros) and the positions.
+//! The message begins with a byte for the code of the positions, and their number as varint. Unless this number is 0,
+//! the levels follow as f32 (the level above zero first), then a bit for each sign (1: below zero; least significant
+//! first, the last byte padded with zeros), and the positions. The message of an empty tensor is empty.
 
 use gradwire_bits::{DecodeError, bitmap, kernels, varint};
 
@@ -41,6 +41,9 @@ pub(in crate::compressors) fn write(
     helpers: &mut Helpers,
     message: &mut Vec<u8>,
 ) {
+    if elements == 0 {
+        return;
+    }
     let code = PositionCode::shortest(positions, elements);
     positions::put_header(code, positions.len(), message);
     if positions.is_empty() {
@@ -74,10 +77,14 @@ pub(in crate::compressors) fn read<'a, const LEVELS: usize>(
     positions: &mut Vec<u32>,
     helpers: &mut Helpers,
 ) -> Result<([f32; LEVELS], &'a [u8]), DecodeError> {
-    let (code, count) = positions::take_header(&mut message, most)?;
     let mut levels = [0.0; LEVELS];
+    positions.clear();
+    if elements == 0 {
+        fields::expect_len(message, 0)?;
+        return Ok((levels, &[]));
+    }
+    let (code, count) = positions::take_header(&mut message, most)?;
     if count == 0 {
-        positions.clear();
         fields::expect_len(message, 0)?;
         return Ok((levels, &[]));
     }

@@ -21,11 +21,11 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::Side;
 
 use super::signs;
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::take::{clear, take_beyond};
 use crate::parameters::real;
-use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Workspace};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "strom",
@@ -37,6 +37,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["tau=0.125", "tau=2"],
     reference: "Strom, Interspeech 2015",
     payload: "code u8, count varint, signs, positions",
+    properties: |_| Properties { value_bits: Some(1), ..Properties::DEFAULT },
     ..Entry::of::<Strom>()
 };
 
@@ -65,17 +66,10 @@ impl Compressor for Strom {
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, weight, workspace, out, .. } = args;
-        if out.is_empty() {
-            return fields::expect_len(message, 0);
-        }
         let Workspace { positions, helpers, .. } = workspace;
         let ([], signs) = signs::read(message, out.len(), out.len(), positions, helpers)?;
         signs::add(signs, [weight * self.tau, weight * -self.tau], positions, out, helpers);
         Ok(())
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        Some(1)
     }
 
     fn max_len(&self, elements: usize) -> usize {
@@ -89,34 +83,18 @@ impl Compressor for Strom {
 
 /// Pairs of the elements beyond the threshold, of which the sign counts.
 impl DeviceForm for Strom {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let pairs = Pairs::<0>::read(form, elements, elements)?;
         let Workspace { positions, values, helpers, .. } = workspace;
         pairs.copy_to(positions, values)?;
-        if elements > 0 {
-            signs::write(&[], elements, positions, values, helpers, message);
-        }
+        signs::write(&[], elements, positions, values, helpers, message);
         Ok(Sent::Positions)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
         let Workspace { positions, helpers, .. } = workspace;
-        if elements == 0 {
-            fields::expect_len(message, 0)?;
-            return pairs::write(&[], &[], std::iter::empty(), form);
-        }
         let ([], signs) = signs::read(message, elements, elements, positions, helpers)?;
         pairs::write(&[], positions, signs::levels(signs, [self.tau, self.tau]), form)
     }

@@ -27,7 +27,7 @@ use gradwire_bits::DecodeError;
 
 use super::factors::{Factors, check_unit, revive};
 use crate::compressors::single_rank::SingleRank;
-use crate::multi_round::{self, MultiRound, RankState, RoundContext};
+use crate::multi_round::{self, KeptValues, MultiRound, RankState, Round, RoundContext};
 use crate::numeric::matrix::{MAX_RANK, orthonormalise, times, transposed_times};
 use crate::parameters::whole;
 use crate::{Context, Entry, Family, Passes, Sent, Workspace};
@@ -114,28 +114,37 @@ impl AcpSgd {
     }
 }
 
-impl MultiRound for AcpSgd {
-    fn kept_len(&self, shape: &[usize]) -> usize {
+/// A factor, room up to the length of the longer one, and a mark that says which factor it is.
+impl KeptValues for AcpSgd {
+    fn len(&self, shape: &[usize]) -> usize {
         Factors::of(shape, self.rank).map_or(0, |f| f.first().max(f.second()) + 1)
     }
 
-    fn check_kept(&self, kept: &[f32]) -> Result<(), String> {
-        let Some((mark, factor)) = kept.split_last() else { return Ok(()) };
+    fn check(&self, values: &[f32]) -> Result<(), String> {
+        let Some((mark, factor)) = values.split_last() else { return Ok(()) };
         check_unit(factor)?;
         match [0.0, 1.0].contains(mark) {
             true => Ok(()),
             false => Err(format!("{mark} as its last element, which is 0 or 1")),
         }
     }
+}
 
-    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
-        match (Factors::of(context.context.shape, self.rank), context.single_rank, round) {
-            (None, _, 0) => Some(context.context.shape.iter().product()),
-            (Some(factors), true, 0) => Some(factors.first()),
-            (Some(factors), true, 1) => Some(factors.second()),
-            (Some(factors), false, 0) => Some(Self::lens(&factors, Self::holds(context.kept))[1]),
-            _ => None,
-        }
+impl MultiRound for AcpSgd {
+    fn kept(&self) -> Option<&dyn KeptValues> {
+        Some(self)
+    }
+
+    fn round(&self, context: &RoundContext<'_>, round: usize) -> Option<Round> {
+        let factors = Factors::of(context.context.shape, self.rank);
+        let len = match (factors, context.single_rank, round) {
+            (None, _, 0) => context.context.shape.iter().product(),
+            (Some(factors), true, 0) => factors.first(),
+            (Some(factors), true, 1) => factors.second(),
+            (Some(factors), false, 0) => Self::lens(&factors, Self::holds(context.kept))[1],
+            _ => return None,
+        };
+        Some(Round::mean(len))
     }
 
     fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {

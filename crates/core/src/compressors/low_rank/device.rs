@@ -13,7 +13,7 @@ use gradwire_bits::DecodeError;
 
 use super::factors::{Alternation, Buffers, Factors};
 use crate::Workspace;
-use crate::device::DeviceRounds;
+use crate::multi_round::DeviceRounds;
 use crate::multi_round::{RankState, RoundContext};
 use crate::wire::fields::{put_f32, put_f32s};
 

@@ -10,8 +10,8 @@ use std::fmt::Debug;
 
 use gradwire_bits::DecodeError;
 
-use crate::device::DeviceRounds;
-use crate::multi_round::{self, MultiRound, RankState, RoundContext};
+use crate::multi_round::DeviceRounds;
+use crate::multi_round::{self, KeptValues, MultiRound, RankState, Round, RoundContext};
 use crate::numeric::matrix::{abs_max, add_product, dimensions, times, transposed_times};
 use crate::{Context, Helpers, Sent, Workspace};
 
@@ -192,18 +192,26 @@ fn copy(from: &[f32], to: &mut Vec<f32>) {
     to.extend_from_slice(from);
 }
 
-impl<M: Alternation> MultiRound for M {
-    fn kept_len(&self, shape: &[usize]) -> usize {
+/// `Q` of the step before.
+impl<M: Alternation> KeptValues for M {
+    fn len(&self, shape: &[usize]) -> usize {
         Factors::of(shape, self.rank()).map_or(0, |factors| factors.second())
     }
+}
 
-    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
-        match (Factors::of(context.context.shape, self.rank()), round) {
-            (Some(factors), 0) => Some(factors.first()),
-            (Some(factors), 1) => Some(factors.second()),
-            (None, 0) => Some(context.context.shape.iter().product()),
-            _ => None,
-        }
+impl<M: Alternation> MultiRound for M {
+    fn kept(&self) -> Option<&dyn KeptValues> {
+        Some(self)
+    }
+
+    fn round(&self, context: &RoundContext<'_>, round: usize) -> Option<Round> {
+        let len = match (Factors::of(context.context.shape, self.rank()), round) {
+            (Some(factors), 0) => factors.first(),
+            (Some(factors), 1) => factors.second(),
+            (None, 0) => context.context.shape.iter().product(),
+            _ => return None,
+        };
+        Some(Round::mean(len))
     }
 
     fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {

@@ -28,11 +28,11 @@ use gradwire_bits::{DecodeError, kernels};
 
 use super::factors::{Factors, LARGEST_OF_UNIT, check_unit};
 use crate::compressors::single_rank::SingleRank;
-use crate::multi_round::{self, MultiRound, RankState, RoundContext};
+use crate::multi_round::{self, KeptValues, MultiRound, RankState, Round, RoundContext};
 use crate::numeric::components;
 use crate::numeric::matrix::{Panels, orthonormalise, times};
-use crate::parameters::whole;
-use crate::{Entry, Family, Helpers, Passes, Sent, Workspace};
+use crate::parameters::{Parameters, whole};
+use crate::{Entry, Family, Helpers, Passes, Properties, Sent, Workspace};
 
 /// The largest count that `f32` holds exactly.
 const COUNTED: u64 = 1 << 24;
@@ -47,6 +47,11 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Yu et al., NeurIPS 2018",
     payload: "keep × f32 a slice",
     passes: Passes { after: 1, ..Passes::ONE },
+    properties: |values| Properties {
+        // Between refreshes nothing is sent of the part outside the span of the basis.
+        is_contractive: GradiVeq::new(values).refresh == 1,
+        ..Properties::DEFAULT
+    },
     ..Entry::of::<SingleRank<GradiVeq>>()
 };
 
@@ -133,19 +138,14 @@ const BLOCK_ELEMENTS: usize = 1 << 15;
 #[derive(Debug, Default)]
 struct Coefficients(Vec<f32>);
 
-impl MultiRound for GradiVeq {
-    /// Between refreshes nothing is sent of what lies outside the span of the basis.
-    fn is_contractive(&self) -> bool {
-        self.refresh == 1
-    }
-
-    /// The basis, and how often it was used.
-    fn kept_len(&self, shape: &[usize]) -> usize {
+/// The basis, and how often it was used.
+impl KeptValues for GradiVeq {
+    fn len(&self, shape: &[usize]) -> usize {
         self.factors(shape.iter().product()).map_or(0, |factors| factors.second() + 1)
     }
 
-    fn check_kept(&self, kept: &[f32]) -> Result<(), String> {
-        let Some((used, basis)) = kept.split_last() else { return Ok(()) };
+    fn check(&self, values: &[f32]) -> Result<(), String> {
+        let Some((used, basis)) = values.split_last() else { return Ok(()) };
         check_unit(basis)?;
         match used.fract() == 0.0 && (0.0..=COUNTED as f32).contains(used) {
             true => Ok(()),
@@ -158,18 +158,27 @@ impl MultiRound for GradiVeq {
     fn layout(&self) -> [usize; 2] {
         [self.slice, self.keep]
     }
+}
 
-    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
+impl MultiRound for GradiVeq {
+    fn kept(&self) -> Option<&dyn KeptValues> {
+        Some(self)
+    }
+
+    fn round(&self, context: &RoundContext<'_>, round: usize) -> Option<Round> {
         let elements: usize = context.context.shape.iter().product();
-        let Some(factors) = self.factors(elements) else { return (round == 0).then_some(elements) };
+        let Some(factors) = self.factors(elements) else {
+            return (round == 0).then(|| Round::mean(elements));
+        };
         let coded = factors.first() + elements % self.slice;
-        match (round, context.single_rank) {
-            (0, true) => Some(factors.second() + coded),
-            (0, false) if self.refreshes(context) => Some(elements),
-            (0, false) => Some(coded),
-            (1, false) if self.refreshes(context) => Some(factors.second()),
-            _ => None,
-        }
+        let len = match (round, context.single_rank) {
+            (0, true) => factors.second() + coded,
+            (0, false) if self.refreshes(context) => elements,
+            (0, false) => coded,
+            (1, false) if self.refreshes(context) => factors.second(),
+            _ => return None,
+        };
+        Some(Round::mean(len))
     }
 
     fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {

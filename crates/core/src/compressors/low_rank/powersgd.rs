@@ -67,7 +67,7 @@ impl Alternation for PowerSgd {
 #[cfg(test)]
 mod tests {
     use crate::compressors::testing::{Sender, f32s};
-    use crate::{Floats, ReduceOp};
+    use crate::{Floats, Round};
 
     /// Message, decoded message and residual of a matrix.
     fn play(spec: &str, shape: &[usize], gradient: &[f32]) -> (usize, Vec<f32>, Vec<f32>) {
@@ -249,7 +249,7 @@ mod tests {
         for (round, known, len, expected) in [(0, 0, 2, first), (1, 2, 3, second)] {
             let mut form = Vec::new();
             let asked = encoder.device_round(&tensor, 7, round, &means[..known], &mut form);
-            assert_eq!(asked.unwrap(), Some((len, ReduceOp::Mean)));
+            assert_eq!(asked.unwrap(), Some(Round::mean(len)));
             assert_eq!(f32s(&form), expected);
         }
         let mut form = Vec::new();

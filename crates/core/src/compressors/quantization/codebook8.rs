@@ -22,13 +22,13 @@ use std::iter::repeat_with;
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Bins};
 
-use crate::parameters::either;
+use crate::parameters::{Parameters, either};
 use crate::parts::PART;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Passes, Sent, Source, Statistics,
-    Workspace,
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Passes, Properties, Sent, Source,
+    Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -40,6 +40,10 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Jaghouar et al., arXiv:2412.01152",
     payload: "used buckets 256 bits, means f32, d × u8",
     passes: Passes { before: 2, ..Passes::ONE },
+    properties: |values| {
+        let value_bits = Codebook8::new(values).symbols().value_bits();
+        Properties { value_bits, is_contractive: true, ..Properties::DEFAULT }
+    },
     ..Entry::of::<Codebook8>()
 };
 
@@ -185,14 +189,6 @@ impl Compressor for Codebook8 {
 
     fn statistics(&self, _: usize) -> Statistics {
         Statistics::Moments
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        self.symbols().value_bits()
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -24,11 +24,12 @@
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Codebook};
 
-use crate::device::{self, DeviceArgs, DeviceForm};
-use crate::parameters::either;
+use crate::device::dense::{DenseForm, Direction, copy};
+use crate::device::{DeviceArgs, DeviceForm};
+use crate::parameters::{Parameters, either};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "8bit",
@@ -40,6 +41,10 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Dettmers, ICLR 2016",
     payload: "largest f32, d × u8",
     passes: Passes::TWO,
+    properties: |values| {
+        let value_bits = DynamicTree::new(values).bytes().value_bits();
+        Properties { value_bits, is_contractive: true, ..Properties::DEFAULT }
+    },
     ..Entry::of::<DynamicTree>()
 };
 
@@ -130,14 +135,6 @@ impl Compressor for DynamicTree {
         Ok(())
     }
 
-    fn value_bits(&self) -> Option<u32> {
-        self.bytes().value_bits()
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
-    }
-
     fn max_len(&self, elements: usize) -> usize {
         self.bytes().max_len(elements).saturating_add(HEADER)
     }
@@ -152,34 +149,15 @@ impl Compressor for DynamicTree {
 }
 
 /// Scale and bytes, as in the message without Huffman code.
-impl DeviceForm for DynamicTree {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let mut rest = form;
+impl DenseForm for DynamicTree {
+    fn convert(&self, direction: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from, to, elements, workspace, .. } = args;
+        let mut rest = from;
         fields::take_scale(&mut rest)?;
-        device::copy(&form[..HEADER], message)?;
-        self.bytes().take_form(&mut rest, args.elements, args.workspace)?;
+        copy(&from[..HEADER], to)?;
+        direction.take(self.bytes(), &mut rest, elements, workspace)?;
         fields::expect_len(rest, 0)?;
-        self.bytes().write(args.workspace, message);
-        Ok(Sent::All)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let mut rest = message;
-        fields::take_scale(&mut rest)?;
-        device::copy(&message[..HEADER], form)?;
-        self.bytes().read(&mut rest, args.elements, args.workspace)?;
-        fields::expect_len(rest, 0)?;
-        self.bytes().put_form(args.workspace, form)
+        direction.put(self.bytes(), workspace, to)
     }
 }
 

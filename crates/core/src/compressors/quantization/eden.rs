@@ -47,13 +47,16 @@ use gradwire_bits::DecodeError;
 
 use self::piece::{add_piece, encode_piece};
 use self::quantizer::Quantizer;
-use crate::device::{self, DeviceArgs, DeviceForm};
+use crate::device::dense::{DenseForm, Direction, copy};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::rotation::{Signs, pieces, pieces_of};
-use crate::parameters::{either, real};
+use crate::parameters::{Parameters, either, real};
 use crate::parts::cut_mut;
 use crate::wire::symbols::{Alphabet, View};
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Sent, Workspace};
+use crate::{
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Properties, Sent, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "eden",
@@ -71,6 +74,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     reference: "Vargaftik et al., ICML 2022",
     payload: "scales f32, levels",
+    properties: |values| Eden::new(values).properties(),
     ..Entry::of::<Eden>()
 };
 
@@ -122,6 +126,18 @@ impl Eden {
         let [upper, lower] = self.widths();
         let upper = if self.bits.fract() > 0.0 { Quantizer::new(upper) } else { None };
         [upper, Quantizer::new(lower)]
+    }
+
+    fn properties(&self) -> Properties {
+        let [_, alphabet] = self.alphabets();
+        let value_bits = match self.sample() {
+            Some(sample) => sample.value_bits(),
+            None if self.bits.fract() > 0.0 => None,
+            None => alphabet.value_bits(),
+        };
+        let draws_positions = self.sample().is_some();
+        // With error feedback, the scale is the one of least squares.
+        Properties { value_bits, draws_positions, is_contractive: true, ..Properties::DEFAULT }
     }
 
     /// The codes of the levels.
@@ -300,24 +316,6 @@ impl Compressor for Eden {
         }
     }
 
-    fn value_bits(&self) -> Option<u32> {
-        let [_, alphabet] = self.alphabets();
-        match self.sample() {
-            Some(sample) => sample.value_bits(),
-            None if self.bits.fract() > 0.0 => None,
-            None => alphabet.value_bits(),
-        }
-    }
-
-    fn draws_positions(&self) -> bool {
-        self.sample().is_some()
-    }
-
-    /// With error feedback, where the scale is that of least squares.
-    fn is_contractive(&self) -> bool {
-        true
-    }
-
     fn max_len(&self, elements: usize) -> usize {
         match self.sample() {
             Some(sample) => sample.max_len(elements),
@@ -340,43 +338,17 @@ impl Compressor for Eden {
 }
 
 /// The scale of each piece, then the levels of ⌈b⌉ bits of all pieces, then those of ⌊b⌋ bits. Below one bit there is no form.
-impl DeviceForm for Eden {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+impl DenseForm for Eden {
+    fn convert(&self, direction: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from, to, elements, workspace, .. } = args;
         let (number, totals) = self.totals(elements);
-        let mut rest = form;
+        let mut rest = from;
         levels::take_steps(&mut rest, number, 1.0)?;
-        device::copy(&form[..4 * number], message)?;
+        copy(&from[..4 * number], to)?;
         for (alphabet, total) in self.alphabets().into_iter().zip(totals) {
             if total > 0 {
-                alphabet.take_form(&mut rest, total, workspace)?;
-                alphabet.write(workspace, message);
-            }
-        }
-        fields::expect_len(rest, 0)?;
-        Ok(Sent::All)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
-        let (number, totals) = self.totals(elements);
-        let mut rest = message;
-        levels::take_steps(&mut rest, number, 1.0)?;
-        device::copy(&message[..4 * number], form)?;
-        for (alphabet, total) in self.alphabets().into_iter().zip(totals) {
-            if total > 0 {
-                alphabet.read(&mut rest, total, workspace)?;
-                alphabet.put_form(workspace, form)?;
+                direction.take(alphabet, &mut rest, total, workspace)?;
+                direction.put(alphabet, workspace, to)?;
             }
         }
         fields::expect_len(rest, 0)

@@ -16,12 +16,8 @@
 
 use std::sync::Arc;
 
-use gradwire_bits::DecodeError;
-
-use super::two_levels;
-use crate::device::{DeviceArgs, DeviceForm};
-use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics};
+use super::sign_means::{PROPERTIES, SignMeans};
+use crate::{Entry, Family, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "efsignsgd",
@@ -32,87 +28,13 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Karimireddy et al., ICML 2019",
     payload: "mean f32, d bits",
     passes: Passes::TWO,
-    ..Entry::new(&[], |_| Arc::new(EfSignSgd))
+    properties: |_| PROPERTIES,
+    ..Entry::new(&[], |_| Arc::new(SignMeans::Absolute))
 };
-
-const HEADER: usize = 4;
-
-/// Signs with one mean.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct EfSignSgd;
-
-/// The mean absolute value.
-fn mean(source: &mut Source<'_>) -> f32 {
-    let sums = source.sums_by_sign();
-    let sum = sums.positive_sum - sums.negative_sum;
-    // Rounding must not lift the mean above the largest absolute value.
-    ((sum / source.len().max(1) as f64) as f32).min(source.abs_max())
-}
-
-impl Compressor for EfSignSgd {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
-        let EncodeArgs { source, workspace, message, .. } = args;
-        let mean = mean(source);
-        fields::put_f32(mean, message);
-        two_levels::encode(source, [-mean, mean], workspace, message);
-        Sent::All
-    }
-
-    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
-        let mean = weight * fields::take_scale(&mut message)?;
-        two_levels::decode_add(message, [-mean, mean], workspace, out)
-    }
-
-    fn statistics(&self, _: usize) -> Statistics {
-        Statistics::Signs
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        Some(1)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
-    }
-
-    fn max_len(&self, elements: usize) -> usize {
-        two_levels::len(elements) + HEADER
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        message_len.saturating_sub(HEADER).saturating_mul(8)
-    }
-
-    fn device_form(&self) -> Option<&dyn DeviceForm> {
-        Some(self)
-    }
-}
-
-/// The message itself.
-impl DeviceForm for EfSignSgd {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        two_levels::copy(form, (1, fields::take_scale), args.elements, message)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        two_levels::copy(message, (1, fields::take_scale), args.elements, form).map(drop)
-    }
-}
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::DecodeError;
     use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     #[test]

@@ -27,7 +27,7 @@ use gradwire_bits::{DecodeError, kernels};
 use crate::numeric::matrix::abs_max;
 use crate::parameters::{Choice, choice, either};
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Unit};
+use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Unit};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "int4",
@@ -38,6 +38,7 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["hadamard=on", "block=32", "block=512,hadamard=on,ef=off"],
     reference: "Wang et al., ICLR 2024, §3.3; Jia et al., NeurIPS 2024",
     payload: "for each block: step bf16, two levels a byte",
+    properties: |_| Properties { value_bits: Some(4), is_contractive: true, ..Properties::DEFAULT },
     ..Entry::of::<Int4>()
 };
 
@@ -223,14 +224,6 @@ impl Compressor for Int4 {
             self.add(message, weight, out);
         });
         Ok(())
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        Some(4)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {

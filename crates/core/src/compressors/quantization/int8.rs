@@ -16,9 +16,12 @@ use std::sync::Arc;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::device::{self, DeviceArgs, DeviceForm};
+use crate::device::dense::{DenseForm, Direction, copy};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Unit};
+use crate::{
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Unit,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "int8",
@@ -29,6 +32,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Lim et al., MLSys 2019, §5.1 (\"8-bit int\")",
     payload: "step f32, d × i8",
     passes: Passes::TWO,
+    properties: |_| Properties { value_bits: Some(8), is_contractive: true, ..Properties::DEFAULT },
     ..Entry::new(&[], |_| Arc::new(Int8))
 };
 
@@ -83,14 +87,6 @@ impl Compressor for Int8 {
         Ok(())
     }
 
-    fn value_bits(&self) -> Option<u32> {
-        Some(8)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
-    }
-
     fn max_len(&self, elements: usize) -> usize {
         elements.saturating_add(HEADER)
     }
@@ -105,26 +101,10 @@ impl Compressor for Int8 {
 }
 
 /// The message itself.
-impl DeviceForm for Int8 {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        read(form, args.elements)?;
-        device::copy(form, message)?;
-        Ok(Sent::All)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        read(message, args.elements)?;
-        device::copy(message, form)
+impl DenseForm for Int8 {
+    fn convert(&self, _: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        read(args.from, args.elements)?;
+        copy(args.from, args.to)
     }
 }
 

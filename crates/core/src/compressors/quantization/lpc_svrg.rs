@@ -28,10 +28,10 @@ use std::ops::Bound::{Excluded, Included};
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
 
-use crate::parameters::{either, real, whole};
+use crate::parameters::{Parameters, either, real, whole};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "lpc-svrg",
@@ -48,6 +48,10 @@ pub(crate) static ENTRY: Entry = Entry {
     payload: "δ f32, code-words of w bits",
     unbiased: true,
     passes: Passes::TWO,
+    properties: |values| {
+        let value_bits = LpcSvrg::new(values).words().value_bits();
+        Properties { value_bits, ..Properties::DEFAULT }
+    },
     ..Entry::of::<LpcSvrg>()
 };
 
@@ -111,10 +115,6 @@ impl Compressor for LpcSvrg {
             kernels::levels_add(symbols, -self.half(), weight * step, out);
         });
         Ok(())
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        self.words().value_bits()
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -13,6 +13,7 @@ pub mod lpc_svrg;
 pub mod natural;
 pub mod onebit;
 pub mod qsgd;
+pub mod sign_means;
 pub mod signsgd;
 pub mod signum;
 mod ternary;

@@ -26,13 +26,15 @@ use std::ops::Range;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::device::{self, DeviceArgs, DeviceForm};
-use crate::parameters::either;
+use crate::device::dense::{DenseForm, Direction, copy};
+use crate::device::{DeviceArgs, DeviceForm};
+use crate::parameters::{Parameters, either};
 use crate::parts::cut_mut;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Statistics, Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Statistics,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -45,6 +47,13 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Horváth et al., 2019",
     payload: "d bits of signs, d exponents u8",
     unbiased: true,
+    properties: |values| {
+        let exponents = Natural::new(values).exponents();
+        Properties {
+            value_bits: exponents.value_bits().map(|bits| bits + 1),
+            ..Properties::DEFAULT
+        }
+    },
     ..Entry::of::<Natural>()
 };
 
@@ -113,10 +122,6 @@ impl Compressor for Natural {
         Statistics::None
     }
 
-    fn value_bits(&self) -> Option<u32> {
-        self.exponents().value_bits().map(|bits| bits + 1)
-    }
-
     fn max_len(&self, elements: usize) -> usize {
         elements.div_ceil(8) + self.exponents().max_len(elements)
     }
@@ -131,36 +136,15 @@ impl Compressor for Natural {
 }
 
 /// Signs and exponents, as in the message without Huffman code.
-impl DeviceForm for Natural {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let mut rest = form;
-        let signs = fields::take(&mut rest, args.elements.div_ceil(8))?;
-        device::copy(signs, message)?;
-        self.exponents().take_form(&mut rest, args.elements, args.workspace)?;
-        check_signs(signs, &args.workspace.symbols)?;
+impl DenseForm for Natural {
+    fn convert(&self, direction: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: mut rest, to, elements, workspace, .. } = args;
+        let signs = fields::take(&mut rest, elements.div_ceil(8))?;
+        copy(signs, to)?;
+        direction.take(self.exponents(), &mut rest, elements, workspace)?;
+        check_signs(signs, &workspace.symbols)?;
         fields::expect_len(rest, 0)?;
-        self.exponents().write(args.workspace, message);
-        Ok(Sent::All)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let mut rest = message;
-        let signs = fields::take(&mut rest, args.elements.div_ceil(8))?;
-        device::copy(signs, form)?;
-        self.exponents().read(&mut rest, args.elements, args.workspace)?;
-        check_signs(signs, &args.workspace.symbols)?;
-        fields::expect_len(rest, 0)?;
-        self.exponents().put_form(args.workspace, form)
+        direction.put(self.exponents(), workspace, to)
     }
 }
 

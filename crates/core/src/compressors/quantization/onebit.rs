@@ -17,12 +17,8 @@
 
 use std::sync::Arc;
 
-use gradwire_bits::DecodeError;
-
-use super::two_levels;
-use crate::device::{DeviceArgs, DeviceForm};
-use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics};
+use super::sign_means::{PROPERTIES, SignMeans};
+use crate::{Entry, Family, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "onebit",
@@ -33,89 +29,13 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Seide et al., Interspeech 2014 (3LC's \"MQE 1-bit int\")",
     payload: "two means f32, d bits",
     passes: Passes::TWO,
-    ..Entry::new(&[], |_| Arc::new(OneBit))
+    properties: |_| PROPERTIES,
+    ..Entry::new(&[], |_| Arc::new(SignMeans::EachSide))
 };
-
-const HEADER: usize = 8;
-
-/// 1-bit quantization with two means.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct OneBit;
-
-/// The means of the elements below zero and of the others.
-fn means(source: &mut Source<'_>) -> (f32, f32) {
-    let sums = source.sums_by_sign();
-    let mean = |sum: f64, count: u64| if count == 0 { 0.0 } else { (sum / count as f64) as f32 };
-    let others = source.len() as u64 - sums.negative_count;
-    (mean(sums.negative_sum, sums.negative_count), mean(sums.positive_sum, others))
-}
-
-impl Compressor for OneBit {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
-        let EncodeArgs { source, workspace, message, .. } = args;
-        let (negative, positive) = means(source);
-        fields::put_f32(negative, message);
-        fields::put_f32(positive, message);
-        two_levels::encode(source, [negative, positive], workspace, message);
-        Sent::All
-    }
-
-    fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
-        let DecodeArgs { mut message, weight, workspace, out, .. } = args;
-        let negative = fields::take_finite(&mut message)?;
-        let positive = fields::take_finite(&mut message)?;
-        two_levels::decode_add(message, [weight * negative, weight * positive], workspace, out)
-    }
-
-    fn statistics(&self, _: usize) -> Statistics {
-        Statistics::Signs
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        Some(1)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
-    }
-
-    fn max_len(&self, elements: usize) -> usize {
-        two_levels::len(elements) + HEADER
-    }
-
-    fn max_elements(&self, message_len: usize) -> usize {
-        message_len.saturating_sub(HEADER).saturating_mul(8)
-    }
-
-    fn device_form(&self) -> Option<&dyn DeviceForm> {
-        Some(self)
-    }
-}
-
-/// The message itself.
-impl DeviceForm for OneBit {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        two_levels::copy(form, (2, fields::take_finite), args.elements, message)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        two_levels::copy(message, (2, fields::take_finite), args.elements, form).map(drop)
-    }
-}
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::DecodeError;
     use crate::compressors::testing::{encode, refused, residual, round_trip};
 
     #[test]

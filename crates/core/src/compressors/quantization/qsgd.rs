@@ -39,15 +39,16 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Levels};
 
 use super::elias_levels;
-use crate::device::{self, DeviceArgs, DeviceForm};
-use crate::parameters::{Choice, Kind, choice, whole};
+use crate::device::dense::copy;
+use crate::device::{DeviceArgs, DeviceForm};
+use crate::parameters::{Choice, Kind, Parameters, choice, whole};
 use crate::parts::cut_mut;
 use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::symbols::{Alphabet, View};
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Rng, Sent, Source,
-    Statistics, Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Properties, Rng, Sent,
+    Source, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -66,6 +67,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Alistarh et al., NIPS 2017",
     payload: "steps f32, levels",
     unbiased: true,
+    properties: |values| Qsgd::new(values).properties(),
     ..Entry::of::<Qsgd>()
 };
 
@@ -113,6 +115,13 @@ crate::parameters! {
 impl Qsgd {
     fn alphabet(&self) -> Alphabet {
         Alphabet::new(2 * usize::from(self.s) + 1, self.code == Code::Huffman)
+    }
+
+    fn properties(&self) -> Properties {
+        let value_bits = self.symbols().and_then(Alphabet::value_bits);
+        // The bound of a shorter last bucket is lower.
+        let is_contractive = self.bucket > 0 && beta(self.bucket, self.s) < 1.0;
+        Properties { value_bits, is_contractive, ..Properties::DEFAULT }
     }
 
     /// The alphabet of the levels; `None` with Elias code.
@@ -299,18 +308,6 @@ impl Compressor for Qsgd {
         Statistics::None
     }
 
-    /// The bound of a shorter last bucket is lower.
-    fn is_contractive(&self) -> bool {
-        self.bucket > 0 && beta(self.bucket, self.s) < 1.0
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        match self.symbols() {
-            None => None,
-            Some(alphabet) => alphabet.value_bits(),
-        }
-    }
-
     fn max_len(&self, elements: usize) -> usize {
         let levels = match self.symbols() {
             None => elias_levels::max_len(elements, self.s),
@@ -339,32 +336,22 @@ impl Compressor for Qsgd {
 
 /// The step of each bucket, then level + s of each element.
 impl DeviceForm for Qsgd {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let (mut rest, count) = (form, self.count(elements));
         levels::take_steps(&mut rest, count, f32::from(self.s))?;
         self.alphabet().take_form(&mut rest, elements, workspace)?;
         fields::expect_len(rest, 0)?;
-        device::copy(&form[..4 * count], message)?;
+        copy(&form[..4 * count], message)?;
         self.write(workspace, message);
         Ok(Sent::All)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
         let count = self.count(elements);
         self.read(message, elements, workspace)?;
-        device::copy(&message[..4 * count], form)?;
+        copy(&message[..4 * count], form)?;
         self.alphabet().put_form(workspace, form)
     }
 }

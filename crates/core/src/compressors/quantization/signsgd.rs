@@ -21,10 +21,12 @@ use std::sync::Arc;
 use gradwire_bits::DecodeError;
 
 use super::two_levels;
+use crate::device::dense::{DenseForm, Direction, copy};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::memories::{Average, Memory};
-use crate::wire::fields;
-use crate::{Aggregation, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Statistics};
+use crate::{
+    Aggregation, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Statistics,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "signsgd",
@@ -33,6 +35,7 @@ pub(crate) static ENTRY: Entry = Entry {
     family: Family::Quantization,
     reference: "Bernstein et al., ICML 2018",
     payload: "d bits",
+    properties: |_| Properties { value_bits: Some(1), ..Properties::DEFAULT },
     ..Entry::new(&[], |_| Arc::new(SignSgd { memory: None }))
 };
 
@@ -88,33 +91,16 @@ impl Compressor for SignSgd {
         Statistics::None
     }
 
-    fn value_bits(&self) -> Option<u32> {
-        Some(1)
-    }
-
     fn device_form(&self) -> Option<&dyn DeviceForm> {
         Some(self)
     }
 }
 
 /// The message itself.
-impl DeviceForm for SignSgd {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        two_levels::copy(form, (0, fields::take_finite), args.elements, message)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        two_levels::copy(message, (0, fields::take_finite), args.elements, form).map(drop)
+impl DenseForm for SignSgd {
+    fn convert(&self, _: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        two_levels::check(args.from, args.elements)?;
+        copy(args.from, args.to)
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::signsgd::SignSgd;
 use crate::memories::Average;
 use crate::parameters::{Parameters, real};
-use crate::{Entry, Family, Passes};
+use crate::{Entry, Family, Passes, Properties};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "signum",
@@ -27,6 +27,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Bernstein et al., ICLR 2019",
     payload: "d bits",
     passes: Passes { memory: 8, ..Passes::ONE },
+    properties: |_| Properties { value_bits: Some(1), ..Properties::DEFAULT },
     ..Entry::new(Signum::PARAMETERS, |values| {
         let Signum { momentum: decay } = Signum::new(values);
         Arc::new(SignSgd { memory: Some(Average { decay }) })

@@ -8,9 +8,10 @@ use std::ops::Range;
 
 use gradwire_bits::{DecodeError, kernels, zero_run};
 
+use crate::device::dense::copy;
 use crate::parts::PART as PART_ELEMENTS;
 use crate::wire::fields;
-use crate::{BLOCK, Helpers, Source, Workspace, device};
+use crate::{BLOCK, Helpers, Source, Workspace};
 
 /// The quartic byte of five trits 0.
 const ZEROS: u8 = 121;
@@ -178,7 +179,7 @@ impl Fifths {
     ) -> Result<(), DecodeError> {
         self.check_plain(bytes)?;
         if !code_runs {
-            return device::copy(bytes, message);
+            return copy(bytes, message);
         }
         let mut runs = zero_run::Encoder::default();
         runs.push(bytes, message);
@@ -195,7 +196,7 @@ impl Fifths {
     ) -> Result<(), DecodeError> {
         self.check(bytes, coded_runs)?;
         if !coded_runs {
-            return device::copy(bytes, form);
+            return copy(bytes, form);
         }
         let start = form.len();
         form.try_reserve(self.len)?;

@@ -43,7 +43,8 @@ use std::ops::Bound::Included;
 use gradwire_bits::{DecodeError, kernels, varint};
 
 use super::ternary::Fifths;
-use crate::device::{self, DeviceArgs, DeviceForm};
+use crate::device::dense::copy;
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
@@ -217,16 +218,11 @@ impl Compressor for TernGrad {
 
 /// M, then the quartic bytes of all elements.
 impl DeviceForm for TernGrad {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let mut bytes = form;
         fields::take_scale(&mut bytes)?;
-        device::copy(&form[..HEADER], message)?;
+        copy(&form[..HEADER], message)?;
         let (start, fifths) = (message.len(), Fifths::new(elements));
         fifths.pack(bytes, self.huffman, message)?;
         if let Some(alphabet) = self.coded() {
@@ -235,16 +231,11 @@ impl DeviceForm for TernGrad {
         Ok(Sent::All)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
         let mut rest = message;
         fields::take_scale(&mut rest)?;
-        device::copy(&message[..HEADER], form)?;
+        copy(&message[..HEADER], form)?;
         let fifths = Fifths::new(elements);
         let bytes = self.bytes(rest, fifths, workspace)?;
         fifths.unpack(bytes, self.huffman, form)

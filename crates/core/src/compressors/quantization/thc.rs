@@ -31,11 +31,11 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Table};
 
 use crate::compressors::single_rank::{SingleRank, sixteen};
-use crate::multi_round::{MultiRound, RankState, ReduceOp, RoundContext};
+use crate::multi_round::{MultiRound, RankState, ReduceOp, Round, RoundContext};
 use crate::numeric::rotation::{Piece, Signs, pieces, pieces_of};
 use crate::parameters::whole;
 use crate::wire::levels;
-use crate::{BLOCK, Context, Entry, Family, Helpers, Passes, Sent, Unit, Workspace};
+use crate::{BLOCK, Context, Entry, Family, Helpers, Passes, Properties, Sent, Unit, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "thc",
@@ -47,6 +47,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Li et al., NSDI 2024",
     payload: "norms f32, d × b bits; back: sums of integers up to 30·ranks, 8 bits an element for up to 8 ranks",
     passes: Passes::TWO,
+    properties: |_| Properties { needs_equal_weights: true, ..Properties::DEFAULT },
     ..Entry::of::<SingleRank<Thc>>()
 };
 
@@ -104,6 +105,13 @@ const INTEGERS: usize = 1;
 impl Thc {
     fn scale(&self) -> &'static Scale {
         &SCALES[self.bits - 2]
+    }
+
+    /// Both rounds of a tensor.
+    fn rounds(&self, elements: usize) -> [Round; 2] {
+        let [count, sizes] = totals(elements);
+        let integers = ReduceOp::TableMean(self.scale().entries);
+        [Round { len: count, op: ReduceOp::Max }, Round { len: sizes, op: integers }]
     }
 
     /// Appends the norm of each piece. The helpers share the pieces.
@@ -220,23 +228,8 @@ fn totals(elements: usize) -> [usize; 2] {
 }
 
 impl MultiRound for Thc {
-    fn kept_len(&self, _: &[usize]) -> usize {
-        0
-    }
-
-    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
-        totals(elements(context.context)).get(round).copied()
-    }
-
-    fn op(&self, round: usize) -> ReduceOp {
-        match round {
-            NORMS => ReduceOp::Max,
-            _ => ReduceOp::TableMean(self.scale().entries),
-        }
-    }
-
-    fn needs_equal_weights(&self) -> bool {
-        true
+    fn round(&self, context: &RoundContext<'_>, round: usize) -> Option<Round> {
+        self.rounds(elements(context.context)).get(round).copied()
     }
 
     fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
@@ -287,8 +280,8 @@ impl MultiRound for Thc {
     }
 
     fn max_len(&self, elements: usize) -> usize {
-        let [count, sizes] = totals(elements);
-        count.saturating_mul(4).saturating_add(self.op(INTEGERS).bytes(sizes))
+        let [norms, integers] = self.rounds(elements).map(Round::bytes);
+        norms.saturating_add(integers)
     }
 
     fn max_elements(&self, message_len: usize) -> usize {

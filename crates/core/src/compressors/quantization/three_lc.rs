@@ -30,10 +30,11 @@ use std::ops::Bound::{Excluded, Included};
 use gradwire_bits::{DecodeError, kernels};
 
 use super::ternary::Fifths;
-use crate::device::{self, DeviceArgs, DeviceForm};
+use crate::device::dense::{DenseForm, Direction, copy};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::parameters::{either, real};
 use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
+use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "3lc",
@@ -45,6 +46,7 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Lim et al., MLSys 2019",
     payload: "M f32, trits five to a byte with runs of zeros coded",
     passes: Passes::TWO,
+    properties: |_| Properties { is_contractive: true, ..Properties::DEFAULT },
     ..Entry::of::<ThreeLc>()
 };
 
@@ -81,10 +83,6 @@ impl Compressor for ThreeLc {
         fifths.decode_add(message, self.zero_runs, scale, &mut workspace.helpers, out)
     }
 
-    fn is_contractive(&self) -> bool {
-        true
-    }
-
     fn max_len(&self, elements: usize) -> usize {
         elements.div_ceil(5) + HEADER
     }
@@ -100,30 +98,16 @@ impl Compressor for ThreeLc {
 }
 
 /// M, then the quartic bytes of all elements.
-impl DeviceForm for ThreeLc {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let mut bytes = form;
+impl DenseForm for ThreeLc {
+    fn convert(&self, direction: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from, to, elements, .. } = args;
+        let mut bytes = from;
         fields::take_scale(&mut bytes)?;
-        device::copy(&form[..HEADER], message)?;
-        Fifths::new(args.elements).pack(bytes, self.zero_runs, message)?;
-        Ok(Sent::All)
-    }
-
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let mut bytes = message;
-        fields::take_scale(&mut bytes)?;
-        device::copy(&message[..HEADER], form)?;
-        Fifths::new(args.elements).unpack(bytes, self.zero_runs, form)
+        copy(&from[..HEADER], to)?;
+        match direction {
+            Direction::Pack => Fifths::new(elements).pack(bytes, self.zero_runs, to),
+            Direction::Unpack => Fifths::new(elements).unpack(bytes, self.zero_runs, to),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use gradwire_bits::{DecodeError, kernels};
 
 use crate::wire::fields;
-use crate::{BLOCK, Sent, Source, Unit, Workspace, device};
+use crate::{BLOCK, Source, Unit, Workspace};
 
 /// The number of bytes for the bits of a tensor.
 pub(super) fn len(elements: usize) -> usize {
@@ -58,30 +58,11 @@ pub(super) fn decode_add(
 }
 
 /// Checks the bits of a tensor.
-fn check(bits: &[u8], elements: usize) -> Result<(), DecodeError> {
+pub(super) fn check(bits: &[u8], elements: usize) -> Result<(), DecodeError> {
     fields::expect_len(bits, len(elements))?;
     let used = elements % 8;
     if used != 0 && bits.last().is_some_and(|last| last >> used != 0) {
         return Err(DecodeError::Corrupt("a padding bit is set"));
     }
     Ok(())
-}
-
-/// Splits a level off the front of a message, and checks it.
-type TakeLevel = fn(&mut &[u8]) -> Result<f32, DecodeError>;
-
-/// Checks a message, or form, of `levels` numbers and bits, and appends it to the form, or message: they are the same.
-pub(super) fn copy(
-    from: &[u8],
-    (levels, take): (usize, TakeLevel),
-    elements: usize,
-    to: &mut Vec<u8>,
-) -> Result<Sent, DecodeError> {
-    let mut bits = from;
-    for _ in 0..levels {
-        take(&mut bits)?;
-    }
-    check(bits, elements)?;
-    device::copy(from, to)?;
-    Ok(Sent::All)
 }

@@ -32,8 +32,8 @@ use crate::memories::{Memory, Momentum};
 use crate::numeric::selection::{self, among, sampled_threshold};
 use crate::parameters::{Kind, Parameters, real, whole};
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics,
-    Workspace,
+    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Source,
+    Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -47,6 +47,11 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Lin et al., ICLR 2018",
     payload: "code u8, count varint, values f32, positions",
     passes: Passes { memory: 8, ..Passes::TWO },
+    properties: |_| Properties {
+        value_bits: Some(32),
+        is_contractive: true,
+        ..Properties::DEFAULT
+    },
     ..Entry::new(Params::PARAMETERS, |values| {
         let Params { ratio, momentum, clip, warmup } = Params::new(values);
         Arc::new(Dgc { ratio, warmup, memory: Momentum { momentum, clip } })
@@ -161,14 +166,6 @@ impl<M: Memory> Compressor for Dgc<M> {
         Statistics::Peeked
     }
 
-    fn value_bits(&self) -> Option<u32> {
-        Some(32)
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
-    }
-
     fn max_len(&self, elements: usize) -> usize {
         self.widest().max_len(elements)
     }
@@ -182,24 +179,14 @@ impl<M: Memory> Compressor for Dgc<M> {
     }
 }
 
-/// That of the `topk` of the step.
+/// The form of the step's `topk`.
 impl<M: Memory> DeviceForm for Dgc<M> {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        self.at(args.context.step).pack(form, args, message)
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        self.at(args.context.step).pack(args)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        self.widest().unpack(message, args, form)
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        self.widest().unpack(args)
     }
 }
 

@@ -23,14 +23,15 @@ use std::ops::Bound::{Excluded, Included};
 use gradwire_bits::{DecodeError, kernels};
 
 use super::fraction;
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::take::take_at_positions;
-use crate::parameters::{either, real};
+use crate::parameters::{Parameters, either, real};
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
 use crate::{
-    Aggregation, Compressor, Context, DecodeArgs, Dtype, EncodeArgs, Entry, Family, Rng, Sent,
-    Workspace,
+    Aggregation, Compressor, Context, DecodeArgs, Dtype, EncodeArgs, Entry, Family, Properties,
+    Rng, Sent, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -50,6 +51,17 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     reference: "Stich, Cordonnier, Jaggi, NeurIPS 2018",
     payload: "k × f32",
+    properties: |values| {
+        let RandomK { unbiased, .. } = RandomK::new(values);
+        Properties {
+            value_bits: Some(32),
+            draws_positions: true,
+            is_contractive: !unbiased,
+            // An element that is sent d / k times leaves −(d / k − 1) times itself, which is sent d / k times in turn.
+            allows_feedback: !unbiased,
+            ..Properties::DEFAULT
+        }
+    },
     ..Entry::of::<RandomK>()
 };
 
@@ -157,23 +169,6 @@ impl Compressor for RandomK {
         Ok(())
     }
 
-    fn value_bits(&self) -> Option<u32> {
-        Some(32)
-    }
-
-    fn draws_positions(&self) -> bool {
-        true
-    }
-
-    fn is_contractive(&self) -> bool {
-        !self.unbiased
-    }
-
-    /// An element that is sent d / k times leaves −(d / k − 1) times itself behind, which is sent d / k times in turn.
-    fn allows_feedback(&self) -> bool {
-        !self.unbiased
-    }
-
     fn max_len(&self, elements: usize) -> usize {
         fraction::kept(self.ratio, elements).saturating_mul(4)
     }
@@ -199,13 +194,8 @@ impl Compressor for RandomK {
 
 /// Pairs of the elements drawn.
 impl DeviceForm for RandomK {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { context, elements, workspace } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, context, elements, workspace } = args;
         let pairs = Pairs::<0>::read(form, fraction::kept(self.ratio, elements), elements)?;
         self.make_room(elements, workspace)?;
         self.draw(0, context, elements, workspace);
@@ -217,13 +207,8 @@ impl DeviceForm for RandomK {
         Ok(Sent::Positions)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { context, elements, workspace } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, context, elements, workspace } = args;
         fields::expect_len(message, self.max_len(elements))?;
         self.make_room(elements, workspace)?;
         self.draw(0, context, elements, workspace);

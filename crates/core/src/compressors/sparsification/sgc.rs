@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::dgc::{Dgc, RATIO, WARMUP};
 use crate::memories::LongTerm;
 use crate::parameters::{Parameters, real};
-use crate::{Entry, Family, Passes};
+use crate::{Entry, Family, Passes, Properties};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "sgc",
@@ -33,6 +33,11 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Sun et al., DASFAA 2019",
     payload: "code u8, count varint, values f32, positions",
     passes: Passes::TWO,
+    properties: |_| Properties {
+        value_bits: Some(32),
+        is_contractive: true,
+        ..Properties::DEFAULT
+    },
     ..Entry::new(Params::PARAMETERS, |values| {
         let Params { ratio, epsilon, alpha, warmup } = Params::new(values);
         Arc::new(Dgc { ratio, warmup, memory: LongTerm { epsilon, alpha } })

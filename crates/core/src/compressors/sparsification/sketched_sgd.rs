@@ -33,7 +33,7 @@ use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Side};
 
 use crate::compressors::single_rank::SingleRank;
-use crate::multi_round::{self, MultiRound, RankState, RoundContext};
+use crate::multi_round::{self, MultiRound, RankState, Round, RoundContext};
 use crate::numeric::sketch::{CountSketch, MAX_ROWS, PART};
 use crate::parameters::{real, whole};
 use crate::parts;
@@ -207,18 +207,15 @@ struct Search {
 }
 
 impl MultiRound for SketchedSgd {
-    fn kept_len(&self, _: &[usize]) -> usize {
-        0
-    }
-
-    fn addend_len(&self, context: &RoundContext<'_>, round: usize) -> Option<usize> {
+    fn round(&self, context: &RoundContext<'_>, round: usize) -> Option<Round> {
         let elements = context.context.shape.iter().product();
-        match (self.sizes(elements), round) {
-            (Some(sizes), 0) => Some(sizes.table),
-            (Some(sizes), 1) => Some(sizes.candidates),
-            (None, 0) => Some(elements),
-            _ => None,
-        }
+        let len = match (self.sizes(elements), round) {
+            (Some(sizes), 0) => sizes.table,
+            (Some(sizes), 1) => sizes.candidates,
+            (None, 0) => elements,
+            _ => return None,
+        };
+        Some(Round::mean(len))
     }
 
     fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>) {

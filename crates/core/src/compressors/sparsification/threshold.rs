@@ -19,14 +19,16 @@ use std::ops::Range;
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Room, Side};
 
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::take::{NOTHING, clear, take_beyond};
-use crate::parameters::real;
+use crate::parameters::{Parameters, real};
 use crate::parts::cut_mut;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Statistics, Unit, Workspace,
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Source, Statistics, Unit,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -39,6 +41,12 @@ pub(crate) static ENTRY: Entry = Entry {
     examples: &["v=0.3", "v=0.5"],
     reference: "Dutta et al., AAAI 2020",
     payload: "code u8, count varint, values f32, positions; or 255 u8, d × f32",
+    properties: |values| Properties {
+        value_bits: Some(32),
+        // Above 0, nothing is sent of a tensor of small elements.
+        is_contractive: Threshold::new(values).v == 0.0,
+        ..Properties::DEFAULT
+    },
     ..Entry::of::<Threshold>()
 };
 
@@ -97,17 +105,8 @@ impl Compressor for Threshold {
         Ok(())
     }
 
-    fn value_bits(&self) -> Option<u32> {
-        Some(32)
-    }
-
     fn statistics(&self, _: usize) -> Statistics {
         Statistics::Peeked
-    }
-
-    /// Above 0 nothing is sent of a tensor of small elements.
-    fn is_contractive(&self) -> bool {
-        self.v == 0.0
     }
 
     fn max_len(&self, elements: usize) -> usize {
@@ -122,26 +121,16 @@ impl Compressor for Threshold {
 
 /// Pairs of the elements sent; of a message of all elements, those that are not 0.
 impl DeviceForm for Threshold {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let pairs = Pairs::<0>::read(form, elements, elements)?;
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
         write(elements, workspace, message);
         Ok(Sent::Positions)
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
         if let Some((&DENSE, all)) = message.split_first() {
             fields::expect_len(all, 4 * elements)?;
             let (positions, values) = (&mut workspace.positions, &mut workspace.values);

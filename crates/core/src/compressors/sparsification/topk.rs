@@ -20,14 +20,16 @@ use gradwire_bits::kernels::Side;
 use gradwire_bits::{DecodeError, varint};
 
 use super::fraction;
-use crate::device::{DeviceArgs, DeviceForm, Pairs, pairs};
+use crate::device::pairs::{self, Pairs};
+use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::selection::{self, sampled_threshold};
 use crate::numeric::take::{clear, take_largest, take_reaching};
 use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
 use crate::wire::positions::{self, MOST_ELEMENTS, PositionCode};
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics, Workspace,
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Source,
+    Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -51,6 +53,11 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Aji, Heafield, EMNLP 2017",
     payload: "code u8, count varint, values f32, positions",
     passes: Passes::TWO,
+    properties: |_| Properties {
+        value_bits: Some(32),
+        is_contractive: true,
+        ..Properties::DEFAULT
+    },
     ..Entry::of::<TopK>()
 };
 
@@ -154,17 +161,9 @@ impl Compressor for TopK {
         Ok(())
     }
 
-    fn value_bits(&self) -> Option<u32> {
-        Some(32)
-    }
-
     fn statistics(&self, elements: usize) -> Statistics {
         let kept = fraction::kept(self.ratio, elements);
         if self.sampled { Statistics::Largest } else { Statistics::KthLargest(kept) }
-    }
-
-    fn is_contractive(&self) -> bool {
-        true
     }
 
     fn max_len(&self, elements: usize) -> usize {
@@ -191,13 +190,8 @@ impl Compressor for TopK {
 
 /// Pairs of the elements sent.
 impl DeviceForm for TopK {
-    fn pack(
-        &self,
-        form: &[u8],
-        args: DeviceArgs<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<Sent, DecodeError> {
-        let DeviceArgs { elements, workspace, .. } = args;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+        let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let most = self.most(elements);
         let pairs = Pairs::<0>::read(form, most, elements)?;
         self.check_count(pairs.positions().count(), most)?;
@@ -205,15 +199,11 @@ impl DeviceForm for TopK {
         Ok(self.write(elements, workspace, message))
     }
 
-    fn unpack(
-        &self,
-        message: &[u8],
-        args: DeviceArgs<'_>,
-        form: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        let values = self.read(message, args.elements, args.workspace)?;
+    fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
+        let DeviceArgs { from: message, to: form, elements, workspace, .. } = args;
+        let values = self.read(message, elements, workspace)?;
         let values = values.iter().map(|bytes| f32::from_le_bytes(*bytes));
-        pairs::write(&[], &args.workspace.positions, values, form)
+        pairs::write(&[], &workspace.positions, values, form)
     }
 }
 

@@ -32,12 +32,14 @@ use std::ops::Bound::{Excluded, Included};
 use gradwire_bits::{DecodeError, varint};
 
 use crate::memories::{Memory, Squares};
-use crate::parameters::{either, real};
+use crate::parameters::{Parameters, either, real};
 use crate::parts::PartResult;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace};
+use crate::{
+    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Source, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "variance",
@@ -50,6 +52,10 @@ pub(crate) static ENTRY: Entry = Entry {
     reference: "Tsuzuku et al., ICLR workshop 2018",
     payload: "code u8, count varint, [exponent i16, count × 4 bits, positions]",
     passes: Passes { memory: 12, ..Passes::TWO },
+    properties: |values| {
+        let value_bits = Variance::new(values).levels().value_bits();
+        Properties { value_bits, ..Properties::DEFAULT }
+    },
     ..Entry::of::<Variance>()
 };
 
@@ -208,10 +214,6 @@ impl Compressor for Variance {
 
     fn memory(&self) -> Option<&dyn Memory> {
         Some(&Squares)
-    }
-
-    fn value_bits(&self) -> Option<u32> {
-        self.levels().value_bits()
     }
 
     fn max_len(&self, elements: usize) -> usize {

@@ -1,49 +1,91 @@
-//! Which code the symbols of a list are in: the shortest, as far as counts tell.
+//! The form of a list: the shortest, as far as counts tell.
 
+use gradwire_bits::huffman::{self as huffman_bits, STREAMS_BITS, STREAMS_EXTRA};
 use gradwire_bits::tans::{MOST_SYMBOLS, entropy_bits};
-use gradwire_bits::{fixed, huffman};
+use gradwire_bits::{DecodeError, fixed};
 
-use super::{Alphabet, Coding, divided, memory, significance, tans};
+use super::alphabet::Alphabet;
+use super::coding::{Coding, FIXED, List, MIN_STREAM};
+use super::significance::{self, PutLists};
+use super::{huffman, memory, tans};
+use crate::Helpers;
+use crate::wire::fields;
 use crate::workspace::SymbolCoder;
 
-/// Huffman streams of this many bytes or more are written as four, which are decoded faster: 15 bytes more at most.
-const LEAST_FOUR: u64 = 4096;
-/// If Huffman streams have this many bytes or more, tANS and significance maps are considered.
-pub(super) const LEAST_STREAM: u64 = 1024;
-/// They are if the entropy is below the other forms by more than one part in this many,
-pub(super) const LEAST_SAVING: u64 = 100;
-/// and below Huffman streams by more bytes than this, which further streams and shares may take.
-const LEAST_SAVED: u64 = 128;
-/// tANS of symbols one by one, which is several times as slow, has to save more than one part in this many.
-pub(super) const LEAST_SAVING_BY_ONE: u64 = 50;
+/// A Huffman stream of this many bytes or more is written as four streams. They take 15 bytes more at most, and are
+/// decoded faster.
+const MIN_FOUR_STREAMS: u64 = 4096;
+/// tANS of groups and significance maps are considered only if they can save more than one byte in this many of the
+/// Huffman or fixed-width form, whichever is shorter.
+const SAVE_ONE_IN: u64 = 100;
+/// tANS of single symbols must save more than one byte in this many, because it is several times as slow.
+const SAVE_ONE_IN_BY_TANS: u64 = 50;
+/// Other forms than Huffman code are considered only if the entropy is this many bytes below the Huffman streams: they
+/// may take as many bytes for further streams and for shares.
+const MIN_SAVED: u64 = 128;
 
-/// The bytes of a list of symbols in other forms.
+/// The bytes of a list in the simpler forms.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lengths {
-    /// A stream in Huffman code.
+    /// One Huffman stream.
     stream: u64,
-    /// The same with its code lengths.
+    /// The stream and its code lengths.
     huffman: u64,
     /// Fixed width.
     fixed: u64,
 }
 
 impl Lengths {
-    /// The bytes of the shorter one.
-    fn least(self) -> u64 {
+    /// Fits the Huffman code to a list, and returns the bytes of the list with it and without it.
+    pub(super) fn fit(list: List<'_>, coder: &mut SymbolCoder) -> Self {
+        let List { alphabet, symbols, counts } = list;
+        let code = &mut coder.code;
+        code.fit(counts, huffman_bits::limit(alphabet.symbols));
+        let stream = code.len_bits(counts).div_ceil(8);
+        let huffman = code.packed_bits().div_ceil(8) + stream;
+        Self { stream, huffman, fixed: fixed::len(symbols.len(), alphabet.width()) as u64 }
+    }
+
+    /// The bytes of the shorter form.
+    fn shorter(self) -> u64 {
         self.huffman.min(self.fixed)
     }
 
-    /// The bits that another form may have if it shall save more than one part in this many.
-    pub(super) fn bits_that_save(self, one_in: u64) -> u64 {
-        let bits = 8 * self.least();
+    /// The bits below which another form saves more than one byte in `one_in`.
+    fn bits_that_save(self, one_in: u64) -> u64 {
+        let bits = 8 * self.shorter();
         bits - bits / one_in
+    }
+
+    /// Whether a form that takes the entropy would save enough.
+    pub(super) fn entropy_saves(self, counts: &[u32]) -> bool {
+        let most_bits = 8 * self.stream.saturating_sub(MIN_SAVED);
+        counts.len() <= MOST_SYMBOLS
+            && self.stream >= MIN_STREAM
+            && entropy_bits(counts) < self.bits_that_save(SAVE_ONE_IN).min(most_bits)
     }
 }
 
 impl Alphabet {
-    /// Appends a code and the streams of symbols, if that is shorter than symbols of fixed width. Returns which code it
-    /// is, or `None` if it is not shorter.
+    /// Whether a list of this length may be in tANS or have a significance map.
+    pub(super) fn may_be_shorter(self, elements: usize) -> bool {
+        self.symbols <= MOST_SYMBOLS && self.fixed_len(elements) as u64 >= MIN_STREAM
+    }
+
+    /// Appends symbols in one list.
+    pub(super) fn put_list(self, symbols: &[u16], coder: &mut SymbolCoder, message: &mut Vec<u8>) {
+        if !self.is_coded || symbols.is_empty() {
+            return self.put_fixed(symbols, message);
+        }
+        // Later lists may have any symbols of the alphabet.
+        coder.counts.clear();
+        coder.counts.reserve(self.symbols);
+        coder.code.reserve(self.symbols);
+        put_tagged(self, symbols, message, |message| self.put_coded(symbols, coder, message));
+    }
+
+    /// Appends symbols in the shortest coded form, without the byte that says which it is, and returns the form. Appends
+    /// nothing and returns `None` if fixed width is as short.
     pub(crate) fn put_coded(
         self,
         symbols: &[u16],
@@ -51,100 +93,166 @@ impl Alphabet {
         message: &mut Vec<u8>,
     ) -> Option<Coding> {
         if self.may_be_shorter(symbols.len()) {
-            // Later lists may be longer, but only those of `entropy-bits` are longer than a part.
-            let most = symbols.len().next_power_of_two().min(divided::PART_SYMBOLS);
-            memory::reserve(most.max(symbols.len()), coder);
+            memory::reserve(memory::next_len(symbols.len()), coder);
         }
         let mut counts = std::mem::take(&mut coder.counts);
         counts.clear();
         counts.resize(self.symbols, 0);
-        huffman::count(symbols, &mut counts);
-        let coding = self.put_counted(symbols, &counts, coder, message);
+        huffman_bits::count(symbols, &mut counts);
+        let list = List { alphabet: self, symbols, counts: &counts };
+        let coding = put_shortest(list, coder, message);
         coder.counts = counts;
         coding
     }
 
-    /// As [`put_coded`](Self::put_coded), of symbols that occur this often.
-    pub(super) fn put_counted(
+    /// Reads symbols that are in one list. Later ones may have up to `most` symbols.
+    pub(super) fn take_list(
         self,
-        symbols: &[u16],
-        counts: &[u32],
+        message: &mut &[u8],
+        symbols: &mut [u16],
+        most: usize,
         coder: &mut SymbolCoder,
-        message: &mut Vec<u8>,
-    ) -> Option<Coding> {
-        let lengths = self.fit(symbols.len(), counts, coder);
-        self.put_shorter(symbols, counts, lengths, coder, message)
-            .or_else(|| self.put_huffman(symbols, lengths, coder, message))
-    }
-
-    /// Fits the Huffman code to counts, and returns the bytes of the list with it and without it.
-    pub(super) fn fit(self, symbols: usize, counts: &[u32], coder: &mut SymbolCoder) -> Lengths {
-        let code = &mut coder.code;
-        code.fit(counts, huffman::limit(self.symbols));
-        let stream = code.len_bits(counts).div_ceil(8);
-        let huffman = code.packed_bits().div_ceil(8) + stream;
-        Lengths { stream, huffman, fixed: fixed::len(symbols, self.width()) as u64 }
-    }
-
-    /// Appends a form that may take less than a bit for a symbol, if it saves enough. Returns which form it is.
-    fn put_shorter(
-        self,
-        symbols: &[u16],
-        counts: &[u32],
-        lengths: Lengths,
-        coder: &mut SymbolCoder,
-        message: &mut Vec<u8>,
-    ) -> Option<Coding> {
-        if !saves(counts, lengths) {
-            return None;
+        helpers: &mut Helpers,
+    ) -> Result<(), DecodeError> {
+        if self.is_coded && !symbols.is_empty() {
+            if self.may_be_shorter(symbols.len()) {
+                memory::try_reserve(most.max(symbols.len()), coder)?;
+            }
+            if let Some(coding) = Coding::of(fields::take(message, 1)?[0])? {
+                return coding.take(message, self.symbols, coder, symbols);
+            }
         }
+        self.take_fixed(message, symbols, helpers)
+    }
+}
+
+impl Coding {
+    /// Reads symbols of an alphabet of `symbols` in this form off the front of a message, and fills `out`.
+    pub(crate) fn take(
+        self,
+        message: &mut &[u8],
+        symbols: usize,
+        coder: &mut SymbolCoder,
+        out: &mut [u16],
+    ) -> Result<(), DecodeError> {
+        let used = match self {
+            Coding::Single => huffman::read(false, message, symbols, &mut coder.code, out)?,
+            Coding::Four => huffman::read(true, message, symbols, &mut coder.code, out)?,
+            Coding::Tans => tans::read(message, symbols, coder, out)?,
+            Coding::Groups => tans::read_groups(message, symbols, coder, out)?,
+            Coding::Significance => {
+                let alphabet = Alphabet::new(symbols, true);
+                return significance::take(alphabet, message, coder, out, take_in);
+            }
+        };
+        *message = &message[used..];
+        Ok(())
+    }
+}
+
+/// Reads symbols in this form off the front of a message; `None` is fixed width.
+fn take_in(
+    alphabet: Alphabet,
+    coding: Option<Coding>,
+    message: &mut &[u8],
+    coder: &mut SymbolCoder,
+    out: &mut [u16],
+) -> Result<(), DecodeError> {
+    match coding {
+        Some(coding) => coding.take(message, alphabet.symbols, coder, out),
+        None => alphabet.take_fixed(message, out, &mut Helpers::default()),
+    }
+}
+
+/// Appends the byte of a form, then the list that `put` appends in this form; if it appends none, the list in fixed
+/// width.
+fn put_tagged(
+    alphabet: Alphabet,
+    symbols: &[u16],
+    message: &mut Vec<u8>,
+    put: impl FnOnce(&mut Vec<u8>) -> Option<Coding>,
+) {
+    let tag = message.len();
+    message.push(FIXED);
+    match put(message) {
+        Some(coding) => message[tag] = coding as u8,
+        None => alphabet.put_fixed(symbols, message),
+    }
+}
+
+/// Appends a list in the shortest coded form, and returns the form; `None` if fixed width is as short.
+fn put_shortest(list: List<'_>, coder: &mut SymbolCoder, message: &mut Vec<u8>) -> Option<Coding> {
+    let lengths = Lengths::fit(list, coder);
+    if lengths.entropy_saves(list.counts) {
         let start = message.len();
         for coding in [Coding::Groups, Coding::Significance, Coding::Tans] {
             let is_put = match coding {
-                Coding::Groups => tans::put_groups(symbols, counts, lengths, coder, message),
-                Coding::Significance => significance::put(self, symbols, counts, coder, message),
-                _ => tans::put(symbols, counts, lengths, coder, message),
+                Coding::Groups => {
+                    tans::put_groups(list, lengths.bits_that_save(SAVE_ONE_IN), coder, message)
+                }
+                Coding::Significance => significance::put(list, coder, message, &LISTS_OF_MAPS),
+                _ => put_tans(list, lengths, coder, message),
             };
             // Lengths were estimated.
-            if is_put && ((message.len() - start) as u64) < lengths.least() {
+            if is_put && ((message.len() - start) as u64) < lengths.shorter() {
                 return Some(coding);
             }
             message.truncate(start);
         }
         // A significance map has fitted the code to other lists.
-        self.fit(symbols.len(), counts, coder);
-        None
+        Lengths::fit(list, coder);
     }
-
-    /// Appends the fitted Huffman code and the streams of symbols, if that is shorter than symbols of fixed width.
-    pub(super) fn put_huffman(
-        self,
-        symbols: &[u16],
-        lengths: Lengths,
-        coder: &SymbolCoder,
-        message: &mut Vec<u8>,
-    ) -> Option<Coding> {
-        let code = &coder.code;
-        let four = lengths.stream >= LEAST_FOUR && code.longest() <= huffman::STREAMS_BITS;
-        let extra = if four { huffman::STREAMS_EXTRA as u64 } else { 0 };
-        if lengths.huffman + extra >= lengths.fixed {
-            return None;
-        }
-        code.write(message);
-        if four {
-            code.encode_streams(symbols, message);
-            Some(Coding::Four)
-        } else {
-            code.encode(symbols, message);
-            Some(Coding::Single)
-        }
-    }
+    put_huffman(list, lengths, coder, message)
 }
 
-/// Whether a form that takes the entropy would save enough.
-pub(super) fn saves(counts: &[u32], lengths: Lengths) -> bool {
-    let most_bits = 8 * lengths.stream.saturating_sub(LEAST_SAVED);
-    counts.len() <= MOST_SYMBOLS
-        && lengths.stream >= LEAST_STREAM
-        && entropy_bits(counts) < lengths.bits_that_save(LEAST_SAVING).min(most_bits)
+/// Appends a list in tANS, if that is estimated to save enough.
+fn put_tans(
+    list: List<'_>,
+    lengths: Lengths,
+    coder: &mut SymbolCoder,
+    message: &mut Vec<u8>,
+) -> bool {
+    tans::put(list, lengths.bits_that_save(SAVE_ONE_IN_BY_TANS), coder, message)
 }
+
+/// Appends a list in the fitted Huffman code, if that is shorter than fixed width.
+fn put_huffman(
+    list: List<'_>,
+    lengths: Lengths,
+    coder: &SymbolCoder,
+    message: &mut Vec<u8>,
+) -> Option<Coding> {
+    let in_four = lengths.stream >= MIN_FOUR_STREAMS && coder.code.longest() <= STREAMS_BITS;
+    let extra = if in_four { STREAMS_EXTRA as u64 } else { 0 };
+    if lengths.huffman + extra >= lengths.fixed {
+        return None;
+    }
+    huffman::put(in_four, list.symbols, &coder.code, message);
+    Some(if in_four { Coding::Four } else { Coding::Single })
+}
+
+/// A significance map is a list in any form. The other symbols are a list in tANS, Huffman code or fixed width, or have
+/// a significance map again.
+pub(super) const LISTS_OF_MAPS: PutLists = PutLists {
+    map: |list, coder, message| {
+        put_tagged(list.alphabet, list.symbols, message, |message| {
+            put_shortest(list, coder, message)
+        });
+    },
+    others: |list, coder, message| {
+        let lengths = Lengths::fit(list, coder);
+        if lengths.entropy_saves(list.counts)
+            && significance::is_fit(list.symbols.len(), list.counts)
+        {
+            message.push(Coding::Significance as u8);
+            return false;
+        }
+        put_tagged(list.alphabet, list.symbols, message, |message| {
+            if put_tans(list, lengths, coder, message) {
+                return Some(Coding::Tans);
+            }
+            put_huffman(list, lengths, coder, message)
+        });
+        true
+    },
+};

@@ -1,8 +1,9 @@
-//! Long lists of symbols in parts, each with a code of its own, which threads write and read side by side.
+//! Long lists of symbols in parts. Each part has its own code; threads write and read parts side by side.
 
 use gradwire_bits::DecodeError;
 
-use super::Alphabet;
+use super::alphabet::Alphabet;
+use super::coding::PART_SYMBOLS;
 use crate::Helpers;
 use crate::threads::try_side_by_side;
 use crate::wire::fields;
@@ -10,8 +11,6 @@ use crate::workspace::SymbolCoder;
 
 /// The byte that comes before a list in parts.
 pub(super) const DIVIDED: u8 = 5;
-/// Symbols of a part; the last may have fewer. With a quarter of that, fitting codes took a tenth of the time.
-pub(crate) const PART_SYMBOLS: usize = 1 << 20;
 /// Bytes that a part takes beyond those of its list: its length, and the byte before its list.
 pub(super) const EXTRA: usize = 4 + 1;
 
@@ -24,7 +23,7 @@ impl Alphabet {
         helpers: &mut Helpers,
         message: &mut Vec<u8>,
     ) {
-        let put = |part: &[u16], coder: &mut SymbolCoder, to: &mut Vec<u8>| {
+        let put = |part: &[u16], coder: &mut &mut SymbolCoder, to: &mut Vec<u8>| {
             let start = to.len();
             to.extend_from_slice(&[0; 4]);
             self.put_list(part, coder, to);
@@ -33,15 +32,7 @@ impl Alphabet {
             to[start..start + 4].copy_from_slice(&len.to_le_bytes());
         };
         let parts = symbols.chunks(PART_SYMBOLS);
-        helpers.append(
-            coder,
-            |workspace| &mut workspace.coder,
-            parts,
-            message,
-            |part, coder, list| {
-                put(part, coder, list);
-            },
-        );
+        helpers.append(coder, |workspace| &mut workspace.coder, parts, message, put);
     }
 
     /// Reads symbols whose parts are at the front of a message. The helpers share the parts.

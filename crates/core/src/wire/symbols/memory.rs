@@ -3,8 +3,15 @@
 use gradwire_bits::DecodeError;
 use gradwire_bits::tans::{self, groups};
 
+use super::coding::PART_SYMBOLS;
 use super::significance::room;
 use crate::workspace::SymbolCoder;
+
+/// The number of symbols to reserve memory for if a list has this many: later lists may be longer, but only those of
+/// `entropy-bits` are longer than a part.
+pub(super) fn next_len(symbols: usize) -> usize {
+    symbols.next_power_of_two().min(PART_SYMBOLS).max(symbols)
+}
 
 /// Reserves memory for writing up to `most` symbols: 9 bytes for each.
 pub(crate) fn reserve(most: usize, coder: &mut SymbolCoder) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Alphabet;
+use super::alphabet::Alphabet;
 use crate::parts::cut_mut;
 use crate::{BLOCK, Source, Workspace};
 
@@ -17,7 +17,7 @@ impl Alphabet {
         value: impl FnMut(Range<usize>) -> T,
         quantize: impl Fn(usize, &mut [f32], &mut [u16], &mut T, &mut Workspace) + Sync,
     ) {
-        if !self.huffman {
+        if !self.is_coded {
             // A block is a whole number of bytes.
             const { assert!(BLOCK.is_multiple_of(8)) };
             let append = |source: &mut Source<'_>, mut value, message: &mut _, own: &mut _| {

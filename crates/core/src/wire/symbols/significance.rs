@@ -1,18 +1,20 @@
-//! Significance maps: where one symbol occurs so often that Huffman code takes more than it should.
+//! Significance maps, for lists in which one symbol occurs so often that Huffman code takes more than it should.
 //!
-//! The most frequent symbol comes first, as a `u16`. Then comes a list of two symbols, 1 for each symbol that is not the most
-//! frequent one and 0 for the others, and a list of the symbols that are not. This list may be a significance map again, while
-//! the first is not. The symbols that are not the most frequent one are two thirds of all at most. Without any, there is no list of them.
+//! The most frequent symbol comes first, as a `u16`. Then come two lists, each after the byte of its form:
 //!
-//! Together they take the entropy of order 0: that of a choice in two steps is the sum of both (Shannon: "A Mathematical Theory of
-//! Communication", section 6). Groups of the two symbols are encoded several times as fast as symbols of the alphabet in tANS. Coders
-//! of images and videos code coefficients like this (Shapiro: "Embedded image coding using zerotrees of wavelet coefficients").
+//! - the map, a list of the two symbols 0 and 1: 0 stands for the most frequent symbol, 1 for any other;
+//! - the other symbols, of which there are at most two thirds of all. Without other symbols, there is no such list. This
+//!   list may have a significance map again; the map may not.
+//!
+//! Together the lists take the entropy of order 0, because the entropy of a choice in two steps is the sum of the
+//! entropies of both steps (Shannon: "A Mathematical Theory of Communication", section 6). Groups of two symbols are
+//! encoded several times as fast as tANS encodes the symbols of the alphabet. Coders of images and videos code
+//! coefficients in this way (Shapiro: "Embedded image coding using zerotrees of wavelet coefficients").
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
 
-use super::choice::{LEAST_STREAM, saves};
-use super::{Alphabet, Coding, tans};
-use crate::Helpers;
+use super::alphabet::Alphabet;
+use super::coding::{Coding, List, MIN_STREAM};
 use crate::wire::fields;
 use crate::workspace::SymbolCoder;
 
@@ -20,11 +22,31 @@ use crate::workspace::SymbolCoder;
 const BINARY: usize = 2;
 /// The most frequent symbol is at least one in this many.
 const ONE_IN: usize = 3;
-/// The fewest symbols of a list with a map. The map of fewer has less than [`LEAST_STREAM`] bytes, and nothing shortens it.
-const LEAST_SYMBOLS: u64 = 8 * LEAST_STREAM;
+/// The fewest symbols of a list with a map. A map of fewer symbols has less than [`MIN_STREAM`] bytes, and no code
+/// shortens it.
+const MIN_SYMBOLS: u64 = 8 * MIN_STREAM;
 
-/// The room for the other symbols of a list of `most`, for the others of these, and so on. Each list has at most two thirds of the
-/// one before, so all have twice as many together. What is left is never shorter than the list whose others come next.
+/// The functions that append the lists of a map, each after the byte of its form.
+pub(super) struct PutLists {
+    /// Appends the list that is the map.
+    pub(super) map: fn(List<'_>, &mut SymbolCoder, &mut Vec<u8>),
+    /// Appends the list of the other symbols. Or appends only the byte of a significance map, and returns false: the
+    /// caller appends this map.
+    pub(super) others: fn(List<'_>, &mut SymbolCoder, &mut Vec<u8>) -> bool,
+}
+
+/// Reads symbols in a form off the front of a message; `None` is fixed width.
+type TakeIn = fn(
+    Alphabet,
+    Option<Coding>,
+    &mut &[u8],
+    &mut SymbolCoder,
+    &mut [u16],
+) -> Result<(), DecodeError>;
+
+/// The room for all lists of other symbols below a list of `most` symbols. Each list has at most two thirds of the list
+/// before it, so all together have twice as many. What is left of the room is never shorter than the list whose others
+/// come next.
 pub(super) fn room(most: usize) -> usize {
     most.saturating_mul(2)
 }
@@ -32,18 +54,15 @@ pub(super) fn room(most: usize) -> usize {
 /// Whether a list whose symbols occur this often can be written with a significance map.
 pub(super) fn is_fit(symbols: usize, counts: &[u32]) -> bool {
     let most = counts.iter().max().map_or(0, |&most| most as usize);
-    counts.len() > BINARY
-        && symbols as u64 >= LEAST_SYMBOLS
-        && most.saturating_mul(ONE_IN) >= symbols
+    counts.len() > BINARY && symbols as u64 >= MIN_SYMBOLS && most.saturating_mul(ONE_IN) >= symbols
 }
 
-/// Appends a list whose symbols occur this often, if it [fits](is_fit).
+/// Appends the map and the other symbols of a list, if the list [fits](is_fit).
 pub(super) fn put(
-    alphabet: Alphabet,
-    symbols: &[u16],
-    counts: &[u32],
+    List { alphabet, symbols, counts }: List<'_>,
     coder: &mut SymbolCoder,
     message: &mut Vec<u8>,
+    put_lists: &PutLists,
 ) -> bool {
     if !is_fit(symbols.len(), counts) {
         return false;
@@ -56,48 +75,28 @@ pub(super) fn put(
     left.extend_from_slice(counts);
     let (mut list, mut room) = (symbols, &mut lists[..]);
     loop {
-        let kept = put_map(list, &mut left, (&mut marks, room), coder, message);
-        (list, room) = split(room, kept);
-        if list.is_empty() {
+        let common = most_frequent(&left);
+        left[usize::from(common)] = 0;
+        fields::put_u16s(&[common], message);
+        let marks = &mut marks[..list.len()];
+        let others = kernels::separate(list, common, marks, room);
+        let counts = &[list.len() - others, others].map(|count| count as u32);
+        let map = List { alphabet: Alphabet::new(BINARY, true), symbols: marks, counts };
+        (put_lists.map)(map, coder, message);
+        (list, room) = split(room, others);
+        let others = List { alphabet, symbols: list, counts: &left };
+        if list.is_empty() || (put_lists.others)(others, coder, message) {
             break;
         }
-        let lengths = alphabet.fit(kept, &left, coder);
-        if saves(&left, lengths) && is_fit(kept, &left) {
-            message.push(Coding::Significance as u8);
-            continue;
-        }
-        alphabet.put_tagged(list, message, |message| {
-            let in_tans = tans::put(list, &left, lengths, coder, message);
-            if in_tans {
-                Some(Coding::Tans)
-            } else {
-                alphabet.put_huffman(list, lengths, coder, message)
-            }
-        });
-        break;
     }
     (coder.marks, coder.others, coder.left) = (marks, lists, left);
     true
 }
 
-/// Appends the most frequent symbol of a list and its map. Leaves the other symbols in the room and their counts, and returns their number.
-fn put_map(
-    list: &[u16],
-    counts: &mut [u32],
-    (marks, room): (&mut [u16], &mut [u16]),
-    coder: &mut SymbolCoder,
-    message: &mut Vec<u8>,
-) -> usize {
-    let most = (0..counts.len()).max_by_key(|&symbol| counts[symbol]);
-    let common = most.expect("an alphabet has symbols");
-    fields::put_u16s(&[common as u16], message);
-    counts[common] = 0;
-    let marks = &mut marks[..list.len()];
-    let kept = kernels::separate(list, common as u16, marks, room);
-    let counts = [list.len() - kept, kept].map(|count| count as u32);
-    let binary = Alphabet::new(BINARY, true);
-    binary.put_tagged(marks, message, |message| binary.put_counted(marks, &counts, coder, message));
-    kept
+/// The symbol with the largest count; of equal ones the last.
+fn most_frequent(counts: &[u32]) -> u16 {
+    let symbol = (0..counts.len()).max_by_key(|&symbol| counts[symbol]);
+    symbol.expect("an alphabet has symbols") as u16
 }
 
 /// The first symbols of the room, and what is left of it.
@@ -112,57 +111,58 @@ pub(super) fn take(
     message: &mut &[u8],
     coder: &mut SymbolCoder,
     out: &mut [u16],
+    take_in: TakeIn,
 ) -> Result<(), DecodeError> {
     let mut lists = std::mem::take(&mut coder.others);
+    let reader = Reader { alphabet, take_in };
     let len = room(out.len()).max(lists.len());
-    let taken = try_resize(&mut lists, len, 0)
-        .and_then(|()| take_map(alphabet, message, coder, &mut lists, out));
+    let taken =
+        try_resize(&mut lists, len, 0).and_then(|()| reader.take(message, coder, &mut lists, out));
     coder.others = lists;
     taken
 }
 
-/// Reads a map and the list of its other symbols, for which there is [`room`].
-fn take_map(
+/// Reads maps and their lists.
+struct Reader {
     alphabet: Alphabet,
-    message: &mut &[u8],
-    coder: &mut SymbolCoder,
-    room: &mut [u16],
-    out: &mut [u16],
-) -> Result<(), DecodeError> {
-    let mut common = [0];
-    fields::read_u16s(fields::take(message, 2)?, &mut common);
-    alphabet.check(common[0])?;
-    match Coding::of(fields::take(message, 1)?[0])? {
-        Some(Coding::Significance) => {
-            return Err(DecodeError::Corrupt("a significance map is in another"));
-        }
-        coding => take_list(Alphabet::new(BINARY, true), coding, message, coder, out)?,
-    }
-    let count = kernels::occurrences(out, 1) as usize;
-    if (out.len() - count).saturating_mul(ONE_IN) < out.len() {
-        return Err(DecodeError::Corrupt("a symbol is not frequent enough for its map"));
-    }
-    let (others, room) = room.split_at_mut(count);
-    if !others.is_empty() {
-        match Coding::of(fields::take(message, 1)?[0])? {
-            Some(Coding::Significance) => take_map(alphabet, message, coder, room, others)?,
-            coding => take_list(alphabet, coding, message, coder, others)?,
-        }
-    }
-    kernels::put_back(out, common[0], others);
-    Ok(())
+    take_in: TakeIn,
 }
 
-/// Reads symbols in this code off the front of a message.
-fn take_list(
-    alphabet: Alphabet,
-    coding: Option<Coding>,
-    message: &mut &[u8],
-    coder: &mut SymbolCoder,
-    out: &mut [u16],
-) -> Result<(), DecodeError> {
-    match coding {
-        Some(coding) => coding.take(message, alphabet.symbols, coder, out),
-        None => alphabet.take_fixed(message, out, &mut Helpers::default()),
+impl Reader {
+    /// Reads a map and the list of its other symbols, for which there is [`room`].
+    fn take(
+        &self,
+        message: &mut &[u8],
+        coder: &mut SymbolCoder,
+        room: &mut [u16],
+        out: &mut [u16],
+    ) -> Result<(), DecodeError> {
+        let mut common = [0];
+        fields::read_u16s(fields::take(message, 2)?, &mut common);
+        self.alphabet.check(common[0])?;
+        match take_coding(message)? {
+            Some(Coding::Significance) => {
+                return Err(DecodeError::Corrupt("a significance map is in another"));
+            }
+            coding => (self.take_in)(Alphabet::new(BINARY, true), coding, message, coder, out)?,
+        }
+        let count = kernels::occurrences(out, 1) as usize;
+        if (out.len() - count).saturating_mul(ONE_IN) < out.len() {
+            return Err(DecodeError::Corrupt("a symbol is not frequent enough for its map"));
+        }
+        let (others, room) = room.split_at_mut(count);
+        if !others.is_empty() {
+            match take_coding(message)? {
+                Some(Coding::Significance) => self.take(message, coder, room, others)?,
+                coding => (self.take_in)(self.alphabet, coding, message, coder, others)?,
+            }
+        }
+        kernels::put_back(out, common[0], others);
+        Ok(())
     }
+}
+
+/// Reads the byte before a list.
+fn take_coding(message: &mut &[u8]) -> Result<Option<Coding>, DecodeError> {
+    Coding::of(fields::take(message, 1)?[0])
 }

@@ -3,25 +3,24 @@
 use gradwire_bits::tans::{self, groups};
 use gradwire_bits::{DecodeError, huffman, try_resize};
 
-use super::choice::{LEAST_SAVING, LEAST_SAVING_BY_ONE, Lengths};
+use super::coding::List;
 use crate::workspace::SymbolCoder;
 
-/// The least number of groups for each of their values: with fewer, shares are a large part of the message.
-const LEAST_EACH: usize = 256;
+/// A list has this many groups for each value that a group can have, or more. With fewer groups, shares are a large part
+/// of the message.
+const MIN_GROUPS_OF_VALUE: usize = 256;
 
-/// The largest alphabet of groups. Of larger ones a group could have two symbols only, which are no faster than [significance
-/// maps](super::significance).
-const MOST_IN_GROUPS: usize = 6;
+/// The largest alphabet whose symbols are joined to groups. A group of a larger alphabet could have two symbols only,
+/// and would be no faster than a [significance map](super::significance).
+const MAX_SYMBOLS_OF_GROUPS: usize = 6;
 
-/// Appends symbols, which occur this often, in tANS, if that is estimated to save enough.
+/// Appends a list in tANS of single symbols, if that is estimated to take fewer than `most_bits`.
 pub(super) fn put(
-    symbols: &[u16],
-    counts: &[u32],
-    lengths: Lengths,
+    List { symbols, counts, .. }: List<'_>,
+    most_bits: u64,
     SymbolCoder { tans, .. }: &mut SymbolCoder,
     message: &mut Vec<u8>,
 ) -> bool {
-    let most_bits = lengths.bits_that_save(LEAST_SAVING_BY_ONE);
     // To fit a code takes longer than to see that it cannot save enough.
     if tans::entropy_bits(counts) >= most_bits {
         return false;
@@ -35,16 +34,27 @@ pub(super) fn put(
     saves
 }
 
-/// Appends symbols, which occur this often, in tANS of groups of as many symbols as possible, if some size is estimated to save enough.
+/// Reads what [`put`] appends, and returns the number of bytes read.
+pub(super) fn read(
+    message: &[u8],
+    alphabet: usize,
+    SymbolCoder { tans, .. }: &mut SymbolCoder,
+    out: &mut [u16],
+) -> Result<usize, DecodeError> {
+    let used = tans.read(message, alphabet)?;
+    Ok(used + tans.decode(&message[used..], out)?)
+}
+
+/// Appends a list in tANS of groups of as many symbols as possible, if some size of groups is estimated to take fewer
+/// than `most_bits` and hardly more than the entropy.
 pub(super) fn put_groups(
-    symbols: &[u16],
-    counts: &[u32],
-    lengths: Lengths,
+    List { symbols, counts, .. }: List<'_>,
+    most_bits: u64,
     coder: &mut SymbolCoder,
     message: &mut Vec<u8>,
 ) -> bool {
     let entropy = tans::entropy_bits(counts);
-    let most_bits = lengths.bits_that_save(LEAST_SAVING).min(entropy + entropy / 200 + 256);
+    let most_bits = most_bits.min(entropy + entropy / 200 + 256);
     let Some(size) = fit_groups(symbols, counts, most_bits, coder) else { return false };
     message.push(size as u8);
     coder.tans.write(message);
@@ -52,7 +62,8 @@ pub(super) fn put_groups(
     true
 }
 
-/// Fits a code to groups of as many symbols as possible, and returns how many, if the code may have this many bits.
+/// Fits a code to groups of as many symbols as possible, and returns their number in a group; `None` if no size is
+/// estimated to take fewer than `most_bits`.
 fn fit_groups(
     symbols: &[u16],
     counts: &[u32],
@@ -60,14 +71,15 @@ fn fit_groups(
     SymbolCoder { tans, groups, group_counts, .. }: &mut SymbolCoder,
 ) -> Option<usize> {
     let alphabet = counts.len();
-    let largest = groups::size(alphabet).filter(|_| alphabet <= MOST_IN_GROUPS)?;
+    let largest = groups::size(alphabet).filter(|_| alphabet <= MAX_SYMBOLS_OF_GROUPS)?;
     let mut fits = |counts: &[u32]| {
         tans.fit(counts);
         tans.estimated_bits(counts) < most_bits
     };
     // The more values, the more states go to those that hardly occur, and the longer their shares are.
-    let enough =
-        |size: &usize| alphabet.pow(*size as u32) * LEAST_EACH <= symbols.len().div_ceil(*size);
+    let enough = |size: &usize| {
+        alphabet.pow(*size as u32) * MIN_GROUPS_OF_VALUE <= symbols.len().div_ceil(*size)
+    };
     (2..=largest).rev().filter(enough).find(|&size| {
         groups::expected_counts(counts, size, group_counts);
         if !fits(group_counts) {

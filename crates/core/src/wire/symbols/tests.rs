@@ -1,10 +1,14 @@
 //! Tests of symbols.
 
 use gradwire_bits::tans::entropy_bits;
+use gradwire_bits::{DecodeError, fixed, huffman};
 
-use super::choice::saves;
-use super::*;
-use crate::BLOCK;
+use super::choice::{LISTS_OF_MAPS, Lengths};
+use super::coding::{List, PART_SYMBOLS};
+use super::{Alphabet, Coding, significance};
+use crate::wire::fields;
+use crate::workspace::SymbolCoder;
+use crate::{BLOCK, Helpers, Workspace};
 
 fn random(len: usize) -> Vec<u32> {
     let mut words = vec![0; len];
@@ -94,7 +98,8 @@ fn the_least_frequent_maps_return() {
         let (mut counts, mut coder, mut message) = (vec![0; 40], SymbolCoder::default(), vec![6]);
         huffman::count(&symbols, &mut counts);
         assert!(significance::is_fit(len, &counts) && !significance::is_fit(len + 3, &counts));
-        significance::put(forty, &symbols, &counts, &mut coder, &mut message);
+        let list = List { alphabet: forty, symbols: &symbols, counts: &counts };
+        significance::put(list, &mut coder, &mut message, &LISTS_OF_MAPS);
         assert_eq!(read(forty, &message, len), Ok(symbols));
     }
 }
@@ -115,7 +120,7 @@ fn nested_maps(len: usize, (level, more): (usize, usize)) -> Vec<u8> {
 
 #[test]
 fn maps_are_nested_as_deep_as_they_can_be() {
-    let (sixty, len) = (Alphabet::new(60, true), divided::PART_SYMBOLS);
+    let (sixty, len) = (Alphabet::new(60, true), PART_SYMBOLS);
     let symbols = read(sixty, &nested_maps(len, (0, 0)), len).unwrap();
     let (mut left, mut depth) = (len, 0);
     while left > 0 {
@@ -230,7 +235,7 @@ fn symbols_that_are_alike_are_in_tans_one_by_one() {
 fn a_list_that_is_not_divided_may_have_a_map() {
     let symbol = |word: u32| if word % 10 < 9 { 3 } else { word / 10 % 200 };
     let symbols: Vec<u16> =
-        random(divided::PART_SYMBOLS + 77).into_iter().map(|word| symbol(word) as u16).collect();
+        random(PART_SYMBOLS + 77).into_iter().map(|word| symbol(word) as u16).collect();
     let (alphabet, mut coder) = (Alphabet::new(200, true), SymbolCoder::default());
     let (mut message, mut back) = (Vec::new(), vec![9; symbols.len()]);
     let coding = alphabet.put_coded(&symbols, &mut coder, &mut message);
@@ -248,8 +253,9 @@ fn a_map_that_is_not_shorter_is_taken_back() {
     let symbols: Vec<u16> = random(len).into_iter().map(|word| symbol(word) as u16).collect();
     let (mut coder, mut counts) = (SymbolCoder::default(), vec![0; 60]);
     huffman::count(&symbols, &mut counts);
-    let lengths = sixty.fit(len, &counts, &mut coder);
-    assert!(saves(&counts, lengths) && significance::is_fit(len, &counts));
+    let list = List { alphabet: sixty, symbols: &symbols, counts: &counts };
+    assert!(Lengths::fit(list, &mut coder).entropy_saves(&counts));
+    assert!(significance::is_fit(len, &counts));
     let message = written(sixty, &symbols);
     assert_eq!(message[0], 2);
     check_beside_single(sixty, &symbols, &message);
@@ -294,16 +300,15 @@ fn every_width_returns_within_its_bounds() {
 
 #[test]
 fn long_lists_are_in_parts() {
-    let symbols: Vec<u16> =
-        (0..divided::PART_SYMBOLS + 900).map(|i| [0, 0, 1, 4][i * i % 7 % 4]).collect();
+    let symbols: Vec<u16> = (0..PART_SYMBOLS + 900).map(|i| [0, 0, 1, 4][i * i % 7 % 4]).collect();
     let five = Alphabet::new(5, true);
-    assert_ne!(written(five, &symbols[..divided::PART_SYMBOLS])[0], 5);
+    assert_ne!(written(five, &symbols[..PART_SYMBOLS])[0], 5);
     let message = written(five, &symbols);
     let len = |at: usize| u32::from_le_bytes(*message[at..].first_chunk().unwrap()) as usize;
     let second = 5 + len(1);
     assert_eq!((message[0], second + 4 + len(second)), (5, message.len()));
     // Each part is a list of its own.
-    let (first, last) = symbols.split_at(divided::PART_SYMBOLS);
+    let (first, last) = symbols.split_at(PART_SYMBOLS);
     assert_eq!(message[5..second], written(five, first));
     assert_eq!(message[second + 4..], written(five, last));
     assert!(message.len() <= five.max_len(symbols.len()));

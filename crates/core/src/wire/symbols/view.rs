@@ -1,15 +1,16 @@
-//! The symbols of a message. Many of fixed width are unpacked block by block, so that no list of them goes to memory and back.
+//! The symbols of a message. Long lists of fixed width are unpacked block by block, so that no list goes to memory and
+//! back.
 
 use std::ops::Range;
 
 use gradwire_bits::{DecodeError, fixed};
 
-use super::{Alphabet, bytes};
+use super::alphabet::Alphabet;
 use crate::wire::fields;
 use crate::{BLOCK, Helpers, Workspace};
 
-/// The most symbols of which a list stays in a cache. More stay packed, and are unpacked twice: to check them, and to add what they
-/// stand for.
+/// A list of up to this many symbols stays in a cache. More symbols stay packed, and are unpacked twice: to check them,
+/// and to add what they stand for.
 const LISTED: usize = 1 << 18;
 
 /// Symbols that have been checked.
@@ -29,9 +30,8 @@ impl Alphabet {
         elements: usize,
         workspace: &'a mut Workspace,
     ) -> Result<(View<'a>, &'a mut Helpers), DecodeError> {
-        let every_number_is_a_symbol = self.symbols == 1 << self.width();
         let (view, helpers) = self.unchecked(message, elements, workspace)?;
-        if every_number_is_a_symbol {
+        if self.has_every_number() {
             // Only the padding of the last byte can be wrong.
             view.blocks(elements / BLOCK * BLOCK..elements, |_, _| Ok(()))?;
         } else if let View::Packed(..) = view {
@@ -62,8 +62,8 @@ impl Alphabet {
         workspace: &'a mut Workspace,
     ) -> Result<(View<'a>, &'a mut Helpers), DecodeError> {
         let Workspace { symbols, coder, helpers, .. } = workspace;
-        if !self.huffman && elements > LISTED {
-            let packed = fields::take(message, bytes(elements, self.width()))?;
+        if !self.is_coded && elements > LISTED {
+            let packed = fields::take(message, self.fixed_len(elements))?;
             return Ok((View::Packed(self, packed), helpers));
         }
         self.take(message, elements, symbols, coder, helpers)?;

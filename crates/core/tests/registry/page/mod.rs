@@ -284,8 +284,8 @@ fn closing(page: &mut String) {
         parameter_row("all", parameter, &default, page);
     }
     let contractive = REGISTRY.iter().filter(|entry| {
-        let compressor = entry.compressor();
-        compressor.is_contractive() && compressor.memory().is_none()
+        let spec = Spec::of(entry);
+        spec.properties().is_contractive && spec.compressor().memory().is_none()
     });
     let names: Vec<_> = contractive.map(|entry| code(entry.id)).collect();
     writeln!(

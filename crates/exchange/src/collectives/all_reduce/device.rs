@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gradwire::{Dtype, ReduceOp};
+use gradwire::{Dtype, ReduceOp, Round};
 
 use super::{Rounds, Side};
 use crate::collectives::Reduction;
@@ -109,7 +109,7 @@ impl Device<'_> {
                 let start = forms.len();
                 let Reduction { codecs, step, .. } = step;
                 let found = codecs.device_round(tensor, *step, round, &rounds.means, forms)?;
-                form = found.map(|(len, op)| {
+                form = found.map(|Round { len, op }| {
                     let first = end;
                     end += 4 * len;
                     ops.push(op);

@@ -8,9 +8,7 @@ use crate::compressors::sparsification::randomk::RandomK;
 use crate::numeric::take::take_at_positions;
 use crate::tools::give_back;
 use crate::wire::positions::MOST_ELEMENTS;
-use crate::{
-    Compressor, Context, DecodeArgs, EncodeArgs, Floats, Residual, SCRATCH, Sent, Source, Workspace,
-};
+use crate::{Context, DecodeArgs, EncodeArgs, Floats, Residual, SCRATCH, Sent, Source, Workspace};
 
 /// The stream of the positions. That of the signs is 0.
 const POSITIONS: u32 = 1;
@@ -108,7 +106,7 @@ impl Sample {
     }
 
     pub(super) fn value_bits(&self) -> Option<u32> {
-        self.one_bit.value_bits()
+        self.one_bit.properties().value_bits
     }
 
     pub(super) fn max_len(&self, elements: usize) -> usize {

@@ -1,0 +1,139 @@
+//! The constants of frames, and what can be wrong with a frame.
+
+use gradwire_bits::DecodeError;
+
+use super::element::ElementType;
+use crate::{SpecError, printable};
+
+/// The first bytes of every frame.
+pub const MAGIC: [u8; 4] = *b"GWFR";
+/// The version of frames with a message.
+pub const VERSION: u8 = 1;
+/// The version of frames without one: stored tensors and metadata.
+pub const STORED_VERSION: u8 = 2;
+/// The largest number of dimensions of a tensor.
+pub const MAX_DIMENSIONS: usize = 64;
+
+/// Why bytes are not a frame, or its message not a tensor.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// The bytes do not start as a frame does.
+    #[error("it does not start with the bytes 'GWFR'; this is no .gw file")]
+    NotAFrame,
+    /// A version this library does not know.
+    #[error(
+        "it is of format version {0}, and this library reads versions {VERSION} and {STORED_VERSION}; update gradwire"
+    )]
+    Version(u8),
+    /// The bytes end within the frame.
+    #[error("the frame ends too early; copy it again")]
+    Truncated,
+    /// The bytes were changed on their way.
+    #[error("the frame's checksum is {found:08x} where {expected:08x} is written; copy it again")]
+    Checksum {
+        /// The checksum in the frame.
+        expected: u32,
+        /// The checksum of its bytes.
+        found: u32,
+    },
+    /// A field has a value it cannot have.
+    #[error("{0}; it was not written by gradwire, or by a later version")]
+    Malformed(&'static str),
+    /// The tensor to be written has a compressor that no reader would find.
+    #[error(
+        "tensor '{tensor}' has the compressor '{spec}', which is not in the registry, so that nobody could read the frame; \
+         add it to the registry",
+        tensor = printable(.tensor), spec = printable(.spec)
+    )]
+    Unregistered {
+        /// The tensor's name.
+        tensor: String,
+        /// The compressor.
+        spec: String,
+    },
+    /// A frame of another kind was read as one with a message.
+    #[error(
+        "the frame holds {found}, and no compressed tensor; read it with frame::Item::read, or restore the file with the \
+         command gradwire decompress"
+    )]
+    NoMessage {
+        /// What it holds.
+        found: String,
+    },
+    /// The data of a tensor to be stored is longer or shorter than its elements.
+    #[error(
+        "tensor '{tensor}' of shape {shape:?} and type {element} does not have {bytes} bytes; give all of its elements, one \
+         after the other",
+        tensor = printable(.tensor)
+    )]
+    StoredLength {
+        /// The tensor's name.
+        tensor: String,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// The type of its elements.
+        element: ElementType,
+        /// The bytes given.
+        bytes: usize,
+    },
+    /// The configuration does not parse.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The shape stands for more elements than a message of this length can.
+    #[error("tensor '{tensor}' of shape {shape:?} exceeds the limit of {limit} elements", tensor = printable(.tensor))]
+    TooLarge {
+        /// The tensor's name.
+        tensor: String,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// The most elements possible.
+        limit: usize,
+    },
+    /// The tensor is larger than what is left of the [`Budget`].
+    #[error(
+        "tensor '{tensor}' decodes to {bytes} bytes, and {left} are left of the limit of {limit}; if you trust the \
+         file, raise the limit (--max-bytes, in Python max_bytes)",
+        tensor = printable(.tensor)
+    )]
+    OverBudget {
+        /// The tensor's name.
+        tensor: String,
+        /// Its size as `f32`, in bytes.
+        bytes: u64,
+        /// What the budget has left, in bytes.
+        left: u64,
+        /// The whole budget, in bytes.
+        limit: u64,
+    },
+    /// The system has not enough memory to decode the tensor.
+    #[error(
+        "tensor '{tensor}' decodes to {bytes} bytes, for which there is not enough memory; free some, or use a larger machine",
+        tensor = printable(.tensor)
+    )]
+    OutOfMemory {
+        /// The tensor's name.
+        tensor: String,
+        /// Its size as `f32`, in bytes.
+        bytes: u64,
+    },
+    /// The tensor to be written has too many dimensions.
+    #[error(
+        "tensor '{tensor}' has {dimensions} dimensions, and a frame holds at most {MAX_DIMENSIONS}; reshape it",
+        tensor = printable(.tensor)
+    )]
+    Dimensions {
+        /// The tensor's name.
+        tensor: String,
+        /// Its number of dimensions.
+        dimensions: usize,
+    },
+    /// The message is malformed.
+    #[error("the message of tensor '{tensor}' is malformed: {source}", tensor = printable(.tensor))]
+    Message {
+        /// The tensor's name.
+        tensor: String,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+}
