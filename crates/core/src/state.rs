@@ -17,40 +17,17 @@ use crate::{StateError, files};
 /// Saved state: arrays of floats or bytes, whole numbers and text settings, each by name.
 ///
 /// Names are paths like `worker0/push/residual/fc.weight`; a prefix selects one owner's part.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct State {
-    version: u32,
     arrays: BTreeMap<String, Array>,
     numbers: BTreeMap<String, u64>,
     settings: BTreeMap<String, String>,
 }
 
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            version: VERSION,
-            arrays: BTreeMap::new(),
-            numbers: BTreeMap::new(),
-            settings: BTreeMap::new(),
-        }
-    }
-}
-
 impl State {
-    /// Nothing saved yet, in the latest version.
+    /// An empty state.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// The version of the layout of names: 2, or 1 for an older file, whose specs belonged to an encoder (`push/spec`,
-    /// `push/rule0/spec`) instead of a tensor's name.
-    pub fn version(&self) -> u32 {
-        self.version
-    }
-
-    /// Sets the version to the latest one. For callers that have renamed all entries of an earlier version.
-    pub fn mark_upgraded(&mut self) {
-        self.version = VERSION;
     }
 
     /// Sets an array of bytes.
@@ -160,10 +137,9 @@ impl State {
         })
     }
 
-    /// Adds all of `other`, with `prefix` before every name. The version is the lower of the two afterwards.
+    /// Adds all of `other`, with `prefix` before every name.
     pub fn merge(&mut self, prefix: &str, other: State) {
         let name = |name: String| format!("{prefix}{name}");
-        self.version = self.version.min(other.version);
         self.arrays.extend(other.arrays.into_iter().map(|(key, value)| (name(key), value)));
         self.numbers.extend(other.numbers.into_iter().map(|(key, value)| (name(key), value)));
         self.settings.extend(other.settings.into_iter().map(|(key, value)| (name(key), value)));
@@ -175,7 +151,6 @@ impl State {
             under(map, prefix).map(|(rest, value)| (rest.to_owned(), value.clone())).collect()
         }
         State {
-            version: self.version,
             arrays: copy(&self.arrays, prefix),
             numbers: copy(&self.numbers, prefix),
             settings: copy(&self.settings, prefix),
@@ -264,7 +239,7 @@ impl State {
 
     /// Numbers and settings, one a line: kind, name and value, separated by tabs.
     fn entries(&self) -> String {
-        let mut lines = format!("{FORMAT}{}\n", self.version);
+        let mut lines = format!("{FORMAT}{VERSION}\n");
         for (name, value) in &self.numbers {
             lines += &format!("number\t{}\t{value}\n", escape(name));
         }
@@ -279,14 +254,10 @@ impl State {
             .strip_prefix(FORMAT)
             .and_then(|rest| rest.split_once('\n'))
             .ok_or_else(|| damaged("its metadata does not begin with a version"))?;
-        self.version = match version {
-            "1" => 1,
-            "2" => VERSION,
-            _ => {
-                let why = format!("it has version {version}; this program reads 1 to {VERSION}");
-                return Err(damaged(why));
-            }
-        };
+        if version != VERSION {
+            let why = format!("it has version {version}; this program reads version {VERSION}");
+            return Err(damaged(why));
+        }
         for line in lines.lines() {
             self.read_entry(line)
                 .ok_or_else(|| damaged(format_args!("metadata line '{line}' is malformed")))?;
@@ -326,8 +297,8 @@ impl State {
 const METADATA_KEY: &str = "gradwire";
 /// The metadata begins with this, followed by the version.
 const FORMAT: &str = "state\t";
-/// The version that new states have.
-const VERSION: u32 = 2;
+/// The version of the layout of names.
+const VERSION: &str = "2";
 
 /// The values of an array.
 #[derive(Debug, Clone, PartialEq)]

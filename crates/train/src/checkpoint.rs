@@ -27,14 +27,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::{check_arrays, reshard, saved_as, upgrade};
+use gradwire_exchange::{check_arrays, reshard, saved_as};
 use serde::{Deserialize, Serialize};
 
 use crate::config::RunConfig;
 use crate::diagnosis::Diagnosis;
 use crate::record::{Evaluation, StepRecord, WorkersChanged};
 use crate::rotation;
-use crate::settings::{MOST_WORKERS, SETTINGS, TrainingSettings};
+use crate::settings::MOST_WORKERS;
 use gradwire_models::tasks::Replica;
 
 /// The prefix of the entries of a worker.
@@ -52,13 +52,10 @@ pub(crate) struct Record {
     /// The evaluations.
     pub(crate) evaluations: Vec<Evaluation>,
     /// The diagnoses.
-    #[serde(default)]
     pub(crate) diagnoses: Vec<Diagnosis>,
     /// The changes of the number of workers.
-    #[serde(default)]
     pub(crate) changes: Vec<WorkersChanged>,
     /// The digests of the parameters, by steps done.
-    #[serde(default)]
     pub(crate) digests: BTreeMap<u64, String>,
 }
 
@@ -86,15 +83,9 @@ impl Checkpoint {
         Self::of(state, config)
     }
 
-    /// Interprets a state, of any version, as a checkpoint of this configuration.
+    /// Interprets a state as a checkpoint of this configuration.
     pub(crate) fn of(state: State, config: &RunConfig) -> Result<Self, StateError> {
-        let mut state = upgrade(state);
         check_complete(&state)?;
-        for (key, value) in settings_added_since() {
-            if matches!(state.setting(&key), Err(StateError::Missing(_))) {
-                state.set_setting(&key, value);
-            }
-        }
         // In a hierarchical exchange only leaders have residuals, so they cannot be redistributed.
         let fixed = config.exchange.leads();
         for (key, value) in
@@ -182,30 +173,24 @@ fn check_complete(state: &State) -> Result<(), StateError> {
     let workers = saved_by(state)?;
     let step = state.number("step").map_err(|_| damaged("it does not say its step"))?;
     record_of(state)?;
-    // Checkpoints of earlier versions have no step per worker.
-    let marked = (0..workers).any(|rank| state.number(&saved_at(rank)).is_ok());
     for rank in 0..workers {
-        let at = state.number(&saved_at(rank)).ok();
         // Every exchange saves this entry.
         let there = state.setting(&format!("{}exchange", worker_prefix(rank))).is_ok();
-        if !there || at.is_none() && marked {
-            let reason =
-                format!("it is incomplete: the state of worker {rank} of {workers} is missing");
-            return Err(damaged(&reason));
-        }
-        if let Some(at) = at.filter(|at| *at != step) {
-            let reason =
-                format!("it is of step {step}, and the state of worker {rank} of step {at}");
-            return Err(damaged(&reason));
-        }
+        let reason = match state.number(&saved_at(rank)) {
+            Ok(at) if there && at == step => continue,
+            Ok(at) if there => {
+                format!("it is of step {step}, and the state of worker {rank} of step {at}")
+            }
+            _ => format!("it is incomplete: the state of worker {rank} of {workers} is missing"),
+        };
+        return Err(damaged(&reason));
     }
     Ok(())
 }
 
-/// The record, which earlier checkpoints have among their settings, where a long one does not fit.
+/// The record, as JSON.
 fn record_of(state: &State) -> Result<&[u8], StateError> {
-    let bytes = state.bytes("record").or_else(|_| state.setting("record").map(str::as_bytes));
-    bytes.map_err(|_| damaged("it has no record"))
+    state.bytes("record").map_err(|_| damaged("it has no record"))
 }
 
 fn damaged(reason: &str) -> StateError {
@@ -265,12 +250,4 @@ pub(crate) fn facts(config: &RunConfig) -> String {
     let line = |(name, value): (String, String)| format!("{name} {value}\n");
     let version = format!("gradwire {}\n", env!("CARGO_PKG_VERSION"));
     version + &config.facts_of_ranks().into_iter().map(line).collect::<String>()
-}
-
-/// Settings that checkpoints of the first release lack, with the values that its runs had.
-fn settings_added_since() -> impl Iterator<Item = (String, String)> {
-    const ADDED: [&str; 3] = ["outer", "outer_rate", "median_clip"];
-    let before = TrainingSettings::default();
-    let added = SETTINGS.iter().filter(|setting| ADDED.contains(&setting.name));
-    added.map(move |setting| (format!("config/{}", setting.title()), setting.text(&before)))
 }
