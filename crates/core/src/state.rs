@@ -1,7 +1,8 @@
 //! Saved state for resuming a run: named arrays, numbers and settings, and their file.
 //!
-//! The file is in the safetensors format, so that other tools can look at the arrays. Numbers, settings
-//! and a checksum over everything are in its metadata, which the format limits to 100 MB: longer texts are arrays of bytes.
+//! The file is in the safetensors format, so that other tools can look at the arrays. Numbers,
+//! settings and a checksum over everything are in its metadata. The format limits the metadata to
+//! 100 MB; a longer text is an array of bytes.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -38,7 +39,7 @@ impl State {
     /// An array of bytes.
     ///
     /// # Errors
-    /// [`StateError::Missing`] where there is none of that name.
+    /// [`StateError::Missing`] if there is none of that name.
     pub fn bytes(&self, name: &str) -> Result<&[u8], StateError> {
         match self.arrays.get(name) {
             Some(Array::Bytes(bytes)) => Ok(bytes),
@@ -54,7 +55,7 @@ impl State {
     /// An array of floats.
     ///
     /// # Errors
-    /// [`StateError::Missing`] where there is none of that name.
+    /// [`StateError::Missing`] if there is none of that name.
     pub fn floats(&self, name: &str) -> Result<&[f32], StateError> {
         self.arrays.get(name).and_then(Array::floats).ok_or_else(|| missing(name))
     }
@@ -95,7 +96,7 @@ impl State {
     /// A number.
     ///
     /// # Errors
-    /// [`StateError::Missing`] where there is none of that name.
+    /// [`StateError::Missing`] if there is none of that name.
     pub fn number(&self, name: &str) -> Result<u64, StateError> {
         self.numbers.get(name).copied().ok_or_else(|| missing(name))
     }
@@ -108,7 +109,7 @@ impl State {
     /// A setting.
     ///
     /// # Errors
-    /// [`StateError::Missing`] where there is none of that name.
+    /// [`StateError::Missing`] if there is none of that name.
     pub fn setting(&self, key: &str) -> Result<&str, StateError> {
         self.settings.get(key).map(String::as_str).ok_or_else(|| missing(key))
     }
@@ -124,7 +125,7 @@ impl State {
     /// Checks that a setting has the expected value.
     ///
     /// # Errors
-    /// [`StateError::Mismatch`] where it has another, [`StateError::Missing`] where it is absent.
+    /// [`StateError::Mismatch`] if it has another value, [`StateError::Missing`] if it is absent.
     pub fn expect_setting(&self, key: &str, expected: &str) -> Result<(), StateError> {
         let found = self.setting(key)?;
         if found == expected {
@@ -160,7 +161,8 @@ impl State {
     /// The file's bytes; equal states give equal bytes.
     ///
     /// # Errors
-    /// [`StateError::TooLarge`] where names, numbers and settings exceed the 100 MB that the format allows.
+    /// [`StateError::TooLarge`] if names, numbers and settings exceed the 100 MB that the format
+    /// allows.
     pub fn to_bytes(&self) -> Result<Vec<u8>, StateError> {
         let entries = self.entries();
         let notes = format!("{}checksum\t{:08x}\n", entries, self.checksum(&entries));
@@ -175,7 +177,7 @@ impl State {
     /// Reads a file's bytes.
     ///
     /// # Errors
-    /// [`StateError::Damaged`] where they are no state, or differ in a single bit from what was
+    /// [`StateError::Damaged`] if they are no state, or differ in a single bit from what was
     /// written.
     pub fn from_bytes(bytes: &[u8]) -> Result<State, StateError> {
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
@@ -200,10 +202,11 @@ impl State {
         Ok(state)
     }
 
-    /// Writes the file as [`files::write_atomic`] does: the path has the old file or all of the new one.
+    /// Writes the file as [`files::write_atomic`] does: the path has the file that it had before, or
+    /// all of the new file.
     ///
     /// # Errors
-    /// Those of the file system, and of [`to_bytes`](Self::to_bytes).
+    /// The errors of the file system and of [`to_bytes`](Self::to_bytes).
     pub fn write_atomic(&self, path: impl AsRef<Path>) -> Result<(), StateError> {
         let path = path.as_ref();
         let bytes = self.to_bytes()?;
@@ -214,7 +217,8 @@ impl State {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// [`StateError::File`] where it cannot be read, and those of [`from_bytes`](Self::from_bytes).
+    /// [`StateError::File`] if it cannot be read, and the errors of
+    /// [`from_bytes`](Self::from_bytes).
     pub fn read(path: impl AsRef<Path>) -> Result<State, StateError> {
         let path = path.as_ref();
         let bytes = files::read(path)
@@ -225,7 +229,7 @@ impl State {
     /// Whether the file at `path` begins as a state does. What follows may be damaged.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub fn begins(path: impl AsRef<Path>) -> io::Result<bool> {
         let start = format!("{{\"__metadata__\":{{\"{METADATA_KEY}\":\"state");
         // Behind the length of the header.
@@ -237,7 +241,7 @@ impl State {
         }
     }
 
-    /// Numbers and settings, one a line: kind, name and value, separated by tabs.
+    /// Numbers and settings, each in a line: kind, name and value, separated by tabs.
     fn entries(&self) -> String {
         let mut lines = format!("{FORMAT}{VERSION}\n");
         for (name, value) in &self.numbers {
@@ -297,7 +301,7 @@ impl State {
 const METADATA_KEY: &str = "gradwire";
 /// The metadata begins with this, followed by the version.
 const FORMAT: &str = "state\t";
-/// The version of the layout of names.
+/// The version of this format.
 const VERSION: &str = "2";
 
 /// The values of an array.

@@ -89,8 +89,8 @@ fn text(path: &Path) -> Result<String, TestbedError> {
     }
 }
 
-/// A copy of `run` for a result file: its trace is [thinned](thin) to `points` entries, and its numbers are rounded to
-/// their significant digits. Reading such a file gives the same runs, bit for bit.
+/// A copy of `run` for a result file: its trace is [thinned](thin) to `points` entries, and its numbers
+/// are rounded to their significant digits. Reading such a file gives the same runs, bit for bit.
 pub fn compact(run: &RunRecord, points: usize) -> RunRecord {
     let mut run = thin(run, points);
     run.seconds = rounded(run.seconds, 6);
@@ -143,11 +143,11 @@ pub fn write(path: &Path, runs: &[RunRecord]) -> Result<(), TestbedError> {
     write_atomic(path, text.as_bytes())
 }
 
-/// Gives a file of earlier runs another name, if there is one: `.1` is appended, or the next number that no file has. Returns that
-/// name.
+/// Gives the file at `path` another name, if it exists: `.1` is appended, or the next number that is
+/// free. Returns the new name.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub fn set_aside(path: &Path) -> Result<Option<PathBuf>, TestbedError> {
     let numbered = |number: u64| {
         let mut name = path.as_os_str().to_owned();
@@ -213,7 +213,8 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// The result files of this repository, less those of the PyTorch hooks, which have records of their own.
+    /// The result files of this repository, except those of the PyTorch hooks, which have other
+    /// records.
     fn committed(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

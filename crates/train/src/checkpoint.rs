@@ -4,13 +4,13 @@
 //!
 //! | entries | what |
 //! |---|---|
-//! | `config/…` | every setting that must not change |
+//! | `config/…` | every setting that a resumed run must repeat |
 //! | `step` | steps done |
 //! | `parameters/<tensor>` | the workers' parameters, equal on all; those of the first, if workers are asynchronous |
 //! | `statistics<r>/<norm>.mean`, `.variance` | the batch-norm statistics of worker r |
 //! | `streams<r>/…` | the hidden state of worker r's language model |
 //! | `worker<r>/…` | residuals and optimizer of worker r; for worker 0, those of the servers; its parameters, if workers are asynchronous |
-//! | `worker<r>/step` | steps done when worker r saved its state: `step` |
+//! | `worker<r>/step` | steps done when worker r saved its state; equal to `step` |
 //! | `worker<r>/snapshot/…`, `shift` | with variance-reduced gradients, the snapshot and its mean gradient |
 //! | `worker0/diagnosis/<tensor>` | bytes of the first worker's messages since the last diagnosis |
 //! | `worker0/diagnosis exchanges`, `overdue` | exchanges since the last diagnosis; whether one is overdue |
@@ -19,9 +19,10 @@
 //! A checkpoint is complete if it has the state of each of its workers, all after the same step. An incomplete one is
 //! never written, and counts as damaged when read.
 //!
-//! The latest checkpoints of a run are [kept](crate::rotation). A run with another number of workers can resume from
-//! it: residuals are redistributed by the rule of [`reshard`](gradwire_exchange::reshard), batch-norm statistics by
-//! rank, and the order of the data continues as if the new number of workers had taken all steps.
+//! The latest checkpoints of a run are [kept](crate::rotation). A run with another number of workers can
+//! resume from one: residuals are redistributed by the rule of
+//! [`reshard`](gradwire_exchange::reshard), batch-norm statistics by rank, and the order of the data
+//! continues as if the new number of workers had taken all steps.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,8 +73,8 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads the newest good checkpoint at a path and compares its configuration. `skipped` is called for a newer one
-    /// that is damaged.
+    /// Reads the newest good checkpoint at a path and compares its configuration. `skipped` is called
+    /// for each newer checkpoint, which is damaged.
     pub(crate) fn read(
         path: &Path,
         config: &RunConfig,
@@ -108,8 +109,8 @@ impl Checkpoint {
         self.state.to_bytes()
     }
 
-    /// Checks the sizes of all workers' residuals, and restores the state of each replica in a run of `workers` workers.
-    /// Returns the common parameters.
+    /// Checks the sizes of all workers' residuals, and restores the state of each replica in a run of
+    /// `workers` workers. Returns the common parameters.
     pub(crate) fn restore(
         &self,
         replicas: &mut [Box<dyn Replica + '_>],
@@ -124,8 +125,8 @@ impl Checkpoint {
         values_of(PARAMETERS, replicas[0].tensors(), &self.state)
     }
 
-    /// The state of a worker in a run of this configuration. Where another number of workers wrote the checkpoint, their
-    /// residuals are redistributed so that their mean stays the same.
+    /// The state of a worker in a run of this configuration. If another number of workers wrote the
+    /// checkpoint, their residuals are redistributed, so that the mean of the residuals stays the same.
     pub(crate) fn worker(&self, rank: usize, config: &RunConfig) -> State {
         let saved = |rank| self.state.extract(&worker_prefix(rank));
         if self.saved_by == config.workers {
@@ -149,13 +150,14 @@ fn called(name: &str, error: StateError) -> StateError {
     }
 }
 
-/// Whether a run of this configuration can resume from the checkpoint at a path: whether one is there, intact and of settings
-/// that a run may resume with. Reads it.
+/// Whether a run of this configuration can resume from the checkpoint at a path: it exists, is intact, and
+/// has the settings that a resumed run must repeat. Reads the whole file.
 pub fn can_resume(path: &Path, config: &RunConfig) -> bool {
     Checkpoint::read(path, config, |_, _| {}).is_ok()
 }
 
-/// The key of the number of steps after which a worker's state was saved. It shows whether a checkpoint is complete.
+/// The key of the number of steps after which a worker's state was saved. It shows whether a
+/// checkpoint is complete.
 pub(crate) fn saved_at(rank: usize) -> String {
     format!("{}step", worker_prefix(rank))
 }

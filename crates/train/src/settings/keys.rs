@@ -10,7 +10,7 @@ use super::training::{SETTINGS, Setting, TrainingSettings};
 
 /// Reads a key of a table; refuses a key that is not in `known`, and lists the known ones.
 ///
-/// A derived `Deserialize` with `flatten` could not: it ignores unknown keys, and its errors do not say in which line
+/// A derived `Deserialize` with `flatten` ignores unknown keys, and its errors do not say in which line
 /// of the file a value is.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
@@ -40,7 +40,8 @@ impl Visitor<'_> for Key {
 }
 
 impl TrainingSettings {
-    /// Reads the value of the key `name` from a file's table if it is a setting; else the caller reads it.
+    /// Reads the value of the key `name` from a file's table if `name` is a setting; if not, the caller
+    /// reads the value.
     ///
     /// # Errors
     /// If the value is not one of this setting.
