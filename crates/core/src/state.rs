@@ -1,7 +1,8 @@
 //! Saved state for resuming a run: named arrays, numbers and settings, and their file.
 //!
-//! The file is in the safetensors format, so that other tools can look at the arrays. Numbers, settings
-//! and a checksum over everything are in its metadata, which the format limits to 100 MB: longer texts are arrays of bytes.
+//! The file is in the safetensors format, so that other tools can look at the arrays. Numbers,
+//! settings and a checksum over everything are in its metadata. The format limits the metadata to
+//! 100 MB; a longer text is an array of bytes.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -17,40 +18,17 @@ use crate::{StateError, files};
 /// Saved state: arrays of floats or bytes, whole numbers and text settings, each by name.
 ///
 /// Names are paths like `worker0/push/residual/fc.weight`; a prefix selects one owner's part.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct State {
-    version: u32,
     arrays: BTreeMap<String, Array>,
     numbers: BTreeMap<String, u64>,
     settings: BTreeMap<String, String>,
 }
 
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            version: VERSION,
-            arrays: BTreeMap::new(),
-            numbers: BTreeMap::new(),
-            settings: BTreeMap::new(),
-        }
-    }
-}
-
 impl State {
-    /// Nothing saved yet, in the latest version.
+    /// An empty state.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// The version of the layout of names: 2, or 1 for an older file, whose specs belonged to an encoder (`push/spec`,
-    /// `push/rule0/spec`) instead of a tensor's name.
-    pub fn version(&self) -> u32 {
-        self.version
-    }
-
-    /// Sets the version to the latest one. For callers that have renamed all entries of an earlier version.
-    pub fn mark_upgraded(&mut self) {
-        self.version = VERSION;
     }
 
     /// Sets an array of bytes.
@@ -61,7 +39,7 @@ impl State {
     /// An array of bytes.
     ///
     /// # Errors
-    /// [`StateError::Missing`] where there is none of that name.
+    /// [`StateError::Missing`] if there is none of that name.
     pub fn bytes(&self, name: &str) -> Result<&[u8], StateError> {
         match self.arrays.get(name) {
             Some(Array::Bytes(bytes)) => Ok(bytes),
@@ -77,7 +55,7 @@ impl State {
     /// An array of floats.
     ///
     /// # Errors
-    /// [`StateError::Missing`] where there is none of that name.
+    /// [`StateError::Missing`] if there is none of that name.
     pub fn floats(&self, name: &str) -> Result<&[f32], StateError> {
         self.arrays.get(name).and_then(Array::floats).ok_or_else(|| missing(name))
     }
@@ -118,7 +96,7 @@ impl State {
     /// A number.
     ///
     /// # Errors
-    /// [`StateError::Missing`] where there is none of that name.
+    /// [`StateError::Missing`] if there is none of that name.
     pub fn number(&self, name: &str) -> Result<u64, StateError> {
         self.numbers.get(name).copied().ok_or_else(|| missing(name))
     }
@@ -131,7 +109,7 @@ impl State {
     /// A setting.
     ///
     /// # Errors
-    /// [`StateError::Missing`] where there is none of that name.
+    /// [`StateError::Missing`] if there is none of that name.
     pub fn setting(&self, key: &str) -> Result<&str, StateError> {
         self.settings.get(key).map(String::as_str).ok_or_else(|| missing(key))
     }
@@ -147,7 +125,7 @@ impl State {
     /// Checks that a setting has the expected value.
     ///
     /// # Errors
-    /// [`StateError::Mismatch`] where it has another, [`StateError::Missing`] where it is absent.
+    /// [`StateError::Mismatch`] if it has another value, [`StateError::Missing`] if it is absent.
     pub fn expect_setting(&self, key: &str, expected: &str) -> Result<(), StateError> {
         let found = self.setting(key)?;
         if found == expected {
@@ -160,10 +138,9 @@ impl State {
         })
     }
 
-    /// Adds all of `other`, with `prefix` before every name. The version is the lower of the two afterwards.
+    /// Adds all of `other`, with `prefix` before every name.
     pub fn merge(&mut self, prefix: &str, other: State) {
         let name = |name: String| format!("{prefix}{name}");
-        self.version = self.version.min(other.version);
         self.arrays.extend(other.arrays.into_iter().map(|(key, value)| (name(key), value)));
         self.numbers.extend(other.numbers.into_iter().map(|(key, value)| (name(key), value)));
         self.settings.extend(other.settings.into_iter().map(|(key, value)| (name(key), value)));
@@ -175,7 +152,6 @@ impl State {
             under(map, prefix).map(|(rest, value)| (rest.to_owned(), value.clone())).collect()
         }
         State {
-            version: self.version,
             arrays: copy(&self.arrays, prefix),
             numbers: copy(&self.numbers, prefix),
             settings: copy(&self.settings, prefix),
@@ -185,7 +161,8 @@ impl State {
     /// The file's bytes; equal states give equal bytes.
     ///
     /// # Errors
-    /// [`StateError::TooLarge`] where names, numbers and settings exceed the 100 MB that the format allows.
+    /// [`StateError::TooLarge`] if names, numbers and settings exceed the 100 MB that the format
+    /// allows.
     pub fn to_bytes(&self) -> Result<Vec<u8>, StateError> {
         let entries = self.entries();
         let notes = format!("{}checksum\t{:08x}\n", entries, self.checksum(&entries));
@@ -200,7 +177,7 @@ impl State {
     /// Reads a file's bytes.
     ///
     /// # Errors
-    /// [`StateError::Damaged`] where they are no state, or differ in a single bit from what was
+    /// [`StateError::Damaged`] if they are no state, or differ in a single bit from what was
     /// written.
     pub fn from_bytes(bytes: &[u8]) -> Result<State, StateError> {
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
@@ -225,10 +202,11 @@ impl State {
         Ok(state)
     }
 
-    /// Writes the file as [`files::write_atomic`] does: the path has the old file or all of the new one.
+    /// Writes the file as [`files::write_atomic`] does: the path has the file that it had before, or
+    /// all of the new file.
     ///
     /// # Errors
-    /// Those of the file system, and of [`to_bytes`](Self::to_bytes).
+    /// The errors of the file system and of [`to_bytes`](Self::to_bytes).
     pub fn write_atomic(&self, path: impl AsRef<Path>) -> Result<(), StateError> {
         let path = path.as_ref();
         let bytes = self.to_bytes()?;
@@ -239,7 +217,8 @@ impl State {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// [`StateError::File`] where it cannot be read, and those of [`from_bytes`](Self::from_bytes).
+    /// [`StateError::File`] if it cannot be read, and the errors of
+    /// [`from_bytes`](Self::from_bytes).
     pub fn read(path: impl AsRef<Path>) -> Result<State, StateError> {
         let path = path.as_ref();
         let bytes = files::read(path)
@@ -250,7 +229,7 @@ impl State {
     /// Whether the file at `path` begins as a state does. What follows may be damaged.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub fn begins(path: impl AsRef<Path>) -> io::Result<bool> {
         let start = format!("{{\"__metadata__\":{{\"{METADATA_KEY}\":\"state");
         // Behind the length of the header.
@@ -262,9 +241,9 @@ impl State {
         }
     }
 
-    /// Numbers and settings, one a line: kind, name and value, separated by tabs.
+    /// Numbers and settings, each in a line: kind, name and value, separated by tabs.
     fn entries(&self) -> String {
-        let mut lines = format!("{FORMAT}{}\n", self.version);
+        let mut lines = format!("{FORMAT}{VERSION}\n");
         for (name, value) in &self.numbers {
             lines += &format!("number\t{}\t{value}\n", escape(name));
         }
@@ -279,14 +258,10 @@ impl State {
             .strip_prefix(FORMAT)
             .and_then(|rest| rest.split_once('\n'))
             .ok_or_else(|| damaged("its metadata does not begin with a version"))?;
-        self.version = match version {
-            "1" => 1,
-            "2" => VERSION,
-            _ => {
-                let why = format!("it has version {version}; this program reads 1 to {VERSION}");
-                return Err(damaged(why));
-            }
-        };
+        if version != VERSION {
+            let why = format!("it has version {version}; this program reads version {VERSION}");
+            return Err(damaged(why));
+        }
         for line in lines.lines() {
             self.read_entry(line)
                 .ok_or_else(|| damaged(format_args!("metadata line '{line}' is malformed")))?;
@@ -326,8 +301,8 @@ impl State {
 const METADATA_KEY: &str = "gradwire";
 /// The metadata begins with this, followed by the version.
 const FORMAT: &str = "state\t";
-/// The version that new states have.
-const VERSION: u32 = 2;
+/// The version of this format.
+const VERSION: &str = "2";
 
 /// The values of an array.
 #[derive(Debug, Clone, PartialEq)]

@@ -163,5 +163,5 @@ pub use role::Role;
 pub use rule::{Rule, RuleError};
 pub use schedule::{CompressionSchedule, RunDescription, Schedule, ScheduleError};
 pub use server::{Server, ServerReport, ServerWorker, assign};
-pub use state_keys::{check_arrays, reshard, saved_as, upgrade};
+pub use state_keys::{check_arrays, reshard, saved_as};
 pub use transport::{Endpoint, HEADER_BYTES, Header, Operation, Phase, Transport, in_process};

@@ -1,13 +1,9 @@
-//! The keys of saved states: cutting entries into slices, joining slices, redistribution to another number of ranks,
-//! and the upgrade from version 1.
+//! The keys of saved states: cutting entries into slices, joining slices, and redistribution to another number of ranks.
 //!
 //! An exchange saves, for every tensor, its compressor as the setting `push/spec/fc.weight`, and the arrays that it
 //! keeps: `push/residual/fc.weight`, and `velocity` and `kept` in place of `residual`. Scatter-reduce has entries of
 //! slices, `fc.weight[0..512]`, and entries of the owners' averages under `reduce/`. Where messages carry changes
 //! (`ef=ef21`), `push/sum/fc.weight` is their sum.
-//!
-//! In version 1 a compressor belonged to a part of the policy: `push/spec` was that of all tensors without a rule; the
-//! entries of rules were under `push/rule0/` and so on, in order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -232,53 +228,6 @@ fn add_whole(
     }
 }
 
-/// Upgrades a state of version 1, which names compressors and arrays by parts of a policy, to version 2, which names
-/// them by tensor. Works under any prefix, such as `worker0/` or `server0/pull/`. States of the latest version stay as
-/// they are.
-pub fn upgrade(mut state: State) -> State {
-    if state.version() != 1 {
-        return state;
-    }
-    let is_spec = |key: &str| key == "spec" || key.ends_with("/spec");
-    let specs: Vec<(String, String)> = state
-        .settings_under("")
-        .filter(|(key, _)| is_spec(key))
-        .map(|(key, spec)| (key.to_owned(), spec.to_owned()))
-        .collect();
-    let mut replaced = BTreeSet::new();
-    let mut arrays = Vec::new();
-    for (key, spec) in specs {
-        let part = &key[..key.len() - "spec".len()];
-        let owner = without_rule(part);
-        for kind in Encoder::KINDS {
-            let under = format!("{part}{kind}/");
-            for (name, values) in state.floats_under(&under) {
-                let array = (format!("{owner}{kind}/{name}"), values.to_vec());
-                arrays.push((array, (Encoder::spec_key(owner, name), spec.clone())));
-                replaced.insert(format!("{under}{name}"));
-            }
-        }
-        replaced.insert(format!("{part}phase"));
-        replaced.insert(key);
-    }
-    state.retain(|key| !replaced.contains(key));
-    for ((array, values), (setting, spec)) in arrays {
-        state.set_floats(&array, values);
-        state.set_setting(&setting, spec);
-    }
-    state.mark_upgraded();
-    state
-}
-
-/// Removes the rule: `push/` for `push/rule0/`.
-fn without_rule(part: &str) -> &str {
-    let rule = part.trim_end_matches('/').rsplit_once("rule");
-    match rule {
-        Some((owner, number)) if owner.ends_with('/') && number.parse::<usize>().is_ok() => owner,
-        _ => part,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -409,12 +358,5 @@ mod tests {
         }
         // Behind the tensor, but without an element.
         assert!(check("worker1/push/residual/w[4000000000000..4000000000000]", &[]).is_err());
-    }
-
-    #[test]
-    fn rules_have_no_names_of_their_own() {
-        assert_eq!(without_rule("worker0/push/rule12/"), "worker0/push/");
-        assert_eq!(without_rule("push/"), "push/");
-        assert_eq!(without_rule("server0/pull/"), "server0/pull/");
     }
 }

@@ -76,18 +76,15 @@ def damaged(rank, size):
     return found
 
 
-# What earlier versions did not save.
-OPTIONAL = {"fragments", "pending", "sent", "optimizer", "wrong gradwire"}
+ENTRIES = {"step", "world_size", "exchange", "round", "common", "fragments", "outer", "pending", "sent", "optimizer"}
 
 
 def test_each_missing_entry_is_named():
     for found in ranks(1, damaged):
         for kind, refused in found.items():
             for key, error in refused.items():
-                if key in OPTIONAL:
-                    continue
                 assert error.startswith("StateError"), (kind, key, error)
-                if key in ("step", "world_size", "exchange", "round", "common"):
+                if key in ENTRIES:
                     assert f"the state has no '{key}'" in error, (kind, key, error)
             assert "'step' of the state is" in refused["wrong step"], refused
         local = found["local"]

@@ -150,19 +150,6 @@ def test_a_distributed_checkpoint_has_the_outer_optimizer_and_the_exchange_under
         assert (parameters == expected).all() and is_pending == pending
 
 
-def earlier(rank, size):
-    """A run that goes on from a state as earlier versions saved it, without tuples."""
-    saved = local(rank, size, range(7), DISTRIBUTED)[2]
-    state = dict(saved["local"], outer=saved["local"]["outer"][0], pending=saved["local"]["pending"][0])
-    return local(rank, size, range(7, 16), DISTRIBUTED, "sgd", {rank: {**saved, "local": state}})[0]
-
-
-def test_states_of_earlier_versions_are_read():
-    whole = ranks(2, local, range(16), DISTRIBUTED)
-    for (expected, *_), parameters in zip(whole, ranks(2, earlier)):
-        assert (parameters == expected).all()
-
-
 def damaged(rank, size, entry, value):
     """Why a state does not load that is damaged on rank 1."""
     state = local(rank, size, range(7), DISTRIBUTED)[2]["local"]

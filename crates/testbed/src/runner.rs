@@ -183,15 +183,13 @@ fn has_diagnoses(run: &RunRecord, config: &RunConfig) -> bool {
 /// Settings that may differ between the runs of one result file.
 const MAY_DIFFER: [&str; 3] = ["steps", "evaluate_at_most", "deadline_s"];
 
-/// The settings in which a finished run differs from `settings`: the setting, its text in `settings`, its text in the run. Settings that the
-/// record lacks, or that may differ within a result file, do not count.
+/// The settings in which a finished run differs from `settings`: the setting, its text in `settings`, its text in the
+/// run. Settings that may differ within a result file do not count.
 pub(crate) fn differences<'a>(
     settings: &'a TrainingSettings,
     run: &'a RunRecord,
 ) -> impl Iterator<Item = (&'static Setting, String, String)> {
-    let compared = SETTINGS.iter().filter(|setting| {
-        !MAY_DIFFER.contains(&setting.name) && !run.unsaid.contains(&setting.name)
-    });
+    let compared = SETTINGS.iter().filter(|setting| !MAY_DIFFER.contains(&setting.name));
     let both = compared.map(|one| (one, one.text(settings), one.text(&run.settings)));
     both.filter(|(_, here, there)| here != there)
 }

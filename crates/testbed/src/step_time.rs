@@ -62,7 +62,7 @@ pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> f64 {
 /// The seconds a step that the exchanges of a run take on `link` by the link model, for the bytes of the busiest worker
 /// where they are on record.
 pub(crate) fn wire_seconds(run: &RunRecord, link: Link) -> f64 {
-    let (steps, rounds) = (run.steps.max(1) as f64, rounds(run).max(1) as f64);
+    let (steps, rounds) = (run.steps.max(1) as f64, run.rounds.max(1) as f64);
     let busiest = match run.exchange {
         // The link model takes the mean over workers.
         Exchange::ParameterServer { .. } | Exchange::SparseAllReduce => 0.0,
@@ -75,14 +75,6 @@ pub(crate) fn wire_seconds(run: &RunRecord, link: Link) -> f64 {
         uncompressed: 4.0 * run.parameters as f64,
     };
     link.step_time(run.exchange, run.workers, bytes).as_secs_f64() * rounds / steps
-}
-
-/// The number of exchanges of a run. In records of earlier versions it follows from the compressor.
-pub(crate) fn rounds(run: &RunRecord) -> u64 {
-    match run.rounds {
-        0 => run.steps.div_ceil(every(run)),
-        rounds => rounds,
-    }
 }
 
 /// The steps of a round with the first compressor of a run; 1 if this version does not know the compressor.
@@ -109,7 +101,7 @@ pub(crate) fn without_first(run: &RunRecord) -> Option<RunRecord> {
     let skipped = first.step + 1;
     let renumbered = |step: &StepRecord| StepRecord { step: step.step - skipped, ..*step };
     let mut without = RunRecord {
-        rounds: rounds(run).saturating_sub(skipped / every(run)),
+        rounds: run.rounds.saturating_sub(skipped / every(run)),
         bytes_up: run.bytes_up - first.bytes_up * skipped as f64,
         bytes_down: run.bytes_down - first.bytes_down * skipped as f64,
         trace: rest.iter().map(renumbered).collect(),
@@ -203,9 +195,6 @@ mod tests {
         let common = Common { compute: 0.0, servers: false };
         // In ten steps 5000 bytes, a second for each 1000, and three exchanges of one phase.
         assert!(near(step_seconds(&run, common, link), 0.5 + 0.6));
-        // After 4, 8 and 10 steps, by the compressor.
-        run.rounds = 0;
-        assert!(near(step_seconds(&run, common, link), 0.5 + 0.6));
     }
 
     #[test]
@@ -224,7 +213,7 @@ mod tests {
         // A server's link carries what all four send; half of it is one tensor, which is pulled last.
         run.exchange = Exchange::default();
         assert!(near(step_seconds(&run, common, link), 4.0 * 0.2 * 1.5));
-        // Records of earlier versions have the mean.
+        // If they were not recorded, the mean counts.
         run.exchange = Exchange::AllGather;
         run.trace.iter_mut().for_each(|step| step.bytes_busiest = 0.0);
         assert!(near(step_seconds(&run, common, link), 0.2));
@@ -239,7 +228,7 @@ mod tests {
         let compress = |run: &RunRecord| mean_step(run, |step| step.compress);
         let rest = without_first(&run).unwrap();
         assert_eq!((rest.steps, rest.trace.len(), rest.trace[0].step), (9, 9, 0));
-        assert_eq!((rest.rounds, rounds(&rest)), (9, 9));
+        assert_eq!(rest.rounds, 9);
         assert!(near(compress(&rest), (2.0 + 8.0 * 0.001) / 9.0), "{}", compress(&rest));
         assert_eq!((rest.bytes_up, rest.bytes_down), (900.0, 1800.0));
         // Thinned to entries of two steps: the third and fourth come first.

@@ -7,7 +7,7 @@ use gradwire_train::CompressionSchedule;
 use gradwire_train::{Metric, RunRecord, StepRecord};
 
 use crate::TestbedError;
-use crate::step_time::{Common, mean_step, rounds, step_seconds};
+use crate::step_time::{Common, mean_step, step_seconds};
 
 /// Mean and spread of a figure over seeds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -277,7 +277,7 @@ fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError>
         return Ok(None);
     }
     let raw = (first.parameters - first.compressed_parameters) as f64;
-    let exchanges = rounds(first) as f64;
+    let exchanges = first.rounds as f64;
     let bits = runs.iter().map(|run| {
         let both = (run.bytes_up + run.bytes_down) / 2.0 * 8.0 - 32.0 * raw * exchanges;
         both / (run.compressed_parameters as f64 * run.steps as f64)
@@ -340,14 +340,11 @@ mod tests {
     fn raw_tensors_are_sent_in_each_round() {
         let mut run = synthetic::run("none:every=2", 1);
         (run.bytes_up, run.bytes_down) = (20_000.0, 20_000.0);
-        // Records of earlier versions have no number of rounds.
-        for rounds in [5, 0] {
-            run.rounds = rounds;
-            let bits = synthetic::summary(&[run.clone()]).rows[0].bits_per_compressed.unwrap();
-            // Of 160 000 bits, 100 raw parameters take 3200 in each of five rounds; the rest over 900 parameters and ten
-            // steps.
-            assert!(near(bits, 16.0), "{bits}");
-        }
+        run.rounds = 5;
+        let bits = synthetic::summary(&[run]).rows[0].bits_per_compressed.unwrap();
+        // Of 160 000 bits, 100 raw parameters take 3200 in each of five rounds; the rest over 900 parameters and ten
+        // steps.
+        assert!(near(bits, 16.0), "{bits}");
     }
 
     #[test]

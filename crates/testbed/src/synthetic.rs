@@ -57,7 +57,6 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
             augment: Some(false),
             ..TrainingSettings::default()
         },
-        unsaid: Vec::new(),
         rounds: steps,
         sent: Sent::default(),
         metric: Metric::Accuracy,

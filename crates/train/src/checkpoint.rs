@@ -4,13 +4,13 @@
 //!
 //! | entries | what |
 //! |---|---|
-//! | `config/…` | every setting that must not change |
+//! | `config/…` | every setting that a resumed run must repeat |
 //! | `step` | steps done |
 //! | `parameters/<tensor>` | the workers' parameters, equal on all; those of the first, if workers are asynchronous |
 //! | `statistics<r>/<norm>.mean`, `.variance` | the batch-norm statistics of worker r |
 //! | `streams<r>/…` | the hidden state of worker r's language model |
 //! | `worker<r>/…` | residuals and optimizer of worker r; for worker 0, those of the servers; its parameters, if workers are asynchronous |
-//! | `worker<r>/step` | steps done when worker r saved its state: `step` |
+//! | `worker<r>/step` | steps done when worker r saved its state; equal to `step` |
 //! | `worker<r>/snapshot/…`, `shift` | with variance-reduced gradients, the snapshot and its mean gradient |
 //! | `worker0/diagnosis/<tensor>` | bytes of the first worker's messages since the last diagnosis |
 //! | `worker0/diagnosis exchanges`, `overdue` | exchanges since the last diagnosis; whether one is overdue |
@@ -19,22 +19,23 @@
 //! A checkpoint is complete if it has the state of each of its workers, all after the same step. An incomplete one is
 //! never written, and counts as damaged when read.
 //!
-//! The latest checkpoints of a run are [kept](crate::rotation). A run with another number of workers can resume from
-//! it: residuals are redistributed by the rule of [`reshard`](gradwire_exchange::reshard), batch-norm statistics by
-//! rank, and the order of the data continues as if the new number of workers had taken all steps.
+//! The latest checkpoints of a run are [kept](crate::rotation). A run with another number of workers can
+//! resume from one: residuals are redistributed by the rule of
+//! [`reshard`](gradwire_exchange::reshard), batch-norm statistics by rank, and the order of the data
+//! continues as if the new number of workers had taken all steps.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use gradwire::{State, StateError, Tensor};
-use gradwire_exchange::{check_arrays, reshard, saved_as, upgrade};
+use gradwire_exchange::{check_arrays, reshard, saved_as};
 use serde::{Deserialize, Serialize};
 
 use crate::config::RunConfig;
 use crate::diagnosis::Diagnosis;
 use crate::record::{Evaluation, StepRecord, WorkersChanged};
 use crate::rotation;
-use crate::settings::{MOST_WORKERS, SETTINGS, TrainingSettings};
+use crate::settings::MOST_WORKERS;
 use gradwire_models::tasks::Replica;
 
 /// The prefix of the entries of a worker.
@@ -52,13 +53,10 @@ pub(crate) struct Record {
     /// The evaluations.
     pub(crate) evaluations: Vec<Evaluation>,
     /// The diagnoses.
-    #[serde(default)]
     pub(crate) diagnoses: Vec<Diagnosis>,
     /// The changes of the number of workers.
-    #[serde(default)]
     pub(crate) changes: Vec<WorkersChanged>,
     /// The digests of the parameters, by steps done.
-    #[serde(default)]
     pub(crate) digests: BTreeMap<u64, String>,
 }
 
@@ -75,8 +73,8 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads the newest good checkpoint at a path and compares its configuration. `skipped` is called for a newer one
-    /// that is damaged.
+    /// Reads the newest good checkpoint at a path and compares its configuration. `skipped` is called
+    /// for each newer checkpoint, which is damaged.
     pub(crate) fn read(
         path: &Path,
         config: &RunConfig,
@@ -86,15 +84,9 @@ impl Checkpoint {
         Self::of(state, config)
     }
 
-    /// Interprets a state, of any version, as a checkpoint of this configuration.
+    /// Interprets a state as a checkpoint of this configuration.
     pub(crate) fn of(state: State, config: &RunConfig) -> Result<Self, StateError> {
-        let mut state = upgrade(state);
         check_complete(&state)?;
-        for (key, value) in settings_added_since() {
-            if matches!(state.setting(&key), Err(StateError::Missing(_))) {
-                state.set_setting(&key, value);
-            }
-        }
         // In a hierarchical exchange only leaders have residuals, so they cannot be redistributed.
         let fixed = config.exchange.leads();
         for (key, value) in
@@ -117,8 +109,8 @@ impl Checkpoint {
         self.state.to_bytes()
     }
 
-    /// Checks the sizes of all workers' residuals, and restores the state of each replica in a run of `workers` workers.
-    /// Returns the common parameters.
+    /// Checks the sizes of all workers' residuals, and restores the state of each replica in a run of
+    /// `workers` workers. Returns the common parameters.
     pub(crate) fn restore(
         &self,
         replicas: &mut [Box<dyn Replica + '_>],
@@ -133,8 +125,8 @@ impl Checkpoint {
         values_of(PARAMETERS, replicas[0].tensors(), &self.state)
     }
 
-    /// The state of a worker in a run of this configuration. Where another number of workers wrote the checkpoint, their
-    /// residuals are redistributed so that their mean stays the same.
+    /// The state of a worker in a run of this configuration. If another number of workers wrote the
+    /// checkpoint, their residuals are redistributed, so that the mean of the residuals stays the same.
     pub(crate) fn worker(&self, rank: usize, config: &RunConfig) -> State {
         let saved = |rank| self.state.extract(&worker_prefix(rank));
         if self.saved_by == config.workers {
@@ -158,13 +150,14 @@ fn called(name: &str, error: StateError) -> StateError {
     }
 }
 
-/// Whether a run of this configuration can resume from the checkpoint at a path: whether one is there, intact and of settings
-/// that a run may resume with. Reads it.
+/// Whether a run of this configuration can resume from the checkpoint at a path: it exists, is intact, and
+/// has the settings that a resumed run must repeat. Reads the whole file.
 pub fn can_resume(path: &Path, config: &RunConfig) -> bool {
     Checkpoint::read(path, config, |_, _| {}).is_ok()
 }
 
-/// The key of the number of steps after which a worker's state was saved. It shows whether a checkpoint is complete.
+/// The key of the number of steps after which a worker's state was saved. It shows whether a
+/// checkpoint is complete.
 pub(crate) fn saved_at(rank: usize) -> String {
     format!("{}step", worker_prefix(rank))
 }
@@ -182,30 +175,24 @@ fn check_complete(state: &State) -> Result<(), StateError> {
     let workers = saved_by(state)?;
     let step = state.number("step").map_err(|_| damaged("it does not say its step"))?;
     record_of(state)?;
-    // Checkpoints of earlier versions have no step per worker.
-    let marked = (0..workers).any(|rank| state.number(&saved_at(rank)).is_ok());
     for rank in 0..workers {
-        let at = state.number(&saved_at(rank)).ok();
         // Every exchange saves this entry.
         let there = state.setting(&format!("{}exchange", worker_prefix(rank))).is_ok();
-        if !there || at.is_none() && marked {
-            let reason =
-                format!("it is incomplete: the state of worker {rank} of {workers} is missing");
-            return Err(damaged(&reason));
-        }
-        if let Some(at) = at.filter(|at| *at != step) {
-            let reason =
-                format!("it is of step {step}, and the state of worker {rank} of step {at}");
-            return Err(damaged(&reason));
-        }
+        let reason = match state.number(&saved_at(rank)) {
+            Ok(at) if there && at == step => continue,
+            Ok(at) if there => {
+                format!("it is of step {step}, and the state of worker {rank} of step {at}")
+            }
+            _ => format!("it is incomplete: the state of worker {rank} of {workers} is missing"),
+        };
+        return Err(damaged(&reason));
     }
     Ok(())
 }
 
-/// The record, which earlier checkpoints have among their settings, where a long one does not fit.
+/// The record, as JSON.
 fn record_of(state: &State) -> Result<&[u8], StateError> {
-    let bytes = state.bytes("record").or_else(|_| state.setting("record").map(str::as_bytes));
-    bytes.map_err(|_| damaged("it has no record"))
+    state.bytes("record").map_err(|_| damaged("it has no record"))
 }
 
 fn damaged(reason: &str) -> StateError {
@@ -265,12 +252,4 @@ pub(crate) fn facts(config: &RunConfig) -> String {
     let line = |(name, value): (String, String)| format!("{name} {value}\n");
     let version = format!("gradwire {}\n", env!("CARGO_PKG_VERSION"));
     version + &config.facts_of_ranks().into_iter().map(line).collect::<String>()
-}
-
-/// Settings that checkpoints of the first release lack, with the values that its runs had.
-fn settings_added_since() -> impl Iterator<Item = (String, String)> {
-    const ADDED: [&str; 3] = ["outer", "outer_rate", "median_clip"];
-    let before = TrainingSettings::default();
-    let added = SETTINGS.iter().filter(|setting| ADDED.contains(&setting.name));
-    added.map(move |setting| (format!("config/{}", setting.title()), setting.text(&before)))
 }

@@ -152,9 +152,9 @@ mod tests {
 
     use super::*;
 
-    /// Checkpoints have these names and texts; those of earlier versions lack the outer optimizer's and the clipping's.
+    /// The names and texts are part of the format of checkpoints.
     #[test]
-    fn checkpoints_say_what_earlier_ones_did() {
+    fn checkpoints_have_each_setting_that_affects_the_result() {
         let settings = TrainingSettings {
             model: "mlp".parse().unwrap(),
             raw_names: vec!["conv".to_owned(), "norm".to_owned()],

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use gradwire_exchange::{Exchange, StepReport};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::diagnosis::{Diagnosis, Layer};
 use crate::settings::TrainingSettings;
@@ -25,7 +25,7 @@ pub struct StepRecord {
     pub bytes_up: f64,
     /// Bytes a worker received.
     pub bytes_down: f64,
-    /// Bytes that the busiest worker sent, or received if those are more; 0 in records of earlier versions.
+    /// Bytes that the busiest worker sent, or received if those are more; 0 if they were not recorded.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_busiest: f64,
     /// What a worker sent, in elements.
@@ -41,8 +41,8 @@ pub struct StepRecord {
     pub update: f64,
     /// Sending and waiting.
     pub wire: f64,
-    /// Wall-clock time of the step; 0 in records of earlier versions. If workers wait for each other at every step, it
-    /// is the same for all.
+    /// Wall-clock time of the step; 0 if it was not recorded. If workers wait for each other at every
+    /// step, all have the same time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub wall: f64,
     /// Time in which the reducer's thread encoded, sent, waited and decoded; 0 without overlap.
@@ -83,7 +83,6 @@ pub struct Sent {
     /// Elements without positions: all of a tensor.
     pub dense: f64,
     /// Elements of tensors that travel uncompressed.
-    #[serde(default)]
     pub raw: f64,
     /// Bits that the positions would take by equation 5 of the SBC paper.
     pub position_bits: f64,
@@ -94,8 +93,8 @@ impl Sent {
         *self == Self::default()
     }
 
-    /// Counts the elements of a tensor that were sent, and the bits of their positions by equation 5 of the SBC paper.
-    /// Where all were sent, there are no positions.
+    /// Counts the elements of a tensor that were sent, and the bits of their positions by equation 5 of
+    /// the SBC paper. If all were sent, there are no positions.
     pub(crate) fn count(&mut self, sent: Option<&[u32]>, elements: usize, raw: bool) {
         match sent {
             Some([]) => {}
@@ -133,7 +132,6 @@ pub struct Evaluation {
     /// Steps done.
     pub step: u64,
     /// What the quality is measured in.
-    #[serde(default)]
     pub metric: Metric,
     /// Quality on the test set.
     pub quality: f64,
@@ -157,21 +155,21 @@ pub struct WorkersChanged {
 /// A finished run: enough to repeat it, and what it measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// [`VERSION`](crate::VERSION) of the gradwire that ended the run; earlier ones recorded no commit.
+    /// [`VERSION`](crate::VERSION) of the gradwire that ended the run.
     pub version: String,
-    /// The name of the processor of worker 0; empty in records of earlier versions.
+    /// The name of the processor of worker 0; empty if it was not recorded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub processor: String,
-    /// The instruction set that worker 0 used, such as `avx512+fma`: that of the kernels, and whether products of matrices are fused. Empty in
-    /// records of earlier versions.
+    /// The instruction set that worker 0 used, such as `avx512+fma`: the instruction set of the kernels,
+    /// and `+fma` if products of matrices are fused. Empty if it was not recorded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instruction_set: String,
-    /// The number of threads that computed at the same time in the process of worker 0; 0 in records of earlier versions. No
-    /// bit depends on it.
+    /// The number of threads that computed at the same time in the process of worker 0; 0 if it was
+    /// not recorded. No bit depends on it.
     #[serde(default, skip_serializing_if = "is_none")]
     pub threads: usize,
-    /// The [mark](crate::marks) of each part of gradwire that decides the bits of this run. Empty in records of earlier
-    /// versions, and until [`marked`](crate::marked) adds them.
+    /// The [mark](crate::marks) of each part of gradwire that decides the bits of this run. Empty until
+    /// [`marked`](crate::marked) adds the marks, and if they were not recorded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub numerics: BTreeMap<String, String>,
     /// Parameters of the model.
@@ -191,20 +189,11 @@ pub struct RunRecord {
     /// The seed.
     pub seed: u64,
     /// The settings; the record dereferences to them: `record.workers`.
-    #[serde(
-        flatten,
-        serialize_with = "TrainingSettings::write",
-        deserialize_with = "recorded_settings"
-    )]
+    #[serde(flatten, serialize_with = "TrainingSettings::write")]
     pub settings: TrainingSettings,
-    /// Settings that are missing in a record of an earlier version; `settings` has their defaults.
-    #[serde(flatten, skip_serializing, deserialize_with = "unsaid_settings")]
-    pub unsaid: Vec<&'static str>,
-    /// Exchanges; 0 in records of earlier versions.
-    #[serde(default)]
+    /// Exchanges.
     pub rounds: u64,
     /// What the quality is measured in.
-    #[serde(default)]
     pub metric: Metric,
     /// Quality at the end.
     pub quality: f64,
@@ -212,19 +201,20 @@ pub struct RunRecord {
     pub bytes_up: f64,
     /// Bytes a worker received over the whole run.
     pub bytes_down: f64,
-    /// Elements a worker sent over the whole run.
+    /// Elements a worker sent over the whole run; 0 if they were not recorded.
     #[serde(default, skip_serializing_if = "Sent::is_nothing")]
     pub sent: Sent,
     /// Digest of the final parameters.
     pub digest: String,
-    /// Digests of the parameters of worker 0 on the way, by steps done: at the first exchange after 10, 100 and 1000 steps.
-    /// Empty in shorter runs, in those with asynchronous workers, and in records of earlier versions.
+    /// Digests of the parameters of worker 0 on the way, by steps done: at the first exchange after 10,
+    /// 100 and 1000 steps. Empty in shorter runs, in runs with asynchronous workers, and if they were not
+    /// recorded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub digest_at: BTreeMap<u64, String>,
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// Processor seconds per step of the busiest server, for decoding, the optimizer and encoding; since the last
-    /// resumption, if there was one. `None` without servers, and if they are separate processes.
+    /// Processor seconds per step of the busiest server, for decoding, the optimizer and encoding, since
+    /// the run was last resumed. `None` without servers, and if they are separate processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<f64>,
     /// The changes of the number of workers; `settings` has the number at the end.
@@ -277,21 +267,6 @@ fn is_zero(value: &f64) -> bool {
     *value == 0.0
 }
 
-/// The settings of a record. Earlier versions left some out, and meant other values than today's defaults.
-fn recorded_settings<'de, D: Deserializer<'de>>(from: D) -> Result<TrainingSettings, D::Error> {
-    let mut settings =
-        TrainingSettings { mask: false, raw_vectors: false, ..TrainingSettings::default() };
-    settings.read_all(from)?;
-    Ok(settings)
-}
-
-fn unsaid_settings<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'static str>, D::Error> {
-    let said = TrainingSettings::default().read_all(from)?;
-    let mut unsaid = vec!["raw_below", "raw_names"];
-    unsaid.retain(|name| !said.contains(name));
-    Ok(unsaid)
-}
-
 impl Deref for RunRecord {
     type Target = TrainingSettings;
 
@@ -307,9 +282,9 @@ impl DerefMut for RunRecord {
 }
 
 impl RunRecord {
-    /// The traffic by equation 1 of the SBC paper; `None` for a compressor whose elements take different numbers of
-    /// bits, for records that do not count elements, with rules or several compressors, and where the number of
-    /// receivers varies: absent owners in a scatter-reduce still send means.
+    /// The traffic by equation 1 of the SBC paper. `None` for a compressor whose elements take different
+    /// numbers of bits, for a record without counts of elements, with rules or several compressors, and
+    /// if the number of receivers varies: absent owners in a scatter-reduce still send means.
     pub fn traffic_estimate(&self) -> Option<TrafficEstimate> {
         let schedule: CompressionSchedule = self.compressor.parse().ok()?;
         if !schedule.is_of_one() || !self.rules.is_empty() {

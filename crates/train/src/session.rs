@@ -314,7 +314,6 @@ impl Session<'_> {
             compressor: config.compressor.to_string(),
             seed: config.seed,
             settings: config.resolved(),
-            unsaid: Vec::new(),
             rounds: rounds.count(),
             metric: task_of(&config.data).metric(),
             quality: recorder.evaluations.last().map_or(0.0, |evaluation| evaluation.quality),

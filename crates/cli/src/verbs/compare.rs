@@ -72,6 +72,7 @@ impl Compare {
         if !outcome.runs.is_empty() {
             if reports {
                 add_others(&mut experiment, &mut outcome, &runs, &done);
+                experiment.augment = runs.first().and_then(|run| run.resolved().augment);
             }
             shown = self.show(&experiment, &outcome);
         }

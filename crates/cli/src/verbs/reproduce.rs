@@ -150,6 +150,7 @@ impl Reproduce {
         if bars.report() && !outcome.runs.is_empty() {
             experiment.compressors = study.compressors_of(row, &experiment, &outcome.runs);
             experiment.add_seeds(&outcome.runs);
+            experiment.augment = runs.first().and_then(|run| run.resolved().augment);
             let varied = if parts.len() > 1 { VARIED } else { "" };
             let text = varied.to_owned() + &experiment.to_toml();
             self.settings.write_experiment(out, &text)?;

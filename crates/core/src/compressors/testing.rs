@@ -65,6 +65,7 @@ impl Sender {
     /// A sender whose method has stored these numbers in an earlier step.
     pub(super) fn starting_from(spec: &str, shape: &[usize], kept: &[f32]) -> Self {
         let mut state = State::new();
+        state.set_number("encoder", 1);
         state.set_setting("spec/t", spec.to_owned());
         state.set_floats("kept/t", kept.to_vec());
         let mut sender = Self::new(spec, shape);

@@ -15,11 +15,7 @@ impl Encoder {
 
     /// Whether an encoder was [saved](Self::save) under `prefix`.
     pub fn was_saved(prefix: &str, state: &State) -> bool {
-        let has_array = |kind| state.floats_under(&array_key(prefix, kind, "")).next().is_some();
-        // Earlier builds saved no number, only specs and arrays.
         state.number(&saved_key(prefix)).is_ok()
-            || state.settings_under(&Self::spec_key(prefix, "")).next().is_some()
-            || Self::KINDS.into_iter().any(has_array)
     }
 
     /// Copies the state of every tensor, for [`rollback`](Self::rollback). The buffers of the copies are reused.

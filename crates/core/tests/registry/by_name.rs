@@ -63,7 +63,6 @@ fn states_belong_to_names_and_are_restored_all_or_nothing() {
     let mut state = State::new();
     saved.save("push/", &mut state);
     assert_eq!(state.setting("push/spec/b").unwrap(), "signum:ef=on");
-    assert_eq!(state.version(), 2);
     let arrays: Vec<_> = state.floats_under("push/").map(|(name, _)| name).collect();
     let expected = ["residual/a", "residual/b", "residual/c", "velocity/a", "velocity/b"];
     assert_eq!(arrays, expected);
@@ -99,19 +98,4 @@ fn a_state_from_before_the_first_step_has_no_residuals() {
     used.restore("push/", &state).unwrap();
     assert!(["a", "b", "c"].iter().all(|name| used.residual(name).is_none()));
     assert_eq!(used.array("b", Kept::Velocity), None);
-}
-
-#[test]
-fn states_of_version_1_are_read_as_such() {
-    let golden = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../exchange/tests/golden/state-v1-all-gather.safetensors"
-    );
-    let mut state = State::read(golden).unwrap();
-    assert_eq!(state.version(), 1);
-    assert_eq!(state.setting("before0/push/rule0/spec").unwrap(), "dgc:ratio=0.3");
-    let bytes = state.to_bytes().unwrap();
-    assert_eq!(bytes, std::fs::read(golden).unwrap());
-    state.mark_upgraded();
-    assert_eq!(State::from_bytes(&state.to_bytes().unwrap()).unwrap().version(), 2);
 }

@@ -71,7 +71,6 @@ impl Reducer {
     /// Restores the state of an earlier run, given this rank's own state, or the states of all ranks. With another
     /// number of ranks, or another exchange, all states are needed, and [`reshard`](crate::reshard) describes the
     /// result. Where nothing is kept, as by compressors without error feedback, the state of any rank is enough.
-    /// States of version 1 are [upgraded](crate::upgrade).
     ///
     /// # Errors
     /// `State` if states are missing or of another model or configuration; nothing has changed then.
@@ -158,12 +157,9 @@ impl Reducer {
     }
 }
 
-/// The states in rank order, upgraded, with their ranks.
+/// The states in rank order, with their ranks.
 fn by_rank(states: Vec<State>) -> Result<(Vec<u64>, Vec<State>)> {
-    let ranked = states.into_iter().map(|state| {
-        let state = state_keys::upgrade(state);
-        Ok((state.number("rank")?, state))
-    });
+    let ranked = states.into_iter().map(|state| Ok((state.number("rank")?, state)));
     let mut ranked = ranked.collect::<Result<Vec<_>, StateError>>()?;
     ranked.sort_by_key(|(rank, _)| *rank);
     let (ranks, states): (Vec<_>, Vec<_>) = ranked.into_iter().unzip();

@@ -22,6 +22,5 @@ mod rules;
 mod schedules;
 mod setup;
 mod shards;
-mod state_v1;
 mod throttle;
 mod votes;

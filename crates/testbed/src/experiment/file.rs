@@ -33,15 +33,16 @@ static KEYS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| OWN.into_iter().chain(SETTINGS.iter().map(|setting| setting.name)).collect());
 
 impl Experiment {
-    /// Reads an experiment file. What it does not have is as in the default experiment.
+    /// Reads an experiment file. A key that it does not have has the value of the default experiment.
     ///
     /// # Errors
-    /// If there is no such file, or it has an unknown key or a value that is not allowed; the error names the line.
+    /// If there is no such file, or it has an unknown key or a value that is not allowed; the error
+    /// names the line.
     pub fn read(path: &Path) -> Result<Self, TestbedError> {
         Self::default().changed_by(path)
     }
 
-    /// This experiment with what an experiment file has.
+    /// This experiment, changed by the keys of an experiment file.
     ///
     /// # Errors
     /// As for [`read`](Self::read).

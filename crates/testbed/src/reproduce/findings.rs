@@ -75,6 +75,9 @@ impl Findings {
         page.section("Charts").charts(self.charts.iter().map(|(_, chart)| chart.svg()));
         page.section("What differs in the set-up").table(&self.setup);
         page.section("To repeat it").code(results.command);
+        if let Some((flag, effect)) = as_it_was(results) {
+            page.paragraph(&format!("With {flag}, {effect}"));
+        }
         page.paragraph(&provenance(results.runs));
         page.html()
     }
@@ -113,11 +116,22 @@ fn files(
         [] => String::new(),
         lines => format!("{FAILED}\n\n- {}\n\n", lines.join("\n- ")),
     };
-    let readme = format!(
-        "# {id}: {summary}\n\n{notes}{failed}{text}\n{embedded}\n## To repeat it\n\n```\n{command}\n```\n{makers}"
-    );
+    let settings = as_it_was(results)
+        .map_or_else(String::new, |(flag, effect)| format!("\nWith `{flag}`, {effect}\n"));
+    let repeat = format!("## To repeat it\n\n```\n{command}\n```\n{settings}{makers}");
+    let readme = format!("# {id}: {summary}\n\n{notes}{failed}{text}\n{embedded}\n{repeat}");
     let charts = charts.iter().map(|(name, chart)| (name.clone(), chart.svg_file()));
     [("README.md".to_owned(), readme)].into_iter().chain(more).chain(charts).collect()
+}
+
+/// The flag that repeats a study with the settings of its runs, and what it does; `None` for a study
+/// that trains nothing.
+fn as_it_was(results: &Results<'_>) -> Option<(String, &'static str)> {
+    let file = results.out.join("experiment.toml");
+    let effect =
+        "every setting has the value that it had in these runs, even if a default has changed.";
+    let flag = || (format!("--experiment {}", file.display()), effect);
+    results.study.experiment.map(|_| flag())
 }
 
 /// The charts over steps that most studies show: loss, quality and bits.

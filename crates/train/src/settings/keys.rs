@@ -1,16 +1,16 @@
 //! Settings as keys of a file's table, among other keys.
 
 use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
 
-use super::training::{SETTINGS, TrainingSettings};
+use super::training::{SETTINGS, Setting, TrainingSettings};
 
 /// Reads a key of a table; refuses a key that is not in `known`, and lists the known ones.
 ///
-/// A derived `Deserialize` with `flatten` could not: it ignores unknown keys, and its errors do not say in which line
+/// A derived `Deserialize` with `flatten` ignores unknown keys, and its errors do not say in which line
 /// of the file a value is.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
@@ -40,7 +40,8 @@ impl Visitor<'_> for Key {
 }
 
 impl TrainingSettings {
-    /// Reads the value of the key `name` from a file's table if it is a setting; else the caller reads it.
+    /// Reads the value of the key `name` from a file's table if `name` is a setting; if not, the caller
+    /// reads the value.
     ///
     /// # Errors
     /// If the value is not one of this setting.
@@ -50,14 +51,6 @@ impl TrainingSettings {
         map: &mut A,
     ) -> Result<bool, A::Error> {
         self.read_value(name, map)
-    }
-
-    /// Reads the settings in a table, and ignores other keys. Returns the names of the settings found.
-    pub(crate) fn read_all<'de, D: Deserializer<'de>>(
-        &mut self,
-        from: D,
-    ) -> Result<Vec<&'static str>, D::Error> {
-        from.deserialize_map(All(self, PhantomData))
     }
 
     /// Writes the settings into a table, for `#[serde(flatten)]`.
@@ -71,31 +64,37 @@ impl TrainingSettings {
     }
 }
 
-/// The key of the exchange in records of earlier versions.
-const OLD_NAME_OF_EXCHANGE: &str = "strategy";
+/// Reads the settings in the table of a record, and ignores its other keys. The table must have every
+/// setting that files do not leave out, so that defaults do not matter.
+impl<'de> Deserialize<'de> for TrainingSettings {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Recorded)
+    }
+}
 
-/// Reads all settings in a table.
-struct All<'a, 'de>(&'a mut TrainingSettings, PhantomData<&'de ()>);
+struct Recorded;
 
-impl<'de> Visitor<'de> for All<'_, 'de> {
-    type Value = Vec<&'static str>;
+impl<'de> Visitor<'de> for Recorded {
+    type Value = TrainingSettings;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("settings")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = Vec::new();
+        let mut settings = TrainingSettings::default();
+        let mut left_out: Vec<&Setting> = SETTINGS.iter().collect();
         while let Some(name) = map.next_key::<String>()? {
-            let name = if name == OLD_NAME_OF_EXCHANGE { "exchange" } else { &name };
-            match SETTINGS.iter().find(|setting| setting.name == name) {
-                Some(setting) => {
-                    self.0.read_value(setting.name, &mut map)?;
-                    found.push(setting.name);
-                }
-                None => drop(map.next_value::<serde::de::IgnoredAny>()?),
+            if settings.read_value(&name, &mut map)? {
+                left_out.retain(|setting| setting.name != name);
+            } else {
+                map.next_value::<IgnoredAny>()?;
             }
         }
-        Ok(found)
+        for setting in left_out {
+            let error = || A::Error::missing_field(setting.name);
+            setting.leave_out(&mut settings).ok_or_else(error)?;
+        }
+        Ok(settings)
     }
 }

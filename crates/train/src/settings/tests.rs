@@ -55,3 +55,38 @@ fn lists_take_all_their_texts() {
     assert_eq!((settings.augment, settings.rules.len()), (Some(false), 0));
     assert!(set(&mut settings, "rules", &["*.bias -> fp16", "nonsense"]).is_err());
 }
+
+/// The JSON of these settings, as records have it.
+fn recorded(settings: &TrainingSettings) -> serde_json::Value {
+    let mut bytes = Vec::new();
+    settings.write(&mut serde_json::Serializer::new(&mut bytes)).unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+#[test]
+fn a_record_has_every_setting_that_is_not_off() {
+    let settings = TrainingSettings { clip: Some(0.5), ..TrainingSettings::default() };
+    let whole = recorded(&settings);
+    let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+    let off = ["outer", "straggler", "augment", "min_workers"];
+    for name in names {
+        assert_eq!(whole.get(name).is_none(), off.contains(&name), "{name}");
+        let mut less = whole.clone();
+        less.as_object_mut().unwrap().remove(name);
+        let read: Result<TrainingSettings, _> = serde_json::from_value(less);
+        match name {
+            "clip" => assert_eq!(read.unwrap(), TrainingSettings::default()),
+            _ if off.contains(&name) => assert_eq!(read.unwrap(), settings),
+            _ => assert!(read.unwrap_err().to_string().contains(name)),
+        }
+    }
+}
+
+#[test]
+fn the_other_keys_of_a_record_are_ignored() {
+    let mut record = recorded(&TrainingSettings::default());
+    record["quality"] = 0.5.into();
+    record["trace"] = serde_json::json!([{ "steps": 3 }]);
+    let read: TrainingSettings = serde_json::from_value(record).unwrap();
+    assert_eq!(read, TrainingSettings::default());
+}

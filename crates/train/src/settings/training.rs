@@ -25,6 +25,7 @@ pub struct Setting {
     pub switch: bool,
     help: &'static [&'static str],
     set: fn(&mut TrainingSettings, &[&str]) -> Result<(), String>,
+    leave_out: fn(&mut TrainingSettings) -> Option<()>,
     text: fn(&TrainingSettings) -> String,
 }
 
@@ -51,6 +52,11 @@ impl Setting {
     /// The reason, for a text that is no value of this setting.
     pub fn set(&self, settings: &mut TrainingSettings, texts: &[&str]) -> Result<(), String> {
         (self.set)(settings, texts)
+    }
+
+    /// Gives it the value that files leave out; `None` if they never leave it out.
+    pub(super) fn leave_out(&self, settings: &mut TrainingSettings) -> Option<()> {
+        (self.leave_out)(settings)
     }
 
     /// Its value as checkpoints and messages have it.
@@ -85,6 +91,10 @@ macro_rules! settings {
             set: |settings, texts| {
                 settings.$name = Value::of_texts(texts)?;
                 Ok(())
+            },
+            leave_out: |settings| {
+                settings.$name = Value::missing()?;
+                Some(())
             },
             text: |settings| settings.$name.text(),
         }),+];

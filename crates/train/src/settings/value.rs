@@ -34,6 +34,11 @@ pub(super) trait Value: Sized {
         false
     }
 
+    /// The value that files leave out; `None` if they never leave a value out.
+    fn missing() -> Option<Self> {
+        None
+    }
+
     /// Reads it from a file.
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error>;
 
@@ -144,6 +149,10 @@ impl<T: Value> Value for Option<T> {
 
     fn is_missing(&self) -> bool {
         self.is_none()
+    }
+
+    fn missing() -> Option<Self> {
+        Some(None)
     }
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

@@ -88,6 +88,7 @@ mod tests {
     #[test]
     fn a_restored_mean_is_refused_if_it_is_not_finite() {
         let mut state = State::new();
+        state.set_number("encoder", 1);
         state.set_setting("spec/t", "signum");
         state.set_floats("velocity/t", vec![0.0, f32::NAN]);
         let Sender { mut encoder, tensor } = Sender::new("signum", &[2]);

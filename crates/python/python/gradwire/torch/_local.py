@@ -440,7 +440,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         """What this rank had sent of an exchange that was under way when it saved one of these states."""
         reducer = self._replica.reducer
         for state in states:
-            own = state.get("sent", {}).get(_setup.rank_key(reducer))
+            own = state["sent"].get(_setup.rank_key(reducer))
             if own is not None and state["world_size"] == reducer.size:
                 sent: Sent = _saved.from_bytes(own)
                 return sent
@@ -459,7 +459,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
     def _read(self, states: Sequence[State]) -> Tuple[_Loaded, List[bytes]]:
         """What some saved states that fit have beside those of their exchanges, and these."""
         _local_optimizer.check_kind(states)
-        first, parts = _saved.merged(states, "local", self._replica.reducer.size, ("round", "common"))
+        first, parts = _saved.merged(states, "local", self._replica.reducer.size, _ENTRIES)
         common = self._replica.common
         if first["common"].shape != common.shape:
             raise _core.StateError(
@@ -467,13 +467,13 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 "model that was saved"
             )
         outer = _outer(first, self._replica)
-        fragments = first.get("fragments", 1)
+        fragments = first["fragments"]
         if fragments != self._replica.fragments:
             raise _core.StateError(
                 f"the state was saved with fragments={fragments}, and this run has {self._replica.fragments}; use the same number"
             )
         try:
-            pending = self._rounds.unpack(_whole(first.get("pending")), self._sent(states))
+            pending = self._rounds.unpack(_whole(first["pending"]), self._sent(states))
         except Exception as error:
             raise _core.StateError(
                 f"the exchange under way in the state is damaged: {error!r}; load another checkpoint"
@@ -482,6 +482,10 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         key = _setup.rank_key(self._replica.reducer)
         optimizer = _local_optimizer.saved(states, key, self._replica.optimizer)
         return _Loaded(step, first["round"], first.get("base", step), first["common"], outer, optimizer, pending), parts
+
+
+# What the state of local steps has beside the entries of every state.
+_ENTRIES = ("round", "common", "fragments", "outer", "pending", "sent", "optimizer")
 
 
 @dataclass
@@ -499,14 +503,12 @@ class _Loaded:
 
 
 def _whole(entry: Any) -> Any:
-    """An entry of a state from its tuple, which a file format may have made a list; earlier versions had none."""
-    return entry[0] if isinstance(entry, (list, tuple)) else entry
+    """An entry of a state from its tuple, which a file format may have made a list."""
+    return entry[0]
 
 
 def _outer(state: State, replica: Replica) -> Optional[Dict[str, Any]]:
     """The saved state of the outer optimizer. Refuses one that the present outer optimizer cannot load."""
-    if "outer" not in state:
-        raise _core.StateError("the state was saved by an earlier version of gradwire, which this one does not read")
     saved: Optional[Dict[str, Any]] = _whole(state["outer"])
     if (saved and saved["kind"]) != (replica.outer and type(replica.outer).__name__):
         raise _core.StateError("the state was saved with another outer optimizer; use the same one")

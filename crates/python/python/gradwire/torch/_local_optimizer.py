@@ -27,7 +27,7 @@ def saved(states: Sequence[State], own: str, optimizer: torch.optim.Optimizer) -
     """
     entries: Dict[str, Any] = {}
     for state in states:
-        entries.update(state.get("optimizer", {}))
+        entries.update(state["optimizer"])
     if not entries:
         return None
     ranks = sorted(entries, key=_number)

@@ -51,7 +51,7 @@ def check(state: Any, kind: str, more: Sequence[str] = ()) -> None:
         count = state.get(key, 1)
         if not isinstance(count, int) or isinstance(count, bool) or count < (key == "world_size"):
             raise _core.StateError(f"'{key}' of the state is {count!r}, which is no count; {_WHOLE}")
-    if not isinstance(state["exchange"], (Mapping, list, tuple)) or not state["exchange"]:
+    if not isinstance(state["exchange"], Mapping) or not state["exchange"]:
         raise _core.StateError(f"'exchange' of the state has no states of ranks; {_WHOLE}")
 
 
@@ -82,11 +82,8 @@ def merged(states: Union[State, Sequence[State]], kind: str, size: int, more: Se
 
 
 def _parts(state: State, size: int) -> List[Any]:
-    """The states of ranks in a saved state. Those of earlier versions were in a list."""
-    exchange = state["exchange"]
-    if not isinstance(exchange, Mapping):
-        return list(exchange)
-    saved = state["world_size"]
+    """The states of ranks in a saved state."""
+    exchange, saved = state["exchange"], state["world_size"]
     if len(exchange) <= saved:
         return list(exchange.values())
     # The states of several groups of ranks, as on a mesh of two dimensions: a rank takes its own.
@@ -100,7 +97,7 @@ def _parts(state: State, size: int) -> List[Any]:
 
 
 def _unpack(packed: Any) -> bytes:
-    """Bytes from the tuple with a tensor of them, which a file format may have made a list; earlier versions had none."""
+    """Bytes from the tuple with a tensor of them, which a file format may have made a list."""
     tensor = packed[0] if isinstance(packed, (list, tuple)) and packed else packed
     if not isinstance(tensor, torch.Tensor):
         raise _core.StateError(f"the state of a rank is a {type(tensor).__name__}, not a tensor of bytes; {_WHOLE}")
@@ -114,14 +111,9 @@ def from_bytes(packed: Any) -> Any:
 
 
 def check_layout(states: Union[State, Sequence[State]], layout: Layout) -> None:
-    """Refuses states whose residuals have their elements in another order. Earlier versions did not save the order, or only that of
-    parameters that were not contiguous."""
+    """Refuses states whose residuals have their elements in another order."""
     for state in listed(states):
-        exchange = state["exchange"]
-        for part in exchange.values() if isinstance(exchange, Mapping) else exchange:
-            saved: Dict[str, Any] = part[1] if isinstance(part, (list, tuple)) and len(part) > 1 else layout
-            if all(map(len, saved.values())):
-                saved = {**dict.fromkeys(layout, ()), **saved}
+        for _, saved in state["exchange"].values():
             for name in sorted(saved.keys() & layout.keys()):
                 if list(saved[name]) != layout[name]:
                     raise _core.StateError(

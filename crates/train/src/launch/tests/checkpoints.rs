@@ -279,35 +279,11 @@ fn checkpoints_are_kept_where_a_link_leads() {
     assert_eq!(resume(&config, &link).unwrap().digest, whole.digest);
 }
 
-#[test]
-fn checkpoints_from_before_outer_optimizers_go_on_without_one() {
-    let (_folder, path) = checkpoint();
-    let config = config("topk:every=2", "all-gather").with(|c| c.send = "updates".parse().unwrap());
-    let whole = train(&config);
-    stop(&config, 5, &path);
-    let mut state = State::read(&path).unwrap();
-    state.retain(|name| !name.starts_with("config/outer"));
-    state.write_atomic(&path).unwrap();
-    let nesterov = config.clone().with(|c| c.outer = Some("nesterov".parse().unwrap()));
-    let error = resume(&nesterov, &path).unwrap_err().to_string();
-    assert!(error.contains("outer = off") && error.contains("nesterov"), "{error}");
-    assert_eq!(resume(&config, &path).unwrap().digest, whole.digest);
-}
-
 /// The record of a long run is larger than all settings of a file may be.
 #[test]
-fn the_record_is_no_setting_and_one_that_is_can_be_read() {
+fn the_record_is_bytes_and_no_setting() {
     let (_folder, path) = checkpoint();
-    let config = config("none", "all-reduce");
-    let whole = train(&config);
-    stop(&config, 5, &path);
-    let mut state = State::read(&path).unwrap();
-    assert!(state.setting("record").is_err());
-    let record = String::from_utf8(state.bytes("record").unwrap().to_vec()).unwrap();
-    // As earlier versions wrote it.
-    state.retain(|name| name != "record");
-    state.set_setting("record", record);
-    state.write_atomic(&path).unwrap();
-    let resumed = resume(&config, &path).unwrap();
-    assert_eq!((&resumed.digest, resumed.trace.len()), (&whole.digest, whole.trace.len()));
+    stop(&config("none", "all-reduce"), 5, &path);
+    let state = State::read(&path).unwrap();
+    assert!(state.setting("record").is_err() && state.bytes("record").is_ok());
 }
