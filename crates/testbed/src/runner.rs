@@ -3,26 +3,16 @@
 use std::path::Path;
 
 use gradwire_train::settings::{SETTINGS, Setting, TrainingSettings};
-use gradwire_train::{Observer, RunConfig, RunRecord, TrainError};
+use gradwire_train::{RunConfig, RunRecord, TrainError};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, any, decide};
 use crate::results::compact;
 use crate::{TestbedError, unfinished};
 
+pub use crate::progress::Progress;
+
 /// The number of trace points of a run in results.
 pub const TRACE_POINTS: usize = 100;
-
-/// Watches runs, their steps and evaluations, and may stop all of them.
-pub trait Progress: Observer {
-    /// Run `at` (from 0) of `of` begins.
-    fn started(&self, at: usize, of: usize, run: &RunConfig);
-
-    /// A run is done.
-    fn finished(&self, run: &RunRecord);
-
-    /// Shows the current activity if it is not a run.
-    fn note(&self, text: &str);
-}
 
 /// The outcome of a list of runs.
 #[derive(Debug, Default)]
@@ -148,16 +138,6 @@ fn all_kept(engine: &dyn Engine, own: Result<(), TestbedError>) -> Result<(), Te
             "the first rank could not store the results; see its own message".to_owned(),
         )),
     }
-}
-
-/// Returns the decision of the first rank on every rank.
-pub(crate) fn decide(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
-    engine.decide(own).map_err(|error| TestbedError::Config(error.to_string()))
-}
-
-/// Returns on every rank whether `own` is true on any of them.
-pub(crate) fn any(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
-    engine.any(own).map_err(|error| TestbedError::Config(error.to_string()))
 }
 
 /// The finished runs that none of these configurations describes; the set-ups of all are the same.

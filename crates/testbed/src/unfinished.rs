@@ -19,9 +19,9 @@ use gradwire_train::{
 };
 
 use crate::TestbedError;
-use crate::engine::Engine;
+use crate::engine::{Engine, any, decide};
 use crate::files::check_writable;
-use crate::runner::{Progress, any, decide};
+use crate::progress::Progress;
 
 /// The time between two checkpoints.
 const INTERVAL: Duration = Duration::from_secs(180);

@@ -260,13 +260,6 @@ pub(crate) fn complete(
     Ok(state)
 }
 
-/// What must be equal on all ranks of a run, one fact per line.
-pub(crate) fn facts(config: &RunConfig) -> String {
-    let line = |(name, value): (String, String)| format!("{name} {value}\n");
-    let version = format!("gradwire {}\n", env!("CARGO_PKG_VERSION"));
-    version + &config.facts_of_ranks().into_iter().map(line).collect::<String>()
-}
-
 /// Settings that checkpoints of the first release lack, with the values that its runs had.
 fn settings_added_since() -> impl Iterator<Item = (String, String)> {
     const ADDED: [&str; 3] = ["outer", "outer_rate", "median_clip"];

@@ -19,7 +19,7 @@ use crate::overlap;
 use crate::rounds::Rounds;
 use crate::settings::Payload;
 use crate::svrg;
-use crate::validation::{check_policy, task_config};
+use crate::validation::{check_policy, task_config, validate};
 
 /// The longest that a rank waits in rounds of many steps. A rank that dies is noticed at once.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 3600);
@@ -225,4 +225,11 @@ fn participation_of(config: &RunConfig, shards: Option<&[Vec<u32>]>) -> Particip
         None => Participation::equal(config.workers),
     };
     participation.with_participants(config.participants(), config.dropout, config.seed)
+}
+
+/// Refuses a configuration that cannot run with its number of workers. Makes the model of one worker.
+pub(crate) fn check_attempt(config: &RunConfig) -> Result<(), TrainError> {
+    validate(config)?;
+    let resolution = Resolution::new(config, 0..1)?;
+    resolution.group_config(config).validate().map_err(TrainError::Servers)
 }

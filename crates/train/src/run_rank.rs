@@ -6,7 +6,7 @@ use std::time::Duration;
 use gradwire::{State, StateError};
 use gradwire_exchange::{ExchangeError, Operation, Phase, Role, Transport, agree};
 
-use crate::checkpoint::{self, Checkpoint};
+use crate::checkpoint::Checkpoint;
 use crate::config::RunConfig;
 use crate::elastic::{Attempt, Interrupted, check_fewer, config_for, lost_peer};
 use crate::error::TrainError;
@@ -367,7 +367,7 @@ fn agree_on(
 ) -> Result<Start, TrainError> {
     let rank = transport.rank();
     let failed = |source: ExchangeError| TrainError::Exchange { rank, source };
-    agree(transport, &(checkpoint::facts(config) + &facts_of_saving(options))).map_err(failed)?;
+    agree(transport, &(config.text_for_ranks() + &facts_of_saving(options))).map_err(failed)?;
     let refused = |source| {
         let path = options.resume.clone().or(options.save.as_ref().map(|save| save.path.clone()));
         TrainError::Resume { path: path.unwrap_or_default(), source }

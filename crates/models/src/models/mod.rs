@@ -35,6 +35,7 @@ mod pointwise;
 mod resnet;
 mod resnet9;
 mod score;
+mod statistics;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -43,7 +44,6 @@ mod unet;
 mod vgg;
 mod window;
 
-pub use batch_norm::Statistics;
 pub use error::ModelError;
 pub use gpt::{Gpt, GptConfig, Windows};
 pub use image_shape::ImageShape;
@@ -54,3 +54,4 @@ pub use model::Model;
 pub(crate) use ncf::cross_entropy;
 pub use ncf::{Pairs, Recommender};
 pub use score::Score;
+pub use statistics::Statistics;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use gradwire::{State, StateError};
 use gradwire_exchange::GradientSink;
 
-use super::batch_norm::Statistics;
 use super::layout::Layout;
 use super::loss::Loss;
 use super::maps::Maps;
 use super::network::Network;
 use super::pass::{Gradients, Pass};
 use super::pointwise::highest;
+use super::statistics::Statistics;
 use super::{ImageShape, ModelError, ModelKind, Score};
 
 /// One replica of a model, with its own batch-norm statistics.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use gradwire_exchange::GradientSink;
 
-use super::batch_norm::{MOMENTUM, Statistics};
 use super::maps::Maps;
+use super::statistics::{MOMENTUM, Statistics};
 
 /// One forward pass of a batch.
 pub(super) struct Pass<'a> {

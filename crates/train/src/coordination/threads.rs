@@ -18,8 +18,8 @@ use crate::failure::Failure;
 use crate::observer::Observer;
 use crate::permits::Permits;
 use crate::record::Sample;
+use crate::resolution::check_attempt;
 use crate::settings::MOST_WORKERS;
-use crate::validation::check_attempt;
 
 /// What the workers of one process share.
 pub(crate) struct ThreadGroup {

@@ -3,7 +3,7 @@
 use gradwire::{Decoder, Encoder, Spec, Tensor};
 use gradwire_exchange::{CompressionSchedule, Policy, RunDescription};
 
-use super::cached;
+use super::cache::cached;
 use super::mark::{Mark, values};
 use crate::settings::TrainingSettings;
 

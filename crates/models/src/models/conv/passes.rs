@@ -5,8 +5,8 @@
 //! map's gradient with a shifted plane.
 
 use super::super::window::Window;
-use super::Shapes;
 use super::kernels::{ROWS, Weights, add_products, correlate};
+use super::shapes::Shapes;
 use super::stack::{Line, Stack, lines};
 
 /// Each output value is the sum of `weight · pixel` over the kernel.

@@ -3,9 +3,11 @@
 use super::super::dense::Dense;
 use super::super::layout::{Init, Layout};
 use super::super::pointwise::{add, gelu, gelu_backward};
-use super::DEVIATION;
 use super::attention::{self, Attention};
 use super::norm::{LayerNorm, Normalised};
+
+/// The standard deviation of weights.
+pub(super) const DEVIATION: f32 = 0.02;
 
 /// A block.
 #[derive(Debug)]

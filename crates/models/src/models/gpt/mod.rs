@@ -34,11 +34,8 @@ use super::{ModelError, Score};
 use crate::matmul::{Matrix, multiply};
 use crate::options::{Options, OptionsError, Printer};
 
-use block::Block;
+use block::{Block, DEVIATION};
 use norm::LayerNorm;
-
-/// The standard deviation of weights.
-const DEVIATION: f32 = 0.02;
 
 /// The sizes of a GPT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
