@@ -6,6 +6,7 @@
 //! running statistics of batch normalisation, one of text nothing at all.
 
 mod alexnet;
+mod architecture;
 mod batch_norm;
 mod cifar_cnn;
 mod conv;
@@ -44,10 +45,12 @@ mod unet;
 mod vgg;
 mod window;
 
+pub use architecture::Architecture;
 pub use error::ModelError;
 pub use gpt::{Gpt, GptConfig, Windows};
 pub use image_shape::ImageShape;
 pub use kind::{ModelKind, UnknownModel};
+pub use layout::Layout;
 pub use lstm::{Chunk, Dropout, HiddenState, LanguageModel, LstmConfig};
 pub use mlp::Hidden;
 pub use model::Model;

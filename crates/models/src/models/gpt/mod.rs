@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use gradwire_exchange::GradientSink;
 
+use super::architecture::Architecture;
 use super::layout::{Init, Layout};
 use super::pass::Gradients;
 use super::pointwise::{add, cross_entropy, highest};
@@ -80,6 +81,18 @@ pub struct Windows<'a> {
     pub length: usize,
 }
 
+impl Architecture for Gpt {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn gradient_order(&self) -> Vec<Vec<usize>> {
+        let blocks = self.blocks.iter().rev().map(Block::parameters);
+        let norm = self.norm.parameters().to_vec();
+        [norm].into_iter().chain(blocks).chain([vec![self.tokens, self.positions]]).collect()
+    }
+}
+
 impl Gpt {
     /// A model for a vocabulary of this size.
     ///
@@ -102,28 +115,6 @@ impl Gpt {
         layout.activations = layers * (2 + 3 + 1 + 4 + 4) * width + vocabulary;
         layout.check_size()?;
         Ok(Self { config, vocabulary, tokens, positions, blocks, norm, layout })
-    }
-
-    /// The names and shapes of the parameters.
-    pub fn tensors(&self) -> &[gradwire::Tensor] {
-        &self.layout.tensors
-    }
-
-    /// The values that a step keeps for a token: about the least.
-    pub fn activations(&self) -> usize {
-        self.layout.activations
-    }
-
-    /// The initial parameters of a run, a pure function of the seed.
-    pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.layout.initial_parameters(seed)
-    }
-
-    /// Groups of parameters whose gradients become final together, in the order of back-propagation.
-    pub fn gradient_order(&self) -> Vec<Vec<usize>> {
-        let blocks = self.blocks.iter().rev().map(Block::parameters);
-        let norm = self.norm.parameters().to_vec();
-        [norm].into_iter().chain(blocks).chain([vec![self.tokens, self.positions]]).collect()
     }
 
     /// Adds the gradient of the mean cross-entropy over all tokens to `gradients` and returns that mean, in nats. Passes

@@ -30,6 +30,7 @@ mod tests;
 
 use gradwire::{Rng, State, StateError};
 
+use super::architecture::Architecture;
 use super::layout::Layout;
 use super::pointwise::{cross_entropy, highest};
 use super::{ModelError, ModelKind, Score};
@@ -95,6 +96,12 @@ struct Pass {
     scores: Vec<f32>,
 }
 
+impl Architecture for LanguageModel {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}
+
 impl LanguageModel {
     /// A model for a vocabulary of this size.
     ///
@@ -124,21 +131,6 @@ impl LanguageModel {
         layout.activations = layers.len() * (4 + 1 + 1) * hidden + vocabulary;
         layout.check_size()?;
         Ok(Self { vocabulary, config, embedding, layers, weight, bias, layout })
-    }
-
-    /// The names and shapes of the parameters.
-    pub fn tensors(&self) -> &[gradwire::Tensor] {
-        &self.layout.tensors
-    }
-
-    /// The values that a step keeps for a token: about the least.
-    pub fn activations(&self) -> usize {
-        self.layout.activations
-    }
-
-    /// The initial parameters of a run, a pure function of the seed.
-    pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.layout.initial_parameters(seed)
     }
 
     /// The hidden state before the first token of `streams` streams: zeros.
