@@ -284,8 +284,9 @@ impl<'a> Worker<'a> {
     /// Scales this worker's update down to the median norm.
     fn clip_to_median(&mut self, sample: &mut Sample) -> Result<(), TrainError> {
         self.check_finite("update", &self.gradients, sample.record.step)?;
-        let at = (self.rank, self.shared.config.workers, sample.record.step);
-        let clipped = clip::to_median(&mut self.gradients, at, &mut self.exchange.control());
+        let (workers, step) = (self.shared.config.workers, sample.record.step);
+        let control = &mut self.exchange.control();
+        let clipped = clip::to_median(&mut self.gradients, self.rank, workers, step, control);
         let traffic = clipped.map_err(|source| self.failed(source))?;
         sample.record.bytes_up += traffic.bytes_up as f64;
         sample.record.bytes_down += traffic.bytes_down as f64;

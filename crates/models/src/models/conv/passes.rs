@@ -62,7 +62,7 @@ pub(super) fn images_gradient(shapes: &Shapes, gradient: &[f32], weight: &[f32])
             for line in &lines {
                 let (row, column) = (line.row - first, line.column - first);
                 let line = Line { row, column, ..*line };
-                stack.copy_line(positions, image, planes, line, stride, pixels);
+                stack.copy_line(positions, image, planes, line, pixels);
             }
         }
     });
