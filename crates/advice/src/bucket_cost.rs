@@ -1,9 +1,9 @@
-//! What a bucket costs, in a trial and between the ranks of a run.
+//! The cost of a bucket, in a trial and between the ranks of a run.
 
 use gradwire_exchange::{Exchange, StepReport};
 use serde::Serialize;
 
-/// What a bucket costs in one exchange.
+/// The cost of a bucket in one exchange.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct BucketCost {
     /// Processor seconds of compressing.
@@ -33,7 +33,8 @@ impl BucketCost {
     }
 }
 
-/// By what bytes and decoding grow from the ranks of the trial to those of the run.
+/// The factors by which bytes and decoding grow from the ranks of the trial to the ranks of the
+/// run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Growth {
     pub(crate) bytes: f64,

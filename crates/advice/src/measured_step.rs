@@ -6,7 +6,8 @@ use crate::{Candidate, Cluster, Costs, Recording};
 
 /// A training step that was measured while a candidate exchanged its buckets.
 ///
-/// It shows what the timeline does not know: threads that wait for cores, caches that they share.
+/// It includes effects that the timeline does not know: threads that wait for cores, and shared
+/// caches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredStep {
     /// What exchanged the buckets, at every step.

@@ -11,7 +11,7 @@ pub enum OptionsError {
     /// An item that is not of the form `key=value`.
     #[error("'{id}': '{item}' is not of the form key=value")]
     NotAPair {
-        /// What is configured.
+        /// The name of the model or the optimizer.
         id: String,
         /// The item.
         item: String,
@@ -19,7 +19,7 @@ pub enum OptionsError {
     /// A key given twice.
     #[error("'{id}': {key} is given twice")]
     Twice {
-        /// What is configured.
+        /// The name of the model or the optimizer.
         id: String,
         /// The key.
         key: String,
@@ -27,7 +27,7 @@ pub enum OptionsError {
     /// A key that does not exist.
     #[error("'{id}' has no setting '{key}'; known are: {known}")]
     UnknownKey {
-        /// What is configured.
+        /// The name of the model or the optimizer.
         id: String,
         /// The key.
         key: String,
@@ -37,13 +37,13 @@ pub enum OptionsError {
     /// A value outside its range.
     #[error("'{id}': {key}={value} is not allowed; give {expected}")]
     BadValue {
-        /// What is configured.
+        /// The name of the model or the optimizer.
         id: String,
         /// The key.
         key: String,
         /// The value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         expected: &'static str,
     },
 }

@@ -53,7 +53,7 @@ impl Split {
     /// A pure function of the seed.
     ///
     /// # Errors
-    /// The reason and the remedy, if the number of sizes is not that of workers, or a shard is empty.
+    /// The reason and the remedy, if there are not as many sizes as workers, or a shard is empty.
     pub fn shards(
         &self,
         labels: &[u16],

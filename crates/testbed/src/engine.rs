@@ -9,7 +9,7 @@ pub trait Engine: Sync {
     /// Executes one run. Returns its record with its [marks](gradwire_train::marks), or `None` in a process that does not keep it.
     ///
     /// # Errors
-    /// Those of the run.
+    /// The errors of the run.
     fn run(
         &self,
         config: &RunConfig,

@@ -109,7 +109,7 @@ pub fn run_all(
                 outcome.runs.push(run);
                 outcome.done += 1;
                 let kept = keep(&all).and_then(|()| unfinished::forget(unfinished, config));
-                // What is done is shown, even if it cannot be stored.
+                // Finished runs are shown, even if they cannot be stored.
                 if let Err(error) = all_kept(engine, kept) {
                     outcome.end(error);
                     break;
@@ -176,7 +176,7 @@ pub(crate) fn differences<'a>(
     both.filter(|(_, here, there)| here != there)
 }
 
-/// Refuses a finished run whose settings differ from those of the new runs, and names the first difference.
+/// Refuses a finished run whose settings differ from the new runs, and names the first difference.
 fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
     let settings = config.resolved();
     let data = &config.data.checksum;

@@ -150,7 +150,7 @@ impl Diagnoser {
         Diagnosis { step, exchanges: std::mem::take(&mut self.exchanges), layers }
     }
 
-    /// Adds what has been counted since the last diagnosis to `state`.
+    /// Adds the counts since the last diagnosis to `state`.
     pub(crate) fn save(&self, state: &mut State) {
         state.set_number("diagnosis exchanges", self.exchanges);
         state.set_number("diagnosis overdue", self.overdue.into());

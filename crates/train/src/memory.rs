@@ -11,7 +11,7 @@ use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::resolution::Resolution;
 
-/// What a run takes, in bytes. It takes rather more: the allocator's share is not in it.
+/// The memory of a run in bytes: a low estimate, without the allocator's own memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Estimate {
     /// The workers of this process.
@@ -25,7 +25,7 @@ pub(crate) struct Estimate {
 /// What a worker takes whatever the model: its thread, and the buffers of its compressor. Measured with models of a few kilobytes.
 const WORKER: u64 = 4 << 20;
 
-/// The part of the available memory that is left to what the estimate leaves out, as a divisor.
+/// One over the part of the available memory that is reserved for everything outside the estimate.
 const MARGIN: u64 = 16;
 
 /// Refuses a run of which this process trains some workers, if it takes more memory than there is. Makes the model of one worker.
@@ -75,7 +75,7 @@ fn gigabytes(bytes: u64) -> String {
     format!("{:.1} GB", bytes as f64 / 1e9)
 }
 
-/// What a worker keeps from step to step for the model's tensors.
+/// The memory that a worker keeps from step to step for the model's tensors.
 fn state_bytes(config: &RunConfig, resolution: &Resolution<'_>) -> u64 {
     let elements: u64 = resolution.tensors.iter().map(|tensor| tensor.elements() as u64).sum();
     let optimizer = config.optimizer.vectors() as u64;

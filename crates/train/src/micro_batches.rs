@@ -14,7 +14,8 @@ const PARTS: usize = 4;
 pub(crate) struct MicroBatches {
     /// The gradient of one part.
     part: Vec<Vec<f32>>,
-    /// Elementwise, the sum of the squares of what the parts of the last batch added.
+    /// For each element, the sum of the squares of the gradients that the parts of the last batch
+    /// added.
     squares: Vec<Vec<f32>>,
     /// The sum of `squares` over all batches of the round.
     pub(crate) round: Vec<Vec<f32>>,
@@ -54,7 +55,7 @@ impl MicroBatches {
         loss
     }
 
-    /// Adds the squares of the last batch to those of the round.
+    /// Adds the squares of the last batch to the squares of the round.
     pub(crate) fn add_to_round(&mut self) {
         for (sum, square) in self.round.iter_mut().flatten().zip(self.squares.iter().flatten()) {
             *sum = (*sum + square).min(f32::MAX);

@@ -24,7 +24,7 @@ use crate::validation::{check_policy, task_config, validate};
 /// The longest that a rank waits in rounds of many steps. A rank that dies is noticed at once.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 
-/// What a configuration means for the workers of this process.
+/// A configuration, resolved for the workers of this process.
 pub(crate) struct Resolution<'a> {
     /// The replicas of these workers.
     pub(crate) replicas: Vec<Box<dyn Replica + 'a>>,
@@ -177,7 +177,7 @@ fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds),
     Ok((policy, rounds))
 }
 
-/// Whether the bytes that a worker sends are those of its messages, as often as it [sends] them.
+/// Whether a worker's bytes are the bytes of its messages, as often as it [sends] them.
 fn has_known_bytes(exchange: Exchange) -> bool {
     !matches!(exchange, Exchange::SparseAllReduce | Exchange::Hierarchical { .. })
 }

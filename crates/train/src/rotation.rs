@@ -115,7 +115,7 @@ fn folder(path: &Path) -> &Path {
 /// with the path and what is wrong with the newest.
 ///
 /// # Errors
-/// What is wrong with the newest, if none can be used.
+/// The fault of the newest, if none can be used.
 pub(crate) fn newest_good(
     path: &Path,
     check: impl Fn(&State) -> Result<(), StateError>,

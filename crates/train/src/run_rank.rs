@@ -158,7 +158,7 @@ struct Former {
     ranks: usize,
 }
 
-/// What this rank knows at the beginning of an attempt.
+/// This rank's knowledge at the beginning of an attempt.
 struct Beginning<'a> {
     former: Former,
     /// The rank whose loss ended the attempt before, and the error of that loss.

@@ -24,7 +24,7 @@ use crate::record::{Sample, StepRecord};
 use crate::resolution::Resolution;
 use crate::svrg::Svrg;
 
-/// What the workers of a process share.
+/// The state that the workers of a process share.
 pub(crate) struct Shared<'a> {
     pub(crate) config: &'a RunConfig,
     pub(crate) resolution: &'a Resolution<'a>,
@@ -293,7 +293,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Diagnoses what has just been exchanged, and the residuals.
+    /// Diagnoses the last exchange and the residuals.
     fn diagnose(&mut self, done: u64) {
         let Shared { config, resolution, .. } = self.shared;
         let Resolution { rounds, participation, .. } = resolution;

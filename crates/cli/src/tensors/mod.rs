@@ -81,7 +81,7 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// The name of the tensor in a `.npy` file: that of the file without its extension.
+/// The name of the tensor in a `.npy` file: the name of the file without its extension.
 fn stem(path: &Path) -> &str {
     path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("tensor")
 }

@@ -128,7 +128,7 @@ impl Reproduce {
         experiment.check()?;
         let data = experiment.load_data()?;
         if experiment.epochs.is_some() {
-            // What a study derives from the number of steps follows the epochs.
+            // Some settings of a study depend on the number of steps, which follows the epochs.
             experiment.steps = experiment.steps_on(&data);
             experiment.compressors =
                 study.compressors_among(row, experiment.steps, &self.compressors)?;

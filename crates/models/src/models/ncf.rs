@@ -245,7 +245,7 @@ impl Dense {
         outputs
     }
 
-    /// Adds the gradients of weight and bias, and returns that of the inputs.
+    /// Adds the gradients of weight and bias, and returns the gradient of the inputs.
     fn backward(
         self,
         parameters: &[Vec<f32>],

@@ -33,7 +33,7 @@ enum Layer {
         body: Network,
         shortcut: Network,
     },
-    /// The channels of the input, then those of the body's output; the reverse where `last`.
+    /// The channels of the input, then the channels of the body's output; the reverse if `last`.
     Concat {
         body: Network,
         last: bool,

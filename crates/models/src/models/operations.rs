@@ -26,7 +26,8 @@ pub(super) fn eighth(pass: &mut Pass<'_>, mut x: Maps) -> Maps {
     x
 }
 
-/// Records an operation on single values: `back` turns an output and its gradient into that of the input.
+/// Records an operation on single values: `back` turns an output and its gradient into the gradient
+/// of the input.
 fn record_each(pass: &mut Pass<'_>, y: &Maps, back: impl Fn(f32, f32) -> f32 + 'static) {
     let y = y.clone();
     pass.record(move |mut gradient, _| {

@@ -122,7 +122,7 @@ impl<R: Rule> Optimizer for PerTensor<R> {
 
     fn to_exchange(&self, index: usize, parameters: &[f32], gradient: &mut [f32]) {
         let tensor = &self.tensors[index];
-        // What is exchanged does not depend on the learning rate.
+        // The exchanged values do not depend on the learning rate.
         self.rule.to_exchange(tensor.next(0.0), parameters, &tensor.vectors, gradient);
     }
 

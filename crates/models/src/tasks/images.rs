@@ -182,7 +182,8 @@ impl Replica for ImageReplica<'_> {
     fn estimate_statistics(&mut self, steps: Range<u64>, parameters: &[Vec<f32>]) {
         for (seen, step) in (1u16..).zip(steps) {
             self.load_batch(step);
-            // The mean of k batches is that of the k − 1 before, with weight (k − 1)/k, and the last one.
+            // The mean of k batches: the mean of the first k − 1 has the weight (k − 1)/k, the last
+            // batch 1/k.
             self.model.observe(parameters, &self.images, 1.0 / f32::from(seen));
         }
     }

@@ -1,10 +1,10 @@
-//! What the quality of a model is measured in.
+//! The measures of a model's quality.
 
 use serde::{Deserialize, Serialize};
 
 use crate::models::Score;
 
-/// What the quality of a model is measured in.
+/// A measure of a model's quality.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {

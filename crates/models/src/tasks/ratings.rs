@@ -17,7 +17,7 @@ use crate::models::{
 
 /// Negative samples per rating: pairs with items not taken (He et al., "Neural collaborative filtering", section 4.1).
 const UNTAKEN: usize = 4;
-/// Pairs for each rating: the pair itself, and those of the same user with items not taken.
+/// Pairs for each rating: the rating itself, and the same user with items not taken.
 const PAIRS: usize = 1 + UNTAKEN;
 /// The random stream of items not taken.
 const STREAM: u32 = 0x6e65_6761;

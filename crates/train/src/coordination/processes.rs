@@ -29,11 +29,12 @@ pub(crate) struct ProcessCoordinator<'a> {
     observer: &'a dyn Observer,
     permits: &'a Permits,
     events: Events,
-    /// What has failed in this process, such as writing a checkpoint.
+    /// A failure in this process, such as an error while writing a checkpoint.
     failure: &'a FirstFailure,
     /// Steps that have not been sent to the first worker.
     unsent: Vec<(Sample, u64)>,
-    /// Steps since the workers last agreed on whether to stop, those of the round that begins included.
+    /// Steps since the workers last agreed on whether to stop, with the steps of the round that
+    /// begins.
     steps_since: u64,
     /// Whether workers that do not wait for each other have agreed to stop where they met last.
     stops: bool,
@@ -115,7 +116,7 @@ impl<'a> ProcessCoordinator<'a> {
         Ok(statistics)
     }
 
-    /// The parameters of the global model: those of the servers, or the worker's own.
+    /// The parameters of the global model: from the servers, or the worker's own.
     fn global_parameters(
         &self,
         own: &[Vec<f32>],
@@ -144,7 +145,7 @@ impl<'a> ProcessCoordinator<'a> {
         exchange.control().gather(own).map_err(|source| self.failed(source))
     }
 
-    /// Replaces every worker's message by that of the first.
+    /// Replaces every worker's message by the first worker's.
     fn announce(
         &self,
         exchange: &mut dyn DistributedOptimizer,

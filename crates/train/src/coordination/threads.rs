@@ -21,7 +21,7 @@ use crate::record::Sample;
 use crate::resolution::check_attempt;
 use crate::settings::MOST_WORKERS;
 
-/// What the workers of one process share.
+/// The state that the workers of one process share.
 pub(crate) struct ThreadGroup {
     barrier: Barrier,
     evaluation: SharedEvaluation,

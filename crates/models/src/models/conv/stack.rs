@@ -101,7 +101,8 @@ impl Stack {
         }
     }
 
-    /// Copies maps, a value for each place of the kernel, to their positions. What is not used is left as it is.
+    /// Copies maps, a value for each place of the kernel, to their positions. Unused positions stay
+    /// as they are.
     pub(super) fn spread(&self, maps: &[f32], planes: usize, positions: &mut [f32]) {
         let [rows, columns] = self.places();
         for (at, values) in maps.chunks_exact(columns).enumerate() {
@@ -145,7 +146,7 @@ impl Stack {
         }
     }
 
-    /// The first position of a row of a map; maps are numbered through, those of an image after those of the one before.
+    /// The first position of a row of a map. Maps are numbered image after image.
     fn position(&self, planes: usize, map: usize, row: usize) -> usize {
         map % planes * self.positions + self.start(map / planes, row)
     }

@@ -41,9 +41,9 @@ pub(crate) struct LayerState {
 pub(super) struct Trace {
     /// σ(i), tanh(j), σ(f), σ(o).
     gates: Vec<f32>,
-    /// The cells carried in, then those of each time.
+    /// The cells carried in, then the cells of each time.
     cells: Vec<f32>,
-    /// The outputs carried in, then those of each time.
+    /// The outputs carried in, then the outputs of each time.
     outputs: Vec<f32>,
     streams: usize,
 }

@@ -87,7 +87,7 @@ pub struct Dropout {
 
 /// The values of a forward pass that the backward pass needs.
 struct Pass {
-    /// The inputs of each layer, after dropout, and last those of the softmax.
+    /// The inputs of each layer, after dropout, and last the inputs of the softmax.
     inputs: Vec<Vec<f32>>,
     /// The dropout factors of the inputs, each empty where nothing is dropped.
     masks: Vec<Vec<f32>>,
@@ -247,7 +247,7 @@ impl LanguageModel {
         pass
     }
 
-    /// What the first layer reads.
+    /// The input of the first layer.
     fn embed(&self, parameters: &[Vec<f32>], tokens: &[u32]) -> Vec<f32> {
         let Some(embedding) = self.embedding else {
             let mut one_hot = vec![0.0; tokens.len() * self.vocabulary];
