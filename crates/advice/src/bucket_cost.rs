@@ -20,7 +20,7 @@ pub struct BucketCost {
 }
 
 impl BucketCost {
-    /// The cost of what was exchanged from one report of a step to another, between a number of ranks.
+    /// The cost of the exchanges between two reports of a step, for a number of ranks.
     pub(crate) fn between(before: &StepReport, after: &StepReport, ranks: usize) -> Self {
         let traffic = after.traffic - before.traffic;
         Self {

@@ -13,8 +13,8 @@
 //! 3. A step that was measured with an exchange corrects the timeline, where there is one ([`MeasuredStep`]).
 //! 4. [`advise`] compares the candidates with a step that averages the same buckets uncompressed.
 //!
-//! What it cannot know is what compression does to the trained model. [`Candidate::doubt`] says where gradwire's own
-//! measurements call for care.
+//! The prediction does not include the effect of compression on the trained model.
+//! [`Candidate::doubt`] says when gradwire's own measurements call for care.
 //!
 //! # Layers
 //!

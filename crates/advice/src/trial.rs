@@ -63,7 +63,8 @@ impl Costs {
     /// rank receives and decodes `n − 1` messages; otherwise its bytes grow as `(n − 1)/n`.
     ///
     /// # Errors
-    /// `Config` where the recording is inconsistent, there is only one rank, or the candidate cannot work, with the reason.
+    /// `Config` if the recording is inconsistent, there is only one rank, or the candidate cannot
+    /// work, with the reason.
     pub fn measure(recording: &Recording<'_>, candidate: &Candidate, ranks: usize) -> Result<Self> {
         Self::watched(recording, candidate, ranks, &mut |_| ControlFlow::Continue(()))
     }

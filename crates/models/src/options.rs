@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 /// Why a string of options does not parse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// An unknown name, or a number out of range; the message lists what is allowed.
+    /// An unknown name, or a number out of range. The message lists the allowed values.
     #[error("{0}")]
     Unknown(String),
     /// An item that is not of the form `key=value`.
@@ -79,7 +79,7 @@ impl Options {
         &self.id
     }
 
-    /// The value of a key, read by `read`; `default` where it is not given.
+    /// The value of a key, read by `read`, or `default` without the key.
     pub(crate) fn take<T>(
         &mut self,
         key: &'static str,

@@ -49,8 +49,8 @@ impl Split {
         matches!(self, Split::Classes { .. } | Split::Dirichlet { .. })
     }
 
-    /// The examples of each worker, of a training set with these labels; `None` where all workers share all examples.
-    /// A pure function of the seed.
+    /// The examples of each worker, of a training set with these labels; `None` if all workers
+    /// share all examples. A pure function of the seed.
     ///
     /// # Errors
     /// The reason and the remedy, if there are not as many sizes as workers, or a shard is empty.

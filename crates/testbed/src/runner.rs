@@ -163,8 +163,9 @@ fn has_diagnoses(run: &RunRecord, config: &RunConfig) -> bool {
 /// Settings that may differ between the runs of one result file.
 const MAY_DIFFER: [&str; 3] = ["steps", "evaluate_at_most", "deadline_s"];
 
-/// The settings in which a finished run differs from `settings`: the setting, its text in `settings`, its text in the run. Settings that the
-/// record lacks, or that may differ within a result file, do not count.
+/// The settings in which a finished run differs from `settings`: the setting, its text in
+/// `settings`, and its text in the run. Leaves out settings that the record lacks, and settings
+/// that may differ within a result file.
 pub(crate) fn differences<'a>(
     settings: &'a TrainingSettings,
     run: &'a RunRecord,

@@ -2,8 +2,8 @@
 
 use gradwire_exchange::{Control, ExchangeError, Traffic};
 
-/// Bounds the ℓ2 norm, over all tensors together, of what is added to a gradient (Pascanu, Mikolov
-/// and Bengio 2013, algorithm 1).
+/// Bounds the ℓ2 norm of a gradient before it is added to a sum, over all tensors together
+/// (Pascanu, Mikolov and Bengio 2013, algorithm 1).
 #[derive(Debug)]
 pub(crate) struct Clip {
     norm: Option<f32>,

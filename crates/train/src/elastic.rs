@@ -20,7 +20,7 @@ use crate::validation::validate;
 /// A part of a run with a fixed number of workers.
 pub(crate) struct Attempt {
     pub(crate) config: RunConfig,
-    /// Where it resumes; `None` at the beginning.
+    /// The state from which it resumes; `None` at the beginning.
     pub(crate) checkpoint: Option<Box<Checkpoint>>,
     /// The changes of the number of workers so far.
     pub(crate) changes: Vec<WorkersChanged>,
@@ -126,7 +126,8 @@ pub fn check(config: &RunConfig) -> Result<(), TrainError> {
     check_fewer(config)
 }
 
-/// Refuses `min_workers` where a number of workers from it on could not go on with the run.
+/// Refuses `min_workers` if the run could not go on with one of the numbers of workers that it
+/// allows.
 pub(crate) fn check_fewer(config: &RunConfig) -> Result<(), TrainError> {
     let Some(least) = config.min_workers else { return Ok(()) };
     (least..config.workers).try_for_each(|workers| {

@@ -55,7 +55,7 @@ pub enum TrainError {
     /// A checkpoint cannot be written.
     #[error("cannot save the checkpoint {}: {source}; choose another place with --save", .path.display())]
     Save {
-        /// Where it should go.
+        /// The path of the file.
         path: PathBuf,
         /// What went wrong.
         source: StateError,

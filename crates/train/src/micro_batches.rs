@@ -1,8 +1,8 @@
 //! The gradient of a batch as the sum of the gradients of its parts, and the sum of their squares, for compressors that
 //! use how much the parts agree.
 //!
-//! Batch normalisation takes the statistics of a part, not of the batch, and its running statistics follow those of each
-//! part.
+//! Batch normalisation uses the statistics of a part, not of the batch. Each part updates the
+//! running statistics.
 
 use gradwire::Tensor;
 use gradwire_models::tasks::Replica;

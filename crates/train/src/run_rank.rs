@@ -59,9 +59,10 @@ pub fn run_rank(
 /// checkpoint in a file, which the new first worker must be able to read.
 ///
 /// # Errors
-/// As [`run_rank`]; those of `connect`. The loss of a rank is an error without
-/// [`min_workers`](crate::TrainingSettings::min_workers), where fewer workers are left, and where the state is lost. An
-/// error that is not the loss of a rank, such as a loss that is not finite, ends the run on all ranks.
+/// The errors of [`run_rank`] and of `connect`. The loss of a rank is an error without
+/// [`min_workers`](crate::TrainingSettings::min_workers), if fewer workers are left, or if the
+/// state is lost. An error that is not the loss of a rank, such as a loss that is not finite, ends
+/// the run on all ranks.
 pub fn run_elastic_rank(
     config: &RunConfig,
     observer: &dyn Observer,
@@ -163,7 +164,7 @@ struct Beginning<'a> {
     former: Former,
     /// The rank whose loss ended the attempt before, and the error of that loss.
     loss: Option<(usize, TrainError)>,
-    /// Where the attempt starts, if this is the first rank.
+    /// The start of the attempt, if this is the first rank.
     start: Result<Start, TrainError>,
     observer: &'a dyn Observer,
     options: &'a RunOptions,
@@ -279,8 +280,8 @@ enum Start {
 }
 
 impl Start {
-    /// Where the first rank begins. If it does not have the state after the last exchange, it takes the last checkpoint
-    /// in a file, or the one that the attempt before began with.
+    /// The start of the first rank. If it does not have the state after the last exchange, it uses
+    /// the last checkpoint in a file, or the checkpoint with which the attempt before began.
     fn of_first(
         attempt: &Attempt,
         has_state: bool,

@@ -69,7 +69,7 @@ fn check_outer(config: &RunConfig) -> Result<(), TrainError> {
     Err(TrainError::Config(reason))
 }
 
-/// Refuses an optimizer that exchanges its momentum where no rank has the momentum of all.
+/// Refuses an optimizer that exchanges its momentum if no rank has the whole momentum.
 fn check_momentum(config: &RunConfig) -> Result<(), TrainError> {
     let conditions = [
         (config.send == Payload::Gradients, "gradients: give --send gradients"),
@@ -120,8 +120,8 @@ fn check_weights(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// Refuses compressors that compare a gradient with the squares of its parts, where the parts are not gradients of their
-/// own or are not sent.
+/// Refuses compressors that compare a gradient with the squares of its parts, if the parts are not
+/// separate gradients, or are not sent.
 fn check_squares(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
     if !spec.compressor().keeps_squares() {
         return Ok(());
@@ -162,7 +162,8 @@ fn check_budget(config: &RunConfig) -> Result<(), TrainError> {
     }
 }
 
-/// Refuses clipping to the median where there is no update of every worker, or nobody to compare norms with.
+/// Refuses clipping to the median if a worker sends no update, or there are no other norms to
+/// compare with.
 fn check_median(config: &RunConfig) -> Result<(), TrainError> {
     let everyone = config.participation == 1.0 && config.dropout == 0.0;
     let conditions = [

@@ -360,8 +360,9 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Whether the running statistics of batch normalisation are not those of the common parameters: local steps had
-    /// others, and a worker that is often absent has seen few batches lately.
+    /// Whether the running statistics of batch normalisation are out of date for the common
+    /// parameters. Local steps had other parameters, and a worker that is often absent has seen few
+    /// batches lately.
     fn has_stale_statistics(&self) -> bool {
         let config = self.shared.config;
         let stale = config.send.is_local() || config.participation < 1.0;
@@ -411,7 +412,8 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The batches from which stale statistics of batch normalisation are estimated: those of this many last steps.
+/// The batches that estimate the statistics of batch normalisation anew: the batches of this many
+/// last steps.
 const ESTIMATED: u64 = 20;
 
 /// Numbers of steps after which the parameters' digest is recorded.

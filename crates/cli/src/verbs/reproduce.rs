@@ -54,7 +54,7 @@ pub(crate) struct Reproduce {
     out: Option<PathBuf>,
 }
 
-/// The first line of experiment.toml where the study consists of several experiments.
+/// The first line of experiment.toml if the study has several experiments.
 const VARIED: &str = "# The study varies some settings by itself, such as exchange, workers or learning rate; runs.jsonl has \
      those of each run.\n";
 

@@ -151,7 +151,7 @@ impl Builder {
 
     /// The parameters, and the network that uses them.
     pub(super) fn finish(mut self) -> (Layout, Network) {
-        // It is there beside what the backward pass needs.
+        // It exists at the same time as the values for the backward pass.
         self.layout.activations += self.largest;
         (self.layout, Network(self.layers))
     }

@@ -98,7 +98,7 @@ pub(super) fn global_max(pass: &mut Pass<'_>, x: Maps) -> Maps {
     Maps::new(y, [channels, 1, 1])
 }
 
-/// Where the first NaN is, or else the first of the largest values.
+/// The position of the first NaN, or else of the first of the largest values.
 fn largest_at(map: &[f32]) -> usize {
     map.iter().position(|x| x.is_nan()).unwrap_or_else(|| highest(map))
 }

@@ -1,8 +1,9 @@
 //! The forward pass of a batch of images, and its record, which computes the gradients.
 //!
-//! An operation computes its output from its input. If gradients are wanted, it also records a closure that turns the
-//! gradient of the output into that of the input, and adds the gradients of the operation's parameters. Back-propagation
-//! calls these closures from the last to the first.
+//! An operation computes its output from its input. If gradients are wanted, it also records a
+//! closure. The closure turns the gradient of the output into the gradient of the input, and adds
+//! the gradients of the operation's parameters. Back-propagation calls these closures from the last
+//! to the first.
 
 use std::sync::Arc;
 

@@ -36,7 +36,8 @@ pub(super) trait Rule: Send {
         true
     }
 
-    /// The rows and columns of a tensor that the rule updates as a matrix; `None` where it treats elements one by one.
+    /// The rows and columns of a tensor that the rule updates as a matrix; `None` if it treats
+    /// elements one by one.
     fn matrix(&self, tensor: &Tensor) -> Option<[usize; 2]> {
         let _ = tensor;
         None

@@ -117,8 +117,8 @@ pub trait Replica: Send + Sync {
         part: usize,
     ) -> Score;
 
-    /// Adds what the replica keeps from step to step to `state`: batch-norm statistics, or the hidden state of a
-    /// language model.
+    /// Adds the replica's state between steps to `state`: batch-norm statistics, or the hidden
+    /// state of a language model.
     fn save(&self, state: &mut State) {
         let _ = state;
     }

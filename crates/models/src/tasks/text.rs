@@ -55,8 +55,8 @@ impl<'a> Task<'a> for Language<'a> {
         }
     }
 
-    /// Consecutive parts of equal size, or `None` where all read the whole text. An LSTM's workers have such parts
-    /// either way.
+    /// Consecutive parts of equal size, or `None` if all workers read the whole text. The workers
+    /// of an LSTM have such parts in both cases.
     fn shards(
         &self,
         split: &Split,

@@ -59,8 +59,8 @@ impl<'a> ProcessCoordinator<'a> {
         self.config.resumes_exactly()
     }
 
-    /// What workers do where all of them meet, to evaluate or to save: they send the steps to the first worker, and agree on
-    /// whether to stop if they meet nowhere else.
+    /// The work at a step at which all workers meet, to evaluate or to save. They send the steps to
+    /// the first worker, and agree on whether to stop if they do not agree at other steps.
     fn meet(&mut self, exchange: &mut dyn DistributedOptimizer) -> Result<(), TrainError> {
         self.send_steps(exchange)?;
         if !self.in_step() {
@@ -160,8 +160,9 @@ impl<'a> ProcessCoordinator<'a> {
 }
 
 impl Coordinator for ProcessCoordinator<'_> {
-    /// Every few steps, where a round begins, all workers agree to stop if the observer of any worker asks for it. Workers that
-    /// do not wait for each other agree only where they [meet](ProcessCoordinator::meet).
+    /// Every few steps, at the beginning of a round, all workers agree to stop if the observer of
+    /// any worker asks for it. Workers that do not wait for each other agree only if they
+    /// [meet](ProcessCoordinator::meet).
     fn stops(
         &mut self,
         step: u64,

@@ -12,8 +12,8 @@
 //! symbols, context T, width C and L blocks the parameters are V·C + T·C + L·(12·C² + 13·C) + 2·C: 809 856 for the
 //! defaults (four blocks, four heads, width 128, context 64) and 65 symbols.
 //!
-//! Weights begin with GPT-2's variances, 0.02² and 0.02² / 2L where a layer's output is added to x, but are uniform
-//! instead of normal.
+//! Initial weights have GPT-2's variances: 0.02², or 0.02² / 2L if the layer's output is added to
+//! x. They are uniform instead of normal.
 
 mod attention;
 mod block;
@@ -110,8 +110,8 @@ impl Gpt {
         let block = |at| Block::new(&mut layout, &format!("block{at}"), [layers, heads, width]);
         let blocks = (1..=layers).map(block).collect();
         let norm = LayerNorm::new(&mut layout, "norm", width);
-        // In a block: two normalised inputs, queries, keys and values, what the heads join, and the MLP before and after its
-        // activation.
+        // In a block: two normalised inputs; queries, keys and values; the joined heads; the MLP
+        // before and after its activation.
         layout.activations = layers * (2 + 3 + 1 + 4 + 4) * width + vocabulary;
         layout.check_size()?;
         Ok(Self { config, vocabulary, tokens, positions, blocks, norm, layout })
