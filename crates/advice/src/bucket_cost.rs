@@ -1,9 +1,9 @@
-//! What a bucket costs, in a trial and between the ranks of a run.
+//! The cost of a bucket, in a trial and between the ranks of a run.
 
 use gradwire_exchange::{Exchange, StepReport};
 use serde::Serialize;
 
-/// What a bucket costs in one exchange.
+/// The cost of a bucket in one exchange.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct BucketCost {
     /// Processor seconds of compressing.
@@ -20,7 +20,7 @@ pub struct BucketCost {
 }
 
 impl BucketCost {
-    /// The cost of what was exchanged from one report of a step to another, between a number of ranks.
+    /// The cost of the exchanges between two reports of a step, for a number of ranks.
     pub(crate) fn between(before: &StepReport, after: &StepReport, ranks: usize) -> Self {
         let traffic = after.traffic - before.traffic;
         Self {
@@ -33,7 +33,8 @@ impl BucketCost {
     }
 }
 
-/// By what bytes and decoding grow from the ranks of the trial to those of the run.
+/// The factors by which bytes and decoding grow from the ranks of the trial to the ranks of the
+/// run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Growth {
     pub(crate) bytes: f64,

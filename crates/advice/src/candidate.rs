@@ -1,4 +1,4 @@
-//! What is tried: a compressor, an exchange and rules.
+//! Candidates: a compressor, an exchange and rules.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ impl Candidate {
         Self { spec, exchange: None, rules: Vec::new() }
     }
 
-    /// What is tried by default: baselines, quantizers, sparse and low-rank methods, and local steps.
+    /// The default candidates: baselines, quantizers, sparse and low-rank methods, and local steps.
     pub fn defaults() -> Vec<Self> {
         const SPECS: [&str; 14] = [
             "none",

@@ -1,13 +1,15 @@
 //! The bandwidth below which a candidate is faster than no compression.
 
-/// A bandwidth in bits per second that no link has: what is faster on it is faster on any.
+/// A bandwidth in bits per second that no link has. A candidate that is faster at this bandwidth is
+/// faster on any link.
 pub(crate) const ANY_LINK: f64 = 1e13;
 
 /// The least bandwidth that is tried.
 const SLOWEST: f64 = 1e3;
 
-/// The bandwidth in bits per second below which a candidate pays, and what it is if all measured times are off by their uncertainty, to the
-/// candidate's disadvantage and to its advantage. `None`: it pays at no bandwidth.
+/// The bandwidth in bits per second below which a candidate pays: `likely` with the measured times,
+/// `least` and `most` if all measured times are off by their uncertainty, to the disadvantage or to the
+/// advantage of the candidate. `None` if it pays at no bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Crossover {
     pub(crate) least: Option<f64>,
@@ -16,14 +18,19 @@ pub(crate) struct Crossover {
 }
 
 impl Crossover {
-    /// Finds it from `pays(bandwidth, gift)`, whether a candidate is faster at a bandwidth if each of its steps were shorter by `gift`
-    /// seconds; `noise` are the seconds by which measured times may be off.
+    /// No bandwidth at which the candidate pays.
+    pub(crate) const NOWHERE: Self = Self { least: None, likely: None, most: None };
+
+    /// Finds the crossover of a candidate. `pays(bandwidth, gift)` returns whether the candidate would be
+    /// faster at this bandwidth if each of its steps were `gift` seconds shorter. Measured times may be
+    /// off by `noise` seconds.
     pub(crate) fn find(pays: impl Fn(f64, f64) -> bool, noise: f64) -> Self {
         let at = |gift| below(|bandwidth| pays(bandwidth, gift));
         Self { least: at(-noise), likely: at(0.0), most: at(noise) }
     }
 
-    /// Corrects it by what is known of one bandwidth: whether the candidate pays there for certain, or certainly does not.
+    /// Corrects the crossover by a measurement at one bandwidth, which says whether the candidate pays
+    /// there.
     pub(crate) fn with_known(self, bandwidth: f64, pays: bool) -> Self {
         let correct = |found: Option<f64>| match found {
             None => pays.then_some(bandwidth),
@@ -33,7 +40,7 @@ impl Crossover {
         Self { least: correct(self.least), likely: correct(self.likely), most: correct(self.most) }
     }
 
-    /// That of whichever of two candidates pays up to the higher bandwidth.
+    /// The crossover of two candidates together: of the one that pays up to the higher bandwidth.
     pub(crate) fn max(self, other: Self) -> Self {
         // `None` is less than any number.
         let max = |a: Option<f64>, b: Option<f64>| if a > b { a } else { b };

@@ -13,17 +13,18 @@
 //! 3. A step that was measured with an exchange corrects the timeline, where there is one ([`MeasuredStep`]).
 //! 4. [`advise`] compares the candidates with a step that averages the same buckets uncompressed.
 //!
-//! What it cannot know is what compression does to the trained model. [`Candidate::doubt`] says where gradwire's own
-//! measurements call for care.
+//! The prediction does not include the effect of compression on the trained model.
+//! [`Candidate::doubt`] says when gradwire's own measurements call for care.
 //!
 //! # Layers
 //!
 //! | layer | modules |
 //! |---|---|
-//! | 4 | `advice`, `text` |
+//! | 5 | `advice`, `text` |
+//! | 4 | `situation` |
 //! | 3 | `measured_step` |
 //! | 2 | `timeline`, `trials` |
-//! | 1 | `sums`, `trial` |
+//! | 1 | `prediction`, `sums`, `trial` |
 //! | 0 | `bucket_cost`, `candidate`, `crossover`, `recording` |
 
 mod advice;
@@ -31,18 +32,22 @@ mod bucket_cost;
 mod candidate;
 mod crossover;
 mod measured_step;
+mod prediction;
 mod recording;
+mod situation;
 mod sums;
 mod text;
 mod timeline;
 mod trial;
 mod trials;
 
-pub use advice::{Advice, OnLink, Prediction, Situation, TensorAdvice, advise};
+pub use advice::{Advice, advise};
 pub use bucket_cost::BucketCost;
 pub use candidate::{Candidate, OptimizerFamily};
 pub use measured_step::MeasuredStep;
+pub use prediction::{OnLink, Prediction, TensorAdvice};
 pub use recording::{Bucket, Recording};
+pub use situation::Situation;
 pub use timeline::{Cluster, Messages, parse_link};
 pub use trial::{Costs, TensorCost};
 pub use trials::{Progress, Watch};

@@ -6,7 +6,8 @@ use crate::{Candidate, Cluster, Costs, Recording};
 
 /// A training step that was measured while a candidate exchanged its buckets.
 ///
-/// It shows what the timeline does not know: threads that wait for cores, caches that they share.
+/// It includes effects that the timeline does not know: threads that wait for cores, and shared
+/// caches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredStep {
     /// What exchanged the buckets, at every step.
@@ -23,8 +24,8 @@ pub struct MeasuredStep {
 }
 
 impl MeasuredStep {
-    /// The cluster with the correction by which this step is predicted as it was measured; `costs` are those of its candidate between
-    /// its ranks.
+    /// The cluster, corrected so that the prediction of this step equals its measured time. `costs`
+    /// are the costs of the step's candidate between its ranks.
     pub fn correct(&self, costs: &Costs, recording: &Recording<'_>, cluster: &Cluster) -> Cluster {
         let trial = Cluster { ranks: self.ranks, correction: 0.0, ..cluster.clone() };
         let mut costs = costs.buckets.clone();

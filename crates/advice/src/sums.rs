@@ -1,4 +1,4 @@
-//! What is left out of the messages of a trial.
+//! The error of the messages of a trial.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(crate) struct Sums {
 
 /// The sums of one tensor.
 struct Sum {
-    /// What was sent minus the true mean.
+    /// The sent mean minus the true mean.
     error: Vec<f32>,
     /// The true mean.
     truth: Vec<f32>,

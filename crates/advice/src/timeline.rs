@@ -1,8 +1,9 @@
 //! The time of a step, put together from its parts.
 //!
-//! Gradients become ready during the backward pass. One thread takes the buckets in this order: it compresses a bucket,
-//! sends it, waits for the others and decompresses. The optimizer begins when the backward pass and this thread are done.
-//! Where no core is free for the thread, its CPU time delays the rest of the backward pass by as much.
+//! Gradients become ready during the backward pass. One thread takes the buckets in this order: it
+//! compresses a bucket, sends it, waits for the others and decompresses. The optimizer begins when
+//! the backward pass and this thread are done. If no core is free for the thread, its CPU time
+//! delays the rest of the backward pass by as much.
 //!
 //! A message of gradwire waits for the link's latency once in each phase of its exchange, in which a rank sends to all others at once. The
 //! framework's own all-reduce is a ring, as gloo has it: of n ranks each sends to the next one 2(n − 1) times, and waits for the
@@ -14,7 +15,7 @@ use gradwire_exchange::{ExchangeError, Link, Result};
 
 use crate::{BucketCost, Recording};
 
-/// Where a run takes place.
+/// The ranks of a run, their links and their cores.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cluster {
     /// Ranks of the run.
@@ -31,7 +32,8 @@ pub struct Cluster {
     pub correction: f64,
     /// Seconds by which measured times of a step may be off; 0 if none was measured.
     pub noise: f64,
-    /// The link on which messages were measured. The part of its bandwidth that they use is not that of other links.
+    /// The link on which messages were measured. Messages may use a different part of another
+    /// link's bandwidth.
     pub link: Option<Link>,
     /// gradwire's messages.
     pub messages: Messages,
@@ -87,8 +89,8 @@ impl Cluster {
         }
     }
 
-    /// The cluster as it is on links of all bandwidths: without what is known of the measured link alone, and without a negative correction,
-    /// which no compression earns.
+    /// The cluster for links of all bandwidths: without the measurements of one link, and without a
+    /// negative correction, because no compression makes a step shorter than its parts.
     pub(crate) fn on_other_links(&self) -> Self {
         Self { link: None, correction: self.correction.max(0.0), ..self.clone() }
     }

@@ -23,7 +23,7 @@ const BATCH: usize = 25 << 20;
 /// How long a rank waits for another.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// What a candidate's exchange costs one rank.
+/// The cost of a candidate's exchange for one rank.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Costs {
     /// The buckets, in the order of the exchange.
@@ -34,7 +34,7 @@ pub struct Costs {
     pub error: f64,
 }
 
-/// What a tensor costs in one exchange.
+/// The cost of a tensor in one exchange.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TensorCost {
     /// Bytes of this rank's messages; a message to several ranks counts once.
@@ -43,7 +43,7 @@ pub struct TensorCost {
     pub error: f64,
 }
 
-/// What a rank saw in the trial of some buckets.
+/// The measurements of a rank in the trial of some buckets.
 struct Observed {
     /// For each step the cost of each bucket.
     steps: Vec<Vec<BucketCost>>,
@@ -63,7 +63,8 @@ impl Costs {
     /// rank receives and decodes `n − 1` messages; otherwise its bytes grow as `(n − 1)/n`.
     ///
     /// # Errors
-    /// `Config` where the recording is inconsistent, there is only one rank, or the candidate cannot work, with the reason.
+    /// `Config` if the recording is inconsistent, there is only one rank, or the candidate cannot
+    /// work, with the reason.
     pub fn measure(recording: &Recording<'_>, candidate: &Candidate, ranks: usize) -> Result<Self> {
         Self::watched(recording, candidate, ranks, &mut |_| ControlFlow::Continue(()))
     }
@@ -168,7 +169,7 @@ impl Trial<'_> {
             let join = |thread: thread::ScopedJoinHandle<'_, Result<Observed>>| {
                 thread.join().expect("ranks do not panic")
             };
-            // All ranks fail together; the first error is that of the lowest rank.
+            // All ranks fail together; the first error is the error of the lowest rank.
             threads.into_iter().map(join).collect()
         })
     }
@@ -358,7 +359,7 @@ mod tests {
         let up = |costs: &Costs| costs.buckets.iter().map(|cost| cost.up).sum::<f64>();
         let (four, ten) = (costs("none", 4), costs("none", 10));
         assert!((up(&ten) / up(&four) - 0.9 / 0.75).abs() < 1e-9);
-        // The trial with two ranks, extrapolated by hand, agrees with that of four.
+        // The trial with two ranks, extrapolated by hand, agrees with the trial with four.
         let grown = Growth::of(Exchange::AllGather, 2, 4);
         let (two, four) = (costs("3lc", 2), costs("3lc", 4));
         let off = grown.bytes * up(&two) / up(&four) - 1.0;

@@ -22,7 +22,8 @@ pub struct Progress<'a> {
 /// Is told of progress, and may end the trials.
 pub type Watch<'a> = dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a;
 
-/// What is tried once: candidates that differ in their number of local steps alone have the same messages.
+/// The key of a trial. Candidates that differ only in their number of local steps have the same
+/// messages, and share a trial.
 #[derive(PartialEq)]
 struct Key {
     policy: Policy,
@@ -65,7 +66,8 @@ impl<'a> Trials<'a> {
     /// The costs of one of the candidates.
     ///
     /// # Errors
-    /// Those of [`Costs::measure`] with the name of the candidate, and `Ended` if the watcher ended the trials.
+    /// The errors of [`Costs::measure`] with the name of the candidate; `Ended` if the watcher
+    /// ended the trials.
     pub(crate) fn costs(&mut self, candidate: &Candidate, ranks: usize) -> Result<Costs> {
         let key = Key::of(candidate, ranks);
         if let Some((_, costs)) = self.found.iter().find(|(known, _)| *known == key) {

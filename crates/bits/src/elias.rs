@@ -31,58 +31,20 @@
 //! # Ok::<(), gradwire_bits::DecodeError>(())
 //! ```
 
+mod bits;
 mod tables;
 #[cfg(test)]
 mod tests;
 
 use alloc::vec::Vec;
 
+use self::bits::reversed;
 use self::tables::{LOOKUPS, MOST, READ, SEVERAL, SHORT, SMALL, WIDTH, WRITE, WRITTEN};
 use crate::{BitReader, BitWriter, DecodeError, try_resize};
 
-/// One of the three codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Elias {
-    /// γ, with the length in unary.
-    Gamma = 0,
-    /// δ, with the length in γ.
-    Delta = 1,
-    /// ω, with the length in ω.
-    Omega = 2,
-}
-
-/// The lowest `width` bits in reverse order.
-const fn reversed(value: u64, width: u32) -> u64 {
-    if width == 0 { 0 } else { value.reverse_bits() >> (64 - width) }
-}
+pub use self::bits::Elias;
 
 impl Elias {
-    /// The bits of a number's code, the first one lowest, and their count; for tables.
-    ///
-    /// # Panics
-    /// If the number is 0, which has no code.
-    pub const fn bits(self, value: u64) -> (u128, u32) {
-        let below = value.ilog2();
-        match self {
-            Elias::Gamma => ((reversed(value, below + 1) as u128) << below, 2 * below + 1),
-            Elias::Delta => {
-                let (length, width) = Elias::Gamma.bits(below as u64 + 1);
-                (length | (reversed(value, below) as u128) << width, width + below)
-            }
-            Elias::Omega => {
-                let (mut bits, mut width, mut group) = (0, 1, value);
-                while group > 1 {
-                    let size = group.ilog2() + 1;
-                    bits = bits << size | reversed(group, size) as u128;
-                    width += size;
-                    group = size as u64 - 1;
-                }
-                (bits, width)
-            }
-        }
-    }
-
     /// The length of a number's code, in bits.
     ///
     /// # Panics

@@ -34,6 +34,7 @@ mod instruction_set;
 pub mod kernels;
 mod quarters;
 pub mod quartic;
+mod reserve;
 pub mod rice;
 pub mod tans;
 pub mod varint;

@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::group_writer::GroupWriter;
-use crate::kernels::{JOINED, Place, join_gaps, ones_of_gaps, read_gaps};
+use crate::kernels::{JOINED, Place, gap_code, join_gaps, ones_of_gaps, read_gaps};
 use crate::{BitReader, DecodeError};
 
 /// The largest parameter; gaps fit in 32 bits.
@@ -138,18 +138,9 @@ fn put_each(mut next: u64, positions: &[u32], parameter: u32, writer: &mut Group
             put(((1 << ones) - 1, ones));
             gap -= ones << parameter;
         }
-        put(code(gap, parameter));
+        put(gap_code(gap, parameter));
         next = u64::from(position) + 1;
     }
-}
-
-/// The code of a gap (ones, a zero, and the lower bits; the first bit lowest), and its length. The bits are wrong from 64 on.
-#[inline(always)]
-pub(crate) fn code(gap: u32, parameter: u32) -> (u64, u32) {
-    let ones = gap >> parameter;
-    let lower = u64::from(gap & ((1 << parameter) - 1));
-    let unary = 1u64.wrapping_shl(ones) - 1;
-    (unary | lower.wrapping_shl(ones.wrapping_add(1)), ones.wrapping_add(1 + parameter))
 }
 
 /// Appends `count` positions below `universe`, which increase, and returns the number of bytes read; bytes after the code are

@@ -10,27 +10,19 @@
 //!
 //! Source: Lim, Andersen, Kaminsky: "3LC", MLSys 2019, §3.3.
 
+pub(crate) mod run_bytes;
+
 use alloc::vec::Vec;
 
 use crate::kernels;
 
-/// The byte whose runs are coded: five zeros in quartic code.
-pub const ZEROS: u8 = 121;
-/// The length of the longest run in one byte.
-pub const LONGEST: usize = 14;
-/// The byte of a run of two; a run of `k` is `RUN + (k − 2)`.
-const RUN: u8 = 243;
+pub use run_bytes::{LONGEST, ZEROS};
+use run_bytes::{RUN, code};
+
 /// The number of coded bytes whose runs [`Decoder::fill`] finds at once.
 const WORD: usize = 64;
 /// The number of bytes that it writes at once; those past a run are overwritten.
 const SPLAT: usize = 16;
-
-/// The byte of a run of 1 to 14.
-#[inline]
-pub(crate) fn code(run: usize) -> u8 {
-    debug_assert!((1..=LONGEST).contains(&run));
-    if run == 1 { ZEROS } else { RUN + (run as u8 - 2) }
-}
 
 /// Encodes a sequence that arrives in pieces; runs may cross pieces.
 #[derive(Debug, Clone, Default)]

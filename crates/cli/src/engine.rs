@@ -35,7 +35,7 @@ fn connects(_: &Launcher) -> bool {
 /// Sets the number of workers to the number of processes that are not servers, unless it was `given`.
 ///
 /// # Errors
-/// Those of [`processes`], and if all processes are servers.
+/// The errors of [`processes`]; if all processes are servers.
 pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failure> {
     let Some(processes) = processes()? else { return Ok(()) };
     let servers = experiment.exchange.servers();
@@ -55,7 +55,7 @@ pub(crate) fn fit(experiment: &mut Experiment, given: bool) -> Result<(), Failur
 /// Refuses runs that cannot work, or that would not fit into memory, before anything is written.
 ///
 /// # Errors
-/// Those of [`check`], [`check_memory`] and [`processes`].
+/// The errors of [`check`], [`check_memory`] and [`processes`].
 pub(crate) fn check_run(run: &RunConfig) -> Result<(), Failure> {
     let workers = if processes()?.is_some() { 1 } else { run.workers };
     let checked = check(run).and_then(|()| check_memory(run, workers));

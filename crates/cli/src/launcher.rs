@@ -94,7 +94,7 @@ impl fmt::Display for Launcher {
     }
 }
 
-/// What a launcher says: the variable, and the number of processes.
+/// A launcher's environment variable, and the number of processes in it.
 type Said = Option<(Kind, &'static str, usize)>;
 
 /// Containers and jobs set `WORLD_SIZE`, too, whatever runs in them, but not the name of a run of torchrun.

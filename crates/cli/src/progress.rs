@@ -28,7 +28,7 @@ struct State {
 }
 
 impl State {
-    /// Shows the bar, or a line where there is no terminal.
+    /// Shows the bar, or a line without a terminal.
     fn begin(&mut self, terminal: bool) {
         if terminal {
             let style = ProgressStyle::with_template(TEMPLATE).expect("the template is valid");

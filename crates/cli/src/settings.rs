@@ -241,7 +241,8 @@ fn mbit(text: &str) -> Result<f64, String> {
 }
 
 thread_local! {
-    /// The arguments of the command that this thread runs. Those of the process may be a Python interpreter's.
+    /// The arguments of the command that this thread runs. The process may be a Python interpreter
+    /// with other arguments.
     static ARGUMENTS: RefCell<Vec<OsString>> = const { RefCell::new(Vec::new()) };
 }
 

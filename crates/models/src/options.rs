@@ -5,13 +5,13 @@ use std::fmt::{self, Display};
 /// Why a string of options does not parse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// An unknown name, or a number out of range; the message lists what is allowed.
+    /// An unknown name, or a number out of range. The message lists the allowed values.
     #[error("{0}")]
     Unknown(String),
     /// An item that is not of the form `key=value`.
     #[error("'{id}': '{item}' is not of the form key=value")]
     NotAPair {
-        /// What is configured.
+        /// The name of the model or the optimizer.
         id: String,
         /// The item.
         item: String,
@@ -19,7 +19,7 @@ pub enum OptionsError {
     /// A key given twice.
     #[error("'{id}': {key} is given twice")]
     Twice {
-        /// What is configured.
+        /// The name of the model or the optimizer.
         id: String,
         /// The key.
         key: String,
@@ -27,7 +27,7 @@ pub enum OptionsError {
     /// A key that does not exist.
     #[error("'{id}' has no setting '{key}'; known are: {known}")]
     UnknownKey {
-        /// What is configured.
+        /// The name of the model or the optimizer.
         id: String,
         /// The key.
         key: String,
@@ -37,13 +37,13 @@ pub enum OptionsError {
     /// A value outside its range.
     #[error("'{id}': {key}={value} is not allowed; give {expected}")]
     BadValue {
-        /// What is configured.
+        /// The name of the model or the optimizer.
         id: String,
         /// The key.
         key: String,
         /// The value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         expected: &'static str,
     },
 }
@@ -79,7 +79,7 @@ impl Options {
         &self.id
     }
 
-    /// The value of a key, read by `read`; `default` where it is not given.
+    /// The value of a key, read by `read`, or `default` without the key.
     pub(crate) fn take<T>(
         &mut self,
         key: &'static str,

@@ -49,11 +49,11 @@ impl Split {
         matches!(self, Split::Classes { .. } | Split::Dirichlet { .. })
     }
 
-    /// The examples of each worker, of a training set with these labels; `None` where all workers share all examples.
-    /// A pure function of the seed.
+    /// The examples of each worker, of a training set with these labels; `None` if all workers
+    /// share all examples. A pure function of the seed.
     ///
     /// # Errors
-    /// The reason and the remedy, if the number of sizes is not that of workers, or a shard is empty.
+    /// The reason and the remedy, if there are not as many sizes as workers, or a shard is empty.
     pub fn shards(
         &self,
         labels: &[u16],

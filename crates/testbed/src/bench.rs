@@ -214,7 +214,7 @@ pub(crate) struct Bench {
     sample: Vec<u8>,
     /// Its step.
     sample_step: u64,
-    /// What it carries.
+    /// The content of the message.
     sent: Sent,
     out: Vec<f32>,
     /// Elements that share a scale; 0 for all.

@@ -2,12 +2,14 @@
 
 use gradwire_train::{Observer, RunConfig, RunOptions, RunRecord, TrainError, marked, run};
 
+use crate::TestbedError;
+
 /// Executes runs, with ranks as threads or as processes.
 pub trait Engine: Sync {
     /// Executes one run. Returns its record with its [marks](gradwire_train::marks), or `None` in a process that does not keep it.
     ///
     /// # Errors
-    /// Those of the run.
+    /// The errors of the run.
     fn run(
         &self,
         config: &RunConfig,
@@ -35,6 +37,16 @@ pub trait Engine: Sync {
     fn any(&self, own: bool) -> Result<bool, TrainError> {
         Ok(own)
     }
+}
+
+/// Returns the decision of the first rank on every rank.
+pub(crate) fn decide(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
+    engine.decide(own).map_err(|error| TestbedError::Config(error.to_string()))
+}
+
+/// Returns on every rank whether `own` is true on any of them.
+pub(crate) fn any(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
+    engine.any(own).map_err(|error| TestbedError::Config(error.to_string()))
 }
 
 /// Workers as threads of this process.

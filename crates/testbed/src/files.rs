@@ -12,7 +12,7 @@ use crate::TestbedError;
 /// Writes a file of results: [`gradwire::files::write_atomic`], in a folder that is made if it is missing.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), TestbedError> {
     let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
     made.and_then(|()| gradwire::files::write_atomic(path, bytes))
@@ -23,7 +23,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), TestbedError> {
 /// Where the file system has no locks, it keeps nobody from that.
 ///
 /// # Errors
-/// `Config` if another process has it; those of the file system.
+/// `Config` if another process has it; errors of the file system.
 pub fn lock(folder: &Path) -> Result<Option<File>, TestbedError> {
     std::fs::create_dir_all(folder).map_err(TestbedError::write(folder))?;
     let Ok(handle) = File::open(folder) else { return Ok(None) };
@@ -40,7 +40,7 @@ pub fn lock(folder: &Path) -> Result<Option<File>, TestbedError> {
 /// missing, and leaves a file that is there as it is.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub fn check_writable(path: &Path) -> Result<(), TestbedError> {
     let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
     made.and_then(|()| gradwire::files::check_writable(path)).map_err(TestbedError::write(path))

@@ -18,6 +18,7 @@ pub mod files;
 mod format;
 pub mod page;
 pub mod plot;
+mod progress;
 mod provenance;
 pub mod report;
 pub mod reproduce;

@@ -3,26 +3,16 @@
 use std::path::Path;
 
 use gradwire_train::settings::{SETTINGS, Setting, TrainingSettings};
-use gradwire_train::{Observer, RunConfig, RunRecord, TrainError};
+use gradwire_train::{RunConfig, RunRecord, TrainError};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, any, decide};
 use crate::results::compact;
 use crate::{TestbedError, unfinished};
 
+pub use crate::progress::Progress;
+
 /// The number of trace points of a run in results.
 pub const TRACE_POINTS: usize = 100;
-
-/// Watches runs, their steps and evaluations, and may stop all of them.
-pub trait Progress: Observer {
-    /// Run `at` (from 0) of `of` begins.
-    fn started(&self, at: usize, of: usize, run: &RunConfig);
-
-    /// A run is done.
-    fn finished(&self, run: &RunRecord);
-
-    /// Shows the current activity if it is not a run.
-    fn note(&self, text: &str);
-}
 
 /// The outcome of a list of runs.
 #[derive(Debug, Default)]
@@ -119,7 +109,7 @@ pub fn run_all(
                 outcome.runs.push(run);
                 outcome.done += 1;
                 let kept = keep(&all).and_then(|()| unfinished::forget(unfinished, config));
-                // What is done is shown, even if it cannot be stored.
+                // Finished runs are shown, even if they cannot be stored.
                 if let Err(error) = all_kept(engine, kept) {
                     outcome.end(error);
                     break;
@@ -150,16 +140,6 @@ fn all_kept(engine: &dyn Engine, own: Result<(), TestbedError>) -> Result<(), Te
     }
 }
 
-/// Returns the decision of the first rank on every rank.
-pub(crate) fn decide(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
-    engine.decide(own).map_err(|error| TestbedError::Config(error.to_string()))
-}
-
-/// Returns on every rank whether `own` is true on any of them.
-pub(crate) fn any(engine: &dyn Engine, own: bool) -> Result<bool, TestbedError> {
-    engine.any(own).map_err(|error| TestbedError::Config(error.to_string()))
-}
-
 /// The finished runs that none of these configurations describes; the set-ups of all are the same.
 pub fn others<'a>(
     configs: &'a [RunConfig],
@@ -183,8 +163,8 @@ fn has_diagnoses(run: &RunRecord, config: &RunConfig) -> bool {
 /// Settings that may differ between the runs of one result file.
 const MAY_DIFFER: [&str; 3] = ["steps", "evaluate_at_most", "deadline_s"];
 
-/// The settings in which a finished run differs from `settings`: the setting, its text in `settings`, its text in the
-/// run. Settings that may differ within a result file do not count.
+/// The settings in which a finished run differs from `settings`: the setting, its text in
+/// `settings`, and its text in the run. Leaves out settings that may differ within a result file.
 pub(crate) fn differences<'a>(
     settings: &'a TrainingSettings,
     run: &'a RunRecord,
@@ -194,7 +174,7 @@ pub(crate) fn differences<'a>(
     both.filter(|(_, here, there)| here != there)
 }
 
-/// Refuses a finished run whose settings differ from those of the new runs, and names the first difference.
+/// Refuses a finished run whose settings differ from the new runs, and names the first difference.
 fn same_setup(config: &RunConfig, run: &RunRecord) -> Result<(), TestbedError> {
     let settings = config.resolved();
     let data = &config.data.checksum;

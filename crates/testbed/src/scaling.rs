@@ -66,7 +66,7 @@ pub fn scaled(runs: &[RunRecord], link: Link) -> Result<Vec<Scaled>, TestbedErro
     both.map(|(run, warm)| of_run(run, warm, common, link)).collect()
 }
 
-/// The step time of `run`, whose times are those of `warm`.
+/// The step time of `run`, with the times of `warm`.
 fn of_run(
     run: &RunRecord,
     warm: &RunRecord,

@@ -38,7 +38,7 @@ impl Spread {
         })
     }
 
-    /// The spread of 1 minus each value: of errors, if it is that of accuracies.
+    /// The spread of 1 minus each value: turns the spread of accuracies into the spread of errors.
     pub(crate) fn complement(self) -> Self {
         let (mean, min, max) = (1.0 - self.mean, 1.0 - self.max, 1.0 - self.min);
         Self { mean, min, max, ..self }

@@ -80,7 +80,7 @@ pub(crate) fn summary(runs: &[RunRecord]) -> Summary {
     summarize(runs, &Experiment::default().links()).unwrap()
 }
 
-/// The same of a language model, with a perplexity.
+/// A run of a language model, with a perplexity.
 pub(crate) fn text_run(compressor: &str, perplexity: f64) -> RunRecord {
     let mut run = run(compressor, 1);
     run.metric = Metric::Perplexity;

@@ -19,9 +19,9 @@ use gradwire_train::{
 };
 
 use crate::TestbedError;
-use crate::engine::Engine;
+use crate::engine::{Engine, any, decide};
 use crate::files::check_writable;
-use crate::runner::{Progress, any, decide};
+use crate::progress::Progress;
 
 /// The time between two checkpoints.
 const INTERVAL: Duration = Duration::from_secs(180);
@@ -37,10 +37,10 @@ fn path(folder: &Path, config: &RunConfig) -> PathBuf {
 /// Removes the checkpoint of a run, if there is one.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub(crate) fn forget(folder: &Path, config: &RunConfig) -> Result<(), TestbedError> {
     let path = path(folder, config);
-    // What a killed process has not renamed yet.
+    // A file that a killed process did not rename.
     let new = path.with_extension("state.new");
     [path, new].iter().try_for_each(|path| remove(path))
 }
@@ -48,7 +48,7 @@ pub(crate) fn forget(folder: &Path, config: &RunConfig) -> Result<(), TestbedErr
 /// Removes all checkpoints of unfinished runs from a folder, and returns them.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub fn forget_all(folder: &Path) -> Result<Vec<PathBuf>, TestbedError> {
     let Ok(entries) = fs::read_dir(folder) else { return Ok(Vec::new()) };
     let ours = |path: &PathBuf| {
@@ -94,7 +94,8 @@ fn remove(path: &Path) -> Result<(), TestbedError> {
 /// Executes a run, from its checkpoint in a folder if there is one, and writes checkpoints there.
 ///
 /// # Errors
-/// Those of the run inside; outside those of the folder and of the agreement between ranks.
+/// Inside: the errors of the run. Outside: the errors of the folder and of the agreement between
+/// ranks.
 pub(crate) fn run(
     config: &RunConfig,
     engine: &dyn Engine,
@@ -146,7 +147,7 @@ fn run_with(
 struct Turn<'a> {
     progress: &'a dyn Progress,
     end: Option<Instant>,
-    /// What was shown, because a run that goes on gives the same warnings again.
+    /// The warnings shown so far: a run that resumes gives them again.
     warned: &'a Mutex<HashSet<String>>,
 }
 
@@ -289,7 +290,7 @@ mod tests {
         same_run(&whole.runs[0], &resumed.runs[0]);
     }
 
-    /// What a killed process leaves.
+    /// The files of a killed process.
     #[test]
     fn a_run_writes_checkpoints_on_its_way_and_they_change_nothing() {
         let folder = tempfile::tempdir().unwrap();

@@ -246,10 +246,3 @@ pub(crate) fn complete(
     check_complete(&state)?;
     Ok(state)
 }
-
-/// What must be equal on all ranks of a run, one fact per line.
-pub(crate) fn facts(config: &RunConfig) -> String {
-    let line = |(name, value): (String, String)| format!("{name} {value}\n");
-    let version = format!("gradwire {}\n", env!("CARGO_PKG_VERSION"));
-    version + &config.facts_of_ranks().into_iter().map(line).collect::<String>()
-}

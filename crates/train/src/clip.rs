@@ -2,8 +2,8 @@
 
 use gradwire_exchange::{Control, ExchangeError, Traffic};
 
-/// Bounds the ℓ2 norm, over all tensors together, of what is added to a gradient (Pascanu, Mikolov
-/// and Bengio 2013, algorithm 1).
+/// Bounds the ℓ2 norm of a gradient before it is added to a sum, over all tensors together
+/// (Pascanu, Mikolov and Bengio 2013, algorithm 1).
 #[derive(Debug)]
 pub(crate) struct Clip {
     norm: Option<f32>,
@@ -43,11 +43,13 @@ impl Clip {
     }
 }
 
-/// Scales a worker's update down to the median of all workers' norms where it is longer (Sarfi et al. 2025, "SparseLoCo").
-/// All workers call it at the same time; they exchange their norms.
+/// Scales a worker's update down to the median of the norms of all workers if it is longer (Sarfi et al.
+/// 2025, "SparseLoCo"). All workers call it at the same time; they exchange their norms.
 pub(crate) fn to_median(
     update: &mut [Vec<f32>],
-    (rank, workers, step): (usize, usize, u64),
+    rank: usize,
+    workers: usize,
+    step: u64,
     control: &mut Control<'_>,
 ) -> Result<Traffic, ExchangeError> {
     let norm = update.iter().map(|values| squares(values)).sum::<f64>().sqrt() as f32;
@@ -138,8 +140,8 @@ mod tests {
             };
             let mut reducer = Reducer::new(Box::new(transport), config).unwrap();
             let mut update = vec![vec![0.6 * lengths[rank]], vec![0.0, -0.8 * lengths[rank]]];
-            let at = (rank, lengths.len(), 4);
-            let traffic = to_median(&mut update, at, &mut reducer.control()).unwrap();
+            let control = &mut reducer.control();
+            let traffic = to_median(&mut update, rank, lengths.len(), 4, control).unwrap();
             assert!(traffic.bytes_up > 0);
             update.concat()
         };

@@ -8,7 +8,6 @@ use gradwire_exchange::{CompressionSchedule, Exchange};
 use gradwire_models::data::{Dataset, can_move};
 use sha2::{Digest as _, Sha256};
 
-use crate::checkpoint::facts;
 use crate::settings::{SETTINGS, TrainingSettings};
 
 /// Everything that defines a run; the same configuration gives the same bits (except with backup or
@@ -90,7 +89,7 @@ impl RunConfig {
 
     /// Sixteen hexadecimal digits that differ between runs with different settings, data or versions of gradwire.
     pub fn fingerprint(&self) -> String {
-        let digest = Sha256::digest(facts(self));
+        let digest = Sha256::digest(self.text_for_ranks());
         digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
@@ -104,7 +103,7 @@ impl RunConfig {
     }
 
     /// The names and values that must be equal on all ranks.
-    pub(crate) fn facts_of_ranks(&self) -> Vec<(String, String)> {
+    fn facts_of_ranks(&self) -> Vec<(String, String)> {
         let mut facts = self.facts_beside_settings();
         let settings = self.resolved();
         facts.extend(SETTINGS.iter().map(|setting| (setting.title(), setting.text(&settings))));
@@ -115,6 +114,14 @@ impl RunConfig {
         ];
         facts.extend(every.map(|(name, steps)| (name.to_owned(), steps.to_string())));
         facts
+    }
+
+    /// The names and values that must be equal on all ranks, and the version of gradwire, a line for
+    /// each.
+    pub(crate) fn text_for_ranks(&self) -> String {
+        let line = |(name, value): (String, String)| format!("{name} {value}\n");
+        let version = format!("gradwire {}\n", env!("CARGO_PKG_VERSION"));
+        version + &self.facts_of_ranks().into_iter().map(line).collect::<String>()
     }
 
     fn facts_beside_settings(&self) -> Vec<(String, String)> {

@@ -49,14 +49,14 @@ pub struct Diagnosis {
 /// The figures of one layer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerDiagnosis {
-    /// The 95th percentile of the absolute values of what was compressed last, without residual:
-    /// a gradient, an update, or weights.
+    /// The 95th percentile of the absolute values of the last compressed gradient, update or
+    /// weights, without the residual.
     pub gradient: f32,
-    /// The 95th percentile of the residual's absolute values; 0 where there is none.
+    /// The 95th percentile of the residual's absolute values; 0 without a residual.
     pub residual: f32,
     /// Bytes of the messages since the last diagnosis, without headers; a message to several ranks counts once.
     pub bytes: u64,
-    /// The residual's distribution; `None` where there is none.
+    /// The residual's distribution; `None` without a residual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<Histogram>,
 }
@@ -150,7 +150,7 @@ impl Diagnoser {
         Diagnosis { step, exchanges: std::mem::take(&mut self.exchanges), layers }
     }
 
-    /// Adds what has been counted since the last diagnosis to `state`.
+    /// Adds the counts since the last diagnosis to `state`.
     pub(crate) fn save(&self, state: &mut State) {
         state.set_number("diagnosis exchanges", self.exchanges);
         state.set_number("diagnosis overdue", self.overdue.into());
@@ -184,8 +184,9 @@ fn percentile(values: &mut [f32]) -> f32 {
 
 /// Watches for residuals that grow without bound.
 ///
-/// Error feedback keeps a residual at some multiple of the gradient: it grows at first and then levels off. One
-/// that has risen in each of the last diagnoses, to many times what it was in the first part of the run, diverges.
+/// Error feedback keeps a residual at some multiple of the gradient: it grows at first and then
+/// levels off. A residual diverges if it has risen in each of the last diagnoses, to many times its
+/// value in the first part of the run.
 pub(crate) struct Growth {
     names: Vec<String>,
     /// The percentiles of each layer so far, with their steps.

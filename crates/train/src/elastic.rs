@@ -14,12 +14,13 @@ use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::observer::Observer;
 use crate::record::WorkersChanged;
-use crate::validation::{check_attempt, validate};
+use crate::resolution::check_attempt;
+use crate::validation::validate;
 
 /// A part of a run with a fixed number of workers.
 pub(crate) struct Attempt {
     pub(crate) config: RunConfig,
-    /// Where it resumes; `None` at the beginning.
+    /// The state from which it resumes; `None` at the beginning.
     pub(crate) checkpoint: Option<Box<Checkpoint>>,
     /// The changes of the number of workers so far.
     pub(crate) changes: Vec<WorkersChanged>,
@@ -115,7 +116,18 @@ pub(crate) fn config_for(config: &RunConfig, workers: usize) -> RunConfig {
     })
 }
 
-/// Refuses `min_workers` where a number of workers from it on could not go on with the run.
+/// Refuses what [`run`](crate::run()) refuses before it trains.
+///
+/// # Errors
+/// As there, for a configuration that cannot work. Makes the model of one worker; with `min_workers`, once for each number of
+/// workers.
+pub fn check(config: &RunConfig) -> Result<(), TrainError> {
+    check_attempt(config)?;
+    check_fewer(config)
+}
+
+/// Refuses `min_workers` if the run could not go on with one of the numbers of workers that it
+/// allows.
 pub(crate) fn check_fewer(config: &RunConfig) -> Result<(), TrainError> {
     let Some(least) = config.min_workers else { return Ok(()) };
     (least..config.workers).try_for_each(|workers| {
@@ -138,17 +150,4 @@ pub(crate) fn lost_peer(error: &TrainError) -> Option<usize> {
         },
         _ => None,
     }
-}
-
-/// Refuses exchanges whose state does not fit another number of workers, or whose workers are at different steps.
-pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
-    let exchange = config.exchange;
-    let fits = !exchange.leads() && config.backups() == 0 && exchange.keeps_replicas_identical();
-    if config.min_workers.is_none() || fits {
-        return Ok(());
-    }
-    Err(TrainError::Config(format!(
-        "min_workers does not work with '{exchange}': leaders' residuals cannot be redistributed, and with backup or \
-         asynchronous workers ranks are at different steps; take another exchange"
-    )))
 }

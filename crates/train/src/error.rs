@@ -33,7 +33,7 @@ pub enum TrainError {
         "{what}: the run diverged; lower the learning rate, warm it up, compress less, or remove ef=on"
     )]
     Diverged {
-        /// What is not finite: where, when, and its value.
+        /// The value that is not finite, with its place and step.
         what: String,
     },
     /// A worker's thread panicked.
@@ -55,7 +55,7 @@ pub enum TrainError {
     /// A checkpoint cannot be written.
     #[error("cannot save the checkpoint {}: {source}; choose another place with --save", .path.display())]
     Save {
-        /// Where it should go.
+        /// The path of the file.
         path: PathBuf,
         /// What went wrong.
         source: StateError,
@@ -65,7 +65,7 @@ pub enum TrainError {
     Resume {
         /// The checkpoint.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         source: StateError,
     },
 }

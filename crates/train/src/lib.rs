@@ -41,6 +41,7 @@ mod worker;
 pub use checkpoint::can_resume;
 pub use config::RunConfig;
 pub use diagnosis::{Diagnosis, Histogram, Layer, LayerDiagnosis};
+pub use elastic::check;
 pub use error::TrainError;
 pub use gradwire_exchange::CompressionSchedule;
 pub use gradwire_models::tasks::Metric;
@@ -54,7 +55,6 @@ pub use record::{Evaluation, RunRecord, Sent, StepRecord, TrafficEstimate, Worke
 pub use rotation::is_place_of_checkpoint;
 pub use run_rank::{deadline, run_elastic_rank, run_rank};
 pub use settings::{Payload, Straggler, TrainingSettings};
-pub use validation::check;
 
 // Tests of the public interface are also compiled inside this crate.
 #[cfg(test)]

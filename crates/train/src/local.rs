@@ -5,7 +5,7 @@ use gradwire_exchange::{DistributedOptimizer, Optimizer};
 
 use crate::settings::Payload;
 
-/// The worker's own parameters and optimizer. At the end of a round it sends the change of the parameters since the
+/// The worker's own parameters and optimizer. At the end of a round it sends the parameter update since the
 /// beginning of the round, or the parameters; then it continues from the common parameters.
 pub(crate) struct LocalSteps {
     /// The worker's own parameters.

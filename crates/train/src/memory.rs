@@ -1,5 +1,5 @@
-//! Refusing runs that would not fit into memory, before they allocate any. The system kills a process that uses more than there is, and
-//! with it what it has not saved.
+//! Refusing runs that would not fit into memory, before they allocate any. The system kills a
+//! process that uses more memory than there is; its unsaved work would be lost.
 
 use std::thread::available_parallelism;
 
@@ -11,7 +11,7 @@ use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::resolution::Resolution;
 
-/// What a run takes, in bytes. It takes rather more: the allocator's share is not in it.
+/// The memory of a run in bytes: a low estimate, without the allocator's own memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Estimate {
     /// The workers of this process.
@@ -22,16 +22,17 @@ pub(crate) struct Estimate {
     activations: u64,
 }
 
-/// What a worker takes whatever the model: its thread, and the buffers of its compressor. Measured with models of a few kilobytes.
+/// The memory of a worker with any model: its thread, and the buffers of its compressor. Measured
+/// with models of a few kilobytes.
 const WORKER: u64 = 4 << 20;
 
-/// The part of the available memory that is left to what the estimate leaves out, as a divisor.
+/// One over the part of the available memory that is reserved for everything outside the estimate.
 const MARGIN: u64 = 16;
 
 /// Refuses a run of which this process trains some workers, if it takes more memory than there is. Makes the model of one worker.
 ///
 /// # Errors
-/// With the estimate; also those of a configuration that cannot work.
+/// The estimate does not fit, or the configuration cannot work.
 pub fn check_memory(config: &RunConfig, workers: usize) -> Result<(), TrainError> {
     let Some(available) = memory::available() else { return Ok(()) };
     Estimate::new(config, workers)?.check(config, available)
@@ -75,7 +76,7 @@ fn gigabytes(bytes: u64) -> String {
     format!("{:.1} GB", bytes as f64 / 1e9)
 }
 
-/// What a worker keeps from step to step for the model's tensors.
+/// The memory that a worker keeps from step to step for the model's tensors.
 fn state_bytes(config: &RunConfig, resolution: &Resolution<'_>) -> u64 {
     let elements: u64 = resolution.tensors.iter().map(|tensor| tensor.elements() as u64).sum();
     let optimizer = config.optimizer.vectors() as u64;
@@ -97,7 +98,8 @@ fn state_bytes(config: &RunConfig, resolution: &Resolution<'_>) -> u64 {
     elements.saturating_mul(4 * copies).saturating_add(kept)
 }
 
-/// What the encoder of a worker keeps for a tensor, and the messages of the other workers that it holds at once.
+/// The memory of a worker's encoder for a tensor, and of the messages of other workers that it
+/// holds at once.
 fn kept_bytes(config: &RunConfig, resolution: &Resolution<'_>, tensor: &Tensor) -> u64 {
     let schedule = resolution.policy.push_of(tensor);
     let spec = &schedule.first;

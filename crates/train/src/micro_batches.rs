@@ -1,8 +1,8 @@
 //! The gradient of a batch as the sum of the gradients of its parts, and the sum of their squares, for compressors that
 //! use how much the parts agree.
 //!
-//! Batch normalisation takes the statistics of a part, not of the batch, and its running statistics follow those of each
-//! part.
+//! Batch normalisation uses the statistics of a part, not of the batch. Each part updates the
+//! running statistics.
 
 use gradwire::Tensor;
 use gradwire_models::tasks::Replica;
@@ -14,7 +14,8 @@ const PARTS: usize = 4;
 pub(crate) struct MicroBatches {
     /// The gradient of one part.
     part: Vec<Vec<f32>>,
-    /// Elementwise, the sum of the squares of what the parts of the last batch added.
+    /// For each element, the sum of the squares of the gradients that the parts of the last batch
+    /// added.
     squares: Vec<Vec<f32>>,
     /// The sum of `squares` over all batches of the round.
     pub(crate) round: Vec<Vec<f32>>,
@@ -54,7 +55,7 @@ impl MicroBatches {
         loss
     }
 
-    /// Adds the squares of the last batch to those of the round.
+    /// Adds the squares of the last batch to the squares of the round.
     pub(crate) fn add_to_round(&mut self) {
         for (sum, square) in self.round.iter_mut().flatten().zip(self.squares.iter().flatten()) {
             *sum = (*sum + square).min(f32::MAX);

@@ -40,7 +40,8 @@ impl RunOptions {
         let failed = |source| TrainError::Save { path: path.clone(), source };
         files::check_writable(path)
             .map_err(|source| failed(StateError::File { path: path.clone(), source }))?;
-        // What lies where the run resumes from are its checkpoints, even if nothing of one is left.
+        // Files at the path that the run resumes from are its checkpoints, even if none of them is
+        // left.
         if self.resume.as_ref() == Some(path) {
             return Ok(());
         }

@@ -13,7 +13,7 @@ pub(crate) struct OuterOptimizer {
 }
 
 impl OuterOptimizer {
-    /// An optimizer with this learning rate, whatever that of the local steps.
+    /// An optimizer with this learning rate, whatever the learning rate of the local steps.
     pub(crate) fn new(optimizer: Box<dyn Optimizer>, rate: f32) -> Self {
         Self { optimizer, rate, gradient: Vec::new() }
     }

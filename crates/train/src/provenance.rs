@@ -7,7 +7,7 @@ use std::thread::available_parallelism;
 /// source was changed after this commit.
 pub const VERSION: &str = env!("GRADWIRE_VERSION");
 
-/// The name of this machine's processor; its architecture where the system does not say.
+/// The name of this machine's processor; its architecture if the system does not know the name.
 pub(crate) fn processor() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     model_name(&cpus).unwrap_or(std::env::consts::ARCH).to_owned()

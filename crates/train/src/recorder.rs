@@ -78,9 +78,9 @@ impl Recorder {
     }
 }
 
-/// The loss is the mean over the workers that took part in the round; the time of each kind of work, over the workers
-/// that did such work, because an absent worker still decodes; bytes, over all workers, so that they add up, and those of
-/// the busiest.
+/// The loss is the mean over the workers that took part in the round. The time of each kind of work
+/// is the mean over the workers that did such work: an absent worker still decodes. Bytes are the
+/// mean over all workers, so that they add up; the bytes of the busiest worker are beside them.
 fn average(samples: &[Option<Sample>]) -> StepRecord {
     // Every round has a participant.
     let taken: Vec<&StepRecord> = samples.iter().flatten().map(|sample| &sample.record).collect();

@@ -19,12 +19,12 @@ use crate::overlap;
 use crate::rounds::Rounds;
 use crate::settings::Payload;
 use crate::svrg;
-use crate::validation::{check_policy, task_config};
+use crate::validation::{check_policy, task_config, validate};
 
 /// The longest that a rank waits in rounds of many steps. A rank that dies is noticed at once.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 
-/// What a configuration means for the workers of this process.
+/// A configuration, resolved for the workers of this process.
 pub(crate) struct Resolution<'a> {
     /// The replicas of these workers.
     pub(crate) replicas: Vec<Box<dyn Replica + 'a>>,
@@ -177,7 +177,7 @@ fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds),
     Ok((policy, rounds))
 }
 
-/// Whether the bytes that a worker sends are those of its messages, as often as it [sends] them.
+/// Whether a worker's bytes are the bytes of its messages, as often as it [sends] them.
 fn has_known_bytes(exchange: Exchange) -> bool {
     !matches!(exchange, Exchange::SparseAllReduce | Exchange::Hierarchical { .. })
 }
@@ -225,4 +225,11 @@ fn participation_of(config: &RunConfig, shards: Option<&[Vec<u32>]>) -> Particip
         None => Participation::equal(config.workers),
     };
     participation.with_participants(config.participants(), config.dropout, config.seed)
+}
+
+/// Refuses a configuration that cannot run with its number of workers. Makes the model of one worker.
+pub(crate) fn check_attempt(config: &RunConfig) -> Result<(), TrainError> {
+    validate(config)?;
+    let resolution = Resolution::new(config, 0..1)?;
+    resolution.group_config(config).validate().map_err(TrainError::Servers)
 }

@@ -22,7 +22,7 @@ pub(crate) fn earlier(path: &Path, before: usize) -> PathBuf {
     name.into()
 }
 
-/// Where a checkpoint is written before it is renamed to `path`.
+/// The path at which a checkpoint is written before it is renamed to `path`.
 fn beside(path: &Path) -> PathBuf {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
@@ -79,10 +79,11 @@ pub(crate) fn other_file(path: &Path) -> Result<Option<PathBuf>, StateError> {
     Ok(None)
 }
 
-/// Whether `file` is where a checkpoint at `path` is written, renamed to, or removed from.
+/// Whether writing, renaming or removing a checkpoint at `path` touches `file`.
 ///
 /// # Errors
-/// Those of the file system; `InvalidInput` where one of them is a folder, a device, a pipe or a socket.
+/// The errors of the file system; `InvalidInput` if one of them is a folder, a device, a pipe or a
+/// socket.
 pub fn is_place_of_checkpoint(file: &Path, path: &Path) -> io::Result<bool> {
     let [file, path] = [file, path].map(|path| std::path::absolute(files::target(path)?));
     let (file, path) = (file?, path?);
@@ -98,7 +99,8 @@ fn is_place(file: &str, checkpoint: &str) -> bool {
     rest.is_empty() || rest == ".new" || before > 0 && before.to_string() == number
 }
 
-/// Syncs the folder of `path`, so that renames in it survive a crash of the machine, where the system can.
+/// Syncs the folder of `path`, if the system can, so that renames in it survive a crash of the
+/// machine.
 fn sync(path: &Path) -> io::Result<()> {
     match File::open(folder(path)) {
         Ok(folder) if cfg!(unix) => folder.sync_all(),
@@ -111,11 +113,11 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The newest checkpoint at `path` that can be read and passes `check`. If a newer one does not, `skipped` is called
-/// with the path and what is wrong with the newest.
+/// The newest checkpoint at `path` that can be read and passes `check`. If a newer one does not,
+/// `skipped` is called with the path and the fault of the newest.
 ///
 /// # Errors
-/// What is wrong with the newest, if none can be used.
+/// The fault of the newest, if none can be used.
 pub(crate) fn newest_good(
     path: &Path,
     check: impl Fn(&State) -> Result<(), StateError>,

@@ -1,9 +1,9 @@
-//! Where the rounds of a run end: the steps after which ranks exchange.
+//! The ends of a run's rounds: the steps after which ranks exchange.
 
 use gradwire_exchange::Schedule;
 
-/// The rounds of a run. Each compressor of the schedule sets the number of steps of its rounds. A round also ends where
-/// the next compressor begins, and at the end of the run.
+/// The rounds of a run. Each compressor of the schedule sets the number of steps of its rounds. A
+/// round also ends when the next compressor begins, and at the end of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rounds {
     /// First step and steps per round of each stage.

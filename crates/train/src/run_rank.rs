@@ -6,7 +6,7 @@ use std::time::Duration;
 use gradwire::{State, StateError};
 use gradwire_exchange::{ExchangeError, Operation, Phase, Role, Transport, agree};
 
-use crate::checkpoint::{self, Checkpoint};
+use crate::checkpoint::Checkpoint;
 use crate::config::RunConfig;
 use crate::elastic::{Attempt, Interrupted, check_fewer, config_for, lost_peer};
 use crate::error::TrainError;
@@ -59,9 +59,10 @@ pub fn run_rank(
 /// checkpoint in a file, which the new first worker must be able to read.
 ///
 /// # Errors
-/// As [`run_rank`]; those of `connect`. The loss of a rank is an error without
-/// [`min_workers`](crate::TrainingSettings::min_workers), where fewer workers are left, and where the state is lost. An
-/// error that is not the loss of a rank, such as a loss that is not finite, ends the run on all ranks.
+/// The errors of [`run_rank`] and of `connect`. The loss of a rank is an error without
+/// [`min_workers`](crate::TrainingSettings::min_workers), if fewer workers are left, or if the
+/// state is lost. An error that is not the loss of a rank, such as a loss that is not finite, ends
+/// the run on all ranks.
 pub fn run_elastic_rank(
     config: &RunConfig,
     observer: &dyn Observer,
@@ -75,21 +76,21 @@ pub fn run_elastic_rank(
     // Whether this process has the state to begin with. Later only the first worker has.
     let mut has_state = true;
     let mut ended: Option<TrainError> = None;
-    // This process's rank in the attempt before, and the number of ranks there.
-    let mut before: Option<(usize, usize)> = None;
+    let mut before: Option<Former> = None;
     loop {
         let mut transport = connect().map_err(|source| {
             // The error that has ended this rank explains more than that the others have gone on without it.
             let own = ended.take().filter(|error| lost_peer(error).is_none());
             own.unwrap_or(TrainError::Servers(source))
         })?;
-        let (former, ranks) = before.unwrap_or((transport.rank(), transport.size()));
+        let now = Former { rank: transport.rank(), ranks: transport.size() };
+        let former = before.replace(now).unwrap_or(now);
         let loss = match ended.take() {
             None => {
                 check_size(config, transport.size())?;
                 None
             }
-            Some(error) => Some(loss_of(error, former, &mut *transport)?),
+            Some(error) => Some(loss_of(error, former.rank, &mut *transport)?),
         };
         let workers = transport.size().saturating_sub(config.exchange.servers());
         if let Some((_, error)) = &loss {
@@ -99,17 +100,8 @@ pub fn run_elastic_rank(
             0 => Start::of_first(&attempt, has_state, observer, options),
             _ => Ok(Start::Beginning),
         };
-        before = Some((transport.rank(), transport.size()));
-        let begun = begin(
-            &attempt,
-            workers,
-            start,
-            loss,
-            (former, ranks),
-            (observer, options),
-            &mut *transport,
-        );
-        let error = match begun {
+        let beginning = Beginning { former, loss, start, observer, options };
+        let error = match beginning.agree(&attempt, workers, &mut *transport) {
             Err(error) if lost_peer(&error).is_none() => return Err(error),
             Err(error) => error,
             Ok(next) => {
@@ -132,11 +124,12 @@ pub fn run_elastic_rank(
     }
 }
 
-/// The rank whose loss has ended an attempt on this one, with the error that says so; `former` is this one's number there.
+/// The rank whose loss ended an attempt, and the error of that loss. `former` is the number that this
+/// rank had in the attempt.
 ///
 /// # Errors
-/// An error that is not the loss of a rank. The others take this rank for lost, so it tells them: the error ends the run on
-/// all.
+/// An error that is not the loss of a rank. The other ranks would take this rank for lost, so it sends
+/// them the error, which ends the run on all ranks.
 fn loss_of(
     error: TrainError,
     former: usize,
@@ -159,42 +152,60 @@ fn check_enough(config: &RunConfig, workers: usize, error: &TrainError) -> Resul
     Err(TrainError::Config(format!("{error}; {workers} workers are left, fewer than min_workers")))
 }
 
-/// Gives all ranks the same start of the next attempt; `start` is that of the first rank, and `former` is this one's number among
-/// the `ranks` of the attempt before.
-///
-/// # Errors
-/// On all ranks, if one of them cannot go on.
-fn begin(
-    attempt: &Attempt,
-    workers: usize,
+/// The number of this rank in the attempt before, and the number of ranks there.
+#[derive(Clone, Copy)]
+struct Former {
+    rank: usize,
+    ranks: usize,
+}
+
+/// This rank's knowledge at the beginning of an attempt.
+struct Beginning<'a> {
+    former: Former,
+    /// The rank whose loss ended the attempt before, and the error of that loss.
+    loss: Option<(usize, TrainError)>,
+    /// The start of the attempt, if this is the first rank.
     start: Result<Start, TrainError>,
-    mut loss: Option<(usize, TrainError)>,
-    (former, ranks): (usize, usize),
-    (observer, options): (&dyn Observer, &RunOptions),
-    transport: &mut dyn Transport,
-) -> Result<Attempt, TrainError> {
-    let config = config_for(&attempt.config, workers);
-    if config.min_workers.is_some() {
-        let left = share_failure(start.as_ref().err(), former, transport)?;
-        // The error names the rank that this one waited for, which may itself have waited for the one that is lost.
-        let absent = (0..ranks).find(|rank| !left.contains(rank));
-        if let (Some((lost, _)), Some(absent)) = (&mut loss, absent) {
-            *lost = absent;
+    observer: &'a dyn Observer,
+    options: &'a RunOptions,
+}
+
+impl Beginning<'_> {
+    /// Gives all ranks the start of the first rank for the attempt after `before`.
+    ///
+    /// # Errors
+    /// On all ranks, if one of them cannot go on.
+    fn agree(
+        self,
+        before: &Attempt,
+        workers: usize,
+        transport: &mut dyn Transport,
+    ) -> Result<Attempt, TrainError> {
+        let Self { former, mut loss, start, observer, options } = self;
+        let config = config_for(&before.config, workers);
+        if config.min_workers.is_some() {
+            let left = share_failure(start.as_ref().err(), former.rank, transport)?;
+            // The error names the rank that this rank waited for. That rank may have waited for the
+            // lost one.
+            let absent = (0..former.ranks).find(|rank| !left.contains(rank));
+            if let (Some((lost, _)), Some(absent)) = (&mut loss, absent) {
+                *lost = absent;
+            }
         }
-    }
-    if transport.rank() == 0 && former != 0 {
-        observer.leads();
-    }
-    let loss = loss.as_ref();
-    let checkpoint = agree_on(&start?, &config, options, transport)?.checkpoint(loss)?;
-    match loss {
-        None => Ok(Attempt::first(&config, checkpoint)),
-        Some(_) => attempt.resume_with(workers, checkpoint, loss, observer),
+        if transport.rank() == 0 && former.rank != 0 {
+            observer.leads();
+        }
+        let loss = loss.as_ref();
+        let checkpoint = agree_on(&start?, &config, options, transport)?.checkpoint(loss)?;
+        match loss {
+            None => Ok(Attempt::first(&config, checkpoint)),
+            Some(_) => before.resume_with(workers, checkpoint, loss, observer),
+        }
     }
 }
 
-/// Tells all ranks of an error of this one, if there is one, and which rank it was in the attempt before. Returns these of all
-/// ranks.
+/// Tells all ranks the error of this rank, if it has one, and its number in the attempt before. Returns
+/// the former numbers of all ranks.
 ///
 /// # Errors
 /// The error of another rank, if this one has none.
@@ -269,8 +280,8 @@ enum Start {
 }
 
 impl Start {
-    /// Where the first rank begins. If it does not have the state after the last exchange, it takes the last checkpoint
-    /// in a file, or the one that the attempt before began with.
+    /// The start of the first rank. If it does not have the state after the last exchange, it uses
+    /// the last checkpoint in a file, or the checkpoint with which the attempt before began.
     fn of_first(
         attempt: &Attempt,
         has_state: bool,
@@ -367,7 +378,7 @@ fn agree_on(
 ) -> Result<Start, TrainError> {
     let rank = transport.rank();
     let failed = |source: ExchangeError| TrainError::Exchange { rank, source };
-    agree(transport, &(checkpoint::facts(config) + &facts_of_saving(options))).map_err(failed)?;
+    agree(transport, &(config.text_for_ranks() + &facts_of_saving(options))).map_err(failed)?;
     let refused = |source| {
         let path = options.resume.clone().or(options.save.as_ref().map(|save| save.path.clone()));
         TrainError::Resume { path: path.unwrap_or_default(), source }

@@ -109,8 +109,8 @@ pub(crate) fn check_rounds(config: &RunConfig, rounds: &Rounds) -> Result<(), Tr
     needs(each_step, "an exchange at each step: leave out every=")
 }
 
-/// Refuses a model whose gradient depends on which examples are together in a batch: the gradient of the whole training set
-/// is then not the mean of those of batches.
+/// Refuses a model whose gradient of an example depends on the other examples in the batch. The
+/// gradient of the whole training set would not be the mean of the batches' gradients.
 pub(crate) fn check_replica(config: &RunConfig, replica: &dyn Replica) -> Result<(), TrainError> {
     let independent = config.svrg == 0 || replica.statistics().is_empty();
     needs(independent, "a model without batch normalisation, such as lenet5 or cifar-cnn")

@@ -6,10 +6,9 @@ use gradwire_models::tasks::{self, TaskConfig};
 
 use crate::config::RunConfig;
 use crate::error::TrainError;
-use crate::resolution::Resolution;
 use crate::rounds::Rounds;
 use crate::settings::{Payload, TrainingSettings};
-use crate::{elastic, overlap, svrg};
+use crate::{overlap, svrg};
 
 /// Refuses a configuration that cannot run, with the reason.
 pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
@@ -28,25 +27,21 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
     }
     svrg::check(config)?;
     overlap::check(config)?;
-    elastic::check(config)?;
+    check_min_workers(config)?;
     tasks::check(&config.data, &task_config(config)).map_err(TrainError::Config)
 }
 
-/// Refuses what [`run`](crate::run()) refuses before it trains.
-///
-/// # Errors
-/// As there, for a configuration that cannot work. Makes the model of one worker; with `min_workers`, once for each number of
-/// workers.
-pub fn check(config: &RunConfig) -> Result<(), TrainError> {
-    check_attempt(config)?;
-    elastic::check_fewer(config)
-}
-
-/// Refuses a configuration that cannot run with its number of workers. Makes the model of one worker.
-pub(crate) fn check_attempt(config: &RunConfig) -> Result<(), TrainError> {
-    validate(config)?;
-    let resolution = Resolution::new(config, 0..1)?;
-    resolution.group_config(config).validate().map_err(TrainError::Servers)
+/// Refuses exchanges whose state does not fit another number of workers, or whose workers are at different steps.
+fn check_min_workers(config: &RunConfig) -> Result<(), TrainError> {
+    let exchange = config.exchange;
+    let fits = !exchange.leads() && config.backups() == 0 && exchange.keeps_replicas_identical();
+    if config.min_workers.is_none() || fits {
+        return Ok(());
+    }
+    Err(TrainError::Config(format!(
+        "min_workers does not work with '{exchange}': leaders' residuals cannot be redistributed, and with backup or \
+         asynchronous workers ranks are at different steps; take another exchange"
+    )))
 }
 
 /// Refuses an outer optimizer that has nothing to apply, or no mean of all workers.
@@ -74,7 +69,7 @@ fn check_outer(config: &RunConfig) -> Result<(), TrainError> {
     Err(TrainError::Config(reason))
 }
 
-/// Refuses an optimizer that exchanges its momentum where no rank has the momentum of all.
+/// Refuses an optimizer that exchanges its momentum if no rank has the whole momentum.
 fn check_momentum(config: &RunConfig) -> Result<(), TrainError> {
     let conditions = [
         (config.send == Payload::Gradients, "gradients: give --send gradients"),
@@ -125,8 +120,8 @@ fn check_weights(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// Refuses compressors that compare a gradient with the squares of its parts, where the parts are not gradients of their
-/// own or are not sent.
+/// Refuses compressors that compare a gradient with the squares of its parts, if the parts are not
+/// separate gradients, or are not sent.
 fn check_squares(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
     if !spec.compressor().keeps_squares() {
         return Ok(());
@@ -167,7 +162,8 @@ fn check_budget(config: &RunConfig) -> Result<(), TrainError> {
     }
 }
 
-/// Refuses clipping to the median where there is no update of every worker, or nobody to compare norms with.
+/// Refuses clipping to the median if a worker sends no update, or there are no other norms to
+/// compare with.
 fn check_median(config: &RunConfig) -> Result<(), TrainError> {
     let everyone = config.participation == 1.0 && config.dropout == 0.0;
     let conditions = [

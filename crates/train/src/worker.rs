@@ -24,7 +24,7 @@ use crate::record::{Sample, StepRecord};
 use crate::resolution::Resolution;
 use crate::svrg::Svrg;
 
-/// What the workers of a process share.
+/// The state that the workers of a process share.
 pub(crate) struct Shared<'a> {
     pub(crate) config: &'a RunConfig,
     pub(crate) resolution: &'a Resolution<'a>,
@@ -284,15 +284,16 @@ impl<'a> Worker<'a> {
     /// Scales this worker's update down to the median norm.
     fn clip_to_median(&mut self, sample: &mut Sample) -> Result<(), TrainError> {
         self.check_finite("update", &self.gradients, sample.record.step)?;
-        let at = (self.rank, self.shared.config.workers, sample.record.step);
-        let clipped = clip::to_median(&mut self.gradients, at, &mut self.exchange.control());
+        let (workers, step) = (self.shared.config.workers, sample.record.step);
+        let control = &mut self.exchange.control();
+        let clipped = clip::to_median(&mut self.gradients, self.rank, workers, step, control);
         let traffic = clipped.map_err(|source| self.failed(source))?;
         sample.record.bytes_up += traffic.bytes_up as f64;
         sample.record.bytes_down += traffic.bytes_down as f64;
         Ok(())
     }
 
-    /// Diagnoses what has just been exchanged, and the residuals.
+    /// Diagnoses the last exchange and the residuals.
     fn diagnose(&mut self, done: u64) {
         let Shared { config, resolution, .. } = self.shared;
         let Resolution { rounds, participation, .. } = resolution;
@@ -359,8 +360,9 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Whether the running statistics of batch normalisation are not those of the common parameters: local steps had
-    /// others, and a worker that is often absent has seen few batches lately.
+    /// Whether the running statistics of batch normalisation are out of date for the common
+    /// parameters. Local steps had other parameters, and a worker that is often absent has seen few
+    /// batches lately.
     fn has_stale_statistics(&self) -> bool {
         let config = self.shared.config;
         let stale = config.send.is_local() || config.participation < 1.0;
@@ -410,7 +412,8 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The batches from which stale statistics of batch normalisation are estimated: those of this many last steps.
+/// The batches that estimate the statistics of batch normalisation anew: the batches of this many
+/// last steps.
 const ESTIMATED: u64 = 20;
 
 /// Numbers of steps after which the parameters' digest is recorded.

@@ -1,6 +1,6 @@
 //! Tables of codes, which the compiler computes: to write small numbers, and to read one or several with short codes.
 
-use super::{Elias, reversed};
+use super::bits::Elias;
 use crate::BitReader;
 
 /// Numbers below this are written from a table.
@@ -77,34 +77,4 @@ const fn read_table(elias: Elias) -> [u16; 1 << SHORT] {
         value += 1;
     }
     table
-}
-
-impl Elias {
-    /// The number whose code comes first, and the code's width; 0 if it has more than `most` bits, at most [`BITS`].
-    const fn parse(self, bits: u64, most: u32) -> (u64, u32) {
-        let (value, width) = match self {
-            Elias::Gamma => {
-                let below = if bits == 0 { most } else { bits.trailing_zeros() };
-                (reversed(bits >> below, below + 1), 2 * below + 1)
-            }
-            Elias::Delta => {
-                let (length, width) = Elias::Gamma.parse(bits, most);
-                if width == 0 {
-                    return (0, 0);
-                }
-                let below = length as u32 - 1;
-                (1 << below | reversed(bits >> width, below), width + below)
-            }
-            Elias::Omega => {
-                let (mut value, mut width) = (1, 0);
-                while width < most && bits >> width & 1 == 1 {
-                    let size = value as u32 + 1;
-                    value = reversed(bits >> width, size);
-                    width += size;
-                }
-                (value, width + 1)
-            }
-        };
-        if width <= most { (value, width) } else { (0, 0) }
-    }
 }

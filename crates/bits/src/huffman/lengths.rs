@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use super::room;
+use crate::reserve::room;
 
 /// Working memory.
 #[derive(Debug, Default, Clone)]

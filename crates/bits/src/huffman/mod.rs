@@ -52,6 +52,7 @@ use alloc::vec::Vec;
 
 use crate::DecodeError;
 use crate::kernels::ShortCodes;
+use crate::reserve::{room, try_room};
 use lengths::Packages;
 
 pub use counts::count;
@@ -110,7 +111,7 @@ impl Code {
     pub fn try_reserve(&mut self, symbols: usize, limit: u32) -> Result<(), DecodeError> {
         try_room(&mut self.lengths, symbols)?;
         try_room(&mut self.entries, symbols)?;
-        if limit <= STREAMS_BITS {
+        if limit <= TABLE_BITS {
             try_room(&mut self.pairs, 1 << TABLE_BITS)?;
         }
         try_room(&mut self.table, 1 << limit.clamp(TABLE_BITS, MOST_BITS))
@@ -218,16 +219,6 @@ impl Code {
             self.table.extend_from_within(..);
         }
     }
-}
-
-/// Makes the capacity at least this large.
-pub(crate) fn room<T>(values: &mut Vec<T>, capacity: usize) {
-    values.reserve(capacity.saturating_sub(values.len()));
-}
-
-/// As [`room`], where the capacity comes from a message.
-pub(crate) fn try_room<T>(values: &mut Vec<T>, capacity: usize) -> Result<(), DecodeError> {
-    Ok(values.try_reserve(capacity.saturating_sub(values.len()))?)
 }
 
 /// Checks that the prefix code is complete: the Kraft sum is 1, or a single symbol has one bit.

@@ -6,9 +6,10 @@
 
 use alloc::vec::Vec;
 
-use super::{Code, TABLE_BITS, try_room};
+use super::{Code, TABLE_BITS};
 use crate::bit_io::window;
 use crate::quarters::{LENGTHS, STREAMS, put_lengths, quarters, quarters_mut, starts};
+use crate::reserve::try_room;
 use crate::{BitReader, DecodeError};
 
 /// The longest code that streams may have.

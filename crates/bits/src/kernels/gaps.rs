@@ -7,12 +7,21 @@ use core::mem;
 
 use super::vectorised;
 use crate::group_writer::GROUP_BITS;
-use crate::rice::code;
 
 /// The most positions whose codes are joined at once.
 pub(crate) const JOINED: usize = 256;
 /// The most bits of a code that is joined to another one.
 pub(crate) const SHORT: u32 = GROUP_BITS / 2;
+
+/// The code of a gap (ones, a zero, and the lower bits; the first bit lowest), and its length. The
+/// bits are wrong if the length is 64 or more.
+#[inline(always)]
+pub(crate) fn gap_code(gap: u32, parameter: u32) -> (u64, u32) {
+    let ones = gap >> parameter;
+    let lower = u64::from(gap & ((1 << parameter) - 1));
+    let unary = 1u64.wrapping_shl(ones) - 1;
+    (unary | lower.wrapping_shl(ones.wrapping_add(1)), ones.wrapping_add(1 + parameter))
+}
 
 vectorised! {
     /// Writes the codes of each two positions as a [word](super::codes), or 0 if one of them has more than [`SHORT`] bits. An odd number's
@@ -27,7 +36,7 @@ vectorised! {
         let gaps = &mut gaps[..positions.len()];
         let increase = fill_gaps(next, positions, gaps);
         for (&[one, other], word) in gaps.as_chunks().0.iter().zip(words) {
-            let ((first, start), (second, more)) = (code(one, parameter), code(other, parameter));
+            let ((first, start), (second, more)) = (gap_code(one, parameter), gap_code(other, parameter));
             let (bits, width) = (first | second.wrapping_shl(start), start.wrapping_add(more));
             let joined = bits.wrapping_shl(64u32.wrapping_sub(width)) | u64::from(width);
             *word = if start <= SHORT && more <= SHORT { joined } else { 0 };

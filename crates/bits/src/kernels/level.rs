@@ -24,7 +24,7 @@ impl Level {
     #[inline]
     pub(crate) fn is_used(self) -> bool {
         #[cfg(any(test, feature = "testing"))]
-        if !super::testing::allowed(self) {
+        if self > limit::LIMIT.get() {
             return false;
         }
         // Kernels that take a few hundred elements at a time ask too often to detect again.
@@ -46,3 +46,25 @@ impl Level {
         }
     }
 }
+
+#[cfg(any(test, feature = "testing"))]
+mod limit {
+    use core::cell::Cell;
+
+    use super::Level;
+
+    std::thread_local! {
+        pub(super) static LIMIT: Cell<Level> = const { Cell::new(Level::Vbmi2) };
+    }
+
+    /// Runs `f`. Kernels in this thread use at most the instructions of `level`, and only those that
+    /// the processor has.
+    pub fn limited<T>(level: Level, f: impl FnOnce() -> T) -> T {
+        let before = LIMIT.replace(level);
+        let result = f();
+        LIMIT.set(before);
+        result
+    }
+}
+#[cfg(any(test, feature = "testing"))]
+pub use limit::limited;

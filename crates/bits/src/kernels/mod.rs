@@ -22,6 +22,7 @@ mod compress;
 mod convert;
 mod copy;
 mod digits;
+mod dispatch;
 mod draw;
 mod gaps;
 mod hadamard;
@@ -59,6 +60,8 @@ mod zero_run;
 #[cfg(all(any(test, feature = "testing"), target_arch = "x86_64", feature = "std"))]
 pub mod testing;
 
+use dispatch::vectorised;
+
 // A test reads the names of the kernels from these lines, each of which has to be whole.
 pub use append::{bf16_fill, f16_fill, f32_fill};
 pub use axpy::{accumulate, accumulate_to, add_limited, add_scaled, scale};
@@ -72,7 +75,7 @@ pub use convert::{bf16_add, bf16_to_f32, f16_add, f16_to_f32, f32_add, f32_to_bf
 pub use copy::copy;
 pub(crate) use digits::{add_digits, take_digits};
 pub use draw::{drawn, sum_up_to};
-pub(crate) use gaps::{JOINED, Place, join_gaps, ones_of_gaps, read_gaps};
+pub(crate) use gaps::{JOINED, Place, gap_code, join_gaps, ones_of_gaps, read_gaps};
 pub use hadamard::{hadamard, limits_reached, rotate, rotate_back};
 pub use hash::{columns_and_signs, hashed};
 pub use int8::{int8_add, int8_levels, int8_residual};
@@ -101,38 +104,3 @@ pub use truncate::{Cuts, truncate_residual, truncated_add, truncated_valid};
 pub use uniform::{Bins, bin_of, extremes, middle_add, middle_off};
 pub use width::{narrow, widen};
 pub(crate) use zero_run::{above, encode_words, expanded_len};
-
-/// Defines a kernel from a plain loop. The second name is the scalar twin, which is the loop itself. The
-/// first name is the entry, which runs the same loop compiled for AVX-512 or AVX2, and BMI2, if the processor
-/// has them.
-macro_rules! vectorised {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident / $twin:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
-        #[inline(always)]
-        fn $twin($($arg: $type),*) $(-> $result)? $body
-
-        $(#[$meta])*
-        $vis fn $name($($arg: $type),*) $(-> $result)? {
-            #[cfg(all(target_arch = "x86_64", feature = "std"))]
-            {
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt,lzcnt,bmi1,bmi2")]
-                fn avx512($($arg: $type),*) $(-> $result)? {
-                    $twin($($arg),*)
-                }
-                #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
-                fn avx2($($arg: $type),*) $(-> $result)? {
-                    $twin($($arg),*)
-                }
-                if $crate::kernels::level::Level::Avx512.is_used() {
-                    // SAFETY: the processor has the features the function is compiled for.
-                    return unsafe { avx512($($arg),*) };
-                }
-                if $crate::kernels::level::Level::Avx2.is_used() {
-                    // SAFETY: as above.
-                    return unsafe { avx2($($arg),*) };
-                }
-            }
-            $twin($($arg),*)
-        }
-    };
-}
-use vectorised;

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::vectorised;
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
-use crate::zero_run::{LONGEST, code};
+use crate::zero_run::run_bytes::{LONGEST, code};
 
 vectorised! {
     /// The number of bytes that coded bytes expand to.
@@ -68,7 +68,7 @@ mod avx512 {
     use core::arch::x86_64::*;
 
     use super::{encode_runs, has_long_run};
-    use crate::zero_run::{LONGEST, ZEROS, code};
+    use crate::zero_run::run_bytes::{LONGEST, ZEROS, code};
 
     /// Encodes a word of 64 bytes at once: the byte at the end of each run becomes the run's code, and
     /// one compression of the register removes the other bytes of runs. A run at the end of the word
@@ -140,7 +140,7 @@ mod avx2 {
 
     use super::super::compress::compress_bytes;
     use super::{encode_runs, has_long_run};
-    use crate::zero_run::{LONGEST, ZEROS, code};
+    use crate::zero_run::run_bytes::{LONGEST, ZEROS, code};
 
     /// The most bytes that are written for a word: its own and the run before it. The bytes of a run that ends a quarter are
     /// written with the next one, so that no quarter begins after more than its place and one byte.

@@ -53,18 +53,13 @@ mod streams;
 use alloc::vec::Vec;
 
 use crate::DecodeError;
-use crate::huffman::{room, try_room};
 use crate::kernels::{Entry, Transition};
 use crate::quarters::{LENGTHS, STREAMS};
+use crate::reserve::{room, try_room};
+use shares::{STATE_BITS, STATES};
 
-pub use shares::entropy_bits;
+pub use shares::{MOST_SYMBOLS, entropy_bits};
 
-/// The most symbols of an alphabet.
-pub const MOST_SYMBOLS: usize = 1 << 10;
-/// Bits of a state.
-const STATE_BITS: u32 = Entry::STATE_BITS;
-/// The number of states.
-const STATES: usize = 1 << STATE_BITS;
 /// The distance between two states of a symbol, modulo the number of states.
 const STEP: usize = STATES * 5 / 8 + 3;
 

@@ -2,10 +2,16 @@
 
 use alloc::vec::Vec;
 
-use super::{MOST_SYMBOLS, STATE_BITS, STATES};
 use crate::elias::Elias;
+use crate::kernels::Entry;
 use crate::{BitReader, BitWriter, DecodeError, try_resize};
 
+/// The most symbols of an alphabet.
+pub const MOST_SYMBOLS: usize = 1 << 10;
+/// Bits of a state.
+pub(super) const STATE_BITS: u32 = Entry::STATE_BITS;
+/// The number of states.
+pub(super) const STATES: usize = 1 << STATE_BITS;
 const CODE: Elias = Elias::Delta;
 /// Binary places of estimated lengths.
 const PLACES: u32 = 12;

@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::{Code, STATE_BITS, STATES};
+use super::Code;
+use super::shares::{STATE_BITS, STATES};
 use crate::group_writer::{CHUNK, GroupWriter};
 use crate::kernels::{Entries, decode_states, encode_states, join_entries};
 use crate::quarters::{LENGTHS, STREAMS, put_lengths, quarters_mut, starts};

@@ -9,20 +9,11 @@ mod tensor;
 use std::path::Path;
 
 use gradwire::files;
-use gradwire::frame::{ElementType, Metadata};
+use gradwire::frame::ElementType;
 
 use crate::failure::Failure;
 pub(crate) use left_out::LeftOut;
-pub(crate) use tensor::{Named, Values};
-
-/// What a file of tensors holds.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Contents {
-    /// The tensors, by name: a .safetensors file does not keep the order of a model.
-    pub(crate) tensors: Vec<Named>,
-    /// What the file says about itself; a .npy file says nothing.
-    pub(crate) metadata: Option<Metadata>,
-}
+pub(crate) use tensor::{Contents, Named, Values};
 
 /// The formats, distinguished by file extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +81,7 @@ pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// The name of the tensor in a `.npy` file: that of the file without its extension.
+/// The name of the tensor in a `.npy` file: the name of the file without its extension.
 fn stem(path: &Path) -> &str {
     path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("tensor")
 }

@@ -8,8 +8,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype as Kind, SafeTensors};
 use serde_json::{Map, Value};
 
-use super::Contents;
-use super::tensor::{Named, Values, reserve, tensor};
+use super::tensor::{Contents, Named, Values, reserve, tensor};
 
 /// The key of the format's own entry.
 const METADATA: &str = "__metadata__";

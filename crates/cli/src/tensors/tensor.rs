@@ -1,8 +1,17 @@
-//! A tensor of a file.
+//! The content of a file of tensors.
 
-use gradwire::frame::{ElementType, StoredTensor};
+use gradwire::frame::{ElementType, Metadata, StoredTensor};
 use gradwire::{Dtype, Floats, Tensor, printable};
 use gradwire_bits::kernels;
+
+/// The content of a file of tensors.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Contents {
+    /// The tensors, by name: a .safetensors file does not keep the order of a model.
+    pub(crate) tensors: Vec<Named>,
+    /// The metadata; a .npy file has none.
+    pub(crate) metadata: Option<Metadata>,
+}
 
 /// A tensor with its values.
 #[derive(Debug, Clone, PartialEq)]

@@ -168,7 +168,8 @@ pub(crate) fn print_tables(summary: &Summary) -> Result<(), Failure> {
     output::line(table::time(summary).terminal())
 }
 
-/// Succeeds if all runs are done; otherwise fails with what is missing, why, and how to continue.
+/// Succeeds if all runs are done. Otherwise the error names the missing runs, the reason, and how
+/// to continue.
 pub(crate) fn conclude(
     mut outcome: Outcome,
     wanted: usize,

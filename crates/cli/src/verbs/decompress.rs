@@ -53,7 +53,7 @@ impl Decompress {
     }
 }
 
-/// What was restored so far, for a file of this format.
+/// The tensors restored so far, for a file of this format.
 struct Restored {
     format: Format,
     budget: Budget,

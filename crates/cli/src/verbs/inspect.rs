@@ -1,4 +1,4 @@
-//! `gradwire inspect`: what is in a file of frames.
+//! `gradwire inspect`: the content of a file of frames.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

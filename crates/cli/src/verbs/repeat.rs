@@ -5,17 +5,17 @@ use std::path::Path;
 use gradwire_testbed::check::{self, Checked, Committed, find};
 
 use crate::failure::Failure;
-use crate::verbs::reproduce::Reproduce;
+use crate::settings::Settings;
 use crate::{engine, output};
 
-/// Repeats the runs below a folder, and prints how they compare.
-pub(crate) fn check(options: &Reproduce, folder: &Path) -> Result<(), Failure> {
-    let (data, steps) = options.settings.data_and_steps()?;
+/// Repeats the runs below a folder, or those that `row` names, and prints how they compare.
+pub(crate) fn check(settings: &Settings, row: Option<&str>, folder: &Path) -> Result<(), Failure> {
+    let (data, steps) = settings.data_and_steps()?;
     if engine::processes()?.is_some() {
         let reason = "--check repeats runs in one process; start it without mpirun";
         return Err(Failure::Input(reason.to_owned()));
     }
-    let runs = chosen(folder, options.row.as_deref())?;
+    let runs = chosen(folder, row)?;
     let started = engine::start(&[])?;
     let checked = check::check(runs, data, steps, &*started.engine, &started.bars);
     started.bars.clear();

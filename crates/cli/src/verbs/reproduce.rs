@@ -33,7 +33,7 @@ pub(crate) struct Reproduce {
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["name", "compressors", "seeds", "fractions", "out"])]
     check: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) settings: Settings,
+    settings: Settings,
     /// One of its compressors; repeat it for several [default: all, whatever an experiment file has]
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<CompressionSchedule>,
@@ -44,7 +44,7 @@ pub(crate) struct Reproduce {
     /// lstm), of grace-fig6, grace-fig8 and grace-feedback (resnet20, densenet40, resnet9, vgg16, ncf, lstm, unet), of
     /// grace-fig6-sgd (the first four of these), or of all-methods (compressors, exchanges) [default: the first]
     #[arg(long, value_name = "ROW")]
-    pub(super) row: Option<String>,
+    row: Option<String>,
     /// Part of the steps to train for, each a run of its own; repeatable [default: the paper's]
     #[arg(long = "fraction", value_name = "PART", value_parser = fraction)]
     fractions: Vec<f64>,
@@ -54,7 +54,7 @@ pub(crate) struct Reproduce {
     out: Option<PathBuf>,
 }
 
-/// The first line of experiment.toml where the study consists of several experiments.
+/// The first line of experiment.toml if the study has several experiments.
 const VARIED: &str = "# The study varies some settings by itself, such as exchange, workers or learning rate; runs.jsonl has \
      those of each run.\n";
 
@@ -76,7 +76,7 @@ fn fraction(text: &str) -> Result<f64, String> {
 impl Reproduce {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         if let Some(folder) = &self.check {
-            return repeat::check(self, folder);
+            return repeat::check(&self.settings, self.row.as_deref(), folder);
         }
         let Some(name) = &self.name else { return list() };
         let study = find(name)?;
@@ -128,7 +128,7 @@ impl Reproduce {
         experiment.check()?;
         let data = experiment.load_data()?;
         if experiment.epochs.is_some() {
-            // What a study derives from the number of steps follows the epochs.
+            // Some settings of a study depend on the number of steps, which follows the epochs.
             experiment.steps = experiment.steps_on(&data);
             experiment.compressors =
                 study.compressors_among(row, experiment.steps, &self.compressors)?;

@@ -75,7 +75,8 @@ fn choose<T: Clone + Display>(
     )))
 }
 
-/// Refuses a file that is named twice, or that would lie where a checkpoint does: one would be overwritten.
+/// Refuses a file that is named twice, or that has the place of a checkpoint: one would overwrite
+/// the other.
 fn refuse_overwritten(checkpoints: &[&PathBuf], files: &[&PathBuf]) -> Result<(), Failure> {
     for path in checkpoints.iter().chain(files) {
         let refused = |error| Failure::Input(format!("'{}': {error}", path.display()));

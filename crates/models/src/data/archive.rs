@@ -4,10 +4,12 @@ use std::io::{self, Read};
 use std::mem;
 use std::path::Path;
 
+use flate2::read::DeflateDecoder;
+use rawzip::{CompressionMethod, ErrorKind, ZipArchive};
 use tar::EntryType;
 
+use super::DataError;
 use super::files::{content, unreadable};
-use super::{DataError, zip};
 
 /// The largest size of a file in an archive; a larger entry counts as damage.
 const MAX_FILE: u64 = 256 << 20;
@@ -195,13 +197,48 @@ fn visit_zip(
     bytes: &[u8],
     mut each: impl FnMut(Entry<'_>) -> Result<(), DataError>,
 ) -> Result<(), DataError> {
-    let mut left = MAX_ALL;
-    for entry in zip::entries(bytes).map_err(|reason| DataError::damaged(path, reason))? {
-        let (parts, folder) = (parts(&entry.name), entry.is_folder());
-        let reader = &mut entry.reader();
+    let damaged = |error: rawzip::Error| DataError::damaged(path, fault_of_zip(&error));
+    let archive = ZipArchive::from_slice(bytes).map_err(damaged)?;
+    let (mut left, mut count) = (MAX_ALL, 0);
+    for entry in archive.entries() {
+        let entry = entry.map_err(damaged)?;
+        count += 1;
+        if entry.flags().is_encrypted() {
+            return Err(DataError::damaged(path, "it is encrypted"));
+        }
+        let file = archive.get_entry(entry.wayfinder()).map_err(damaged)?;
+        let content: Box<dyn Read> = match entry.compression_method() {
+            CompressionMethod::STORE => Box::new(file.data()),
+            CompressionMethod::DEFLATE => Box::new(DeflateDecoder::new(file.data())),
+            _ => {
+                let reason = "its compression is not supported; pack it with deflate";
+                return Err(DataError::damaged(path, reason));
+            }
+        };
+        let inside = entry.file_path();
+        let inside = String::from_utf8_lossy(inside.as_ref());
+        let (parts, folder) = (parts(&inside), entry.is_dir());
+        // Fails at the end if the checksum or the size is wrong.
+        let reader = &mut file.verifying_reader(content);
         each(Entry { parts: &parts, folder, archive: path, reader, left: &mut left })?;
     }
-    Ok(())
+    match count == archive.entries_hint() {
+        true => Ok(()),
+        false => Err(DataError::damaged(path, "its directory has other entries than it says")),
+    }
+}
+
+/// The reason why a zip archive cannot be read.
+fn fault_of_zip(error: &rawzip::Error) -> String {
+    let reason = match error.kind() {
+        ErrorKind::MissingEndOfCentralDirectory => "it does not end with a directory",
+        ErrorKind::Eof => "it ends too early",
+        ErrorKind::InvalidSignature { .. } | ErrorKind::InvalidEndOfCentralDirectory => {
+            "its directory leads nowhere"
+        }
+        _ => return error.to_string(),
+    };
+    reason.to_owned()
 }
 
 fn parts(inside: &str) -> Vec<&str> {

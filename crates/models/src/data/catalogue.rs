@@ -12,9 +12,9 @@ pub const ROOT_VARIABLE: &str = "GRADWIRE_DATA";
 /// A data set known by name.
 #[derive(Debug, Clone, Copy)]
 pub struct Known {
-    /// Its name, and that of its subfolder.
+    /// The name of the data set and of its subfolder.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// A description in one line.
     pub summary: &'static str,
     /// The files expected; empty for a data set that is generated.
     pub files: &'static [KnownFile],

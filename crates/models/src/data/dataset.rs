@@ -9,7 +9,7 @@ use crate::TaskKind;
 /// A data set: its content, name and checksum.
 #[derive(Debug, Clone)]
 pub struct Dataset {
-    /// The name: that of its folder or archive, or of a generated set.
+    /// The name of the folder, of the archive or of the generated set.
     pub name: String,
     /// SHA-256, in hexadecimal, over the files read (see [`load`](super::load())) or the bytes generated.
     pub checksum: String,

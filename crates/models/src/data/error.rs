@@ -27,7 +27,7 @@ pub enum DataError {
     Read {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A folder holds nothing that is recognised.
@@ -47,7 +47,7 @@ pub enum DataError {
     Ambiguous {
         /// The folder.
         path: PathBuf,
-        /// What was found in it.
+        /// The content that was found.
         found: Vec<String>,
     },
     /// A data set lacks one of its files.
@@ -63,7 +63,7 @@ pub enum DataError {
     Damaged {
         /// The file; for one inside an archive the archive's path comes first.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// An image whose size differs from the others'.

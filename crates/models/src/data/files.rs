@@ -1,4 +1,4 @@
-//! Reading the files of a data set, with a checksum over what was read.
+//! Reading the files of a data set, with a checksum of their content.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -43,7 +43,7 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// The same of what a reader gives, which may be larger than the memory.
+/// The SHA-256 of a reader's content, which may be larger than the memory.
 pub(super) fn sha256_of(reader: &mut impl Read) -> io::Result<String> {
     let (mut digest, mut block) = (Sha256::new(), [0; 1 << 16]);
     loop {

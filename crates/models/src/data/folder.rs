@@ -100,42 +100,45 @@ fn unpack(path: &Path, bytes: &[u8]) -> Result<Splits, DataError> {
 fn assemble(origin: &Path, mut splits: Splits, most: u64) -> Result<(Images, Images), DataError> {
     let lacks =
         |file: &str| DataError::MissingFile { path: origin.to_owned(), file: file.to_owned() };
-    let (train_name, train) =
-        splits.remove_entry("train").ok_or_else(|| lacks("train/<class>/*.jpg"))?;
-    let (test_name, test) = splits
+    let train = splits.remove_entry("train").ok_or_else(|| lacks("train/<class>/*.jpg"))?;
+    let test = splits
         .remove_entry("test")
         .or_else(|| splits.remove_entry("val"))
         .ok_or_else(|| lacks("test/<class>/*.jpg (or val/<class>/*.jpg)"))?;
-    check_classes(origin, (&train_name, &train), (&test_name, &test))?;
-    let train = decode(origin, train, None, most)?;
-    let test = decode(origin, test, Some(Shape::of(&train)), most)?;
+    let [train, test] = [train, test].map(|(name, classes)| NamedSplit { name, classes });
+    check_classes(origin, &train, &test)?;
+    let train = decode(origin, train.classes, None, most)?;
+    let test = decode(origin, test.classes, Some(Shape::of(&train)), most)?;
     Ok((train, test))
 }
 
-fn check_classes(
-    origin: &Path,
-    train: (&str, &Classes),
-    test: (&str, &Classes),
-) -> Result<(), DataError> {
-    for (split, classes) in [train, test] {
-        if classes.is_empty() {
-            return Err(DataError::NoImages { path: origin.join(split) });
+/// A split, and the name of its folder.
+struct NamedSplit {
+    name: String,
+    classes: Classes,
+}
+
+fn check_classes(origin: &Path, train: &NamedSplit, test: &NamedSplit) -> Result<(), DataError> {
+    for split in [train, test] {
+        let path = origin.join(&split.name);
+        if split.classes.is_empty() {
+            return Err(DataError::NoImages { path });
         }
-        if let Some((class, _)) = classes.iter().find(|(_, files)| files.is_empty()) {
-            return Err(DataError::EmptyClass { path: origin.join(split).join(class) });
+        if let Some((class, _)) = split.classes.iter().find(|(_, files)| files.is_empty()) {
+            return Err(DataError::EmptyClass { path: path.join(class) });
         }
     }
-    for ((here, classes), (there, others)) in [(train, test), (test, train)] {
-        if let Some(class) = classes.keys().find(|class| !others.contains_key(*class)) {
+    for [here, there] in [[train, test], [test, train]] {
+        if let Some(class) = here.classes.keys().find(|class| !there.classes.contains_key(*class)) {
             return Err(DataError::ClassMismatch {
                 path: origin.to_owned(),
                 class: class.clone(),
-                present: here.to_owned(),
-                absent: there.to_owned(),
+                present: here.name.clone(),
+                absent: there.name.clone(),
             });
         }
     }
-    check_count(origin, train.1.len())
+    check_count(origin, train.classes.len())
 }
 
 /// Labels have sixteen bits.

@@ -1,4 +1,5 @@
-//! Generated frames of features in thousands of classes: a task like that of acoustic models of speech.
+//! Generated frames of features in thousands of classes, as acoustic models of speech classify
+//! them.
 //!
 //! As in the BN50 corpus of AdaComp's paper (Chen et al. 2018) an example is 440 features, and one of 5999 classes. A
 //! class is a pair of parts, one of 77 and one of 78, like a state of a phone. Each part has a pattern, and a frame is

@@ -20,9 +20,9 @@ use super::{Content, DataError, Dataset, ImageSet, cifar, folder, idx, masks, ra
 /// - ratings: MovieLens' `u.data`, `ratings.dat` or `ratings.csv`.
 ///
 /// `dir` may also be the path of the archive, text (of two, either) or ratings, or a folder with one subfolder that contains a data set.
-/// Text files are ignored if there is anything else, because most data sets have a readme. The data set takes the
-/// folder's (or archive's) name. The checksum is that of the list of its files: `sha256sum FILES | sha256sum`, with
-/// paths relative to the folder and sorted.
+/// Text files are ignored if there is anything else, because most data sets have a readme. The data
+/// set takes the name of the folder or of the archive. The checksum is the SHA-256 of a list of
+/// digests: `sha256sum FILES | sha256sum`, with sorted paths relative to the folder.
 ///
 /// Memory: all files and all pixels at once. Images are decoded on all cores.
 ///
@@ -53,7 +53,7 @@ pub fn load(dir: &Path) -> Result<Dataset, DataError> {
 /// the file.
 ///
 /// # Errors
-/// As for [`load`], where no data set or several are found.
+/// The errors of [`load`] if there is no data set, or more than one.
 pub fn folder_with_files(dir: &Path) -> Result<PathBuf, DataError> {
     Ok(recognise(dir)?.0)
 }

@@ -26,7 +26,6 @@ mod ratings;
 #[cfg(test)]
 pub(crate) mod tests;
 mod text;
-mod zip;
 
 pub use augment::{PADDING, SHIFT, augment, can_move, normalise, shift};
 pub use catalogue::{Known, KnownFile, ROOT_VARIABLE, Verdict, catalogue, find, places};

@@ -44,7 +44,7 @@ impl Format {
 /// The width, height and channels that [`decode`] gives, by the header of a PNG or JPEG file.
 ///
 /// # Errors
-/// What is wrong with the header, as a text.
+/// The fault of the header, as a text.
 pub(super) fn shape(bytes: &[u8]) -> Result<[usize; 3], String> {
     match Format::of(bytes)? {
         Format::Png => {
@@ -60,7 +60,7 @@ pub(super) fn shape(bytes: &[u8]) -> Result<[usize; 3], String> {
 /// Decodes a PNG or JPEG file, without its transparency.
 ///
 /// # Errors
-/// What is wrong with the file, as a text.
+/// The fault of the file, as a text.
 pub(super) fn decode(bytes: &[u8]) -> Result<Picture, String> {
     let picture = match Format::of(bytes)? {
         Format::Png => png(bytes)?,

@@ -52,7 +52,7 @@ impl fmt::Display for Unit {
 /// A training and a test text, as tokens of one vocabulary.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Text {
-    /// What a token stands for.
+    /// The unit of text that is a token.
     pub unit: Unit,
     /// The symbols; a token is an index in this list. Characters are in the order of their code points, words in
     /// decreasing order of frequency.

@@ -4,55 +4,7 @@ use super::layout::{Init, Layout};
 use super::maps::Maps;
 use super::pass::{Pass, StatisticsSource};
 use super::pointwise::{LANES, add, sum};
-
-/// Added to a variance before its square root is taken.
-const EPSILON: f32 = 1e-5;
-/// Weight of a new batch in the running statistics.
-pub(super) const MOMENTUM: f32 = 0.1;
-
-/// The running mean and variance of one batch normalisation, by channel.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Statistics {
-    /// Running mean.
-    pub mean: Vec<f32>,
-    /// Running (population) variance.
-    pub variance: Vec<f32>,
-}
-
-impl Statistics {
-    /// Statistics before the first batch: mean 0, variance 1.
-    pub fn new(channels: usize) -> Self {
-        Self { mean: vec![0.0; channels], variance: vec![1.0; channels] }
-    }
-
-    /// The statistics of a batch.
-    fn of(maps: &Maps) -> Self {
-        let mean = means(maps, |_, values| sum(values));
-        let variance = means(maps, |channel, values| {
-            let mean = mean[channel];
-            sum_of_squares(values, mean)
-        });
-        Self { mean, variance }
-    }
-
-    /// Follows those of a batch, which get this weight.
-    fn observe(&mut self, batch: &Self, weight: f32) {
-        follow(&mut self.mean, &batch.mean, weight);
-        follow(&mut self.variance, &batch.variance, weight);
-    }
-
-    /// One over each channel's standard deviation.
-    fn inverses(&self) -> Vec<f32> {
-        self.variance.iter().map(|variance| 1.0 / (variance + EPSILON).sqrt()).collect()
-    }
-}
-
-/// running ← (1 − weight)·running + weight·observed
-fn follow(running: &mut [f32], observed: &[f32], weight: f32) {
-    for (running, &observed) in running.iter_mut().zip(observed) {
-        *running += weight * (observed - *running);
-    }
-}
+use super::statistics::Statistics;
 
 /// A batch normalisation: each channel gets mean 0 and variance 1, then is scaled and shifted.
 #[derive(Debug, Clone, Copy)]
@@ -160,30 +112,6 @@ fn planes_to<'a>(
     each.map(move |(at, (values, out))| (at % channels, values, out))
 }
 
-/// The mean of each channel of what `sum` finds in each map.
-fn means(maps: &Maps, sum: impl Fn(usize, &[f32]) -> f32) -> Vec<f32> {
-    let channels = maps.shape[0];
-    let mut sums = vec![0.0; channels];
-    for (at, values) in maps.values().chunks_exact(maps.map_len()).enumerate() {
-        sums[at % channels] += f64::from(sum(at % channels, values));
-    }
-    let count = (maps.batch() * maps.map_len()) as f64;
-    sums.into_iter().map(|sum| (sum / count) as f32).collect()
-}
-
-/// Σ (value − centre)².
-fn sum_of_squares(values: &[f32], centre: f32) -> f32 {
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    let square = |value: f32| (value - centre) * (value - centre);
-    let mut lanes = [0.0; LANES];
-    for chunk in chunks {
-        for (lane, &value) in lanes.iter_mut().zip(chunk) {
-            *lane += square(value);
-        }
-    }
-    lanes.iter().sum::<f32>() + rest.iter().map(|&value| square(value)).sum::<f32>()
-}
-
 /// Σ gradient · (value − centre).
 fn sum_of_products(values: &[f32], gradient: &[f32], centre: f32) -> f32 {
     let (values, rest) = values.as_chunks::<LANES>();
@@ -201,6 +129,7 @@ fn sum_of_products(values: &[f32], gradient: &[f32], centre: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::models::statistics::EPSILON;
     use crate::models::testing::{Trial, wave};
 
     /// Normalised maps in f64, by the definition, of one image after the other.

@@ -71,7 +71,7 @@ impl Dense {
         x_gradient
     }
 
-    /// Adds the gradients of weights and bias, and returns that of `x`.
+    /// Adds the gradients of weights and bias, and returns the gradient of `x`.
     pub(super) fn backward(
         &self,
         parameters: &[Vec<f32>],

@@ -57,7 +57,8 @@ pub enum ModelKind {
     ResNet50,
     /// A small U-Net, for images with masks.
     UNet {
-        /// The channels of the narrowest layer, at least 1; those of all layers are multiples of it.
+        /// The channels of the narrowest layer, at least 1. The channels of every layer are a
+        /// multiple of it.
         width: usize,
     },
     /// A decoder-only transformer, for text.
@@ -83,7 +84,7 @@ pub enum UnknownModel {
     OutOfRange {
         /// The name.
         name: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: String,
     },
     /// Sizes that a GPT or an LSTM cannot have.
@@ -92,7 +93,7 @@ pub enum UnknownModel {
 }
 
 impl ModelKind {
-    /// The depth of the deepest ResNet: that of the paper.
+    /// The depth of the deepest ResNet, as in the paper.
     const DEEPEST: usize = 1202;
     /// The most channels of the narrowest layer of a U-Net.
     const WIDEST: usize = 256;

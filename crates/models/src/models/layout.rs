@@ -78,7 +78,7 @@ impl Next {
 
 /// The parameters and batch normalisations of a network, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Layout {
+pub struct Layout {
     /// The name and shape of each parameter.
     pub(crate) tensors: Vec<gradwire::Tensor>,
     /// The initialisation of each parameter.

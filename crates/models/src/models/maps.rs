@@ -15,7 +15,7 @@ pub(super) struct Maps {
     constant: bool,
 }
 
-/// What a gradient must know about the maps that it is of.
+/// The facts about maps that their gradient needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outline {
     /// The number of values.
@@ -36,7 +36,7 @@ impl Maps {
     /// The output of an operation.
     ///
     /// # Panics
-    /// If the values are not those of whole images.
+    /// If the number of values is not a multiple of an image's size.
     pub(super) fn new(values: Vec<f32>, shape: [usize; 3]) -> Self {
         let image: usize = shape.iter().product();
         assert_eq!(values.len() % image, 0, "whole images of {image} values");
@@ -88,7 +88,7 @@ impl Maps {
         Self { constant: self.constant && other.constant, ..self }
     }
 
-    /// These maps, and behind each image's channels those of another batch.
+    /// These maps, with the channels of another batch after the channels of each image.
     pub(super) fn beside(&self, other: &Maps) -> Self {
         let images = self.values.chunks_exact(self.image_len());
         let others = other.values.chunks_exact(other.image_len());

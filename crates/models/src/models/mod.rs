@@ -6,6 +6,7 @@
 //! running statistics of batch normalisation, one of text nothing at all.
 
 mod alexnet;
+mod architecture;
 mod batch_norm;
 mod cifar_cnn;
 mod conv;
@@ -35,6 +36,7 @@ mod pointwise;
 mod resnet;
 mod resnet9;
 mod score;
+mod statistics;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -43,14 +45,16 @@ mod unet;
 mod vgg;
 mod window;
 
-pub use batch_norm::Statistics;
+pub use architecture::Architecture;
 pub use error::ModelError;
 pub use gpt::{Gpt, GptConfig, Windows};
 pub use image_shape::ImageShape;
 pub use kind::{ModelKind, UnknownModel};
+pub use layout::Layout;
 pub use lstm::{Chunk, Dropout, HiddenState, LanguageModel, LstmConfig};
 pub use mlp::Hidden;
 pub use model::Model;
 pub(crate) use ncf::cross_entropy;
 pub use ncf::{Pairs, Recommender};
 pub use score::Score;
+pub use statistics::Statistics;

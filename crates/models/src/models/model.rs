@@ -5,13 +5,14 @@ use std::sync::Arc;
 use gradwire::{State, StateError};
 use gradwire_exchange::GradientSink;
 
-use super::batch_norm::Statistics;
+use super::architecture::Architecture;
 use super::layout::Layout;
 use super::loss::Loss;
 use super::maps::Maps;
 use super::network::Network;
 use super::pass::{Gradients, Pass};
 use super::pointwise::highest;
+use super::statistics::Statistics;
 use super::{ImageShape, ModelError, ModelKind, Score};
 
 /// One replica of a model, with its own batch-norm statistics.
@@ -22,6 +23,16 @@ pub struct Model {
     network: Network,
     loss: Loss,
     statistics: Vec<Statistics>,
+}
+
+impl Architecture for Model {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn gradient_order(&self) -> Vec<Vec<usize>> {
+        self.network.gradient_order()
+    }
 }
 
 impl Model {
@@ -47,23 +58,6 @@ impl Model {
     /// The images and classes the model is for.
     pub fn shape(&self) -> ImageShape {
         self.shape
-    }
-
-    /// The names and shapes of the parameters.
-    pub fn tensors(&self) -> &[gradwire::Tensor] {
-        &self.layout.tensors
-    }
-
-    /// The values that a step keeps for an image: about the least.
-    pub fn activations(&self) -> usize {
-        self.layout.activations
-    }
-
-    /// The initial parameters of a run, a pure function of the seed: biases and shifts are 0, scales 1,
-    /// weights uniform with variance 2 / fan-in before a rectifier and 1 / fan-in elsewhere. In `lenet5:relu` and `cifar-cnn` it is
-    /// 0.65 / fan-in before a rectifier that is pooled.
-    pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.layout.initial_parameters(seed)
     }
 
     /// Adds the gradient of the batch's mean loss, as a rule cross-entropy, to `gradients` and returns that mean.
@@ -127,12 +121,6 @@ impl Model {
             score.loss += self.loss.loss_and_gradient(row, label);
         }
         score
-    }
-
-    /// Groups of parameters whose gradients become final together, in the order of back-propagation: from the loss to
-    /// the images.
-    pub fn gradient_order(&self) -> Vec<Vec<usize>> {
-        self.network.gradient_order()
     }
 
     /// The running statistics of batch normalisation.

@@ -16,6 +16,7 @@
 //! million ratings these are 31 832 577. A step uses only the rows of its pairs, but the gradient is stored densely, as
 //! large as the tables.
 
+use super::architecture::Architecture;
 use super::layout::{Init, Layout};
 use super::{ModelError, ModelKind};
 use crate::TaskKind;
@@ -76,6 +77,12 @@ struct Trace {
     scores: Vec<f32>,
 }
 
+impl Architecture for Recommender {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}
+
 impl Recommender {
     /// A model for this number of users and items.
     ///
@@ -114,21 +121,6 @@ impl Recommender {
         layout.activations =
             2 * widths.inputs + widths.layers.iter().sum::<usize>() + widths.factors;
         Self { widths, dense, layout }
-    }
-
-    /// The names and shapes of the parameters.
-    pub fn tensors(&self) -> &[gradwire::Tensor] {
-        &self.layout.tensors
-    }
-
-    /// The values that a step keeps for a pair: about the least.
-    pub fn activations(&self) -> usize {
-        self.layout.activations
-    }
-
-    /// The initial parameters of a run, a pure function of the seed.
-    pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.layout.initial_parameters(seed)
     }
 
     /// Adds the gradient of the mean cross-entropy of these pairs to `gradients` and returns that mean. `taken` says
@@ -253,7 +245,7 @@ impl Dense {
         outputs
     }
 
-    /// Adds the gradients of weight and bias, and returns that of the inputs.
+    /// Adds the gradients of weight and bias, and returns the gradient of the inputs.
     fn backward(
         self,
         parameters: &[Vec<f32>],

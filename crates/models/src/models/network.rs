@@ -33,7 +33,7 @@ enum Layer {
         body: Network,
         shortcut: Network,
     },
-    /// The channels of the input, then those of the body's output; the reverse where `last`.
+    /// The channels of the input, then the channels of the body's output; the reverse if `last`.
     Concat {
         body: Network,
         last: bool,
@@ -151,7 +151,7 @@ impl Builder {
 
     /// The parameters, and the network that uses them.
     pub(super) fn finish(mut self) -> (Layout, Network) {
-        // It is there beside what the backward pass needs.
+        // It exists at the same time as the values for the backward pass.
         self.layout.activations += self.largest;
         (self.layout, Network(self.layers))
     }

@@ -26,7 +26,8 @@ pub(super) fn eighth(pass: &mut Pass<'_>, mut x: Maps) -> Maps {
     x
 }
 
-/// Records an operation on single values: `back` turns an output and its gradient into that of the input.
+/// Records an operation on single values: `back` turns an output and its gradient into the gradient
+/// of the input.
 fn record_each(pass: &mut Pass<'_>, y: &Maps, back: impl Fn(f32, f32) -> f32 + 'static) {
     let y = y.clone();
     pass.record(move |mut gradient, _| {
@@ -97,7 +98,7 @@ pub(super) fn global_max(pass: &mut Pass<'_>, x: Maps) -> Maps {
     Maps::new(y, [channels, 1, 1])
 }
 
-/// Where the first NaN is, or else the first of the largest values.
+/// The position of the first NaN, or else of the first of the largest values.
 fn largest_at(map: &[f32]) -> usize {
     map.iter().position(|x| x.is_nan()).unwrap_or_else(|| highest(map))
 }

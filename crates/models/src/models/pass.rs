@@ -1,15 +1,16 @@
 //! The forward pass of a batch of images, and its record, which computes the gradients.
 //!
-//! An operation computes its output from its input. If gradients are wanted, it also records a closure that turns the
-//! gradient of the output into that of the input, and adds the gradients of the operation's parameters. Back-propagation
-//! calls these closures from the last to the first.
+//! An operation computes its output from its input. If gradients are wanted, it also records a
+//! closure. The closure turns the gradient of the output into the gradient of the input, and adds
+//! the gradients of the operation's parameters. Back-propagation calls these closures from the last
+//! to the first.
 
 use std::sync::Arc;
 
 use gradwire_exchange::GradientSink;
 
-use super::batch_norm::{MOMENTUM, Statistics};
 use super::maps::Maps;
+use super::statistics::{MOMENTUM, Statistics};
 
 /// One forward pass of a batch.
 pub(super) struct Pass<'a> {
@@ -39,7 +40,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// A pass that only updates the running statistics, in which those of the batch get this weight.
+    /// A pass that only updates the running statistics; the batch gets this weight.
     pub(super) fn observing(
         parameters: &'a [Vec<f32>],
         statistics: &'a mut [Statistics],
@@ -73,7 +74,8 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// The backward pass of an operation: takes the gradient of its output, and returns that of its input, if it is needed.
+/// The backward pass of an operation: turns the gradient of the output into the gradient of the
+/// input, if that is needed.
 type Back<'a> = Box<dyn FnOnce(Maps, &mut Gradients<'_>) -> Option<Maps> + 'a>;
 
 /// The backward passes of operations, in the order of the forward pass.
@@ -81,9 +83,10 @@ type Back<'a> = Box<dyn FnOnce(Maps, &mut Gradients<'_>) -> Option<Maps> + 'a>;
 pub(super) struct Record<'a>(Vec<Back<'a>>);
 
 impl Record<'_> {
-    /// Turns the gradient of the last output into that of the first input, if it is needed.
+    /// Turns the gradient of the last output into the gradient of the first input, if that is
+    /// needed.
     pub(super) fn back(self, gradient: Maps, gradients: &mut Gradients<'_>) -> Option<Maps> {
-        // What has no gradient is ahead of all parameters.
+        // Operations whose input needs no gradient come before all parameters.
         self.0.into_iter().rev().try_fold(gradient, |gradient, back| back(gradient, gradients))
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn add_map_sums(sums: &mut [f32], maps: &[f32]) {
     sums.iter_mut().zip(maps).for_each(|(total, map)| *total += sum(map));
 }
 
-/// Where the highest value is; the first of equal ones.
+/// The position of the highest value; the first of equal ones.
 pub(super) fn highest(row: &[f32]) -> usize {
     (1..row.len()).fold(0, |best, at| if row[at] > row[best] { at } else { best })
 }

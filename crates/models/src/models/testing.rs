@@ -16,7 +16,7 @@ pub(super) struct Trial {
     pub(super) parameters: Vec<Vec<f32>>,
     /// The output.
     pub(super) y: Vec<f32>,
-    /// What the output is multiplied with: the gradient of the output.
+    /// The gradient of the output: the loss is their inner product.
     pub(super) y_gradient: Vec<f32>,
     /// The gradients of the input, then of the parameters.
     pub(super) gradients: Vec<Vec<f32>>,
@@ -34,7 +34,7 @@ impl Trial {
         let mut pass = Pass::training(&parameters, &mut statistics);
         let (y, record) = pass.apart(|pass| run(pass, Maps::new(x.clone(), shape)));
         let y_gradient = wave(y.values().len(), 0.3);
-        // Gradients are added to what is there.
+        // Gradients are added to earlier ones.
         let mut gradients: Vec<Vec<f32>> =
             parameters.iter().map(|values| vec![1.0; values.len()]).collect();
         drop(pass);

@@ -1,6 +1,6 @@
 //! Windows that are moved over feature maps.
 
-/// A square window that is moved over feature maps: that of a convolution or of pooling.
+/// The square window that a convolution or a pooling moves over feature maps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     /// Its rows and columns.

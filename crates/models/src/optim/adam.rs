@@ -34,7 +34,8 @@ pub struct AdamConfig {
     pub epsilon: f32,
     /// Whether weight decay is decoupled from the gradient.
     pub decoupled: bool,
-    /// The number of updates after which second moments stay what they are; `None`: never.
+    /// The number of updates after which second moments no longer change; `None`: they always
+    /// change.
     pub freeze: Option<u64>,
     /// Whether ranks exchange their momentum after the freeze, in place of gradients.
     pub exchanges_momentum: bool,

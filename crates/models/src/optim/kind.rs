@@ -43,7 +43,7 @@ const RMSPROP: RmsPropConfig = RmsPropConfig { rho: 0.9, momentum: 0.0, epsilon:
 const ADAGRAD: AdaGradConfig = AdaGradConfig { epsilon: 1e-10 };
 
 impl OptimizerKind {
-    /// Whether updates include those of earlier steps.
+    /// Whether an update includes updates of earlier steps.
     pub fn has_momentum(self) -> bool {
         match self {
             Self::Sgd | Self::AdaGrad(_) => false,

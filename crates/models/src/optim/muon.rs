@@ -149,7 +149,8 @@ mod tests {
     use super::*;
     use crate::optim::OptimizerKind;
 
-    /// What the steps make of a singular value, which they treat one by one.
+    /// The result of the steps for one singular value. The steps treat each singular value
+    /// separately.
     fn brought_near_one(mut value: f64) -> f64 {
         for _ in 0..STEPS {
             let [a, b, c] = COEFFICIENTS.map(f64::from);

@@ -36,7 +36,8 @@ pub(super) trait Rule: Send {
         true
     }
 
-    /// The rows and columns of a tensor that the rule updates as a matrix; `None` where it treats elements one by one.
+    /// The rows and columns of a tensor that the rule updates as a matrix; `None` if it treats
+    /// elements one by one.
     fn matrix(&self, tensor: &Tensor) -> Option<[usize; 2]> {
         let _ = tensor;
         None
@@ -122,7 +123,7 @@ impl<R: Rule> Optimizer for PerTensor<R> {
 
     fn to_exchange(&self, index: usize, parameters: &[f32], gradient: &mut [f32]) {
         let tensor = &self.tensors[index];
-        // What is exchanged does not depend on the learning rate.
+        // The exchanged values do not depend on the learning rate.
         self.rule.to_exchange(tensor.next(0.0), parameters, &tensor.vectors, gradient);
     }
 

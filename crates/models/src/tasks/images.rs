@@ -3,14 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gradwire::{State, StateError, Tensor};
+use gradwire::{State, StateError};
 use gradwire_exchange::GradientSink;
 
+use super::replica::part_of;
 use super::sampler::Sampler;
 use super::{BatchBytes, Metric, Replica, Task, TaskConfig};
 use crate::Split;
 use crate::data::{ImageSet, Images, augment, can_move, normalise, shift};
-use crate::models::{ImageShape, Model, ModelError, Score, Statistics};
+use crate::models::{Architecture, ImageShape, Model, ModelError, Score, Statistics};
 
 /// Images evaluated at a time.
 const TEST_BATCH: usize = 100;
@@ -112,12 +113,8 @@ impl<'a> ImageReplica<'a> {
 }
 
 impl Replica for ImageReplica<'_> {
-    fn tensors(&self) -> &[Tensor] {
-        self.model.tensors()
-    }
-
-    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.model.initial_parameters(seed)
+    fn model(&self) -> &dyn Architecture {
+        &self.model
     }
 
     fn batch_bytes(&self) -> BatchBytes {
@@ -161,10 +158,6 @@ impl Replica for ImageReplica<'_> {
         self.model.add_gradients(parameters, images, labels, gradients, sink)
     }
 
-    fn gradient_order(&self) -> Vec<Vec<usize>> {
-        self.model.gradient_order()
-    }
-
     fn add_full_gradient(
         &mut self,
         parameters: &[Vec<f32>],
@@ -189,7 +182,8 @@ impl Replica for ImageReplica<'_> {
     fn estimate_statistics(&mut self, steps: Range<u64>, parameters: &[Vec<f32>]) {
         for (seen, step) in (1u16..).zip(steps) {
             self.load_batch(step);
-            // The mean of k batches is that of the k − 1 before, with weight (k − 1)/k, and the last one.
+            // The mean of k batches: the mean of the first k − 1 has the weight (k − 1)/k, the last
+            // batch 1/k.
             self.model.observe(parameters, &self.images, 1.0 / f32::from(seen));
         }
     }
@@ -213,8 +207,7 @@ impl Replica for ImageReplica<'_> {
         examples: usize,
         part: usize,
     ) -> Score {
-        let end = ((part + 1) * TEST_BATCH).min(examples);
-        let part: Vec<u32> = (part * TEST_BATCH..end).map(|at| at as u32).collect();
+        let part: Vec<u32> = part_of(examples, part, TEST_BATCH).map(|at| at as u32).collect();
         let (images, labels) = self.plain(&self.data.test, &part);
         self.model.evaluate(parameters, statistics, &images, &labels)
     }

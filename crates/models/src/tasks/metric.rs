@@ -1,18 +1,18 @@
-//! What the quality of a model is measured in.
+//! The measures of a model's quality.
 
 use serde::{Deserialize, Serialize};
 
 use crate::models::Score;
 
-/// What the quality of a model is measured in.
+/// A measure of a model's quality.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
     /// The part of test images whose class had the highest score, 0 to 1; more is better.
     #[default]
     Accuracy,
-    /// e to the mean cross-entropy of a test token, from 1 on; less is better. A perplexity of N is that of a choice
-    /// among N equally likely tokens.
+    /// e to the mean cross-entropy of a test token, from 1 on; less is better. A choice among N
+    /// equally likely tokens has the perplexity N.
     Perplexity,
     /// Intersection over union of the second class: of all test pixels of this class or predicted as such, the fraction
     /// that are both, 0 to 1; more is better.

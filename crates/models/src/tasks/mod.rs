@@ -1,6 +1,7 @@
 //! Tasks, which models learn from data sets: a [`Task`] for each kind of data, and the [`Replica`] that a worker
 //! trains.
 
+mod config;
 mod images;
 mod metric;
 mod order;
@@ -14,26 +15,11 @@ mod text_batches;
 mod windows;
 
 use crate::data::{Content, Dataset};
-use crate::models::ModelKind;
 
+pub use config::TaskConfig;
 pub use metric::Metric;
 pub use replica::{BatchBytes, Replica};
 pub use task::Task;
-
-/// The settings of a run that its task depends on.
-#[derive(Debug, Clone, Copy)]
-pub struct TaskConfig {
-    /// The model to train.
-    pub model: ModelKind,
-    /// Number of workers, at least 1.
-    pub workers: usize,
-    /// Examples per worker and step; for text, windows of a transformer, or streams that an LSTM reads in parallel. At least 1.
-    pub batch: usize,
-    /// Whether training images are randomly cropped, flipped or shifted.
-    pub augment: bool,
-    /// Seeds the order of the examples and every other draw of the task.
-    pub seed: u64,
-}
 
 /// The task of a data set.
 pub fn task_of(data: &Dataset) -> Box<dyn Task<'_> + '_> {

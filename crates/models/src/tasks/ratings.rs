@@ -3,18 +3,21 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gradwire::{Rng, Tensor};
+use gradwire::Rng;
 use gradwire_exchange::GradientSink;
 
+use super::replica::part_of;
 use super::sampler::Sampler;
 use super::task::refuse_augmentation;
 use super::{BatchBytes, Metric, Replica, Task, TaskConfig};
 use crate::data::Ratings;
-use crate::models::{ModelError, Pairs, Recommender, Score, Statistics, cross_entropy};
+use crate::models::{
+    Architecture, ModelError, Pairs, Recommender, Score, Statistics, cross_entropy,
+};
 
 /// Negative samples per rating: pairs with items not taken (He et al., "Neural collaborative filtering", section 4.1).
 const UNTAKEN: usize = 4;
-/// Pairs for each rating: the pair itself, and those of the same user with items not taken.
+/// Pairs for each rating: the rating itself, and the same user with items not taken.
 const PAIRS: usize = 1 + UNTAKEN;
 /// The random stream of items not taken.
 const STREAM: u32 = 0x6e65_6761;
@@ -75,12 +78,8 @@ impl<'a> RatingReplica<'a> {
 }
 
 impl Replica for RatingReplica<'_> {
-    fn tensors(&self) -> &[Tensor] {
-        self.model.tensors()
-    }
-
-    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.model.initial_parameters(seed)
+    fn model(&self) -> &dyn Architecture {
+        &self.model
     }
 
     fn batch_bytes(&self) -> BatchBytes {
@@ -137,9 +136,8 @@ impl Replica for RatingReplica<'_> {
         examples: usize,
         part: usize,
     ) -> Score {
-        let end = ((part + 1) * TEST_BATCH).min(examples);
         let mut total = Score::default();
-        for question in &self.data.test[part * TEST_BATCH..end] {
+        for question in &self.data.test[part_of(examples, part, TEST_BATCH)] {
             let users = vec![question.user; question.items.len()];
             let pairs = Pairs { users: &users, items: &question.items };
             let scores = self.model.scores(parameters, pairs);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::GradientSink;
 
-use crate::models::{Score, Statistics};
+use crate::models::{Architecture, Score, Statistics};
 
 /// The memory that a worker's batch takes at least, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,11 +28,18 @@ impl BatchBytes {
 /// One worker's copy of the model, and the batches it learns from. Parameters and gradients stay outside: one vector
 /// for each tensor, in the order of [`tensors`](Self::tensors).
 pub trait Replica: Send + Sync {
+    /// The model.
+    fn model(&self) -> &dyn Architecture;
+
     /// The names and shapes of the model's parameters.
-    fn tensors(&self) -> &[Tensor];
+    fn tensors(&self) -> &[Tensor] {
+        self.model().tensors()
+    }
 
     /// The initial parameters of a run, a pure function of the seed.
-    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>>;
+    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
+        self.model().initial_parameters(seed)
+    }
 
     /// The memory that a batch takes at least; nothing where that is not known.
     fn batch_bytes(&self) -> BatchBytes {
@@ -58,9 +65,9 @@ pub trait Replica: Send + Sync {
         sink: Option<&Arc<dyn GradientSink>>,
     ) -> f64;
 
-    /// Groups of tensors whose gradients become final together, in the order in which they do.
+    /// Groups of tensors whose gradients become final together, in the order of back-propagation.
     fn gradient_order(&self) -> Vec<Vec<usize>> {
-        vec![(0..self.tensors().len()).collect()]
+        self.model().gradient_order()
     }
 
     /// Adds this worker's part of the gradient of the mean loss over the whole training set, without augmentation: the
@@ -110,8 +117,8 @@ pub trait Replica: Send + Sync {
         part: usize,
     ) -> Score;
 
-    /// Adds what the replica keeps from step to step to `state`: batch-norm statistics, or the hidden state of a
-    /// language model.
+    /// Adds the replica's state between steps to `state`: batch-norm statistics, or the hidden
+    /// state of a language model.
     fn save(&self, state: &mut State) {
         let _ = state;
     }
@@ -131,4 +138,10 @@ pub trait Replica: Send + Sync {
         let _ = (state, saved_by, workers);
         Ok(())
     }
+}
+
+/// The examples of part `part`, if a test on the first `examples` examples is divided into parts of
+/// `size`.
+pub(super) fn part_of(examples: usize, part: usize, size: usize) -> Range<usize> {
+    part * size..((part + 1) * size).min(examples)
 }

@@ -11,7 +11,7 @@ pub(super) struct Sampler {
     /// Examples per worker and step.
     pub(super) batch: usize,
     pub(super) seed: u64,
-    /// The worker's own examples; `None` where all workers share all examples.
+    /// The worker's own examples; `None` if all workers share all examples.
     shard: Option<Vec<u32>>,
     examples: usize,
     order: Order,

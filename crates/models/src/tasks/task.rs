@@ -6,7 +6,7 @@ use crate::models::ModelError;
 
 /// A task: what models learn from one kind of data.
 pub trait Task<'a> {
-    /// What the quality of its models is measured in.
+    /// The measure of its models' quality.
     fn metric(&self) -> Metric;
 
     /// The number of training examples: images, tokens or ratings.
@@ -23,7 +23,7 @@ pub trait Task<'a> {
         self.examples() as f64 / (config.workers * config.batch) as f64
     }
 
-    /// The examples of each worker; `None` where all workers share one sequence of examples.
+    /// The examples of each worker; `None` if all workers share one sequence of examples.
     ///
     /// # Errors
     /// The reason, with what to change: the task has no such split, or a worker would get no example.

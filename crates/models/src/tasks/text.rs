@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gradwire::{State, StateError, Tensor};
+use gradwire::{State, StateError};
 use gradwire_exchange::GradientSink;
 
 use super::task::refuse_augmentation;
@@ -13,7 +13,7 @@ use super::{BatchBytes, Metric, Replica, Task, TaskConfig};
 use crate::Split;
 use crate::data::Text;
 use crate::models::{
-    Dropout, HiddenState, LanguageModel, ModelError, ModelKind, Score, Statistics,
+    Architecture, Dropout, HiddenState, LanguageModel, ModelError, ModelKind, Score, Statistics,
 };
 
 /// The task of predicting the next token of a text.
@@ -55,8 +55,8 @@ impl<'a> Task<'a> for Language<'a> {
         }
     }
 
-    /// Consecutive parts of equal size, or `None` where all read the whole text. An LSTM's workers have such parts
-    /// either way.
+    /// Consecutive parts of equal size, or `None` if all workers read the whole text. The workers
+    /// of an LSTM have such parts in both cases.
     fn shards(
         &self,
         split: &Split,
@@ -134,12 +134,8 @@ impl<'a> TextReplica<'a> {
 }
 
 impl Replica for TextReplica<'_> {
-    fn tensors(&self) -> &[Tensor] {
-        self.model.tensors()
-    }
-
-    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.model.initial_parameters(seed)
+    fn model(&self) -> &dyn Architecture {
+        &self.model
     }
 
     fn batch_bytes(&self) -> BatchBytes {

@@ -7,12 +7,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gradwire::{Rng, Tensor};
+use gradwire::Rng;
 use gradwire_exchange::GradientSink;
 
+use super::replica::part_of;
 use super::{BatchBytes, Replica, TaskConfig};
 use crate::data::Text;
-use crate::models::{Gpt, GptConfig, ModelError, Score, Statistics, Windows};
+use crate::models::{Architecture, Gpt, GptConfig, ModelError, Score, Statistics, Windows};
 
 /// The random stream of places.
 const STREAM: u32 = 0x7769_6e64;
@@ -81,12 +82,8 @@ impl<'a> WindowReplica<'a> {
 }
 
 impl Replica for WindowReplica<'_> {
-    fn tensors(&self) -> &[Tensor] {
-        self.model.tensors()
-    }
-
-    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.model.initial_parameters(seed)
+    fn model(&self) -> &dyn Architecture {
+        &self.model
     }
 
     fn batch_bytes(&self) -> BatchBytes {
@@ -123,10 +120,6 @@ impl Replica for WindowReplica<'_> {
         self.model.add_gradients(parameters, windows, gradients, sink)
     }
 
-    fn gradient_order(&self) -> Vec<Vec<usize>> {
-        self.model.gradient_order()
-    }
-
     fn test_examples(&self) -> usize {
         self.test.len() - 1
     }
@@ -142,8 +135,7 @@ impl Replica for WindowReplica<'_> {
         examples: usize,
         part: usize,
     ) -> Score {
-        let size = TOGETHER * self.context;
-        let part = part * size..((part + 1) * size).min(examples);
+        let part = part_of(examples, part, TOGETHER * self.context);
         // The last window may be shorter than the others.
         let whole = part.len() / self.context * self.context;
         let [windows, rest] = [part.start..part.start + whole, part.start + whole..part.end];

@@ -43,7 +43,7 @@ pub struct Measurement {
     pub copy: f64,
     /// Bits per symbol, with the code lengths.
     pub bits: f64,
-    /// The empirical entropy of order 0, or that of random positions, in bits per symbol.
+    /// The empirical entropy of order 0, or the entropy of random positions, in bits per symbol.
     pub entropy: f64,
 }
 

@@ -63,9 +63,9 @@ pub enum PeerError {
         "the process that runs PyTorch failed at {request:?} ({reason}); its own message is above"
     )]
     Ended {
-        /// What it was asked.
+        /// The question.
         request: String,
-        /// What it did instead of answering.
+        /// The fault of the answer.
         reason: String,
     },
     /// The compressor refuses the tensor.

@@ -60,7 +60,7 @@ pub fn measure(
     counts.insert(0, 1);
     let mut measured = Vec::new();
     for tensors in TENSORS {
-        measured.extend(measure_group(spec, (elements, tensors), &counts, effort)?);
+        measured.extend(measure_group(spec, elements, tensors, &counts, effort)?);
     }
     Ok(measured)
 }
@@ -68,7 +68,8 @@ pub fn measure(
 /// Measures a compressor on a group.
 fn measure_group(
     spec: &Spec,
-    (elements, tensors): (usize, usize),
+    elements: usize,
+    tensors: usize,
     counts: &[usize],
     effort: Effort,
 ) -> Result<Vec<Measurement>, Error> {

@@ -23,7 +23,8 @@ impl FileLock {
     /// allow to make a file.
     ///
     /// # Errors
-    /// `Config` if another process has locked it, with the process if it is known; those of the file system.
+    /// `Config` if another process has locked it, with the process if it is known; errors of the
+    /// file system.
     pub fn new(path: &Path) -> Result<Option<Self>, TestbedError> {
         let place = place(path).map_err(TestbedError::write(path))?;
         loop {
@@ -110,7 +111,7 @@ mod tests {
         }
         drop(lock);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        // What a killed process left.
+        // The file of a killed process.
         fs::write(folder.path().join(".run.state.gradwire-lock"), "4294967295 and more").unwrap();
         drop(FileLock::new(&path).unwrap().unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -14,11 +14,11 @@ const BOX: f64 = 0.6;
 /// median, a dot at the mean, and whiskers to the least and the greatest value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BoxPlot {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// What the settings are.
+    /// The label of the settings.
     pub x: String,
-    /// What the values are.
+    /// The label of the values.
     pub y: String,
     /// Each setting's label and values.
     pub columns: Vec<(String, Vec<f64>)>,

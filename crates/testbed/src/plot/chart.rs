@@ -58,7 +58,7 @@ impl Series {
 /// A chart of several lines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// The horizontal axis: label with unit, scale.
     pub x: (String, Scale),

@@ -29,7 +29,7 @@ pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// A figure that can be shown on a page or written to a file of its own.
 pub trait Figure {
-    /// What it shows.
+    /// The title.
     fn title(&self) -> &str;
 
     /// The figure as an `<svg>` element. Text and axes take the colour of the text around it.

@@ -18,11 +18,11 @@ const HIGH: (f64, f64, f64) = (78.0, 44.0, 140.0);
 /// A table of values as colours. Values that are missing are empty cells.
 #[derive(Debug, Clone)]
 pub struct HeatMap {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// What the columns are, and each one's label.
+    /// The label of the columns, and of each column.
     pub columns: (String, Vec<String>),
-    /// What the rows are, and each one's label.
+    /// The label of the rows, and of each row.
     pub rows: (String, Vec<String>),
     /// Row after row, the values of its columns.
     pub values: Vec<Vec<Option<f64>>>,

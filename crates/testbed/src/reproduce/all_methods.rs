@@ -51,7 +51,7 @@ pub(crate) const ALL_METHODS: Study = Study {
     ..Study::PLAIN
 };
 
-/// The row of compressors; the other is that of exchanges.
+/// The row of compressors; the other row is `exchanges`.
 const COMPRESSORS: usize = 0;
 
 /// The ids of all compressors but `none`.
@@ -221,7 +221,7 @@ fn parts(row: usize, experiment: &Experiment) -> Vec<(&'static str, Experiment)>
 
 /// Every compressor by exchange, with the optimizer that it is made for.
 fn compressors(experiment: &Experiment) -> Vec<(&'static str, Experiment)> {
-    /// What it is, whether it is for a compressor, and its settings.
+    /// A description, whether the run is for a compressor, and its settings.
     type Setting = (&'static str, fn(&CompressionSchedule) -> bool, fn(&mut Experiment));
     let settings: [Setting; 5] = [
         (

@@ -95,7 +95,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     Ok(page(results, &text, &charts(&all, &links), vec![table.terminal(), lines]))
 }
 
-/// What a worker sends in a step, as the runs counted it.
+/// The bytes that a worker sends in a step, as the runs counted them.
 fn bytes(run: &RunRecord) -> f64 {
     run.bytes_up / run.steps.max(1) as f64
 }
@@ -125,13 +125,13 @@ fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
     Some((bytes(least) - at_0) / (at_1 - at_0))
 }
 
-/// The seconds that the exchange takes in a step: those of the codec in the steps after the first, and those of the bytes.
+/// The seconds of the exchange in a step: for the codec, without the first step, and for the bytes.
 fn seconds(run: &RunRecord, link: Link) -> f64 {
     let warm = without_first(run).unwrap_or_else(|| run.clone());
     mean_step(&warm, |step| step.compress + step.decompress) + wire_seconds(run, link)
 }
 
-/// Every run: its bytes, those of the formula, and its time over each link.
+/// Every run: its bytes, the bytes of the formula, and its time over each link.
 fn table(runs: &[RunRecord], links: &[Link]) -> Table {
     let expected = |run: &RunRecord| formula(run, message(runs, &run.compressor)?);
     let kilobytes = |bytes: f64| format!("{} kB", significant(bytes / 1e3));

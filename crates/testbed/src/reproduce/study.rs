@@ -20,7 +20,7 @@ use crate::summary::{Summary, summarize};
 pub struct Study {
     /// Its name on the command line.
     pub id: &'static str,
-    /// What it shows, in a line.
+    /// A description in one line.
     pub summary: &'static str,
     /// The paper, in a line; empty if there is none.
     pub citation: &'static str,
@@ -70,7 +70,7 @@ impl Study {
         }
     }
 
-    /// Those of its compressors that `asked` names, in the study's order; all if `asked` is empty.
+    /// The study's compressors that `asked` names, in the study's order; all if `asked` is empty.
     ///
     /// # Errors
     /// If it does not compare one of them.
@@ -90,7 +90,7 @@ impl Study {
         Ok(all.into_iter().filter(|one| asked.is_empty() || asked.contains(one)).collect())
     }
 
-    /// Those of its compressors that `experiment` has, or `runs`.
+    /// The study's compressors that `experiment` or `runs` have.
     pub fn compressors_of(
         &self,
         row: usize,
@@ -178,7 +178,7 @@ pub struct Results<'a> {
     pub out: &'a Path,
     /// The command that repeats the study.
     pub command: &'a str,
-    /// What a person has to say about the runs, as Markdown; empty if nothing.
+    /// A person's notes about the runs, as Markdown; empty without notes.
     pub notes: &'a str,
 }
 

@@ -8,7 +8,7 @@ use crate::runner::differences;
 
 /// A change of an experiment, with the compressors that are run with it.
 pub(super) struct Variation {
-    /// What it is, in a table's words.
+    /// The name in tables.
     pub(super) name: &'static str,
     /// The change.
     pub(super) change: fn(&mut Experiment),

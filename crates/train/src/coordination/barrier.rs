@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Where the workers of a run wait for each other. After [`cancel`](Self::cancel) no worker waits.
+/// A barrier for the workers of a run. After [`cancel`](Self::cancel) no worker waits.
 #[derive(Debug)]
 pub(super) struct Barrier {
     workers: usize,

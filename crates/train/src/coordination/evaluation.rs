@@ -8,7 +8,7 @@ use gradwire_models::tasks::Replica;
 
 use crate::permits::Permits;
 
-/// What is evaluated: parameters and batch-norm statistics, and the number of test examples.
+/// The input of an evaluation: parameters, batch-norm statistics and the number of test examples.
 #[derive(Debug, Default)]
 pub(super) struct Subject {
     pub(super) parameters: Vec<Vec<f32>>,

@@ -29,11 +29,12 @@ pub(crate) struct ProcessCoordinator<'a> {
     observer: &'a dyn Observer,
     permits: &'a Permits,
     events: Events,
-    /// What has failed in this process, such as writing a checkpoint.
+    /// A failure in this process, such as an error while writing a checkpoint.
     failure: &'a FirstFailure,
     /// Steps that have not been sent to the first worker.
     unsent: Vec<(Sample, u64)>,
-    /// Steps since the workers last agreed on whether to stop, those of the round that begins included.
+    /// Steps since the workers last agreed on whether to stop, with the steps of the round that
+    /// begins.
     steps_since: u64,
     /// Whether workers that do not wait for each other have agreed to stop where they met last.
     stops: bool,
@@ -58,8 +59,8 @@ impl<'a> ProcessCoordinator<'a> {
         self.config.resumes_exactly()
     }
 
-    /// What workers do where all of them meet, to evaluate or to save: they send the steps to the first worker, and agree on
-    /// whether to stop if they meet nowhere else.
+    /// The work at a step at which all workers meet, to evaluate or to save. They send the steps to
+    /// the first worker, and agree on whether to stop if they do not agree at other steps.
     fn meet(&mut self, exchange: &mut dyn DistributedOptimizer) -> Result<(), TrainError> {
         self.send_steps(exchange)?;
         if !self.in_step() {
@@ -115,7 +116,7 @@ impl<'a> ProcessCoordinator<'a> {
         Ok(statistics)
     }
 
-    /// The parameters of the global model: those of the servers, or the worker's own.
+    /// The parameters of the global model: from the servers, or the worker's own.
     fn global_parameters(
         &self,
         own: &[Vec<f32>],
@@ -144,7 +145,7 @@ impl<'a> ProcessCoordinator<'a> {
         exchange.control().gather(own).map_err(|source| self.failed(source))
     }
 
-    /// Replaces every worker's message by that of the first.
+    /// Replaces every worker's message by the first worker's.
     fn announce(
         &self,
         exchange: &mut dyn DistributedOptimizer,
@@ -159,8 +160,9 @@ impl<'a> ProcessCoordinator<'a> {
 }
 
 impl Coordinator for ProcessCoordinator<'_> {
-    /// Every few steps, where a round begins, all workers agree to stop if the observer of any worker asks for it. Workers that
-    /// do not wait for each other agree only where they [meet](ProcessCoordinator::meet).
+    /// Every few steps, at the beginning of a round, all workers agree to stop if the observer of
+    /// any worker asks for it. Workers that do not wait for each other agree only if they
+    /// [meet](ProcessCoordinator::meet).
     fn stops(
         &mut self,
         step: u64,

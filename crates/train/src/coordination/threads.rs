@@ -18,17 +18,17 @@ use crate::failure::Failure;
 use crate::observer::Observer;
 use crate::permits::Permits;
 use crate::record::Sample;
+use crate::resolution::check_attempt;
 use crate::settings::MOST_WORKERS;
-use crate::validation::check_attempt;
 
-/// What the workers of one process share.
+/// The state that the workers of one process share.
 pub(crate) struct ThreadGroup {
     barrier: Barrier,
     evaluation: SharedEvaluation,
     stop: Mutex<Stop>,
 }
 
-/// Where the run ends before its last step.
+/// The step at which the run ends early.
 #[derive(Debug)]
 struct Stop {
     /// Workers end before this step; [`NEVER`] until a stop is asked for, or [`ABANDONED`].
@@ -42,7 +42,7 @@ struct Stop {
 
 /// No stop has been asked for.
 const NEVER: u64 = u64::MAX;
-/// The run has failed: every worker ends where it is.
+/// The run has failed: every worker ends at once.
 const ABANDONED: u64 = 0;
 
 impl ThreadGroup {

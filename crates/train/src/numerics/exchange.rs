@@ -8,7 +8,7 @@ use gradwire_exchange::{
     Role, StepInput, in_process, launch,
 };
 
-use super::cached;
+use super::cache::cached;
 use super::mark::{Mark, values};
 use crate::settings::TrainingSettings;
 

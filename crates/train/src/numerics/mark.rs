@@ -1,4 +1,4 @@
-//! Adding up what a part computes.
+//! The digest of a part's results.
 
 use gradwire::Rng;
 use sha2::{Digest, Sha256};

@@ -1,9 +1,9 @@
-//! The marks of the compressors of a run: of what they decode to, and of the bytes of their messages.
+//! The marks of a run's compressors: of the decoded values, and of the bytes of the messages.
 
 use gradwire::{Decoder, Encoder, Spec, Tensor};
 use gradwire_exchange::{CompressionSchedule, Policy, RunDescription};
 
-use super::cached;
+use super::cache::cached;
 use super::mark::{Mark, values};
 use crate::settings::TrainingSettings;
 
@@ -22,13 +22,13 @@ pub(super) fn marks(
     Some(marks.map(Mark::text))
 }
 
-/// The compressors of a schedule and of the rules, and that of model deltas.
+/// The compressors of a schedule, of the rules and of model deltas.
 fn specs(settings: &TrainingSettings, compressor: &CompressionSchedule) -> Vec<Spec> {
     let drops = settings.learning_rate.drops(settings.steps);
     let run = RunDescription { drops: &drops, ..RunDescription::of_steps(settings.steps) };
     let stages = match compressor.resolve(run) {
         Ok(schedule) if !compressor.has_budget() => schedule.specs().cloned().collect(),
-        // What a budget leaves depends on the sizes of the model's tensors.
+        // The compressor that a budget allows depends on the sizes of the model's tensors.
         _ => vec![compressor.first().clone()],
     };
     let pull = Policy::new(compressor.first().clone()).pull;

@@ -16,6 +16,7 @@
 //! A mark is a sample: a change that only shows in larger tensors or batches, or after more steps, can leave it as it is. Digests of
 //! the parameters still show such a change.
 
+mod cache;
 mod data;
 mod exchange;
 mod mark;
@@ -25,7 +26,6 @@ mod optimizer;
 mod trainer;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use gradwire_exchange::CompressionSchedule;
 
@@ -66,20 +66,6 @@ pub fn changed_parts<'a>(
 ) -> Vec<&'a str> {
     let differs = |(part, mark): &(&String, &String)| now.get(*part).is_some_and(|of| of != *mark);
     before.iter().filter(differs).map(|(part, _)| part.as_str()).collect()
-}
-
-/// Marks by what they depend on.
-static KNOWN: Mutex<BTreeMap<String, Option<String>>> = Mutex::new(BTreeMap::new());
-
-/// The mark that `compute` finds, which depends on what `key` says and on nothing else.
-fn cached(key: String, compute: impl FnOnce() -> Option<String>) -> Option<String> {
-    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(mark) = known().get(&key) {
-        return mark.clone();
-    }
-    let mark = compute();
-    known().insert(key, mark.clone());
-    mark
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use gradwire_models::tasks::{Replica, TaskConfig, task_of};
 
-use super::cached;
+use super::cache::cached;
 use super::data::data_for;
 use super::mark::Mark;
 use crate::settings::TrainingSettings;

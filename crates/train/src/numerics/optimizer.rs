@@ -3,7 +3,7 @@
 use gradwire::Tensor;
 use gradwire_exchange::Optimizer;
 
-use super::cached;
+use super::cache::cached;
 use super::mark::{Mark, values};
 use crate::outer::OuterOptimizer;
 use crate::settings::TrainingSettings;

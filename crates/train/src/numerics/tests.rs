@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gradwire::Tensor;
 use gradwire_exchange::{GradientSink, Optimizer};
-use gradwire_models::models::{Score, Statistics};
+use gradwire_models::models::{Architecture, Score, Statistics};
 use gradwire_models::tasks::{Replica, TaskConfig, task_of};
 
 use super::*;
@@ -83,12 +83,8 @@ fn every_model_and_every_compressor_has_a_mark_of_its_own() {
 struct Reordered<'a>(Box<dyn Replica + 'a>, bool);
 
 impl Replica for Reordered<'_> {
-    fn tensors(&self) -> &[Tensor] {
-        self.0.tensors()
-    }
-
-    fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.0.initial_parameters(seed)
+    fn model(&self) -> &dyn Architecture {
+        self.0.model()
     }
 
     fn load_batch(&mut self, step: u64) {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use gradwire_exchange::CompressionSchedule;
 use gradwire_models::data::Dataset;
 
+use super::cache::cached;
 use super::data::images;
 use super::exchange::{WORKERS, smaller};
-use super::{cached, mark::Mark};
+use super::mark::Mark;
 use crate::config::RunConfig;
 use crate::launch::run;
 use crate::options::RunOptions;

@@ -6,29 +6,10 @@ mod cases;
 mod input;
 mod several;
 
-use core::cell::Cell;
-
-pub use super::level::Level;
+pub use super::level::{Level, limited};
 pub use cases::KERNELS;
 use input::Shifted;
 pub use input::{Input, Output};
-
-std::thread_local! {
-    static LIMIT: Cell<Level> = const { Cell::new(Level::Vbmi2) };
-}
-
-/// Whether [`limited`] lets kernels of this thread use an instruction set.
-pub(super) fn allowed(level: Level) -> bool {
-    level <= LIMIT.get()
-}
-
-/// Runs `f`; kernels in this thread use at most the instructions of `level`, and only those that the processor has.
-pub fn limited<T>(level: Level, f: impl FnOnce() -> T) -> T {
-    let before = LIMIT.replace(level);
-    let result = f();
-    LIMIT.set(before);
-    result
-}
 
 /// Runs a kernel of [`KERNELS`] with each instruction set of this processor.
 ///

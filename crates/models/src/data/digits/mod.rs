@@ -78,7 +78,7 @@ fn draw(label: u16, draws: &mut Draws, points: &mut Vec<Point>, pixels: &mut Vec
     }
 }
 
-/// Draws a short stroke that belongs to no digit, and is paler than those of digits.
+/// Draws a short stroke that belongs to no digit and is paler than the strokes of digits.
 fn stray(canvas: &mut Canvas, draws: &mut Draws) {
     let middle = [0, 1].map(|_| draws.between(0.0, (SIDE - 1) as f32));
     let half = [0, 1].map(|_| draws.between(-4.0, 4.0));

@@ -127,8 +127,10 @@ fn a_large_zip_is_read_by_its_zip64_record() {
     let large = |count: u64| {
         let mut bytes = ZIP[..end].to_vec();
         bytes.extend(b"PK\x06\x06");
-        bytes.extend([0; 28]);
-        [count, 0, start].iter().for_each(|field| bytes.extend(field.to_le_bytes()));
+        bytes.extend(44u64.to_le_bytes());
+        bytes.extend([0; 12]);
+        let fields = [count, count, end as u64 - start, start];
+        fields.iter().for_each(|field| bytes.extend(field.to_le_bytes()));
         bytes.extend(b"PK\x06\x07\0\0\0\0");
         bytes.extend((end as u64).to_le_bytes());
         bytes.extend([1, 0, 0, 0]);
@@ -179,9 +181,7 @@ fn faulty_texts_are_named() {
     for length in 0..ZIP.len() {
         let cut = dir.join("cut.zip");
         fs::write(&cut, &ZIP[..length]).unwrap();
-        // Without the last letters of its comment, the archive is still whole.
-        let whole = length >= ZIP.len() - "a comment".len();
-        assert_eq!(load(&cut).is_ok(), whole, "{length}");
+        assert!(load(&cut).is_err(), "{length}");
     }
     fs::write(dir.join("cut.zip"), &ZIP[..60]).unwrap();
     refused(&dir.join("cut.zip"), &["cut.zip", "damaged", "directory"]);

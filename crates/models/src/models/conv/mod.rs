@@ -3,6 +3,7 @@
 
 mod kernels;
 mod passes;
+mod shapes;
 mod stack;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use super::maps::Maps;
 use super::pass::Pass;
 use super::pointwise::add_map_sums;
 use super::window::Window;
+use shapes::Shapes;
 
 /// A two-dimensional convolution with square kernels.
 #[derive(Debug, Clone, Copy)]
@@ -80,29 +82,5 @@ impl Conv {
             x.outline().gradient(|| passes::images_gradient(&shapes, gradient, &parameters[weight]))
         });
         Maps::new(y, [to, rows, columns])
-    }
-}
-
-/// The sizes of one convolution.
-#[derive(Debug, Clone, Copy)]
-struct Shapes {
-    batch: usize,
-    from: usize,
-    to: usize,
-    window: Window,
-    height: usize,
-    width: usize,
-}
-
-impl Shapes {
-    fn new(images: &Maps, to: usize, window: Window) -> Self {
-        assert!(window.padding < window.kernel, "a kernel lies on a pixel at each of its places");
-        let [from, height, width] = images.shape;
-        Self { batch: images.batch(), from, to, window, height, width }
-    }
-
-    /// Rows and columns of an output map.
-    fn places(&self) -> [usize; 2] {
-        [self.height, self.width].map(|length| self.window.places(length))
     }
 }

@@ -1,12 +1,12 @@
 //! The forward and the backward passes.
 //!
-//! Images lie in [`Stack`]s, where the pixel under an element of the kernel is at a fixed offset from the kernel's
-//! position. An output map is then a sum of shifted planes, and the gradient of a weight is the inner product of a
-//! map's gradient with a shifted plane.
+//! Images lie in [`Stack`]s. In a stack, the pixel under an element of the kernel has a fixed
+//! offset from the kernel's position. An output map is then a sum of shifted planes. The gradient
+//! of a weight is the inner product of a map's gradient and a shifted plane.
 
 use super::super::window::Window;
-use super::Shapes;
 use super::kernels::{ROWS, Weights, add_products, correlate};
+use super::shapes::Shapes;
 use super::stack::{Line, Stack, lines};
 
 /// Each output value is the sum of `weight · pixel` over the kernel.
@@ -24,15 +24,15 @@ pub(super) fn forward(shapes: &Shapes, images: &[f32], weight: &[f32]) -> Vec<f3
     maps
 }
 
-/// The gradient of the pixels of a phase is a convolution of the output's gradient with the elements of the kernel that
-/// meet this phase, turned by half a circle.
+/// The gradient of a phase's pixels is a convolution: of the output's gradient with the elements of
+/// the kernel that meet this phase, rotated by 180°.
 pub(super) fn images_gradient(shapes: &Shapes, gradient: &[f32], weight: &[f32]) -> Vec<f32> {
     let Window { kernel, stride, padding } = shapes.window;
     let phases = stride * stride;
     let turned = kernel.div_ceil(stride);
     let [rows, columns] = shapes.places();
-    // The first element of a phase that is computed: those before it are padding in all phases. It is earlier where the
-    // last pixels would not be reached.
+    // The first element of a phase that is computed. Earlier elements are padding in all phases. It
+    // is an earlier one if the last pixels would not be reached.
     let first = [(shapes.height, rows), (shapes.width, columns)].into_iter().fold(
         padding / stride,
         |first, (length, places)| {
@@ -62,7 +62,7 @@ pub(super) fn images_gradient(shapes: &Shapes, gradient: &[f32], weight: &[f32])
             for line in &lines {
                 let (row, column) = (line.row - first, line.column - first);
                 let line = Line { row, column, ..*line };
-                stack.copy_line(positions, image, planes, line, stride, pixels);
+                stack.copy_line(positions, image, planes, line, pixels);
             }
         }
     });

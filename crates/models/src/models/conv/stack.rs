@@ -1,17 +1,18 @@
-//! A few images, laid out so that one fixed offset leads from each position of a kernel to the pixel under any of its
-//! elements.
+//! The layout of a few images for convolution. At each position of a kernel, the pixel under an element
+//! of the kernel has the same offset from the position.
 
 use super::super::window::Window;
 use super::used::{LANES, Used};
 
 /// Padded images, one below the other, in planes.
 ///
-/// A kernel of stride s meets every s-th pixel with the same element, so each plane of an image becomes s² *phases*: the
-/// pixels of every s-th row and column of the padded image. In the phases, each kernel moves by one.
+/// A kernel of stride s meets every s-th pixel with the same element. So each plane of an image becomes
+/// s² planes, which are called *phases* here: space-to-depth with blocks of s × s pixels, after padding.
+/// A phase has the pixels of every s-th row and column. In the phases, each kernel moves by one.
 ///
-/// The zeros around an image are shared: those on the right of a row are those on the left of the next, those below an
-/// image are those above the next. Positions of the kernel are numbered through, row after row; those where it would
-/// leave its row or its image are not used.
+/// Neighbours share the zeros around them: a row and the next row, an image and the next image. All
+/// positions of the kernel have a number, row after row. Positions are not used if the kernel would leave
+/// its row or its image there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stack {
     window: Window,
@@ -80,7 +81,8 @@ impl Stack {
         (0..planes * kernel * kernel).map(offset).collect()
     }
 
-    /// Copies images, each of `planes` planes, to their phases. What is not an image is left as it is: zeros.
+    /// Copies images, each of `planes` planes, to their phases (space-to-depth). Everything around the
+    /// images stays as it is: zeros.
     pub(super) fn pad(&self, images: &[f32], planes: usize, out: &mut [f32]) {
         let lines = lines(self.window, self.height, self.width);
         let phases = self.window.stride * self.window.stride;
@@ -89,17 +91,18 @@ impl Stack {
             for line in &lines {
                 let start = (first + line.phase) * self.plane + self.start(image, line.row);
                 let out = &mut out[start + line.column..][..line.count];
-                if self.window.stride == 1 {
+                if line.stride == 1 {
                     out.copy_from_slice(&plane[line.pixel..][..line.count]);
                 } else {
-                    let pixels = plane[line.pixel..].iter().step_by(self.window.stride);
+                    let pixels = plane[line.pixel..].iter().step_by(line.stride);
                     out.iter_mut().zip(pixels).for_each(|(out, pixel)| *out = *pixel);
                 }
             }
         }
     }
 
-    /// Copies maps, a value for each place of the kernel, to their positions. What is not used is left as it is.
+    /// Copies maps, a value for each place of the kernel, to their positions. Unused positions stay
+    /// as they are.
     pub(super) fn spread(&self, maps: &[f32], planes: usize, positions: &mut [f32]) {
         let [rows, columns] = self.places();
         for (at, values) in maps.chunks_exact(columns).enumerate() {
@@ -117,15 +120,15 @@ impl Stack {
         }
     }
 
-    /// Copies positions of a stack of stride 1 to the pixels of a line; the line's row and column are those of a place,
-    /// and its phase one of the planes from `first` on. Places that are not used leave their pixels as they are.
+    /// Copies positions of a stack of stride 1 to the pixels of a line. The row and the column of the
+    /// line are the row and the column of a place; its phase is one of the planes from `first` on. Pixels
+    /// of places that are not used stay as they are.
     pub(super) fn copy_line(
         &self,
         positions: &[f32],
         image: usize,
         first: usize,
         line: Line,
-        stride: usize,
         pixels: &mut [f32],
     ) {
         let [rows, columns] = self.places();
@@ -135,15 +138,15 @@ impl Stack {
         }
         let start = (first + line.phase) * self.positions + self.start(image, line.row);
         let values = &positions[start + line.column..][..count];
-        if stride == 1 {
+        if line.stride == 1 {
             pixels[line.pixel..][..count].copy_from_slice(values);
         } else {
-            let pixels = pixels[line.pixel..].iter_mut().step_by(stride);
+            let pixels = pixels[line.pixel..].iter_mut().step_by(line.stride);
             pixels.zip(values).for_each(|(pixel, value)| *pixel = *value);
         }
     }
 
-    /// The first position of a row of a map; maps are numbered through, those of an image after those of the one before.
+    /// The first position of a row of a map. Maps are numbered image after image.
     fn position(&self, planes: usize, map: usize, row: usize) -> usize {
         map % planes * self.positions + self.start(map / planes, row)
     }
@@ -163,8 +166,10 @@ pub(super) struct Line {
     pub(super) row: usize,
     /// The column of the first in the phase.
     pub(super) column: usize,
-    /// The first in the image; the others follow at the window's stride.
+    /// The position of the first pixel in the image.
     pub(super) pixel: usize,
+    /// The distance between two pixels in the image.
+    pub(super) stride: usize,
     /// The number of pixels.
     pub(super) count: usize,
 }
@@ -181,6 +186,7 @@ pub(super) fn lines(window: Window, height: usize, width: usize) -> Vec<Line> {
             row: row + at,
             column,
             pixel: pixel * width + left,
+            stride: window.stride,
             count,
         })
     };

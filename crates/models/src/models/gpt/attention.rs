@@ -15,7 +15,7 @@ pub(super) struct Attention {
     pub(super) width: usize,
 }
 
-/// What the backward pass needs.
+/// The values that the backward pass needs.
 #[derive(Debug)]
 pub(super) struct Trace {
     /// Queries, keys and values, `[window, head, 3, length, size]`.

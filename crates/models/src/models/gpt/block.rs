@@ -3,9 +3,11 @@
 use super::super::dense::Dense;
 use super::super::layout::{Init, Layout};
 use super::super::pointwise::{add, gelu, gelu_backward};
-use super::DEVIATION;
 use super::attention::{self, Attention};
 use super::norm::{LayerNorm, Normalised};
+
+/// The standard deviation of weights.
+pub(super) const DEVIATION: f32 = 0.02;
 
 /// A block.
 #[derive(Debug)]
@@ -22,7 +24,7 @@ pub(super) struct Block {
     fc2: Dense,
 }
 
-/// What the backward pass needs: the values inside the block, in order.
+/// The values inside the block, in order, which the backward pass needs.
 #[derive(Debug)]
 pub(super) struct Trace {
     attention: Attention,
@@ -79,7 +81,8 @@ impl Block {
         (x, Trace { attention, first, attended, joined, second, hidden, activated })
     }
 
-    /// Adds the parameters' gradients, and turns the gradient of the output into that of the input.
+    /// Adds the parameters' gradients, and turns the gradient of the output into the gradient of
+    /// the input.
     pub(super) fn backward(
         &self,
         parameters: &[Vec<f32>],

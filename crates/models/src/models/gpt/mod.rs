@@ -12,8 +12,8 @@
 //! symbols, context T, width C and L blocks the parameters are V·C + T·C + L·(12·C² + 13·C) + 2·C: 809 856 for the
 //! defaults (four blocks, four heads, width 128, context 64) and 65 symbols.
 //!
-//! Weights begin with GPT-2's variances, 0.02² and 0.02² / 2L where a layer's output is added to x, but are uniform
-//! instead of normal.
+//! Initial weights have GPT-2's variances: 0.02², or 0.02² / 2L if the layer's output is added to
+//! x. They are uniform instead of normal.
 
 mod attention;
 mod block;
@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use gradwire_exchange::GradientSink;
 
+use super::architecture::Architecture;
 use super::layout::{Init, Layout};
 use super::pass::Gradients;
 use super::pointwise::{add, cross_entropy, highest};
@@ -34,11 +35,8 @@ use super::{ModelError, Score};
 use crate::matmul::{Matrix, multiply};
 use crate::options::{Options, OptionsError, Printer};
 
-use block::Block;
+use block::{Block, DEVIATION};
 use norm::LayerNorm;
-
-/// The standard deviation of weights.
-const DEVIATION: f32 = 0.02;
 
 /// The sizes of a GPT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +81,18 @@ pub struct Windows<'a> {
     pub length: usize,
 }
 
+impl Architecture for Gpt {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn gradient_order(&self) -> Vec<Vec<usize>> {
+        let blocks = self.blocks.iter().rev().map(Block::parameters);
+        let norm = self.norm.parameters().to_vec();
+        [norm].into_iter().chain(blocks).chain([vec![self.tokens, self.positions]]).collect()
+    }
+}
+
 impl Gpt {
     /// A model for a vocabulary of this size.
     ///
@@ -100,33 +110,11 @@ impl Gpt {
         let block = |at| Block::new(&mut layout, &format!("block{at}"), [layers, heads, width]);
         let blocks = (1..=layers).map(block).collect();
         let norm = LayerNorm::new(&mut layout, "norm", width);
-        // In a block: two normalised inputs, queries, keys and values, what the heads join, and the MLP before and after its
-        // activation.
+        // In a block: two normalised inputs; queries, keys and values; the joined heads; the MLP
+        // before and after its activation.
         layout.activations = layers * (2 + 3 + 1 + 4 + 4) * width + vocabulary;
         layout.check_size()?;
         Ok(Self { config, vocabulary, tokens, positions, blocks, norm, layout })
-    }
-
-    /// The names and shapes of the parameters.
-    pub fn tensors(&self) -> &[gradwire::Tensor] {
-        &self.layout.tensors
-    }
-
-    /// The values that a step keeps for a token: about the least.
-    pub fn activations(&self) -> usize {
-        self.layout.activations
-    }
-
-    /// The initial parameters of a run, a pure function of the seed.
-    pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.layout.initial_parameters(seed)
-    }
-
-    /// Groups of parameters whose gradients become final together, in the order of back-propagation.
-    pub fn gradient_order(&self) -> Vec<Vec<usize>> {
-        let blocks = self.blocks.iter().rev().map(Block::parameters);
-        let norm = self.norm.parameters().to_vec();
-        [norm].into_iter().chain(blocks).chain([vec![self.tokens, self.positions]]).collect()
     }
 
     /// Adds the gradient of the mean cross-entropy over all tokens to `gradients` and returns that mean, in nats. Passes

@@ -60,7 +60,7 @@ impl LayerNorm {
         Normalised { output, rows, inverses }
     }
 
-    /// Adds the gradients of scale and shift, and returns that of `x`.
+    /// Adds the gradients of scale and shift, and returns the gradient of `x`.
     pub(super) fn backward(
         &self,
         parameters: &[Vec<f32>],

@@ -23,7 +23,8 @@ impl LstmConfig {
     /// `wordlstm`.
     pub const WORDS: Self = Self { hidden: 650, ..Self::CHARACTERS };
 
-    /// Reads `charlstm:hidden=200,unroll=35,dropout=0.5,embedding=on`; what is not given is that of `self`.
+    /// Reads `charlstm:hidden=200,unroll=35,dropout=0.5,embedding=on`. The defaults are the options
+    /// of `self`.
     pub(crate) fn read(self, text: &str) -> Result<Self, OptionsError> {
         let mut options = Options::parse(text)?;
         let expected = "a number from 1 to 4096";
@@ -39,7 +40,7 @@ impl LstmConfig {
         Ok(Self { hidden, unroll, dropout, embedding })
     }
 
-    /// Prints what is not that of `default`, after the name.
+    /// Prints the name, and the options that differ from `default`.
     pub(crate) fn print(
         &self,
         f: &mut fmt::Formatter<'_>,

@@ -41,9 +41,9 @@ pub(crate) struct LayerState {
 pub(super) struct Trace {
     /// σ(i), tanh(j), σ(f), σ(o).
     gates: Vec<f32>,
-    /// The cells carried in, then those of each time.
+    /// The cells carried in, then the cells of each time.
     cells: Vec<f32>,
-    /// The outputs carried in, then those of each time.
+    /// The outputs carried in, then the outputs of each time.
     outputs: Vec<f32>,
     streams: usize,
 }
@@ -186,9 +186,9 @@ fn activate(gates: &mut [f32], before: &[f32], cells: &mut [f32], outputs: &mut 
     }
 }
 
-/// Turns one stream's activations at one time into the gradients before activation. `carried` is the
-/// gradient of the outputs; `cell_carried` that of the cells from the next time, replaced by that for the previous
-/// time.
+/// Turns one stream's activations at one time into the gradients before activation. `carried` is
+/// the gradient of the outputs. `cell_carried` is the gradient of the cells from the next time; the
+/// gradient for the previous time replaces it.
 fn deactivate(
     gates: &mut [f32],
     before: &[f32],

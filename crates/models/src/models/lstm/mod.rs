@@ -30,6 +30,7 @@ mod tests;
 
 use gradwire::{Rng, State, StateError};
 
+use super::architecture::Architecture;
 use super::layout::Layout;
 use super::pointwise::{cross_entropy, highest};
 use super::{ModelError, ModelKind, Score};
@@ -86,13 +87,19 @@ pub struct Dropout {
 
 /// The values of a forward pass that the backward pass needs.
 struct Pass {
-    /// The inputs of each layer, after dropout, and last those of the softmax.
+    /// The inputs of each layer, after dropout, and last the inputs of the softmax.
     inputs: Vec<Vec<f32>>,
     /// The dropout factors of the inputs, each empty where nothing is dropped.
     masks: Vec<Vec<f32>>,
     traces: Vec<layer::Trace>,
     /// `[positions, vocabulary]`
     scores: Vec<f32>,
+}
+
+impl Architecture for LanguageModel {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
 }
 
 impl LanguageModel {
@@ -124,21 +131,6 @@ impl LanguageModel {
         layout.activations = layers.len() * (4 + 1 + 1) * hidden + vocabulary;
         layout.check_size()?;
         Ok(Self { vocabulary, config, embedding, layers, weight, bias, layout })
-    }
-
-    /// The names and shapes of the parameters.
-    pub fn tensors(&self) -> &[gradwire::Tensor] {
-        &self.layout.tensors
-    }
-
-    /// The values that a step keeps for a token: about the least.
-    pub fn activations(&self) -> usize {
-        self.layout.activations
-    }
-
-    /// The initial parameters of a run, a pure function of the seed.
-    pub fn initial_parameters(&self, seed: u64) -> Vec<Vec<f32>> {
-        self.layout.initial_parameters(seed)
     }
 
     /// The hidden state before the first token of `streams` streams: zeros.
@@ -255,7 +247,7 @@ impl LanguageModel {
         pass
     }
 
-    /// What the first layer reads.
+    /// The input of the first layer.
     fn embed(&self, parameters: &[Vec<f32>], tokens: &[u32]) -> Vec<f32> {
         let Some(embedding) = self.embedding else {
             let mut one_hot = vec![0.0; tokens.len() * self.vocabulary];

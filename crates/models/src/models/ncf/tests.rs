@@ -1,5 +1,6 @@
 //! Against a scalar twin, finite differences and counts by hand.
 
+use crate::models::Architecture;
 use gradwire::Rng;
 
 use crate::models::ncf::{Pairs, Recommender, Widths, cross_entropy};

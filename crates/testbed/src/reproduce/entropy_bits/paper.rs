@@ -34,7 +34,7 @@ pub(super) fn experiment() -> Experiment {
     })
 }
 
-/// The paper's set-up and that of the runs.
+/// The set-ups of the paper and of the runs.
 pub(super) fn setup(runs: &[RunRecord]) -> Table {
     let run = &runs[0];
     let exchanges = format!("{} rounds of {}", run.rounds, run.send);

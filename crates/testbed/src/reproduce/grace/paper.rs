@@ -10,7 +10,7 @@ use crate::table::Table;
 pub(super) const CITATION: &str = "H. Xu, C.-Y. Ho, A. M. Abdelmoniem, A. Dutta, E. H. Bergou, K. Karatsenidis, M. Canini, \
      P. Kalnis: Compressed Communication for Distributed Deep Learning: Survey and Quantitative Evaluation. KAUST, 2020";
 
-/// The methods that the survey evaluates, and those of the other papers.
+/// The methods that the survey evaluates, and the methods of the other papers.
 pub(super) const METHODS: [(&str, &str); 25] = [
     ("Baseline", "none"),
     ("8-bit", "8bit"),
@@ -51,7 +51,7 @@ pub(super) struct Benchmark {
     baseline: &'static str,
 }
 
-/// The benchmarks whose data, or similar data, are available; those of image classification first.
+/// The benchmarks whose data, or similar data, are available; image classification first.
 pub(super) const BENCHMARKS: [Benchmark; 7] = [
     benchmark(["resnet20", "cifar10-jpg"], None, ["328", "momentum", "90.86 %"]),
     benchmark(["densenet40", "cifar10-jpg"], None, ["328", "momentum", "92.07 %"]),

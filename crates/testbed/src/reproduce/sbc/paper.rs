@@ -21,7 +21,8 @@ pub(super) struct Row {
     trains: [&'static str; 2],
     /// The quality of each of the [`METHODS`].
     pub(super) quality: [f64; 6],
-    /// The compression ratio of each of the [`METHODS`]. That of Federated Averaging is its delay in iterations.
+    /// The compression ratio of each of the [`METHODS`]. The ratio of Federated Averaging is its
+    /// delay in iterations.
     pub(super) ratio: [f64; 6],
     iterations: u64,
     batch: usize,
@@ -114,7 +115,7 @@ impl Row {
         })
     }
 
-    /// The paper's set-up and that of the runs.
+    /// The set-ups of the paper and of the runs.
     pub(super) fn setup(&self, runs: &[RunRecord]) -> Table {
         let run = &runs[0];
         let [model, data] = self.trains;

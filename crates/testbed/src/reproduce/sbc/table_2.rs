@@ -30,7 +30,7 @@ pub(crate) const TABLE_2: Study = Study {
     ..Study::PLAIN
 };
 
-/// The paper's figures, then ours. The ratio is that of the bytes sent, relative to the baseline.
+/// The paper's figures, then ours. The ratio compares the bytes sent with the baseline.
 fn table(paper: &Row, summary: &Summary) -> Table {
     let metric = summary.metric;
     let specs = paper.compressors();

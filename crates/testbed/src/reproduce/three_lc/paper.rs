@@ -66,7 +66,7 @@ pub(super) fn experiment<'a>(specs: impl IntoIterator<Item = &'a str>) -> Experi
     })
 }
 
-/// The paper's set-up and that of the runs.
+/// The set-ups of the paper and of the runs.
 pub(super) fn setup(experiment: &Experiment, runs: &[RunRecord]) -> Table {
     let run = &runs[0];
     let vectors = if experiment.raw_vectors { ", vectors" } else { "" };

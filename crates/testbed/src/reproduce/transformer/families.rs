@@ -22,7 +22,7 @@ const SIGN_RATE: &str = "cosine:from=0.001,to=0.0001,warmup=0.05";
 pub(super) struct Family {
     pub(super) name: &'static str,
     send: &'static str,
-    /// The workers' optimizer, if it is not that of the study.
+    /// The workers' optimizer, if it differs from the study's.
     optimizer: Option<&'static str>,
     /// The outer optimizer and its learning rate.
     outer: Option<(&'static str, f32)>,
@@ -56,10 +56,10 @@ const GRADIENTS: Family = Family {
     first_seed: &[],
 };
 
-/// The change of parameters, whose mean is added.
+/// The parameter update, whose mean is added.
 const UPDATES: Family = Family { name: "updates at every step", send: "updates", ..GRADIENTS };
 
-/// The change of parameters, of whose mean an outer step is made.
+/// The parameter update. The outer optimizer applies its mean.
 const OUTER: Family = Family {
     name: "local steps, outer Nesterov (0.7, momentum 0.5)",
     outer: Some(("nesterov:m=0.5", 0.7)),

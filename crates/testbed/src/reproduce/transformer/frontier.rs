@@ -98,7 +98,7 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     Ok(page(results, &text, &charts(&all), vec![table.terminal()]))
 }
 
-/// What all settings have in common, and what the columns mean.
+/// The common settings, and the meaning of the columns.
 fn set_up(run: &RunRecord) -> String {
     format!(
         "{} with {} parameters on {}, {} workers with {} windows each, {} steps, AdamW with a mean-square decay of 0.99 \
@@ -127,7 +127,8 @@ fn table(all: &[Setting<'_>]) -> Table {
         .table()
 }
 
-/// Loss above that of `none` over the ratio of bytes: a line for each family, and the front.
+/// The loss minus the loss of `none`, over the ratio of bytes: a line for each family, and the
+/// front.
 fn charts(all: &[Setting<'_>]) -> Charts {
     let point = |setting: &Setting<'_>| {
         let Spread { mean, min, max, .. } = setting.differences?;

@@ -1,4 +1,4 @@
-//! What a small transformer with AdamW loses when workers send less.
+//! The loss of a small transformer with AdamW if workers send fewer bytes.
 
 mod families;
 mod frontier;

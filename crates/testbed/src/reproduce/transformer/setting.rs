@@ -1,4 +1,4 @@
-//! The runs of one setting, compared with those of `none`.
+//! The runs of one setting, compared with the runs of `none`.
 
 use gradwire_train::RunRecord;
 
@@ -15,7 +15,7 @@ pub(super) struct Setting<'a> {
     /// With the loss on the test text as their quality.
     pub(super) runs: Vec<&'a RunRecord>,
     losses: Spread,
-    /// Loss less that of `none` with the same seed.
+    /// The loss minus the loss of `none` with the same seed.
     pub(super) differences: Option<Spread>,
     /// Bytes that a worker sent.
     pub(super) bytes: f64,
