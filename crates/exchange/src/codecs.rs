@@ -3,17 +3,19 @@
 //! Residuals, momenta and factors are kept in core's [`Encoder`] by tensor name. They do not depend on the group that
 //! the tensor is averaged in, or on the rule that chose its compressor.
 
-mod carried;
+mod codec;
+mod sender;
+mod sent_elements;
 mod several;
 mod state;
 
 use std::collections::HashMap;
 
-use gradwire::{
-    Decoder, Dtype, Encoder, Error, Input, Kept, ReduceOp, Sent, Spec, Tensor, Threads,
-};
+use gradwire::{Decoder, Dtype, Encoder, Kept, Sent, Spec, Tensor, Threads};
 
-pub(crate) use self::carried::Carried;
+pub(crate) use self::sender::Sender;
+pub(crate) use self::sent_elements::SentElements;
+use crate::group::Piece;
 use crate::{GroupConfig, Schedule};
 
 /// The encoders and the decoder of one rank, for all tensors of the model.
@@ -38,7 +40,7 @@ struct TensorCodec {
     stage: Option<usize>,
     /// The names under which it is encoded: the tensor's, or those of its slices.
     names: Vec<String>,
-    carried: Carried,
+    sent_elements: SentElements,
     /// Where messages carry changes: the ranks' common estimate, empty before the first.
     estimate: Estimate,
 }
@@ -48,31 +50,6 @@ struct TensorCodec {
 struct Estimate {
     now: Vec<f32>,
     checkpoint: Vec<f32>,
-}
-
-/// Whose messages are decoded, and how.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sender {
-    /// The rank that sent them; with a weight of 0 it sent nothing.
-    pub(crate) rank: usize,
-    /// The rank in the key of their random draws.
-    pub(crate) drawn_as: u32,
-    /// Their weight in the mean.
-    pub(crate) weight: f32,
-    /// Whether those of other ranks are added to them, and [`Codecs::aggregate`] ends the sum.
-    pub(crate) is_averaged: bool,
-}
-
-impl Sender {
-    /// One of the ranks whose messages are averaged.
-    pub(crate) fn one_of_all(rank: usize, weight: f32) -> Self {
-        Self { rank, drawn_as: rank as u32, weight, is_averaged: true }
-    }
-
-    /// The only rank that sends messages of some pieces.
-    pub(crate) fn alone(rank: usize, drawn_as: usize) -> Self {
-        Self { rank, drawn_as: drawn_as as u32, weight: 1.0, is_averaged: false }
-    }
 }
 
 impl Codecs {
@@ -98,7 +75,7 @@ impl Codecs {
             schedule,
             stage: None,
             names: vec![tensor.name().to_owned()],
-            carried: Carried::default(),
+            sent_elements: SentElements::default(),
             estimate: Estimate::default(),
         };
         Self {
@@ -129,7 +106,7 @@ impl Codecs {
     pub(crate) fn begin(&mut self, index: usize, step: u64) {
         let stage = self.tensors[index].schedule.stage_at(step);
         self.enter(index, stage);
-        self.tensors[index].carried.clear();
+        self.tensors[index].sent_elements.clear();
     }
 
     fn enter(&mut self, index: usize, stage: usize) {
@@ -146,50 +123,6 @@ impl Codecs {
         }
     }
 
-    /// Replaces `message` by the message for a tensor, or for its slice from element `offset` on, and records the
-    /// elements that it carries.
-    pub(crate) fn encode(
-        &mut self,
-        index: usize,
-        offset: usize,
-        tensor: &Tensor,
-        step: u64,
-        input: Input<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        message.clear();
-        let sent = self.encoder.encode(tensor, step, input, message)?;
-        self.tensors[index].carried.note(offset, sent, self.encoder.positions(), message.len());
-        Ok(())
-    }
-
-    /// Replaces `message` by the message of a tensor's device form, and records the elements that it carries.
-    pub(crate) fn pack(
-        &mut self,
-        index: usize,
-        tensor: &Tensor,
-        step: u64,
-        form: &[u8],
-        message: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        message.clear();
-        let sent = self.encoder.pack(tensor, step, form, message)?;
-        self.tensors[index].carried.note(0, sent, self.encoder.positions(), message.len());
-        Ok(())
-    }
-
-    /// Appends the device form of a rank's message to `form`.
-    pub(crate) fn unpack(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        rank: usize,
-        message: &[u8],
-        form: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        self.decoder.unpack(tensor, step, rank as u32, message, form)
-    }
-
     /// The array of a kind that is kept for a tensor.
     pub(crate) fn array(&self, name: &str, kind: Kept) -> Option<&[f32]> {
         self.encoder.array(name, kind)
@@ -204,71 +137,15 @@ impl Codecs {
         encoder.set_array(tensor.name(), kind, values);
     }
 
+    /// Records the elements of a piece that the message just encoded carries.
+    fn note(&mut self, piece: &Piece<'_>, sent: Sent, bytes: usize) {
+        let sent_elements = &mut self.tensors[piece.index].sent_elements;
+        sent_elements.note(piece.offset, sent, self.encoder.positions(), bytes);
+    }
+
     /// Records a message with all elements of a tensor that another encoder made.
     pub(crate) fn note_raw(&mut self, index: usize, bytes: usize) {
-        self.tensors[index].carried.note(0, Sent::All, &[], bytes);
-    }
-
-    /// Replaces `message` by the owner's message for the average of a slice.
-    pub(crate) fn encode_average(
-        &mut self,
-        slice: &Tensor,
-        step: u64,
-        values: &[f32],
-        message: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        message.clear();
-        let second = self.second.as_mut().expect("tensors were cut");
-        second.encode(slice, step, gradwire::Floats::F32(values), message).map(drop)
-    }
-
-    /// Adds `weight` times the decoded message of a rank to `out`.
-    pub(crate) fn decode_add(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        rank: usize,
-        message: &[u8],
-        weight: f32,
-        out: &mut [f32],
-    ) -> Result<(), Error> {
-        self.decoder.decode_add(tensor, step, rank as u32, message, weight, out)
-    }
-
-    /// Adds a message, times the sender's weight; call [`aggregate`](Self::aggregate) after the last of several that are
-    /// averaged.
-    pub(crate) fn add_message(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        sender: Sender,
-        message: &[u8],
-        out: &mut [f32],
-    ) -> Result<(), Error> {
-        let Sender { drawn_as, weight, is_averaged, .. } = sender;
-        if !is_averaged {
-            return self.decoder.decode_add(tensor, step, drawn_as, message, weight, out);
-        }
-        let sums = match self.sums.get_mut(tensor.name()) {
-            Some(sums) => sums,
-            None => self.sums.entry(tensor.name().to_owned()).or_default(),
-        };
-        self.decoder.accumulate(tensor, (step, drawn_as), message, weight, sums, out)
-    }
-
-    /// Turns the weighted mean of all messages for a tensor into the input of the optimizer, in place: the mean itself,
-    /// or the result of a vote.
-    pub(crate) fn aggregate(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        mean: &mut [f32],
-    ) -> Result<(), Error> {
-        if let Some(sums) = self.sums.get_mut(tensor.name()) {
-            self.decoder.finish(tensor, step, sums, mean)?;
-        }
-        self.decoder.compressor_of(tensor.name()).aggregate(mean);
-        Ok(())
+        self.tensors[index].sent_elements.note(0, Sent::All, &[], bytes);
     }
 
     /// Where messages of a tensor carry changes, adds the mean of all ranks' changes to the estimate, and replaces the mean by
@@ -277,14 +154,14 @@ impl Codecs {
         if !self.sends_changes(index) {
             return;
         }
-        let TensorCodec { estimate, carried, .. } = &mut self.tensors[index];
+        let TensorCodec { estimate, sent_elements, .. } = &mut self.tensors[index];
         estimate.now.resize(mean.len(), 0.0);
         for (sum, mean) in estimate.now.iter_mut().zip(mean) {
             *sum += *mean;
             *mean = *sum;
         }
         // Elements that the messages did not change are part of the estimate, too.
-        carried.include_all();
+        sent_elements.include_all();
     }
 
     /// Whether the messages of a tensor carry changes.
@@ -303,80 +180,24 @@ impl Codecs {
         self.encoder.has_rounds(tensor.name())
     }
 
-    /// Replaces `addend` by this rank's addend in a round of a tensor; `None` after the last round. See
-    /// [`Encoder::contribute`].
-    pub(crate) fn contribute(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        round: usize,
-        input: Input<'_>,
-        means: &[f32],
-        addend: &mut Vec<f32>,
-    ) -> Result<Option<ReduceOp>, Error> {
-        self.encoder.contribute(tensor, step, round, input, means, addend)
-    }
-
-    /// Decodes the means of all rounds and adds the result to `out`. This rank's addends took `bytes`.
-    pub(crate) fn conclude(
-        &mut self,
-        index: usize,
-        bytes: usize,
-        tensor: &Tensor,
-        step: u64,
-        means: &[f32],
-        out: &mut [f32],
-    ) -> Result<(), Error> {
-        let sent = self.encoder.conclude(tensor, step, means, out)?;
-        self.tensors[index].carried.note(0, sent, self.encoder.positions(), bytes);
-        Ok(())
-    }
-
-    /// Appends what a device needs for its addend in a round of a tensor. See [`Encoder::device_round`].
-    pub(crate) fn device_round(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        round: usize,
-        means: &[f32],
-        form: &mut Vec<u8>,
-    ) -> Result<Option<(usize, ReduceOp)>, Error> {
-        self.encoder.device_round(tensor, step, round, means, form)
-    }
-
-    /// As [`conclude`](Self::conclude), and appends what the device adds.
-    pub(crate) fn device_conclude(
-        &mut self,
-        index: usize,
-        bytes: usize,
-        tensor: &Tensor,
-        step: u64,
-        means: &[f32],
-        form: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        let sent = self.encoder.device_conclude(tensor, step, means, form)?;
-        self.tensors[index].carried.note(0, sent, self.encoder.positions(), bytes);
-        Ok(())
-    }
-
     /// The compressor of a tensor at a step.
     pub(crate) fn spec_at(&self, index: usize, step: u64) -> &Spec {
         self.tensors[index].schedule.at(step)
     }
 
     /// The elements of a tensor that the messages of the last step carried.
-    pub(crate) fn carried(&self, index: usize) -> &Carried {
-        &self.tensors[index].carried
+    pub(crate) fn sent_elements(&self, index: usize) -> &SentElements {
+        &self.tensors[index].sent_elements
     }
 
     /// Swaps the elements that the messages of the last step carried with `carried`.
-    pub(crate) fn swap_carried(&mut self, index: usize, carried: &mut Carried) {
-        std::mem::swap(&mut self.tensors[index].carried, carried);
+    pub(crate) fn swap_sent_elements(&mut self, index: usize, sent_elements: &mut SentElements) {
+        std::mem::swap(&mut self.tensors[index].sent_elements, sent_elements);
     }
 
     /// Records that the messages of a tensor carry nothing of this rank's own gradient.
     pub(crate) fn carry_nothing(&mut self, index: usize) {
-        self.tensors[index].carried.exclude_all();
+        self.tensors[index].sent_elements.exclude_all();
     }
 
     /// Calls `show` with the residual of a tensor, slice by slice.

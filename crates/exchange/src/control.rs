@@ -8,8 +8,9 @@
 use std::sync::mpsc;
 use std::time::Instant;
 
-use crate::collectives::all_reduce;
 use crate::error::refuse;
+use crate::mean;
+use crate::patience::patience;
 use crate::transport::or_abort;
 use crate::{ExchangeError, GroupConfig, Operation, Phase, Result, Traffic, Transport, digest};
 
@@ -109,7 +110,7 @@ impl<'a> Control<'a> {
                 );
             }
             let before = transport.traffic();
-            all_reduce::exact_mean(transport, step, &mut own)?;
+            mean::exact_mean(transport, step, &mut own)?;
             Ok((own, transport.traffic() - before))
         })?;
         *values = mean;
@@ -222,7 +223,7 @@ fn broadcast(
     message: &mut Vec<u8>,
 ) -> Result<()> {
     if transport.rank() > 0 {
-        transport.recv_within(0, operation, transport.deadline() * 5 / 4, message)?;
+        transport.recv_within(0, operation, patience(transport.deadline(), 1), message)?;
         return transport.recv_rest(0, operation, message);
     }
     (1..ranks).try_for_each(|to| transport.send_in_parts(to, operation, message))?;

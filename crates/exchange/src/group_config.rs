@@ -39,7 +39,7 @@ impl GroupConfig<'_> {
         if self.workers() == 0 {
             return refuse("there are no workers; give at least 1");
         }
-        if self.exchange.is_sharded() {
+        if self.exchange.facts().is_sharded {
             return refuse(format!(
                 "'{}' is for ranks with shards of a model, and these have replicas; use scatter-reduce",
                 self.exchange
@@ -126,7 +126,7 @@ impl GroupConfig<'_> {
         let Some(spec) = self.policy.pushes().find(|spec| spec.sends_changes()) else {
             return Ok(());
         };
-        if self.exchange.is_sharded() {
+        if self.exchange.facts().is_sharded {
             return refuse(format!(
                 "'{spec}' has ef=ef21, which needs the whole model on every rank, and with '{}' ranks have shards; use \
                  ef=on",

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use gradwire_exchange::patience::GRACE;
+
 use crate::call::{Arrival, Fault};
-use crate::links::GRACE;
 use crate::pause::Pause;
 
 /// Bytes of a notice: its kind, and a number, little-endian.

@@ -13,10 +13,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use gradwire_exchange::patience::GRACE;
 use gradwire_exchange::{ExchangeError, Result};
 
 use crate::call::{Arrival, Fault, Tag, Transfer};
-use crate::links::{GRACE, Links};
+use crate::links::Links;
 use crate::notice::Notice;
 use crate::pause::Pause;
 

@@ -318,13 +318,8 @@ impl RunRecord {
         let compressor = schedule.first().compressor();
         let bits = f64::from(compressor.value_bits()?);
         let everyone = self.participation == 1.0 && self.dropout == 0.0;
-        let varies = match self.exchange {
-            Exchange::ScatterReduce => !everyone,
-            // Sums grow on their way; leaders send what members do not.
-            Exchange::SparseAllReduce | Exchange::Hierarchical { .. } => true,
-            _ => false,
-        };
-        if varies {
+        let facts = self.exchange.facts();
+        if !facts.sends_own_messages || (facts.absent_ranks_send && !everyone) {
             return None;
         }
         let Sent { sparse, dense, raw, position_bits } = self.sent;

@@ -3,7 +3,7 @@
 use gradwire::{DecodeJob, EncodeJob, Error, Input, Sent, Tensor, Threads};
 
 use super::{Codecs, Sender};
-use crate::collectives::{Group, Piece};
+use crate::group::{Group, Piece};
 
 impl Codecs {
     /// Sets the number of threads that encode and decode the tensors of a group, and share a large tensor that is encoded alone.
@@ -41,8 +41,8 @@ impl Codecs {
         for (job, (piece, _)) in jobs.into_iter().zip(pieces) {
             let EncodeJob { message, sent, positions, .. } = job;
             if encoded.is_ok() {
-                let carried = &mut self.tensors[piece.index].carried;
-                carried.note(piece.offset, sent, &positions, message.len());
+                let sent_elements = &mut self.tensors[piece.index].sent_elements;
+                sent_elements.note(piece.offset, sent, &positions, message.len());
                 take(&message);
             }
             self.spare.push((message, positions));
@@ -68,7 +68,7 @@ impl Codecs {
             start = piece.range.end;
             jobs.push(DecodeJob { tensor: piece.tensor, message, sums: sums.as_mut(), out });
         }
-        let (from, weight) = ((step, sender.drawn_as), sender.weight);
+        let (from, weight) = ((step, sender.drawn_as as u32), sender.weight);
         let added = self.decoder.accumulate_all(from, weight, jobs, &mut self.threads);
         for ((piece, _), sums) in messages.iter().zip(sums) {
             if let Some(sums) = sums {

@@ -5,7 +5,7 @@ use std::iter;
 use gradwire::{Encoder, Spec, State, StateError, Tensor};
 
 use super::{Codecs, TensorCodec};
-use crate::state_keys::{self, PUSH, REDUCE, slice_of};
+use crate::state::{PUSH, REDUCE, slice_of, sum_key};
 use crate::{ExchangeError, Result};
 
 impl Codecs {
@@ -40,7 +40,7 @@ impl Codecs {
         for TensorCodec { tensor, estimate, .. } in
             self.tensors.iter().filter(|codec| !codec.estimate.now.is_empty())
         {
-            state.set_floats(&state_keys::sum(prefix, tensor.name()), estimate.now.clone());
+            state.set_floats(&sum_key(prefix, tensor.name()), estimate.now.clone());
         }
     }
 
@@ -56,7 +56,7 @@ impl Codecs {
 
     fn estimates_in(&self, prefix: &str, state: &State) -> Result<Vec<Vec<f32>>> {
         let saved = |tensor: &Tensor| {
-            let key = state_keys::sum(prefix, tensor.name());
+            let key = sum_key(prefix, tensor.name());
             match state.floats(&key) {
                 Ok(_) => state.floats_of(&key, tensor.elements()).map(<[f32]>::to_vec),
                 Err(_) => Ok(Vec::new()),

@@ -6,12 +6,15 @@
 //! are gathered with the compressor `none`.
 
 mod device;
+mod host;
+mod side;
 
-use self::device::Device;
-use super::{Collective, Reduction};
-use crate::codecs::Sender;
-use crate::reducer::DeviceGroup;
-use crate::{Phase, Result};
+use self::device::{DeviceGather, GatheredForms};
+use self::host::HostGather;
+use self::side::GatherSide;
+use super::collective::Collective;
+use super::reduction::Reduction;
+use crate::{DeviceGroup, Phase, Result};
 
 /// Averages by all-gather; see the [module](self).
 #[derive(Default)]
@@ -21,13 +24,13 @@ pub(crate) struct AllGather {
     /// The messages of another rank.
     received: Vec<u8>,
     message: Vec<u8>,
-    device: device::Buffers,
+    device: GatheredForms,
 }
 
 impl Collective for AllGather {
     fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
         let Self { own, received, message, .. } = self;
-        gather(step, &mut Host { values, message }, own, received)
+        gather(step, &mut HostGather { values, message }, own, received)
     }
 
     fn reduce_device(
@@ -35,32 +38,14 @@ impl Collective for AllGather {
         step: &mut Reduction<'_>,
         device: &mut dyn DeviceGroup,
     ) -> Result<()> {
-        let Self { own, received, message, device: buffers } = self;
-        gather(step, &mut Device { device, message, buffers }, own, received)
+        let Self { own, received, message, device: memory } = self;
+        gather(step, &mut DeviceGather { device, message, memory }, own, received)
     }
-}
-
-/// Where a group is compressed and its messages are added.
-trait Side {
-    /// Replaces `packed` by the messages for all tensors.
-    fn encode(&mut self, step: &mut Reduction<'_>, packed: &mut Vec<u8>) -> Result<()>;
-
-    /// Adds the messages of a rank to the means, times its weight. A rank of weight 0 sent nothing.
-    fn add(
-        &mut self,
-        step: &mut Reduction<'_>,
-        rank: usize,
-        weight: f32,
-        packed: &[u8],
-    ) -> Result<()>;
-
-    /// Turns the means into the input of the optimizer.
-    fn finish(&mut self, step: &mut Reduction<'_>) -> Result<()>;
 }
 
 fn gather(
     step: &mut Reduction<'_>,
-    side: &mut dyn Side,
+    side: &mut dyn GatherSide,
     own: &mut Vec<u8>,
     received: &mut Vec<u8>,
 ) -> Result<()> {
@@ -80,34 +65,4 @@ fn gather(
         step.decompress(|step| side.add(step, from, weight, packed))?;
     }
     step.decompress(|step| side.finish(step))
-}
-
-/// Compression by this process, of values that become the means.
-struct Host<'a> {
-    values: &'a mut [f32],
-    message: &'a mut Vec<u8>,
-}
-
-impl Side for Host<'_> {
-    fn encode(&mut self, step: &mut Reduction<'_>, packed: &mut Vec<u8>) -> Result<()> {
-        step.encode_all(self.values, packed, self.message)
-    }
-
-    fn add(
-        &mut self,
-        step: &mut Reduction<'_>,
-        rank: usize,
-        weight: f32,
-        packed: &[u8],
-    ) -> Result<()> {
-        if rank == 0 {
-            self.values.fill(0.0);
-        }
-        let (sender, pieces) = (Sender::one_of_all(rank, weight), step.group.pieces());
-        step.decode_all(Phase::Gather, sender, packed, pieces, self.values)
-    }
-
-    fn finish(&mut self, step: &mut Reduction<'_>) -> Result<()> {
-        step.aggregate(self.values)
-    }
 }

@@ -7,10 +7,12 @@
 
 use std::ops::Range;
 
-use super::scatter::slices_of;
-use super::slices::{self, Shards, Slice};
-use super::{Collective, Group, Piece, Reduction, packed};
+use super::collective::Collective;
+use super::packed;
+use super::reduction::Reduction;
+use super::slices::{self, Shards, Slice, slices_of};
 use crate::codecs::{Codecs, Sender};
+use crate::group::{Group, Piece};
 use crate::{GroupConfig, Phase, Result};
 
 /// Gathers shards; see the [module](self).
@@ -54,7 +56,7 @@ impl GatherShards {
         let group = step.group;
         for (owner, packed) in self.gathered.iter().enumerate() {
             let pieces = pieces_of(&self.slices, group, owner, place);
-            let sender = Sender::alone(owner, owner);
+            let sender = Sender::alone(owner);
             step.decode_all(Phase::Gather, sender, packed, pieces, values)?;
         }
         Ok(())
@@ -68,8 +70,8 @@ fn pieces_of<'a>(
     owner: usize,
     place: &'a dyn Fn(usize, &Slice) -> Range<usize>,
 ) -> impl Iterator<Item = Piece<'a>> {
-    let own = slices_of(slices, group).filter(move |(_, _, slice)| slice.owner == owner);
-    own.map(|(at, index, slice)| slice.piece(index, place(at, slice)))
+    let own = slices_of(slices, group).filter(move |one| one.slice.owner == owner);
+    own.map(|one| one.piece(place(one.at, one.slice)))
 }
 
 impl Collective for GatherShards {

@@ -21,9 +21,12 @@ use std::ops::Range;
 
 use gradwire::{Encoder, Floats, Spec};
 
-use super::{Collective, Reduction, expect_length, packed};
+use super::collective::Collective;
+use super::packed;
+use super::reduction::Reduction;
 use crate::codecs::Sender;
-use crate::{Operation, Phase, Result, elements};
+use crate::patience::patience;
+use crate::{ExchangeError, Operation, Phase, Result, elements};
 
 /// Averages hierarchically; see the [module](self).
 pub(crate) struct Hierarchical {
@@ -83,7 +86,7 @@ impl Hierarchical {
         }
         step.wire(|transport| transport.send(leader, up, &self.outgoing))?;
         // A leader waits for its members, then for other leaders.
-        let patience = step.transport.deadline() * 6 / 4;
+        let patience = patience(step.transport.deadline(), 2);
         let incoming = &mut self.incoming;
         step.wire(|transport| transport.recv_within(leader, down, patience, incoming))?;
         expect_length(leader, down, &self.incoming, 4 * values.len())?;
@@ -154,7 +157,7 @@ impl Hierarchical {
             let Reduction { codecs, group, .. } = step;
             group.indices.iter().for_each(|&index| codecs.carry_nothing(index));
         }
-        let patience = step.transport.deadline() * 5 / 4;
+        let patience = patience(step.transport.deadline(), 1);
         let leaders = || (0..size).step_by(self.node);
         for to in leaders().filter(|&to| to > own).chain(leaders().filter(|&to| to < own)) {
             step.wire(|transport| transport.send(to, between, &self.outgoing))?;
@@ -198,4 +201,18 @@ fn inside(step: u64) -> (Operation<'static>, Operation<'static>) {
 
 fn add(sum: &mut [f32], values: &[f32], weight: f32) {
     sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value);
+}
+
+/// Refuses a message that does not have `expected` bytes.
+fn expect_length(
+    from: usize,
+    operation: Operation<'_>,
+    message: &[u8],
+    expected: usize,
+) -> Result<()> {
+    if message.len() == expected {
+        return Ok(());
+    }
+    let what = format!("{} bytes in place of {expected}", message.len());
+    Err(ExchangeError::protocol(from, operation, what))
 }

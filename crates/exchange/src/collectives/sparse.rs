@@ -24,18 +24,21 @@ mod stream;
 
 use gradwire::Tensor;
 
-use self::stream::Part;
-use super::{Collective, Reduction};
+use self::stream::PartialSum;
+use super::collective::Collective;
+use super::reduction::Reduction;
+use crate::codecs::Sender;
+use crate::patience::patience;
 use crate::{ExchangeError, Operation, Phase, Result};
 
 /// Averages by sparse all-reduce; see the [module](self).
 #[derive(Default)]
 pub(crate) struct SparseAllReduce {
     /// The sum so far; initially this rank's elements.
-    sum: Vec<Part>,
+    sum: Vec<PartialSum>,
     /// The sum of another rank.
-    other: Vec<Part>,
-    spare: Part,
+    other: Vec<PartialSum>,
+    spare: PartialSum,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
     message: Vec<u8>,
@@ -47,10 +50,10 @@ impl Collective for SparseAllReduce {
         step.compress(|step| self.contribute(step, values))?;
         self.double(step)?;
         step.decompress(|step| {
-            for (at, tensor) in step.group.tensors.iter().enumerate() {
-                self.sum[at].spread(&mut self.mean, tensor.elements());
-                step.codecs.aggregate(tensor, step.step, &mut self.mean)?;
-                values[step.group.ranges[at].clone()].copy_from_slice(&self.mean);
+            for (at, piece) in step.group.pieces().enumerate() {
+                self.sum[at].spread(&mut self.mean, piece.tensor.elements());
+                step.codecs.at(&piece, step.step).aggregate(&mut self.mean)?;
+                values[piece.range].copy_from_slice(&self.mean);
             }
             Ok(())
         })
@@ -60,22 +63,22 @@ impl Collective for SparseAllReduce {
 impl SparseAllReduce {
     /// Replaces `self.sum` by this rank's decoded messages, times its weight in the mean.
     fn contribute(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<()> {
-        self.sum.resize_with(step.group.tensors.len(), Part::default);
-        self.other.resize_with(step.group.tensors.len(), Part::default);
-        self.sum.iter_mut().for_each(Part::clear);
+        self.sum.resize_with(step.group.tensors.len(), PartialSum::default);
+        self.other.resize_with(step.group.tensors.len(), PartialSum::default);
+        self.sum.iter_mut().for_each(PartialSum::clear);
         let rank = step.transport.rank();
         let weight = step.weights[rank];
         if weight == 0.0 {
             return Ok(());
         }
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
+        let own = Sender { weight, ..Sender::alone(rank) };
+        for (at, piece) in step.group.pieces().enumerate() {
             step.encode(at, values, &mut self.message)?;
             self.mean.clear();
-            self.mean.resize(tensor.elements(), 0.0);
-            let Self { message, mean, .. } = self;
-            step.codecs.decode_add(tensor, step.step, rank, message, weight, mean)?;
+            self.mean.resize(piece.tensor.elements(), 0.0);
+            step.codecs.at(&piece, step.step).add(own, &self.message, &mut self.mean)?;
             let part = &mut self.sum[at];
-            match step.codecs.carried(step.group.indices[at]).positions() {
+            match step.codecs.sent_elements(piece.index).positions() {
                 Some(positions) => {
                     part.positions.extend_from_slice(positions);
                     part.values.extend(positions.iter().map(|&at| self.mean[at as usize]));
@@ -85,7 +88,7 @@ impl SparseAllReduce {
                     part.values.extend_from_slice(&self.mean);
                 }
             }
-            part.make_dense_if_shorter(tensor.elements());
+            part.make_dense_if_shorter(piece.tensor.elements());
         }
         Ok(())
     }
@@ -138,7 +141,7 @@ impl SparseAllReduce {
         phase: u32,
         operation: Operation<'_>,
     ) -> Result<()> {
-        let patience = step.transport.deadline() * (4 + phase) / 4;
+        let patience = patience(step.transport.deadline(), phase);
         let Self { incoming, other, .. } = self;
         step.wire(|transport| transport.recv_within(from, operation, patience, incoming))?;
         step.decompress(|step| stream::read(other, &step.group.tensors, incoming))

@@ -89,8 +89,7 @@ fn bits_per_element(policy: &Policy) -> Option<u32> {
 
 /// Refuses exchanges that need the whole model at once.
 pub(crate) fn check_by_groups(exchange: Exchange) -> Result<()> {
-    let by_groups = [Exchange::AllReduce, Exchange::AllGather, Exchange::ScatterReduce];
-    if by_groups.contains(&exchange) || exchange.is_sharded() {
+    if exchange.facts().averages_groups {
         return Ok(());
     }
     refuse(format!(

@@ -4,14 +4,14 @@ use gradwire::{State, StateError};
 
 use super::Reducer;
 use crate::error::refuse;
-use crate::state_keys;
+use crate::state::{PUSH, check_arrays, reshard, split, take_kept, upgrade};
 use crate::transport::{PART, parts};
 use crate::{Exchange, ExchangeError, Result};
 
 impl Reducer {
     /// Adds the state of all tensors to `state`.
     pub(crate) fn save_into(&self, state: &mut State) {
-        self.codecs.save(state_keys::PUSH, state);
+        self.codecs.save(PUSH, state);
     }
 
     /// Restores the state that a rank of the same exchange saved.
@@ -20,8 +20,8 @@ impl Reducer {
     /// `State` for the state of another configuration.
     pub(crate) fn restore_from(&mut self, state: &State) -> Result<()> {
         // A state of whole tensors is cut into this exchange's slices.
-        let split = state_keys::split(state, self.codecs.names());
-        self.codecs.restore(state_keys::PUSH, &split)?;
+        let split = split(state, self.codecs.names());
+        self.codecs.restore(PUSH, &split)?;
         self.step = None;
         Ok(())
     }
@@ -84,7 +84,7 @@ impl Reducer {
             return Err(ExchangeError::from(StateError::Damaged("it is of no ranks".to_owned())));
         }
         let tensors = &self.config.tensors;
-        states.iter().try_for_each(|state| state_keys::check_arrays(state, "", tensors))?;
+        states.iter().try_for_each(|state| check_arrays(state, "", tensors))?;
         let (rank, size) = (self.transport.rank(), self.transport.size());
         let exchange = self.config.exchange.to_string();
         let same = workers == size && first.setting("exchange")? == exchange;
@@ -125,8 +125,8 @@ impl Reducer {
     /// This rank's state, from those of all ranks of an earlier run.
     fn reshard(&self, states: &[State]) -> State {
         let (rank, size) = (self.transport.rank(), self.transport.size());
-        let mut state = state_keys::reshard(states, rank, size);
-        state_keys::take_kept(&mut state, &states[0], |name| {
+        let mut state = reshard(states, rank, size);
+        take_kept(&mut state, &states[0], |name| {
             self.by_name.get(name).is_some_and(|&index| self.codecs.may_have_rounds(index))
         });
         state
@@ -153,7 +153,7 @@ impl Reducer {
                 "'{spec}' sends changes, and their sum contains those of ranks that are gone; use ef=on"
             ));
         }
-        state_keys::check_arrays(state, "", &self.config.tensors)?;
+        check_arrays(state, "", &self.config.tensors)?;
         self.restore_from(state)
     }
 }
@@ -161,7 +161,7 @@ impl Reducer {
 /// The states in rank order, upgraded, with their ranks.
 fn by_rank(states: Vec<State>) -> Result<(Vec<u64>, Vec<State>)> {
     let ranked = states.into_iter().map(|state| {
-        let state = state_keys::upgrade(state);
+        let state = upgrade(state);
         Ok((state.number("rank")?, state))
     });
     let mut ranked = ranked.collect::<Result<Vec<_>, StateError>>()?;

@@ -2,6 +2,7 @@
 
 mod asynchronous;
 mod checkpoint;
+mod gathering;
 #[cfg(test)]
 mod tests;
 
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use gradwire::Floats;
 
-use self::checkpoint::Gathering;
-use super::slot::{Outcome, Slot};
+use self::gathering::Gathering;
+use super::slot::{PushOutcome, Slot};
 use super::staleness::Staleness;
 use super::{assign, parameters};
 use crate::codecs::{Codecs, Sender};
@@ -280,10 +281,10 @@ impl Server {
             return Err(self.refuse(worker, header));
         }
         match self.slots[at].push(worker, step, payload, self.needed) {
-            Outcome::Waiting => Ok(()),
-            Outcome::Complete => self.update(at, step, learning_rate),
-            Outcome::Late => self.drop_late(worker, header),
-            Outcome::Repeated => Err(self.refuse(worker, header)),
+            PushOutcome::Waiting => Ok(()),
+            PushOutcome::Complete => self.update(at, step, learning_rate),
+            PushOutcome::Late => self.drop_late(worker, header),
+            PushOutcome::Repeated => Err(self.refuse(worker, header)),
         }
     }
 
@@ -313,9 +314,9 @@ impl Server {
             slot.accepted().try_for_each(|(worker, push)| {
                 let weight = weights[worker] / whole;
                 let sender = Sender::one_of_all(worker, weight);
-                pushes.add_message(&slot.tensor, step, sender, push, mean)
+                pushes.at(&slot.piece(), step).add(sender, push, mean)
             })?;
-            pushes.aggregate(&slot.tensor, step, mean)?;
+            pushes.at(&slot.piece(), step).aggregate(mean)?;
             pushes.add_changes(slot.index, mean);
             Ok::<(), gradwire::Error>(())
         })?;
@@ -348,12 +349,13 @@ impl Server {
         for (delta, new) in delta.iter_mut().zip(&slot.parameters) {
             *delta = new - *delta;
         }
-        pulls.encode(slot.index, 0, &slot.tensor, step, Floats::F32(delta).into(), message)?;
+        pulls.at(&slot.piece(), step).encode(Floats::F32(delta).into(), message)?;
         if keeps_residual {
             return Ok(());
         }
+        pulls.at(&slot.piece(), step).add(Sender::alone(rank), message, held)?;
         std::mem::swap(&mut slot.parameters, held);
-        pulls.decode_add(&slot.tensor, step, rank, message, 1.0, &mut slot.parameters)
+        Ok(())
     }
 }
 

@@ -7,10 +7,12 @@ use gradwire::{Floats, Input, State, Tensor};
 use super::pulls::Pulls;
 use super::service::encode_begin;
 use super::{assign, parameters};
-use crate::codecs::Codecs;
+use crate::codecs::{Codecs, Sender};
 use crate::control::{self, Control, TransportJob, TransportOwner};
 use crate::error::refuse;
+use crate::group::Piece;
 use crate::group_config::check_lengths;
+use crate::patience::patience;
 use crate::report::{timed, worked};
 use crate::transport::or_abort;
 use crate::{
@@ -122,7 +124,8 @@ impl ServerWorker {
                 squares: input.squares.map(|all| &all[index][..]),
             };
             worked(&mut report.compress, || {
-                self.push_codecs.encode(index, 0, tensor, step, given, &mut self.message)
+                let piece = Piece::whole(index, tensor);
+                self.push_codecs.at(&piece, step).encode(given, &mut self.message)
             })?;
             let push = Operation::tensor(Phase::Push, index, tensor.name(), step);
             timed(&mut report.wire, || {
@@ -174,7 +177,8 @@ impl ServerWorker {
         let (tensor, out) = (&self.tensors[index], &mut parameters[index]);
         self.pull_codecs.begin(index, step);
         worked(&mut report.decompress, || {
-            self.pull_codecs.decode_add(tensor, step, home, &self.message, 1.0, out)
+            let piece = Piece::whole(index, tensor);
+            self.pull_codecs.at(&piece, step).add(Sender::alone(home), &self.message, out)
         })?;
         self.applied[index] = true;
         Ok(())
@@ -192,7 +196,7 @@ impl ServerWorker {
 
     /// When to give up on a server: after the server's own deadline, whose error names the missing worker.
     fn patience(&self) -> Instant {
-        Instant::now() + self.transport.deadline() * 5 / 4
+        Instant::now() + patience(self.transport.deadline(), 1)
     }
 
     /// The tensor of a pull, which must come from that tensor's server.
@@ -329,11 +333,11 @@ impl DistributedOptimizer for ServerWorker {
         if self.push_codecs.sends_changes(index) {
             return None;
         }
-        self.push_codecs.carried(index).positions()
+        self.push_codecs.sent_elements(index).positions()
     }
 
     fn message_bytes(&self, index: usize) -> usize {
-        self.push_codecs.carried(index).bytes
+        self.push_codecs.sent_elements(index).bytes
     }
 
     fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {

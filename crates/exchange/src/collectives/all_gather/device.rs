@@ -2,34 +2,33 @@
 
 use std::ops::Range;
 
-use super::Side;
+use super::side::GatherSide;
 use crate::codecs::Sender;
-use crate::collectives::{Reduction, packed};
-use crate::reducer::DeviceGroup;
-use crate::{Phase, Result};
+use crate::collectives::packed;
+use crate::collectives::reduction::Reduction;
+use crate::{DeviceGroup, Phase, Result};
 
 /// Compression by a device.
-pub(super) struct Device<'a> {
+pub(super) struct DeviceGather<'a> {
     pub(super) device: &'a mut dyn DeviceGroup,
     pub(super) message: &'a mut Vec<u8>,
-    pub(super) buffers: &'a mut Buffers,
+    pub(super) memory: &'a mut GatheredForms,
 }
 
 /// The device forms of a rank's messages.
 #[derive(Default)]
-pub(super) struct Buffers {
+pub(super) struct GatheredForms {
     forms: Vec<u8>,
     ranges: Vec<Range<usize>>,
 }
 
-impl Side for Device<'_> {
+impl GatherSide for DeviceGather<'_> {
     fn encode(&mut self, step: &mut Reduction<'_>, packed: &mut Vec<u8>) -> Result<()> {
         let forms = self.device.forms()?;
         packed.clear();
         for (at, range) in forms.ranges.iter().enumerate() {
             let form = &forms.bytes[range.clone()];
-            let (index, tensor) = (step.group.indices[at], &step.group.tensors[at]);
-            step.codecs.pack(index, tensor, step.step, form, self.message)?;
+            step.codecs.at(&step.group.piece(at), step.step).pack(form, self.message)?;
             packed::take(self.message, packed);
         }
         Ok(())
@@ -42,7 +41,7 @@ impl Side for Device<'_> {
         weight: f32,
         packed: &[u8],
     ) -> Result<()> {
-        let Buffers { forms, ranges } = &mut *self.buffers;
+        let GatheredForms { forms, ranges } = &mut *self.memory;
         forms.clear();
         ranges.clear();
         let (sender, pieces) = (Sender::one_of_all(rank, weight), step.group.pieces());
@@ -50,7 +49,7 @@ impl Side for Device<'_> {
             // Forms begin where numbers of four bytes may.
             forms.resize(forms.len().next_multiple_of(4), 0);
             let start = forms.len();
-            step.codecs.unpack(piece.tensor, step.step, rank, message, forms)?;
+            step.codecs.at(&piece, step.step).unpack(rank, message, forms)?;
             ranges.push(start..forms.len());
             Ok(())
         })?;

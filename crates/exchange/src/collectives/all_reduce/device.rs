@@ -4,20 +4,20 @@ use std::ops::Range;
 
 use gradwire::{Dtype, ReduceOp};
 
-use super::{Rounds, Side};
-use crate::collectives::Reduction;
-use crate::reducer::{DeviceGroup, RoundForm};
-use crate::{ExchangeError, Result};
+use super::side::ReduceSide;
+use crate::collectives::reduction::Reduction;
+use crate::mean::MeanBuffer;
+use crate::{DeviceGroup, ExchangeError, Result, RoundForm};
 
 /// Compression by a device.
-pub(super) struct Device<'a> {
+pub(super) struct DeviceReduce<'a> {
     pub(super) device: &'a mut dyn DeviceGroup,
-    pub(super) buffers: &'a mut Buffers,
+    pub(super) memory: &'a mut DeviceMemory,
 }
 
-/// Working memory.
+/// Working memory of [`DeviceReduce`].
 #[derive(Default)]
-pub(super) struct Buffers {
+pub(super) struct DeviceMemory {
     message: Vec<u8>,
     forms: Vec<u8>,
     /// The bytes of each tensor's form of a mean.
@@ -28,18 +28,19 @@ pub(super) struct Buffers {
     ops: Vec<ReduceOp>,
 }
 
-impl Side for Device<'_> {
-    fn encode(&mut self, step: &mut Reduction<'_>, rounds: &mut Rounds) -> Result<()> {
+impl ReduceSide for DeviceReduce<'_> {
+    fn encode(&mut self, step: &mut Reduction<'_>, means: &mut MeanBuffer) -> Result<()> {
         let forms = self.device.forms()?;
-        let message = &mut self.buffers.message;
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
-            if step.codecs.has_rounds(tensor) {
+        let message = &mut self.memory.message;
+        for (at, piece) in step.group.pieces().enumerate() {
+            if step.codecs.has_rounds(piece.tensor) {
                 continue;
             }
             let form = &forms.bytes[forms.ranges[at].clone()];
-            step.codecs.pack(step.group.indices[at], tensor, step.step, form, message)?;
-            let dtype = step.codecs.linear(tensor).expect("the setup refuses other compressors");
-            rounds.push(at, dtype, ReduceOp::Mean, message);
+            step.codecs.at(&piece, step.step).pack(form, message)?;
+            let dtype =
+                step.codecs.linear(piece.tensor).expect("the setup refuses other compressors");
+            means.push(at, dtype, ReduceOp::Mean, message);
         }
         Ok(())
     }
@@ -48,10 +49,10 @@ impl Side for Device<'_> {
         &mut self,
         step: &mut Reduction<'_>,
         round: usize,
-        rounds: &mut Rounds,
+        means: &mut MeanBuffer,
     ) -> Result<()> {
-        let len = self.ask(step, round, rounds)?;
-        let Buffers { forms, round: asked, ops, .. } = &mut *self.buffers;
+        let len = self.ask(step, round, means)?;
+        let DeviceMemory { forms, round: asked, ops, .. } = &mut *self.memory;
         if ops.is_empty() {
             return Ok(());
         }
@@ -61,27 +62,27 @@ impl Side for Device<'_> {
         }
         let asked = asked.iter().enumerate().filter_map(|(at, form)| Some((at, form.as_ref()?)));
         for ((at, form), &op) in asked.zip(&*ops) {
-            rounds.push(at, Dtype::F32, op, &addends[form.addend.clone()]);
+            means.push(at, Dtype::F32, op, &addends[form.addend.clone()]);
         }
         Ok(())
     }
 
-    fn decode(&mut self, step: &mut Reduction<'_>, rounds: &mut Rounds) -> Result<()> {
-        let Buffers { forms, ranges, .. } = &mut *self.buffers;
+    fn decode(&mut self, step: &mut Reduction<'_>, means: &mut MeanBuffer) -> Result<()> {
+        let DeviceMemory { forms, ranges, .. } = &mut *self.memory;
         forms.clear();
         ranges.clear();
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
+        for (at, piece) in step.group.pieces().enumerate() {
             // Forms begin where numbers of four bytes may.
             forms.resize(forms.len().next_multiple_of(4), 0);
             let start = forms.len();
-            if step.codecs.has_rounds(tensor) {
-                rounds.collect(at);
-                let (index, bytes) = (step.group.indices[at], rounds.addend_bytes(at));
-                let Reduction { codecs, step, .. } = step;
-                codecs.device_conclude(index, bytes, tensor, *step, &rounds.means, forms)?;
+            let has_rounds = step.codecs.has_rounds(piece.tensor);
+            let mut codec = step.codecs.at(&piece, step.step);
+            if has_rounds {
+                let bytes = means.addend_bytes(at);
+                codec.device_conclude(means.means_of(at), forms, bytes)?;
             } else {
                 // A mean has no single sender; a linear message does not depend on its sender.
-                step.codecs.unpack(tensor, step.step, 0, rounds.message(at), forms)?;
+                codec.unpack(0, means.message(at), forms)?;
             }
             ranges.push(start..forms.len());
         }
@@ -89,26 +90,25 @@ impl Side for Device<'_> {
     }
 }
 
-impl Device<'_> {
+impl DeviceReduce<'_> {
     /// Writes the forms of a round, and returns the bytes of its addends.
     fn ask(
         &mut self,
         step: &mut Reduction<'_>,
         round: usize,
-        rounds: &mut Rounds,
+        means: &mut MeanBuffer,
     ) -> Result<usize> {
-        let Buffers { forms, round: asked, ops, .. } = &mut *self.buffers;
+        let DeviceMemory { forms, round: asked, ops, .. } = &mut *self.memory;
         forms.clear();
         asked.clear();
         ops.clear();
         let mut end = 0;
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
+        for (at, piece) in step.group.pieces().enumerate() {
             let mut form = None;
-            if step.codecs.has_rounds(tensor) {
-                rounds.collect(at);
+            if step.codecs.has_rounds(piece.tensor) {
                 let start = forms.len();
-                let Reduction { codecs, step, .. } = step;
-                let found = codecs.device_round(tensor, *step, round, &rounds.means, forms)?;
+                let mut codec = step.codecs.at(&piece, step.step);
+                let found = codec.device_round(round, means.means_of(at), forms)?;
                 form = found.map(|(len, op)| {
                     let first = end;
                     end += 4 * len;
