@@ -87,3 +87,39 @@ pub struct NonFiniteElement {
     /// Its value.
     pub value: f32,
 }
+
+/// The values of a group, in this process or on a device.
+pub(crate) enum Values<'a> {
+    /// The gradients, which the means replace.
+    Host(&'a mut [f32]),
+    /// A device that compresses the gradients and adds to the means.
+    Device(&'a mut dyn DeviceGroup),
+}
+
+/// The forms of a group's tensors, as a device gets them.
+#[derive(Default)]
+pub(crate) struct Forms {
+    pub(crate) bytes: Vec<u8>,
+    /// The bytes of each tensor's form.
+    pub(crate) ranges: Vec<Range<usize>>,
+}
+
+impl Forms {
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ranges.clear();
+    }
+
+    /// Adds the form that `write` appends.
+    pub(crate) fn push<E>(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // Forms begin where numbers of four bytes may.
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+        let start = self.bytes.len();
+        write(&mut self.bytes)?;
+        self.ranges.push(start..self.bytes.len());
+        Ok(())
+    }
+}

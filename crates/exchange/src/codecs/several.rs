@@ -28,7 +28,7 @@ impl Codecs {
         &mut self,
         step: u64,
         pieces: &[(Piece<'_>, Input<'_>)],
-        mut take: impl FnMut(&[u8]),
+        mut take: impl FnMut(&mut Vec<u8>),
     ) -> Result<(), Error> {
         let len = pieces.len();
         self.spare.resize_with(len.max(self.spare.len()), Default::default);
@@ -39,11 +39,11 @@ impl Codecs {
         }
         let encoded = self.encoder.encode_all(step, &mut jobs, &mut self.threads);
         for (job, (piece, _)) in jobs.into_iter().zip(pieces) {
-            let EncodeJob { message, sent, positions, .. } = job;
+            let EncodeJob { mut message, sent, positions, .. } = job;
             if encoded.is_ok() {
                 let sent_elements = &mut self.tensors[piece.index].sent_elements;
                 sent_elements.note(piece.offset, sent, &positions, message.len());
-                take(&message);
+                take(&mut message);
             }
             self.spare.push((message, positions));
         }

@@ -1,19 +1,16 @@
 //! All-gather: every rank gets every message, and decodes and averages by itself.
 //!
-//! One phase. With messages of `b` bytes in all, a rank sends and receives `(n − 1)·b` bytes, and decodes `n` messages
-//! of each tensor. It decodes in rank order, and holds its own messages and those of one other rank at a time. The
-//! means replace its gradients. A rank that does not take part in a step sends an empty message. Uncompressed tensors
-//! are gathered with the compressor `none`.
+//! One phase. With messages of `b` bytes in all, a rank sends and receives `(n − 1)·b` bytes, and
+//! decodes `n` messages of each tensor. It decodes in rank order, and holds its own messages and the
+//! messages of one other rank at a time. The means replace its gradients. A rank that does not take
+//! part in a step sends an empty message. Uncompressed tensors are gathered with the compressor
+//! `none`.
 
-mod device;
-mod host;
-mod side;
-
-use self::device::{DeviceGather, GatheredForms};
-use self::host::HostGather;
-use self::side::GatherSide;
 use super::collective::Collective;
+use super::packed;
 use super::reduction::Reduction;
+use crate::codecs::Sender;
+use crate::device::{Forms, Values};
 use crate::{DeviceGroup, Phase, Result};
 
 /// Averages by all-gather; see the [module](self).
@@ -24,13 +21,13 @@ pub(crate) struct AllGather {
     /// The messages of another rank.
     received: Vec<u8>,
     message: Vec<u8>,
-    device: GatheredForms,
+    /// The device forms of a rank's messages.
+    forms: Forms,
 }
 
 impl Collective for AllGather {
     fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
-        let Self { own, received, message, .. } = self;
-        gather(step, &mut HostGather { values, message }, own, received)
+        self.gather(step, Values::Host(values))
     }
 
     fn reduce_device(
@@ -38,31 +35,78 @@ impl Collective for AllGather {
         step: &mut Reduction<'_>,
         device: &mut dyn DeviceGroup,
     ) -> Result<()> {
-        let Self { own, received, message, device: memory } = self;
-        gather(step, &mut DeviceGather { device, message, memory }, own, received)
+        self.gather(step, Values::Device(device))
     }
 }
 
-fn gather(
-    step: &mut Reduction<'_>,
-    side: &mut dyn GatherSide,
-    own: &mut Vec<u8>,
-    received: &mut Vec<u8>,
-) -> Result<()> {
-    let operation = step.operation(Phase::Gather);
-    let rank = step.transport.rank();
-    own.clear();
-    if step.weights[rank] != 0.0 {
-        step.compress(|step| side.encode(step, own))?;
-    }
-    step.wire(|transport| transport.send_to_others(operation, own))?;
-    for from in 0..step.transport.size() {
-        if from != rank {
-            step.wire(|transport| transport.recv(from, operation, received))?;
+impl AllGather {
+    fn gather(&mut self, step: &mut Reduction<'_>, mut values: Values<'_>) -> Result<()> {
+        let operation = step.operation(Phase::Gather);
+        let rank = step.transport.rank();
+        self.own.clear();
+        if step.weights[rank] != 0.0 {
+            step.compress(|step| self.encode(step, &mut values))?;
         }
-        let packed = if from == rank { &*own } else { &*received };
-        let weight = step.weights[from];
-        step.decompress(|step| side.add(step, from, weight, packed))?;
+        step.wire(|transport| transport.send_to_others(operation, &self.own))?;
+        for from in 0..step.transport.size() {
+            if from != rank {
+                step.wire(|transport| transport.recv(from, operation, &mut self.received))?;
+            }
+            step.decompress(|step| self.add(step, from, &mut values))?;
+        }
+        match values {
+            Values::Host(means) => step.decompress(|step| step.aggregate(means)),
+            Values::Device(_) => Ok(()),
+        }
     }
-    step.decompress(|step| side.finish(step))
+
+    /// Replaces `self.own` by the messages for all tensors.
+    fn encode(&mut self, step: &mut Reduction<'_>, values: &mut Values<'_>) -> Result<()> {
+        let Self { own, message, .. } = self;
+        let device = match values {
+            Values::Host(values) => return step.encode_all(values, own, message),
+            Values::Device(device) => device,
+        };
+        let forms = device.forms()?;
+        for (piece, range) in step.group.pieces().zip(forms.ranges) {
+            step.codecs.at(&piece, step.step).pack(&forms.bytes[range.clone()], message)?;
+            packed::take(message, own);
+        }
+        Ok(())
+    }
+
+    /// Adds the messages of a rank to the means, times its weight. A rank of weight 0 sent nothing.
+    fn add(
+        &mut self,
+        step: &mut Reduction<'_>,
+        rank: usize,
+        values: &mut Values<'_>,
+    ) -> Result<()> {
+        let Self { own, received, forms, .. } = self;
+        let packed = if rank == step.transport.rank() { own } else { received };
+        let sender = Sender::one_of_all(rank, step.weights[rank]);
+        let pieces = step.group.pieces();
+        match values {
+            Values::Host(means) => {
+                if rank == 0 {
+                    means.fill(0.0);
+                }
+                step.decode_all(Phase::Gather, sender, packed, pieces, means)
+            }
+            Values::Device(device) => {
+                forms.clear();
+                step.each_message(
+                    Phase::Gather,
+                    sender,
+                    packed,
+                    pieces,
+                    |step, piece, message| {
+                        let mut codec = step.codecs.at(&piece, step.step);
+                        Ok(forms.push(|form| codec.unpack(rank, message, form))?)
+                    },
+                )?;
+                device.add(rank, sender.weight, &forms.bytes, &forms.ranges)
+            }
+        }
+    }
 }

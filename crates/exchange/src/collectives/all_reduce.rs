@@ -13,37 +13,81 @@
 
 mod device;
 mod host;
-mod side;
 
-use self::device::{DeviceMemory, DeviceReduce};
-use self::host::{HostMemory, HostReduce};
-use self::side::ReduceSide;
+use self::device::Device;
+use self::host::Host;
 use super::collective::Collective;
 use super::reduction::Reduction;
+use crate::device::Values;
 use crate::mean::MeanBuffer;
 use crate::{DeviceGroup, Result};
 
 /// Averages by all-reduce; see the [module](self).
 pub(crate) struct AllReduce {
     means: MeanBuffer,
-    host: HostMemory,
-    device: DeviceMemory,
+    host: Host,
+    device: Device,
 }
 
 impl AllReduce {
     pub(crate) fn new(ranks: usize) -> Self {
-        Self {
-            means: MeanBuffer::new(ranks),
-            host: HostMemory::default(),
-            device: DeviceMemory::default(),
+        let means = MeanBuffer::new(ranks);
+        Self { means, host: Host::default(), device: Device::default() }
+    }
+
+    fn average(&mut self, step: &mut Reduction<'_>, mut values: Values<'_>) -> Result<()> {
+        let weights = if step.equal { &[][..] } else { step.weights };
+        self.means.clear();
+        step.compress(|step| {
+            self.encode(step, &mut values)?;
+            self.contribute(step, 0, &mut values)
+        })?;
+        for round in 1.. {
+            self.means.average(step.transport, step.step, weights, step.report)?;
+            step.compress(|step| self.contribute(step, round, &mut values))?;
+            if self.means.is_averaged() {
+                break;
+            }
+        }
+        step.decompress(|step| self.decode(step, values))
+    }
+
+    /// Adds the messages of all tensors that are not averaged in rounds.
+    fn encode(&mut self, step: &mut Reduction<'_>, values: &mut Values<'_>) -> Result<()> {
+        let Self { means, host, device } = self;
+        match values {
+            Values::Host(values) => host.encode(step, values, means),
+            Values::Device(group) => device.encode(step, *group, means),
+        }
+    }
+
+    /// Adds the addends of a round, for the tensors that have this round.
+    fn contribute(
+        &mut self,
+        step: &mut Reduction<'_>,
+        round: usize,
+        values: &mut Values<'_>,
+    ) -> Result<()> {
+        let Self { means, host, device } = self;
+        match values {
+            Values::Host(values) => host.contribute(step, round, values, means),
+            Values::Device(group) => device.contribute(step, round, *group, means),
+        }
+    }
+
+    /// Decodes the means of all tensors.
+    fn decode(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
+        let Self { means, device, .. } = self;
+        match values {
+            Values::Host(values) => host::decode(step, values, means),
+            Values::Device(group) => device.decode(step, group, means),
         }
     }
 }
 
 impl Collective for AllReduce {
     fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
-        let Self { means, host: memory, .. } = self;
-        average(step, means, &mut HostReduce { values, memory })
+        self.average(step, Values::Host(values))
     }
 
     fn reduce_device(
@@ -51,28 +95,6 @@ impl Collective for AllReduce {
         step: &mut Reduction<'_>,
         device: &mut dyn DeviceGroup,
     ) -> Result<()> {
-        let Self { means, device: memory, .. } = self;
-        average(step, means, &mut DeviceReduce { device, memory })
+        self.average(step, Values::Device(device))
     }
-}
-
-fn average(
-    step: &mut Reduction<'_>,
-    means: &mut MeanBuffer,
-    side: &mut dyn ReduceSide,
-) -> Result<()> {
-    let weights = if step.equal { &[][..] } else { step.weights };
-    means.clear();
-    step.compress(|step| {
-        side.encode(step, means)?;
-        side.contribute(step, 0, means)
-    })?;
-    for round in 1.. {
-        means.average(step.transport, step.step, weights, step.report)?;
-        step.compress(|step| side.contribute(step, round, means))?;
-        if means.is_averaged() {
-            break;
-        }
-    }
-    step.decompress(|step| side.decode(step, means))
 }

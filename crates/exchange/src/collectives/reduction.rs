@@ -92,21 +92,13 @@ impl<'a> Reduction<'a> {
         packed: &mut Vec<u8>,
         message: &mut Vec<u8>,
     ) -> Result<()> {
-        if self.codecs.share(self.group) {
-            packed.clear();
-            let append = |message: &[u8]| packed::append(message, packed);
-            return self.encode_pieces(self.group.pieces(), values, message, append);
-        }
         // A large message is encoded in the larger buffer and stays there.
-        if packed.capacity() > message.capacity() {
+        if !self.codecs.share(self.group) && packed.capacity() > message.capacity() {
             std::mem::swap(packed, message);
         }
         packed.clear();
-        for at in 0..self.group.tensors.len() {
-            self.encode(at, values, message)?;
-            packed::take(message, packed);
-        }
-        Ok(())
+        let take = |message: &mut Vec<u8>| packed::take(message, packed);
+        self.encode_pieces(self.group.pieces(), values, message, take)
     }
 
     /// Encodes pieces, side by side if threads share the work for the group, and calls `take` with each message in order;
@@ -116,7 +108,7 @@ impl<'a> Reduction<'a> {
         pieces: impl Iterator<Item = Piece<'t>>,
         values: &[f32],
         message: &mut Vec<u8>,
-        mut take: impl FnMut(&[u8]),
+        mut take: impl FnMut(&mut Vec<u8>),
     ) -> Result<()> {
         if self.codecs.share(self.group) {
             let squares = self.squares;

@@ -1,37 +1,33 @@
 //! Compression by a device: it returns messages and addends, and takes the means, as forms.
 
-use std::ops::Range;
-
 use gradwire::{Dtype, ReduceOp};
 
-use super::side::ReduceSide;
 use crate::collectives::reduction::Reduction;
+use crate::device::Forms;
 use crate::mean::MeanBuffer;
 use crate::{DeviceGroup, ExchangeError, Result, RoundForm};
 
-/// Compression by a device.
-pub(super) struct DeviceReduce<'a> {
-    pub(super) device: &'a mut dyn DeviceGroup,
-    pub(super) memory: &'a mut DeviceMemory,
-}
-
-/// Working memory of [`DeviceReduce`].
+/// Working memory of compression by a device.
 #[derive(Default)]
-pub(super) struct DeviceMemory {
+pub(super) struct Device {
     message: Vec<u8>,
-    forms: Vec<u8>,
-    /// The bytes of each tensor's form of a mean.
-    ranges: Vec<Range<usize>>,
+    /// What the host computed for the device: for a round, or of the means.
+    forms: Forms,
     /// The bytes of each tensor's form of a round, and of its addend.
     round: Vec<Option<RoundForm>>,
     /// How the addends of a round are combined.
     ops: Vec<ReduceOp>,
 }
 
-impl ReduceSide for DeviceReduce<'_> {
-    fn encode(&mut self, step: &mut Reduction<'_>, means: &mut MeanBuffer) -> Result<()> {
-        let forms = self.device.forms()?;
-        let message = &mut self.memory.message;
+impl Device {
+    pub(super) fn encode(
+        &mut self,
+        step: &mut Reduction<'_>,
+        group: &mut dyn DeviceGroup,
+        means: &mut MeanBuffer,
+    ) -> Result<()> {
+        let forms = group.forms()?;
+        let message = &mut self.message;
         for (at, piece) in step.group.pieces().enumerate() {
             if step.codecs.has_rounds(piece.tensor) {
                 continue;
@@ -45,18 +41,19 @@ impl ReduceSide for DeviceReduce<'_> {
         Ok(())
     }
 
-    fn contribute(
+    pub(super) fn contribute(
         &mut self,
         step: &mut Reduction<'_>,
         round: usize,
+        group: &mut dyn DeviceGroup,
         means: &mut MeanBuffer,
     ) -> Result<()> {
         let len = self.ask(step, round, means)?;
-        let DeviceMemory { forms, round: asked, ops, .. } = &mut *self.memory;
+        let Self { forms, round: asked, ops, .. } = self;
         if ops.is_empty() {
             return Ok(());
         }
-        let addends = self.device.addends(round, forms, asked)?;
+        let addends = group.addends(round, &forms.bytes, asked)?;
         if addends.len() != len {
             return Err(ExchangeError::config("the device returned addends of another length"));
         }
@@ -67,30 +64,28 @@ impl ReduceSide for DeviceReduce<'_> {
         Ok(())
     }
 
-    fn decode(&mut self, step: &mut Reduction<'_>, means: &mut MeanBuffer) -> Result<()> {
-        let DeviceMemory { forms, ranges, .. } = &mut *self.memory;
-        forms.clear();
-        ranges.clear();
+    pub(super) fn decode(
+        &mut self,
+        step: &mut Reduction<'_>,
+        group: &mut dyn DeviceGroup,
+        means: &mut MeanBuffer,
+    ) -> Result<()> {
+        self.forms.clear();
         for (at, piece) in step.group.pieces().enumerate() {
-            // Forms begin where numbers of four bytes may.
-            forms.resize(forms.len().next_multiple_of(4), 0);
-            let start = forms.len();
             let has_rounds = step.codecs.has_rounds(piece.tensor);
             let mut codec = step.codecs.at(&piece, step.step);
-            if has_rounds {
-                let bytes = means.addend_bytes(at);
-                codec.device_conclude(means.means_of(at), forms, bytes)?;
-            } else {
+            self.forms.push(|form| match has_rounds {
+                true => {
+                    let bytes = means.addend_bytes(at);
+                    codec.device_conclude(means.means_of(at), form, bytes)
+                }
                 // A mean has no single sender; a linear message does not depend on its sender.
-                codec.unpack(0, means.message(at), forms)?;
-            }
-            ranges.push(start..forms.len());
+                false => codec.unpack(0, means.message(at), form),
+            })?;
         }
-        self.device.add_means(forms, ranges)
+        group.add_means(&self.forms.bytes, &self.forms.ranges)
     }
-}
 
-impl DeviceReduce<'_> {
     /// Writes the forms of a round, and returns the bytes of its addends.
     fn ask(
         &mut self,
@@ -98,8 +93,9 @@ impl DeviceReduce<'_> {
         round: usize,
         means: &mut MeanBuffer,
     ) -> Result<usize> {
-        let DeviceMemory { forms, round: asked, ops, .. } = &mut *self.memory;
+        let Self { forms, round: asked, ops, .. } = self;
         forms.clear();
+        let forms = &mut forms.bytes;
         asked.clear();
         ops.clear();
         let mut end = 0;

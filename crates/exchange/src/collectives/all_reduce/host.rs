@@ -2,29 +2,27 @@
 
 use gradwire::{Dtype, Floats, ReduceOp};
 
-use super::side::ReduceSide;
 use crate::codecs::Sender;
 use crate::collectives::reduction::Reduction;
 use crate::mean::MeanBuffer;
 use crate::{Result, elements};
 
-/// Compression by this process.
-pub(super) struct HostReduce<'a> {
-    pub(super) values: &'a mut [f32],
-    pub(super) memory: &'a mut HostMemory,
-}
-
-/// Working memory of [`HostReduce`].
+/// Working memory of compression by this process.
 #[derive(Default)]
-pub(super) struct HostMemory {
+pub(super) struct Host {
     message: Vec<u8>,
     addend: Vec<f32>,
     bytes: Vec<u8>,
 }
 
-impl ReduceSide for HostReduce<'_> {
-    fn encode(&mut self, step: &mut Reduction<'_>, means: &mut MeanBuffer) -> Result<()> {
-        let Self { values, memory: HostMemory { message, .. } } = self;
+impl Host {
+    pub(super) fn encode(
+        &mut self,
+        step: &mut Reduction<'_>,
+        values: &[f32],
+        means: &mut MeanBuffer,
+    ) -> Result<()> {
+        let message = &mut self.message;
         for (at, tensor) in step.group.tensors.iter().enumerate() {
             if step.codecs.has_rounds(tensor) {
                 continue;
@@ -36,13 +34,14 @@ impl ReduceSide for HostReduce<'_> {
         Ok(())
     }
 
-    fn contribute(
+    pub(super) fn contribute(
         &mut self,
         step: &mut Reduction<'_>,
         round: usize,
+        values: &[f32],
         means: &mut MeanBuffer,
     ) -> Result<()> {
-        let Self { values, memory: HostMemory { addend, bytes, .. } } = self;
+        let Self { addend, bytes, .. } = self;
         for (at, piece) in step.group.pieces().enumerate() {
             if !step.codecs.has_rounds(piece.tensor) {
                 continue;
@@ -57,21 +56,25 @@ impl ReduceSide for HostReduce<'_> {
         }
         Ok(())
     }
+}
 
-    fn decode(&mut self, step: &mut Reduction<'_>, means: &mut MeanBuffer) -> Result<()> {
-        self.values.fill(0.0);
-        for (at, piece) in step.group.pieces().enumerate() {
-            let out = &mut self.values[piece.range.clone()];
-            let has_rounds = step.codecs.has_rounds(piece.tensor);
-            let mut codec = step.codecs.at(&piece, step.step);
-            if has_rounds {
-                let bytes = means.addend_bytes(at);
-                codec.conclude(means.means_of(at), out, bytes)?;
-            } else {
-                // A mean has no single sender; a linear message does not depend on its sender.
-                codec.add(Sender::alone(0), means.message(at), out)?;
-            }
+pub(super) fn decode(
+    step: &mut Reduction<'_>,
+    values: &mut [f32],
+    means: &mut MeanBuffer,
+) -> Result<()> {
+    values.fill(0.0);
+    for (at, piece) in step.group.pieces().enumerate() {
+        let out = &mut values[piece.range.clone()];
+        let has_rounds = step.codecs.has_rounds(piece.tensor);
+        let mut codec = step.codecs.at(&piece, step.step);
+        if has_rounds {
+            let bytes = means.addend_bytes(at);
+            codec.conclude(means.means_of(at), out, bytes)?;
+        } else {
+            // A mean has no single sender; a linear message does not depend on its sender.
+            codec.add(Sender::alone(0), means.message(at), out)?;
         }
-        Ok(())
     }
+    Ok(())
 }
