@@ -4,7 +4,6 @@
 //! the tensor is averaged in, or on the rule that chose its compressor.
 
 mod codec;
-mod sender;
 mod sent_elements;
 mod several;
 mod state;
@@ -13,7 +12,7 @@ use std::collections::HashMap;
 
 use gradwire::{Decoder, Dtype, Encoder, Kept, Sent, Spec, Tensor, Threads};
 
-pub(crate) use self::sender::Sender;
+pub(crate) use self::codec::Sender;
 pub(crate) use self::sent_elements::SentElements;
 use crate::group::Piece;
 use crate::{GroupConfig, Schedule};
@@ -25,7 +24,8 @@ pub(crate) struct Codecs {
     /// Compresses the averages of an owner in scatter-reduce.
     second: Option<Encoder>,
     decoder: Decoder,
-    /// The sums of messages that are not added up in elements, by the name of the tensor or slice.
+    /// The sums of messages that are not added up in elements, by the name of the tensor or slice;
+    /// empty for others.
     sums: HashMap<String, Vec<f32>>,
     threads: Threads,
     /// Messages and positions of tensors that were encoded side by side, for reuse.
@@ -38,10 +38,10 @@ struct TensorCodec {
     schedule: Schedule,
     /// The stage of the schedule that encoders and decoder are set to.
     stage: Option<usize>,
-    /// The names under which it is encoded: the tensor's, or those of its slices.
+    /// The names under which it is encoded: the tensor's name, or the names of its slices.
     names: Vec<String>,
     sent_elements: SentElements,
-    /// Where messages carry changes: the ranks' common estimate, empty before the first.
+    /// If messages carry changes, the ranks' common estimate; empty before the first.
     estimate: Estimate,
 }
 
@@ -120,6 +120,7 @@ impl Codecs {
             self.encoder.assign(name, spec);
             self.second.iter_mut().for_each(|second| second.assign(name, spec));
             self.decoder.assign(name, spec);
+            self.sums.entry(name.clone()).or_default();
         }
     }
 
@@ -148,8 +149,8 @@ impl Codecs {
         self.tensors[index].sent_elements.note(0, Sent::All, &[], bytes);
     }
 
-    /// Where messages of a tensor carry changes, adds the mean of all ranks' changes to the estimate, and replaces the mean by
-    /// it. Call it once a step, with the mean that all ranks have.
+    /// If messages of a tensor carry changes, adds the mean of all ranks' changes to the estimate, and replaces the mean by
+    /// the estimate. Call it once a step, with the mean that all ranks have.
     pub(crate) fn add_changes(&mut self, index: usize, mean: &mut [f32]) {
         if !self.sends_changes(index) {
             return;
@@ -206,7 +207,7 @@ impl Codecs {
         names.filter_map(|name| self.encoder.residual(name)).for_each(show);
     }
 
-    /// Whether what a message of a tensor leaves out is kept for the next one.
+    /// Whether values that a message of a tensor leaves out are kept for the next message.
     pub(crate) fn keeps_residual(&self, tensor: &Tensor) -> bool {
         self.encoder.spec_of(tensor.name()).feedback().is_some()
     }
@@ -217,12 +218,12 @@ impl Codecs {
         specs.any(|spec| spec.compressor().keeps_squares())
     }
 
-    /// Whether a tensor is averaged in rounds at some stage, where the exchange is all-reduce.
+    /// Whether a tensor is averaged in rounds at some stage, if the exchange is all-reduce.
     pub(crate) fn may_have_rounds(&self, index: usize) -> bool {
         self.tensors[index].schedule.specs().any(|spec| spec.compressor().rounds().is_some())
     }
 
-    /// The names under which tensors are encoded: their own, or those of slices.
+    /// The names under which tensors are encoded: their own names, or the names of slices.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.iter().flat_map(|codec| &codec.names).map(String::as_str)
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::Result;
+use crate::error::refuse;
 
 /// A group of tensors on a device, such as a GPU, which computes and adds [device forms](gradwire::device) of messages.
 ///
@@ -36,8 +37,8 @@ pub trait DeviceGroup {
         ranges: &[Range<usize>],
     ) -> Result<()>;
 
-    /// This rank's addends of a round, as little-endian `f32`, once the device has computed them. `forms` has what the host
-    /// computed for them, and `tensors`, for each tensor that has this round, where both are. Called once for each round, in
+    /// This rank's addends of a round, as little-endian `f32`, once the device has computed them. `forms` has the forms that the
+    /// host computed for them, and `tensors` the places of form and addend of each tensor that has this round. Called once for each round, in
     /// order, if any tensor has it.
     ///
     /// # Errors
@@ -57,12 +58,12 @@ pub trait DeviceGroup {
     fn add_means(&mut self, forms: &[u8], ranges: &[Range<usize>]) -> Result<()>;
 }
 
-/// Where a tensor's part of a round is.
+/// The place of a tensor in the buffers of a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoundForm {
-    /// The bytes of what the host computed, in the forms. They start at a multiple of four.
+    /// The bytes of the tensor's form, which the host has computed. They start at a multiple of four.
     pub form: Range<usize>,
-    /// The bytes of the addend, in what the device returns. Addends follow each other without gaps.
+    /// The bytes of the tensor's addend, which the device returns. Addends follow each other without gaps.
     pub addend: Range<usize>,
 }
 
@@ -94,6 +95,21 @@ pub(crate) enum Values<'a> {
     Host(&'a mut [f32]),
     /// A device that compresses the gradients and adds to the means.
     Device(&'a mut dyn DeviceGroup),
+}
+
+impl<'a> Values<'a> {
+    /// The values, for an exchange that takes none from a device.
+    ///
+    /// # Errors
+    /// `Config` if they are on a device.
+    pub(crate) fn on_host(self) -> Result<&'a mut [f32]> {
+        match self {
+            Self::Host(values) => Ok(values),
+            Self::Device(_) => refuse(
+                "a device compresses for all-gather and all-reduce; use one of them, or compress on the host",
+            ),
+        }
+    }
 }
 
 /// The forms of a group's tensors, as a device gets them.

@@ -39,10 +39,10 @@ pub enum Exchange {
 pub struct ExchangeFacts {
     /// Whether groups of tensors can be averaged one by one; else the whole model at once.
     pub averages_groups: bool,
-    /// Whether ranks hold shards of one model, in place of replicas.
+    /// Whether ranks hold shards of one model instead of replicas.
     pub is_sharded: bool,
-    /// Whether the bytes that a worker sends are those of its own messages: no sums that grow on
-    /// their way, and nothing on behalf of other ranks.
+    /// Whether a worker sends its own messages only: no sums that grow on their way, and nothing on
+    /// behalf of other ranks.
     pub sends_own_messages: bool,
     /// Whether ranks that take no part in a step send means nevertheless.
     pub absent_ranks_send: bool,

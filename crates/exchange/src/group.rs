@@ -61,7 +61,7 @@ pub(crate) struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// A whole tensor by itself, which is number `index` of the model.
+    /// A whole tensor alone, number `index` of the model.
     pub(crate) fn whole(index: usize, tensor: &'a Tensor) -> Self {
         Self { index, tensor, offset: 0, range: 0..tensor.elements() }
     }

@@ -249,7 +249,7 @@ impl GroupConfig<'_> {
         if servers == 0 {
             return refuse("there are no servers; give servers=1 or more");
         }
-        // If pulls have no compressor, they use those of the pushes.
+        // If pulls have no compressor, they use the compressors of the pushes.
         let follow = self.policy.pushes().filter(|_| self.policy.pull.is_none());
         let mut pulls = std::iter::once(self.policy.pull()).chain(follow);
         if let Some(spec) = pulls.find(|spec| spec.compressor().votes()) {
@@ -282,7 +282,7 @@ impl GroupConfig<'_> {
         Ok(())
     }
 
-    /// An asynchronous server applies every push by itself.
+    /// An asynchronous server applies every push alone.
     fn validate_synchronization(
         &self,
         synchronization: Synchronization,

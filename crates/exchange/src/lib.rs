@@ -74,7 +74,7 @@
 //! # Local steps
 //!
 //! The trainer takes local steps (`every` in a spec). It calls [`DistributedOptimizer::step`] with the sum of the
-//! gradients of several steps; or, where ranks optimize on their own, with the change of the parameters over those
+//! gradients of several steps; or, if ranks optimize on their own, with the change of the parameters over those
 //! steps and the optimizer [`AddUpdate`], which adds the mean change; or with the parameters themselves and
 //! [`ReplaceParameters`], which replaces them by their mean.
 //!

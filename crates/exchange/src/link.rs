@@ -18,7 +18,7 @@ pub struct Link {
 }
 
 /// The bytes that one step moves over the links, as a transport counted them: the mean over workers for parameter servers
-/// and sparse all-reduce, and those of the busiest worker for other exchanges.
+/// and sparse all-reduce, and the bytes of the busiest worker for other exchanges.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepBytes {
     /// Bytes a worker sends, headers included.
@@ -48,10 +48,10 @@ impl Link {
     ///
     /// - all-gather: one phase.
     /// - all-reduce and scatter-reduce: two phases, the second of which waits for the first.
-    /// - sparse all-reduce: a phase for each doubling, and two more where the workers are no power of two; give the
+    /// - sparse all-reduce: a phase for each doubling, and two more if the workers are no power of two; give the
     ///   mean bytes over all workers; all messages are assumed to have the same length.
     /// - hierarchical: three phases; two if there is one node, one if nodes have one rank. Give a leader's bytes, which
-    ///   are the most. What its members send it comes before what it sends itself, and so takes time of its own.
+    ///   are the most. Its members' values arrive before it sends its own messages, and so take time of their own.
     /// - parameter server: the servers' links carry what all `workers` send and receive, and push and pull run in
     ///   opposite directions at the same time, but a tensor is pulled only after it was pushed. With tensors as jobs
     ///   this is a flow shop of two machines. It takes at most the longer direction plus the largest tensor's share of

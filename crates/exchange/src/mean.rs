@@ -6,7 +6,6 @@
 //! to all. The owner, too, continues with the rounded bytes.
 
 mod arithmetic;
-mod integers;
 mod packing;
 mod segment;
 
@@ -15,8 +14,7 @@ use std::ops::Range;
 use gradwire::{Dtype, Error, ReduceOp};
 
 use self::arithmetic::Arithmetic;
-use self::integers::Way;
-use self::packing::Packing;
+use self::packing::{Packing, Way};
 use self::segment::{Segment, cut, within};
 use crate::report::{timed, worked};
 use crate::{ExchangeError, Operation, Phase, Result, StepReport, Transport, elements};
@@ -28,7 +26,7 @@ pub(crate) struct MeanBuffer {
     segments: Vec<Segment>,
     /// The number of segments that hold means.
     averaged: usize,
-    /// The start of each owner's part, and the end of the last part, of what is being averaged.
+    /// The start of each owner's part, and the end of the last part, in the round in progress.
     cuts: Vec<usize>,
     /// Each rank's version of the part that this rank owns.
     parts: Vec<Vec<u8>>,
@@ -100,8 +98,8 @@ impl MeanBuffer {
         &self.means
     }
 
-    /// Replaces what was pushed since the last call by its means over all ranks, or by sums of
-    /// integers. All ranks weigh the same without `weights`.
+    /// Replaces the segments pushed since the last call by their means over all ranks, or by sums of
+    /// integers. Without `weights` all ranks weigh the same.
     pub(crate) fn average(
         &mut self,
         transport: &mut dyn Transport,
@@ -181,7 +179,7 @@ impl MeanBuffer {
 /// Replaces `values`, one flat buffer per tensor, by their exact mean over all ranks: the same bits on every rank.
 ///
 /// # Errors
-/// `Codec` for a value that is not finite; those of the transport.
+/// `Codec` for a value that is not finite; the errors of the transport.
 pub(crate) fn exact_mean(
     transport: &mut dyn Transport,
     step: u64,

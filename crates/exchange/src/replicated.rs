@@ -4,7 +4,7 @@
 //! passes gradients as they become ready ([`DistributedOptimizer::gradient_sink`]). When a group is complete and the
 //! groups before it have been sent, the reducer's thread averages it while the trainer computes the rest.
 //! [`DistributedOptimizer::step`] takes the remaining gradients, waits for the means, and runs the optimizer on each
-//! mean as it arrives. That thread sends all messages, including those of the control channel.
+//! mean as it arrives. That thread sends all messages, also for the control channel.
 //!
 //! Every rank averages the same groups in the same order, whether or not it passes gradients early. The results have
 //! the same bits as without overlap, except for scatter-reduce, which then cuts each tensor separately. The bytes are
@@ -91,7 +91,7 @@ impl ReplicatedOptimizer {
     /// Joins the other ranks, all of which call this at the same time.
     ///
     /// # Errors
-    /// `Config` if the configuration cannot work or is not that of the other ranks.
+    /// `Config` if the configuration cannot work or differs between ranks.
     pub fn new(
         mut transport: Box<dyn Transport>,
         config: &GroupConfig<'_>,
@@ -108,7 +108,7 @@ impl ReplicatedOptimizer {
     ///
     /// # Errors
     /// As for [`new`](Self::new); `Config` also for exchanges other than all-reduce, all-gather and scatter-reduce,
-    /// where only some ranks take part in a step, and for compressors that [need
+    /// if only some ranks take part in a step, and for compressors that [need
     /// squares](DistributedOptimizer::needs_squares).
     pub fn overlapped(
         mut transport: Box<dyn Transport>,

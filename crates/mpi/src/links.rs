@@ -11,7 +11,7 @@ use crate::notice::{NOBODY, Notice};
 use crate::pause::Pause;
 use crate::watchdog::{Busy, Watch};
 
-/// Buffers kept for further messages, and the most bytes of one: those of states are larger, and rare.
+/// Buffers kept for further messages, and the most bytes of one: messages with states are larger, and rare.
 const SPARE: usize = 64;
 const SPARE_BYTES: usize = 64 << 20;
 
@@ -244,7 +244,7 @@ impl Links {
     }
 
     /// How long this rank waits for others at the end.
-    pub(crate) fn patience(&self, deadline: Duration) -> Duration {
+    pub(crate) fn wait_at_end(&self, deadline: Duration) -> Duration {
         if self.stopped.is_some() { deadline.min(GRACE) } else { deadline }
     }
 

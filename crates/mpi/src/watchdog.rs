@@ -46,7 +46,7 @@ impl Watch {
     /// A watch with its thread, which ends when the watch is dropped.
     ///
     /// # Errors
-    /// Where no thread can be started.
+    /// If no thread can be started.
     pub(crate) fn start() -> std::io::Result<Arc<Self>> {
         let watch = Arc::new(Self::default());
         watch.lock().rank = launched_as();

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gradwire::{State, Tensor};
+use gradwire_exchange::patience::GRACE;
 use gradwire_exchange::{
     Exchange, OnNonFinite, ParseExchangeError, Reducer as Averages, ReducerConfig, ReducerThread,
     Result, RuleError, StepReport, Traffic, Transport,
@@ -31,9 +32,6 @@ use crate::policy;
 
 /// The time between two checks for Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(50);
-
-/// The longest wait of `close` after `hurry`.
-const HURRY: Duration = Duration::from_secs(1);
 
 /// Averages groups of tensors over a process group.
 #[pyclass(module = "gradwire._core", weakref)]
@@ -414,7 +412,7 @@ impl Reducer {
         }
         // It finishes its jobs by itself.
         drop(self.background.take());
-        let until = self.hurries.then(|| Instant::now() + HURRY);
+        let until = self.hurries.then(|| Instant::now() + GRACE);
         let wait = || {
             let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
             ended.recv_timeout(GLANCE)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-use gradwire_exchange::{Exchange, StepReport};
+use gradwire_exchange::StepReport;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::diagnosis::{Diagnosis, Layer};

@@ -2,7 +2,7 @@
 
 use gradwire::{Error, Floats, Input, ReduceOp};
 
-use super::{Codecs, Sender};
+use super::Codecs;
 use crate::group::Piece;
 
 /// Encodes and decodes the messages of one piece at one step. [`Codecs::begin`] has selected the
@@ -11,6 +11,32 @@ pub(crate) struct Codec<'a> {
     codecs: &'a mut Codecs,
     piece: &'a Piece<'a>,
     step: u64,
+}
+
+/// The rank whose messages are decoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sender {
+    /// The rank; with a weight of 0 it sent nothing.
+    pub(crate) rank: usize,
+    /// The rank in the key of the messages' random draws.
+    pub(crate) drawn_as: usize,
+    /// The weight of the messages in the mean.
+    pub(crate) weight: f32,
+    /// Whether messages of other ranks are added, too. [`Codec::aggregate`]
+    /// then ends the sum.
+    pub(crate) is_averaged: bool,
+}
+
+impl Sender {
+    /// One of the ranks whose messages are averaged.
+    pub(crate) fn one_of_all(rank: usize, weight: f32) -> Self {
+        Self { rank, drawn_as: rank, weight, is_averaged: true }
+    }
+
+    /// The only rank that sends messages of a piece; their weight is 1.
+    pub(crate) fn alone(rank: usize) -> Self {
+        Self { rank, drawn_as: rank, weight: 1.0, is_averaged: false }
+    }
 }
 
 impl Codecs {
@@ -74,10 +100,7 @@ impl Codec<'_> {
         if !sender.is_averaged {
             return decoder.decode_add(tensor, *step, rank, message, weight, out);
         }
-        let sums = match sums.get_mut(tensor.name()) {
-            Some(sums) => sums,
-            None => sums.entry(tensor.name().to_owned()).or_default(),
-        };
+        let sums = sums.get_mut(tensor.name()).expect("the step has begun");
         decoder.accumulate(tensor, (*step, rank), message, weight, sums, out)
     }
 
@@ -85,9 +108,8 @@ impl Codec<'_> {
     /// itself, or the result of a vote.
     pub(crate) fn aggregate(&mut self, mean: &mut [f32]) -> Result<(), Error> {
         let Self { codecs: Codecs { sums, decoder, .. }, piece: Piece { tensor, .. }, step } = self;
-        if let Some(sums) = sums.get_mut(tensor.name()) {
-            decoder.finish(tensor, *step, sums, mean)?;
-        }
+        let sums = sums.get_mut(tensor.name()).expect("the step has begun");
+        decoder.finish(tensor, *step, sums, mean)?;
         decoder.compressor_of(tensor.name()).aggregate(mean);
         Ok(())
     }
@@ -119,8 +141,8 @@ impl Codec<'_> {
         Ok(())
     }
 
-    /// As [`round`](Self::round): appends what a device needs for its addend, and returns the
-    /// addend's length. See [`Encoder::device_round`](gradwire::Encoder::device_round).
+    /// As [`round`](Self::round), for a device: appends the form from which the device computes its
+    /// addend, and returns the addend's length. See [`Encoder::device_round`](gradwire::Encoder::device_round).
     pub(crate) fn device_round(
         &mut self,
         round: usize,
@@ -131,7 +153,7 @@ impl Codec<'_> {
         codecs.encoder.device_round(piece.tensor, *step, round, means, form)
     }
 
-    /// As [`conclude`](Self::conclude): appends what the device adds.
+    /// As [`conclude`](Self::conclude), for a device: appends the form of the result.
     pub(crate) fn device_conclude(
         &mut self,
         means: &[f32],

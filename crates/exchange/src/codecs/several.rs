@@ -2,7 +2,8 @@
 
 use gradwire::{DecodeJob, EncodeJob, Error, Input, Sent, Tensor, Threads};
 
-use super::{Codecs, Sender};
+use super::Codecs;
+use super::codec::Sender;
 use crate::group::{Group, Piece};
 
 impl Codecs {
@@ -58,7 +59,9 @@ impl Codecs {
         messages: &[(Piece<'_>, &[u8])],
         mut values: &mut [f32],
     ) -> Result<(), Error> {
-        let sums = |one: &(Piece<'_>, _)| sender.is_averaged.then(|| self.take_sums(one.0.tensor));
+        let sums = |(piece, _): &(Piece<'_>, _)| {
+            sender.is_averaged.then(|| std::mem::take(self.sums_of(piece.tensor)))
+        };
         let mut sums: Vec<Option<Vec<f32>>> = messages.iter().map(sums).collect();
         let (mut jobs, mut start) = (Vec::with_capacity(messages.len()), 0);
         for ((piece, message), sums) in messages.iter().zip(&mut sums) {
@@ -72,21 +75,14 @@ impl Codecs {
         let added = self.decoder.accumulate_all(from, weight, jobs, &mut self.threads);
         for ((piece, _), sums) in messages.iter().zip(sums) {
             if let Some(sums) = sums {
-                self.put_sums(piece.tensor, sums);
+                *self.sums_of(piece.tensor) = sums;
             }
         }
         added
     }
 
-    fn take_sums(&mut self, tensor: &Tensor) -> Vec<f32> {
-        self.sums.get_mut(tensor.name()).map(std::mem::take).unwrap_or_default()
-    }
-
-    fn put_sums(&mut self, tensor: &Tensor, sums: Vec<f32>) {
-        match self.sums.get_mut(tensor.name()) {
-            Some(place) => *place = sums,
-            None if sums.is_empty() => {}
-            None => drop(self.sums.insert(tensor.name().to_owned(), sums)),
-        }
+    /// The place of the sums of a tensor or slice.
+    fn sums_of(&mut self, tensor: &Tensor) -> &mut Vec<f32> {
+        self.sums.get_mut(tensor.name()).expect("the step has begun")
     }
 }

@@ -27,8 +27,8 @@ impl Codecs {
             .for_each(|codec| codec.estimate.now.clone_from(&codec.estimate.checkpoint));
     }
 
-    /// Adds the state of the encoder and the estimates to `state`, under `prefix`; that of the encoder of averages, under
-    /// `reduce/`.
+    /// Adds the state of the encoder and the estimates to `state`, under `prefix`; the state of the encoder of averages,
+    /// under `reduce/`.
     pub(crate) fn save(&self, prefix: &str, state: &mut State) {
         self.encoder.save(prefix, state);
         self.second.iter().for_each(|second| second.save(REDUCE, state));

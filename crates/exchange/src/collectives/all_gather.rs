@@ -6,12 +6,11 @@
 //! part in a step sends an empty message. Uncompressed tensors are gathered with the compressor
 //! `none`.
 
-use super::collective::Collective;
+use super::collective::{Collective, Reduction};
 use super::packed;
-use super::reduction::Reduction;
 use crate::codecs::Sender;
 use crate::device::{Forms, Values};
-use crate::{DeviceGroup, Phase, Result};
+use crate::{Phase, Result};
 
 /// Averages by all-gather; see the [module](self).
 #[derive(Default)]
@@ -26,21 +25,7 @@ pub(crate) struct AllGather {
 }
 
 impl Collective for AllGather {
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
-        self.gather(step, Values::Host(values))
-    }
-
-    fn reduce_device(
-        &mut self,
-        step: &mut Reduction<'_>,
-        device: &mut dyn DeviceGroup,
-    ) -> Result<()> {
-        self.gather(step, Values::Device(device))
-    }
-}
-
-impl AllGather {
-    fn gather(&mut self, step: &mut Reduction<'_>, mut values: Values<'_>) -> Result<()> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, mut values: Values<'_>) -> Result<()> {
         let operation = step.operation(Phase::Gather);
         let rank = step.transport.rank();
         self.own.clear();
@@ -59,7 +44,9 @@ impl AllGather {
             Values::Device(_) => Ok(()),
         }
     }
+}
 
+impl AllGather {
     /// Replaces `self.own` by the messages for all tensors.
     fn encode(&mut self, step: &mut Reduction<'_>, values: &mut Values<'_>) -> Result<()> {
         let Self { own, message, .. } = self;

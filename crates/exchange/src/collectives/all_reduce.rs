@@ -5,22 +5,21 @@
 //! and sends the mean to all. Two phases; with messages of `b` bytes in all, a rank sends and
 //! receives about `2·b·(n − 1)/n` bytes.
 //!
-//! A method in rounds takes two phases per round. A round may ask for the largest values in place of the mean, or for sums of
+//! A method in rounds takes two phases per round. A round may ask for the largest values instead of the mean, or for sums of
 //! integers, which travel packed. The addends of its first round travel with the messages of the other
 //! tensors; the addends of later rounds follow when all means of the previous round are known.
 //!
-//! Messages and addends come from this process or from a [device](DeviceGroup).
+//! Messages and addends come from this process or from a [device](crate::DeviceGroup).
 
 mod device;
 mod host;
 
 use self::device::Device;
 use self::host::Host;
-use super::collective::Collective;
-use super::reduction::Reduction;
+use super::collective::{Collective, Reduction};
+use crate::Result;
 use crate::device::Values;
 use crate::mean::MeanBuffer;
-use crate::{DeviceGroup, Result};
 
 /// Averages by all-reduce; see the [module](self).
 pub(crate) struct AllReduce {
@@ -33,23 +32,6 @@ impl AllReduce {
     pub(crate) fn new(ranks: usize) -> Self {
         let means = MeanBuffer::new(ranks);
         Self { means, host: Host::default(), device: Device::default() }
-    }
-
-    fn average(&mut self, step: &mut Reduction<'_>, mut values: Values<'_>) -> Result<()> {
-        let weights = if step.equal { &[][..] } else { step.weights };
-        self.means.clear();
-        step.compress(|step| {
-            self.encode(step, &mut values)?;
-            self.contribute(step, 0, &mut values)
-        })?;
-        for round in 1.. {
-            self.means.average(step.transport, step.step, weights, step.report)?;
-            step.compress(|step| self.contribute(step, round, &mut values))?;
-            if self.means.is_averaged() {
-                break;
-            }
-        }
-        step.decompress(|step| self.decode(step, values))
     }
 
     /// Adds the messages of all tensors that are not averaged in rounds.
@@ -86,15 +68,20 @@ impl AllReduce {
 }
 
 impl Collective for AllReduce {
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
-        self.average(step, Values::Host(values))
-    }
-
-    fn reduce_device(
-        &mut self,
-        step: &mut Reduction<'_>,
-        device: &mut dyn DeviceGroup,
-    ) -> Result<()> {
-        self.average(step, Values::Device(device))
+    fn reduce(&mut self, step: &mut Reduction<'_>, mut values: Values<'_>) -> Result<()> {
+        let weights = if step.equal { &[][..] } else { step.weights };
+        self.means.clear();
+        step.compress(|step| {
+            self.encode(step, &mut values)?;
+            self.contribute(step, 0, &mut values)
+        })?;
+        for round in 1.. {
+            self.means.average(step.transport, step.step, weights, step.report)?;
+            step.compress(|step| self.contribute(step, round, &mut values))?;
+            if self.means.is_averaged() {
+                break;
+            }
+        }
+        step.decompress(|step| self.decode(step, values))
     }
 }

@@ -2,16 +2,16 @@
 //!
 //! The values of a group are the shards of all ranks, as in [reduce-scatter](super::reduce_scatter), and nothing is
 //! averaged: every rank compresses its own chunk of each tensor, sends it to all, and decodes the chunks of all, its own
-//! included, so that all ranks have the same bits. For parameters, which are sent whole each time: what a message leaves
-//! out is not kept. With messages of `b` bytes in all, a rank sends `b·(n − 1)/n` bytes and receives as many.
+//! included, so that all ranks have the same bits. For parameters, which are sent whole each time: values that a message leaves
+//! out are not kept. With messages of `b` bytes in all, a rank sends `b·(n − 1)/n` bytes and receives as many.
 
 use std::ops::Range;
 
-use super::collective::Collective;
+use super::collective::{Collective, Reduction};
 use super::packed;
-use super::reduction::Reduction;
 use super::slices::{self, Shards, Slice, slices_of};
 use crate::codecs::{Codecs, Sender};
+use crate::device::Values;
 use crate::group::{Group, Piece};
 use crate::{GroupConfig, Phase, Result};
 
@@ -80,7 +80,8 @@ impl Collective for GatherShards {
     }
 
     /// In: this rank's shard of `values`. Out: all shards.
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
+        let values = values.on_host()?;
         let place = self.shards.places(&step.group.tensors);
         step.compress(|step| self.encode(step, values, &place))?;
         let operation = step.operation_of_group(Phase::Gather);

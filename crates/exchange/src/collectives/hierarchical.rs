@@ -21,10 +21,10 @@ use std::ops::Range;
 
 use gradwire::{Encoder, Floats, Spec};
 
-use super::collective::Collective;
+use super::collective::{Collective, Reduction};
 use super::packed;
-use super::reduction::Reduction;
 use crate::codecs::Sender;
+use crate::device::Values;
 use crate::patience::patience;
 use crate::{ExchangeError, Operation, Phase, Result, elements};
 
@@ -42,7 +42,8 @@ pub(crate) struct Hierarchical {
 }
 
 impl Collective for Hierarchical {
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
+        let values = values.on_host()?;
         let members = self.members(step, step.transport.rank());
         if step.transport.rank() == members.start {
             self.average_node(step, members.clone(), values)?;
@@ -146,7 +147,7 @@ impl Hierarchical {
         let weight = |members: Range<usize>| weights[members].iter().sum::<f32>();
         self.outgoing.clear();
         if self.members(step, own).len() > 1 {
-            // They are those of the leader's own gradient; the node's mean counts as a single part.
+            // The squares belong to the leader's own gradient; the node's mean counts as a single part.
             step.squares = None;
         }
         if weight(self.members(step, own)) != 0.0 {

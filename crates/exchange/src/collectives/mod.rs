@@ -10,20 +10,18 @@ pub mod gather_shards;
 pub mod hierarchical;
 mod packed;
 pub mod reduce_scatter;
-mod reduction;
 mod scatter;
 pub mod scatter_reduce;
 mod slices;
 pub mod sparse;
 
-pub(crate) use self::collective::Collective;
-pub(crate) use self::reduction::Reduction;
+pub(crate) use self::collective::{Collective, Reduction};
 pub(crate) use self::slices::Cut;
 use crate::codecs::Codecs;
 use crate::error::refuse;
 use crate::{Exchange, GroupConfig, Result};
 
-/// The collective of an exchange without servers. Those that cut tensors give the codecs their slices.
+/// The collective of an exchange without servers. A collective that cuts tensors tells the codecs the names of the slices.
 pub(crate) fn of(
     config: &GroupConfig<'_>,
     cut: Cut,

@@ -7,11 +7,11 @@
 //! receives. The mean is not compressed again. One phase; with messages of `b` bytes in all, a rank sends and receives
 //! about `b·(n − 1)/n` bytes.
 
-use super::collective::Collective;
-use super::reduction::Reduction;
+use super::collective::{Collective, Reduction};
 use super::scatter::Scatter;
 use super::slices::{self, Shards};
 use crate::codecs::Codecs;
+use crate::device::Values;
 use crate::group::Group;
 use crate::{GroupConfig, Result};
 
@@ -36,7 +36,8 @@ impl Collective for ReduceScatter {
     }
 
     /// Out: this rank's shard of `values` holds its mean. Other shards are unspecified.
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
+        let values = values.on_host()?;
         let place = self.shards.places(&step.group.tensors);
         self.scatter.scatter(step, values, &place)?;
         self.scatter.average(step, |_, one, mean| {

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
+use super::collective::Reduction;
 use super::packed;
-use super::reduction::Reduction;
 use super::slices::{GroupSlice, Slice, slices_of};
 use crate::codecs::Sender;
 use crate::group::Group;
@@ -24,7 +24,7 @@ pub(super) struct Scatter {
 }
 
 impl Scatter {
-    /// `slices` are those of each tensor of the model.
+    /// `slices` has the slices of each tensor of the model.
     pub(super) fn new(slices: Vec<Vec<Slice>>, ranks: usize) -> Self {
         Self {
             slices,

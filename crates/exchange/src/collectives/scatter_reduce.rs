@@ -1,6 +1,6 @@
 //! Scatter-reduce: every rank averages one slice of the model, and compresses the average for all.
 //!
-//! The tensors are concatenated and cut into `n` runs of equal length. Where the model is averaged in groups, each
+//! The tensors are concatenated and cut into `n` runs of equal length. If the model is averaged in groups, each
 //! tensor is cut separately. A slice is encoded as a tensor called `name[a..b]`, with its own residuals and random
 //! draws. Every rank compresses each slice for the owner of the slice. The owner decodes and averages them, compresses
 //! the average again, with a second residual, and sends it to all. Two phases; with messages of `b` bytes in all, a
@@ -9,12 +9,12 @@
 
 use std::ops::Range;
 
-use super::collective::Collective;
+use super::collective::{Collective, Reduction};
 use super::packed;
-use super::reduction::Reduction;
 use super::scatter::Scatter;
 use super::slices::{self, Cut, Slice, cut_model, cut_tensor};
 use crate::codecs::{Codecs, Sender};
+use crate::device::Values;
 use crate::group::{Group, Piece};
 use crate::{GroupConfig, Phase, Result};
 
@@ -27,7 +27,8 @@ pub(crate) struct ScatterReduce {
 }
 
 impl Collective for ScatterReduce {
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
+        let values = values.on_host()?;
         let group = step.group;
         self.scatter.scatter(step, values, &|at, slice| place(group, at, slice))?;
         self.average_own(step)?;

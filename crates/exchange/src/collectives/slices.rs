@@ -12,7 +12,7 @@ use crate::state::slice_name;
 pub(super) struct Slice {
     /// The slice's elements in the tensor.
     pub(super) range: Range<usize>,
-    /// The slice as a tensor; its name is that of the tensor with the range.
+    /// The slice as a tensor, whose name is the tensor's name with the range.
     pub(super) tensor: Tensor,
     /// The rank that averages it.
     pub(super) owner: usize,
@@ -36,7 +36,7 @@ impl<'a> GroupSlice<'a> {
     }
 }
 
-/// The slices of a group's tensors, in order. `slices` has those of each tensor of the model.
+/// The slices of a group's tensors, in order. `slices` has the slices of each tensor of the model.
 pub(super) fn slices_of<'a>(
     slices: &'a [Vec<Slice>],
     group: &'a Group,
@@ -86,7 +86,7 @@ pub(super) fn cut_model(tensors: &[Tensor], parts: usize) -> Vec<Vec<Slice>> {
     tensors.iter().map(&mut cut).collect()
 }
 
-/// The fewest elements of a slice, where each tensor is cut separately.
+/// The fewest elements of a slice, if each tensor is cut separately.
 const SLICE: usize = 4096;
 
 /// Cuts a tensor into `parts` slices of equal length, one for each owner. A small tensor stays whole, and its name

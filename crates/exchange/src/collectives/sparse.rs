@@ -7,17 +7,17 @@
 //! i sends the total to rank p + i.
 //!
 //! Sums are in `f32`. Both ranks of a pair add the same sums in the same order, so that after each phase all ranks of a
-//! block of 2d hold the same bits, and in the end all ranks do. The order of addition is that of a tree, not that of
+//! block of 2d hold the same bits, and in the end all ranks do. The order of addition is a tree, not the order of
 //! the ranks: ((0 + p) + (1 + (p + 1))) + ((2 + …) + …). It does not depend on which rank is faster.
 //!
 //! A sparse tensor is sent as the number of its positions as a varint, the positions in Rice code, and the values as
-//! `f32`. Where all elements as `f32` take no more bytes, the tensor becomes dense. Raw tensors are dense from the
+//! `f32`. If all elements as `f32` take no more bytes, the tensor becomes dense. Raw tensors are dense from the
 //! first phase on. A rank sends and receives log2 p messages, each with up to twice the elements of the previous one.
-//! Rank i with a partner p + i has one more message each way; rank p + i has one each way. Where messages overlap
-//! little, all-gather moves the same values without positions; where they overlap, or n is large, this exchange moves
+//! Rank i with a partner p + i has one more message each way; rank p + i has one each way. If messages overlap
+//! little, all-gather moves the same values without positions; if they overlap, or n is large, this exchange moves
 //! fewer.
 //!
-//! What a rank's message leaves out stays in its residual; the addition loses nothing. The method is that of Renggli,
+//! The residual keeps the values that a rank's message leaves out; the addition loses nothing. The method is by Renggli,
 //! Ashkboos, Aghagolzadeh, Alistarh and Hoefler, SparCML, 2019, section 5.
 
 mod stream;
@@ -25,9 +25,9 @@ mod stream;
 use gradwire::Tensor;
 
 use self::stream::PartialSum;
-use super::collective::Collective;
-use super::reduction::Reduction;
+use super::collective::{Collective, Reduction};
 use crate::codecs::Sender;
+use crate::device::Values;
 use crate::patience::patience;
 use crate::{ExchangeError, Operation, Phase, Result};
 
@@ -46,7 +46,8 @@ pub(crate) struct SparseAllReduce {
 }
 
 impl Collective for SparseAllReduce {
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
+        let values = values.on_host()?;
         step.compress(|step| self.contribute(step, values))?;
         self.double(step)?;
         step.decompress(|step| {
@@ -73,7 +74,7 @@ impl SparseAllReduce {
         }
         let own = Sender { weight, ..Sender::alone(rank) };
         for (at, piece) in step.group.pieces().enumerate() {
-            step.encode(at, values, &mut self.message)?;
+            step.encode(&piece, values, &mut self.message)?;
             self.mean.clear();
             self.mean.resize(piece.tensor.elements(), 0.0);
             step.codecs.at(&piece, step.step).add(own, &self.message, &mut self.mean)?;

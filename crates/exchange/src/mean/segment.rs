@@ -15,7 +15,7 @@ pub(super) struct Segment {
     pub(super) op: ReduceOp,
 }
 
-/// The segments of which a part has something, and which bytes these are.
+/// The segments that overlap a part, each with the bytes that it shares with the part.
 pub(super) fn within(
     segments: &[Segment],
     part: Range<usize>,

@@ -1,6 +1,7 @@
 //! Averages of tensors that a device compresses.
 
 use super::{OnNonFinite, Outcome, Reducer};
+use crate::device::Values;
 use crate::error::refuse;
 use crate::{DeviceGroup, ExchangeError, Result};
 
@@ -52,9 +53,7 @@ impl Reducer {
             let error = gradwire::Error::NonFinite { tensor, index: bad.index, value: bad.value };
             return Err(ExchangeError::from(error));
         }
-        self.reduce(at, step, None, |collective, reduction| {
-            collective.reduce_device(reduction, device)
-        })?;
+        self.reduce(at, step, None, Values::Device(device))?;
         Ok(Outcome::Averaged)
     }
 }

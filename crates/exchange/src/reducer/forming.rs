@@ -12,7 +12,7 @@ impl Reducer {
     /// ranks form the same groups in the same order, and compare their configurations here.
     ///
     /// # Errors
-    /// `Config` for a tensor that the model does not have, or where another rank was started with another
+    /// `Config` for a tensor that the model does not have, or if another rank was started with another
     /// configuration, naming both.
     pub fn form(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
         self.alive()?;

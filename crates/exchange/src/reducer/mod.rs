@@ -31,6 +31,7 @@ pub use thread::ReducerThread;
 use crate::codecs::Codecs;
 use crate::collectives::{self, Collective, Cut, Reduction};
 use crate::control::{Control, TransportJob, TransportOwner};
+use crate::device::Values;
 use crate::error::refuse;
 use crate::group::Group;
 use crate::transport::or_abort;
@@ -95,9 +96,9 @@ impl Reducer {
     }
 
     /// The same reducer with a number of [threads](gradwire::Threads) that encode and decode the tensors of a group: 1 by default, the
-    /// caller's. Messages and means do not depend on it, and ranks may differ in it. With all-reduce, and where an owner compresses its
-    /// averages in scatter-reduce, tensors are processed one after the other; threads share those of at least [`LEAST_DIVIDED`] elements.
-    /// With several threads, the report has the time that passed in place of CPU time.
+    /// caller's. Messages and means do not depend on it, and ranks may differ in it. With all-reduce, and when an owner compresses its
+    /// averages in scatter-reduce, tensors are processed one after the other; threads share tensors of at least [`LEAST_DIVIDED`] elements.
+    /// With several threads, the report has elapsed time instead of CPU time.
     ///
     /// [`LEAST_DIVIDED`]: gradwire::LEAST_DIVIDED
     pub fn with_threads(mut self, threads: usize) -> Self {
@@ -218,7 +219,7 @@ impl Reducer {
         self.or_abort(averaged)
     }
 
-    /// Begins a step, of which nothing has been averaged yet.
+    /// Begins a step: nothing of it has been averaged yet.
     pub(crate) fn begin(&mut self, step: u64) {
         self.step = Some(step);
         self.skipping = false;
@@ -250,13 +251,9 @@ impl Reducer {
             values.fill(f32::NAN);
             return Ok(Outcome::Skipped);
         }
-        self.reduce(at, step, squares, |collective, reduction| {
-            collective.reduce(reduction, values)
-        })?;
-        let Self { codecs, groups, .. } = self;
-        let group = &groups[at];
-        for (&index, range) in group.indices.iter().zip(&group.ranges) {
-            codecs.add_changes(index, &mut values[range.clone()]);
+        self.reduce(at, step, squares, Values::Host(values))?;
+        for piece in self.groups[at].pieces() {
+            self.codecs.add_changes(piece.index, &mut values[piece.range]);
         }
         Ok(Outcome::Averaged)
     }
@@ -267,7 +264,7 @@ impl Reducer {
         at: usize,
         step: u64,
         squares: Option<&[Vec<f32>]>,
-        reduce: impl FnOnce(&mut dyn Collective, &mut Reduction<'_>) -> Result<()>,
+        values: Values<'_>,
     ) -> Result<()> {
         let Self { transport, codecs, collective, groups, weights, report, .. } = self;
         let group = &groups[at];
@@ -282,7 +279,7 @@ impl Reducer {
             squares,
             report,
         };
-        reduce(&mut **collective, &mut reduction)?;
+        collective.reduce(&mut reduction, values)?;
         let bytes = group.indices.iter().map(|&index| codecs.sent_elements(index).bytes);
         self.message_bytes += bytes.sum::<usize>();
         Ok(())

@@ -96,8 +96,8 @@ impl Pipeline {
         Ok(Self { feed, done, stopped, thread: Some(thread) })
     }
 
-    /// The receiver of a step's gradients as they become ready; `None` while a step is in progress. A step of which no
-    /// bucket has been sent is begun anew: its backward pass has been abandoned.
+    /// The receiver of a step's gradients as they become ready; `None` while a step is in progress. If no bucket
+    /// of a step has been sent, the step begins anew: its backward pass has been abandoned.
     pub(crate) fn sink(&self, step: u64) -> Option<Arc<dyn GradientSink>> {
         let mut buckets = self.feed.lock();
         if buckets.in_progress().is_some() {
@@ -132,7 +132,7 @@ impl Pipeline {
     /// Waits for the next bucket with its mean. A panic of the thread is resumed in the caller.
     ///
     /// # Errors
-    /// Those of the reducer.
+    /// The errors of the reducer.
     pub(crate) fn wait(&self) -> Result<Box<Bucket>> {
         let mut bucket = self.done.pop().ok_or_else(ExchangeError::ended)?;
         let outcome = std::mem::replace(&mut bucket.outcome, Ok(Ok(())));

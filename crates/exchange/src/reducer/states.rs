@@ -70,7 +70,7 @@ impl Reducer {
 
     /// Restores the state of an earlier run, given this rank's own state, or the states of all ranks. With another
     /// number of ranks, or another exchange, all states are needed, and [`reshard`](crate::reshard) describes the
-    /// result. Where nothing is kept, as by compressors without error feedback, the state of any rank is enough.
+    /// result. If nothing is kept, as by compressors without error feedback, the state of any rank is enough.
     /// States of version 1 are [upgraded](crate::upgrade).
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Reducer {
         ))
     }
 
-    /// This rank's state, from those of all ranks of an earlier run.
+    /// This rank's state, made from the states of all ranks of an earlier run.
     fn reshard(&self, states: &[State]) -> State {
         let (rank, size) = (self.transport.rank(), self.transport.size());
         let mut state = reshard(states, rank, size);
@@ -171,7 +171,7 @@ fn by_rank(states: Vec<State>) -> Result<(Vec<u64>, Vec<State>)> {
     Ok((ranks, states))
 }
 
-/// Refuses two states of the same rank: they are those of several exchanges, such as the replicas of a model on a mesh of two
+/// Refuses two states of the same rank: they come from several exchanges, such as the replicas of a model on a mesh of two
 /// dimensions, and which of them belongs here is not known.
 fn refuse_repeated(ranks: &[u64]) -> Result<()> {
     match ranks.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -84,7 +84,7 @@ impl Server {
     /// server holds.
     ///
     /// # Errors
-    /// `Config` if the configuration cannot work or is not that of the other ranks.
+    /// `Config` if the configuration cannot work or differs between ranks.
     pub fn new(
         mut transport: Box<dyn Transport>,
         config: &GroupConfig<'_>,
@@ -154,7 +154,7 @@ impl Server {
                 Ok((worker, header)) => self.handle(worker, header, &mut buffer)?,
                 Err(ExchangeError::PeerLost { peer, .. }) if self.present.contains(&peer) => {
                     self.present.retain(|&worker| worker != peer);
-                    // Those who left before were not missed.
+                    // Workers that left before were not missed.
                     gone = Some(peer);
                 }
                 // With nothing in progress, the workers are computing.
@@ -181,8 +181,8 @@ impl Server {
         step.into_iter().chain(gathering).chain(held).min()
     }
 
-    /// The step that pushes are awaited for, in the bulk-synchronous mode. It begins before the first push, which may be what is
-    /// missing: workers that do not take part in the step begin it, too.
+    /// The step that pushes are awaited for, in the bulk-synchronous mode. It begins before the first push, which may be the one
+    /// that is missing: workers that do not take part in the step begin it, too.
     fn awaited_step(&self) -> Option<u64> {
         self.begun.map(|begun| begun.step).filter(|_| self.staleness.is_none())
     }
@@ -336,8 +336,8 @@ impl Server {
     }
 
     /// Replaces `self.message` by the change of a tensor from the parameters in `self.delta`, which the workers hold if no
-    /// residual is kept. What the message leaves out is lost then: the server goes on from what it has sent, with the
-    /// workers' bits.
+    /// residual is kept. The values that the message leaves out are lost then: the server continues from the
+    /// parameters that it has sent, with the workers' bits.
     fn encode_change(&mut self, at: usize, step: u64) -> Result<(), gradwire::Error> {
         let rank = self.transport.rank();
         let Self { slots, pulls, mean: held, delta, message, .. } = self;

@@ -1,8 +1,8 @@
 //! Asynchronous workers: without a bound on their staleness, or with one.
 //!
-//! Each push is applied when it arrives, by itself. The optimizer takes the worker's gradient times its weight in the
+//! Each push is applied alone, when it arrives. The optimizer takes the worker's gradient times its weight in the
 //! mean, so that n pushes move the model by as much as a bulk-synchronous step. The answer is a pull for this worker
-//! only: the change of the tensor since its last pull, compressed with the worker's own residual on the server. Where the
+//! only: the change of the tensor since its last pull, compressed with the worker's own residual on the server. If the
 //! compressor has no error feedback, it is the change since the parameters that the worker holds, so nothing is lost.
 //!
 //! With a bound of S steps, an answer is held back while the worker has pushed the tensor more than S times more often
@@ -48,7 +48,7 @@ pub(super) struct Pull {
 
 /// The progress of the workers on one tensor.
 struct Clocks {
-    /// For each worker, the parameters as of its last pull; where no residual is kept, those that it holds.
+    /// For each worker, the parameters as of its last pull; without a residual, the parameters that the worker holds.
     bases: Vec<Vec<f32>>,
     /// For each worker, the number of its pushes.
     pushed: Vec<u64>,
@@ -113,7 +113,7 @@ impl Staleness {
             base.copy_from_slice(&slot.parameters);
             return Ok(());
         }
-        // What the message leaves out is part of the next change: the base is what the worker holds.
+        // The next change includes the values that the message leaves out: the base is the worker's copy.
         pulls.at(&slot.piece(), step).add(Sender::alone(server), message, base)
     }
 

@@ -48,7 +48,7 @@ impl ServerWorker {
     /// Joins the other ranks. All ranks call this at the same time.
     ///
     /// # Errors
-    /// `Config` if the configuration cannot work or is not that of the other ranks.
+    /// `Config` if the configuration cannot work or differs between ranks.
     pub fn new(mut transport: Box<dyn Transport>, config: &GroupConfig<'_>) -> Result<Self> {
         control::join(config, &mut *transport, "")?;
         let (servers, backups, _) = parameters(config.exchange)?;
@@ -189,13 +189,13 @@ impl ServerWorker {
         let home = self.homes[missing];
         let at = self.servers.iter().position(|&server| server == home).unwrap_or(0);
         self.servers.swap(0, at);
-        let until = self.patience();
+        let until = self.gives_up_at();
         let operation = Operation::tensor(Phase::Pull, missing, self.tensors[missing].name(), step);
         self.transport.recv_any(&self.servers, operation, until, &mut self.message)
     }
 
     /// When to give up on a server: after the server's own deadline, whose error names the missing worker.
-    fn patience(&self) -> Instant {
+    fn gives_up_at(&self) -> Instant {
         Instant::now() + patience(self.transport.deadline(), 1)
     }
 
@@ -231,7 +231,7 @@ impl ServerWorker {
     /// Waits for a server's answer to a request and stores it in `self.message`.
     fn answer(&mut self, server: usize, operation: Operation<'_>) -> Result<()> {
         loop {
-            let until = self.patience();
+            let until = self.gives_up_at();
             let (_, header) =
                 self.transport.recv_any(&[server], operation, until, &mut self.message)?;
             if header.matches(operation) {

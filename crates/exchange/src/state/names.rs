@@ -56,7 +56,7 @@ pub(super) fn read_slice(text: &str) -> Option<(&str, Range<usize>)> {
     Some((name, start.parse().ok()?..end.parse().ok()?))
 }
 
-/// The name of the tensor whose slice has this name; `None` for that of a whole tensor.
+/// The name of the tensor whose slice has this name; `None` for the name of a whole tensor.
 pub(crate) fn slice_of(name: &str) -> Option<&str> {
     read_slice(name).map(|(whole, _)| whole)
 }

@@ -37,7 +37,7 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
 ///
 /// The mean of the residuals over the ranks stays the same, so nothing that is still to be sent is lost. Rank j takes
 /// over the residuals and velocities of the old ranks j, j + `workers`, j + 2·`workers` …, added up and multiplied by
-/// `workers` / `states.len()`; where there are more ranks than before, the new ones start with none. Slices of
+/// `workers` / `states.len()`; if there are more ranks than before, the new ranks start with none. Slices of
 /// scatter-reduce are put together, and an owner's second residual, which stands for all ranks, is weighted by the old
 /// number of ranks. All else (sums of changes, statistics and factors that methods start from, an optimizer's state, settings) is that
 /// of the old rank j modulo `states.len()`.
@@ -74,7 +74,7 @@ pub fn reshard(states: &[State], rank: usize, workers: usize) -> State {
     own
 }
 
-/// The compressors in a state, by tensor: the compressor of a slice is that of its tensor.
+/// The compressors in a state, by tensor: a slice has the compressor of its tensor.
 fn specs_of_whole(state: &State) -> Vec<(String, String)> {
     let of = |owner: &str| -> Vec<_> {
         let whole = |name| read_slice(name).map_or(name, |(whole, _)| whole);
@@ -84,7 +84,7 @@ fn specs_of_whole(state: &State) -> Vec<(String, String)> {
     [of(&Encoder::spec_key(PUSH, "")), of(&Encoder::spec_key(REDUCE, ""))].concat()
 }
 
-/// Replaces the `kept` arrays of the wanted tensors by those of `from`: multi-round methods start from the same values
+/// Replaces the `kept` arrays of the wanted tensors by the arrays in `from`: multi-round methods start from the same values
 /// on all ranks, but under other exchanges each rank has its own.
 pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -> bool) {
     for (key, values) in from.floats_under("") {
@@ -95,8 +95,8 @@ pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -
     }
 }
 
-/// Adds the residuals and velocities of a state to those of whole tensors. A tensor of which `estimates` is true has
-/// estimates in place of residuals, which contain what an owner has yet to pass on.
+/// Adds the residuals and velocities of a state to the sums of whole tensors. A tensor for which `estimates` is true has
+/// estimates instead of residuals; they contain what an owner has yet to pass on.
 fn add_whole(
     state: &State,
     workers: f32,

@@ -2,7 +2,7 @@
 
 use gradwire::{Dtype, ReduceOp};
 
-use crate::collectives::reduction::Reduction;
+use crate::collectives::collective::Reduction;
 use crate::device::Forms;
 use crate::mean::MeanBuffer;
 use crate::{DeviceGroup, ExchangeError, Result, RoundForm};

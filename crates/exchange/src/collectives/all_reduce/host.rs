@@ -3,7 +3,7 @@
 use gradwire::{Dtype, Floats, ReduceOp};
 
 use crate::codecs::Sender;
-use crate::collectives::reduction::Reduction;
+use crate::collectives::collective::Reduction;
 use crate::mean::MeanBuffer;
 use crate::{Result, elements};
 
@@ -23,12 +23,13 @@ impl Host {
         means: &mut MeanBuffer,
     ) -> Result<()> {
         let message = &mut self.message;
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
-            if step.codecs.has_rounds(tensor) {
+        for (at, piece) in step.group.pieces().enumerate() {
+            if step.codecs.has_rounds(piece.tensor) {
                 continue;
             }
-            step.encode(at, values, message)?;
-            let dtype = step.codecs.linear(tensor).expect("the setup refuses other compressors");
+            step.encode(&piece, values, message)?;
+            let dtype =
+                step.codecs.linear(piece.tensor).expect("the setup refuses other compressors");
             means.push(at, dtype, ReduceOp::Mean, message);
         }
         Ok(())

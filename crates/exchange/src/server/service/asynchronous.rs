@@ -66,7 +66,7 @@ impl Server {
         }
     }
 
-    /// Fails if a worker has left early, where there is no bound and nobody waited for it.
+    /// Fails if a worker has left early without a bound, for which no other worker waited.
     pub(super) fn expect_as_many_of_all(&self) -> Result<()> {
         match self.staleness.as_ref().and_then(Staleness::behind) {
             Some(peer) => {
