@@ -19,7 +19,7 @@ use crate::{GroupConfig, Schedule};
 
 /// The encoders and the decoder of one rank, for all tensors of the model.
 pub(crate) struct Codecs {
-    tensors: Vec<TensorCodec>,
+    tensors: Vec<TensorState>,
     encoder: Encoder,
     /// Compresses the averages of an owner in scatter-reduce.
     second: Option<Encoder>,
@@ -33,7 +33,7 @@ pub(crate) struct Codecs {
 }
 
 /// One tensor of the model.
-struct TensorCodec {
+struct TensorState {
     tensor: Tensor,
     schedule: Schedule,
     /// The stage of the schedule that encoders and decoder are set to.
@@ -70,7 +70,7 @@ impl Codecs {
         schedules: impl Iterator<Item = Schedule>,
         encoder: Encoder,
     ) -> Self {
-        let codec = |(tensor, schedule): (&Tensor, Schedule)| TensorCodec {
+        let codec = |(tensor, schedule): (&Tensor, Schedule)| TensorState {
             tensor: tensor.clone(),
             schedule,
             stage: None,
@@ -132,7 +132,7 @@ impl Codecs {
     /// Replaces the array of a kind that is kept for a tensor.
     pub(crate) fn set_array(&mut self, index: usize, kind: Kept, values: Option<Vec<f32>>) {
         let Self { tensors, encoder, .. } = self;
-        let TensorCodec { tensor, schedule, stage, .. } = &tensors[index];
+        let TensorState { tensor, schedule, stage, .. } = &tensors[index];
         // A state names the compressor of each array, and before the first step none is assigned.
         encoder.assign(tensor.name(), schedule.stage(stage.unwrap_or(0)));
         encoder.set_array(tensor.name(), kind, values);
@@ -155,7 +155,7 @@ impl Codecs {
         if !self.sends_changes(index) {
             return;
         }
-        let TensorCodec { estimate, sent_elements, .. } = &mut self.tensors[index];
+        let TensorState { estimate, sent_elements, .. } = &mut self.tensors[index];
         estimate.now.resize(mean.len(), 0.0);
         for (sum, mean) in estimate.now.iter_mut().zip(mean) {
             *sum += *mean;
@@ -167,7 +167,7 @@ impl Codecs {
 
     /// Whether the messages of a tensor carry changes.
     pub(crate) fn sends_changes(&self, index: usize) -> bool {
-        let TensorCodec { schedule, stage, .. } = &self.tensors[index];
+        let TensorState { schedule, stage, .. } = &self.tensors[index];
         stage.is_some_and(|stage| schedule.stage(stage).sends_changes())
     }
 

@@ -37,7 +37,7 @@ pub enum Exchange {
 /// What differs between exchanges, beside how they average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExchangeFacts {
-    /// Whether groups of tensors can be averaged one by one; else the whole model at once.
+    /// Whether groups of tensors can be averaged one by one; if not, the whole model at once.
     pub averages_groups: bool,
     /// Whether ranks hold shards of one model instead of replicas.
     pub is_sharded: bool,
@@ -306,6 +306,25 @@ mod tests {
         let synchronization = Synchronization::Synchronous;
         assert_eq!(exchange, Exchange::ParameterServer { servers: 2, backups: 3, synchronization });
         assert_eq!(exchange.ranks(4), 6);
+    }
+
+    #[test]
+    fn phases_are_counted_as_in_the_guide() {
+        for (text, workers, phases) in [
+            ("all-gather", 5, 1),
+            ("all-reduce", 5, 2),
+            ("scatter-reduce", 5, 2),
+            // Doublings of 4 ranks, and two phases with the other two.
+            ("sparse-all-reduce", 6, 4),
+            ("sparse-all-reduce", 8, 3),
+            ("hierarchical:node=4", 8, 3),
+            ("hierarchical:node=8", 8, 2),
+            ("hierarchical:node=1", 8, 1),
+            ("server", 5, 2),
+        ] {
+            let exchange: Exchange = text.parse().unwrap();
+            assert_eq!(exchange.phases(workers), phases, "{text}, {workers} workers");
+        }
     }
 
     #[test]

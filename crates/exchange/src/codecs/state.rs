@@ -4,7 +4,7 @@ use std::iter;
 
 use gradwire::{Encoder, Spec, State, StateError, Tensor};
 
-use super::{Codecs, TensorCodec};
+use super::{Codecs, TensorState};
 use crate::state::{PUSH, REDUCE, slice_of, sum_key};
 use crate::{ExchangeError, Result};
 
@@ -37,7 +37,7 @@ impl Codecs {
 
     /// Adds the estimates to `state`, under `prefix`.
     pub(crate) fn save_estimates(&self, prefix: &str, state: &mut State) {
-        for TensorCodec { tensor, estimate, .. } in
+        for TensorState { tensor, estimate, .. } in
             self.tensors.iter().filter(|codec| !codec.estimate.now.is_empty())
         {
             state.set_floats(&sum_key(prefix, tensor.name()), estimate.now.clone());
@@ -95,7 +95,7 @@ impl Codecs {
     pub(crate) fn check_specs(&self, state: &State) -> Result<()> {
         let prefix = Encoder::spec_key(PUSH, "");
         let saved: Vec<_> = state.settings_under(&prefix).collect();
-        for TensorCodec { tensor, schedule, .. } in &self.tensors {
+        for TensorState { tensor, schedule, .. } in &self.tensors {
             let is_of = |name: &str| name == tensor.name() || slice_of(name) == Some(tensor.name());
             let Some((_, found)) = saved.iter().find(|(name, _)| is_of(name)) else { continue };
             let is_saved =
@@ -124,7 +124,7 @@ impl Codecs {
     /// Selects for each tensor the stage at which its state was saved; the first if it has no such stage.
     fn enter_saved(&mut self, prefix: &str, state: &State) {
         for index in 0..self.tensors.len() {
-            let TensorCodec { schedule, names, .. } = &self.tensors[index];
+            let TensorState { schedule, names, .. } = &self.tensors[index];
             let setting = |name: &String| state.setting(&Encoder::spec_key(prefix, name)).ok();
             let Some(saved) = names.iter().find_map(setting) else { continue };
             let stage = schedule.specs().position(|spec| spec.to_string() == saved).unwrap_or(0);
