@@ -3,27 +3,29 @@
 //! Residuals, momenta and factors are kept in core's [`Encoder`] by tensor name. They do not depend on the group that
 //! the tensor is averaged in, or on the rule that chose its compressor.
 
-mod carried;
+mod codec;
+mod sent_elements;
 mod several;
 mod state;
 
 use std::collections::HashMap;
 
-use gradwire::{
-    Decoder, Dtype, Encoder, Error, Input, Kept, ReduceOp, Round, Sent, Spec, Tensor, Threads,
-};
+use gradwire::{Decoder, Dtype, Encoder, Kept, Sent, Spec, Tensor, Threads};
 
-pub(crate) use self::carried::Carried;
+pub(crate) use self::codec::Sender;
+pub(crate) use self::sent_elements::SentElements;
+use crate::group::Piece;
 use crate::{GroupConfig, Schedule};
 
 /// The encoders and the decoder of one rank, for all tensors of the model.
 pub(crate) struct Codecs {
-    tensors: Vec<TensorCodec>,
+    tensors: Vec<TensorState>,
     encoder: Encoder,
     /// Compresses the averages of an owner in scatter-reduce.
     second: Option<Encoder>,
     decoder: Decoder,
-    /// The sums of messages that are not added up in elements, by the name of the tensor or slice.
+    /// The sums of messages that are not added up in elements, by the name of the tensor or slice;
+    /// empty for others.
     sums: HashMap<String, Vec<f32>>,
     threads: Threads,
     /// Messages and positions of tensors that were encoded side by side, for reuse.
@@ -31,15 +33,15 @@ pub(crate) struct Codecs {
 }
 
 /// One tensor of the model.
-struct TensorCodec {
+struct TensorState {
     tensor: Tensor,
     schedule: Schedule,
     /// The stage of the schedule that encoders and decoder are set to.
     stage: Option<usize>,
-    /// The names under which it is encoded: the tensor's, or those of its slices.
+    /// The names under which it is encoded: the tensor's name, or the names of its slices.
     names: Vec<String>,
-    carried: Carried,
-    /// Where messages carry changes: the ranks' common estimate, empty before the first.
+    sent_elements: SentElements,
+    /// If messages carry changes, the ranks' common estimate; empty before the first.
     estimate: Estimate,
 }
 
@@ -48,31 +50,6 @@ struct TensorCodec {
 struct Estimate {
     now: Vec<f32>,
     checkpoint: Vec<f32>,
-}
-
-/// Whose messages are decoded, and how.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sender {
-    /// The rank that sent them; with a weight of 0 it sent nothing.
-    pub(crate) rank: usize,
-    /// The rank in the key of their random draws.
-    pub(crate) drawn_as: u32,
-    /// Their weight in the mean.
-    pub(crate) weight: f32,
-    /// Whether those of other ranks are added to them, and [`Codecs::aggregate`] ends the sum.
-    pub(crate) is_averaged: bool,
-}
-
-impl Sender {
-    /// One of the ranks whose messages are averaged.
-    pub(crate) fn one_of_all(rank: usize, weight: f32) -> Self {
-        Self { rank, drawn_as: rank as u32, weight, is_averaged: true }
-    }
-
-    /// The only rank that sends messages of some pieces.
-    pub(crate) fn alone(rank: usize, drawn_as: usize) -> Self {
-        Self { rank, drawn_as: drawn_as as u32, weight: 1.0, is_averaged: false }
-    }
 }
 
 impl Codecs {
@@ -93,12 +70,12 @@ impl Codecs {
         schedules: impl Iterator<Item = Schedule>,
         encoder: Encoder,
     ) -> Self {
-        let codec = |(tensor, schedule): (&Tensor, Schedule)| TensorCodec {
+        let codec = |(tensor, schedule): (&Tensor, Schedule)| TensorState {
             tensor: tensor.clone(),
             schedule,
             stage: None,
             names: vec![tensor.name().to_owned()],
-            carried: Carried::default(),
+            sent_elements: SentElements::default(),
             estimate: Estimate::default(),
         };
         Self {
@@ -129,7 +106,7 @@ impl Codecs {
     pub(crate) fn begin(&mut self, index: usize, step: u64) {
         let stage = self.tensors[index].schedule.stage_at(step);
         self.enter(index, stage);
-        self.tensors[index].carried.clear();
+        self.tensors[index].sent_elements.clear();
     }
 
     fn enter(&mut self, index: usize, stage: usize) {
@@ -143,51 +120,8 @@ impl Codecs {
             self.encoder.assign(name, spec);
             self.second.iter_mut().for_each(|second| second.assign(name, spec));
             self.decoder.assign(name, spec);
+            self.sums.entry(name.clone()).or_default();
         }
-    }
-
-    /// Replaces `message` by the message for a tensor, or for its slice from element `offset` on, and records the
-    /// elements that it carries.
-    pub(crate) fn encode(
-        &mut self,
-        index: usize,
-        offset: usize,
-        tensor: &Tensor,
-        step: u64,
-        input: Input<'_>,
-        message: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        message.clear();
-        let sent = self.encoder.encode(tensor, step, input, message)?;
-        self.tensors[index].carried.note(offset, sent, self.encoder.positions(), message.len());
-        Ok(())
-    }
-
-    /// Replaces `message` by the message of a tensor's device form, and records the elements that it carries.
-    pub(crate) fn pack(
-        &mut self,
-        index: usize,
-        tensor: &Tensor,
-        step: u64,
-        form: &[u8],
-        message: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        message.clear();
-        let sent = self.encoder.pack(tensor, step, form, message)?;
-        self.tensors[index].carried.note(0, sent, self.encoder.positions(), message.len());
-        Ok(())
-    }
-
-    /// Appends the device form of a rank's message to `form`.
-    pub(crate) fn unpack(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        rank: usize,
-        message: &[u8],
-        form: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        self.decoder.unpack(tensor, step, rank as u32, message, form)
     }
 
     /// The array of a kind that is kept for a tensor.
@@ -198,98 +132,42 @@ impl Codecs {
     /// Replaces the array of a kind that is kept for a tensor.
     pub(crate) fn set_array(&mut self, index: usize, kind: Kept, values: Option<Vec<f32>>) {
         let Self { tensors, encoder, .. } = self;
-        let TensorCodec { tensor, schedule, stage, .. } = &tensors[index];
+        let TensorState { tensor, schedule, stage, .. } = &tensors[index];
         // A state names the compressor of each array, and before the first step none is assigned.
         encoder.assign(tensor.name(), schedule.stage(stage.unwrap_or(0)));
         encoder.set_array(tensor.name(), kind, values);
     }
 
+    /// Records the elements of a piece that the message just encoded carries.
+    fn note(&mut self, piece: &Piece<'_>, sent: Sent, bytes: usize) {
+        let sent_elements = &mut self.tensors[piece.index].sent_elements;
+        sent_elements.note(piece.offset, sent, self.encoder.positions(), bytes);
+    }
+
     /// Records a message with all elements of a tensor that another encoder made.
     pub(crate) fn note_raw(&mut self, index: usize, bytes: usize) {
-        self.tensors[index].carried.note(0, Sent::All, &[], bytes);
+        self.tensors[index].sent_elements.note(0, Sent::All, &[], bytes);
     }
 
-    /// Replaces `message` by the owner's message for the average of a slice.
-    pub(crate) fn encode_average(
-        &mut self,
-        slice: &Tensor,
-        step: u64,
-        values: &[f32],
-        message: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        message.clear();
-        let second = self.second.as_mut().expect("tensors were cut");
-        second.encode(slice, step, gradwire::Floats::F32(values), message).map(drop)
-    }
-
-    /// Adds `weight` times the decoded message of a rank to `out`.
-    pub(crate) fn decode_add(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        rank: usize,
-        message: &[u8],
-        weight: f32,
-        out: &mut [f32],
-    ) -> Result<(), Error> {
-        self.decoder.decode_add(tensor, step, rank as u32, message, weight, out)
-    }
-
-    /// Adds a message, times the sender's weight; call [`aggregate`](Self::aggregate) after the last of several that are
-    /// averaged.
-    pub(crate) fn add_message(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        sender: Sender,
-        message: &[u8],
-        out: &mut [f32],
-    ) -> Result<(), Error> {
-        let Sender { drawn_as, weight, is_averaged, .. } = sender;
-        if !is_averaged {
-            return self.decoder.decode_add(tensor, step, drawn_as, message, weight, out);
-        }
-        let sums = match self.sums.get_mut(tensor.name()) {
-            Some(sums) => sums,
-            None => self.sums.entry(tensor.name().to_owned()).or_default(),
-        };
-        self.decoder.accumulate(tensor, (step, drawn_as), message, weight, sums, out)
-    }
-
-    /// Turns the weighted mean of all messages for a tensor into the input of the optimizer, in place: the mean itself,
-    /// or the result of a vote.
-    pub(crate) fn aggregate(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        mean: &mut [f32],
-    ) -> Result<(), Error> {
-        if let Some(sums) = self.sums.get_mut(tensor.name()) {
-            self.decoder.finish(tensor, step, sums, mean)?;
-        }
-        self.decoder.compressor_of(tensor.name()).aggregate(mean);
-        Ok(())
-    }
-
-    /// Where messages of a tensor carry changes, adds the mean of all ranks' changes to the estimate, and replaces the mean by
-    /// it. Call it once a step, with the mean that all ranks have.
+    /// If messages of a tensor carry changes, adds the mean of all ranks' changes to the estimate, and replaces the mean by
+    /// the estimate. Call it once a step, with the mean that all ranks have.
     pub(crate) fn add_changes(&mut self, index: usize, mean: &mut [f32]) {
         if !self.sends_changes(index) {
             return;
         }
-        let TensorCodec { estimate, carried, .. } = &mut self.tensors[index];
+        let TensorState { estimate, sent_elements, .. } = &mut self.tensors[index];
         estimate.now.resize(mean.len(), 0.0);
         for (sum, mean) in estimate.now.iter_mut().zip(mean) {
             *sum += *mean;
             *mean = *sum;
         }
         // Elements that the messages did not change are part of the estimate, too.
-        carried.include_all();
+        sent_elements.include_all();
     }
 
     /// Whether the messages of a tensor carry changes.
     pub(crate) fn sends_changes(&self, index: usize) -> bool {
-        let TensorCodec { schedule, stage, .. } = &self.tensors[index];
+        let TensorState { schedule, stage, .. } = &self.tensors[index];
         stage.is_some_and(|stage| schedule.stage(stage).sends_changes())
     }
 
@@ -303,80 +181,24 @@ impl Codecs {
         self.encoder.has_rounds(tensor.name())
     }
 
-    /// Replaces `addend` by this rank's addend in a round of a tensor; `None` after the last round. See
-    /// [`Encoder::contribute`].
-    pub(crate) fn contribute(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        round: usize,
-        input: Input<'_>,
-        means: &[f32],
-        addend: &mut Vec<f32>,
-    ) -> Result<Option<ReduceOp>, Error> {
-        self.encoder.contribute(tensor, step, round, input, means, addend)
-    }
-
-    /// Decodes the means of all rounds and adds the result to `out`. This rank's addends took `bytes`.
-    pub(crate) fn conclude(
-        &mut self,
-        index: usize,
-        bytes: usize,
-        tensor: &Tensor,
-        step: u64,
-        means: &[f32],
-        out: &mut [f32],
-    ) -> Result<(), Error> {
-        let sent = self.encoder.conclude(tensor, step, means, out)?;
-        self.tensors[index].carried.note(0, sent, self.encoder.positions(), bytes);
-        Ok(())
-    }
-
-    /// Appends what a device needs for its addend in a round of a tensor. See [`Encoder::device_round`].
-    pub(crate) fn device_round(
-        &mut self,
-        tensor: &Tensor,
-        step: u64,
-        round: usize,
-        means: &[f32],
-        form: &mut Vec<u8>,
-    ) -> Result<Option<Round>, Error> {
-        self.encoder.device_round(tensor, step, round, means, form)
-    }
-
-    /// As [`conclude`](Self::conclude), and appends what the device adds.
-    pub(crate) fn device_conclude(
-        &mut self,
-        index: usize,
-        bytes: usize,
-        tensor: &Tensor,
-        step: u64,
-        means: &[f32],
-        form: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        let sent = self.encoder.device_conclude(tensor, step, means, form)?;
-        self.tensors[index].carried.note(0, sent, self.encoder.positions(), bytes);
-        Ok(())
-    }
-
     /// The compressor of a tensor at a step.
     pub(crate) fn spec_at(&self, index: usize, step: u64) -> &Spec {
         self.tensors[index].schedule.at(step)
     }
 
     /// The elements of a tensor that the messages of the last step carried.
-    pub(crate) fn carried(&self, index: usize) -> &Carried {
-        &self.tensors[index].carried
+    pub(crate) fn sent_elements(&self, index: usize) -> &SentElements {
+        &self.tensors[index].sent_elements
     }
 
     /// Swaps the elements that the messages of the last step carried with `carried`.
-    pub(crate) fn swap_carried(&mut self, index: usize, carried: &mut Carried) {
-        std::mem::swap(&mut self.tensors[index].carried, carried);
+    pub(crate) fn swap_sent_elements(&mut self, index: usize, sent_elements: &mut SentElements) {
+        std::mem::swap(&mut self.tensors[index].sent_elements, sent_elements);
     }
 
     /// Records that the messages of a tensor carry nothing of this rank's own gradient.
     pub(crate) fn carry_nothing(&mut self, index: usize) {
-        self.tensors[index].carried.exclude_all();
+        self.tensors[index].sent_elements.exclude_all();
     }
 
     /// Calls `show` with the residual of a tensor, slice by slice.
@@ -385,7 +207,7 @@ impl Codecs {
         names.filter_map(|name| self.encoder.residual(name)).for_each(show);
     }
 
-    /// Whether what a message of a tensor leaves out is kept for the next one.
+    /// Whether values that a message of a tensor leaves out are kept for the next message.
     pub(crate) fn keeps_residual(&self, tensor: &Tensor) -> bool {
         self.encoder.spec_of(tensor.name()).feedback().is_some()
     }
@@ -396,12 +218,12 @@ impl Codecs {
         specs.any(|spec| spec.compressor().keeps_squares())
     }
 
-    /// Whether a tensor is averaged in rounds at some stage, where the exchange is all-reduce.
+    /// Whether a tensor is averaged in rounds at some stage, if the exchange is all-reduce.
     pub(crate) fn may_have_rounds(&self, index: usize) -> bool {
         self.tensors[index].schedule.specs().any(|spec| spec.compressor().rounds().is_some())
     }
 
-    /// The names under which tensors are encoded: their own, or those of slices.
+    /// The names under which tensors are encoded: their own names, or the names of slices.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.iter().flat_map(|codec| &codec.names).map(String::as_str)
     }

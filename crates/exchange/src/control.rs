@@ -3,13 +3,14 @@
 //!
 //! The owner of a rank's transport lends a [`Control`]. All ranks call the same methods between the same two steps. In
 //! a comparison, every rank sends its value to rank 0, and rank 0 sends a verdict to all: empty if the values are
-//! equal, else the reason, with which all ranks fail.
+//! equal, otherwise the reason, with which all ranks fail.
 
 use std::sync::mpsc;
 use std::time::Instant;
 
-use crate::collectives::all_reduce;
 use crate::error::refuse;
+use crate::mean;
+use crate::patience::patience;
 use crate::transport::or_abort;
 use crate::{ExchangeError, GroupConfig, Operation, Phase, Result, Traffic, Transport, digest};
 
@@ -58,7 +59,7 @@ impl<'a> Control<'a> {
     /// Collects the bytes of every worker at worker 0, in rank order; returns `None` on the other workers.
     ///
     /// # Errors
-    /// Those of the transport.
+    /// The errors of the transport.
     pub fn gather(&mut self, own: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>> {
         let workers = self.workers;
         self.ask(move |transport| gather(transport, workers, REPORT, own))
@@ -67,7 +68,7 @@ impl<'a> Control<'a> {
     /// Gives every worker the `message` of worker 0.
     ///
     /// # Errors
-    /// Those of the transport.
+    /// The errors of the transport.
     pub fn broadcast(&mut self, message: &mut Vec<u8>) -> Result<()> {
         let (workers, mut own) = (self.workers, std::mem::take(message));
         *message = self.ask(move |transport| {
@@ -82,7 +83,7 @@ impl<'a> Control<'a> {
     /// design, it compares nothing.
     ///
     /// # Errors
-    /// `Diverged` where parameters differ; those of the transport.
+    /// `Diverged` if parameters differ; the errors of the transport.
     pub fn check(&mut self, step: u64, parameters: &[Vec<f32>]) -> Result<()> {
         if !self.replicas_are_identical {
             return Ok(());
@@ -97,8 +98,8 @@ impl<'a> Control<'a> {
     /// all-reduce. Returns its traffic.
     ///
     /// # Errors
-    /// `Config` where there are servers among the ranks; `Codec` for a value that is not finite; those of the
-    /// transport.
+    /// `Config` if there are servers among the ranks; `Codec` for a value that is not finite; the errors
+    /// of the transport.
     pub fn exact_mean(&mut self, step: u64, values: &mut Vec<Vec<f32>>) -> Result<Traffic> {
         let (workers, mut own) = (self.workers, std::mem::take(values));
         let (mean, traffic) = self.ask(move |transport| {
@@ -109,7 +110,7 @@ impl<'a> Control<'a> {
                 );
             }
             let before = transport.traffic();
-            all_reduce::exact_mean(transport, step, &mut own)?;
+            mean::exact_mean(transport, step, &mut own)?;
             Ok((own, transport.traffic() - before))
         })?;
         *values = mean;
@@ -142,7 +143,7 @@ pub(crate) fn join(
 /// differs, with both values. Every rank calls it before anything else.
 ///
 /// # Errors
-/// `Config` where facts differ; those of the transport.
+/// `Config` if facts differ; the errors of the transport.
 pub fn agree(transport: &mut dyn Transport, facts: &str) -> Result<()> {
     let operation = Operation::whole(Phase::Handshake, 0);
     let ranks = transport.size();
@@ -173,7 +174,7 @@ fn compare_parameters(
     })
 }
 
-/// Fails with the reason in a verdict. Every rank receives the verdict and fails by itself, so that no abort is needed.
+/// Fails with the reason in a verdict. Every rank receives the verdict and fails, so no abort is needed.
 fn accept(verdict: Vec<u8>, error: fn(String) -> ExchangeError) -> Result<()> {
     if verdict.is_empty() {
         return Ok(());
@@ -222,7 +223,7 @@ fn broadcast(
     message: &mut Vec<u8>,
 ) -> Result<()> {
     if transport.rank() > 0 {
-        transport.recv_within(0, operation, transport.deadline() * 5 / 4, message)?;
+        transport.recv_within(0, operation, patience(transport.deadline(), 1), message)?;
         return transport.recv_rest(0, operation, message);
     }
     (1..ranks).try_for_each(|to| transport.send_in_parts(to, operation, message))?;

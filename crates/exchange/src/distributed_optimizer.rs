@@ -89,8 +89,8 @@ pub trait DistributedOptimizer: Send {
         let _ = (index, show);
     }
 
-    /// The global model, where it differs from the ranks' parameters (a parameter server keeps the full-precision one);
-    /// `None` where it does not. Called by rank 0 only. With backup workers it is the current model, which may include
+    /// The global model, if it differs from the ranks' parameters (a parameter server keeps it in full precision);
+    /// otherwise `None`. Called by rank 0 only. With backup workers it is the current model, which may include
     /// later steps of other workers.
     fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>>;
 

@@ -34,6 +34,20 @@ pub enum Exchange {
     },
 }
 
+/// What differs between exchanges, beside how they average.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExchangeFacts {
+    /// Whether groups of tensors can be averaged one by one; if not, the whole model at once.
+    pub averages_groups: bool,
+    /// Whether ranks hold shards of one model instead of replicas.
+    pub is_sharded: bool,
+    /// Whether a worker sends its own messages only: no sums that grow on their way, and nothing on
+    /// behalf of other ranks.
+    pub sends_own_messages: bool,
+    /// Whether ranks that take no part in a step send means nevertheless.
+    pub absent_ranks_send: bool,
+}
+
 /// Whether the workers of a parameter server wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Synchronization {
@@ -107,9 +121,23 @@ impl Exchange {
     /// The names and parameters of all exchanges that keep replicas of a model, in one line.
     pub const KNOWN: &'static str = KNOWN;
 
-    /// Whether ranks hold shards of one model, in place of replicas.
-    pub fn is_sharded(&self) -> bool {
-        matches!(self, Self::ReduceScatter | Self::GatherShards)
+    /// What other parts of the program must know about this exchange.
+    pub fn facts(&self) -> ExchangeFacts {
+        let facts = ExchangeFacts {
+            averages_groups: true,
+            is_sharded: false,
+            sends_own_messages: true,
+            absent_ranks_send: false,
+        };
+        match self {
+            Self::AllReduce | Self::AllGather => facts,
+            Self::ScatterReduce => ExchangeFacts { absent_ranks_send: true, ..facts },
+            Self::ReduceScatter | Self::GatherShards => ExchangeFacts { is_sharded: true, ..facts },
+            Self::SparseAllReduce | Self::Hierarchical { .. } => {
+                ExchangeFacts { averages_groups: false, sends_own_messages: false, ..facts }
+            }
+            Self::ParameterServer { .. } => ExchangeFacts { averages_groups: false, ..facts },
+        }
     }
 
     /// Whether some ranks (leaders) send on behalf of other ranks.
@@ -148,6 +176,23 @@ impl Exchange {
             Exchange::Hierarchical { node } => {
                 workers.div_ceil((*node).max(1)).saturating_sub(1) as f64
             }
+        }
+    }
+
+    /// The number of phases of a step, each of which begins when a message of the phase before has
+    /// arrived.
+    pub fn phases(&self, workers: usize) -> u32 {
+        match *self {
+            Exchange::AllGather | Exchange::ReduceScatter | Exchange::GatherShards => 1,
+            Exchange::AllReduce | Exchange::ScatterReduce => 2,
+            Exchange::SparseAllReduce => {
+                let folds = if workers.is_power_of_two() { 0 } else { 2 };
+                workers.max(1).ilog2() + folds
+            }
+            Exchange::Hierarchical { node: 1 } => 1,
+            Exchange::Hierarchical { node } if node >= workers => 2,
+            Exchange::Hierarchical { .. } => 3,
+            Exchange::ParameterServer { .. } => 2,
         }
     }
 
@@ -261,6 +306,25 @@ mod tests {
         let synchronization = Synchronization::Synchronous;
         assert_eq!(exchange, Exchange::ParameterServer { servers: 2, backups: 3, synchronization });
         assert_eq!(exchange.ranks(4), 6);
+    }
+
+    #[test]
+    fn phases_are_counted_as_in_the_guide() {
+        for (text, workers, phases) in [
+            ("all-gather", 5, 1),
+            ("all-reduce", 5, 2),
+            ("scatter-reduce", 5, 2),
+            // Doublings of 4 ranks, and two phases with the other two.
+            ("sparse-all-reduce", 6, 4),
+            ("sparse-all-reduce", 8, 3),
+            ("hierarchical:node=4", 8, 3),
+            ("hierarchical:node=8", 8, 2),
+            ("hierarchical:node=1", 8, 1),
+            ("server", 5, 2),
+        ] {
+            let exchange: Exchange = text.parse().unwrap();
+            assert_eq!(exchange.phases(workers), phases, "{text}, {workers} workers");
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl GroupConfig<'_> {
         if self.workers() == 0 {
             return refuse("there are no workers; give at least 1");
         }
-        if self.exchange.is_sharded() {
+        if self.exchange.facts().is_sharded {
             return refuse(format!(
                 "'{}' is for ranks with shards of a model, and these have replicas; use scatter-reduce",
                 self.exchange
@@ -126,7 +126,7 @@ impl GroupConfig<'_> {
         let Some(spec) = self.policy.pushes().find(|spec| spec.sends_changes()) else {
             return Ok(());
         };
-        if self.exchange.is_sharded() {
+        if self.exchange.facts().is_sharded {
             return refuse(format!(
                 "'{spec}' has ef=ef21, which needs the whole model on every rank, and with '{}' ranks have shards; use \
                  ef=on",
@@ -247,7 +247,7 @@ impl GroupConfig<'_> {
         if servers == 0 {
             return refuse("there are no servers; give servers=1 or more");
         }
-        // If pulls have no compressor, they use those of the pushes.
+        // If pulls have no compressor, they use the compressors of the pushes.
         let follow = self.policy.pushes().filter(|_| self.policy.pull.is_none());
         let mut pulls = std::iter::once(self.policy.pull()).chain(follow);
         if let Some(spec) = pulls.find(|spec| spec.compressor().votes()) {
@@ -280,7 +280,7 @@ impl GroupConfig<'_> {
         Ok(())
     }
 
-    /// An asynchronous server applies every push by itself.
+    /// An asynchronous server applies every push alone.
     fn validate_synchronization(
         &self,
         synchronization: Synchronization,

@@ -37,7 +37,7 @@ impl Servers {
     /// Waits for the servers to end. Drop the workers' handles first.
     ///
     /// # Errors
-    /// The servers' first error that is not merely the loss of another rank, else their first. A server's panic is
+    /// The servers' first error that is not merely the loss of another rank, otherwise their first error. A server's panic is
     /// resumed in the caller.
     pub fn join(self) -> Result<Vec<ServerReport>> {
         let joined = self.threads.into_iter().map(|thread| thread.join());
@@ -49,7 +49,7 @@ impl Servers {
 /// callers pass [`Role::join`].
 ///
 /// # Errors
-/// `Config` if the setup cannot work; those of `join`.
+/// `Config` if the setup cannot work; the errors of `join`.
 pub fn launch(
     setup: &GroupConfig<'_>,
     options: in_process::Options,

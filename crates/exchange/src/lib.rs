@@ -74,7 +74,7 @@
 //! # Local steps
 //!
 //! The trainer takes local steps (`every` in a spec). It calls [`DistributedOptimizer::step`] with the sum of the
-//! gradients of several steps; or, where ranks optimize on their own, with the change of the parameters over those
+//! gradients of several steps; or, if ranks optimize on their own, with the change of the parameters over those
 //! steps and the optimizer [`AddUpdate`], which adds the mean change; or with the parameters themselves and
 //! [`ReplaceParameters`], which replaces them by their mean.
 //!
@@ -119,17 +119,21 @@
 mod codecs;
 pub mod collectives;
 mod control;
+mod device;
 mod digest;
 mod distributed_optimizer;
 mod elements;
 mod error;
 mod exchange;
+mod group;
 mod group_config;
 mod launch;
 mod ledger;
 mod link;
+mod mean;
 mod optimizer;
 mod participation;
+pub mod patience;
 mod policy;
 mod reducer;
 mod replicated;
@@ -138,14 +142,16 @@ mod role;
 mod rule;
 pub mod schedule;
 pub mod server;
-mod state_keys;
+mod state;
 mod transport;
 
 pub use control::{Control, agree};
+pub use device::{DeviceForms, DeviceGroup, NonFiniteElement, RoundForm};
 pub use digest::digest;
 pub use distributed_optimizer::{DistributedOptimizer, StepInput};
 pub use error::{ExchangeError, Result};
-pub use exchange::{Exchange, ParseExchangeError, Synchronization};
+pub use exchange::{Exchange, ExchangeFacts, ParseExchangeError, Synchronization};
+pub use group::fuse;
 pub use group_config::GroupConfig;
 pub use launch::{Launched, Servers, launch};
 pub use ledger::Traffic;
@@ -153,15 +159,12 @@ pub use link::{Link, StepBytes};
 pub use optimizer::{AddUpdate, Optimizer, ReplaceParameters};
 pub use participation::Participation;
 pub use policy::Policy;
-pub use reducer::{
-    DeviceForms, DeviceGroup, GradientSink, NonFiniteElement, OnNonFinite, Outcome, Reducer,
-    ReducerConfig, ReducerThread, RoundForm, fuse,
-};
+pub use reducer::{GradientSink, OnNonFinite, Outcome, Reducer, ReducerConfig, ReducerThread};
 pub use replicated::ReplicatedOptimizer;
 pub use report::StepReport;
 pub use role::Role;
 pub use rule::{Rule, RuleError};
 pub use schedule::{CompressionSchedule, RunDescription, Schedule, ScheduleError};
 pub use server::{Server, ServerReport, ServerWorker, assign};
-pub use state_keys::{check_arrays, reshard, saved_as};
+pub use state::{check_arrays, reshard, saved_as};
 pub use transport::{Endpoint, HEADER_BYTES, Header, Operation, Phase, Transport, in_process};

@@ -18,7 +18,7 @@ pub struct Link {
 }
 
 /// The bytes that one step moves over the links, as a transport counted them: the mean over workers for parameter servers
-/// and sparse all-reduce, and those of the busiest worker for other exchanges.
+/// and sparse all-reduce, and the bytes of the busiest worker for other exchanges.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepBytes {
     /// Bytes a worker sends, headers included.
@@ -48,10 +48,10 @@ impl Link {
     ///
     /// - all-gather: one phase.
     /// - all-reduce and scatter-reduce: two phases, the second of which waits for the first.
-    /// - sparse all-reduce: a phase for each doubling, and two more where the workers are no power of two; give the
+    /// - sparse all-reduce: a phase for each doubling, and two more if the workers are no power of two; give the
     ///   mean bytes over all workers; all messages are assumed to have the same length.
     /// - hierarchical: three phases; two if there is one node, one if nodes have one rank. Give a leader's bytes, which
-    ///   are the most. What its members send it comes before what it sends itself, and so takes time of its own.
+    ///   are the most. Its members' values arrive before it sends its own messages, and so take time of their own.
     /// - parameter server: the servers' links carry what all `workers` send and receive, and push and pull run in
     ///   opposite directions at the same time, but a tensor is pulled only after it was pushed. With tensors as jobs
     ///   this is a flow shop of two machines. It takes at most the longer direction plus the largest tensor's share of
@@ -60,36 +60,26 @@ impl Link {
     ///
     /// One worker alone needs no network in exchanges without servers: the time is zero.
     pub fn step_time(&self, exchange: Exchange, workers: usize, bytes: StepBytes) -> Duration {
-        let busiest = bytes.up.max(bytes.down);
-        match exchange {
+        let (busiest, phases) = (bytes.up.max(bytes.down), exchange.phases(workers));
+        let on_the_way = match exchange {
             Exchange::ParameterServer { servers, .. } => self.server_time(servers, workers, bytes),
-            _ if workers == 1 => Duration::ZERO,
-            Exchange::AllGather | Exchange::ReduceScatter | Exchange::GatherShards => {
-                self.seconds(busiest) + self.latency
-            }
-            Exchange::AllReduce | Exchange::ScatterReduce => {
-                self.seconds(busiest) + 2 * self.latency
-            }
+            _ if workers == 1 => return Duration::ZERO,
             Exchange::SparseAllReduce => {
                 let doublings = workers.ilog2();
                 let folded = workers - (1 << doublings);
-                let phases = doublings + if folded == 0 { 0 } else { 2 };
                 // First and last phase use few links, doublings a power of two of them; the bytes are a mean over all
                 // links.
                 let messages = (workers - folded) * doublings as usize + 2 * folded;
                 let uneven = (workers * phases as usize) as f64 / messages as f64;
-                self.seconds(busiest * uneven) + phases * self.latency
+                self.seconds(busiest * uneven)
             }
             Exchange::Hierarchical { node } => {
-                let phases = match node {
-                    1 => 1,
-                    _ if node >= workers => 2,
-                    _ => 3,
-                };
                 let members = node.min(workers).saturating_sub(1) as f64;
-                self.seconds(busiest + members * bytes.uncompressed) + phases * self.latency
+                self.seconds(busiest + members * bytes.uncompressed)
             }
-        }
+            _ => self.seconds(busiest),
+        };
+        on_the_way + phases * self.latency
     }
 
     fn server_time(&self, servers: usize, workers: usize, bytes: StepBytes) -> Duration {
@@ -99,7 +89,7 @@ impl Link {
         let push = bytes.up.max(bytes.up * held * workers as f64);
         let pull = bytes.down.max(bytes.down * held * workers as f64);
         let tail = largest / held * push.min(pull);
-        self.seconds(push.max(pull) + tail) + 2 * self.latency
+        self.seconds(push.max(pull) + tail)
     }
 
     fn seconds(&self, bytes: f64) -> Duration {

@@ -13,8 +13,8 @@ pub trait Optimizer: Send {
         parameters: &mut [f32],
     );
 
-    /// Replaces this rank's gradient of a tensor by what ranks exchange in its place, such as its momentum. The next
-    /// [`update`](Self::update) of the tensor gets the mean of that over all ranks. By default gradients are exchanged.
+    /// Replaces this rank's gradient of a tensor by the values that ranks exchange instead, such as its momentum. The next
+    /// [`update`](Self::update) of the tensor gets the mean of these values over all ranks. By default gradients are exchanged.
     ///
     /// Only an exchange without servers and without overlap calls it; others refuse an optimizer that does not
     /// [exchange gradients](Self::exchanges_gradients).
@@ -42,7 +42,7 @@ pub trait Optimizer: Send {
     /// Restores what [`save`](Self::save) wrote under the same prefix.
     ///
     /// # Errors
-    /// Those of the state: entries that are missing or have the wrong size.
+    /// The errors of the state: entries that are missing or have the wrong size.
     fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         let _ = (prefix, state);
         Ok(())

@@ -4,7 +4,7 @@
 //! passes gradients as they become ready ([`DistributedOptimizer::gradient_sink`]). When a group is complete and the
 //! groups before it have been sent, the reducer's thread averages it while the trainer computes the rest.
 //! [`DistributedOptimizer::step`] takes the remaining gradients, waits for the means, and runs the optimizer on each
-//! mean as it arrives. That thread sends all messages, including those of the control channel.
+//! mean as it arrives. That thread sends all messages, also for the control channel.
 //!
 //! Every rank averages the same groups in the same order, whether or not it passes gradients early. The results have
 //! the same bits as without overlap, except for scatter-reduce, which then cuts each tensor separately. The bytes are
@@ -18,11 +18,12 @@ use std::sync::Arc;
 
 use gradwire::{State, Tensor};
 
-use crate::codecs::Carried;
-use crate::collectives::scatter_reduce::Cut;
+use crate::codecs::SentElements;
+use crate::collectives::Cut;
 use crate::control::{self, Control, TransportOwner};
 use crate::error::refuse;
-use crate::reducer::{Bucket, Pipeline, check_by_groups, check_groups};
+use crate::group;
+use crate::reducer::{Bucket, Pipeline, check_by_groups};
 use crate::report::{timed, worked};
 use crate::{
     DistributedOptimizer, GradientSink, GroupConfig, OnNonFinite, Optimizer, Reducer, Result,
@@ -32,7 +33,7 @@ use crate::{
 /// One rank's end of an exchange without servers: gradients are averaged, and every rank runs the optimizer on its
 /// replica of the model. With overlap, one group of tensors is averaged while the next is being computed.
 pub struct ReplicatedOptimizer {
-    host: Host,
+    owned: OwnedReducer,
     optimizer: Box<dyn Optimizer>,
     tensors: Vec<Tensor>,
     workers: usize,
@@ -40,19 +41,19 @@ pub struct ReplicatedOptimizer {
 }
 
 /// The reducer, in the caller's thread or in its own.
-enum Host {
+enum OwnedReducer {
     /// In the caller's thread, the whole model at once.
     Inline { reducer: Box<Reducer>, values: Vec<f32> },
     /// In a background thread, group by group.
-    Overlapped { pipeline: Pipeline, groups: usize, carried: Vec<Carried> },
+    Overlapped { pipeline: Pipeline, groups: usize, sent_elements: Vec<SentElements> },
 }
 
-impl Host {
+impl OwnedReducer {
     fn step(&mut self, update: Update<'_>) -> Result<StepReport> {
         match self {
             Self::Inline { reducer, values } => step_whole(reducer, values, update),
-            Self::Overlapped { pipeline, groups, carried } => {
-                step_by_groups(pipeline, *groups, carried, update)
+            Self::Overlapped { pipeline, groups, sent_elements } => {
+                step_by_groups(pipeline, *groups, sent_elements, update)
             }
         }
     }
@@ -69,10 +70,10 @@ impl Host {
     }
 
     /// The elements of a tensor that this rank's last messages carried.
-    fn carried(&self, index: usize) -> &Carried {
+    fn sent_elements(&self, index: usize) -> &SentElements {
         match self {
-            Self::Inline { reducer, .. } => reducer.carried(index),
-            Self::Overlapped { carried, .. } => &carried[index],
+            Self::Inline { reducer, .. } => reducer.sent_elements(index),
+            Self::Overlapped { sent_elements, .. } => &sent_elements[index],
         }
     }
 
@@ -90,7 +91,7 @@ impl ReplicatedOptimizer {
     /// Joins the other ranks, all of which call this at the same time.
     ///
     /// # Errors
-    /// `Config` if the configuration cannot work or is not that of the other ranks.
+    /// `Config` if the configuration cannot work or differs between ranks.
     pub fn new(
         mut transport: Box<dyn Transport>,
         config: &GroupConfig<'_>,
@@ -99,15 +100,15 @@ impl ReplicatedOptimizer {
         control::join(config, &mut *transport, "")?;
         let mut reducer = Reducer::of(transport, config, Cut::WholeModel, OnNonFinite::Refuse)?;
         reducer.add_group((0..config.tensors.len()).collect());
-        let host = Host::Inline { reducer: Box::new(reducer), values: Vec::new() };
-        Ok(Self::of(host, config, optimizer))
+        let owned = OwnedReducer::Inline { reducer: Box::new(reducer), values: Vec::new() };
+        Ok(Self::of(owned, config, optimizer))
     }
 
     /// As [`new`](Self::new), with overlap. `groups` contains each tensor once, by its index.
     ///
     /// # Errors
     /// As for [`new`](Self::new); `Config` also for exchanges other than all-reduce, all-gather and scatter-reduce,
-    /// where only some ranks take part in a step, and for compressors that [need
+    /// if only some ranks take part in a step, and for compressors that [need
     /// squares](DistributedOptimizer::needs_squares).
     pub fn overlapped(
         mut transport: Box<dyn Transport>,
@@ -122,22 +123,22 @@ impl ReplicatedOptimizer {
                  turn overlap off",
             );
         }
-        check_groups(&groups, config.tensors.len())?;
+        group::check(&groups, config.tensors.len())?;
         control::join(config, &mut *transport, &format!("overlapped in groups {groups:?}\n"))?;
         let reducer = Reducer::of(transport, config, Cut::EachTensor, OnNonFinite::Refuse)?;
-        let host = Host::Overlapped {
+        let owned = OwnedReducer::Overlapped {
             pipeline: Pipeline::new(reducer, &groups)?,
             groups: groups.len(),
-            carried: vec![Carried::default(); config.tensors.len()],
+            sent_elements: vec![SentElements::default(); config.tensors.len()],
         };
-        Ok(Self::of(host, config, optimizer))
+        Ok(Self::of(owned, config, optimizer))
     }
 
-    fn of(host: Host, config: &GroupConfig<'_>, optimizer: Box<dyn Optimizer>) -> Self {
+    fn of(owned: OwnedReducer, config: &GroupConfig<'_>, optimizer: Box<dyn Optimizer>) -> Self {
         let tensors = config.tensors.to_vec();
-        let overlap = matches!(host, Host::Overlapped { .. });
+        let overlap = matches!(owned, OwnedReducer::Overlapped { .. });
         let saved_as = saved_as(config.exchange, config.workers(), overlap);
-        Self { host, optimizer, tensors, workers: config.workers(), saved_as }
+        Self { owned, optimizer, tensors, workers: config.workers(), saved_as }
     }
 }
 
@@ -208,7 +209,7 @@ fn step_whole(
 fn step_by_groups(
     pipeline: &mut Pipeline,
     groups: usize,
-    carried: &mut [Carried],
+    sent_elements: &mut [SentElements],
     mut update: Update<'_>,
 ) -> Result<StepReport> {
     pipeline.complete(update.input.step, update.input.gradients)?;
@@ -222,8 +223,8 @@ fn step_by_groups(
             let Bucket { indices, values, .. } = &mut *bucket;
             update.apply(indices.iter().copied(), values);
         });
-        for (&index, last) in bucket.indices.iter().zip(&mut bucket.carried) {
-            std::mem::swap(&mut carried[index], last);
+        for (&index, last) in bucket.indices.iter().zip(&mut bucket.sent_elements) {
+            std::mem::swap(&mut sent_elements[index], last);
         }
         pipeline.give_back(bucket);
     }
@@ -236,40 +237,40 @@ impl DistributedOptimizer for ReplicatedOptimizer {
     }
 
     fn gradient_sink(&mut self, step: u64) -> Option<Arc<dyn GradientSink>> {
-        match &self.host {
-            Host::Inline { .. } => None,
-            Host::Overlapped { pipeline, .. } => pipeline.sink(step),
+        match &self.owned {
+            OwnedReducer::Inline { .. } => None,
+            OwnedReducer::Overlapped { pipeline, .. } => pipeline.sink(step),
         }
     }
 
     fn step(&mut self, input: StepInput<'_>, parameters: &mut [Vec<f32>]) -> Result<StepReport> {
         if let Err(error) = input.check(&self.tensors, parameters) {
-            self.host.abort();
+            self.owned.abort();
             return Err(error);
         }
-        let Self { host, optimizer, tensors, .. } = self;
-        host.step(Update { optimizer: &mut **optimizer, tensors, input, parameters })
+        let Self { owned, optimizer, tensors, .. } = self;
+        owned.step(Update { optimizer: &mut **optimizer, tensors, input, parameters })
     }
 
     fn needs_squares(&self) -> bool {
-        match &self.host {
-            Host::Inline { reducer, .. } => reducer.needs_squares(),
-            Host::Overlapped { .. } => false,
+        match &self.owned {
+            OwnedReducer::Inline { reducer, .. } => reducer.needs_squares(),
+            OwnedReducer::Overlapped { .. } => false,
         }
     }
 
     fn sent(&self, index: usize) -> Option<&[u32]> {
-        self.host.carried(index).positions()
+        self.owned.sent_elements(index).positions()
     }
 
     fn message_bytes(&self, index: usize) -> usize {
-        self.host.carried(index).bytes
+        self.owned.sent_elements(index).bytes
     }
 
     fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
-        match &self.host {
-            Host::Inline { reducer, .. } => reducer.residual(index, show),
-            Host::Overlapped { pipeline, .. } => {
+        match &self.owned {
+            OwnedReducer::Inline { reducer, .. } => reducer.residual(index, show),
+            OwnedReducer::Overlapped { pipeline, .. } => {
                 let pieces = pipeline.ask(move |reducer| {
                     let mut pieces = Vec::new();
                     reducer.residual(index, &mut |piece: &[f32]| pieces.push(piece.to_vec()));
@@ -285,7 +286,7 @@ impl DistributedOptimizer for ReplicatedOptimizer {
     }
 
     fn save(&mut self, state: &mut State) -> Result<()> {
-        let saved = self.host.ask(|reducer| {
+        let saved = self.owned.ask(|reducer| {
             let mut state = State::new();
             reducer.save_into(&mut state);
             state
@@ -299,14 +300,14 @@ impl DistributedOptimizer for ReplicatedOptimizer {
     fn restore(&mut self, state: &State) -> Result<()> {
         state.expect_setting("exchange", &self.saved_as)?;
         let saved = state.clone();
-        self.host.ask(move |reducer| reducer.restore_from(&saved))??;
+        self.owned.ask(move |reducer| reducer.restore_from(&saved))??;
         Ok(self.optimizer.restore("optimizer/", state)?)
     }
 
     fn control(&mut self) -> Control<'_> {
-        let owner: &mut dyn TransportOwner = match &mut self.host {
-            Host::Inline { reducer, .. } => &mut **reducer,
-            Host::Overlapped { pipeline, .. } => pipeline,
+        let owner: &mut dyn TransportOwner = match &mut self.owned {
+            OwnedReducer::Inline { reducer, .. } => &mut **reducer,
+            OwnedReducer::Overlapped { pipeline, .. } => pipeline,
         };
         Control::new(owner, self.workers, true)
     }

@@ -30,7 +30,7 @@ impl Role {
     /// a server.
     ///
     /// # Errors
-    /// `Config` if the configuration cannot work or is not that of the other ranks; those of the transport.
+    /// `Config` if the configuration cannot work or differs between ranks; the errors of the transport.
     pub fn join(
         transport: Box<dyn Transport>,
         config: &GroupConfig<'_>,

@@ -4,15 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gradwire_exchange::patience::GRACE;
+
 use crate::call::{Arrival, Fault, Tag, Transfer};
 use crate::notice::{NOBODY, Notice};
 use crate::pause::Pause;
 use crate::watchdog::{Busy, Watch};
 
-/// How long the ranks of a stopped run try to get their messages out and wait for the others to leave.
-pub(crate) const GRACE: Duration = Duration::from_secs(1);
-
-/// Buffers kept for further messages, and the most bytes of one: those of states are larger, and rare.
+/// Buffers kept for further messages, and the most bytes of one: messages with states are larger, and rare.
 const SPARE: usize = 64;
 const SPARE_BYTES: usize = 64 << 20;
 
@@ -245,7 +244,7 @@ impl Links {
     }
 
     /// How long this rank waits for others at the end.
-    pub(crate) fn patience(&self, deadline: Duration) -> Duration {
+    pub(crate) fn wait_at_end(&self, deadline: Duration) -> Duration {
         if self.stopped.is_some() { deadline.min(GRACE) } else { deadline }
     }
 

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use gradwire_exchange::patience::GRACE;
+
 use crate::call::{Arrival, Fault};
-use crate::links::GRACE;
 use crate::pause::Pause;
 
 /// Bytes of a notice: its kind, and a number, little-endian.
@@ -38,7 +39,7 @@ impl Notice {
         bytes
     }
 
-    /// Receives a notice that has arrived; `None` for other bytes, and where the sender died in between.
+    /// Receives a notice that has arrived; `None` for other bytes, and if the sender died in between.
     pub(crate) fn receive(arrival: Arrival) -> Result<Option<Self>, Fault> {
         let fits = arrival.length == BYTES;
         let mut transfer = arrival.receive(Vec::new())?;

@@ -8,15 +8,16 @@
 //! Two groups must not go on side by side. So a rank ends with an error if it does not hear more than half of all ranks. Of two
 //! ranks neither has more than half: the one that was blamed leaves the decision to the other, and ends without its list. If the
 //! link between two ranks fails, and not one of them, each blames the other, and both go on. With more ranks, which one is blamed
-//! decides nothing: where ranks wait for each other, some may blame one that lives.
+//! decides nothing: if ranks wait for each other, some may blame a rank that lives.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use gradwire_exchange::patience::GRACE;
 use gradwire_exchange::{ExchangeError, Result};
 
 use crate::call::{Arrival, Fault, Tag, Transfer};
-use crate::links::{GRACE, Links};
+use crate::links::Links;
 use crate::notice::Notice;
 use crate::pause::Pause;
 
@@ -97,7 +98,7 @@ fn decides(here: &BTreeSet<usize>, own: usize, size: usize, blamed: bool) -> Opt
     }
 }
 
-/// The ranks that say that they are there, this one included: those heard in time, and of the one that was blamed, in a moment.
+/// The ranks that say that they are there, this one included. The rank that was blamed has only a moment after the others.
 fn hear(links: &Links, until: Instant) -> Result<BTreeSet<usize>, Fault> {
     let mut here = BTreeSet::from([links.members[links.rank]]);
     let lost = links.culprit().map(|culprit| links.members[culprit]);

@@ -172,7 +172,7 @@ impl Transport for Mpi {
     fn abort(&mut self, culprit: usize) {
         let deadline = self.endpoint.deadline;
         let links = self.links_mut();
-        let _busy = links.busy("leaving a run", links.patience(deadline));
+        let _busy = links.busy("leaving a run", links.wait_at_end(deadline));
         links.abort(culprit);
     }
 }
@@ -182,7 +182,7 @@ impl Transport for Mpi {
 impl Drop for Mpi {
     fn drop(&mut self) {
         let Some(mut links) = self.links.take() else { return };
-        let _busy = links.busy("leaving a run", links.patience(self.endpoint.deadline));
+        let _busy = links.busy("leaving a run", links.wait_at_end(self.endpoint.deadline));
         if std::thread::panicking() {
             links.abort(links.rank);
         }

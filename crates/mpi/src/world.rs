@@ -120,7 +120,7 @@ impl World {
             return refuse("the transport is still in use; drop it before MPI ends");
         };
         let deadline = self.deadline;
-        let busy = links.busy("waiting for all to leave", links.patience(deadline));
+        let busy = links.busy("waiting for all to leave", links.wait_at_end(deadline));
         if !links.has_ended() {
             links.leave();
         }
@@ -138,7 +138,7 @@ impl World {
             return Ok(());
         }
         let peer = links.still_there().unwrap_or(self.rank);
-        let waited = links.patience(deadline);
+        let waited = links.wait_at_end(deadline);
         Err(match waited < deadline {
             // Raising the deadline would not help.
             true => ExchangeError::StillThere { peer, waited },

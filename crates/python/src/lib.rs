@@ -29,7 +29,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::add(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MOST_THREADS", gradwire::Threads::MOST)?;
-    module.add_class::<reducer::Reducer>()?;
+    module.add_class::<reducer::ReducerHandle>()?;
     module.add_class::<frames::Frame>()?;
     module.add_class::<codec::Codec>()?;
     module.add_function(wrap_pyfunction!(advice::advice, module)?)?;

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gradwire::{State, Tensor};
+use gradwire_exchange::patience::GRACE;
 use gradwire_exchange::{
-    Exchange, OnNonFinite, ParseExchangeError, Reducer as Averages, ReducerConfig, ReducerThread,
-    Result, RuleError, StepReport, Traffic, Transport,
+    Exchange, OnNonFinite, ParseExchangeError, Reducer, ReducerConfig, ReducerThread, Result,
+    RuleError, StepReport, Traffic, Transport,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -32,12 +33,9 @@ use crate::policy;
 /// The time between two checks for Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// The longest wait of `close` after `hurry`.
-const HURRY: Duration = Duration::from_secs(1);
-
 /// Averages groups of tensors over a process group.
-#[pyclass(module = "gradwire._core", weakref)]
-pub(crate) struct Reducer {
+#[pyclass(name = "Reducer", module = "gradwire._core", weakref)]
+pub(crate) struct ReducerHandle {
     /// None after `close`.
     background: Option<ReducerThread>,
     /// Disconnected when the background thread has dropped its transport.
@@ -72,7 +70,7 @@ pub(crate) struct Reducer {
 }
 
 #[pymethods]
-impl Reducer {
+impl ReducerHandle {
     #[new]
     #[pyo3(signature = (channel, tensors, spec, *, rules, exchange, seed, raw_vectors, raw_below, raw_names, skip, deadline, steps, threads))]
     #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
@@ -116,9 +114,9 @@ impl Reducer {
         let stages = config.policy.push.stages();
         let stages = stages.map(|(first, spec)| (first, spec.every())).collect();
         let votes = config.policy.pushes().any(|spec| spec.compressor().votes());
-        let averages =
-            Averages::new(Box::new(channel), config).map_err(Failure::from)?.with_threads(threads);
-        let background = ReducerThread::new("gradwire", averages).map_err(Failure::from)?;
+        let reducer =
+            Reducer::new(Box::new(channel), config).map_err(Failure::from)?.with_threads(threads);
+        let background = ReducerThread::new("gradwire", reducer).map_err(Failure::from)?;
         Ok(Self {
             background: Some(background),
             ended: Mutex::new(ended),
@@ -170,13 +168,13 @@ impl Reducer {
         self.check_process()?;
         let names = self.names_of(group)?;
         let pending = Pending::new(&self.shared);
-        let submitted = self.submit(move |averages| {
+        let submitted = self.submit(move |reducer| {
             let shared = &pending.0;
             let mut job = Job { names, step, tensor, scale };
             // Without its values this rank cannot send the message that the others wait for.
-            let ready = call(ready).inspect_err(|_| averages.abort());
-            let result = ready.and_then(|()| job.run(averages));
-            shared.done(step, tensor.len(), averages, result);
+            let ready = call(ready).inspect_err(|_| reducer.abort());
+            let result = ready.and_then(|()| job.run(reducer));
+            shared.done(step, tensor.len(), reducer, result);
             if let Err(failure) = call(done) {
                 shared.lock().failure.get_or_insert(failure);
             }
@@ -197,14 +195,14 @@ impl Reducer {
         self.check_process()?;
         let names = self.names_of(group)?;
         let pending = Pending::new(&self.shared);
-        let submitted = self.submit(move |averages| {
+        let submitted = self.submit(move |reducer| {
             let shared = &pending.0;
-            let average = |averages: &mut Averages| {
-                let group = averages.group_of(&names)?;
-                averages.average_device(group, step, &mut Device::new(device))
+            let average = |reducer: &mut Reducer| {
+                let group = reducer.group_of(&names)?;
+                reducer.average_device(group, step, &mut Device::new(device))
             };
-            let result = average(averages).map_err(Failure::from);
-            shared.done(step, elements, averages, result);
+            let result = average(reducer).map_err(Failure::from);
+            shared.done(step, elements, reducer, result);
             if let Err(failure) = call(Some(done)) {
                 shared.lock().failure.get_or_insert(failure);
             }
@@ -214,9 +212,9 @@ impl Reducer {
 
     /// The compressor of each tensor at a step, in the order of the model.
     fn specs(&self, py: Python<'_>, step: u64) -> PyResult<Vec<String>> {
-        self.ask(py, move |averages| {
-            let places = 0..averages.tensors().len();
-            Ok(places.map(|at| averages.spec_at(at, step).to_string()).collect())
+        self.ask(py, move |reducer| {
+            let places = 0..reducer.tensors().len();
+            Ok(places.map(|at| reducer.spec_at(at, step).to_string()).collect())
         })
     }
 
@@ -229,7 +227,7 @@ impl Reducer {
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let kind = codec::kept(kind)?;
         let array =
-            self.ask(py, move |averages| Ok(averages.array(&name, kind).map(<[f32]>::to_vec)))?;
+            self.ask(py, move |reducer| Ok(reducer.array(&name, kind).map(<[f32]>::to_vec)))?;
         Ok(array.map(|values| codec::bytes_of(py, &values)))
     }
 
@@ -247,7 +245,7 @@ impl Reducer {
             buffer.read(&mut wide);
             wide
         });
-        self.ask(py, move |averages| averages.set_array(&name, kind, values))
+        self.ask(py, move |reducer| reducer.set_array(&name, kind, values))
     }
 
     /// Waits until all averages are done, and all messages of this rank have left.
@@ -305,12 +303,12 @@ impl Reducer {
     /// For each tensor its name, number of elements, compressor at a step, the bytes that normally distributed values would
     /// take, and the bytes of this rank's last messages.
     fn plan(&self, py: Python<'_>, step: u64) -> PyResult<Vec<Plan>> {
-        self.ask(py, move |averages| {
-            let tensors = averages.tensors().iter().enumerate().map(|(at, tensor)| {
-                let (spec, elements) = (averages.spec_at(at, step), tensor.elements());
+        self.ask(py, move |reducer| {
+            let tensors = reducer.tensors().iter().enumerate().map(|(at, tensor)| {
+                let (spec, elements) = (reducer.spec_at(at, step), tensor.elements());
                 let expected = expected_bytes(spec, tensor)?;
                 let name = tensor.name().to_owned();
-                Ok((name, elements, spec.to_string(), expected, averages.message_bytes_of(at)))
+                Ok((name, elements, spec.to_string(), expected, reducer.message_bytes_of(at)))
             });
             tensors.collect()
         })
@@ -319,12 +317,12 @@ impl Reducer {
     /// The bytes that this rank's messages of a step take, each counted once, or more: for normally distributed values, and no more
     /// than a compressor with a threshold sends of small ones.
     fn fewest_bytes(&self, py: Python<'_>, step: u64) -> PyResult<f64> {
-        self.ask(py, move |averages| {
+        self.ask(py, move |reducer| {
             let mut known = HashMap::new();
-            let tensors = averages.tensors().iter().enumerate();
+            let tensors = reducer.tensors().iter().enumerate();
             tensors
                 .map(|(at, tensor)| {
-                    let spec = averages.spec_at(at, step);
+                    let spec = reducer.spec_at(at, step);
                     // Models repeat their layers.
                     match known.entry((spec.to_string(), tensor.shape().to_vec())) {
                         Entry::Occupied(known) => Ok(*known.get()),
@@ -337,8 +335,8 @@ impl Reducer {
 
     /// This rank's state, if nothing is kept for the next step, such as a residual; else `None`.
     fn save_unless_kept<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let state = self.ask(py, |averages| {
-            let state = averages.save();
+        let state = self.ask(py, |reducer| {
+            let state = reducer.save();
             let keeps = state.floats_under("").next().is_some();
             if keeps { Ok(None) } else { Ok(Some(state.to_bytes()?)) }
         })?;
@@ -347,16 +345,16 @@ impl Reducer {
 
     /// This rank's state, as the bytes of a state file.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let state = self.ask(py, |averages| Ok(averages.save().to_bytes()?))?;
+        let state = self.ask(py, |reducer| Ok(reducer.save().to_bytes()?))?;
         Ok(PyBytes::new(py, &state))
     }
 
     /// The states of all ranks, in rank order. All ranks call it at the same time.
     fn save_all<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let states: Vec<Vec<u8>> = self.ask(py, |averages| {
-            let states = averages.save_all()?;
+        let states: Vec<Vec<u8>> = self.ask(py, |reducer| {
+            let states = reducer.save_all()?;
             // This rank may end now, and the others must have its state.
-            averages.flush()?;
+            reducer.flush()?;
             states.iter().map(|state| Ok(state.to_bytes()?)).collect()
         })?;
         Ok(states.iter().map(|state| PyBytes::new(py, state)).collect())
@@ -365,15 +363,15 @@ impl Reducer {
     /// Restores this rank's state from its own saved state, or from those of all ranks of a run with any number of
     /// ranks.
     fn load(&self, py: Python<'_>, states: Vec<Vec<u8>>) -> PyResult<()> {
-        self.ask(py, move |averages| {
+        self.ask(py, move |reducer| {
             let states = states.iter().map(|bytes| State::from_bytes(bytes));
-            averages.restore(states.collect::<Result<_, _>>()?)
+            reducer.restore(states.collect::<Result<_, _>>()?)
         })
     }
 
     /// Restores the state that this worker saved as a rank of another group, of any size. Only for all-gather.
     fn adopt(&self, py: Python<'_>, state: Vec<u8>) -> PyResult<()> {
-        self.ask(py, move |averages| averages.adopt(&State::from_bytes(&state)?))
+        self.ask(py, move |reducer| reducer.adopt(&State::from_bytes(&state)?))
     }
 
     /// Returns the bytes of all ranks, in rank order, on every rank.
@@ -383,23 +381,23 @@ impl Reducer {
         step: u64,
         own: Vec<u8>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let all = self.ask(py, move |averages| averages.gather(step, own))?;
+        let all = self.ask(py, move |reducer| reducer.gather(step, own))?;
         Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
 
     /// What the transport has counted since the last average began: bytes sent, bytes received, messages sent, messages received.
     fn traffic(&self, py: Python<'_>) -> PyResult<[u64; 4]> {
-        self.ask(py, |averages| {
+        self.ask(py, |reducer| {
             let Traffic { bytes_up, bytes_down, messages_up, messages_down } =
-                averages.report().traffic;
+                reducer.report().traffic;
             Ok([bytes_up, bytes_down, messages_up, messages_down])
         })
     }
 
     /// The positions of the elements of a tensor that its last message carried, as little-endian `u32`; None for all.
     fn sent<'py>(&self, py: Python<'py>, name: String) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let positions = self.ask(py, move |averages| {
-            Ok(averages
+        let positions = self.ask(py, move |reducer| {
+            Ok(reducer
                 .sent(&name)
                 .map(|sent| sent.iter().flat_map(|at| at.to_le_bytes()).collect()))
         })?;
@@ -414,7 +412,7 @@ impl Reducer {
         }
         // It finishes its jobs by itself.
         drop(self.background.take());
-        let until = self.hurries.then(|| Instant::now() + HURRY);
+        let until = self.hurries.then(|| Instant::now() + GRACE);
         let wait = || {
             let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
             ended.recv_timeout(GLANCE)
@@ -437,12 +435,12 @@ impl Reducer {
     /// Aborts the exchange on all ranks.
     fn abort(&self) {
         if !self.forked() {
-            self.submit(Averages::abort);
+            self.submit(Reducer::abort);
         }
     }
 }
 
-impl Drop for Reducer {
+impl Drop for ReducerHandle {
     fn drop(&mut self) {
         if self.forked() {
             // To drop it would lock what a thread that is not here may hold, and end connections that are not of this process.
@@ -451,7 +449,7 @@ impl Drop for Reducer {
     }
 }
 
-impl Reducer {
+impl ReducerHandle {
     /// Refuses to wait in a fork for a thread that it does not have.
     fn check_process(&self) -> Result<(), Failure> {
         if self.forked() {
@@ -465,7 +463,7 @@ impl Reducer {
     }
 
     /// Submits a job; returns false if the background thread has ended, or was closed.
-    fn submit(&self, job: impl FnOnce(&mut Averages) + Send + 'static) -> bool {
+    fn submit(&self, job: impl FnOnce(&mut Reducer) + Send + 'static) -> bool {
         self.background.as_ref().is_some_and(|background| background.submit(job))
     }
 
@@ -481,8 +479,8 @@ impl Reducer {
     /// Submits a flush of all messages.
     fn flush(&self) {
         let pending = Pending::new(&self.shared);
-        let submitted = self.submit(move |averages| {
-            if let Err(error) = averages.flush() {
+        let submitted = self.submit(move |reducer| {
+            if let Err(error) = reducer.flush() {
                 pending.0.lock().failure.get_or_insert(error.into());
             }
         });
@@ -494,13 +492,13 @@ impl Reducer {
     fn ask<R: Send + 'static>(
         &self,
         py: Python<'_>,
-        question: impl FnOnce(&mut Averages) -> Result<R> + Send + 'static,
+        question: impl FnOnce(&mut Reducer) -> Result<R> + Send + 'static,
     ) -> PyResult<R> {
         self.check_process()?;
         let (answer, mut answered) = mpsc::sync_channel(1);
-        self.submit(move |averages| {
+        self.submit(move |reducer| {
             // Nobody waits for it after Ctrl-C.
-            let _ = answer.send(question(averages));
+            let _ = answer.send(question(reducer));
         });
         loop {
             let waited;

@@ -10,7 +10,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_exchange::{Exchange, ExchangeError, Link, Operation, Phase, Transport, in_process};
+use gradwire_exchange::{ExchangeError, Link, Operation, Phase, Transport, in_process};
 use gradwire_train::RunRecord;
 
 use crate::TestbedError;
@@ -73,17 +73,12 @@ fn of_run(
     common: Common,
     link: Link,
 ) -> Result<Scaled, TestbedError> {
-    let phases = match run.exchange {
-        Exchange::AllGather | Exchange::ReduceScatter | Exchange::GatherShards => 1,
-        Exchange::AllReduce | Exchange::ScatterReduce => 2,
-        Exchange::ParameterServer { .. }
-        | Exchange::SparseAllReduce
-        | Exchange::Hierarchical { .. } => {
-            let message =
-                "scaling is measured for exchanges in which all ranks send as much".to_owned();
-            return Err(TestbedError::Config(message));
-        }
-    };
+    if !run.exchange.facts().sends_own_messages || run.exchange.servers() > 0 {
+        let message =
+            "scaling is measured for exchanges in which all ranks send as much".to_owned();
+        return Err(TestbedError::Config(message));
+    }
+    let phases = run.exchange.phases(run.workers) as usize;
     let bytes = run.bytes_up / run.steps.max(1) as f64;
     Ok(Scaled {
         compressor: run.compressor.clone(),
@@ -147,6 +142,8 @@ fn exchange(rank: &mut dyn Transport, phases: usize, payload: &[u8]) -> Result<f
 
 #[cfg(test)]
 mod tests {
+    use gradwire_exchange::Exchange;
+
     use super::*;
     use crate::synthetic;
 

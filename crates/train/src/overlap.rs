@@ -1,7 +1,7 @@
 //! Overlap of the exchange with back-propagation: the settings that it needs, and the groups of tensors that are
 //! exchanged together.
 
-use gradwire_exchange::{Exchange, fuse};
+use gradwire_exchange::fuse;
 use gradwire_models::tasks::Replica;
 
 use crate::config::RunConfig;
@@ -24,7 +24,6 @@ pub(crate) fn check(config: &RunConfig) -> Result<(), TrainError> {
 
 /// Whether each obstacle is there, with the reason and the remedy.
 fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
-    let by_groups = [Exchange::AllReduce, Exchange::AllGather, Exchange::ScatterReduce];
     [
         (
             !config.model.finishes_by_layer(),
@@ -34,7 +33,7 @@ fn obstacles(config: &RunConfig) -> [(bool, String); 8] {
             ),
         ),
         (
-            !by_groups.contains(&config.exchange),
+            !config.exchange.facts().averages_groups,
             format!(
                 "'{}' needs all gradients of a step at once; take all-reduce, all-gather or scatter-reduce",
                 config.exchange

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-use gradwire_exchange::{Exchange, StepReport};
+use gradwire_exchange::StepReport;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnosis::{Diagnosis, Layer};
@@ -293,13 +293,8 @@ impl RunRecord {
         let properties = schedule.first().properties();
         let bits = f64::from(properties.value_bits?);
         let everyone = self.participation == 1.0 && self.dropout == 0.0;
-        let varies = match self.exchange {
-            Exchange::ScatterReduce => !everyone,
-            // Sums grow on their way; leaders send what members do not.
-            Exchange::SparseAllReduce | Exchange::Hierarchical { .. } => true,
-            _ => false,
-        };
-        if varies {
+        let facts = self.exchange.facts();
+        if !facts.sends_own_messages || (facts.absent_ranks_send && !everyone) {
             return None;
         }
         let Sent { sparse, dense, raw, position_bits } = self.sent;

@@ -136,7 +136,7 @@ fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds),
         let reason = "a budget is divided among tensors of one compressor; give no rules beside it";
         return Err(TrainError::Config(reason.to_owned()));
     }
-    if config.compressor.has_budget() && !has_known_bytes(config.exchange) {
+    if config.compressor.has_budget() && !config.exchange.facts().sends_own_messages {
         return Err(TrainError::Config(format!(
             "a budget needs an exchange whose bytes follow from those of the messages, and '{}' sends sums that grow, or \
              uncompressed gradients inside a node; use all-gather, scatter-reduce or server",
@@ -177,11 +177,6 @@ fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds),
     Ok((policy, rounds))
 }
 
-/// Whether a worker's bytes are the bytes of its messages, as often as it [sends] them.
-fn has_known_bytes(exchange: Exchange) -> bool {
-    !matches!(exchange, Exchange::SparseAllReduce | Exchange::Hierarchical { .. })
-}
-
 /// How often a worker sends its messages in a round, on average.
 fn sends(config: &RunConfig) -> f64 {
     let drawn = config.participants() as f64;
@@ -189,10 +184,9 @@ fn sends(config: &RunConfig) -> f64 {
     let arrive = 1.0 - config.dropout + config.dropout.powf(drawn) / drawn;
     let present = drawn / config.workers as f64 * arrive;
     let receivers = config.exchange.receivers(config.workers);
-    match config.exchange {
-        // Owners distribute means whether they took part in the round or not.
-        Exchange::ScatterReduce => receivers / 2.0 * (present + 1.0),
-        _ => receivers * present,
+    match config.exchange.facts().absent_ranks_send {
+        true => receivers / 2.0 * (present + 1.0),
+        false => receivers * present,
     }
 }
 

@@ -2,8 +2,9 @@
 
 use gradwire::{DecodeJob, EncodeJob, Error, Input, Sent, Tensor, Threads};
 
-use super::{Codecs, Sender};
-use crate::collectives::{Group, Piece};
+use super::Codecs;
+use super::codec::Sender;
+use crate::group::{Group, Piece};
 
 impl Codecs {
     /// Sets the number of threads that encode and decode the tensors of a group, and share a large tensor that is encoded alone.
@@ -28,7 +29,7 @@ impl Codecs {
         &mut self,
         step: u64,
         pieces: &[(Piece<'_>, Input<'_>)],
-        mut take: impl FnMut(&[u8]),
+        mut take: impl FnMut(&mut Vec<u8>),
     ) -> Result<(), Error> {
         let len = pieces.len();
         self.spare.resize_with(len.max(self.spare.len()), Default::default);
@@ -39,11 +40,11 @@ impl Codecs {
         }
         let encoded = self.encoder.encode_all(step, &mut jobs, &mut self.threads);
         for (job, (piece, _)) in jobs.into_iter().zip(pieces) {
-            let EncodeJob { message, sent, positions, .. } = job;
+            let EncodeJob { mut message, sent, positions, .. } = job;
             if encoded.is_ok() {
-                let carried = &mut self.tensors[piece.index].carried;
-                carried.note(piece.offset, sent, &positions, message.len());
-                take(&message);
+                let sent_elements = &mut self.tensors[piece.index].sent_elements;
+                sent_elements.note(piece.offset, sent, &positions, message.len());
+                take(&mut message);
             }
             self.spare.push((message, positions));
         }
@@ -58,7 +59,9 @@ impl Codecs {
         messages: &[(Piece<'_>, &[u8])],
         mut values: &mut [f32],
     ) -> Result<(), Error> {
-        let sums = |one: &(Piece<'_>, _)| sender.is_averaged.then(|| self.take_sums(one.0.tensor));
+        let sums = |(piece, _): &(Piece<'_>, _)| {
+            sender.is_averaged.then(|| std::mem::take(self.sums_of(piece.tensor)))
+        };
         let mut sums: Vec<Option<Vec<f32>>> = messages.iter().map(sums).collect();
         let (mut jobs, mut start) = (Vec::with_capacity(messages.len()), 0);
         for ((piece, message), sums) in messages.iter().zip(&mut sums) {
@@ -68,25 +71,18 @@ impl Codecs {
             start = piece.range.end;
             jobs.push(DecodeJob { tensor: piece.tensor, message, sums: sums.as_mut(), out });
         }
-        let (from, weight) = ((step, sender.drawn_as), sender.weight);
+        let (from, weight) = ((step, sender.drawn_as as u32), sender.weight);
         let added = self.decoder.accumulate_all(from, weight, jobs, &mut self.threads);
         for ((piece, _), sums) in messages.iter().zip(sums) {
             if let Some(sums) = sums {
-                self.put_sums(piece.tensor, sums);
+                *self.sums_of(piece.tensor) = sums;
             }
         }
         added
     }
 
-    fn take_sums(&mut self, tensor: &Tensor) -> Vec<f32> {
-        self.sums.get_mut(tensor.name()).map(std::mem::take).unwrap_or_default()
-    }
-
-    fn put_sums(&mut self, tensor: &Tensor, sums: Vec<f32>) {
-        match self.sums.get_mut(tensor.name()) {
-            Some(place) => *place = sums,
-            None if sums.is_empty() => {}
-            None => drop(self.sums.insert(tensor.name().to_owned(), sums)),
-        }
+    /// The place of the sums of a tensor or slice.
+    fn sums_of(&mut self, tensor: &Tensor) -> &mut Vec<f32> {
+        self.sums.get_mut(tensor.name()).expect("the step has begun")
     }
 }

@@ -4,8 +4,8 @@ use std::iter;
 
 use gradwire::{Encoder, Spec, State, StateError, Tensor};
 
-use super::{Codecs, TensorCodec};
-use crate::state_keys::{self, PUSH, REDUCE, slice_of};
+use super::{Codecs, TensorState};
+use crate::state::{PUSH, REDUCE, slice_of, sum_key};
 use crate::{ExchangeError, Result};
 
 impl Codecs {
@@ -27,8 +27,8 @@ impl Codecs {
             .for_each(|codec| codec.estimate.now.clone_from(&codec.estimate.checkpoint));
     }
 
-    /// Adds the state of the encoder and the estimates to `state`, under `prefix`; that of the encoder of averages, under
-    /// `reduce/`.
+    /// Adds the state of the encoder and the estimates to `state`, under `prefix`; the state of the encoder of averages,
+    /// under `reduce/`.
     pub(crate) fn save(&self, prefix: &str, state: &mut State) {
         self.encoder.save(prefix, state);
         self.second.iter().for_each(|second| second.save(REDUCE, state));
@@ -37,10 +37,10 @@ impl Codecs {
 
     /// Adds the estimates to `state`, under `prefix`.
     pub(crate) fn save_estimates(&self, prefix: &str, state: &mut State) {
-        for TensorCodec { tensor, estimate, .. } in
+        for TensorState { tensor, estimate, .. } in
             self.tensors.iter().filter(|codec| !codec.estimate.now.is_empty())
         {
-            state.set_floats(&state_keys::sum(prefix, tensor.name()), estimate.now.clone());
+            state.set_floats(&sum_key(prefix, tensor.name()), estimate.now.clone());
         }
     }
 
@@ -56,7 +56,7 @@ impl Codecs {
 
     fn estimates_in(&self, prefix: &str, state: &State) -> Result<Vec<Vec<f32>>> {
         let saved = |tensor: &Tensor| {
-            let key = state_keys::sum(prefix, tensor.name());
+            let key = sum_key(prefix, tensor.name());
             match state.floats(&key) {
                 Ok(_) => state.floats_of(&key, tensor.elements()).map(<[f32]>::to_vec),
                 Err(_) => Ok(Vec::new()),
@@ -95,7 +95,7 @@ impl Codecs {
     pub(crate) fn check_specs(&self, state: &State) -> Result<()> {
         let prefix = Encoder::spec_key(PUSH, "");
         let saved: Vec<_> = state.settings_under(&prefix).collect();
-        for TensorCodec { tensor, schedule, .. } in &self.tensors {
+        for TensorState { tensor, schedule, .. } in &self.tensors {
             let is_of = |name: &str| name == tensor.name() || slice_of(name) == Some(tensor.name());
             let Some((_, found)) = saved.iter().find(|(name, _)| is_of(name)) else { continue };
             let is_saved =
@@ -124,7 +124,7 @@ impl Codecs {
     /// Selects for each tensor the stage at which its state was saved; the first if it has no such stage.
     fn enter_saved(&mut self, prefix: &str, state: &State) {
         for index in 0..self.tensors.len() {
-            let TensorCodec { schedule, names, .. } = &self.tensors[index];
+            let TensorState { schedule, names, .. } = &self.tensors[index];
             let setting = |name: &String| state.setting(&Encoder::spec_key(prefix, name)).ok();
             let Some(saved) = names.iter().find_map(setting) else { continue };
             let stage = schedule.specs().position(|spec| spec.to_string() == saved).unwrap_or(0);

@@ -2,15 +2,17 @@
 //!
 //! The values of a group are the shards of all ranks, as in [reduce-scatter](super::reduce_scatter), and nothing is
 //! averaged: every rank compresses its own chunk of each tensor, sends it to all, and decodes the chunks of all, its own
-//! included, so that all ranks have the same bits. For parameters, which are sent whole each time: what a message leaves
-//! out is not kept. With messages of `b` bytes in all, a rank sends `b·(n − 1)/n` bytes and receives as many.
+//! included, so that all ranks have the same bits. For parameters, which are sent whole each time: values that a message leaves
+//! out are not kept. With messages of `b` bytes in all, a rank sends `b·(n − 1)/n` bytes and receives as many.
 
 use std::ops::Range;
 
-use super::scatter::slices_of;
-use super::slices::{self, Shards, Slice};
-use super::{Collective, Group, Piece, Reduction, packed};
+use super::collective::{Collective, Reduction};
+use super::packed;
+use super::slices::{self, Shards, Slice, slices_of};
 use crate::codecs::{Codecs, Sender};
+use crate::device::Values;
+use crate::group::{Group, Piece};
 use crate::{GroupConfig, Phase, Result};
 
 /// Gathers shards; see the [module](self).
@@ -54,7 +56,7 @@ impl GatherShards {
         let group = step.group;
         for (owner, packed) in self.gathered.iter().enumerate() {
             let pieces = pieces_of(&self.slices, group, owner, place);
-            let sender = Sender::alone(owner, owner);
+            let sender = Sender::alone(owner);
             step.decode_all(Phase::Gather, sender, packed, pieces, values)?;
         }
         Ok(())
@@ -68,8 +70,8 @@ fn pieces_of<'a>(
     owner: usize,
     place: &'a dyn Fn(usize, &Slice) -> Range<usize>,
 ) -> impl Iterator<Item = Piece<'a>> {
-    let own = slices_of(slices, group).filter(move |(_, _, slice)| slice.owner == owner);
-    own.map(|(at, index, slice)| slice.piece(index, place(at, slice)))
+    let own = slices_of(slices, group).filter(move |one| one.slice.owner == owner);
+    own.map(|one| one.piece(place(one.at, one.slice)))
 }
 
 impl Collective for GatherShards {
@@ -78,7 +80,8 @@ impl Collective for GatherShards {
     }
 
     /// In: this rank's shard of `values`. Out: all shards.
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
+        let values = values.on_host()?;
         let place = self.shards.places(&step.group.tensors);
         step.compress(|step| self.encode(step, values, &place))?;
         let operation = step.operation_of_group(Phase::Gather);

@@ -21,9 +21,12 @@ use std::ops::Range;
 
 use gradwire::{Encoder, Floats, Spec};
 
-use super::{Collective, Reduction, expect_length, packed};
+use super::collective::{Collective, Reduction};
+use super::packed;
 use crate::codecs::Sender;
-use crate::{Operation, Phase, Result, elements};
+use crate::device::Values;
+use crate::patience::patience;
+use crate::{ExchangeError, Operation, Phase, Result, elements};
 
 /// Averages hierarchically; see the [module](self).
 pub(crate) struct Hierarchical {
@@ -39,7 +42,8 @@ pub(crate) struct Hierarchical {
 }
 
 impl Collective for Hierarchical {
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
+        let values = values.on_host()?;
         let members = self.members(step, step.transport.rank());
         if step.transport.rank() == members.start {
             self.average_node(step, members.clone(), values)?;
@@ -83,7 +87,7 @@ impl Hierarchical {
         }
         step.wire(|transport| transport.send(leader, up, &self.outgoing))?;
         // A leader waits for its members, then for other leaders.
-        let patience = step.transport.deadline() * 6 / 4;
+        let patience = patience(step.transport.deadline(), 2);
         let incoming = &mut self.incoming;
         step.wire(|transport| transport.recv_within(leader, down, patience, incoming))?;
         expect_length(leader, down, &self.incoming, 4 * values.len())?;
@@ -143,7 +147,7 @@ impl Hierarchical {
         let weight = |members: Range<usize>| weights[members].iter().sum::<f32>();
         self.outgoing.clear();
         if self.members(step, own).len() > 1 {
-            // They are those of the leader's own gradient; the node's mean counts as a single part.
+            // The squares belong to the leader's own gradient; the node's mean counts as a single part.
             step.squares = None;
         }
         if weight(self.members(step, own)) != 0.0 {
@@ -154,7 +158,7 @@ impl Hierarchical {
             let Reduction { codecs, group, .. } = step;
             group.indices.iter().for_each(|&index| codecs.carry_nothing(index));
         }
-        let patience = step.transport.deadline() * 5 / 4;
+        let patience = patience(step.transport.deadline(), 1);
         let leaders = || (0..size).step_by(self.node);
         for to in leaders().filter(|&to| to > own).chain(leaders().filter(|&to| to < own)) {
             step.wire(|transport| transport.send(to, between, &self.outgoing))?;
@@ -198,4 +202,18 @@ fn inside(step: u64) -> (Operation<'static>, Operation<'static>) {
 
 fn add(sum: &mut [f32], values: &[f32], weight: f32) {
     sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value);
+}
+
+/// Refuses a message that does not have `expected` bytes.
+fn expect_length(
+    from: usize,
+    operation: Operation<'_>,
+    message: &[u8],
+    expected: usize,
+) -> Result<()> {
+    if message.len() == expected {
+        return Ok(());
+    }
+    let what = format!("{} bytes in place of {expected}", message.len());
+    Err(ExchangeError::protocol(from, operation, what))
 }

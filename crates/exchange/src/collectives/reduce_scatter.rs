@@ -7,10 +7,12 @@
 //! receives. The mean is not compressed again. One phase; with messages of `b` bytes in all, a rank sends and receives
 //! about `b·(n − 1)/n` bytes.
 
+use super::collective::{Collective, Reduction};
 use super::scatter::Scatter;
 use super::slices::{self, Shards};
-use super::{Collective, Group, Reduction};
 use crate::codecs::Codecs;
+use crate::device::Values;
+use crate::group::Group;
 use crate::{GroupConfig, Result};
 
 /// Averages shards by reduce-scatter; see the [module](self).
@@ -34,11 +36,12 @@ impl Collective for ReduceScatter {
     }
 
     /// Out: this rank's shard of `values` holds its mean. Other shards are unspecified.
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
+        let values = values.on_host()?;
         let place = self.shards.places(&step.group.tensors);
         self.scatter.scatter(step, values, &place)?;
-        self.scatter.average(step, |_, at, slice, mean| {
-            values[place(at, slice)].copy_from_slice(mean);
+        self.scatter.average(step, |_, one, mean| {
+            values[place(one.at, one.slice)].copy_from_slice(mean);
             Ok(())
         })
     }

@@ -3,9 +3,11 @@
 
 use std::ops::Range;
 
-use super::slices::Slice;
-use super::{Group, Reduction, packed};
+use super::collective::Reduction;
+use super::packed;
+use super::slices::{GroupSlice, Slice, slices_of};
 use crate::codecs::Sender;
+use crate::group::Group;
 use crate::{ExchangeError, Operation, Phase, Result, Transport};
 
 /// Sends slices to their owners and averages this rank's own.
@@ -22,7 +24,7 @@ pub(super) struct Scatter {
 }
 
 impl Scatter {
-    /// `slices` are those of each tensor of the model.
+    /// `slices` has the slices of each tensor of the model.
     pub(super) fn new(slices: Vec<Vec<Slice>>, ranks: usize) -> Self {
         Self {
             slices,
@@ -33,11 +35,11 @@ impl Scatter {
         }
     }
 
-    /// The slices of a group's tensors, as [`slices_of`] has them.
+    /// The slices of a group's tensors, in order.
     pub(super) fn slices_of<'a>(
         &'a self,
         group: &'a Group,
-    ) -> impl Iterator<Item = (usize, usize, &'a Slice)> + Clone {
+    ) -> impl Iterator<Item = GroupSlice<'a>> + Clone {
         slices_of(&self.slices, group)
     }
 
@@ -66,8 +68,8 @@ impl Scatter {
         }
         let Self { slices, outbox, message, .. } = self;
         let all = slices_of(slices, step.group);
-        let mut owners = all.clone().map(|(_, _, slice)| slice.owner);
-        let pieces = all.map(|(at, index, slice)| slice.piece(index, place(at, slice)));
+        let mut owners = all.clone().map(|one| one.slice.owner);
+        let pieces = all.map(|one| one.piece(place(one.at, one.slice)));
         step.encode_pieces(pieces, values, message, |message| {
             let owner = owners.next().expect("each slice has one message");
             packed::append(message, &mut outbox[owner]);
@@ -86,48 +88,37 @@ impl Scatter {
         Ok(())
     }
 
-    /// Averages this rank's slices, and calls `take` with the place of the tensor in the group, the slice, and its mean.
+    /// Averages this rank's slices, and calls `take` with each slice and its mean.
     pub(super) fn average(
         &mut self,
         step: &mut Reduction<'_>,
-        mut take: impl FnMut(&mut Reduction<'_>, usize, &Slice, &[f32]) -> Result<()>,
+        mut take: impl FnMut(&mut Reduction<'_>, GroupSlice<'_>, &[f32]) -> Result<()>,
     ) -> Result<()> {
         let Self { slices, inbox, means, .. } = self;
         let (rank, group) = (step.transport.rank(), step.group);
-        let own = || slices_of(slices, group).filter(|(_, _, slice)| slice.owner == rank);
+        let own = || slices_of(slices, group).filter(|one| one.slice.owner == rank);
+        // The means of the slices follow each other.
+        let pieces = || {
+            let mut end = 0;
+            own().map(move |one| {
+                let start = end;
+                end += one.slice.range.len();
+                one.piece(start..end)
+            })
+        };
         means.clear();
-        means.resize(own().map(|(_, _, slice)| slice.range.len()).sum(), 0.0);
+        means.resize(own().map(|one| one.slice.range.len()).sum(), 0.0);
         step.decompress(|step| {
             for (from, (packed, &weight)) in inbox.iter().zip(step.weights).enumerate() {
                 let sender = Sender::one_of_all(from, weight);
-                let mut end = 0;
-                let pieces = own().map(|(_, index, slice)| {
-                    let start = end;
-                    end += slice.range.len();
-                    slice.piece(index, start..end)
-                });
-                step.decode_all(Phase::Scatter, sender, packed, pieces, means)?;
+                step.decode_all(Phase::Scatter, sender, packed, pieces(), means)?;
             }
-            let mut rest = &mut means[..];
-            own().try_for_each(|(_, _, slice)| {
-                let mean = rest.split_off_mut(..slice.range.len()).expect("each slice has a mean");
-                step.codecs.aggregate(&slice.tensor, step.step, mean)?;
+            pieces().try_for_each(|piece| {
+                let mean = &mut means[piece.range.clone()];
+                step.codecs.at(&piece, step.step).aggregate(mean)?;
                 Ok::<(), ExchangeError>(())
             })
         })?;
-        let mut rest = &means[..];
-        own().try_for_each(|(at, _, slice)| {
-            let mean = rest.split_off(..slice.range.len()).expect("each slice has a mean");
-            take(step, at, slice, mean)
-        })
+        own().zip(pieces()).try_for_each(|(one, piece)| take(step, one, &means[piece.range]))
     }
-}
-
-/// The slices of a group's tensors, in order: the place of the tensor in the group, that in the model, and the slice.
-pub(super) fn slices_of<'a>(
-    slices: &'a [Vec<Slice>],
-    group: &'a Group,
-) -> impl Iterator<Item = (usize, usize, &'a Slice)> + Clone {
-    let tensors = group.indices.iter().enumerate();
-    tensors.flat_map(|(at, &index)| slices[index].iter().map(move |slice| (at, index, slice)))
 }

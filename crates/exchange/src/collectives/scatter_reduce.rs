@@ -1,6 +1,6 @@
 //! Scatter-reduce: every rank averages one slice of the model, and compresses the average for all.
 //!
-//! The tensors are concatenated and cut into `n` runs of equal length. Where the model is averaged in groups, each
+//! The tensors are concatenated and cut into `n` runs of equal length. If the model is averaged in groups, each
 //! tensor is cut separately. A slice is encoded as a tensor called `name[a..b]`, with its own residuals and random
 //! draws. Every rank compresses each slice for the owner of the slice. The owner decodes and averages them, compresses
 //! the average again, with a second residual, and sends it to all. Two phases; with messages of `b` bytes in all, a
@@ -9,20 +9,14 @@
 
 use std::ops::Range;
 
+use super::collective::{Collective, Reduction};
+use super::packed;
 use super::scatter::Scatter;
-use super::slices::{self, Slice, cut_model, cut_tensor};
-use super::{Collective, Group, Reduction, packed};
+use super::slices::{self, Cut, Slice, cut_model, cut_tensor};
 use crate::codecs::{Codecs, Sender};
+use crate::device::Values;
+use crate::group::{Group, Piece};
 use crate::{GroupConfig, Phase, Result};
-
-/// How tensors are cut into slices for their owners.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cut {
-    /// The whole model, its tensors concatenated, into runs of equal length.
-    WholeModel,
-    /// Each tensor separately, so that its slices do not depend on its group.
-    EachTensor,
-}
 
 /// Averages by scatter-reduce; see the [module](self).
 pub(crate) struct ScatterReduce {
@@ -33,7 +27,8 @@ pub(crate) struct ScatterReduce {
 }
 
 impl Collective for ScatterReduce {
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
+        let values = values.on_host()?;
         let group = step.group;
         self.scatter.scatter(step, values, &|at, slice| place(group, at, slice))?;
         self.average_own(step)?;
@@ -70,11 +65,9 @@ impl ScatterReduce {
         let Self { scatter, gathered, message, .. } = self;
         let own = &mut gathered[step.transport.rank()];
         own.clear();
-        scatter.average(step, |step, _, slice, mean| {
-            let encode = |step: &mut Reduction<'_>| {
-                step.codecs.encode_average(&slice.tensor, step.step, mean, message)
-            };
-            step.compress(encode)?;
+        scatter.average(step, |step, one, mean| {
+            let piece = Piece::whole(one.index, &one.slice.tensor);
+            step.compress(|step| step.codecs.at(&piece, step.step).encode_average(mean, message))?;
             packed::append(message, own);
             Ok(())
         })
@@ -84,9 +77,9 @@ impl ScatterReduce {
     fn decode(&self, step: &mut Reduction<'_>, means: &mut [f32]) -> Result<()> {
         let (group, n) = (step.group, self.gathered.len());
         for (owner, packed) in self.gathered.iter().enumerate() {
-            let own = self.scatter.slices_of(group).filter(|(_, _, slice)| slice.owner == owner);
-            let pieces = own.map(|(at, index, slice)| slice.piece(index, place(group, at, slice)));
-            let sender = Sender::alone(owner, n + owner);
+            let own = self.scatter.slices_of(group).filter(|one| one.slice.owner == owner);
+            let pieces = own.map(|one| one.piece(place(group, one.at, one.slice)));
+            let sender = Sender { drawn_as: n + owner, ..Sender::alone(owner) };
             step.decode_all(Phase::Gather, sender, packed, pieces, means)?;
         }
         Ok(())

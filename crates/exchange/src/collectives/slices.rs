@@ -4,18 +4,56 @@ use std::ops::Range;
 
 use gradwire::Tensor;
 
-use super::Piece;
-use crate::state_keys;
+use crate::group::{Group, Piece};
+use crate::state::slice_name;
 
 /// A tensor, or the part of one between two cuts.
 #[derive(Debug, Clone)]
 pub(super) struct Slice {
     /// The slice's elements in the tensor.
     pub(super) range: Range<usize>,
-    /// The slice as a tensor; its name is that of the tensor with the range.
+    /// The slice as a tensor, whose name is the tensor's name with the range.
     pub(super) tensor: Tensor,
     /// The rank that averages it.
     pub(super) owner: usize,
+}
+
+/// A slice of a tensor of a group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GroupSlice<'a> {
+    /// The place of the tensor in the group.
+    pub(super) at: usize,
+    /// The place of the tensor in the model.
+    pub(super) index: usize,
+    pub(super) slice: &'a Slice,
+}
+
+impl<'a> GroupSlice<'a> {
+    /// The slice as a piece, whose elements are in this range of some values.
+    pub(super) fn piece(self, range: Range<usize>) -> Piece<'a> {
+        let Self { index, slice, .. } = self;
+        Piece { index, tensor: &slice.tensor, offset: slice.range.start, range }
+    }
+}
+
+/// The slices of a group's tensors, in order. `slices` has the slices of each tensor of the model.
+pub(super) fn slices_of<'a>(
+    slices: &'a [Vec<Slice>],
+    group: &'a Group,
+) -> impl Iterator<Item = GroupSlice<'a>> + Clone {
+    let tensors = group.indices.iter().enumerate();
+    tensors.flat_map(|(at, &index)| {
+        slices[index].iter().map(move |slice| GroupSlice { at, index, slice })
+    })
+}
+
+/// How tensors are cut into slices for their owners.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The whole model, its tensors concatenated, into runs of equal length.
+    WholeModel,
+    /// Each tensor separately, so that its slices do not depend on its group.
+    EachTensor,
 }
 
 /// The names of the slices of each tensor.
@@ -48,7 +86,7 @@ pub(super) fn cut_model(tensors: &[Tensor], parts: usize) -> Vec<Vec<Slice>> {
     tensors.iter().map(&mut cut).collect()
 }
 
-/// The fewest elements of a slice, where each tensor is cut separately.
+/// The fewest elements of a slice, if each tensor is cut separately.
 const SLICE: usize = 4096;
 
 /// Cuts a tensor into `parts` slices of equal length, one for each owner. A small tensor stays whole, and its name
@@ -129,11 +167,6 @@ fn rows_of(tensor: &Tensor) -> (usize, usize) {
 }
 
 impl Slice {
-    /// The slice of the tensor at this place in the model, with its elements in some values.
-    pub(super) fn piece(&self, index: usize, range: Range<usize>) -> Piece<'_> {
-        Piece { index, tensor: &self.tensor, offset: self.range.start, range }
-    }
-
     fn of(tensor: &Tensor, range: Range<usize>, owner: usize) -> Self {
         // The same number of dimensions as the whole: some compressors use it to tell the kind of the layer.
         let mut shape = vec![1; tensor.shape().len()];
@@ -145,7 +178,7 @@ impl Slice {
         let sliced = if range.len() == tensor.elements() {
             tensor.clone()
         } else {
-            Tensor::new(state_keys::slice_name(tensor.name(), &range), shape)
+            Tensor::new(slice_name(tensor.name(), &range), shape)
         };
         Self { range, tensor: sliced, owner }
     }

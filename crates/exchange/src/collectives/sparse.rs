@@ -7,35 +7,38 @@
 //! i sends the total to rank p + i.
 //!
 //! Sums are in `f32`. Both ranks of a pair add the same sums in the same order, so that after each phase all ranks of a
-//! block of 2d hold the same bits, and in the end all ranks do. The order of addition is that of a tree, not that of
+//! block of 2d hold the same bits, and in the end all ranks do. The order of addition is a tree, not the order of
 //! the ranks: ((0 + p) + (1 + (p + 1))) + ((2 + …) + …). It does not depend on which rank is faster.
 //!
 //! A sparse tensor is sent as the number of its positions as a varint, the positions in Rice code, and the values as
-//! `f32`. Where all elements as `f32` take no more bytes, the tensor becomes dense. Raw tensors are dense from the
+//! `f32`. If all elements as `f32` take no more bytes, the tensor becomes dense. Raw tensors are dense from the
 //! first phase on. A rank sends and receives log2 p messages, each with up to twice the elements of the previous one.
-//! Rank i with a partner p + i has one more message each way; rank p + i has one each way. Where messages overlap
-//! little, all-gather moves the same values without positions; where they overlap, or n is large, this exchange moves
+//! Rank i with a partner p + i has one more message each way; rank p + i has one each way. If messages overlap
+//! little, all-gather moves the same values without positions; if they overlap, or n is large, this exchange moves
 //! fewer.
 //!
-//! What a rank's message leaves out stays in its residual; the addition loses nothing. The method is that of Renggli,
+//! The residual keeps the values that a rank's message leaves out; the addition loses nothing. The method is by Renggli,
 //! Ashkboos, Aghagolzadeh, Alistarh and Hoefler, SparCML, 2019, section 5.
 
 mod stream;
 
 use gradwire::Tensor;
 
-use self::stream::Part;
-use super::{Collective, Reduction};
+use self::stream::PartialSum;
+use super::collective::{Collective, Reduction};
+use crate::codecs::Sender;
+use crate::device::Values;
+use crate::patience::patience;
 use crate::{ExchangeError, Operation, Phase, Result};
 
 /// Averages by sparse all-reduce; see the [module](self).
 #[derive(Default)]
 pub(crate) struct SparseAllReduce {
     /// The sum so far; initially this rank's elements.
-    sum: Vec<Part>,
+    sum: Vec<PartialSum>,
     /// The sum of another rank.
-    other: Vec<Part>,
-    spare: Part,
+    other: Vec<PartialSum>,
+    spare: PartialSum,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
     message: Vec<u8>,
@@ -43,14 +46,15 @@ pub(crate) struct SparseAllReduce {
 }
 
 impl Collective for SparseAllReduce {
-    fn reduce(&mut self, step: &mut Reduction<'_>, values: &mut [f32]) -> Result<()> {
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()> {
+        let values = values.on_host()?;
         step.compress(|step| self.contribute(step, values))?;
         self.double(step)?;
         step.decompress(|step| {
-            for (at, tensor) in step.group.tensors.iter().enumerate() {
-                self.sum[at].spread(&mut self.mean, tensor.elements());
-                step.codecs.aggregate(tensor, step.step, &mut self.mean)?;
-                values[step.group.ranges[at].clone()].copy_from_slice(&self.mean);
+            for (at, piece) in step.group.pieces().enumerate() {
+                self.sum[at].spread(&mut self.mean, piece.tensor.elements());
+                step.codecs.at(&piece, step.step).aggregate(&mut self.mean)?;
+                values[piece.range].copy_from_slice(&self.mean);
             }
             Ok(())
         })
@@ -60,22 +64,22 @@ impl Collective for SparseAllReduce {
 impl SparseAllReduce {
     /// Replaces `self.sum` by this rank's decoded messages, times its weight in the mean.
     fn contribute(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<()> {
-        self.sum.resize_with(step.group.tensors.len(), Part::default);
-        self.other.resize_with(step.group.tensors.len(), Part::default);
-        self.sum.iter_mut().for_each(Part::clear);
+        self.sum.resize_with(step.group.tensors.len(), PartialSum::default);
+        self.other.resize_with(step.group.tensors.len(), PartialSum::default);
+        self.sum.iter_mut().for_each(PartialSum::clear);
         let rank = step.transport.rank();
         let weight = step.weights[rank];
         if weight == 0.0 {
             return Ok(());
         }
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
-            step.encode(at, values, &mut self.message)?;
+        let own = Sender { weight, ..Sender::alone(rank) };
+        for (at, piece) in step.group.pieces().enumerate() {
+            step.encode(&piece, values, &mut self.message)?;
             self.mean.clear();
-            self.mean.resize(tensor.elements(), 0.0);
-            let Self { message, mean, .. } = self;
-            step.codecs.decode_add(tensor, step.step, rank, message, weight, mean)?;
+            self.mean.resize(piece.tensor.elements(), 0.0);
+            step.codecs.at(&piece, step.step).add(own, &self.message, &mut self.mean)?;
             let part = &mut self.sum[at];
-            match step.codecs.carried(step.group.indices[at]).positions() {
+            match step.codecs.sent_elements(piece.index).positions() {
                 Some(positions) => {
                     part.positions.extend_from_slice(positions);
                     part.values.extend(positions.iter().map(|&at| self.mean[at as usize]));
@@ -85,7 +89,7 @@ impl SparseAllReduce {
                     part.values.extend_from_slice(&self.mean);
                 }
             }
-            part.make_dense_if_shorter(tensor.elements());
+            part.make_dense_if_shorter(piece.tensor.elements());
         }
         Ok(())
     }
@@ -138,7 +142,7 @@ impl SparseAllReduce {
         phase: u32,
         operation: Operation<'_>,
     ) -> Result<()> {
-        let patience = step.transport.deadline() * (4 + phase) / 4;
+        let patience = patience(step.transport.deadline(), phase);
         let Self { incoming, other, .. } = self;
         step.wire(|transport| transport.recv_within(from, operation, patience, incoming))?;
         step.decompress(|step| stream::read(other, &step.group.tensors, incoming))

@@ -9,7 +9,7 @@ use crate::{Exchange, GroupConfig, Participation, Policy, Result};
 /// The configuration of a reducer, the same on all ranks.
 #[derive(Debug, Clone)]
 pub struct ReducerConfig {
-    /// How ranks average: all-reduce, all-gather or scatter-reduce; reduce-scatter or gather-shards where each rank
+    /// How ranks average: all-reduce, all-gather or scatter-reduce; reduce-scatter or gather-shards if each rank
     /// has a shard of the model.
     pub exchange: Exchange,
     /// The compressor of each tensor.
@@ -47,7 +47,7 @@ impl ReducerConfig {
     ///
     /// In an all-gather each rank sends its message to n − 1 others; in a scatter-reduce it sends two of about the same
     /// size, but the mean is compressed a second time. Scatter-reduce suits more than eight ranks. It also suits more than
-    /// two ranks whose messages are large: those of a quantizer that sends b bits for each element, with b·n ≥ 32, such as
+    /// two ranks with large messages, such as the messages of a quantizer that sends b bits for each element, with b·n ≥ 32:
     /// `int8` from four ranks on. An all-gather sends at least half as many bytes of these as an uncompressed all-reduce
     /// sends. The last compressor of a schedule decides whether messages are large; rules do not.
     pub fn suitable(policy: &Policy, ranks: usize) -> Exchange {
@@ -89,8 +89,7 @@ fn bits_per_element(policy: &Policy) -> Option<u32> {
 
 /// Refuses exchanges that need the whole model at once.
 pub(crate) fn check_by_groups(exchange: Exchange) -> Result<()> {
-    let by_groups = [Exchange::AllReduce, Exchange::AllGather, Exchange::ScatterReduce];
-    if by_groups.contains(&exchange) || exchange.is_sharded() {
+    if exchange.facts().averages_groups {
         return Ok(());
     }
     refuse(format!(

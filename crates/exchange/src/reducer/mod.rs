@@ -9,7 +9,8 @@
 
 mod config;
 mod device;
-mod group;
+mod forming;
+mod inspection;
 mod pipeline;
 mod queue;
 mod sink;
@@ -19,22 +20,20 @@ mod thread;
 use std::collections::HashMap;
 use std::fmt;
 
-use gradwire::{Kept, Spec, Tensor};
+use gradwire::Tensor;
 
 pub(crate) use config::check_by_groups;
 pub use config::{OnNonFinite, Outcome, ReducerConfig};
-pub use device::{DeviceForms, DeviceGroup, NonFiniteElement, RoundForm};
-pub(crate) use group::check as check_groups;
-pub use group::fuse;
 pub(crate) use pipeline::{Bucket, Pipeline};
 pub use sink::GradientSink;
 pub use thread::ReducerThread;
 
-use crate::codecs::{Carried, Codecs};
-use crate::collectives::scatter_reduce::Cut;
-use crate::collectives::{self, Collective, Group, Reduction};
-use crate::control::{self, Control, TransportJob, TransportOwner};
+use crate::codecs::Codecs;
+use crate::collectives::{self, Collective, Cut, Reduction};
+use crate::control::{Control, TransportJob, TransportOwner};
+use crate::device::Values;
 use crate::error::refuse;
+use crate::group::Group;
 use crate::transport::or_abort;
 use crate::{
     ExchangeError, GroupConfig, Operation, Participation, Phase, Result, StepReport, Transport,
@@ -97,9 +96,9 @@ impl Reducer {
     }
 
     /// The same reducer with a number of [threads](gradwire::Threads) that encode and decode the tensors of a group: 1 by default, the
-    /// caller's. Messages and means do not depend on it, and ranks may differ in it. With all-reduce, and where an owner compresses its
-    /// averages in scatter-reduce, tensors are processed one after the other; threads share those of at least [`LEAST_DIVIDED`] elements.
-    /// With several threads, the report has the time that passed in place of CPU time.
+    /// caller's. Messages and means do not depend on it, and ranks may differ in it. With all-reduce, and when an owner compresses its
+    /// averages in scatter-reduce, tensors are processed one after the other; threads share tensors of at least [`LEAST_DIVIDED`] elements.
+    /// With several threads, the report has elapsed time instead of CPU time.
     ///
     /// [`LEAST_DIVIDED`]: gradwire::LEAST_DIVIDED
     pub fn with_threads(mut self, threads: usize) -> Self {
@@ -156,59 +155,6 @@ impl Reducer {
     pub fn control(&mut self) -> Control<'_> {
         let workers = self.transport.size();
         Control::new(self, workers, true)
-    }
-
-    /// Forms a group of tensors and returns its number. `names` is the order of the tensors in the group's buffer. All
-    /// ranks form the same groups in the same order, and compare their configurations here.
-    ///
-    /// # Errors
-    /// `Config` for a tensor that the model does not have, or where another rank was started with another
-    /// configuration, naming both.
-    pub fn form(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
-        self.alive()?;
-        let formed = self.try_form(names);
-        self.or_abort(formed)
-    }
-
-    fn try_form(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
-        let find = |name: &str| match self.by_name.get(name) {
-            Some(&index) => Ok(index),
-            None => refuse(format!("there is no tensor '{name}' in this model")),
-        };
-        let indices =
-            names.iter().map(|name| find(name.as_ref())).collect::<Result<Vec<_>, _>>()?;
-        let group = Group::new(indices, &self.config.tensors);
-        let config = self.config.of_group(&group.tensors, &self.participation);
-        config.validate_group()?;
-        let on_non_finite = match self.config.on_non_finite {
-            OnNonFinite::Refuse => "error",
-            OnNonFinite::Skip => "skip",
-        };
-        let facts = format!("{}on_nonfinite '{on_non_finite}'\n", config.describe());
-        control::agree(&mut *self.transport, &facts)?;
-        self.groups.push(group);
-        Ok(self.groups.len() - 1)
-    }
-
-    /// Adds a group of tensors, given by their places in the model, without comparing configurations.
-    pub(crate) fn add_group(&mut self, indices: Vec<usize>) -> usize {
-        self.groups.push(Group::new(indices, &self.config.tensors));
-        self.groups.len() - 1
-    }
-
-    /// The number of the group of these tensors in this order, [formed](Self::form) if there is none yet.
-    ///
-    /// # Errors
-    /// As for [`form`](Self::form).
-    pub fn group_of(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
-        let is = |group: &Group| {
-            let own = group.tensors.iter().map(Tensor::name);
-            own.eq(names.iter().map(AsRef::as_ref))
-        };
-        match self.groups.iter().position(is) {
-            Some(at) => Ok(at),
-            None => self.form(names),
-        }
     }
 
     /// Averages a group. In: `values` holds this rank's gradients of the group's tensors, concatenated. Out: `values`
@@ -273,7 +219,7 @@ impl Reducer {
         self.or_abort(averaged)
     }
 
-    /// Begins a step, of which nothing has been averaged yet.
+    /// Begins a step: nothing of it has been averaged yet.
     pub(crate) fn begin(&mut self, step: u64) {
         self.step = Some(step);
         self.skipping = false;
@@ -305,13 +251,9 @@ impl Reducer {
             values.fill(f32::NAN);
             return Ok(Outcome::Skipped);
         }
-        self.reduce(at, step, squares, |collective, reduction| {
-            collective.reduce(reduction, values)
-        })?;
-        let Self { codecs, groups, .. } = self;
-        let group = &groups[at];
-        for (&index, range) in group.indices.iter().zip(&group.ranges) {
-            codecs.add_changes(index, &mut values[range.clone()]);
+        self.reduce(at, step, squares, Values::Host(values))?;
+        for piece in self.groups[at].pieces() {
+            self.codecs.add_changes(piece.index, &mut values[piece.range]);
         }
         Ok(Outcome::Averaged)
     }
@@ -322,7 +264,7 @@ impl Reducer {
         at: usize,
         step: u64,
         squares: Option<&[Vec<f32>]>,
-        reduce: impl FnOnce(&mut dyn Collective, &mut Reduction<'_>) -> Result<()>,
+        values: Values<'_>,
     ) -> Result<()> {
         let Self { transport, codecs, collective, groups, weights, report, .. } = self;
         let group = &groups[at];
@@ -337,8 +279,8 @@ impl Reducer {
             squares,
             report,
         };
-        reduce(&mut **collective, &mut reduction)?;
-        let bytes = group.indices.iter().map(|&index| codecs.carried(index).bytes);
+        collective.reduce(&mut reduction, values)?;
+        let bytes = group.indices.iter().map(|&index| codecs.sent_elements(index).bytes);
         self.message_bytes += bytes.sum::<usize>();
         Ok(())
     }
@@ -357,81 +299,6 @@ impl Reducer {
         }
         self.copied = true;
         Ok(self.skipping)
-    }
-
-    /// The cost of the step in progress so far; its `update` is 0.
-    pub fn report(&self) -> StepReport {
-        self.report
-    }
-
-    /// The length in bytes of this rank's messages for its gradients, of the step in progress; a message to several ranks counts
-    /// once. Averages that an owner or a leader sends on are not in it; [`report`](Self::report) has all traffic.
-    pub fn message_bytes(&self) -> usize {
-        self.message_bytes
-    }
-
-    /// The compressor at a step of the tensor at some place of the model.
-    ///
-    /// # Panics
-    /// If the model has fewer tensors.
-    pub fn spec_at(&self, index: usize, step: u64) -> &Spec {
-        self.codecs.spec_at(index, step)
-    }
-
-    /// The length in bytes of this rank's last messages for the tensor at some place of the model; 0 before the first.
-    ///
-    /// # Panics
-    /// If the model has fewer tensors.
-    pub fn message_bytes_of(&self, index: usize) -> usize {
-        self.codecs.carried(index).bytes
-    }
-
-    /// The elements of a tensor that this rank's last message carried; see
-    /// [`DistributedOptimizer::sent`](crate::DistributedOptimizer::sent).
-    pub fn sent(&self, name: &str) -> Option<&[u32]> {
-        self.carried(*self.by_name.get(name)?).positions()
-    }
-
-    /// The elements of a tensor that this rank's last messages carried.
-    pub(crate) fn carried(&self, index: usize) -> &Carried {
-        self.codecs.carried(index)
-    }
-
-    /// Swaps the elements that this rank's last messages carried with `carried`.
-    pub(crate) fn swap_carried(&mut self, index: usize, carried: &mut Carried) {
-        self.codecs.swap_carried(index, carried);
-    }
-
-    /// The array of a kind that is kept for a tensor of the model; `None` if there is none yet.
-    pub fn array(&self, name: &str, kind: Kept) -> Option<&[f32]> {
-        self.codecs.array(name, kind)
-    }
-
-    /// Replaces the array of a kind that is kept for a tensor, for one that a device keeps.
-    ///
-    /// # Errors
-    /// `Config` for a tensor that the model does not have, or an array of another length.
-    pub fn set_array(&mut self, name: &str, kind: Kept, values: Option<Vec<f32>>) -> Result<()> {
-        let Some(&at) = self.by_name.get(name) else {
-            return refuse(format!("there is no tensor '{name}' in this model"));
-        };
-        let elements = self.config.tensors[at].elements();
-        if values.as_ref().is_some_and(|values| values.len() != elements) {
-            return refuse(format!(
-                "'{name}' has {elements} elements, the array has another length"
-            ));
-        }
-        self.codecs.set_array(at, kind, values);
-        Ok(())
-    }
-
-    /// Calls `show` with this rank's residual of a tensor, slice by slice.
-    pub(crate) fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
-        self.codecs.residual(index, show);
-    }
-
-    pub(crate) fn needs_squares(&self) -> bool {
-        self.codecs.needs_squares()
     }
 
     /// Returns the bytes of all ranks, in rank order, on every rank. All ranks call it at the same time.

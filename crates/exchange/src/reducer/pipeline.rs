@@ -18,10 +18,10 @@ use gradwire::Tensor;
 use super::queue::Queue;
 use super::thread::{Job, Jobs};
 use super::{GradientSink, Reducer, ReducerThread};
-use crate::codecs::Carried;
-use crate::collectives::Group;
+use crate::codecs::SentElements;
 use crate::control::{TransportJob, TransportOwner};
 use crate::error::refuse;
+use crate::group::Group;
 use crate::{ExchangeError, Result, StepReport};
 
 /// A reducer in its own thread, fed with gradients as they become ready.
@@ -42,7 +42,7 @@ pub(crate) struct Bucket {
     /// The tensors' values, concatenated.
     pub(crate) values: Vec<f32>,
     /// For each tensor, the elements that the messages carried.
-    pub(crate) carried: Vec<Carried>,
+    pub(crate) sent_elements: Vec<SentElements>,
     /// The time that the thread spent on this bucket.
     pub(crate) busy: Duration,
     /// The cost of the step so far.
@@ -76,7 +76,7 @@ impl Pipeline {
             }
             buckets.push(Some(Box::new(Bucket {
                 group,
-                carried: vec![Carried::default(); indices.len()],
+                sent_elements: vec![SentElements::default(); indices.len()],
                 indices,
                 values: vec![0.0; own.iter().map(Tensor::elements).sum()],
                 busy: Duration::ZERO,
@@ -96,8 +96,8 @@ impl Pipeline {
         Ok(Self { feed, done, stopped, thread: Some(thread) })
     }
 
-    /// The receiver of a step's gradients as they become ready; `None` while a step is in progress. A step of which no
-    /// bucket has been sent is begun anew: its backward pass has been abandoned.
+    /// The receiver of a step's gradients as they become ready; `None` while a step is in progress. If no bucket
+    /// of a step has been sent, the step begins anew: its backward pass has been abandoned.
     pub(crate) fn sink(&self, step: u64) -> Option<Arc<dyn GradientSink>> {
         let mut buckets = self.feed.lock();
         if buckets.in_progress().is_some() {
@@ -132,7 +132,7 @@ impl Pipeline {
     /// Waits for the next bucket with its mean. A panic of the thread is resumed in the caller.
     ///
     /// # Errors
-    /// Those of the reducer.
+    /// The errors of the reducer.
     pub(crate) fn wait(&self) -> Result<Box<Bucket>> {
         let mut bucket = self.done.pop().ok_or_else(ExchangeError::ended)?;
         let outcome = std::mem::replace(&mut bucket.outcome, Ok(Ok(())));
@@ -305,8 +305,8 @@ impl Bucket {
         if self.last {
             reducer.flush()?;
         }
-        for (&index, carried) in self.indices.iter().zip(&mut self.carried) {
-            reducer.swap_carried(index, carried);
+        for (&index, sent_elements) in self.indices.iter().zip(&mut self.sent_elements) {
+            reducer.swap_sent_elements(index, sent_elements);
         }
         Ok(())
     }

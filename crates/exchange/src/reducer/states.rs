@@ -4,14 +4,14 @@ use gradwire::{State, StateError};
 
 use super::Reducer;
 use crate::error::refuse;
-use crate::state_keys;
+use crate::state::{PUSH, check_arrays, reshard, split, take_kept};
 use crate::transport::{PART, parts};
 use crate::{Exchange, ExchangeError, Result};
 
 impl Reducer {
     /// Adds the state of all tensors to `state`.
     pub(crate) fn save_into(&self, state: &mut State) {
-        self.codecs.save(state_keys::PUSH, state);
+        self.codecs.save(PUSH, state);
     }
 
     /// Restores the state that a rank of the same exchange saved.
@@ -20,8 +20,8 @@ impl Reducer {
     /// `State` for the state of another configuration.
     pub(crate) fn restore_from(&mut self, state: &State) -> Result<()> {
         // A state of whole tensors is cut into this exchange's slices.
-        let split = state_keys::split(state, self.codecs.names());
-        self.codecs.restore(state_keys::PUSH, &split)?;
+        let split = split(state, self.codecs.names());
+        self.codecs.restore(PUSH, &split)?;
         self.step = None;
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Reducer {
 
     /// Restores the state of an earlier run, given this rank's own state, or the states of all ranks. With another
     /// number of ranks, or another exchange, all states are needed, and [`reshard`](crate::reshard) describes the
-    /// result. Where nothing is kept, as by compressors without error feedback, the state of any rank is enough.
+    /// result. If nothing is kept, as by compressors without error feedback, the state of any rank is enough.
     ///
     /// # Errors
     /// `State` if states are missing or of another model or configuration; nothing has changed then.
@@ -83,7 +83,7 @@ impl Reducer {
             return Err(ExchangeError::from(StateError::Damaged("it is of no ranks".to_owned())));
         }
         let tensors = &self.config.tensors;
-        states.iter().try_for_each(|state| state_keys::check_arrays(state, "", tensors))?;
+        states.iter().try_for_each(|state| check_arrays(state, "", tensors))?;
         let (rank, size) = (self.transport.rank(), self.transport.size());
         let exchange = self.config.exchange.to_string();
         let same = workers == size && first.setting("exchange")? == exchange;
@@ -121,11 +121,11 @@ impl Reducer {
         ))
     }
 
-    /// This rank's state, from those of all ranks of an earlier run.
+    /// This rank's state, made from the states of all ranks of an earlier run.
     fn reshard(&self, states: &[State]) -> State {
         let (rank, size) = (self.transport.rank(), self.transport.size());
-        let mut state = state_keys::reshard(states, rank, size);
-        state_keys::take_kept(&mut state, &states[0], |name| {
+        let mut state = reshard(states, rank, size);
+        take_kept(&mut state, &states[0], |name| {
             self.by_name.get(name).is_some_and(|&index| self.codecs.may_have_rounds(index))
         });
         state
@@ -152,7 +152,7 @@ impl Reducer {
                 "'{spec}' sends changes, and their sum contains those of ranks that are gone; use ef=on"
             ));
         }
-        state_keys::check_arrays(state, "", &self.config.tensors)?;
+        check_arrays(state, "", &self.config.tensors)?;
         self.restore_from(state)
     }
 }
@@ -167,7 +167,7 @@ fn by_rank(states: Vec<State>) -> Result<(Vec<u64>, Vec<State>)> {
     Ok((ranks, states))
 }
 
-/// Refuses two states of the same rank: they are those of several exchanges, such as the replicas of a model on a mesh of two
+/// Refuses two states of the same rank: they come from several exchanges, such as the replicas of a model on a mesh of two
 /// dimensions, and which of them belongs here is not known.
 fn refuse_repeated(ranks: &[u64]) -> Result<()> {
     match ranks.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -2,6 +2,7 @@
 
 mod asynchronous;
 mod checkpoint;
+mod gathering;
 #[cfg(test)]
 mod tests;
 
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use gradwire::Floats;
 
-use self::checkpoint::Gathering;
-use super::slot::{Outcome, Slot};
+use self::gathering::Gathering;
+use super::slot::{PushOutcome, Slot};
 use super::staleness::Staleness;
 use super::{assign, parameters};
 use crate::codecs::{Codecs, Sender};
@@ -83,7 +84,7 @@ impl Server {
     /// server holds.
     ///
     /// # Errors
-    /// `Config` if the configuration cannot work or is not that of the other ranks.
+    /// `Config` if the configuration cannot work or differs between ranks.
     pub fn new(
         mut transport: Box<dyn Transport>,
         config: &GroupConfig<'_>,
@@ -153,7 +154,7 @@ impl Server {
                 Ok((worker, header)) => self.handle(worker, header, &mut buffer)?,
                 Err(ExchangeError::PeerLost { peer, .. }) if self.present.contains(&peer) => {
                     self.present.retain(|&worker| worker != peer);
-                    // Those who left before were not missed.
+                    // Workers that left before were not missed.
                     gone = Some(peer);
                 }
                 // With nothing in progress, the workers are computing.
@@ -180,8 +181,8 @@ impl Server {
         step.into_iter().chain(gathering).chain(held).min()
     }
 
-    /// The step that pushes are awaited for, in the bulk-synchronous mode. It begins before the first push, which may be what is
-    /// missing: workers that do not take part in the step begin it, too.
+    /// The step that pushes are awaited for, in the bulk-synchronous mode. It begins before the first push, which may be the one
+    /// that is missing: workers that do not take part in the step begin it, too.
     fn awaited_step(&self) -> Option<u64> {
         self.begun.map(|begun| begun.step).filter(|_| self.staleness.is_none())
     }
@@ -280,10 +281,10 @@ impl Server {
             return Err(self.refuse(worker, header));
         }
         match self.slots[at].push(worker, step, payload, self.needed) {
-            Outcome::Waiting => Ok(()),
-            Outcome::Complete => self.update(at, step, learning_rate),
-            Outcome::Late => self.drop_late(worker, header),
-            Outcome::Repeated => Err(self.refuse(worker, header)),
+            PushOutcome::Waiting => Ok(()),
+            PushOutcome::Complete => self.update(at, step, learning_rate),
+            PushOutcome::Late => self.drop_late(worker, header),
+            PushOutcome::Repeated => Err(self.refuse(worker, header)),
         }
     }
 
@@ -313,9 +314,9 @@ impl Server {
             slot.accepted().try_for_each(|(worker, push)| {
                 let weight = weights[worker] / whole;
                 let sender = Sender::one_of_all(worker, weight);
-                pushes.add_message(&slot.tensor, step, sender, push, mean)
+                pushes.at(&slot.piece(), step).add(sender, push, mean)
             })?;
-            pushes.aggregate(&slot.tensor, step, mean)?;
+            pushes.at(&slot.piece(), step).aggregate(mean)?;
             pushes.add_changes(slot.index, mean);
             Ok::<(), gradwire::Error>(())
         })?;
@@ -335,8 +336,8 @@ impl Server {
     }
 
     /// Replaces `self.message` by the change of a tensor from the parameters in `self.delta`, which the workers hold if no
-    /// residual is kept. What the message leaves out is lost then: the server goes on from what it has sent, with the
-    /// workers' bits.
+    /// residual is kept. The values that the message leaves out are lost then: the server continues from the
+    /// parameters that it has sent, with the workers' bits.
     fn encode_change(&mut self, at: usize, step: u64) -> Result<(), gradwire::Error> {
         let rank = self.transport.rank();
         let Self { slots, pulls, mean: held, delta, message, .. } = self;
@@ -348,12 +349,13 @@ impl Server {
         for (delta, new) in delta.iter_mut().zip(&slot.parameters) {
             *delta = new - *delta;
         }
-        pulls.encode(slot.index, 0, &slot.tensor, step, Floats::F32(delta).into(), message)?;
+        pulls.at(&slot.piece(), step).encode(Floats::F32(delta).into(), message)?;
         if keeps_residual {
             return Ok(());
         }
+        pulls.at(&slot.piece(), step).add(Sender::alone(rank), message, held)?;
         std::mem::swap(&mut slot.parameters, held);
-        pulls.decode_add(&slot.tensor, step, rank, message, 1.0, &mut slot.parameters)
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use gradwire::Tensor;
 
+use crate::group::Piece;
 use crate::{Operation, Phase};
 
 /// A tensor that a server holds.
@@ -23,7 +24,7 @@ struct Push {
 
 /// What became of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum PushOutcome {
     /// More are needed.
     Waiting,
     /// It was the last one needed.
@@ -48,17 +49,22 @@ impl Slot {
         step: u64,
         message: &mut Vec<u8>,
         needed: usize,
-    ) -> Outcome {
+    ) -> PushOutcome {
         if self.done.is_some_and(|done| step <= done) {
-            return Outcome::Late;
+            return PushOutcome::Late;
         }
         let push = &mut self.pushes[worker];
         if push.arrived {
-            return Outcome::Repeated;
+            return PushOutcome::Repeated;
         }
         push.arrived = true;
         std::mem::swap(&mut push.message, message);
-        if self.arrived() == needed { Outcome::Complete } else { Outcome::Waiting }
+        if self.arrived() == needed { PushOutcome::Complete } else { PushOutcome::Waiting }
+    }
+
+    /// The tensor as a piece by itself.
+    pub(super) fn piece(&self) -> Piece<'_> {
+        Piece::whole(self.index, &self.tensor)
     }
 
     /// An operation on this tensor.
@@ -126,12 +132,12 @@ mod tests {
             slot.push(worker, step, &mut vec![worker as u8, step as u8], 2)
         };
         assert_eq!(slot.missing(&[0.5, 0.5, 0.5]), Some(0));
-        assert_eq!(push(&mut slot, 2, 5), Outcome::Waiting);
+        assert_eq!(push(&mut slot, 2, 5), PushOutcome::Waiting);
         assert!(!slot.is_stuck(Some(5), &[0], 2));
         assert!(slot.is_stuck(Some(5), &[2], 2));
         assert!(!slot.is_stuck(None, &[2], 2));
-        assert_eq!(push(&mut slot, 2, 5), Outcome::Repeated);
-        assert_eq!(push(&mut slot, 0, 5), Outcome::Complete);
+        assert_eq!(push(&mut slot, 2, 5), PushOutcome::Repeated);
+        assert_eq!(push(&mut slot, 0, 5), PushOutcome::Complete);
         assert_eq!(slot.missing(&[0.5, 0.5, 0.5]), Some(1));
         let accepted: Vec<_> = slot.accepted().collect();
         assert_eq!(accepted, [(0, &[0, 5][..]), (2, &[2, 5])]);
@@ -140,8 +146,8 @@ mod tests {
         // Nobody has to push for a step that is done; for one that has begun they have, though none has yet.
         assert!(!slot.is_stuck(Some(5), &[], 2));
         assert!(slot.is_stuck(Some(6), &[1], 2));
-        assert_eq!(push(&mut slot, 1, 5), Outcome::Late);
-        assert_eq!(push(&mut slot, 1, 7), Outcome::Waiting);
+        assert_eq!(push(&mut slot, 1, 5), PushOutcome::Late);
+        assert_eq!(push(&mut slot, 1, 7), PushOutcome::Waiting);
         assert_eq!(slot.accepted().count(), 1);
     }
 }

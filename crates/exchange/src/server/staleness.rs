@@ -1,8 +1,8 @@
 //! Asynchronous workers: without a bound on their staleness, or with one.
 //!
-//! Each push is applied when it arrives, by itself. The optimizer takes the worker's gradient times its weight in the
+//! Each push is applied alone, when it arrives. The optimizer takes the worker's gradient times its weight in the
 //! mean, so that n pushes move the model by as much as a bulk-synchronous step. The answer is a pull for this worker
-//! only: the change of the tensor since its last pull, compressed with the worker's own residual on the server. Where the
+//! only: the change of the tensor since its last pull, compressed with the worker's own residual on the server. If the
 //! compressor has no error feedback, it is the change since the parameters that the worker holds, so nothing is lost.
 //!
 //! With a bound of S steps, an answer is held back while the worker has pushed the tensor more than S times more often
@@ -19,7 +19,7 @@ use std::time::Instant;
 use gradwire::{Floats, State};
 
 use super::slot::Slot;
-use crate::codecs::Codecs;
+use crate::codecs::{Codecs, Sender};
 use crate::{GroupConfig, Result};
 
 /// What an asynchronous server keeps for each worker, and the number of pushes of each worker.
@@ -34,9 +34,21 @@ pub(super) struct Staleness {
     clocks: Vec<Clocks>,
 }
 
+/// Which pull a server sends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pull {
+    /// The slot.
+    pub(super) at: usize,
+    pub(super) step: u64,
+    /// The rank of this server.
+    pub(super) server: usize,
+    /// The worker that gets it.
+    pub(super) worker: usize,
+}
+
 /// The progress of the workers on one tensor.
 struct Clocks {
-    /// For each worker, the parameters as of its last pull; where no residual is kept, those that it holds.
+    /// For each worker, the parameters as of its last pull; without a residual, the parameters that the worker holds.
     bases: Vec<Vec<f32>>,
     /// For each worker, the number of its pushes.
     pushed: Vec<u64>,
@@ -83,27 +95,26 @@ impl Staleness {
         Some(worker)
     }
 
-    /// Replaces `message` by a worker's pull of a slot at a step, from server `rank`: the change since its last pull.
-    /// `delta` is a buffer.
+    /// Replaces `message` by a worker's pull of a slot: the change since its last pull. `delta` is a
+    /// buffer.
     pub(super) fn pull(
         &mut self,
-        at: usize,
-        (step, rank, worker): (u64, usize, usize),
+        Pull { at, step, server, worker }: Pull,
         slot: &Slot,
-        (delta, message): (&mut Vec<f32>, &mut Vec<u8>),
+        delta: &mut Vec<f32>,
+        message: &mut Vec<u8>,
     ) -> Result<(), gradwire::Error> {
         let (pulls, base) = (&mut self.pulls[worker], &mut self.clocks[at].bases[worker]);
         delta.clear();
         delta.extend(slot.parameters.iter().zip(&*base).map(|(new, old)| new - old));
         pulls.begin(slot.index, step);
-        let change = Floats::F32(delta).into();
-        pulls.encode(slot.index, 0, &slot.tensor, step, change, message)?;
+        pulls.at(&slot.piece(), step).encode(Floats::F32(delta).into(), message)?;
         if pulls.keeps_residual(&slot.tensor) {
             base.copy_from_slice(&slot.parameters);
             return Ok(());
         }
-        // What the message leaves out is part of the next change: the base is what the worker holds.
-        pulls.decode_add(&slot.tensor, step, rank, message, 1.0, base)
+        // The next change includes the values that the message leaves out: the base is the worker's copy.
+        pulls.at(&slot.piece(), step).add(Sender::alone(server), message, base)
     }
 
     /// The answer that has waited longest: the time of its push, its slot, and the slowest worker, for which it waits.
@@ -263,7 +274,8 @@ mod tests {
         let mut change = |worker, new| {
             let (mut delta, mut message) = (Vec::new(), Vec::new());
             slot.parameters[0] = new;
-            staleness.pull(0, (1, 2, worker), &slot, (&mut delta, &mut message)).unwrap();
+            let pull = Pull { at: 0, step: 1, server: 2, worker };
+            staleness.pull(pull, &slot, &mut delta, &mut message).unwrap();
             assert_eq!(message, delta[0].to_le_bytes());
             delta[0]
         };

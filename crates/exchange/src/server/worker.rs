@@ -7,10 +7,12 @@ use gradwire::{Floats, Input, State, Tensor};
 use super::pulls::Pulls;
 use super::service::encode_begin;
 use super::{assign, parameters};
-use crate::codecs::Codecs;
+use crate::codecs::{Codecs, Sender};
 use crate::control::{self, Control, TransportJob, TransportOwner};
 use crate::error::refuse;
+use crate::group::Piece;
 use crate::group_config::check_lengths;
+use crate::patience::patience;
 use crate::report::{timed, worked};
 use crate::transport::or_abort;
 use crate::{
@@ -46,7 +48,7 @@ impl ServerWorker {
     /// Joins the other ranks. All ranks call this at the same time.
     ///
     /// # Errors
-    /// `Config` if the configuration cannot work or is not that of the other ranks.
+    /// `Config` if the configuration cannot work or differs between ranks.
     pub fn new(mut transport: Box<dyn Transport>, config: &GroupConfig<'_>) -> Result<Self> {
         control::join(config, &mut *transport, "")?;
         let (servers, backups, _) = parameters(config.exchange)?;
@@ -122,7 +124,8 @@ impl ServerWorker {
                 squares: input.squares.map(|all| &all[index][..]),
             };
             worked(&mut report.compress, || {
-                self.push_codecs.encode(index, 0, tensor, step, given, &mut self.message)
+                let piece = Piece::whole(index, tensor);
+                self.push_codecs.at(&piece, step).encode(given, &mut self.message)
             })?;
             let push = Operation::tensor(Phase::Push, index, tensor.name(), step);
             timed(&mut report.wire, || {
@@ -174,7 +177,8 @@ impl ServerWorker {
         let (tensor, out) = (&self.tensors[index], &mut parameters[index]);
         self.pull_codecs.begin(index, step);
         worked(&mut report.decompress, || {
-            self.pull_codecs.decode_add(tensor, step, home, &self.message, 1.0, out)
+            let piece = Piece::whole(index, tensor);
+            self.pull_codecs.at(&piece, step).add(Sender::alone(home), &self.message, out)
         })?;
         self.applied[index] = true;
         Ok(())
@@ -185,14 +189,14 @@ impl ServerWorker {
         let home = self.homes[missing];
         let at = self.servers.iter().position(|&server| server == home).unwrap_or(0);
         self.servers.swap(0, at);
-        let until = self.patience();
+        let until = self.gives_up_at();
         let operation = Operation::tensor(Phase::Pull, missing, self.tensors[missing].name(), step);
         self.transport.recv_any(&self.servers, operation, until, &mut self.message)
     }
 
     /// When to give up on a server: after the server's own deadline, whose error names the missing worker.
-    fn patience(&self) -> Instant {
-        Instant::now() + self.transport.deadline() * 5 / 4
+    fn gives_up_at(&self) -> Instant {
+        Instant::now() + patience(self.transport.deadline(), 1)
     }
 
     /// The tensor of a pull, which must come from that tensor's server.
@@ -227,7 +231,7 @@ impl ServerWorker {
     /// Waits for a server's answer to a request and stores it in `self.message`.
     fn answer(&mut self, server: usize, operation: Operation<'_>) -> Result<()> {
         loop {
-            let until = self.patience();
+            let until = self.gives_up_at();
             let (_, header) =
                 self.transport.recv_any(&[server], operation, until, &mut self.message)?;
             if header.matches(operation) {
@@ -329,11 +333,11 @@ impl DistributedOptimizer for ServerWorker {
         if self.push_codecs.sends_changes(index) {
             return None;
         }
-        self.push_codecs.carried(index).positions()
+        self.push_codecs.sent_elements(index).positions()
     }
 
     fn message_bytes(&self, index: usize) -> usize {
-        self.push_codecs.carried(index).bytes
+        self.push_codecs.sent_elements(index).bytes
     }
 
     fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {

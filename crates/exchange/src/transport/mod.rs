@@ -19,7 +19,7 @@ use crate::{ExchangeError, Result, Traffic};
 ///
 /// [`in_process`] connects threads, and the crate `gradwire-mpi` connects processes; there is no transport over TCP. To write one,
 /// keep an [`Endpoint`]. `send` gets the header from [`Endpoint::header`] and counts the bytes. `recv_any` reads it with
-/// [`Header::from_bytes`], checks its length, counts, and returns `PeerLost` or `Deadline` where nothing comes. `abort` wakes all
+/// [`Header::from_bytes`], checks its length, counts, and returns `PeerLost` or `Deadline` if nothing comes. `abort` wakes all
 /// ranks.
 pub trait Transport: Send {
     /// This rank's number, the number of ranks, the deadline and the counted bytes.
@@ -87,7 +87,7 @@ pub trait Transport: Send {
     /// Waits for the message of `operation` from one rank, until the deadline.
     ///
     /// # Errors
-    /// Those of [`recv_any`](Self::recv_any); `Protocol` if another message comes.
+    /// The errors of [`recv_any`](Self::recv_any); `Protocol` if another message comes.
     fn recv(&mut self, from: usize, operation: Operation<'_>, into: &mut Vec<u8>) -> Result<()> {
         self.recv_within(from, operation, self.deadline(), into)
     }
@@ -135,8 +135,8 @@ pub trait Transport: Send {
         parts(bytes, PART).try_for_each(|part| self.send(to, operation, part))
     }
 
-    /// Appends to the first part of what a rank [sends in parts](Self::send_in_parts) the others, each of which it waits for
-    /// until the deadline.
+    /// Receives the other parts of a message whose first part is in `into`, and appends them. The message was
+    /// [sent in parts](Self::send_in_parts); the deadline is for each part.
     fn recv_rest(
         &mut self,
         from: usize,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gradwire_exchange::{Outcome, Reducer as Averages, Result};
+use gradwire_exchange::{Outcome, Reducer, Result};
 
 use crate::buffer::Buffer;
 use crate::errors::Failure;
@@ -16,8 +16,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub(super) fn run(&mut self, averages: &mut Averages) -> Result<Outcome, Failure> {
-        let group = averages.group_of(&self.names)?;
+    pub(super) fn run(&mut self, reducer: &mut Reducer) -> Result<Outcome, Failure> {
+        let group = reducer.group_of(&self.names)?;
         let scale = self.scale;
         let divide = |values: &mut [f32]| {
             if scale != 1.0 {
@@ -31,12 +31,12 @@ impl Job {
         };
         if let Some(values) = self.tensor.as_f32() {
             divide(values);
-            let outcome = averages.average(group, self.step, values);
+            let outcome = reducer.average(group, self.step, values);
             multiply(values);
             return Ok(outcome?);
         }
         let tensor = std::cell::RefCell::new(&mut self.tensor);
-        let outcome = averages.average_converted(
+        let outcome = reducer.average_converted(
             group,
             self.step,
             |wide| {

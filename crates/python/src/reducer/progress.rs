@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use gradwire_exchange::{Outcome, Reducer as Averages, Result, StepReport};
+use gradwire_exchange::{Outcome, Reducer, Result, StepReport};
 
 use crate::errors::Failure;
 
@@ -51,7 +51,7 @@ impl Shared {
         &self,
         step: u64,
         elements: usize,
-        averages: &Averages,
+        reducer: &Reducer,
         result: Result<Outcome, Failure>,
     ) {
         let mut progress = self.lock();
@@ -61,8 +61,8 @@ impl Shared {
         }
         let now = &mut progress.step;
         now.elements += elements;
-        now.message_bytes = averages.message_bytes();
-        now.report = averages.report();
+        now.message_bytes = reducer.message_bytes();
+        now.report = reducer.report();
         now.skipped |= matches!(result, Ok(Outcome::Skipped));
         if let Err(failure) = result {
             progress.failure.get_or_insert(failure);

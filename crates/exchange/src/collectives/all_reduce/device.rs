@@ -1,114 +1,110 @@
 //! Compression by a device: it returns messages and addends, and takes the means, as forms.
 
-use std::ops::Range;
-
 use gradwire::{Dtype, ReduceOp, Round};
 
-use super::{Rounds, Side};
-use crate::collectives::Reduction;
-use crate::reducer::{DeviceGroup, RoundForm};
-use crate::{ExchangeError, Result};
+use crate::collectives::collective::Reduction;
+use crate::device::Forms;
+use crate::mean::MeanBuffer;
+use crate::{DeviceGroup, ExchangeError, Result, RoundForm};
 
-/// Compression by a device.
-pub(super) struct Device<'a> {
-    pub(super) device: &'a mut dyn DeviceGroup,
-    pub(super) buffers: &'a mut Buffers,
-}
-
-/// Working memory.
+/// Working memory of compression by a device.
 #[derive(Default)]
-pub(super) struct Buffers {
+pub(super) struct Device {
     message: Vec<u8>,
-    forms: Vec<u8>,
-    /// The bytes of each tensor's form of a mean.
-    ranges: Vec<Range<usize>>,
+    /// What the host computed for the device: for a round, or of the means.
+    forms: Forms,
     /// The bytes of each tensor's form of a round, and of its addend.
     round: Vec<Option<RoundForm>>,
     /// How the addends of a round are combined.
     ops: Vec<ReduceOp>,
 }
 
-impl Side for Device<'_> {
-    fn encode(&mut self, step: &mut Reduction<'_>, rounds: &mut Rounds) -> Result<()> {
-        let forms = self.device.forms()?;
-        let message = &mut self.buffers.message;
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
-            if step.codecs.has_rounds(tensor) {
+impl Device {
+    pub(super) fn encode(
+        &mut self,
+        step: &mut Reduction<'_>,
+        group: &mut dyn DeviceGroup,
+        means: &mut MeanBuffer,
+    ) -> Result<()> {
+        let forms = group.forms()?;
+        let message = &mut self.message;
+        for (at, piece) in step.group.pieces().enumerate() {
+            if step.codecs.has_rounds(piece.tensor) {
                 continue;
             }
             let form = &forms.bytes[forms.ranges[at].clone()];
-            step.codecs.pack(step.group.indices[at], tensor, step.step, form, message)?;
-            let dtype = step.codecs.linear(tensor).expect("the setup refuses other compressors");
-            rounds.push(at, dtype, ReduceOp::Mean, message);
+            step.codecs.at(&piece, step.step).pack(form, message)?;
+            let dtype =
+                step.codecs.linear(piece.tensor).expect("the setup refuses other compressors");
+            means.push(at, dtype, ReduceOp::Mean, message);
         }
         Ok(())
     }
 
-    fn contribute(
+    pub(super) fn contribute(
         &mut self,
         step: &mut Reduction<'_>,
         round: usize,
-        rounds: &mut Rounds,
+        group: &mut dyn DeviceGroup,
+        means: &mut MeanBuffer,
     ) -> Result<()> {
-        let len = self.ask(step, round, rounds)?;
-        let Buffers { forms, round: asked, ops, .. } = &mut *self.buffers;
+        let len = self.ask(step, round, means)?;
+        let Self { forms, round: asked, ops, .. } = self;
         if ops.is_empty() {
             return Ok(());
         }
-        let addends = self.device.addends(round, forms, asked)?;
+        let addends = group.addends(round, &forms.bytes, asked)?;
         if addends.len() != len {
             return Err(ExchangeError::config("the device returned addends of another length"));
         }
         let asked = asked.iter().enumerate().filter_map(|(at, form)| Some((at, form.as_ref()?)));
         for ((at, form), &op) in asked.zip(&*ops) {
-            rounds.push(at, Dtype::F32, op, &addends[form.addend.clone()]);
+            means.push(at, Dtype::F32, op, &addends[form.addend.clone()]);
         }
         Ok(())
     }
 
-    fn decode(&mut self, step: &mut Reduction<'_>, rounds: &mut Rounds) -> Result<()> {
-        let Buffers { forms, ranges, .. } = &mut *self.buffers;
-        forms.clear();
-        ranges.clear();
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
-            // Forms begin where numbers of four bytes may.
-            forms.resize(forms.len().next_multiple_of(4), 0);
-            let start = forms.len();
-            if step.codecs.has_rounds(tensor) {
-                rounds.collect(at);
-                let (index, bytes) = (step.group.indices[at], rounds.addend_bytes(at));
-                let Reduction { codecs, step, .. } = step;
-                codecs.device_conclude(index, bytes, tensor, *step, &rounds.means, forms)?;
-            } else {
+    pub(super) fn decode(
+        &mut self,
+        step: &mut Reduction<'_>,
+        group: &mut dyn DeviceGroup,
+        means: &mut MeanBuffer,
+    ) -> Result<()> {
+        self.forms.clear();
+        for (at, piece) in step.group.pieces().enumerate() {
+            let has_rounds = step.codecs.has_rounds(piece.tensor);
+            let mut codec = step.codecs.at(&piece, step.step);
+            self.forms.push(|form| match has_rounds {
+                true => {
+                    let bytes = means.addend_bytes(at);
+                    codec.device_conclude(means.means_of(at), form, bytes)
+                }
                 // A mean has no single sender; a linear message does not depend on its sender.
-                step.codecs.unpack(tensor, step.step, 0, rounds.message(at), forms)?;
-            }
-            ranges.push(start..forms.len());
+                false => codec.unpack(0, means.message(at), form),
+            })?;
         }
-        self.device.add_means(forms, ranges)
+        group.add_means(&self.forms.bytes, &self.forms.ranges)
     }
-}
 
-impl Device<'_> {
     /// Writes the forms of a round, and returns the bytes of its addends.
     fn ask(
         &mut self,
         step: &mut Reduction<'_>,
         round: usize,
-        rounds: &mut Rounds,
+        means: &mut MeanBuffer,
     ) -> Result<usize> {
-        let Buffers { forms, round: asked, ops, .. } = &mut *self.buffers;
+        let Self { forms, round: asked, ops, .. } = self;
         forms.clear();
+        let forms = &mut forms.bytes;
         asked.clear();
         ops.clear();
         let mut end = 0;
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
+        for (at, piece) in step.group.pieces().enumerate() {
             let mut form = None;
-            if step.codecs.has_rounds(tensor) {
-                rounds.collect(at);
+            if step.codecs.has_rounds(piece.tensor) {
                 let start = forms.len();
-                let Reduction { codecs, step, .. } = step;
-                let found = codecs.device_round(tensor, *step, round, &rounds.means, forms)?;
+                let mut codec = step.codecs.at(&piece, step.step);
+                let found = codec.device_round(round, means.means_of(at), forms)?;
                 form = found.map(|Round { len, op }| {
                     let first = end;
                     end += 4 * len;

@@ -2,75 +2,80 @@
 
 use gradwire::{Dtype, Floats, ReduceOp};
 
-use super::{Rounds, Side};
-use crate::collectives::Reduction;
+use crate::codecs::Sender;
+use crate::collectives::collective::Reduction;
+use crate::mean::MeanBuffer;
 use crate::{Result, elements};
 
-/// Compression by this process.
-pub(super) struct Host<'a> {
-    pub(super) values: &'a mut [f32],
-    pub(super) buffers: &'a mut Buffers,
-}
-
-/// Working memory.
+/// Working memory of compression by this process.
 #[derive(Default)]
-pub(super) struct Buffers {
+pub(super) struct Host {
     message: Vec<u8>,
     addend: Vec<f32>,
     bytes: Vec<u8>,
 }
 
-impl Side for Host<'_> {
-    fn encode(&mut self, step: &mut Reduction<'_>, rounds: &mut Rounds) -> Result<()> {
-        let Self { values, buffers: Buffers { message, .. } } = self;
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
-            if step.codecs.has_rounds(tensor) {
+impl Host {
+    pub(super) fn encode(
+        &mut self,
+        step: &mut Reduction<'_>,
+        values: &[f32],
+        means: &mut MeanBuffer,
+    ) -> Result<()> {
+        let message = &mut self.message;
+        for (at, piece) in step.group.pieces().enumerate() {
+            if step.codecs.has_rounds(piece.tensor) {
                 continue;
             }
-            step.encode(at, values, message)?;
-            let dtype = step.codecs.linear(tensor).expect("the setup refuses other compressors");
-            rounds.push(at, dtype, ReduceOp::Mean, message);
+            step.encode(&piece, values, message)?;
+            let dtype =
+                step.codecs.linear(piece.tensor).expect("the setup refuses other compressors");
+            means.push(at, dtype, ReduceOp::Mean, message);
         }
         Ok(())
     }
 
-    fn contribute(
+    pub(super) fn contribute(
         &mut self,
         step: &mut Reduction<'_>,
         round: usize,
-        rounds: &mut Rounds,
+        values: &[f32],
+        means: &mut MeanBuffer,
     ) -> Result<()> {
-        let Self { values, buffers: Buffers { addend, bytes, .. } } = self;
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
-            if !step.codecs.has_rounds(tensor) {
+        let Self { addend, bytes, .. } = self;
+        for (at, piece) in step.group.pieces().enumerate() {
+            if !step.codecs.has_rounds(piece.tensor) {
                 continue;
             }
-            rounds.collect(at);
-            let gradient = Floats::F32(&values[step.group.ranges[at].clone()]).into();
-            let Reduction { codecs, step, .. } = step;
-            let op = codecs.contribute(tensor, *step, round, gradient, &rounds.means, addend)?;
-            if let Some(op) = op {
+            let gradient = Floats::F32(&values[piece.range.clone()]).into();
+            let mut codec = step.codecs.at(&piece, step.step);
+            if let Some(op) = codec.round(round, gradient, means.means_of(at), addend)? {
                 bytes.clear();
                 elements::narrow_onto(addend, bytes);
-                rounds.push(at, Dtype::F32, op, bytes);
+                means.push(at, Dtype::F32, op, bytes);
             }
         }
         Ok(())
     }
+}
 
-    fn decode(&mut self, step: &mut Reduction<'_>, rounds: &mut Rounds) -> Result<()> {
-        self.values.fill(0.0);
-        for (at, tensor) in step.group.tensors.iter().enumerate() {
-            let mean = &mut self.values[step.group.ranges[at].clone()];
-            if step.codecs.has_rounds(tensor) {
-                rounds.collect(at);
-                let (index, bytes) = (step.group.indices[at], rounds.addend_bytes(at));
-                step.codecs.conclude(index, bytes, tensor, step.step, &rounds.means, mean)?;
-            } else {
-                // A mean has no single sender; a linear message does not depend on its sender.
-                step.codecs.decode_add(tensor, step.step, 0, rounds.message(at), 1.0, mean)?;
-            }
+pub(super) fn decode(
+    step: &mut Reduction<'_>,
+    values: &mut [f32],
+    means: &mut MeanBuffer,
+) -> Result<()> {
+    values.fill(0.0);
+    for (at, piece) in step.group.pieces().enumerate() {
+        let out = &mut values[piece.range.clone()];
+        let has_rounds = step.codecs.has_rounds(piece.tensor);
+        let mut codec = step.codecs.at(&piece, step.step);
+        if has_rounds {
+            let bytes = means.addend_bytes(at);
+            codec.conclude(means.means_of(at), out, bytes)?;
+        } else {
+            // A mean has no single sender; a linear message does not depend on its sender.
+            codec.add(Sender::alone(0), means.message(at), out)?;
         }
-        Ok(())
     }
+    Ok(())
 }

@@ -11,7 +11,7 @@ const SPARSE: u8 = 1;
 
 /// The sum of some ranks' messages for one tensor.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Part {
+pub(super) struct PartialSum {
     /// Whether `values` holds every element.
     pub(super) dense: bool,
     /// Otherwise the positions of the values, increasing.
@@ -19,7 +19,7 @@ pub(super) struct Part {
     pub(super) values: Vec<f32>,
 }
 
-impl Part {
+impl PartialSum {
     /// Removes all elements.
     pub(super) fn clear(&mut self) {
         self.dense = false;
@@ -29,7 +29,7 @@ impl Part {
 
     /// Replaces this part by `low` plus `high`. It becomes dense if all elements take no more bytes than elements with
     /// positions.
-    pub(super) fn add(&mut self, low: &Part, high: &Part, elements: usize) {
+    pub(super) fn add(&mut self, low: &PartialSum, high: &PartialSum, elements: usize) {
         self.clear();
         match (low.dense, high.dense) {
             (false, false) => self.merge(low, high),
@@ -50,7 +50,7 @@ impl Part {
         self.make_dense_if_shorter(elements);
     }
 
-    fn merge(&mut self, low: &Part, high: &Part) {
+    fn merge(&mut self, low: &PartialSum, high: &PartialSum) {
         let (mut a, mut b) = (0, 0);
         while a < low.positions.len() && b < high.positions.len() {
             let (left, right) = (low.positions[a], high.positions[b]);
@@ -164,14 +164,14 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], DecodeError>
 }
 
 /// Appends the parts of all tensors.
-pub(super) fn write(parts: &[Part], tensors: &[Tensor], out: &mut Vec<u8>) {
+pub(super) fn write(parts: &[PartialSum], tensors: &[Tensor], out: &mut Vec<u8>) {
     out.clear();
     parts.iter().zip(tensors).for_each(|(part, tensor)| part.write(tensor.elements(), out));
 }
 
 /// Reads the parts of all tensors, and nothing else.
 pub(super) fn read(
-    parts: &mut [Part],
+    parts: &mut [PartialSum],
     tensors: &[Tensor],
     mut bytes: &[u8],
 ) -> Result<(), DecodeError> {
@@ -185,13 +185,13 @@ pub(super) fn read(
 mod tests {
     use super::*;
 
-    fn sparse(elements: &[(u32, f32)]) -> Part {
+    fn sparse(elements: &[(u32, f32)]) -> PartialSum {
         let (positions, values) = elements.iter().copied().unzip();
-        Part { dense: false, positions, values }
+        PartialSum { dense: false, positions, values }
     }
 
-    fn dense(values: &[f32]) -> Part {
-        Part { dense: true, positions: Vec::new(), values: values.to_vec() }
+    fn dense(values: &[f32]) -> PartialSum {
+        PartialSum { dense: true, positions: Vec::new(), values: values.to_vec() }
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
         ];
         for low in &forms {
             for high in &forms {
-                let (mut sum, mut found) = (Part::default(), Vec::new());
+                let (mut sum, mut found) = (PartialSum::default(), Vec::new());
                 sum.add(low, high, 9);
                 sum.spread(&mut found, 9);
                 let (mut a, mut b) = (Vec::new(), Vec::new());
@@ -236,7 +236,7 @@ mod tests {
         let mut full = sparse(&[]);
         full.positions.extend(0..9);
         full.values.extend((0..9).map(|at| at as f32));
-        let mut sum = Part::default();
+        let mut sum = PartialSum::default();
         sum.add(&full, &sparse(&[(8, 1.0)]), 9);
         assert_eq!(sum, dense(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 9.0]));
         // Moving up into place, some values stay where they are.
@@ -251,7 +251,7 @@ mod tests {
     fn what_is_cut_or_too_long_is_refused() {
         let tensors = [Tensor::new("a", &[100]), Tensor::new("b", &[2]), Tensor::new("c", &[0])];
         let parts = [sparse(&[(3, 1.5), (99, -2.0)]), dense(&[1.0, 2.0]), sparse(&[])];
-        let (mut bytes, mut found) = (Vec::new(), vec![Part::default(); 3]);
+        let (mut bytes, mut found) = (Vec::new(), vec![PartialSum::default(); 3]);
         write(&parts, &tensors, &mut bytes);
         read(&mut found, &tensors, &bytes).unwrap();
         assert_eq!(found, parts);

@@ -1,8 +1,9 @@
 //! The asynchronous mode of a server; see [`Staleness`].
 
 use super::{Server, send_unless_left};
+use crate::codecs::Sender;
 use crate::report::worked;
-use crate::server::staleness::Staleness;
+use crate::server::staleness::{Pull, Staleness};
 use crate::{ExchangeError, Header, Operation, Phase, Result};
 
 impl Server {
@@ -25,9 +26,9 @@ impl Server {
         mean.clear();
         mean.resize(slot.tensor.elements(), 0.0);
         worked(&mut report.decompress, || {
-            let weight = weights[worker];
+            let sender = Sender { weight: weights[worker], ..Sender::alone(worker) };
             pushes.begin(slot.index, step);
-            pushes.decode_add(&slot.tensor, step, worker, push, weight, mean)
+            pushes.at(&slot.piece(), step).add(sender, push, mean)
         })?;
         worked(&mut report.update, || {
             optimizer.update(slot.index, rate, mean, &mut slot.parameters);
@@ -44,7 +45,7 @@ impl Server {
         while let Some(to) = staleness.release(at) {
             let Some((step, _)) = staleness.begun[to] else { continue };
             worked(&mut report.compress, || {
-                staleness.pull(at, (step, rank, to), slot, (delta, message))
+                staleness.pull(Pull { at, step, server: rank, worker: to }, slot, delta, message)
             })?;
             send_unless_left(&mut **transport, to, slot.operation(Phase::Pull, step), message)?;
         }
@@ -65,7 +66,7 @@ impl Server {
         }
     }
 
-    /// Fails if a worker has left early, where there is no bound and nobody waited for it.
+    /// Fails if a worker has left early without a bound, for which no other worker waited.
     pub(super) fn expect_as_many_of_all(&self) -> Result<()> {
         match self.staleness.as_ref().and_then(Staleness::behind) {
             Some(peer) => {

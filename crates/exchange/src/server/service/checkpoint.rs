@@ -5,17 +5,8 @@ use std::time::Instant;
 use gradwire::State;
 
 use super::Server;
+use super::gathering::Gathering;
 use crate::{Header, Operation, Phase, Result, elements};
-
-/// A request to save or restore, which is answered when every worker has made it, between two steps.
-pub(super) struct Gathering {
-    pub(super) phase: Phase,
-    pub(super) step: u64,
-    pub(super) since: Instant,
-    pub(super) arrived: Vec<bool>,
-    /// The bytes of worker 0.
-    payload: Vec<u8>,
-}
 
 impl Server {
     /// Answers with the parameters of this server's tensors, in order, as little-endian `f32`.

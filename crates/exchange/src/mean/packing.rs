@@ -1,10 +1,74 @@
-//! Parts of an all-reduce in which integers of a [table](gradwire::ReduceOp::TableMean) are added: packed indices on the way
-//! to a part's owner, packed sums on the way back.
-//!
-//! Between the two, elements are `f32` like those of other rounds; sums up to 2^24 are exact.
+//! How the parts of an all-reduce are sent: as their bytes in the buffer, except integers of a
+//! [table](gradwire::ReduceOp::TableMean), which are packed: indices on the way to a part's owner, sums
+//! on the way back. The buffer holds them as `f32`, as in other rounds; sums up to 2^24 are exact.
+
+use std::ops::Range;
 
 use gradwire::ReduceOp;
-use gradwire_bits::{DecodeError, fixed};
+use gradwire_bits::{DecodeError, expect_len, fixed};
+
+use super::segment::{Segment, within};
+
+/// How the parts of a round are sent: as their bytes in the buffer, but integers packed.
+#[derive(Clone, Copy)]
+pub(super) struct Packing<'a> {
+    /// The segments of the round.
+    pub(super) segments: &'a [Segment],
+    pub(super) way: Way,
+}
+
+impl Packing<'_> {
+    /// Whether messages differ from the bytes in the buffer.
+    fn is_packed(self) -> bool {
+        self.segments.iter().any(|segment| Integers::of(segment.op, self.way).is_some())
+    }
+
+    /// The message of a part of the buffer; `packed` is working memory.
+    pub(super) fn pack<'b>(
+        self,
+        buffer: &'b [u8],
+        part: Range<usize>,
+        packed: &'b mut Vec<u8>,
+    ) -> &'b [u8] {
+        if !self.is_packed() {
+            return &buffer[part];
+        }
+        packed.clear();
+        for (segment, bytes) in within(self.segments, part) {
+            match Integers::of(segment.op, self.way) {
+                Some(integers) => integers.pack(&buffer[bytes], packed),
+                None => packed.extend_from_slice(&buffer[bytes]),
+            }
+        }
+        packed
+    }
+
+    /// Replaces a message by the part's bytes in the buffer; `bytes` is working memory.
+    pub(super) fn unpack(
+        self,
+        part: Range<usize>,
+        message: &mut Vec<u8>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        if !self.is_packed() {
+            return expect_len(message, part.len());
+        }
+        bytes.clear();
+        let mut rest = message.as_slice();
+        for (segment, range) in within(self.segments, part) {
+            if let Some(integers) = Integers::of(segment.op, self.way) {
+                integers.unpack(&mut rest, range.len() / 4, bytes)?;
+                continue;
+            }
+            let (own, others) = rest.split_at_checked(range.len()).ok_or(DecodeError::Truncated)?;
+            bytes.extend_from_slice(own);
+            rest = others;
+        }
+        expect_len(rest, 0)?;
+        std::mem::swap(message, bytes);
+        Ok(())
+    }
+}
 
 /// Numbers that are packed at a time. They fill whole bytes.
 const CHUNK: usize = 1024;
@@ -21,16 +85,16 @@ pub(super) enum Way {
     },
 }
 
-/// The numbers that a part has in place of `f32`, if its operation has such.
+/// The integers that are sent instead of `f32`, if an operation has them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Integers {
+struct Integers {
     table: &'static [u8],
     way: Way,
 }
 
 impl Integers {
     /// `None` for operations whose elements are `f32` on both ways.
-    pub(super) fn of(op: ReduceOp, way: Way) -> Option<Self> {
+    fn of(op: ReduceOp, way: Way) -> Option<Self> {
         match op {
             ReduceOp::TableMean(table) => Some(Self { table, way }),
             ReduceOp::Mean | ReduceOp::Max => None,
@@ -52,7 +116,7 @@ impl Integers {
     }
 
     /// Appends the numbers of elements, which are little-endian `f32`.
-    pub(super) fn pack(self, elements: &[u8], packed: &mut Vec<u8>) {
+    fn pack(self, elements: &[u8], packed: &mut Vec<u8>) {
         let mut numbers = [0; CHUNK];
         for chunk in elements.as_chunks().0.chunks(CHUNK) {
             let numbers = &mut numbers[..chunk.len()];
@@ -62,7 +126,7 @@ impl Integers {
     }
 
     /// Appends elements as little-endian `f32`: the integers that indices stand for, or sums.
-    pub(super) fn unpack(
+    fn unpack(
         self,
         packed: &mut &[u8],
         count: usize,

@@ -4,7 +4,7 @@ use gradwire::Sent;
 
 /// The elements of a tensor that the messages of one step carried.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Carried {
+pub(crate) struct SentElements {
     /// Whether a message carried all elements.
     all: bool,
     /// The flat positions, increasing; unused if `all` is true.
@@ -13,7 +13,7 @@ pub(crate) struct Carried {
     pub(crate) bytes: usize,
 }
 
-impl Carried {
+impl SentElements {
     /// The positions; `None` if all elements were carried.
     pub(crate) fn positions(&self) -> Option<&[u32]> {
         (!self.all).then_some(self.positions.as_slice())

@@ -1,9 +1,71 @@
 //! Groups of tensors that are averaged together.
 
+use std::ops::Range;
+
 use gradwire::Tensor;
 
 use crate::Result;
 use crate::error::refuse;
+
+/// Tensors that are averaged together. Their values are concatenated.
+#[derive(Debug, Clone)]
+pub(crate) struct Group {
+    /// The tensors by their places in the model.
+    pub(crate) indices: Vec<usize>,
+    pub(crate) tensors: Vec<Tensor>,
+    /// The range of each tensor in the group's values.
+    pub(crate) ranges: Vec<Range<usize>>,
+}
+
+impl Group {
+    pub(crate) fn new(indices: Vec<usize>, model: &[Tensor]) -> Self {
+        let tensors: Vec<Tensor> = indices.iter().map(|&index| model[index].clone()).collect();
+        let mut end = 0;
+        let range = |tensor: &Tensor| {
+            let start = end;
+            end += tensor.elements();
+            start..end
+        };
+        let ranges = tensors.iter().map(range).collect();
+        Self { indices, tensors, ranges }
+    }
+
+    /// The tensor at a place in the group.
+    pub(crate) fn piece(&self, at: usize) -> Piece<'_> {
+        let (index, tensor) = (self.indices[at], &self.tensors[at]);
+        Piece { index, tensor, offset: 0, range: self.ranges[at].clone() }
+    }
+
+    /// The tensors, in order.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        (0..self.tensors.len()).map(|at| self.piece(at))
+    }
+
+    /// The number of elements of all tensors.
+    pub(crate) fn elements(&self) -> usize {
+        self.ranges.last().map_or(0, |range| range.end)
+    }
+}
+
+/// A tensor of a group, or a slice of one.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece<'a> {
+    /// The place of the tensor in the model.
+    pub(crate) index: usize,
+    /// The tensor, or the slice as a tensor.
+    pub(crate) tensor: &'a Tensor,
+    /// The first element in the tensor of the model.
+    pub(crate) offset: usize,
+    /// The elements in the values of the group.
+    pub(crate) range: Range<usize>,
+}
+
+impl<'a> Piece<'a> {
+    /// A whole tensor alone, number `index` of the model.
+    pub(crate) fn whole(index: usize, tensor: &'a Tensor) -> Self {
+        Self { index, tensor, offset: 0, range: 0..tensor.elements() }
+    }
+}
 
 /// Joins consecutive parts of a model into groups of at least `least` bytes of `f32`; the last group may have fewer. A
 /// part is never split.

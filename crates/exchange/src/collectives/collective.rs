@@ -1,0 +1,196 @@
+//! The trait of all collectives, and one step of one group as they see it.
+
+use std::time::Duration;
+
+use gradwire::{Floats, Input};
+
+use super::packed;
+use crate::codecs::{Codecs, Sender};
+use crate::device::Values;
+use crate::group::{Group, Piece};
+use crate::report::{spent_by, timed};
+use crate::{ExchangeError, Operation, Phase, Result, StepReport, Transport};
+
+/// Averages groups of tensors over all ranks.
+pub(crate) trait Collective: Send {
+    /// The number of values of a group.
+    fn values(&self, group: &Group) -> usize {
+        group.elements()
+    }
+
+    /// Averages one group of tensors.
+    ///
+    /// In: this rank's gradients of the group's tensors, concatenated, or a device that compresses them.
+    /// Out: their mean over all ranks, with the same bits on every rank. After an error the content is
+    /// unspecified.
+    fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()>;
+}
+
+/// One step of one group.
+pub(crate) struct Reduction<'a> {
+    pub(crate) transport: &'a mut dyn Transport,
+    pub(crate) codecs: &'a mut Codecs,
+    pub(crate) group: &'a Group,
+    pub(crate) step: u64,
+    /// The weight of each rank in the mean; 0 for ranks that do not take part.
+    pub(crate) weights: &'a [f32],
+    /// Whether all ranks take part with equal weights.
+    pub(crate) equal: bool,
+    /// For each tensor of the model, the sums of the squares of its gradient's parts.
+    pub(crate) squares: Option<&'a [Vec<f32>]>,
+    pub(crate) report: &'a mut StepReport,
+}
+
+impl<'a> Reduction<'a> {
+    /// Runs `work` and counts its time as encoding.
+    pub(super) fn compress<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let mut spent = Duration::ZERO;
+        let result = spent_by(self.codecs.threads(), &mut spent, || work(self));
+        self.report.compress += spent;
+        result
+    }
+
+    /// Runs `work` and counts its time as decoding.
+    pub(super) fn decompress<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let mut spent = Duration::ZERO;
+        let result = spent_by(self.codecs.threads(), &mut spent, || work(self));
+        self.report.decompress += spent;
+        result
+    }
+
+    /// Runs `work` and counts its time as sending and waiting.
+    pub(super) fn wire<R>(&mut self, work: impl FnOnce(&mut dyn Transport) -> R) -> R {
+        timed(&mut self.report.wire, || work(self.transport))
+    }
+
+    /// The operation of a message about the whole group.
+    pub(super) fn operation(&self, phase: Phase) -> Operation<'static> {
+        Operation::whole(phase, self.step)
+    }
+
+    /// The operation of a message about the whole group that names its first tensor, by which ranks notice that they are at different
+    /// groups.
+    pub(super) fn operation_of_group(&self, phase: Phase) -> Operation<'a> {
+        let Group { indices, tensors, .. } = self.group;
+        match (indices.first(), tensors.first()) {
+            (Some(&index), Some(tensor)) => {
+                Operation::tensor(phase, index, tensor.name(), self.step)
+            }
+            _ => self.operation(phase),
+        }
+    }
+
+    /// Replaces `message` by the message for a piece of `values`.
+    pub(super) fn encode(
+        &mut self,
+        piece: &Piece<'_>,
+        values: &[f32],
+        message: &mut Vec<u8>,
+    ) -> Result<()> {
+        let input = input(piece, values, self.squares);
+        Ok(self.codecs.at(piece, self.step).encode(input, message)?)
+    }
+
+    /// Replaces `packed` by the messages for all tensors; `message` is working memory.
+    pub(super) fn encode_all(
+        &mut self,
+        values: &[f32],
+        packed: &mut Vec<u8>,
+        message: &mut Vec<u8>,
+    ) -> Result<()> {
+        // A large message is encoded in the larger buffer and stays there.
+        if !self.codecs.share(self.group) && packed.capacity() > message.capacity() {
+            std::mem::swap(packed, message);
+        }
+        packed.clear();
+        let take = |message: &mut Vec<u8>| packed::take(message, packed);
+        self.encode_pieces(self.group.pieces(), values, message, take)
+    }
+
+    /// Encodes pieces, side by side if threads share the work for the group, and calls `take` with each message in order;
+    /// `message` is working memory.
+    pub(super) fn encode_pieces<'t>(
+        &mut self,
+        pieces: impl Iterator<Item = Piece<'t>>,
+        values: &[f32],
+        message: &mut Vec<u8>,
+        mut take: impl FnMut(&mut Vec<u8>),
+    ) -> Result<()> {
+        if self.codecs.share(self.group) {
+            let squares = self.squares;
+            let with_input = |piece| {
+                let input = input(&piece, values, squares);
+                (piece, input)
+            };
+            let inputs: Vec<_> = pieces.map(with_input).collect();
+            return Ok(self.codecs.encode_all(self.step, &inputs, take)?);
+        }
+        for piece in pieces {
+            self.encode(&piece, values, message)?;
+            take(message);
+        }
+        Ok(())
+    }
+
+    /// Decodes the messages of a rank for pieces, whose places in `values` are in order, and adds them there.
+    pub(super) fn decode_all<'t>(
+        &mut self,
+        phase: Phase,
+        sender: Sender,
+        packed: &[u8],
+        pieces: impl Iterator<Item = Piece<'t>>,
+        values: &mut [f32],
+    ) -> Result<()> {
+        if self.codecs.share(self.group) {
+            let mut messages = Vec::new();
+            self.each_message(phase, sender, packed, pieces, |_, piece, message| {
+                messages.push((piece, message));
+                Ok(())
+            })?;
+            let added = self.codecs.add_messages(self.step, sender, &messages, values);
+            return added
+                .map_err(|error| ExchangeError::decoding(sender.rank, phase, self.step, error));
+        }
+        self.each_message(phase, sender, packed, pieces, |own, piece, message| {
+            let out = &mut values[piece.range.clone()];
+            let added = own.codecs.at(&piece, own.step).add(sender, message, out);
+            added.map_err(|error| ExchangeError::decoding(sender.rank, phase, own.step, error))
+        })
+    }
+
+    /// Calls `take` with each piece and its message from a rank.
+    pub(super) fn each_message<'m, 't>(
+        &mut self,
+        phase: Phase,
+        sender: Sender,
+        packed: &'m [u8],
+        pieces: impl Iterator<Item = Piece<'t>>,
+        mut take: impl FnMut(&mut Self, Piece<'t>, &'m [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (step, mut read) = (self.step, 0);
+        if sender.weight != 0.0 {
+            for piece in pieces {
+                let operation = Operation::tensor(phase, piece.index, piece.tensor.name(), step);
+                let message = packed::next(sender.rank, packed, &mut read, operation)?;
+                take(self, piece, message)?;
+            }
+        }
+        packed::finish(sender.rank, packed, read, Operation::whole(phase, step))
+    }
+
+    /// Turns the means of all tensors into the input of the optimizer: the mean itself, or the result of a vote.
+    pub(super) fn aggregate(&mut self, means: &mut [f32]) -> Result<()> {
+        for piece in self.group.pieces() {
+            let mean = &mut means[piece.range.clone()];
+            self.codecs.at(&piece, self.step).aggregate(mean)?;
+        }
+        Ok(())
+    }
+}
+
+/// A piece of `values` as the input of a compressor. `squares` has the squares of each tensor of the model.
+fn input<'a>(piece: &Piece<'_>, values: &'a [f32], squares: Option<&'a [Vec<f32>]>) -> Input<'a> {
+    let elements = piece.offset..piece.offset + piece.range.len();
+    let squares = squares.map(|all| &all[piece.index][elements]);
+    Input { gradient: Floats::F32(&values[piece.range.clone()]), squares }
+}

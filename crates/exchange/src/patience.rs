@@ -1,0 +1,17 @@
+//! How long ranks wait for each other.
+//!
+//! A rank waits for another until the deadline of its transport. A rank that waits for a rank that
+//! waits itself uses a longer time: the other rank then fails first, and its error names the rank
+//! that is missing.
+
+use std::time::Duration;
+
+/// How long a rank waits for a rank that may itself wait for others, one after the other: a quarter
+/// of the deadline longer for each of these `waits`.
+pub(crate) fn patience(deadline: Duration, waits: u32) -> Duration {
+    deadline * (4 + waits) / 4
+}
+
+/// How long a rank of a stopped run waits until its messages have been sent and the other ranks have
+/// left. Also how long a rank may run past its deadline before it counts as stuck.
+pub const GRACE: Duration = Duration::from_secs(1);
