@@ -12,7 +12,7 @@
 //!   up. Symbols of 3 and of 5 to 7 bits have a byte each, wider ones two.
 //! - **Pairs**: positions and values of the elements of a sparse message.
 //!
-//! A method in [rounds](crate::MultiRound) has [other forms](crate::multi_round::DeviceRounds): the host tells the device
+//! A method in [rounds](crate::MultiRound) has [other forms](DeviceRounds): the host tells the device
 //! by which factor to multiply, and all-reduce averages the products.
 //!
 //! The doc comment of each implementation lists the fields.
@@ -22,6 +22,7 @@ pub(crate) mod pairs;
 
 use gradwire_bits::DecodeError;
 
+pub use crate::multi_round::DeviceRounds;
 use crate::{Context, Sent, Workspace};
 
 /// Converts between messages and their device form.

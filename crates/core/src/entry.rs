@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::parameters::common::COMMON;
 use crate::parameters::{Param, Parameters, Value};
-use crate::spec::common::COMMON;
 use crate::{Compressor, Passes};
 
 /// How a method saves bytes.

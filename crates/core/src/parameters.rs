@@ -3,6 +3,8 @@
 //! [`parameters!`](crate::parameters!) declares each parameter once, as a field of the compressor's own struct. The
 //! macro generates the struct, the table for lists and error messages, and the conversion of checked values.
 
+pub(crate) mod common;
+
 use std::fmt;
 use std::ops::Bound::{self, Excluded, Included};
 use std::ops::RangeInclusive;

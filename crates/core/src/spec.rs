@@ -6,14 +6,13 @@ use std::sync::Arc;
 use crate::compressors::{baseline, quantization, sparsification};
 use crate::entry::{Entry, Properties};
 use crate::memories::{Average, Ef21, Memory, Scope};
+use crate::parameters::common::COMMON;
 use crate::parameters::{Param, Value};
 use crate::{Compressor, Residual};
 
-pub(crate) mod common;
 mod error;
 mod parse;
 
-use self::common::COMMON;
 pub use error::SpecError;
 
 /// A compressor with the values of its parameters, its memory, and its number of local steps.

@@ -2,11 +2,11 @@
 
 use std::str::FromStr;
 
-use super::common::COMMON;
 use super::error::SpecError;
 use super::{ConfiguredMemory, Spec};
 use crate::entry::Entry;
 use crate::memories::{Average, Ef21};
+use crate::parameters::common::COMMON;
 use crate::parameters::{Kind, Param, Parameter, Value};
 use crate::{Residual, registry, suggestion};
 

@@ -1,6 +1,6 @@
 """Methods in rounds of all-reduce: the host makes what all ranks compute alike, the device what needs the gradient.
 
-See ``gradwire::multi_round::DeviceRounds``. Between the rounds of a step the residual is the corrected gradient.
+See ``gradwire::device::DeviceRounds``. Between the rounds of a step the residual is the corrected gradient.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 use std::ops::Bound::{Excluded, Included};
 
-use crate::parameters::{Kind, Param, real, whole};
+use super::{Kind, Param, real, whole};
 
 /// The parameters that every compressor has.
 pub(crate) const COMMON: &[Param] = &[
