@@ -40,7 +40,7 @@ pub const NOTE: &str = "Equation 1: iterations × frequency × non-zeros an exch
 
 #[cfg(test)]
 mod tests {
-    use gradwire_train::Sent;
+    use gradwire_train::SentCounts;
 
     use super::*;
     use crate::synthetic;
@@ -49,7 +49,7 @@ mod tests {
     fn the_product_stands_beside_what_was_counted() {
         // Ten exchanges of 20 positions of 5 bits with 32 bits each: 92.5 bytes; 100 were counted.
         let mut run = synthetic::run("topk", 1);
-        run.sent = Sent { sparse: 200.0, position_bits: 1000.0, ..Sent::default() };
+        run.sent = SentCounts { sparse: 200.0, position_bits: 1000.0, ..SentCounts::default() };
         let table = table(&[run, synthetic::run("none", 1)]);
         assert_eq!(table.rows.len(), 1, "none has counted nothing");
         let expected =

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use gradwire::{files, printable};
-use gradwire_train::{RunRecord, Sent, StepRecord};
+use gradwire_train::{RunRecord, SentCounts, StepRecord};
 
 use crate::TestbedError;
 use crate::files::write_atomic;
@@ -53,7 +53,7 @@ fn check_numbers(run: &RunRecord) -> Result<(), String> {
         let times = [compute, compress, decompress, update, wire, wall, background, waited];
         counts.extend(times.map(|time| ("a time of a step", time)));
     }
-    let Sent { sparse, dense, raw, position_bits } = run.sent;
+    let SentCounts { sparse, dense, raw, position_bits } = run.sent;
     counts.extend(
         [sparse, dense, raw, position_bits].map(|count| ("a count of what was sent", count)),
     );

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gradwire_train::settings::TrainingSettings;
-use gradwire_train::{Evaluation, Metric, RunRecord, Sent, StepRecord};
+use gradwire_train::{Evaluation, Metric, RunRecord, SentCounts, StepRecord};
 
 use crate::experiment::{Experiment, known};
 use crate::summary::{Summary, summarize};
@@ -58,7 +58,7 @@ pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
             ..TrainingSettings::default()
         },
         rounds: steps,
-        sent: Sent::default(),
+        sent: SentCounts::default(),
         metric: Metric::Accuracy,
         quality,
         bytes_up: up * steps as f64,

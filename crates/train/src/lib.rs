@@ -51,7 +51,7 @@ pub use numerics::{changed_parts, marked, marks};
 pub use observer::Observer;
 pub use options::{RunOptions, Save};
 pub use provenance::VERSION;
-pub use record::{Evaluation, RunRecord, Sent, StepRecord, TrafficEstimate, WorkersChanged};
+pub use record::{Evaluation, RunRecord, SentCounts, StepRecord, TrafficEstimate, WorkersChanged};
 pub use rotation::is_place_of_checkpoint;
 pub use run_rank::{deadline, run_elastic_rank, run_rank};
 pub use settings::{Payload, Straggler, TrainingSettings};

@@ -29,8 +29,8 @@ pub struct StepRecord {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_busiest: f64,
     /// What a worker sent, in elements.
-    #[serde(default, skip_serializing_if = "Sent::is_nothing")]
-    pub sent: Sent,
+    #[serde(default, skip_serializing_if = "SentCounts::is_nothing")]
+    pub sent: SentCounts,
     /// Forward and backward passes, in CPU time.
     pub compute: f64,
     /// Encoding.
@@ -77,7 +77,7 @@ pub(crate) struct Sample {
 
 /// How many elements a worker sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sent {
+pub struct SentCounts {
     /// Elements with their positions.
     pub sparse: f64,
     /// Elements without positions: all of a tensor.
@@ -88,7 +88,7 @@ pub struct Sent {
     pub position_bits: f64,
 }
 
-impl Sent {
+impl SentCounts {
     fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
@@ -109,7 +109,7 @@ impl Sent {
     }
 }
 
-impl std::ops::AddAssign for Sent {
+impl std::ops::AddAssign for SentCounts {
     fn add_assign(&mut self, other: Self) {
         self.sparse += other.sparse;
         self.dense += other.dense;
@@ -118,7 +118,7 @@ impl std::ops::AddAssign for Sent {
     }
 }
 
-impl std::iter::Sum for Sent {
+impl std::iter::Sum for SentCounts {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         let mut sum = Self::default();
         all.for_each(|one| sum += one);
@@ -202,8 +202,8 @@ pub struct RunRecord {
     /// Bytes a worker received over the whole run.
     pub bytes_down: f64,
     /// Elements a worker sent over the whole run; 0 if they were not recorded.
-    #[serde(default, skip_serializing_if = "Sent::is_nothing")]
-    pub sent: Sent,
+    #[serde(default, skip_serializing_if = "SentCounts::is_nothing")]
+    pub sent: SentCounts,
     /// Digest of the final parameters.
     pub digest: String,
     /// Digests of the parameters of worker 0 on the way, by steps done: at the first exchange after 10,
@@ -297,7 +297,7 @@ impl RunRecord {
         if !facts.sends_own_messages || (facts.absent_ranks_send && !everyone) {
             return None;
         }
-        let Sent { sparse, dense, raw, position_bits } = self.sent;
+        let SentCounts { sparse, dense, raw, position_bits } = self.sent;
         let position_bits = if properties.draws_positions { 0.0 } else { position_bits };
         let all = sparse + dense + raw;
         (self.rounds > 0 && all > 0.0).then(|| TrafficEstimate {

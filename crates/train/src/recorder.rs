@@ -8,7 +8,7 @@ use gradwire_models::tasks::Metric;
 
 use crate::checkpoint::Record;
 use crate::diagnosis::Diagnosis;
-use crate::record::{Evaluation, Sample, Sent, StepRecord};
+use crate::record::{Evaluation, Sample, SentCounts, StepRecord};
 
 /// Collects samples, in any order of arrival, until a step is complete.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ fn average(samples: &[Option<Sample>]) -> StepRecord {
             .iter()
             .map(|record| record.bytes_up.max(record.bytes_down))
             .fold(0.0, f64::max),
-        sent: Sent {
+        sent: SentCounts {
             sparse: over(workers, |record| record.sent.sparse),
             dense: over(workers, |record| record.sent.dense),
             raw: over(workers, |record| record.sent.raw),

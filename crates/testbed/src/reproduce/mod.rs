@@ -16,7 +16,7 @@ mod variation;
 
 use crate::TestbedError;
 
-pub use run::{Part, run_parts};
+pub use run::{StudyPart, run_parts};
 pub use study::{Report, Results, Study};
 
 /// All studies, in the order in which they are listed.

@@ -16,7 +16,7 @@ use crate::runner::{Outcome, Progress, differences, others, run_all};
 
 /// One of the experiments of a study, with its runs.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct StudyPart {
     /// The experiment.
     pub experiment: Experiment,
     /// The names of the settings that the study varies, whether or not the user asked for one number of workers.
@@ -27,7 +27,7 @@ pub struct Part {
     pub runs: Vec<RunConfig>,
 }
 
-impl Part {
+impl StudyPart {
     /// The finished runs of this part's lengths with compressors of this part that were not asked for, or with other seeds. Its page
     /// shows them all the same.
     fn others<'a>(&'a self, done: &'a [RunRecord]) -> impl Iterator<Item = &'a RunRecord> {
@@ -67,7 +67,7 @@ impl Study {
         fractions: &[f64],
         workers: Option<usize>,
         data: &Arc<Dataset>,
-    ) -> Vec<Part> {
+    ) -> Vec<StudyPart> {
         // All compressors, so that parts differ in the same settings whichever are asked for.
         let compressors = self.compressors(row, experiment.steps);
         let whole = experiment.clone().with(|e| e.compressors = compressors);
@@ -80,7 +80,7 @@ impl Study {
                 shortened.runs(data)
             };
             let runs = lengths.iter().flat_map(of_length).filter(compared).collect();
-            Part { experiment, varies: varies.clone(), lengths, runs }
+            StudyPart { experiment, varies: varies.clone(), lengths, runs }
         };
         (self.variants)(row, &whole, workers).into_iter().map(part).collect()
     }
@@ -93,7 +93,7 @@ impl Study {
 /// # Errors
 /// As for [`run_all`], and if the file cannot be read or written.
 pub fn run_parts(
-    parts: &[Part],
+    parts: &[StudyPart],
     kept: &Path,
     engine: &dyn Engine,
     progress: &dyn Progress,
@@ -150,7 +150,7 @@ mod tests {
         let varies = varied(&experiments);
         assert_eq!(varies, ["exchange"]);
         assert!(varied(&experiments[..1]).is_empty());
-        let part = |experiment| Part {
+        let part = |experiment| StudyPart {
             experiment,
             varies: varies.clone(),
             lengths: Vec::new(),
@@ -176,7 +176,7 @@ mod tests {
             e.steps = 10;
         });
         let runs = asked.runs(&Arc::new(data::embedded_sized(0, 100, 10)));
-        let mut part = Part { experiment, varies: Vec::new(), lengths: vec![10, 20], runs };
+        let mut part = StudyPart { experiment, varies: Vec::new(), lengths: vec![10, 20], runs };
         let of = |(compressor, steps): (&str, u64)| {
             let mut run = synthetic::run(compressor, 0);
             run.steps = steps;
