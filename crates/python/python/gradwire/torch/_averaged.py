@@ -46,6 +46,21 @@ class Averaged:
                 )
 
 
+def is_awaited(parameter: torch.Tensor) -> bool:
+    """Whether DistributedDataParallel waits for the gradient of a parameter: it keeps the node of each one for which it does."""
+    node = _node(parameter)
+    if node is None:
+        return False
+    node.metadata[_MARK] = True
+    # If nothing else keeps the node, it is gone now, and the parameter gets a new one.
+    del node
+    node = _node(parameter)
+    return node.metadata.pop(_MARK, False)  # type: ignore[no-any-return]
+
+
+_MARK = "gradwire"
+
+
 def _node(parameter: torch.Tensor) -> Any:
     """The node of autograd that adds up the gradients of a parameter."""
     with torch.inference_mode(False), torch.enable_grad():

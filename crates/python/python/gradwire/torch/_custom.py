@@ -6,22 +6,23 @@ import io
 import math
 import struct
 import time
-from inspect import signature
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from dataclasses import fields
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch.futures import Future
 
 from .. import _core
-from . import _saved, _setup
+from . import _saved
+from ._options import Options
 from ._staging import write
 
-# The arguments that only gradwire's own compressors support, with their defaults.
+# The arguments of ``register`` that only gradwire's own compressors support, with their defaults.
 _FOREIGN: Dict[str, Any] = {
     "scaler": None,
     "optimizer": None,
     "device": "auto",
-    **{name: signature(_setup.reducer).parameters[name].default for name in _setup.OPTIONS if name != "deadline"},
+    **{one.name: one.default for one in fields(Options) if one.name not in ("compressor", "deadline")},
 }
 
 
@@ -65,16 +66,17 @@ class Custom:
         return type(self._compressor).__name__
 
     @staticmethod
-    def check(compressor: Any, options: Dict[str, Any]) -> None:
-        """Refuses an object that is no compressor, and options of the hook that it does not support."""
+    def check(compressor: Any, arguments: Mapping[str, Any]) -> None:
+        """Refuses an object that is no compressor, and arguments of the hook that it does not support."""
         for method in ("compress", "decompress"):
             if not callable(getattr(compressor, method, None)):
                 raise _core.ConfigError(
                     f"{type(compressor).__name__} has no method {method}(); a compressor is a spec string or an object "
                     "with compress(tensor) -> bytes and decompress(bytes, shape) -> tensor"
                 )
-        given = {**options, "exchange": "auto"} if options.get("exchange") == "all-gather" else options
-        foreign = [name for name, default in _FOREIGN.items() if _differs(given.get(name, default), default)]
+        foreign = [name for name, default in _FOREIGN.items() if _differs(arguments[name], default)]
+        if arguments["exchange"] == "all-gather":
+            foreign.remove("exchange")
         if foreign:
             raise _core.ConfigError(
                 f"a compressor written in Python does not support {', '.join(foreign)}: it receives all gradients, and "
@@ -224,7 +226,6 @@ class Custom:
                 for name, residual in state["residuals"].items():
                     residuals[name] = residuals.get(name, torch.zeros_like(residual)) + residual * (size / saved)
         self._residuals = residuals
-
 
     def _read(self, state: bytes) -> Dict[str, Any]:
         """A state that ``save`` returned. Refuses those of other compressors and models."""

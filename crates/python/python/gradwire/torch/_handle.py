@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import Any, Callable, Collection, Dict, Mapping, Optional, Sequence, Union
+from functools import partial
+from typing import Any, Callable, Collection, Dict, Iterable, Mapping, Optional, Sequence, Union
 
 import torch
 from torch.autograd import Variable
 from torch.profiler import record_function
 
 from .. import _core
-from . import _saved, _setup
-from ._channel import Groups, release
+from . import _saved, _states
+from ._channel import connect, release
 from ._exchanging import Exchanging
-from ._modes import without_gradients
 from ._mid_step import MidStepError, Stepping
-from ._setup import State
+from ._modes import without_gradients
+from ._options import Options, compare
 from ._staging import Scale, finish_current
+from ._states import Layout, State
+from ._tensors import Named
 
 
 class Handle(Exchanging):
@@ -30,9 +33,11 @@ class Handle(Exchanging):
     # Whether the model has both shards and replicas, so that no rank exchanges gradients with all others.
     _has_replicas = False
 
-    def __init__(self, reducer: _core.Reducer, groups: Groups, scaler: Optional[Any]) -> None:
-        self._reducer = reducer
-        self._release = weakref.finalize(self, release, reducer, groups)
+    def __init__(self, named: Iterable[Named], options: Options, group: Optional[Any], scaler: Optional[Any], caller: str) -> None:
+        """Connects the ranks of ``group``. ``caller`` is the function that the user called."""
+        make = partial(options.reducer_of_gradients, named)
+        self._reducer, groups = connect(group, make, options.deadline, caller)
+        self._release = weakref.finalize(self, release, self._reducer, groups)
         self._release.atexit = False
         self._scaler = scaler
         self._stepping = Stepping()
@@ -59,14 +64,14 @@ class Handle(Exchanging):
         return self._reducer
 
     @property
-    def _layout(self) -> Optional[_setup.Layout]:
+    def _layout(self) -> Optional[Layout]:
         """The order of elements in residuals, if it is that of the parameters' memory."""
         return None
 
     def _compare(self, settings: Mapping[str, str]) -> None:
         """Raises ``ConfigError`` unless all ranks have the same settings. If this fails, the handle is closed."""
         try:
-            _setup.compare(self._reducer, settings)
+            compare(self._reducer, settings)
         except BaseException:
             self.close()
             raise
@@ -161,7 +166,7 @@ class Handle(Exchanging):
 
     def _packed(self, step: int, states: Sequence[bytes]) -> State:
         layout = [] if self._layout is None else [self._layout]
-        return _setup.packed(self._kind, step, self._reducer, states, *layout)
+        return _states.packed(self._kind, step, self._reducer, states, *layout)
 
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
         """Restores results of ``state_dict``: the state of this rank, one of all ranks, or a list of all ranks' states.
@@ -195,7 +200,7 @@ class Handle(Exchanging):
             step: int = first["step"]
             return step
 
-        step = _setup.together(self._reducer, self._states, load)
+        step = _states.together(self._reducer, self._states, load)
         if step is None:
             return False
         self._step = step

@@ -3,86 +3,109 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
-from functools import partial
-from inspect import signature
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 import torch
 from torch.distributed.algorithms.join import Joinable
 
 from .. import _core
-from . import _local_optimizer, _local_settings, _saved, _setup
-from ._buffers import Buffers
+from . import _local_optimizer
 from ._channel import connect, release
+from ._checks import check_optimizer, check_others, check_types, check_unwrapped, check_whole
 from ._copyable import broadcast, check_copyable
 from ._elastic import Elastic
 from ._exchanging import Exchanging
-from ._forms import check_same
+from ._forms import check_same, fingerprint
 from ._fragments import strided
 from ._joining import Joining, Shadow
+from ._local_options import LocalOptions, refuse_scaler
+from ._local_states import LocalStates
 from ._masking import check_maskable, sent_in_part
 from ._membership import Membership
-from ._modes import outside_inference, with_gradients, without_gradients
 from ._mid_step import Stepping
+from ._modes import outside_inference, with_gradients, without_gradients
 from ._names import selected
-from ._replica import Nesterov, Outer, Replica, Sent
-from ._rounds import Pending, Rounds
-from ._setup import State
+from ._options import Options, Rules, compare
+from ._outer import Outer, settings_of
+from ._replica import Replica
+from ._rounds import Rounds, lengths_of
+from ._states import State
+from ._tensors import Named, trainable
 from ._traffic import warn_of_more
 
 
 class LocalSteps(Exchanging, torch.optim.Optimizer):
     """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
 
-    ``every`` defaults to that of the compressor, or to 50 if the compressor has none. The stages of a schedule may differ in it, as in
-    ``eden:every=25 until 3000 then eden:every=100``; then a round also ends where the next stage begins. If only some stages have
-    ``every``, the others exchange at every step. Use it instead of the optimizer, with a plain model (not DistributedDataParallel)::
+    Use it instead of the optimizer, with a plain model (not DistributedDataParallel)::
 
         steps = gradwire.torch.LocalSteps(model, optimizer, every=25, outer=gradwire.torch.Nesterov(lr=0.7, momentum=0.5))
         loss.backward()
         steps.step()
 
-    All ranks start from rank 0's parameters and buffers. In each round a rank sends the compressed change of its
-    parameters since the last round, with error feedback if the compressor has it (``eden``, the default, has none), and all
-    ranks continue from the common parameters. The first ``sync_until`` steps are rounds of one step each (post-local SGD). Without ``outer`` the mean
-    change is added to the common parameters. With it, an optimizer applies the change as the negative of a gradient:
-    ``outer`` is called with the common parameters, and returns the optimizer, such as ``Nesterov(lr=0.7)`` or
-    ``partial(torch.optim.Adam, lr=1e-3)``. Compressors that average by votes need one, with a small rate. With ``mask`` the local
-    momentum of the elements that were sent is set to zero, as in sparse binary compression. With ``median_clip`` a change whose norm exceeds the median
-    norm of all workers' changes is scaled down to it (SparseLoCo).
+    All ranks must create it at the same time with the same arguments; only ``deadline`` and ``threads`` may differ. All ranks start from
+    rank 0's parameters and buffers. In each round a rank sends the compressed change of its parameters since the last round, with
+    error feedback if the compressor has it (``eden``, the default, has none), and all ranks continue from the common parameters.
+    All ranks must take the same number of steps. In a block ``with torch.distributed.algorithms.Join([steps]):`` a rank that has no
+    further batches takes part in the rounds of the others, with a change of zero after its last step, and ends with their parameters
+    and ``completed_steps``. The block takes one ``LocalSteps`` and nothing else.
 
-    ``fragments`` is the number of groups into which the layers of the model are divided. Each is exchanged once in
-    ``every`` steps, one after the other. With ``fragment_sync_delay``, a number of steps, training goes on for these steps
-    while a fragment is exchanged. Then the fragment's parameters become the common ones, mixed with the worker's own, which
-    have the weight ``fragment_update_alpha`` (0.5 by default with a delay), as in Streaming DiLoCo (Douillard et al. 2025).
-    Neither works with ``lighthouse``.
+    Schedules count steps, not rounds: the last step of a round determines its stage. The stages of a schedule may differ in ``every``,
+    as in ``eden:every=25 until 3000 then eden:every=100``; then a round also ends where the next stage begins. If only some stages have
+    ``every``, the others exchange at every step.
 
-    ``buffers`` says what becomes of buffers that training changes, such as running means, in a round, once in ``every`` steps: ``first``,
-    all continue from those of rank 0, as with DistributedDataParallel; ``mean``, from their mean, which suits running means, but not queues
-    and counters (integers are those of rank 0); ``own``, they stay different.
-
-    The common parameters are kept in main memory in float32, four bytes per element. A model of 16-bit floats continues
-    from them rounded; changes too small for its type still add up over rounds. Schedules count steps, not rounds: the last
-    step of a round determines its stage.
-
-    With ``lighthouse``, the address of torchft's ``torchft_lighthouse`` (``http://host:29510``), workers may come and go:
-    a round goes on with those that are left, if they are at least ``min_workers``. A worker that is created while the
-    others train waits for the end of their round, and continues from their parameters and optimizer state with an empty
-    residual; ``completed_steps`` tells where it is. Without ``lighthouse``, a lost rank ends the run.
-
-    The optimizer may have a part of the model's parameters. One that trains others, which no round would average, raises ``ConfigError``.
+    The common parameters are kept in main memory in float32, four bytes per element. A model of 16-bit floats continues from them
+    rounded; changes too small for its type still add up over rounds. A change of the parameters that is not finite is an error,
+    because skipping a step cannot repair the parameters.
 
     Learning rate schedulers and ``GradScaler`` accept it as an optimizer: ``param_groups`` and ``state`` are those of the local
     optimizer. Its state contains that of the local optimizer, for frameworks that save it as an optimizer.
 
-    All ranks must take the same number of steps. In a block ``with torch.distributed.algorithms.Join([steps]):`` a rank that has no further
-    batches takes part in the rounds of the others, with a change of zero after its last step, and ends with their parameters and
-    ``completed_steps``. The block takes one ``LocalSteps`` and nothing else.
+    Args:
+        model: the plain model
+        optimizer: the local optimizer. It may have a part of the model's parameters. If it trains others, which no round would average,
+            this raises ``ConfigError``
+        every: the number of steps of a round, from 1. Default: ``every`` of the compressor, or 50 if it has none
+        compressor: a spec string or a schedule. Compressors that average by votes need ``outer``, with a small rate.
+            Default: ``"eden"``
+        outer: is called with the common parameters, and returns an optimizer that applies the mean change as the negative of a
+            gradient, such as ``Nesterov(lr=0.7)`` or ``partial(torch.optim.Adam, lr=1e-3)``. Default: ``None``, the mean change is
+            added to the common parameters
+        sync_until: the first steps, this many, are rounds of one step each (post-local SGD). Default: 0
+        mask: set the local momentum of the elements that were sent to zero, as in sparse binary compression. Default: ``True``
+        median_clip: scale a change whose norm exceeds the median norm of all workers' changes down to it (SparseLoCo).
+            Default: ``False``
+        buffers: the value of buffers that training changes, such as running means, after a round, once in ``every`` steps. ``"first"``:
+            that of rank 0, as with DistributedDataParallel. ``"mean"``: their mean, which suits running means, but not queues and
+            counters (integers are those of rank 0). ``"own"``: they stay different. Default: ``"first"``
+        fragments: the number of groups into which the layers of the model are divided, from 1. Each is exchanged once in ``every``
+            steps, one after the other. Default: 1
+        fragment_sync_delay: the number of steps for which training goes on while a fragment is exchanged, below ``every // fragments``.
+            Then the fragment's parameters become the common ones, mixed with the worker's own, as in Streaming DiLoCo (Douillard et
+            al. 2025). Default: 0
+        fragment_update_alpha: the weight of the worker's own parameters in this mixture, from 0, below 1. Default: 0.5 with a delay
+        process_group: the ranks. Default: all
+        min_workers: with ``lighthouse`` the fewest workers of a round, from 1. Default: 1
+        lighthouse: the address of torchft's ``torchft_lighthouse`` (``http://host:29510``). Workers may then come and go: a round goes
+            on with the workers that are left, if they are at least ``min_workers``. A worker that is created while the others train
+            waits for the end of their round, and continues from their parameters and optimizer state with an empty residual;
+            ``completed_steps`` tells where it is. It cannot be combined with fragments and ``process_group``. Default: ``None``, a lost
+            rank ends the run
+        rules: other compressors for some tensors, as in ``register``. Default: none
+        exchange: ``"all-gather"``, ``"scatter-reduce"``, ``"all-reduce"`` or ``"auto"``. Default: ``"auto"``
+        seed: the seed of all random draws, from 0. Default: 0
+        deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Default: 300.0
+        raw_vectors: send tensors of one dimension uncompressed unless a rule matches them. Default: ``True``
+        raw_below: the same for tensors with fewer elements than this. Default: 256
+        raw_names: the same for tensors whose name contains one of these words. Default: none
+        total_steps: the number of steps of the run, from 1, for schedules with fractions of it. Default: ``None``
+        threads: the number of host threads, from 1, that compress and decompress. Default: 1
+        on_nonfinite, scaler: arguments of ``register`` that ``LocalSteps`` does not support. A value that is not the default raises
+            ``ConfigError``
 
-    The other arguments are ``rules``, ``exchange``, ``seed``, ``deadline``, ``raw_vectors``, ``raw_below``, ``raw_names``,
-    ``total_steps`` and ``threads`` of ``register``. A change of the parameters that is not finite is an error, because skipping a
-    step cannot repair the parameters.
+    Raises:
+        ConfigError: an argument is wrong, differs between ranks, or does not suit the model.
+        DeadlineError: a rank did not create ``LocalSteps`` within ``deadline``.
     """
 
     @without_gradients
@@ -104,102 +127,72 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         process_group: Optional[Any] = None,
         min_workers: Optional[int] = None,
         lighthouse: Optional[str] = None,
-        **options: Any,
+        rules: Rules = None,
+        exchange: str = "auto",
+        seed: int = 0,
+        deadline: float = 300.0,
+        raw_vectors: bool = True,
+        raw_below: int = 256,
+        raw_names: Sequence[str] = (),
+        total_steps: Optional[int] = None,
+        threads: int = 1,
+        on_nonfinite: str = "error",
+        scaler: None = None,
     ) -> None:
-        if every is not None and _setup.whole_number("every", every) < 1:
-            raise _core.ConfigError(f"every={every} is too small; a round has at least 1 step")
-        if options.pop("scaler", None) is not None or options.get("on_nonfinite", "error") != "error":
-            raise _core.ConfigError(
-                "LocalSteps does not support scaler and on_nonfinite: skipping a round does not repair parameters that "
-                "are not finite; skip the local step that overflows"
-            )
+        options = LocalOptions.of(locals())
+        _check(model, optimizer, options)
+        if scaler is not None:
+            refuse_scaler()
+        if lighthouse is not None and process_group is not None:
+            raise _core.ConfigError("with lighthouse, LocalSteps makes its own process groups; remove process_group")
+        named = trainable(model)
+        options = selected(model, dict(named), options.resolved())
+        _check_optimizer(model, optimizer, named, options)
+        self._build(model, optimizer, named, options, process_group)
         if lighthouse is not None:
-            if (fragments, fragment_sync_delay, fragment_update_alpha) != (1, 0, None):
-                raise _core.ConfigError(
-                    "with lighthouse a round has the whole model at once; remove fragments, fragment_sync_delay and fragment_update_alpha"
-                )
-            _local_settings.check_elastic(compressor, options, min_workers, process_group)
-        elif min_workers is not None:
-            raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
-        if outer is Nesterov or (outer is not None and not callable(outer)):
-            raise _core.ConfigError("outer makes an optimizer of parameters, as outer=gradwire.torch.Nesterov(lr=0.7) does")
-        if not isinstance(model, torch.nn.Module) or not hasattr(optimizer, "param_groups"):
-            given = f"{type(model).__name__} and {type(optimizer).__name__}"
-            raise _core.ConfigError(f"LocalSteps takes a model and its optimizer, and got {given}; write LocalSteps(model, optimizer)")
-        _setup.whole_number("sync_until", sync_until)
-        _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
-        _setup.check_replicated(options)
-        _setup.check_unwrapped(model)
-        _setup.check_whole([*model.named_parameters(), *model.named_buffers()])
-        check_copyable(model)
-        _setup.check_types(model)
-        named = _setup.trainable(model)
-        options = selected(model, dict(named), options)
-        self._optimized = _local_settings.optimized(optimizer)
-        _setup.check_optimizer(optimizer, [parameter for _, parameter in named])
-        _setup.check_others(optimizer, model)
-        if outer is None or lighthouse is not None:
-            _local_settings.check_votes(named, compressor, options, lighthouse)
-        if mask:
-            sparse = sent_in_part(named, compressor, **options)
-            if sparse:
-                check_maskable(optimizer, sparse)
-        parts = strided(named, fragments)
-        make = partial(_setup.reducer, [one for part in parts for one in part], compressor, **options)
-        self._replica = Replica(model, parts, optimizer, outer, mask, median_clip, Buffers(model, buffers), make)
-        self._joining = Joining(named[0][1].device, process_group)
-
-        def rounds() -> Rounds:
-            lengths = _local_settings.round_lengths(every, compressor, self._replica.reducer.stages)
-            return Rounds(self._replica, self._joining, lengths, sync_until, fragment_sync_delay, fragment_update_alpha)
-
-        self._stepping = Stepping()
-        self._elastic: Optional[Elastic] = None
-        if lighthouse is not None:
-            deadline = _setup.seconds(options.pop("deadline", 300.0))
-            # Messages do not depend on the number of threads.
-            others = sorted((name, one) for name, one in options.items() if name != "threads")
-            settings = (compressor, every, sync_until, mask, median_clip, buffers, min_workers, others)
-            membership = Membership(lighthouse, min_workers or 1, deadline)
-            self._elastic = Elastic(self._replica, membership, _local_settings.fingerprint(model, self._replica, settings), deadline)
-            self._rounds = rounds()
+            self._join(model, lighthouse, options)
         else:
-            settings = {
-                "every": every,
-                "sync_until": sync_until,
-                "mask": mask,
-                "median_clip": median_clip,
-                "buffers": buffers,
-                "fragments": fragments,
-                "fragment_sync_delay": fragment_sync_delay,
-                "fragment_update_alpha": fragment_update_alpha,
-                "outer": _local_settings.outer_settings(self._replica),
-            }
-            self._connect(model, process_group, options.get("deadline"), settings, rounds)
+            self._connect(model, process_group, options)
+        self._states = LocalStates(self._replica, self._rounds, self._elastic)
 
-    def _connect(
+    def _build(
         self,
         model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        named: Sequence[Named],
+        options: LocalOptions,
         process_group: Optional[Any],
-        deadline: Optional[float],
-        settings: Dict[str, Any],
-        rounds: Callable[[], Rounds],
     ) -> None:
+        """Creates the parts of this rank, which need no other rank."""
+        self._stepping = Stepping()
+        self._elastic: Optional[Elastic] = None
+        # The number of parameters of the local optimizer.
+        self._parameters = len(_local_optimizer.parameters(optimizer))
+        self._replica = Replica(model, strided(named, options.fragments), optimizer, options)
+        self._joining = Joining(named[0][1].device, process_group)
+        self._rounds = Rounds(self._replica, self._joining, lengths_of(options, options.stages(named)), options)
+
+    def _join(self, model: torch.nn.Module, lighthouse: str, options: LocalOptions) -> None:
+        """Joins the workers that the lighthouse knows."""
+        membership = Membership(lighthouse, options.min_workers or 1, options.deadline)
+        settings = {**options.compared(), "outer": settings_of(self._replica.outer)}
+        self._elastic = Elastic(self._replica, membership, fingerprint(model, settings), options.deadline)
+
+    def _connect(self, model: torch.nn.Module, process_group: Optional[Any], options: LocalOptions) -> None:
         """Connects the ranks of a group, which all start from the model of the first, with the same settings."""
-        _, groups = connect(process_group, self._replica.connect, deadline, "gradwire.torch.LocalSteps")
+        _, groups = connect(process_group, self._replica.connect, options.deadline, "gradwire.torch.LocalSteps")
         self._release = weakref.finalize(self, release, self._replica.reducer, groups)
         self._release.atexit = False
+        # The reducer has compared the options of reducers.
+        settings = {name: value for name, value in options.compared().items() if not hasattr(Options, name)}
         try:
-            _setup.compare(self._replica.reducer, {what: str(setting) for what, setting in settings.items()})
+            compare(self._replica.reducer, {**settings, "outer": settings_of(self._replica.outer)})
             check_same(self._replica.reducer, model)
-            # Refuses impossible rounds, which must leave the model as it was.
-            self._rounds = rounds()
             broadcast(groups, self._replica.tensors())
         except BaseException:
             self.close()
             raise
         self._replica.start()
-        self._empty = self._replica.reducer.save()
         warn_of_more(self._replica.reducer, 4 * self._replica.common.numel(), "the changes of a round", stacklevel=5)
 
     @property
@@ -254,7 +247,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
         Raises ``ConfigError`` if parameters were added to the local optimizer, which rounds would not average.
         """
-        if len(_local_settings.optimized(self._replica.optimizer)) != len(self._optimized):
+        if len(_local_optimizer.parameters(self._replica.optimizer)) != self._parameters:
             raise _core.ConfigError(
                 "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average them; "
                 "create LocalSteps again"
@@ -369,20 +362,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
                 "and pass load_state_dict the list of them"
             )
         with self._stepping.between_steps(all_ranks, self._replica.reducer.deadline):
-            return self._state(all_ranks)
-
-    def _state(self, all_ranks: bool) -> State:
-        replica = self._replica
-        reducer, pending = replica.reducer, self._rounds.pack()
-        state = _setup.packed("local", replica.step, reducer, reducer.save_all() if all_ranks else [reducer.save()])
-        state.update(round=replica.round, common=replica.common.clone(), fragments=replica.fragments)
-        # Distributed checkpoints load only keys that there are before, and take a tuple whole.
-        state.update(outer=(replica.pack_outer(),), pending=(pending,))
-        state["sent"] = _setup.by_rank(reducer, _setup.to_bytes(self._rounds.sent()), all_ranks)
-        state["optimizer"] = _setup.by_rank(reducer, _local_optimizer.pack(replica.optimizer), all_ranks)
-        if self._elastic is not None:
-            state.update(base=replica.base, worker=self._elastic.name, rounds=self._elastic.rounds)
-        return state
+            return self._states.pack(all_ranks)
 
     @without_gradients
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
@@ -398,128 +378,31 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         A worker that has joined a run keeps the parameters of the run, and takes over only the residual, from the last
         state of a worker that was lost. That is an error if the lost worker sent anything after it saved this state.
         """
-        replica, elastic = self._replica, self._elastic
-        if elastic is None:
-            load = partial(self._check_and_load, states, self._load_exchange)
-            loaded = _setup.together(replica.reducer, replica.reducer, load, lambda one: f"step {one.step} and round {one.round}")
-        elif replica.step and not self._has_saved(states):
-            self._check_and_load(states, elastic.take_over)
-            return
-        else:
-            loaded = self._check_and_load(states, elastic.load)
-        replica.step, replica.round, replica.base = loaded.step, loaded.round, loaded.base
-        replica.common.copy_(loaded.common)
-        replica.load_outer(loaded.outer)
-        if loaded.optimizer is not None:
-            replica.optimizer.load_state_dict(loaded.optimizer)
-        self._rounds.load(loaded.pending)
-        key = _setup.rank_key(replica.reducer)
-        states = _saved.listed(states)
-        if elastic is None and _local_optimizer.is_of_another_rank(states, key, replica.reducer.size):
-            _local_optimizer.warn_of_another_rank(states, key, self._residual_is_missing, loaded.optimizer)
-
-    def _has_saved(self, states: Any) -> bool:
-        """Whether the only state is what this worker has saved since the last round."""
-        assert self._elastic is not None
-        with _saved.reading():
-            return self._elastic.has_saved(_saved.listed(states))
-
-    def _load_exchange(self, states: Sequence[State], parts: List[bytes]) -> None:
-        """Loads the residuals of states. Begins with empty ones if the only state is that of another rank."""
-        reducer, self._residual_is_missing = self._replica.reducer, False
-        try:
-            reducer.load(parts)
-        except _core.ConfigError:
-            alone = _local_optimizer.is_of_another_rank(states, _setup.rank_key(reducer), reducer.size)
-            if not alone or _local_settings.keeps_what_all_have(reducer):
-                raise
-            reducer.load([self._empty])
-            self._residual_is_missing = True
-
-    def _sent(self, states: Sequence[State]) -> Sent:
-        """What this rank had sent of an exchange that was under way when it saved one of these states."""
-        reducer = self._replica.reducer
-        for state in states:
-            own = state.get("sent", {}).get(_setup.rank_key(reducer))
-            if own is not None and state["world_size"] == reducer.size:
-                sent: Sent = _saved.from_bytes(own)
-                return sent
-        return {}
-
-    def _check_and_load(
-        self, given: Union[State, Sequence[State]], load: Callable[[Sequence[State], List[bytes]], None]
-    ) -> _Loaded:
-        """Calls ``load`` with some saved states that fit, and with the states of their exchanges; returns the rest of the states."""
-        with _saved.reading():
-            states = _saved.listed(given)
-            loaded, parts = self._read(states)
-            load(states, parts)
-        return loaded
-
-    def _read(self, states: Sequence[State]) -> Tuple[_Loaded, List[bytes]]:
-        """What some saved states that fit have beside those of their exchanges, and these."""
-        _local_optimizer.check_kind(states)
-        first, parts = _saved.merged(states, "local", self._replica.reducer.size, ("round", "common"))
-        common = self._replica.common
-        if first["common"].shape != common.shape:
-            raise _core.StateError(
-                f"the state has {first['common'].numel()} parameters, and the model has {common.numel()}; LocalSteps resumes only with the "
-                "model that was saved"
-            )
-        outer = _outer(first, self._replica)
-        fragments = first.get("fragments", 1)
-        if fragments != self._replica.fragments:
-            raise _core.StateError(
-                f"the state was saved with fragments={fragments}, and this run has {self._replica.fragments}; use the same number"
-            )
-        try:
-            pending = self._rounds.unpack(_whole(first.get("pending")), self._sent(states))
-        except Exception as error:
-            raise _core.StateError(
-                f"the exchange under way in the state is damaged: {error!r}; load another checkpoint"
-            ) from error
-        step = first["step"]
-        key = _setup.rank_key(self._replica.reducer)
-        optimizer = _local_optimizer.saved(states, key, self._replica.optimizer)
-        return _Loaded(step, first["round"], first.get("base", step), first["common"], outer, optimizer, pending), parts
+        self._states.load(states)
 
 
-@dataclass
-class _Loaded:
-    """What a saved state has beside that of the exchange."""
-
-    step: int
-    round: int
-    base: int
-    common: torch.Tensor
-    outer: Optional[Dict[str, Any]]
-    # Of the local optimizer.
-    optimizer: Optional[Dict[str, Any]]
-    pending: Optional[Pending]
+def _check(model: torch.nn.Module, optimizer: torch.optim.Optimizer, options: LocalOptions) -> None:
+    """Refuses options that are impossible, and models that local steps cannot train."""
+    if not isinstance(model, torch.nn.Module) or not hasattr(optimizer, "param_groups"):
+        given = f"{type(model).__name__} and {type(optimizer).__name__}"
+        raise _core.ConfigError(f"LocalSteps takes a model and its optimizer, and got {given}; write LocalSteps(model, optimizer)")
+    options.check()
+    check_unwrapped(model)
+    check_whole([*model.named_parameters(), *model.named_buffers()])
+    check_copyable(model)
+    check_types(model)
 
 
-def _whole(entry: Any) -> Any:
-    """An entry of a state from its tuple, which a file format may have made a list; earlier versions had none."""
-    return entry[0] if isinstance(entry, (list, tuple)) else entry
-
-
-def _outer(state: State, replica: Replica) -> Optional[Dict[str, Any]]:
-    """The saved state of the outer optimizer. Refuses one that the present outer optimizer cannot load."""
-    if "outer" not in state:
-        raise _core.StateError("the state was saved by an earlier version of gradwire, which this one does not read")
-    saved: Optional[Dict[str, Any]] = _whole(state["outer"])
-    if (saved and saved["kind"]) != (replica.outer and type(replica.outer).__name__):
-        raise _core.StateError("the state was saved with another outer optimizer; use the same one")
-    if saved is not None and replica.outer is not None:
-        _saved.need(saved["state"], ["state"])
-        groups = [len(group["params"]) for group in saved["state"]["param_groups"]]
-        if groups != [len(group["params"]) for group in replica.outer.param_groups]:
-            raise _core.StateError("the saved outer optimizer has other parameter groups; use the same ones")
-    return saved
+def _check_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer, named: Sequence[Named], options: LocalOptions) -> None:
+    """Refuses an optimizer that rounds would not average, or that does not suit the compressors."""
+    check_optimizer(optimizer, [parameter for _, parameter in named])
+    check_others(optimizer, model)
+    options.check_votes(named)
+    if options.mask:
+        sparse = sent_in_part(named, options)
+        if sparse:
+            check_maskable(optimizer, sparse)
 
 
 # A virtual subclass: the constructor of ``Joinable`` would call that of ``Optimizer``.
 Joinable.register(LocalSteps)
-
-# The keyword arguments of ``LocalSteps`` of its own.
-_ARGUMENTS = [name for name, one in signature(LocalSteps).parameters.items() if one.kind is one.KEYWORD_ONLY]

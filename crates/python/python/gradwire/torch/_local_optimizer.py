@@ -10,13 +10,18 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 import torch
 
 from .. import _core
-from . import _saved, _setup
-from ._setup import State
+from . import _saved, _states
+from ._states import State
 
 
 def pack(optimizer: torch.optim.Optimizer) -> bytes:
     """The moments and parameter groups of an optimizer. They differ between ranks, so that distributed checkpoints must not merge them."""
-    return _setup.to_bytes(optimizer.state_dict())
+    return _states.to_bytes(optimizer.state_dict())
+
+
+def parameters(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
+    """The parameters of an optimizer."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def saved(states: Sequence[State], own: str, optimizer: torch.optim.Optimizer) -> Optional[Dict[str, Any]]:

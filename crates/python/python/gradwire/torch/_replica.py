@@ -6,48 +6,30 @@ import copy
 import itertools
 import statistics
 import struct
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
 from .. import _core
 from .._arrays import buffer, keeping
-from . import _setup
 from ._buffers import Buffers
 from ._channel import Channel
-from ._fragments import Named
+from ._local_options import LocalOptions
 from ._masking import forget, momenta
 from ._messages import shared
 from ._modes import write
 from ._staging import Pinned
-
-# Makes the outer optimizer for the common parameters.
-Outer = Callable[[List[torch.nn.Parameter]], torch.optim.Optimizer]
+from ._tensors import Named, as_reals, shape_of
 
 # The positions of the elements that a message carried, by tensor; tensors that it carried whole are left out.
 Sent = Dict[str, torch.Tensor]
 
 
-@dataclass(frozen=True)
-class Nesterov:
-    """Makes an outer optimizer that applies the workers' mean change by SGD with Nesterov momentum, as in DiLoCo
-    (Douillard et al. 2023)."""
-
-    lr: float = 0.7
-    momentum: float = 0.9
-
-    def __call__(self, parameters: List[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimizer for these parameters."""
-        nesterov = self.momentum > 0
-        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, nesterov=nesterov)
-
-
 class Replica:
     """A model with a local optimizer, the parameters that all replicas have in common, and their outer optimizer.
 
-    ``fragments`` are the parameters that rounds average, in groups that are averaged together. ``make`` creates a reducer for
-    them. Call ``connect`` before the first round. Complex parameters are averaged as pairs of reals.
+    ``fragments`` are the parameters that rounds average, in groups that are averaged together. Call ``connect`` before the first
+    round. Complex parameters are averaged as pairs of reals.
     """
 
     reducer: _core.Reducer
@@ -57,11 +39,7 @@ class Replica:
         model: torch.nn.Module,
         fragments: Sequence[Sequence[Named]],
         optimizer: torch.optim.Optimizer,
-        outer: Optional[Outer],
-        mask: bool,
-        median_clip: bool,
-        buffers: Buffers,
-        make: Callable[[Channel], _core.Reducer],
+        options: LocalOptions,
     ) -> None:
         named = [one for fragment in fragments for one in fragment]
         self.names = [name for name, _ in named]
@@ -70,9 +48,8 @@ class Replica:
         ends = list(itertools.accumulate(len(fragment) for fragment in fragments))
         self._places = [slice(end - len(fragment), end) for end, fragment in zip(ends, fragments)]
         self._frozen = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
-        self.buffers = buffers
-        self.optimizer, self._make_outer, self._make = optimizer, outer, make
-        self._mask, self._median_clip = mask, median_clip
+        self.buffers = Buffers(model, options.buffers)
+        self.optimizer, self._named, self._options = optimizer, named, options
         self.step = 0
         # The steps whose changes the common parameters contain.
         self.base = 0
@@ -99,10 +76,10 @@ class Replica:
         self.common = _flat(self._parameters)
         # Views: the outer optimizer changes the flat tensor.
         self._common = [
-            torch.nn.Parameter(values.view(_setup.shape_of(parameter)))
+            torch.nn.Parameter(values.view(shape_of(parameter)))
             for values, parameter in zip(_parts(self.common, self._parameters), self._parameters)
         ]
-        self.outer = self._make_outer(self._common) if self._make_outer is not None else None
+        self.outer = self._options.outer(self._common) if self._options.outer is not None else None
 
     def tensors(self) -> List[torch.Tensor]:
         """All tensors of the model."""
@@ -110,7 +87,7 @@ class Replica:
 
     def connect(self, channel: Channel) -> _core.Reducer:
         """Averages over the channel's ranks from now on, with an empty residual; returns the reducer."""
-        self.reducer = self._make(channel)
+        self.reducer = self._options.reducer(self._named, channel)
         self._messages = [list(self._split(places)) for places in self._places]
         return self.reducer
 
@@ -158,7 +135,7 @@ class Replica:
     def send(self, change: torch.Tensor, fragment: int = 0) -> int:
         """As ``average``, in the background: the mean is there after ``reducer.wait()``."""
         number = self.number
-        if self._median_clip:
+        if self._options.median_clip:
             self._clip(change, number)
         messages = self._messages[fragment]
         for (group, _), values in zip(messages, change.split([elements for _, elements in messages])):
@@ -195,7 +172,7 @@ class Replica:
             self.outer.step()
             self.outer.zero_grad(set_to_none=True)
         self._continue(places, alpha)
-        if self._mask:
+        if self._options.mask:
             self._mask_momentum(places, self.sent(fragment) if sent is None else sent)
 
     def _continue(self, places: slice, alpha: float) -> None:
@@ -264,7 +241,7 @@ class Replica:
         """The positions whose momentum is set to zero when the fragment's last message is applied."""
         places, sent = self._places[fragment], {}
         for name, parameter in zip(self.names[places], self._parameters[places]):
-            positions = self.reducer.sent(name) if self._mask and momenta(self.optimizer, parameter) else None
+            positions = self.reducer.sent(name) if self._options.mask and momenta(self.optimizer, parameter) else None
             if positions:
                 sent[name] = torch.frombuffer(bytearray(positions), dtype=torch.int32)
         return sent
@@ -300,7 +277,7 @@ def _elements(parameter: torch.Tensor) -> int:
 
 def _reals(parameter: torch.Tensor) -> torch.Tensor:
     """The floats of a parameter in the order of its shape."""
-    return _setup.as_reals(parameter.detach().resolve_conj()).reshape(-1)
+    return as_reals(parameter.detach().resolve_conj()).reshape(-1)
 
 
 def _set(parameter: torch.Tensor, values: torch.Tensor) -> None:

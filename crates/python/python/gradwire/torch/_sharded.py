@@ -13,15 +13,15 @@ from torch.profiler import record_function
 
 from .. import _core
 from .._arrays import buffer, keeping
-from . import _setup
 from ._channel import connect, release
 from ._handle import Handle
-from ._setup import as_reals
+from ._options import Options
 from ._staging import Pinned, finish_current
+from ._states import Layout, State
 from ._steps import Steps
-from ._units import Named, Unit
+from ._tensors import Named, as_reals
+from ._units import Unit
 from ._unused import SameGradients, explained
-
 
 _ALL = slice(None)
 
@@ -81,15 +81,12 @@ class Sharded(Handle):
     def __init__(
         self,
         units: List[Unit],
-        named: Named,
-        compressor: str,
+        named: List[Named],
+        options: Options,
         group: Any,
-        exchange: str,
-        options: Dict[str, Any],
         scaler: Optional[Any],
     ) -> None:
-        make = partial(_setup.every_step, named, compressor, exchange=exchange, **options)
-        super().__init__(*connect(group, make, options.get("deadline"), _CALLER), scaler)
+        super().__init__(named, options, group, scaler, _CALLER)
         self._gradients = _GroupExchange(self._reducer)
         self._parameters: Optional[_GroupExchange] = None
         self._installed: List[Tuple[Any, str, Any]] = []
@@ -97,10 +94,9 @@ class Sharded(Handle):
         self._steps = Steps(units)
         self._same = SameGradients(self._reducer, units)
 
-    def gather(self, named: Named, compressor: str, group: Any, options: Dict[str, Any]) -> None:
+    def gather(self, named: List[Named], options: Options, group: Any) -> None:
         """Compresses the parameters that the ranks of ``group`` gather."""
-        make = partial(_setup.every_step, named, compressor, exchange="gather-shards", **options)
-        reducer, private = connect(group, make, options.get("deadline"), _CALLER)
+        reducer, private = connect(group, partial(options.reducer_of_gradients, named), options.deadline, _CALLER)
         self._parameters = _GroupExchange(reducer)
         self._release_parameters = weakref.finalize(self, release, reducer, private)
         self._release_parameters.atexit = False
@@ -141,10 +137,10 @@ class Sharded(Handle):
         return self._step
 
     @property
-    def _layout(self) -> _setup.Layout:
+    def _layout(self) -> Layout:
         return {name: one for unit in self._units for name, one in unit.dimensions.items()}
 
-    def _load_with(self, read: Callable[[], Optional[Union[_setup.State, Sequence[_setup.State]]]]) -> bool:
+    def _load_with(self, read: Callable[[], Optional[Union[State, Sequence[State]]]]) -> bool:
         self._steps.forget()
         return super()._load_with(read)
 
