@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import ExitStack
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 import torch
@@ -166,6 +167,8 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         """Creates the parts of this rank, which need no other rank."""
         self._stepping = Stepping()
         self._elastic: Optional[Elastic] = None
+        # Removes the hooks of ``attach``.
+        self._attached: Optional[ExitStack] = None
         # The number of parameters of the local optimizer.
         self._parameters = len(_local_optimizer.parameters(optimizer))
         self._replica = Replica(model, strided(named, options.fragments), optimizer, options)
@@ -247,25 +250,63 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
         Raises ``ConfigError`` if parameters were added to the local optimizer, which rounds would not average.
         """
-        if len(_local_optimizer.parameters(self._replica.optimizer)) != self._parameters:
-            raise _core.ConfigError(
-                "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average them; "
-                "create LocalSteps again"
-            )
-        self._stepping.begin()
+        if self._attached is not None:
+            raise _core.ConfigError("rounds follow the local optimizer since attach(); call step() of the local optimizer")
+        self._begin()
         try:
             loss = self._local_step(closure)
         except BaseException:
             # An error of the closure changes nothing.
             self._stepping.end()
             raise
-        with self._stepping.step(), torch.no_grad():
+        self._advance()
+        return loss
+
+    def attach(self) -> ExitStack:
+        """Has rounds follow ``step`` of the local optimizer, in place of ``step`` of this object, in a ``with`` block.
+
+        Schedulers, frameworks and ``get_optimizer_state_dict`` then work with the optimizer that the user has created::
+
+            with steps.attach():
+                for x, y in batches:
+                    ...
+                    optimizer.step()
+
+        Without a ``with`` block, this ends with ``close()`` of the returned object, or of ``LocalSteps``. A ``GradScaler`` leaves out
+        steps, which then are not counted; so do not attach, and pass it this object. Steps that ``get_optimizer_state_dict`` takes to
+        create the state of an optimizer do not count, either.
+        """
+        optimizer = self._replica.optimizer
+        if self._attached is not None or not hasattr(optimizer, "register_step_post_hook"):
+            reason = "has no hooks for its steps" if self._attached is None else "is attached already"
+            raise _core.ConfigError(f"attach(): the local optimizer {reason}; call step() of LocalSteps, or attach once")
+        self._attached = ExitStack()
+        for register, follow in (
+            (optimizer.register_step_pre_hook, self._begin),
+            (optimizer.register_step_post_hook, self._advance),
+        ):
+            self._attached.callback(register(_local_optimizer.counting(follow)).remove)
+        self._attached.callback(setattr, self, "_attached", None)
+        return self._attached
+
+    def _begin(self) -> None:
+        """Begins a local step."""
+        if len(_local_optimizer.parameters(self._replica.optimizer)) != self._parameters:
+            raise _core.ConfigError(
+                "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average them; "
+                "create LocalSteps again"
+            )
+        self._stepping.begin()
+
+    @without_gradients
+    def _advance(self) -> None:
+        """Counts a local step, and exchanges updates if a round is due."""
+        with self._stepping.step():
             self._replica.step += 1
             if self._elastic is None:
                 self._rounds.advance()
             elif self._rounds.starting():
                 self._elastic.synchronize()
-        return loss
 
     def _local_step(self, closure: Optional[Any]) -> Any:
         """Takes a step of the local optimizer, unless a ``GradScaler`` has found infinities in its gradients."""
@@ -301,6 +342,8 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
         If workers may come and go, leaves the run; the others need not wait for this one.
         """
+        if self._attached is not None:
+            self._attached.close()
         if self._elastic is not None:
             self._elastic.close()
         else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from types import FrameType
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
@@ -90,6 +91,23 @@ def check_kind(states: Sequence[Any]) -> None:
             )
 
 
+def counting(follow: Callable[[], None]) -> Callable[..., None]:
+    """A hook of an optimizer that calls ``follow`` for each step except those that ``torch.distributed.checkpoint.state_dict`` takes to
+    make the optimizer create its state."""
+
+    def call(*_: Any) -> None:
+        frame: Optional[FrameType] = sys._getframe(1)
+        while frame is not None and frame.f_globals.get("__name__") != _STATE_DICT:
+            frame = frame.f_back
+        if frame is None:
+            follow()
+
+    return call
+
+
+_STATE_DICT = "torch.distributed.checkpoint.state_dict"
+
+
 def refuse_distributed_checkpoint() -> None:
     """Raises ``ConfigError`` if ``torch.distributed.checkpoint.state_dict`` asks for the state of the optimizer.
 
@@ -100,7 +118,7 @@ def refuse_distributed_checkpoint() -> None:
     # A wrapper, such as that of Accelerate, asks in its own property.
     while frame.f_back is not None and frame.f_code.co_name == "state":
         frame = frame.f_back
-    if frame.f_globals.get("__name__") == "torch.distributed.checkpoint.state_dict":
+    if frame.f_globals.get("__name__") == _STATE_DICT:
         raise _core.ConfigError(
             "get_optimizer_state_dict, set_optimizer_state_dict, get_state_dict and set_state_dict take LocalSteps for a plain optimizer, would "
             "take a step with it, and lose what it keeps beside moments; pass them the local optimizer, and save steps.state_dict() beside what "
