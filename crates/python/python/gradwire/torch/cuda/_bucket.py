@@ -12,7 +12,8 @@ from torch.futures import Future
 
 from .._staging import Pinned, Scale, Stream, nothing, unscaled, use, write
 from ._batch import Batch, Slot
-from ._kernel import Dense, Forms, Kernel
+from ._forms import Encoded, Forms
+from ._kernel import Dense, Kernel
 from ._memory import Arrays, Memory
 from ._rounds import Round, Rounds
 from ._source import FINITE, Source
@@ -71,20 +72,25 @@ class Part:
     def clear(self) -> None:
         """Drops what belongs to one step."""
         self.source: Optional[Source] = None
-        self.maxima = torch.empty(0)
-        self.finish: Optional[Callable[[], Forms]] = None
+        self.finish: Optional[Callable[[], Encoded]] = None
 
     def start(self, values: torch.Tensor, arrays: Arrays, step: int) -> None:
         """Launches the compression of a bucket's values."""
         self.arrays = arrays
-        self.source, self.maxima = self.memory.source(self.batch, values, arrays)
-        self.finish = self.kernel.start(self.batch, self.source, self.maxima, step)
+        self.source = self.memory.source(self.batch, values, arrays)
+        self.finish = self.kernel.start(self.batch, self.source, step)
 
-    def clear_sent(self, forms: Forms, at: torch.Tensor) -> None:
-        """Takes what this rank's own messages carry out of what is kept."""
+    @property
+    def maxima(self) -> torch.Tensor:
+        """The bits of the largest absolute value of each tensor."""
+        assert self.source is not None, "a bucket was not started"
+        return self.source.maxima
+
+    def clear_sent(self, forms: Forms) -> None:
+        """Updates the residual and the other arrays by this rank's own messages."""
         if self.source is not None:
-            self.kernel.clear_sent(self.batch, forms, at, self.source)
-            self.memory.clear_sent(self.batch, forms, at, self.arrays)
+            self.kernel.clear_sent(self.batch, forms, self.source)
+            self.memory.clear_sent(self.batch, forms, self.arrays)
 
 
 class Bucket:
@@ -154,15 +160,17 @@ class Bucket:
                 bad = self._not_finite()
         return host.data_ptr(), ranges, bad
 
-    def _copied(self, ready: List[Forms]) -> Tuple[torch.Tensor, Ranges]:
-        """Starts to copy the forms of all parts to main memory; returns it, and the bytes of each tensor's form."""
-        lengths = [forms.bytes.numel() + -forms.bytes.numel() % 4 for forms in ready]
-        host = self._out.of(sum(lengths))
+    def _copied(self, ready: List[Encoded]) -> Tuple[torch.Tensor, Ranges]:
+        """Starts to copy the forms of all parts to main memory; returns the copy, and the bytes of each
+        tensor's form."""
+        # ``Encoded.empty`` gives each part a multiple of four bytes.
+        host = self._out.of(sum(encoded.forms.bytes.numel() for encoded in ready))
         ranges: Ranges = [(0, 0)] * len(self._slots)
         start = 0
-        for part, forms, length in zip(self._parts, ready, lengths):
-            host[start : start + forms.bytes.numel()].copy_(forms.bytes, non_blocking=True)
-            for place, (first, end) in zip(part.places, forms.ranges):
+        for part, encoded in zip(self._parts, ready):
+            length = encoded.forms.bytes.numel()
+            host[start : start + length].copy_(encoded.forms.bytes, non_blocking=True)
+            for place, (first, end) in zip(part.places, encoded.ranges):
                 ranges[place] = (start + first, start + end)
             start += length
         return host, ranges
@@ -204,11 +212,11 @@ class Bucket:
                 return
             received = owner.inboxes.copy(self._received, owner.down, owner.device)
             for part in self._parts:
-                own = [ranges[place] for place in part.places]
-                at = part.batch.vector([start for start, _ in own], keep=self._fixed)
+                starts = part.batch.vector([ranges[place][0] for place in part.places], keep=self._fixed)
+                forms = Forms(received, starts)
                 if rank == owner.reducer.rank:
-                    part.clear_sent(Forms(received, own), at)
-                part.kernel.add(part.batch, received, at, self._means, weight, self.step, rank)
+                    part.clear_sent(forms)
+                part.kernel.add(part.batch, forms, self._means, weight, self.step, rank)
 
     def addends(self, number: int, places: List[Optional[Tuple[int, int, int, int]]]) -> int:
         """Computes the addends of a round, whose forms are in the inbox, and waits for them; returns their address."""
@@ -241,9 +249,9 @@ class Bucket:
             self._means = self._zeros()
             received = owner.inboxes.copy(self._received, owner.down, owner.device)
             for part in self._parts:
-                at = part.batch.vector([ranges[place][0] for place in part.places])
+                forms = Forms(received, part.batch.vector([ranges[place][0] for place in part.places]))
                 # A mean has no single sender.
-                part.kernel.add(part.batch, received, at, self._means, 1.0, self.step, 0)
+                part.kernel.add(part.batch, forms, self._means, 1.0, self.step, 0)
 
     def _zeros(self) -> torch.Tensor:
         """The means before the first message. The values are not needed any more, and means of float32 take their place."""

@@ -11,7 +11,8 @@ from typing import Callable, List, Optional, Tuple
 import torch
 
 from ._batch import Batch, Slot
-from ._kernel import Forms, Kernel
+from ._forms import Encoded
+from ._kernel import Kernel
 from ._source import Source
 from .selection import correct
 
@@ -39,16 +40,16 @@ class Round:
 class Rounds(Kernel):
     """A method in rounds. ``add`` takes the forms of transcripts; there are no messages, and so no forms of them."""
 
-    def start(self, batch: Batch, source: Source, maxima: torch.Tensor, step: int) -> Callable[[], Forms]:
-        if source.feedback:
-            correct(batch, source, maxima)
-        return lambda: Forms.empty([0] * len(batch.slots), batch.device)
+    def start(self, batch: Batch, source: Source, step: int) -> Callable[[], Encoded]:
+        if source.residual is not None:
+            correct(batch, source)
+        return lambda: Encoded.empty(batch, [0] * len(batch.slots))
 
     def values(self, source: Source, slot: Slot) -> torch.Tensor:
         """The corrected gradient of a tensor, as float32."""
         if source.residual is not None:
             return source.residual[slot.kept : slot.kept + slot.elements]
-        return source.values[slot.start : slot.start + slot.elements].float()
+        return source.data[slot.start : slot.start + slot.elements].float()
 
     def contribute(self, batch: Batch, source: Source, round: Round) -> None:
         """Computes the addends of the tensors that have this round."""
