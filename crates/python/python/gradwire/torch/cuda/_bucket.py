@@ -1,6 +1,7 @@
-"""One bucket of gradients on a device: the kernels of its compressors, and copies of forms in pinned memory.
+"""One bucket of gradients on a device: the kernels of its compressors, and copies of forms in
+pinned memory.
 
-``_exchange`` says which stream does what.
+See ``_exchange`` for the streams.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ Ranges = List[Tuple[int, int]]
 
 
 class Inboxes:
-    """Pinned memory for received forms: one piece is filled while the other is copied to the device."""
+    """Pinned memory for received forms: one piece is filled while the other is copied to the
+    device."""
 
     def __init__(self, device: torch.device) -> None:
         self._pinned = [Pinned(device), Pinned(device)]
@@ -40,15 +42,16 @@ class Inboxes:
         return self._pinned[self._turn].of(length)
 
     def copy(self, received: torch.Tensor, stream: Stream, device: torch.device) -> torch.Tensor:
-        """Starts to copy the piece that ``next`` returned last to the device, in a stream that was entered."""
+        """Starts to copy the piece that ``next`` returned last to the device, in a stream that was
+        entered."""
         copy = received.to(device, non_blocking=True)
         self._copied[self._turn] = stream.waiter()
         return copy
 
 
 class Failed:
-    """Takes the place of a bucket whose compression did not start. The reducer then ends the exchange on all ranks, which would
-    wait for this one otherwise."""
+    """Takes the place of a bucket whose compression did not start. The reducer then ends the
+    exchange on all ranks, which would wait for this rank otherwise."""
 
     def __init__(self, error: Exception, tensor: torch.Tensor) -> None:
         self._error, self._tensor = error, tensor
@@ -62,7 +65,8 @@ class Failed:
 
 
 class Part:
-    """The tensors of a bucket that have the same compressor. ``places`` are their numbers in the bucket."""
+    """The tensors of a bucket that have the same compressor. ``places`` are their numbers in the
+    bucket."""
 
     def __init__(self, kernel: Kernel, memory: Memory, batch: Batch, places: List[int]) -> None:
         self.kernel, self.memory, self.batch, self.places = kernel, memory, batch, places
@@ -70,7 +74,7 @@ class Part:
         self.clear()
 
     def clear(self) -> None:
-        """Drops what belongs to one step."""
+        """Frees the values of one step."""
         self.source: Optional[Source] = None
         self.finish: Optional[Callable[[], Encoded]] = None
 
@@ -94,17 +98,22 @@ class Part:
 
 
 class Bucket:
-    """One bucket: what ``gradwire_exchange::DeviceGroup`` asks of a device.
+    """One bucket, with the methods of ``gradwire_exchange::DeviceGroup``.
 
-    The hook calls ``start``. The reducer's thread calls ``forms``; then ``skip``, or ``inbox`` and ``add`` for each rank, or
-    ``inbox`` and ``addends`` for each round and at last ``inbox`` and ``add_means``; in the end ``done``.
+    The hook calls ``start``. Then the reducer's thread calls ``forms``; after it one of
+
+    - ``skip``,
+    - ``inbox`` and ``add`` for each rank,
+    - ``inbox`` and ``addends`` for each round, and then ``inbox`` and ``add_means``;
+
+    and at last ``done``.
     """
 
     def __init__(self, owner: DeviceExchange, slots: List[Slot], specs: List[str]) -> None:
         self._owner = owner
         self._slots = slots
         self._parts = [self._part(spec, specs) for spec in dict.fromkeys(specs)]
-        # Whether all messages have the same length at every step, and so the same place among those of a rank.
+        # Whether all messages have the same length, and so the same place, at every step.
         self._fixed = all(isinstance(part.kernel, Dense) for part in self._parts)
         self._out = Pinned(owner.device)
         self._addends = Pinned(owner.device)
@@ -113,14 +122,14 @@ class Bucket:
         self._clear()
 
     def _part(self, spec: str, specs: List[str]) -> Part:
-        """The tensors that have a compressor."""
+        """The tensors that have the compressor ``spec``."""
         places = [place for place, other in enumerate(specs) if other == spec]
         found = kernel_and_memory(self._owner.config(spec))
         assert found is not None, spec
         return Part(*found, Batch([self._slots[place] for place in places], self._owner.device), places)
 
     def _clear(self) -> None:
-        """Drops what belongs to one step, so that its memory is free until the next."""
+        """Frees the values of one step, so that the memory is free until the next step."""
         # The bucket of DistributedDataParallel, and its values without the factor of a scaler.
         self._tensor = self._values = torch.empty(0)
         # The sums so far; ``None`` before the first message.
@@ -144,12 +153,14 @@ class Bucket:
             self._compressed = owner.compress.record_event()
 
     def forms(self) -> Tuple[int, Ranges, Optional[Tuple[int, int, float]]]:
-        """Waits for the forms; returns their address in main memory, the bytes of each, and an element that is not finite."""
+        """Waits for the forms; returns their address in main memory, the bytes of each, and an
+        element that is not finite."""
         owner = self._owner
         use(owner.device)
         owner.up.wait_event(self._compressed)
         with owner.up.entered():
-            # What is allocated in one stream and used in another is kept until ``done``, and the host waits before.
+            # Memory that is allocated in one stream and used in another stays until ``done``, and
+            # the host waits before.
             ready = [part.finish() for part in self._parts if part.finish is not None]
             host, ranges = self._copied(ready)
             maxima = torch.cat([part.maxima for part in self._parts]).to("cpu", non_blocking=True)
@@ -161,8 +172,8 @@ class Bucket:
         return host.data_ptr(), ranges, bad
 
     def _copied(self, ready: List[Encoded]) -> Tuple[torch.Tensor, Ranges]:
-        """Starts to copy the forms of all parts to main memory; returns the copy, and the bytes of each
-        tensor's form."""
+        """Starts to copy the forms of all parts to main memory; returns the copy, and the bytes of
+        each tensor's form."""
         # ``Encoded.empty`` gives each part a multiple of four bytes.
         host = self._out.of(sum(encoded.forms.bytes.numel() for encoded in ready))
         ranges: Ranges = [(0, 0)] * len(self._slots)
@@ -176,7 +187,8 @@ class Bucket:
         return host, ranges
 
     def _not_finite(self) -> Tuple[int, int, float]:
-        """The first tensor with an element that is not finite, the element's index and its value."""
+        """The first tensor with an element that is not finite, the element's index and its
+        value."""
         found = []
         for part in self._parts:
             bad = (part.maxima > FINITE.value).nonzero().flatten().tolist()
@@ -197,8 +209,8 @@ class Bucket:
         self._owner.compress.waiter()()
 
     def inbox(self, length: int) -> int:
-        """The address of main memory for forms. The reducer writes them there, and the next call of ``add``, ``addends`` or
-        ``add_means`` reads them."""
+        """The address of main memory for forms. The reducer writes them there, and the next call of
+        ``add``, ``addends`` or ``add_means`` reads them."""
         self._received = self._owner.inboxes.next(length + -length % 4)
         return self._received.data_ptr()
 
@@ -219,7 +231,8 @@ class Bucket:
                 part.kernel.add(part.batch, forms, self._means, weight, self.step, rank)
 
     def addends(self, number: int, places: List[Optional[Tuple[int, int, int, int]]]) -> int:
-        """Computes the addends of a round, whose forms are in the inbox, and waits for them; returns their address."""
+        """Computes the addends of a round, whose forms are in the inbox, and waits for them;
+        returns their address."""
         owner = self._owner
         with owner.up.entered():
             forms = owner.inboxes.copy(self._received, owner.up, owner.device).view(torch.float32)
@@ -254,7 +267,8 @@ class Bucket:
                 part.kernel.add(part.batch, forms, self._means, 1.0, self.step, 0)
 
     def _zeros(self) -> torch.Tensor:
-        """The means before the first message. The values are not needed any more, and means of float32 take their place."""
+        """Zeros for the means. They take the place of the bucket's values, which are not needed any
+        more, if these are float32."""
         if self._tensor.dtype == torch.float32:
             return self._tensor.zero_()
         return torch.zeros_like(self._tensor, dtype=torch.float32)
@@ -267,7 +281,8 @@ class Bucket:
                     for part in self._parts:
                         part.kernel.aggregate(part.batch, self._means)
                     write(self._means, self._scale, self._tensor)
-                # A future of CUDA tensors records the current stream, so that who waits for it waits for these kernels.
+                # A future of CUDA tensors records the current stream, so that its waiters wait for
+                # these kernels.
                 future.set_result(self._tensor)
         except BaseException as error:
             future.set_exception(error)

@@ -38,8 +38,8 @@ class Kernel:
         """Turns the weighted means of all messages into the gradients of the step, in place."""
 
     def draws(self, batch: Batch, step: int, rank: Optional[int] = None) -> Tuple[torch.Tensor, int, int]:
-        """The arguments of a kernel that draws random numbers: keys, rank and step. The rank is this
-        one, or the sender of a message."""
+        """The arguments of a kernel that draws random numbers: keys, rank and step. The rank is
+        this one, or the sender of a message."""
         return keys(batch, self.config.seed, step), self.config.rank if rank is None else rank, step
 
 

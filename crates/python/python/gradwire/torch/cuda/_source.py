@@ -1,8 +1,11 @@
-"""The input of a compressor: the gradient, or a memory's value for it, corrected by the residual. And
-the part of it that the message leaves out, which becomes the residual.
+"""The input of a compressor, and the residual.
 
-Products and sums are rounded one by one, as on the host; see ``_launch``. Divisions are ``tl.div_rn``
-and roots ``tl.sqrt_rn``, because the others are approximate. Subnormal numbers are kept.
+The input is the gradient, or the values that a memory computes from it, corrected by the residual.
+The part of the input that a message leaves out becomes the residual.
+
+Products and sums are rounded one by one, as on the host; see ``_launch``. Divisions are
+``tl.div_rn`` and roots ``tl.sqrt_rn``, because the others are approximate. Subnormal numbers are
+kept.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ FINITE = tl.constexpr(0x7F7FFFFF)
 
 
 class Source(NamedTuple):
-    """The values to compress: β·residual + γ·data, or the data alone without error feedback. A kernel
-    takes them as one argument."""
+    """The values to compress: β·residual + γ·data, or the data alone without error feedback. A
+    kernel takes them as one argument."""
 
     # Of any float type, and the index of each tensor's first element.
     data: torch.Tensor
@@ -36,8 +39,8 @@ class Source(NamedTuple):
     kept: torch.Tensor
     # The number of elements of each tensor.
     lengths: torch.Tensor
-    # The bits of the largest absolute value of each tensor, as int32. They are above ``FINITE`` if an
-    # element is not finite.
+    # The bits of the largest absolute value of each tensor, as int32. They are above ``FINITE`` if
+    # an element is not finite.
     maxima: torch.Tensor
 
 
@@ -55,7 +58,8 @@ def _maxima(table, source, BLOCK: tl.constexpr):
 @triton.jit
 def put_maximum(maxima, tensor, value):
     """Raises the maximum of a tensor to the largest absolute value of this program's block."""
-    # Bits of absolute values have the order of the values; those of infinity and NaN are the largest.
+    # Bits of absolute values have the order of the values; those of infinity and NaN are the
+    # largest.
     bits = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     tl.atomic_max(maxima + tensor, tl.max(bits, 0))
 

@@ -25,7 +25,9 @@ def reason_against(reducer: _core.Reducer) -> Optional[str]:
     """Why the compressors of a reducer cannot run on a device; ``None`` if they can."""
     exchange, rounds = reducer.exchange, False
     if exchange not in ("all-gather", "all-reduce"):
-        return f"ranks exchange by {exchange}, and kernels work with exchange='all-gather', or 'all-reduce' with powersgd or gradzip"
+        return (
+            f"ranks exchange by {exchange}, and kernels work with exchange='all-gather', or 'all-reduce' with powersgd or gradzip"
+        )
     for step, _ in reducer.stages:
         for spec in sorted(set(reducer.specs(step))):
             found = kernel_and_memory(Config.of(spec))
@@ -41,17 +43,19 @@ def reason_against(reducer: _core.Reducer) -> Optional[str]:
 
 
 def _works(kernel: Kernel, exchange: str) -> bool:
-    """Whether an exchange can use a kernel. Messages that all-reduce averages do not come back, so what they leave out must
-    be known without them."""
+    """Whether an exchange can use a kernel. All-reduce does not return this rank's messages, so the
+    kernel must know the residual without them."""
     if exchange == "all-gather":
         return not isinstance(kernel, Rounds)
     return isinstance(kernel, (Rounds, Uncompressed))
 
 
 def reason_against_device(reducer: _core.Reducer, device: torch.device, dtypes: Iterable[torch.dtype]) -> Optional[str]:
-    """Why Triton cannot run a reducer's kernels on a device, such as a missing C compiler; ``None`` if it can.
+    """Why Triton cannot run a reducer's kernels on a device, such as a missing C compiler; ``None``
+    if it can.
 
-    Each kernel compresses and adds a small tensor, which compiles it, and the sum is compared with the host's.
+    Each kernel compresses and adds a small tensor, which compiles the kernel. The sum is compared
+    with the host's.
     """
     specs = sorted({spec for step, _ in reducer.stages for spec in reducer.specs(step)})
     for spec in specs:
@@ -68,7 +72,8 @@ def reason_against_device(reducer: _core.Reducer, device: torch.device, dtypes: 
 
 
 def _adds_what_it_sends(spec: str, device: torch.device, dtype: torch.dtype) -> bool:
-    """Compresses a tensor on the device, and compares what the device and the host decode its message to."""
+    """Compresses a tensor on the device, and compares what the device and the host decode its
+    message to."""
     config = Config.of(spec)
     found = kernel_and_memory(config)
     assert found is not None, spec

@@ -7,7 +7,7 @@ import triton.language as tl
 
 
 def width_of(symbols: int) -> int:
-    """The bits in which a form has each symbol of an alphabet: of 3, 5, 6 and 7 bits in a byte, of more than 8 in two."""
+    """The width of each symbol of an alphabet in a form: 1, 2, 4, 8 or 16 bits."""
     bits = (symbols - 1).bit_length()
     return bits if bits in (1, 2, 4) else 8 if bits <= 8 else 16
 
@@ -44,6 +44,7 @@ def take(address, at, mask, WIDTH: tl.constexpr):
 
 @triton.jit
 def put_block(address, table, symbols, elements, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Stores the symbols of this program's block in the list of all ``elements`` symbols of a tensor."""
+    """Stores the symbols of this program's block in the list of all ``elements`` symbols of a
+    tensor."""
     start = tl.load(table + 2 * tl.program_id(0).to(tl.int64) + 1).to(tl.int64) * BLOCK
     put(address + start * WIDTH // 8, symbols, tl.minimum(elements - start, BLOCK), WIDTH, BLOCK)

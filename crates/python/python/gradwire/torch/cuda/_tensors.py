@@ -41,8 +41,8 @@ def scratch(batch: Batch, dtype: torch.dtype = torch.float32) -> Tensors:
 
 @triton.jit
 def block_of(table, lengths, BLOCK: tl.constexpr):
-    """The tensor of this program, the indices of its block's elements in the tensor, and a mask that
-    is false behind the tensor's end."""
+    """The tensor of this program, the indices of its block's elements in the tensor, and a mask
+    that is false behind the tensor's end."""
     tensor, at = place(table, BLOCK)
     return tensor, at, at < tl.load(lengths + tensor)
 

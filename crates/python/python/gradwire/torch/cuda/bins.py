@@ -1,9 +1,10 @@
-"""``adacomp`` and ``local-selection``: the elements near the largest of their bin, or the largest alone.
+"""``adacomp`` and ``local-selection``: the elements near the largest of their bin, or the largest
+alone.
 
-A form has the scale, which is the mean of the bins' largest absolute values, and pairs of the elements
-sent; see ``gradwire::device``. Positions and signs are the host's. The scale is summed in float64, but
-in another order than on the host, so in rare cases its last bit differs. Then the message decodes to
-the same values as its form, but is not the host's byte for byte.
+A form has the scale, which is the mean of the bins' largest absolute values, and pairs of the
+elements sent; see ``gradwire::device``. Positions and signs are the host's. The scale is summed in
+float64, but in another order than on the host, so in rare cases its last bit differs. Then the
+message decodes to the same values as its form, but is not the host's byte for byte.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from .sparse import Sparse
 
 
 class _Bins(NamedTuple):
-    """For each tensor the index of its first bin in the batch, and the number of elements of a bin."""
+    """For each tensor the index of its first bin in the batch, and the number of elements of a
+    bin."""
 
     starts: torch.Tensor
     lengths: torch.Tensor
@@ -42,7 +44,7 @@ class Grid:
         counts = [triton.cdiv(slot.elements, length) for slot, length in zip(batch.slots, lengths)]
         # For each tensor the number of bins.
         self.counts = batch.vector(counts)
-        self.bins = _Bins(batch.vector([sum(counts[:at]) for at in range(len(counts))]), batch.vector(lengths))
+        self.bins = _Bins(batch.firsts(counts), batch.vector(lengths))
         self.all = sum(counts)
         # Whether the place of an element in a bin, plus a block, fits in 32 bits.
         self.narrow = max(lengths, default=1) < 1 << 30
@@ -91,7 +93,8 @@ class Bins(Sparse):
 
 
 class AdaComp(Bins):
-    """Sends the elements whose absolute value, with a multiple of the gradient added, reaches the largest of the bin."""
+    """Sends the elements whose absolute value, with a multiple of the gradient added, reaches the
+    largest of the bin."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -114,7 +117,8 @@ class LocalSelection(Bins):
 
 
 def _for_bins(kernel: Any, grid: Grid, values: Tensors, *by_bin: torch.Tensor) -> None:
-    """Runs a kernel over the bins of each length; ``by_bin`` are arrays with a number for each bin."""
+    """Runs a kernel over the bins of each length; ``by_bin`` are arrays with a number for each
+    bin."""
     for length, table in grid.tables.items():
         width, parts = _parts(length)
         launch(kernel, table, values, grid.bins, *by_bin, length, parts, WIDTH=width, ROWS=BLOCK // width, warps=4)
@@ -122,8 +126,8 @@ def _for_bins(kernel: Any, grid: Grid, values: Tensors, *by_bin: torch.Tensor) -
 
 @triton.jit
 def _rows(table, values, length, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr):
-    """The tensor of this program; the bin of each row and whether there is one; and for each element
-    its index in the bin, whether there is one, and the pattern of its absolute value."""
+    """The tensor of this program; the bin of each row and whether there is one; and for each
+    element its index in the bin, whether there is one, and the pattern of its absolute value."""
     tensor, row = place(table, ROWS)
     own_bin = row // parts
     index = ((row % parts) * WIDTH)[:, None] + tl.arange(0, WIDTH)[None, :]

@@ -1,8 +1,9 @@
-"""``dgc`` and ``sgc``: the elements that reach a threshold from a random sample, which is adjusted until about k do.
+"""``dgc`` and ``sgc``: the elements that reach a threshold. The threshold comes from a random
+sample, and is adjusted until about k elements reach it.
 
-A form has pairs of the elements sent; see ``gradwire::device``. The message is the host's: both count
-the elements that reach the threshold and the lower ones that may replace it, and take the exact
-threshold if more than 5/4·k elements reach the chosen one.
+A form has pairs of the elements sent; see ``gradwire::device``. The message is the host's: both
+count the elements that reach the threshold and the lower ones that may replace it, and take the
+exact threshold if more than 5/4·k elements reach the chosen one.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Dgc(SampledTopK):
         return self._last
 
     def _adjusted(self, batch: Batch, values: Tensors, limits: torch.Tensor) -> torch.Tensor:
-        """Patterns of thresholds that about k elements reach, from the patterns of estimates, of the shape (tensors, 1)."""
+        """Patterns of thresholds that about k elements reach, from the patterns of estimates, of
+        the shape (tensors, 1)."""
         table, bounds = batch.table(BLOCK), self._bounds(batch)
         counts = torch.zeros((len(batch.slots), _THRESHOLDS.value), dtype=torch.int64, device=batch.device)
         launch(_count_reaching, table, values, limits, counts, BLOCK=BLOCK)
@@ -87,7 +89,8 @@ def _count_reaching(table, values, limits, counts, BLOCK: tl.constexpr):
 
 @triton.jit
 def _choose(counts, bounds, lengths, limits, exact):
-    """Takes the first threshold that enough elements reach, or the lowest, and tells whether too many reach it."""
+    """Takes the first threshold that enough elements reach, or the lowest one. ``exact`` becomes
+    the length of a tensor if too many elements reach its threshold, else 0."""
     tensor = tl.program_id(0).to(tl.int64)
     few, many = tl.load(bounds + 3 * tensor + 1), tl.load(bounds + 3 * tensor + 2)
     threshold = tl.load(limits + tensor).to(tl.float32, bitcast=True)

@@ -1,11 +1,12 @@
 """``eden``: a random rotation, and the nearest levels for normally distributed values.
 
-A form is the scale of each piece as float32, then the levels of all pieces in 1, 2, 4 or 8 bits each;
-see ``gradwire::device``. A scale is a quotient of sums in float64, which the host adds in another
-order. So a scale may differ from the host's in its last bit, and so may the level of a value at the
-limit of two levels. Messages decode to the same bits as on the host.
+A form is the scale of each piece as float32, then the levels of all pieces in 1, 2, 4 or 8 bits
+each; see ``gradwire::device``. A scale is a quotient of sums in float64, which the host adds in
+another order. So a scale may differ from the host's in its last bit, and so may the level of a
+value at the limit of two levels. Messages decode to the same bits as on the host.
 
-One program rotates a piece of up to 4096 elements, with additions in the order of ``gradwire_bits::kernels::hadamard``.
+One program rotates a piece of up to 4096 elements, with additions in the order of
+``gradwire_bits::kernels::hadamard``.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def pieces(elements: int) -> List[Tuple[int, int, int]]:
 
 @lru_cache(maxsize=None)
 def _levels(bits: int) -> Tuple[float, ...]:
-    """The positive levels of the quantizer, as the host decodes them: a message of one element with the
-    scale 1 is a level with a random sign."""
+    """The positive levels of the quantizer, as the host decodes them: a message of one element with
+    the scale 1 is a level with a random sign."""
     one, codec = struct.pack("<f", 1.0), _core.Codec(f"eden:bits={bits}", 0, 0, 1)
     levels = torch.zeros(1 << (bits - 1), 1, dtype=torch.float32, device="cpu")
     for symbol, out in enumerate(levels):
@@ -222,7 +223,8 @@ def _hadamard(values, size):
 
 @triton.jit
 def _butterflies(values, size, HALF: tl.constexpr):
-    """Sums and differences of the elements that are ``HALF`` apart, in transforms of more elements than that."""
+    """Sums and differences of the elements that are ``HALF`` apart, in transforms of more elements
+    than that."""
     pairs = tl.permute(tl.reshape(values, [PIECE // (2 * HALF), 2, HALF]), [0, 2, 1])
     low, high = tl.split(pairs)
     both = tl.permute(tl.join(low + high, low - high), [0, 2, 1])
@@ -231,8 +233,8 @@ def _butterflies(values, size, HALF: tl.constexpr):
 
 @triton.jit
 def _quantize(values, inverse, limits, BITS: tl.constexpr):
-    """The number of limits that the absolute value times ``inverse`` reaches, plus the number of positive
-    levels if the value is negative."""
+    """The number of limits that the absolute value times ``inverse`` reaches, plus the number of
+    positive levels if the value is negative."""
     magnitude = tl.abs(values * inverse)
     reached = tl.zeros_like(magnitude).to(tl.int32)
     for bit in tl.static_range(BITS - 1):

@@ -1,9 +1,9 @@
 """``powersgd`` and ``gradzip``: two thin factors of a matrix.
 
-The gradient ``C``, rows × columns, stays on the device. The host averages and orthonormalises factors,
-rank × (rows + columns) numbers. PyTorch computes the products with ``C``, as a rank's own addends may
-be rounded in any order. The product of the averaged factors must have the same bits on all ranks, so
-its terms are added in the host's order, and rounded one by one.
+The gradient ``C``, rows × columns, stays on the device. The host averages and orthonormalises
+factors, rank × (rows + columns) numbers. PyTorch computes the products with ``C``, as a rank's own
+addends may be rounded in any order. The product of the averaged factors must have the same bits on
+all ranks, so its terms are added in the host's order, and rounded one by one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Factored(Rounds):
     """Both methods. They differ in the factors that the host makes."""
 
     def dimensions(self, slot: Slot) -> Tuple[int, int]:
-        """Rows and columns of a tensor that has factors, as on the host; zeros for a tensor that is sent
-        uncompressed."""
+        """Rows and columns of a tensor that has factors, as on the host; zeros for a tensor that is
+        sent uncompressed."""
         if len(slot.shape) < 2 or slot.elements == 0:
             return 0, 0
         rows, columns = slot.shape[0], prod(slot.shape[1:])
@@ -88,8 +88,8 @@ class Factored(Rounds):
         self._add(batch, _Factors(numbers, at), _Factors(numbers, at + first), in_bucket(batch, out), weight)
 
     def _add(self, batch: Batch, p: _Factors, q: _Factors, out: Tensors, scale: float) -> None:
-        """Adds ``scale`` times the products of factors. A tensor without factors is at the place of its
-        ``Q``."""
+        """Adds ``scale`` times the products of factors. If a tensor has no factors, its elements are at
+        the place of its ``Q``."""
         sizes: List[Tuple[int, int]] = [self.dimensions(slot) for slot in batch.slots]
         over(
             batch,
@@ -106,7 +106,8 @@ class Factored(Rounds):
 
 
 def multiply(factor: torch.Tensor, matrix: torch.Tensor, out: torch.Tensor) -> None:
-    """``factor·matrix``, with 24 bits of each number even if the program lets PyTorch use fewer (TF32)."""
+    """``factor·matrix``, with 24 bits of each number even if the program lets PyTorch use fewer
+    (TF32)."""
     if _is_precise():
         torch.mm(factor, matrix, out=out)
         return
@@ -120,7 +121,8 @@ def _is_precise() -> bool:
     try:
         return torch.get_float32_matmul_precision() == "highest"
     except RuntimeError:
-        # Since PyTorch 2.9 the precision can be set for CUDA alone, and then this function raises an error.
+        # Since PyTorch 2.9 the precision can be set for CUDA alone, and then this function raises
+        # an error.
         return False
 
 

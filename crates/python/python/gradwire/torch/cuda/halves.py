@@ -1,7 +1,7 @@
 """``none``, ``fp16`` and ``bf16``: each element as a float of 32 or 16 bits.
 
-A form is the message. Messages are the host's, byte for byte: elements are rounded to the nearest, ties to even, and those
-beyond the largest finite number become that number.
+A form is the message. Messages are the host's, byte for byte: elements are rounded to the nearest,
+ties to even. An element beyond the largest finite number becomes that number.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Bf16(Uncompressed):
 
 @triton.jit
 def _to_f16(value):
-    """The pattern of binary16, in integers and sums of binary32, which round alike on every device."""
+    """The pattern of binary16, in integers and sums of binary32, which round alike on every
+    device."""
     bits = value.to(tl.int32, bitcast=True)
     magnitude = tl.minimum(tl.abs(value), 65504.0)
     wide = magnitude.to(tl.int32, bitcast=True)
@@ -73,7 +74,8 @@ def _from_f16(pattern):
 def _to_bf16(value):
     bits = value.to(tl.int32, bitcast=True)
     magnitude = bits & 0x7FFFFFFF
-    # The sum of the largest pattern and the half would be a negative integer, but no finite number has that pattern.
+    # The sum of the largest pattern and the half would be a negative integer, but no finite number
+    # has that pattern.
     rounded = (magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16
     return ((bits >> 16) & 0x8000) | tl.minimum(rounded, 0x7F7F)
 

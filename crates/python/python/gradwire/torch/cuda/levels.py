@@ -1,12 +1,13 @@
 """``int8`` and ``qsgd``: evenly spaced levels.
 
-The form of ``int8`` is the message: the step as float32 and a signed byte for each element. The form of
-``qsgd`` is the step of each bucket as float32, then level + s of each element; see ``gradwire::device``.
+The form of ``int8`` is the message: the step as float32 and a signed byte for each element. The
+form of ``qsgd`` is the step of each bucket as float32, then level + s of each element; see
+``gradwire::device``.
 
-Messages are the host's, byte for byte, unless ``qsgd`` has the Euclidean norm. That norm is the root of
-a sum in float64, which the host adds in another order. So a step may differ in its last bit, and so
-may the level of an element that is as far from it as its draw. Messages decode to the same bits as on
-the host.
+Messages are the host's, byte for byte, unless ``qsgd`` has the Euclidean norm. That norm is the
+root of a sum in float64, which the host adds in another order. So a step may differ in its last
+bit, and so may the level of an element that is as far from it as its draw. Messages decode to the
+same bits as on the host.
 """
 
 from __future__ import annotations
@@ -66,7 +67,6 @@ class Qsgd(Dense):
         columns = min(triton.next_power_of_2(self._bucket), BLOCK)
         rows = BLOCK // columns
         counts = [self._buckets_of(slot.elements) for slot in batch.slots]
-        first = batch.vector([sum(counts[:at]) for at in range(len(counts))])
         # The inverse of each bucket's step. A division for each element would take longer than
         # reading this.
         inverses = torch.empty(sum(counts), dtype=torch.float32, device=batch.device)
@@ -77,7 +77,7 @@ class Qsgd(Dense):
             self._s,
             forms,
             inverses,
-            first,
+            batch.firsts(counts),
             BUCKET=self._bucket,
             EUCLIDEAN=self.config.word("norm") == "2",
             ROWS=rows,
@@ -92,7 +92,7 @@ class Qsgd(Dense):
             self._s,
             forms,
             inverses,
-            first,
+            batch.firsts(counts),
             BUCKET=self._bucket,
             WIDTH=self._width,
             warps=FEW_WARPS,

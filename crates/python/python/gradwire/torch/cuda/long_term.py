@@ -17,8 +17,8 @@ from .pairs import clear_pairs
 
 
 class LongTerm(Memory):
-    """u ← u + ε·g. The compressor gets α·u_before + u. The sum u is kept as the residual, and becomes
-    0 where elements were sent."""
+    """u ← u + ε·g. The compressor gets α·u_before + u. The sum u is kept as the residual, and
+    becomes 0 where elements were sent."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

@@ -1,5 +1,5 @@
-"""Marked elements of a batch, and the forms that send them. The device finds the places in the forms,
-and the host does not wait for it."""
+"""Marked elements of a batch, and the forms that send them. The device finds the places in the
+forms, and the host does not wait for it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _blocks: PerBatch[Tuple[torch.Tensor, torch.Tensor]] = PerBatch(lambda batch: _b
 
 def _blocks_of(batch: Batch) -> Tuple[torch.Tensor, torch.Tensor]:
     counts = [triton.cdiv(slot.elements, BLOCK) for slot in batch.slots]
-    return batch.vector(counts), batch.vector([sum(counts[:at]) for at in range(len(counts))])
+    return batch.vector(counts), batch.firsts(counts)
 
 
 class Marks:
-    """A byte for each element of a batch, in whole blocks: 0 if it is not sent, 1 if it is sent. Of the
-    elements marked with 2 the first ``quotas[tensor, 0]`` are sent, and of the elements marked with 3
-    the first ``quotas[tensor, 1]``."""
+    """A byte for each element of a batch, in whole blocks: 0 if it is not sent, 1 if it is sent. Of
+    the elements marked with 2 the first ``quotas[tensor, 0]`` are sent, and of the elements marked
+    with 3 the first ``quotas[tensor, 1]``."""
 
     def __init__(self, batch: Batch, quotas: Optional[torch.Tensor] = None) -> None:
         self.batch = batch
@@ -82,8 +82,8 @@ class Plan:
     totals: torch.Tensor
 
     def forms(self, values: Tensors, levels: Optional[torch.Tensor] = None) -> Encoded:
-        """Pairs of the elements to send, after one level for each tensor, if there are levels. Waits
-        for the device."""
+        """Pairs of the elements to send, after one level for each tensor, if there are levels.
+        Waits for the device."""
         marks, batch = self.marks, self.marks.batch
         head = 1 if levels is None else 2
         encoded = Encoded.empty(batch, [4 * head + 8 * total for total in self.totals.tolist()], keep=False)
@@ -128,7 +128,8 @@ def _plan(
     MOST: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    """Plans one tensor. A block sends what is marked with 1, and of the other marks what its rooms allow."""
+    """Plans one tensor. A block sends the elements that are marked with 1, and as many with other
+    marks as its rooms allow."""
     tensor = tl.program_id(0)
     many, first = tl.load(blocks + tensor), tl.load(firsts + tensor)
     total = first * 0

@@ -26,7 +26,8 @@ def add_pairs(forms: Forms, levels: int, to: Tensors, weight: float) -> None:
 
 
 def clear_pairs(batch: Batch, forms: Forms, kept: torch.Tensor) -> None:
-    """Sets the elements at the positions of pairs to 0 in an array that is kept. Forms have no levels."""
+    """Sets the elements at the positions of pairs to 0 in an array that is kept. Forms have no
+    levels."""
     _run(_clear_pairs, forms, in_kept(batch, kept))
 
 

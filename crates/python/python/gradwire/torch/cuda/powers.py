@@ -1,7 +1,7 @@
 """``natural``: stochastic rounding to powers of two.
 
-A form is a bit for the sign of each element, 1 at or above zero, then a byte for the biased exponent
-of each; see ``gradwire::device``. Messages are the host's, byte for byte.
+A form is a bit for the sign of each element, 1 at or above zero, then a byte for the biased
+exponent of each; see ``gradwire::device``. Messages are the host's, byte for byte.
 """
 
 from __future__ import annotations

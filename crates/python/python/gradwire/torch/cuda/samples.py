@@ -1,4 +1,5 @@
-"""Samples of tensors, from which thresholds are estimated: runs of neighbours, the same as on the host."""
+"""Samples of tensors, from which thresholds are estimated: runs of neighbours, the same as on the
+host."""
 
 from __future__ import annotations
 
@@ -34,13 +35,14 @@ class Sampler:
         # The same in the blocks of ``kth_largest``.
         self.counted = batch.table(COUNTED, lambda elements: size(elements, least))
         self.sizes = batch.vector(sizes)
-        self._starts = batch.vector([sum(sizes[:at]) for at in range(len(sizes))])
+        self._starts = batch.firsts(sizes)
         self._whole = batch.vector([slot.elements == size for slot, size in zip(batch.slots, sizes)])
         self._all = sum(sizes)
 
     def take(self, values: Tensors, draws: Optional[Tuple[torch.Tensor, int, int]] = None) -> Tensors:
         """A sample of each tensor; nothing of a tensor with an element that is not finite. With
-        ``draws`` (``Kernel.draws``) runs are at random positions; otherwise they are evenly spaced."""
+        ``draws`` (``Kernel.draws``) runs are at random positions; otherwise they are evenly
+        spaced."""
         lengths = torch.where(values.lengths > 0, self.sizes, 0)
         found = Tensors(torch.empty(self._all, dtype=torch.float32, device=lengths.device), self._starts, lengths)
         launch(_take, self.table, *(draws or (None, 0, 0)), values, found, self._whole, BLOCK=BLOCK)
@@ -65,7 +67,8 @@ def _take(table, keys, rank, step, values, sample, whole, BLOCK: tl.constexpr):
 
 
 def count_signs(table: torch.Tensor, values: Tensors) -> torch.Tensor:
-    """The numbers of elements at or above 0, below 0, and above 0, as int64 of the shape (tensors, 3)."""
+    """The numbers of elements at or above 0, below 0, and above 0, as int64 of the shape (tensors,
+    3)."""
     counts = torch.zeros((len(values.lengths), 3), dtype=torch.int64, device=values.lengths.device)
     launch(_count_signs, table, values, counts, BLOCK=BLOCK)
     return counts

@@ -1,7 +1,7 @@
 """Selection of the elements of sparse messages, on the device and without waiting for it.
 
-A method marks elements; ``marks`` makes forms of them. The k-th largest absolute value comes from radix
-selection on bit patterns, which have the same order as the values: four passes count digits.
+A method marks elements; ``marks`` makes forms of them. The k-th largest absolute value comes from
+radix selection on bit patterns, which have the same order as the values: four passes count digits.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ._source import FINITE, Source, corrected
 from ._tensors import Tensors, block_of, in_kept, load, scratch, store
 from .marks import Marks, put_marks
 
-# The shift and the highest value of each digit of a pattern: 8, 8, 8 and 7 bits. The first digit is the
-# exponent, because few exponents are common: programs that count many different digits wait for each
-# other's atomic additions.
+# The shift and the highest value of each digit of a pattern: 8, 8, 8 and 7 bits. The first digit is
+# the exponent, because few exponents are common: programs that count many different digits wait for
+# each other's atomic additions.
 _DIGITS = ((23, 255), (15, 255), (7, 255), (0, 127))
 _COUNTERS = tl.constexpr(256)
 # The number of blocks that a program counts before it adds its counts to the common ones, and the
@@ -34,11 +34,11 @@ _FEW = 32
 
 
 def correct(batch: Batch, source: Source) -> Tensors:
-    """The corrected values in float32. The length of a tensor is 0 if an element is not finite: then
-    nothing of the tensor is sent, and its residual stays as it was.
+    """The corrected values in float32. The length of a tensor is 0 if an element is not finite:
+    then nothing of the tensor is sent, and its residual stays as it was.
 
-    The result takes the place of the residual, if there is one. Without a residual, values in float32
-    are not copied.
+    The result takes the place of the residual, if there is one. Without a residual, values in
+    float32 are not copied.
     """
     lengths = torch.where(source.maxima <= FINITE.value, batch.lengths, 0)
     if source.residual is None and source.data.dtype == torch.float32:
@@ -64,8 +64,8 @@ def patterns(values, tensor, at, mask):
 
 
 def how_many(ratio: float, elements: int) -> int:
-    """The number of elements that a ratio keeps: rounded to nearest, but at least 1 unless the tensor
-    is empty."""
+    """The number of elements that a ratio keeps: rounded to nearest, but at least 1 unless the
+    tensor is empty."""
     exact = ratio * elements
     whole = floor(exact)
     return min(max(whole + (exact - whole >= 0.5), min(elements, 1)), elements)
@@ -84,8 +84,8 @@ class Ranked:
 
 
 def kth_largest(table: torch.Tensor, values: Tensors, ranks: torch.Tensor) -> Ranked:
-    """The k-th largest absolute values; ``ranks`` has a k ≥ 1 for each tensor and side. If there are
-    fewer elements, it finds the smallest.
+    """The k-th largest absolute values; ``ranks`` has a k ≥ 1 for each tensor and side. If there
+    are fewer elements, it finds the smallest.
 
     The rows of ``table`` cover the tensors in blocks of ``COUNTED``.
     """
@@ -191,9 +191,9 @@ def _mark_largest(table, values, limits, marks, counts, SIDES: tl.constexpr, BLO
 
 
 def mark_reaching(batch: Batch, values: Tensors, limits: torch.Tensor, quotas: Optional[torch.Tensor] = None) -> Marks:
-    """Marks the elements whose patterns reach the limit of their tensor and sign, but no zeros. With
-    quotas, no more of each tensor than its quota. ``limits`` has the shape (tensors, 2): above 0 and
-    below 0."""
+    """Marks the elements whose patterns reach the limit of their tensor and sign, but no zeros.
+    With quotas, no more of each tensor than its quota. ``limits`` has the shape (tensors, 2): above
+    0 and below 0."""
     marks, mark = Marks(batch, quotas), 1 if quotas is None else 2
     launch(_mark_reaching, marks.table, values, limits, marks.marks, marks.counts, MARK=mark, BLOCK=BLOCK)
     return marks

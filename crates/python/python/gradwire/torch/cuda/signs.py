@@ -1,11 +1,12 @@
 """``signsgd``, ``signum``, ``efsignsgd`` and ``onebit``: the sign of each element.
 
-A form is the message: no number for ``signsgd`` and ``signum``, the mean for ``efsignsgd``, the means
-of both signs for ``onebit``, each as float32; then a bit for each element, 1 at or above zero.
+A form is the message: no number for ``signsgd`` and ``signum``, the mean for ``efsignsgd``, the
+means of both signs for ``onebit``, each as float32; then a bit for each element, 1 at or above
+zero.
 
-Messages of ``signsgd`` and ``signum`` are the host's, byte for byte. Means are sums in float64, which
-the host adds in another order, so they may differ from the host's in their last bit. Messages decode
-to the same bits as on the host.
+Messages of ``signsgd`` and ``signum`` are the host's, byte for byte. Means are sums in float64,
+which the host adds in another order, so they may differ from the host's in their last bit. Messages
+decode to the same bits as on the host.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 A form is M as float32 and a byte for five elements; see ``gradwire::device``.
 
-Messages are the host's, byte for byte, unless ``terngrad`` clips. Then M depends on sums in float64,
-which the host adds in another order. So M may differ in its last bit, and so may the trit of an
-element that is as far from zero as its draw. Messages decode to the same bits as on the host.
+Messages are the host's, byte for byte, unless ``terngrad`` clips. Then M depends on sums in
+float64, which the host adds in another order. So M may differ in its last bit, and so may the trit
+of an element that is as far from zero as its draw. Messages decode to the same bits as on the host.
 """
 
 from __future__ import annotations

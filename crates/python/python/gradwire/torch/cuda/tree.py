@@ -1,7 +1,7 @@
 """``8bit``: the nearest of 256 numbers, relative to the largest absolute value.
 
-A form is that value as float32 and a byte for each element; see ``gradwire::device``. Messages are the
-host's, byte for byte.
+A form is that value as float32 and a byte for each element; see ``gradwire::device``. Messages are
+the host's, byte for byte.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from .levels import invertible
 
 
 def _numbers() -> torch.Tensor:
-    """The number that each byte stands for, as the host decodes a message with the scale 1 and all bytes."""
+    """The number that each byte stands for, as the host decodes a message with the scale 1 and all
+    bytes."""
     numbers = torch.zeros(256, dtype=torch.float32, device="cpu")
     message = struct.pack("<f", 1.0) + bytes(range(256))
     _core.Codec("8bit", 0, 0, 1).decode_add("", (256,), 0, 0, message, 1.0, buffer(numbers))
@@ -36,11 +37,12 @@ def _numbers() -> torch.Tensor:
 
 @dataclass
 class Tables:
-    """The tables by which kernels find the byte of a magnitude: the number of limits that it reaches.
+    """The tables by which kernels find the byte of a magnitude: the number of limits that it
+    reaches.
 
     At a limit the next number becomes the nearer one. Limits ascend; the last one is between the
-    bytes 127 and 128. Magnitudes whose bits above ``shift`` are equal form a cell, which is so small
-    that it has at most one limit.
+    bytes 127 and 128. Magnitudes whose bits above ``shift`` are equal form a cell, which is so
+    small that it has at most one limit.
     """
 
     # The number that each byte stands for.

@@ -36,7 +36,8 @@ class _Update(NamedTuple):
 
 
 class Velocity(Memory):
-    """u ← momentum·u + factor·g. The compressor gets u, with error feedback corrected by the residual."""
+    """u ← momentum·u + factor·g. The compressor gets u, with error feedback corrected by the
+    residual."""
 
     def __init__(self, config: Config, momentum: float) -> None:
         super().__init__(config)
@@ -75,7 +76,8 @@ class Average(Velocity):
 
 
 class Momentum(Velocity):
-    """The momentum correction of ``dgc``: the sum of clipped gradients, which becomes 0 where elements were sent."""
+    """The momentum correction of ``dgc``: the sum of clipped gradients, which becomes 0 where
+    elements were sent."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config, rounded(config.real("momentum")))
