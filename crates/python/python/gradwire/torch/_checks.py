@@ -38,7 +38,8 @@ def check_whole(parameters: Iterable[Tuple[str, torch.Tensor]]) -> None:
 
 
 def check_gradients(model: torch.nn.Module, sharded: bool = False, ignored: Collection[str] = ()) -> None:
-    """Refuses a model whose gradients cannot be averaged. Leaves out ``ignored`` parameters. A ``sharded`` model has DTensors."""
+    """Refuses a model whose gradients cannot be averaged. Leaves out ``ignored`` parameters. A
+    ``sharded`` model has DTensors."""
     if not sharded:
         check_whole(trainable(model, ignored))
     check_types(model, ignored)
@@ -66,12 +67,14 @@ def is_sharded(model: torch.nn.Module) -> bool:
 
 
 def _is_a(one: Any, kind: str) -> bool:
-    """Whether a class of this name is the class of a module or tensor, or a base of it. Some versions of PyTorch lack some classes."""
+    """Whether a class of this name is the class of a module or tensor, or a base of it. Some
+    versions of PyTorch lack some classes."""
     return any(base.__name__ == kind for base in type(one).__mro__)
 
 
 def check_scaler(scaler: Any, on_nonfinite: Any) -> None:
-    """Refuses a scaler that is no ``GradScaler``, and to skip steps without one: the optimizer would take such a step with NaN."""
+    """Refuses a scaler that is no ``GradScaler``, and to skip steps without one: the optimizer
+    would take such a step with NaN."""
     if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
         raise _core.ConfigError(f"scaler={scaler!r} has no get_scale(); give the torch.amp.GradScaler of the training, or None")
     enabled = scaler is not None and getattr(scaler, "is_enabled", lambda: True)()

@@ -43,9 +43,10 @@ _NO_COST: Dict[str, float] = {
 class Custom:
     """Averages gradients with a compressor written in Python.
 
-    The compressor has ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``, or NumPy arrays in place of
-    bytes and tensor. Messages travel by all-gather, with error feedback unless the compressor has ``error_feedback =
-    False``. Runs in the thread of backward(), not in the background. Call ``check`` first.
+    The compressor has ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``, or
+    NumPy arrays in place of bytes and tensor. Messages travel by all-gather, with error feedback
+    unless the compressor has ``error_feedback = False``. Runs in the thread of backward(), not in
+    the background. Call ``check`` first.
     """
 
     def __init__(self, compressor: Any, reducer: _core.Reducer, shapes: Dict[str, torch.Size]) -> None:
@@ -67,7 +68,8 @@ class Custom:
 
     @staticmethod
     def check(compressor: Any, arguments: Mapping[str, Any]) -> None:
-        """Refuses an object that is no compressor, and arguments of the hook that it does not support."""
+        """Refuses an object that is no compressor, and arguments of the hook that it does not
+        support."""
         for method in ("compress", "decompress"):
             if not callable(getattr(compressor, method, None)):
                 raise _core.ConfigError(
@@ -133,7 +135,8 @@ class Custom:
             raise _core.ConfigError(f"{self.spec}.compress returned a {type(message).__name__}; return bytes") from None
 
     def _decompress(self, message: bytes, shape: torch.Size) -> torch.Tensor:
-        """What the compressor decodes a message to, in float32. Refuses all but finite numbers in a tensor of this shape."""
+        """What the compressor decodes a message to, in float32. Refuses all but finite numbers in a
+        tensor of this shape."""
         decoded = self._compressor.decompress(message, shape)
         what = f"{self.spec}.decompress returned"
         if hasattr(decoded, "__array__") and not isinstance(decoded, torch.Tensor):
@@ -160,7 +163,8 @@ class Custom:
             raise _core.MessageError(f"rank {rank} sent {len(fused) - at} bytes too many")
 
     def _count(self, elements: int, message_bytes: int, traffic: Sequence[int], times: Sequence[float]) -> None:
-        """Adds a bucket to the cost of the step: ``times`` are those at which compressing began, and each of its parts ended."""
+        """Adds a bucket to the cost of the step: ``times`` are those at which compressing began,
+        and each of its parts ended."""
         bytes_up, bytes_down, messages_up, messages_down = traffic
         compress, wire, decompress = (end - start for start, end in zip(times, times[1:]))
         cost = {
@@ -208,7 +212,8 @@ class Custom:
 
     def load(self, states: Sequence[bytes]) -> None:
         """Restores residuals, by the rule of ``Hook.load_state_dict``."""
-        # On whatever device they were saved; a residual moves to that of its gradient when it is used.
+        # On whatever device they were saved; a residual moves to that of its gradient when it is
+        # used.
         loaded = [self._read(state) for state in states]
         rank, size = self._reducer.rank, self._reducer.size
         if len({state["rank"] for state in loaded}) < len(loaded):

@@ -10,15 +10,17 @@ from .. import _core
 from ._options import Options
 from ._tensors import Named
 
-# Earlier versions of Triton compile rounded divisions to instructions that replace subnormal numbers by zeros.
+# Earlier versions of Triton compile rounded divisions to instructions that replace subnormal
+# numbers by zeros.
 LEAST_TRITON = (3, 6)
 
 
 def of(
     device: str, reducer: _core.Reducer, named: Iterable[Named], options: Options
 ) -> Tuple[Optional[Any], str]:
-    """What averages on the device of these parameters, ``None`` to compress on the host; and where that is, as in
-    ``Description.compressed_on``. With ``device="auto"``, compression on the host instead of the GPU is a ``RuntimeWarning`` of rank 0.
+    """What averages on the device of these parameters, ``None`` to compress on the host; and where
+    that is, as in ``Description.compressed_on``. With ``device="auto"``, compression on the host
+    instead of the GPU is a ``RuntimeWarning`` of rank 0.
 
     ``device`` is the argument of ``register``.
     """

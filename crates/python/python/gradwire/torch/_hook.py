@@ -35,8 +35,8 @@ from ._traffic import warn_of_more
 class Hook(Handle):
     """The state of the hook: residuals by parameter name, the averaging thread, statistics.
 
-    All ranks must create one at the same time. The arguments are those of ``register``; ``ignored`` are the names of parameters that
-    DistributedDataParallel leaves out.
+    All ranks must create one at the same time. The arguments are those of ``register``; ``ignored``
+    are the names of parameters that DistributedDataParallel leaves out.
     """
 
     # What averages on a GPU, if anything does.
@@ -122,7 +122,8 @@ class Hook(Handle):
         warn_of_more(self._reducer, uncompressed, "the gradients", stacklevel=5)
 
     def _refuse_votes(self, reason: str) -> None:
-        """Refuses compressors that average by votes, in which a zero counts like any other number. If it does, the handle is closed."""
+        """Refuses compressors that average by votes, in which a zero counts like any other number.
+        If it does, the handle is closed."""
         if self._reducer.votes:
             spec = self._reducer.spec
             self.close()
@@ -208,11 +209,11 @@ class Hook(Handle):
         return future
 
     def _begin_with(self, bucket: Any) -> bool:
-        """Begins a step with its first bucket. Returns whether to wait for averages at the end of the backward pass although no
-        bucket is the last.
+        """Begins a step with its first bucket. Returns whether to wait for averages at the end of
+        the backward pass although no bucket is the last.
 
-        In the first step of a model with ``static_graph=True``, DistributedDataParallel gives all buckets the index 0, and calls
-        none the last.
+        In the first step of a model with ``static_graph=True``, DistributedDataParallel gives all
+        buckets the index 0, and calls none the last.
         """
         task, key = torch._C._current_graph_task_id(), key_of(bucket)
         if task != -1 and task == self._pass and key not in self._submitted:
@@ -243,8 +244,8 @@ class Hook(Handle):
         return joined(futures, whole)
 
     def _warn_of_toggled(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Warns once of a parameter that is not trained in this step, such as the generator's in a step of the discriminator, if residuals
-        are lost by that."""
+        """Warns once of a parameter that is not trained in this step, such as the generator's in a
+        step of the discriminator, if residuals are lost by that."""
         if self._warned_of_toggled or all(parameter.requires_grad for parameter in parameters):
             return
         keeps = self._custom.has_feedback if self._custom is not None else any(map(has_error_feedback, self._reducer.specs(self._step - 1)))
@@ -277,7 +278,8 @@ class Hook(Handle):
         return future
 
     def _parts(self, bucket: Any, tensor: torch.Tensor) -> List[Part]:
-        """The messages of a bucket. Before DistributedDataParallel has seen the order of gradients, the whole model may be one bucket."""
+        """The messages of a bucket. Before DistributedDataParallel has seen the order of gradients,
+        the whole model may be one bucket."""
         parameters, key = bucket.parameters(), key_of(bucket)
         parts = self._groups.get(key)
         if parts is None:
@@ -296,7 +298,8 @@ class Hook(Handle):
         return parts
 
     def _check_known(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Refuses a bucket with a parameter that was not there, or not trained, when the hook was registered."""
+        """Refuses a bucket with a parameter that was not there, or not trained, when the hook was
+        registered."""
         frozen = {id(parameter): name for name, parameter in self._frozen}
         for parameter in parameters:
             if id(parameter) in frozen:
@@ -328,7 +331,8 @@ hook.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": Future
 
 
 def _check(options: Options, arguments: Mapping[str, Any]) -> None:
-    """Refuses arguments of ``Hook`` that cannot be combined, and an optimizer that is no ``OneBitAdam``."""
+    """Refuses arguments of ``Hook`` that cannot be combined, and an optimizer that is no
+    ``OneBitAdam``."""
     optimizer = arguments["optimizer"]
     if optimizer is not None and not isinstance(optimizer, OneBitAdam):
         raise _core.ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, Optional, Sequence, Union
 
 import torch
 from torch.distributed.algorithms.join import Joinable
@@ -12,20 +12,20 @@ from torch.distributed.algorithms.join import Joinable
 from .. import _core
 from . import _local_optimizer
 from ._channel import connect, release
-from ._checks import check_optimizer, check_others, check_types, check_unwrapped, check_whole
-from ._copyable import broadcast, check_copyable
+from ._copyable import broadcast
 from ._elastic import Elastic
 from ._exchanging import Exchanging
 from ._forms import check_same, fingerprint
 from ._fragments import strided
 from ._joining import Joining, Shadow
+from ._local_checks import check_local_optimizer, check_model
 from ._local_options import LocalOptions, refuse_scaler
 from ._local_states import LocalStates
-from ._masking import check_maskable, sent_in_part
 from ._membership import Membership
 from ._mid_step import Stepping
-from ._modes import outside_inference, with_gradients, without_gradients
+from ._modes import outside_inference, without_gradients
 from ._names import selected
+from ._optimizer_proxy import OptimizerProxy
 from ._options import Options, Rules, compare
 from ._outer import Outer, settings_of
 from ._replica import Replica
@@ -35,7 +35,7 @@ from ._tensors import Named, trainable
 from ._traffic import warn_of_more
 
 
-class LocalSteps(Exchanging, torch.optim.Optimizer):
+class LocalSteps(Exchanging, OptimizerProxy):
     """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
 
     Use it instead of the optimizer, with a plain model (not DistributedDataParallel)::
@@ -44,65 +44,82 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         loss.backward()
         steps.step()
 
-    All ranks must create it at the same time with the same arguments; only ``deadline`` and ``threads`` may differ. All ranks start from
-    rank 0's parameters and buffers. In each round a rank sends the compressed change of its parameters since the last round, with
-    error feedback if the compressor has it (``eden``, the default, has none), and all ranks continue from the common parameters.
-    All ranks must take the same number of steps. In a block ``with torch.distributed.algorithms.Join([steps]):`` a rank that has no
-    further batches takes part in the rounds of the others, with a change of zero after its last step, and ends with their parameters
-    and ``completed_steps``. The block takes one ``LocalSteps`` and nothing else.
+    All ranks must create it at the same time with the same arguments; only ``deadline`` and
+    ``threads`` may differ. All ranks start from rank 0's parameters and buffers. In each round a
+    rank sends the compressed change of its parameters since the last round, with error feedback if
+    the compressor has it (``eden``, the default, has none), and all ranks continue from the common
+    parameters. All ranks must take the same number of steps. In a block
+    ``with torch.distributed.algorithms.Join([steps]):`` a rank that has no further batches takes
+    part in the rounds of the others, with a change of zero after its last step, and ends with their
+    parameters and ``completed_steps``. The block takes one ``LocalSteps`` and nothing else.
 
-    Schedules count steps, not rounds: the last step of a round determines its stage. The stages of a schedule may differ in ``every``,
-    as in ``eden:every=25 until 3000 then eden:every=100``; then a round also ends where the next stage begins. If only some stages have
-    ``every``, the others exchange at every step.
+    Schedules count steps, not rounds: the last step of a round determines its stage. The stages of
+    a schedule may differ in ``every``, as in ``eden:every=25 until 3000 then eden:every=100``; then
+    a round also ends where the next stage begins. If only some stages have ``every``, the others
+    exchange at every step.
 
-    The common parameters are kept in main memory in float32, four bytes per element. A model of 16-bit floats continues from them
-    rounded; changes too small for its type still add up over rounds. A change of the parameters that is not finite is an error,
-    because skipping a step cannot repair the parameters.
+    The common parameters are kept in main memory in float32, four bytes per element. A model of
+    16-bit floats continues from them rounded; changes too small for its type still add up over
+    rounds. A change of the parameters that is not finite is an error, because skipping a step
+    cannot repair the parameters.
 
-    Learning rate schedulers and ``GradScaler`` accept it as an optimizer: ``param_groups`` and ``state`` are those of the local
-    optimizer. Its state contains that of the local optimizer, for frameworks that save it as an optimizer.
+    Learning rate schedulers and ``GradScaler`` accept it as an optimizer: ``param_groups`` and
+    ``state`` are those of the local optimizer. Its state contains that of the local optimizer, for
+    frameworks that save it as an optimizer.
 
     Args:
         model: the plain model
-        optimizer: the local optimizer. It may have a part of the model's parameters. If it trains others, which no round would average,
-            this raises ``ConfigError``
-        every: the number of steps of a round, from 1. Default: ``every`` of the compressor, or 50 if it has none
-        compressor: a spec string or a schedule. Compressors that average by votes need ``outer``, with a small rate.
-            Default: ``"eden"``
-        outer: is called with the common parameters, and returns an optimizer that applies the mean change as the negative of a
-            gradient, such as ``Nesterov(lr=0.7)`` or ``partial(torch.optim.Adam, lr=1e-3)``. Default: ``None``, the mean change is
-            added to the common parameters
-        sync_until: the first steps, this many, are rounds of one step each (post-local SGD). Default: 0
-        mask: set the local momentum of the elements that were sent to zero, as in sparse binary compression. Default: ``True``
-        median_clip: scale a change whose norm exceeds the median norm of all workers' changes down to it (SparseLoCo).
-            Default: ``False``
-        buffers: the value of buffers that training changes, such as running means, after a round, once in ``every`` steps. ``"first"``:
-            that of rank 0, as with DistributedDataParallel. ``"mean"``: their mean, which suits running means, but not queues and
-            counters (integers are those of rank 0). ``"own"``: they stay different. Default: ``"first"``
-        fragments: the number of groups into which the layers of the model are divided, from 1. Each is exchanged once in ``every``
-            steps, one after the other. Default: 1
-        fragment_sync_delay: the number of steps for which training goes on while a fragment is exchanged, below ``every // fragments``.
-            Then the fragment's parameters become the common ones, mixed with the worker's own, as in Streaming DiLoCo (Douillard et
-            al. 2025). Default: 0
-        fragment_update_alpha: the weight of the worker's own parameters in this mixture, from 0, below 1. Default: 0.5 with a delay
+        optimizer: the local optimizer. It may have a part of the model's parameters. If it trains
+            others, which no round would average, this raises ``ConfigError``
+        every: the number of steps of a round, from 1. Default: ``every`` of the compressor, or 50
+            if it has none
+        compressor: a spec string or a schedule. Compressors that average by votes need ``outer``,
+            with a small rate. Default: ``"eden"``
+        outer: is called with the common parameters, and returns an optimizer that applies the mean
+            change as the negative of a gradient, such as ``Nesterov(lr=0.7)`` or
+            ``partial(torch.optim.Adam, lr=1e-3)``. Default: ``None``, the mean change is added to
+            the common parameters
+        sync_until: the first steps, this many, are rounds of one step each (post-local SGD).
+            Default: 0
+        mask: set the local momentum of the elements that were sent to zero, as in sparse binary
+            compression. Default: ``True``
+        median_clip: scale a change whose norm exceeds the median norm of all workers' changes down
+            to it (SparseLoCo). Default: ``False``
+        buffers: the value of buffers that training changes, such as running means, after a round,
+            once in ``every`` steps. ``"first"``: that of rank 0, as with DistributedDataParallel.
+            ``"mean"``: their mean, which suits running means, but not queues and counters (integers
+            are those of rank 0). ``"own"``: they stay different. Default: ``"first"``
+        fragments: the number of groups into which the layers of the model are divided, from 1. Each
+            is exchanged once in ``every`` steps, one after the other. Default: 1
+        fragment_sync_delay: the number of steps for which training goes on while a fragment is
+            exchanged, below ``every // fragments``. Then the fragment's parameters become the
+            common ones, mixed with the worker's own, as in Streaming DiLoCo (Douillard et al.
+            2025). Default: 0
+        fragment_update_alpha: the weight of the worker's own parameters in this mixture, from 0,
+            below 1. Default: 0.5 with a delay
         process_group: the ranks. Default: all
         min_workers: with ``lighthouse`` the fewest workers of a round, from 1. Default: 1
-        lighthouse: the address of torchft's ``torchft_lighthouse`` (``http://host:29510``). Workers may then come and go: a round goes
-            on with the workers that are left, if they are at least ``min_workers``. A worker that is created while the others train
-            waits for the end of their round, and continues from their parameters and optimizer state with an empty residual;
-            ``completed_steps`` tells where it is. It cannot be combined with fragments and ``process_group``. Default: ``None``, a lost
-            rank ends the run
+        lighthouse: the address of torchft's ``torchft_lighthouse`` (``http://host:29510``). Workers
+            may then come and go: a round goes on with the workers that are left, if they are at
+            least ``min_workers``. A worker that is created while the others train waits for the end
+            of their round, and continues from their parameters and optimizer state with an empty
+            residual; ``completed_steps`` tells where it is. It cannot be combined with fragments
+            and ``process_group``. Default: ``None``, a lost rank ends the run
         rules: other compressors for some tensors, as in ``register``. Default: none
-        exchange: ``"all-gather"``, ``"scatter-reduce"``, ``"all-reduce"`` or ``"auto"``. Default: ``"auto"``
+        exchange: ``"all-gather"``, ``"scatter-reduce"``, ``"all-reduce"`` or ``"auto"``. Default:
+            ``"auto"``
         seed: the seed of all random draws, from 0. Default: 0
-        deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Default: 300.0
-        raw_vectors: send tensors of one dimension uncompressed unless a rule matches them. Default: ``True``
+        deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Default:
+            300.0
+        raw_vectors: send tensors of one dimension uncompressed unless a rule matches them. Default:
+            ``True``
         raw_below: the same for tensors with fewer elements than this. Default: 256
         raw_names: the same for tensors whose name contains one of these words. Default: none
-        total_steps: the number of steps of the run, from 1, for schedules with fractions of it. Default: ``None``
+        total_steps: the number of steps of the run, from 1, for schedules with fractions of it.
+            Default: ``None``
         threads: the number of host threads, from 1, that compress and decompress. Default: 1
-        on_nonfinite, scaler: arguments of ``register`` that ``LocalSteps`` does not support. A value that is not the default raises
-            ``ConfigError``
+        on_nonfinite, scaler: arguments of ``register`` that ``LocalSteps`` does not support. A
+            value that is not the default raises ``ConfigError``
 
     Raises:
         ConfigError: an argument is wrong, differs between ranks, or does not suit the model.
@@ -141,14 +158,14 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         scaler: None = None,
     ) -> None:
         options = LocalOptions.of(locals())
-        _check(model, optimizer, options)
+        check_model(model, optimizer, options)
         if scaler is not None:
             refuse_scaler()
         if lighthouse is not None and process_group is not None:
             raise _core.ConfigError("with lighthouse, LocalSteps makes its own process groups; remove process_group")
         named = trainable(model)
         options = selected(model, dict(named), options.resolved())
-        _check_optimizer(model, optimizer, named, options)
+        check_local_optimizer(model, optimizer, named, options)
         self._build(model, optimizer, named, options, process_group)
         if lighthouse is not None:
             self._join(model, lighthouse, options)
@@ -165,6 +182,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         process_group: Optional[Any],
     ) -> None:
         """Creates the parts of this rank, which need no other rank."""
+        self._optimizer = optimizer
         self._stepping = Stepping()
         self._elastic: Optional[Elastic] = None
         # Removes the hooks of ``attach``.
@@ -182,7 +200,8 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         self._elastic = Elastic(self._replica, membership, fingerprint(model, settings), options.deadline)
 
     def _connect(self, model: torch.nn.Module, process_group: Optional[Any], options: LocalOptions) -> None:
-        """Connects the ranks of a group, which all start from the model of the first, with the same settings."""
+        """Connects the ranks of a group, which all start from the model of the first, with the same
+        settings."""
         _, groups = connect(process_group, self._replica.connect, options.deadline, "gradwire.torch.LocalSteps")
         self._release = weakref.finalize(self, release, self._replica.reducer, groups)
         self._release.atexit = False
@@ -208,53 +227,22 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
     @property
     def completed_steps(self) -> int:
-        """The number of local steps so far. A worker that joins a run starts with the number of the run."""
+        """The number of local steps so far. A worker that joins a run starts with the number of the
+        run."""
         return self._replica.step
-
-    # GradScaler passes `found_inf` and `grad_scale` to `step`, in place of leaving out steps, which have to be counted.
-    _step_supports_amp_scaling = True
-
-    def __getattr__(self, name: str) -> Any:
-        # What torch.optim.Optimizer keeps, such as hooks, is the local optimizer's.
-        if name == "_replica":
-            raise AttributeError(name)
-        return getattr(self._replica.optimizer, name)
-
-    def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        """Raises ``ConfigError``: rounds average the parameters that the model had at the start."""
-        raise _core.ConfigError("LocalSteps cannot add parameters; add them to the optimizer and create LocalSteps again")
-
-    @property
-    def param_groups(self) -> List[Dict[str, Any]]:  # type: ignore[override]
-        """The parameter groups of the local optimizer."""
-        return self._replica.optimizer.param_groups
-
-    @property
-    def state(self) -> Any:  # type: ignore[override]
-        """The state of the local optimizer."""
-        _local_optimizer.refuse_distributed_checkpoint()
-        return self._replica.optimizer.state
-
-    @property
-    def defaults(self) -> Dict[str, Any]:  # type: ignore[override]
-        """The defaults of the local optimizer."""
-        return self._replica.optimizer.defaults
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Calls ``zero_grad`` of the optimizer."""
-        self._replica.optimizer.zero_grad(set_to_none=set_to_none)
 
     @outside_inference
     def step(self, closure: Optional[Any] = None) -> Any:
         """Takes a local step, and exchanges updates if a round is due.
 
-        Raises ``ConfigError`` if parameters were added to the local optimizer, which rounds would not average.
+        Raises ``ConfigError`` if parameters were added to the local optimizer, which rounds would
+        not average.
         """
         if self._attached is not None:
             raise _core.ConfigError("rounds follow the local optimizer since attach(); call step() of the local optimizer")
         self._begin()
         try:
-            loss = self._local_step(closure)
+            loss = self._step_of_optimizer(closure)
         except BaseException:
             # An error of the closure changes nothing.
             self._stepping.end()
@@ -263,20 +251,23 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         return loss
 
     def attach(self) -> ExitStack:
-        """Has rounds follow ``step`` of the local optimizer, in place of ``step`` of this object, in a ``with`` block.
+        """Has rounds follow ``step`` of the local optimizer, in place of ``step`` of this object,
+        in a ``with`` block.
 
-        Schedulers, frameworks and ``get_optimizer_state_dict`` then work with the optimizer that the user has created::
+        Schedulers, frameworks and ``get_optimizer_state_dict`` then work with the optimizer that
+        the user has created::
 
             with steps.attach():
                 for x, y in batches:
                     ...
                     optimizer.step()
 
-        Without a ``with`` block, this ends with ``close()`` of the returned object, or of ``LocalSteps``. A ``GradScaler`` leaves out
-        steps, which then are not counted; so do not attach, and pass it this object. Steps that ``get_optimizer_state_dict`` takes to
-        create the state of an optimizer do not count, either.
+        Without a ``with`` block, this ends with ``close()`` of the returned object, or of
+        ``LocalSteps``. A ``GradScaler`` leaves out steps, which then are not counted; so do not
+        attach, and pass it this object. Steps that ``get_optimizer_state_dict`` takes to create the
+        state of an optimizer do not count, either.
         """
-        optimizer = self._replica.optimizer
+        optimizer = self._optimizer
         if self._attached is not None or not hasattr(optimizer, "register_step_post_hook"):
             reason = "has no hooks for its steps" if self._attached is None else "is attached already"
             raise _core.ConfigError(f"attach(): the local optimizer {reason}; call step() of LocalSteps, or attach once")
@@ -291,7 +282,7 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
     def _begin(self) -> None:
         """Begins a local step."""
-        if len(_local_optimizer.parameters(self._replica.optimizer)) != self._parameters:
+        if len(_local_optimizer.parameters(self._optimizer)) != self._parameters:
             raise _core.ConfigError(
                 "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average them; "
                 "create LocalSteps again"
@@ -308,24 +299,13 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             elif self._rounds.starting():
                 self._elastic.synchronize()
 
-    def _local_step(self, closure: Optional[Any]) -> Any:
-        """Takes a step of the local optimizer, unless a ``GradScaler`` has found infinities in its gradients."""
-        optimizer, found = self._replica.optimizer, self.__dict__.get("found_inf")
-        if found is not None and found.item():
-            return None
-        scale = self.__dict__.get("grad_scale")
-        if scale is not None:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad.div_(scale.to(parameter.grad.device))
-        return optimizer.step(with_gradients(closure)) if closure is not None else optimizer.step()
-
     @without_gradients
     def synchronize(self) -> None:
-        """Exchanges updates of all fragments now, after which all ranks continue from the same parameters and buffers.
+        """Exchanges updates of all fragments now, after which all ranks continue from the same
+        parameters and buffers.
 
-        All ranks must call it at the same time, after the same number of steps; ``ConfigError`` tells how many each has taken.
+        All ranks must call it at the same time, after the same number of steps; ``ConfigError``
+        tells how many each has taken.
         """
         with self._stepping.step():
             if self._elastic is not None:
@@ -338,7 +318,8 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             super()._hurry()
 
     def close(self) -> None:
-        """Ends the exchange, with its thread and process groups, between the same two steps on all ranks.
+        """Ends the exchange, with its thread and process groups, between the same two steps on all
+        ranks.
 
         If workers may come and go, leaves the run; the others need not wait for this one.
         """
@@ -350,10 +331,12 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             self._release()
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last round, as in ``Hook.stats``, and ``wait_seconds``, for which training waited for it.
+        """The cost of the last round, as in ``Hook.stats``, and ``wait_seconds``, for which
+        training waited for it.
 
-        With ``lighthouse`` there is no ``wait_seconds``, but ``workers``, the number of workers, and ``lost_workers`` and
-        ``joined_workers``, the numbers of those that were lost and that have joined since this one started.
+        With ``lighthouse`` there is no ``wait_seconds``, but ``workers``, the number of workers,
+        and ``lost_workers`` and ``joined_workers``, the numbers of those that were lost and that
+        have joined since this one started.
         """
         if self._elastic is not None:
             return self._elastic.stats()
@@ -393,13 +376,16 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
     @without_gradients
     def state_dict(self, *, all_ranks: bool = False) -> State:
-        """The state that a resumed run needs beside the model, as in ``Hook.state_dict``. It contains the state of the local optimizer.
+        """The state that a resumed run needs beside the model, as in ``Hook.state_dict``. It
+        contains the state of the local optimizer.
 
-        With ``lighthouse`` each worker saves its own; ``all_ranks=True`` raises ``ConfigError``. Call it between two calls of
-        ``step``: in the middle of one it raises ``MidStepError``, and in another thread it waits.
+        With ``lighthouse`` each worker saves its own; ``all_ranks=True`` raises ``ConfigError``.
+        Call it between two calls of ``step``: in the middle of one it raises ``MidStepError``, and
+        in another thread it waits.
         """
         if all_ranks and self._elastic is not None:
-            # A worker that joins after this round does not send its state, and a lost one would end the run of the others.
+            # A worker that joins after this round does not send its state, and a lost one would end
+            # the run of the others.
             raise _core.ConfigError(
                 "with lighthouse workers come and go, so that not all can be asked for their states; save that of each in a file of its own, "
                 "and pass load_state_dict the list of them"
@@ -409,42 +395,22 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
     @without_gradients
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
-        """Restores results of ``state_dict``, with the local optimizer, as ``Hook.load_state_dict`` does: on all ranks, or on none.
+        """Restores results of ``state_dict``, with the local optimizer, as ``Hook.load_state_dict``
+        does: on all ranks, or on none.
 
-        Restore the model, too: each rank its own, if it was saved between two rounds. Do it after the ``LocalSteps`` was created,
-        since that makes all models equal to the first. On another number of ranks, an exchange that was under way
-        (``fragment_sync_delay``) does not set the momentum of what was sent to zero.
+        Restore the model, too: each rank its own, if it was saved between two rounds. Do it after
+        the ``LocalSteps`` was created, since that makes all models equal to the first. On another
+        number of ranks, an exchange that was under way (``fragment_sync_delay``) does not set the
+        momentum of what was sent to zero.
 
-        Some frameworks save the optimizer of rank 0 alone. The other ranks then continue with the local optimizer of rank 0, and
-        with an empty residual, and say so in a ``RuntimeWarning``.
+        Some frameworks save the optimizer of rank 0 alone. The other ranks then continue with the
+        local optimizer of rank 0, and with an empty residual, and say so in a ``RuntimeWarning``.
 
-        A worker that has joined a run keeps the parameters of the run, and takes over only the residual, from the last
-        state of a worker that was lost. That is an error if the lost worker sent anything after it saved this state.
+        A worker that has joined a run keeps the parameters of the run, and takes over only the
+        residual, from the last state of a worker that was lost. That is an error if the lost worker
+        sent anything after it saved this state.
         """
         self._states.load(states)
-
-
-def _check(model: torch.nn.Module, optimizer: torch.optim.Optimizer, options: LocalOptions) -> None:
-    """Refuses options that are impossible, and models that local steps cannot train."""
-    if not isinstance(model, torch.nn.Module) or not hasattr(optimizer, "param_groups"):
-        given = f"{type(model).__name__} and {type(optimizer).__name__}"
-        raise _core.ConfigError(f"LocalSteps takes a model and its optimizer, and got {given}; write LocalSteps(model, optimizer)")
-    options.check()
-    check_unwrapped(model)
-    check_whole([*model.named_parameters(), *model.named_buffers()])
-    check_copyable(model)
-    check_types(model)
-
-
-def _check_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer, named: Sequence[Named], options: LocalOptions) -> None:
-    """Refuses an optimizer that rounds would not average, or that does not suit the compressors."""
-    check_optimizer(optimizer, [parameter for _, parameter in named])
-    check_others(optimizer, model)
-    options.check_votes(named)
-    if options.mask:
-        sparse = sent_in_part(named, options)
-        if sparse:
-            check_maskable(optimizer, sparse)
 
 
 # A virtual subclass: the constructor of ``Joinable`` would call that of ``Optimizer``.

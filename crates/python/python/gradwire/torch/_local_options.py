@@ -75,7 +75,8 @@ class LocalOptions(Options):
         return self if self.lighthouse is None else replace(self, exchange="all-gather")
 
     def check_votes(self, named: Sequence[Named]) -> None:
-        """Refuses compressors that average by votes, unless an outer optimizer scales the votes of workers that all vote."""
+        """Refuses compressors that average by votes, unless an outer optimizer scales the votes of
+        workers that all vote."""
         if (self.outer is not None and self.lighthouse is None) or not self.votes(named):
             return
         if self.lighthouse is not None:

@@ -1,4 +1,5 @@
-"""The states of local steps: how they are saved, and how a run or a worker that joins continues from them."""
+"""The states of local steps: how they are saved, and how a run or a worker that joins continues
+from them."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class _Loaded:
 
 
 class LocalStates:
-    """Saves and loads the states of one rank's local steps. Create it when ranks are connected, before the first step."""
+    """Saves and loads the states of one rank's local steps. Create it when ranks are connected,
+    before the first step."""
 
     def __init__(self, replica: Replica, rounds: Rounds, elastic: Optional[Elastic]) -> None:
         self._replica, self._rounds, self._elastic = replica, rounds, elastic
@@ -84,7 +86,8 @@ class LocalStates:
             return elastic.has_saved(_saved.listed(given))
 
     def _load_exchange(self, states: Sequence[State], parts: List[bytes]) -> None:
-        """Loads the residuals of states. Begins with empty ones if the only state is that of another rank."""
+        """Loads the residuals of states. Begins with empty ones if the only state is that of
+        another rank."""
         reducer, self._residual_is_missing = self._replica.reducer, False
         try:
             reducer.load(parts)
@@ -96,7 +99,8 @@ class LocalStates:
             self._residual_is_missing = True
 
     def _read_and_load(self, given: Union[State, Sequence[State]], load: Load) -> _Loaded:
-        """Calls ``load`` with some saved states that fit, and with the states of their exchanges; returns the rest of the states."""
+        """Calls ``load`` with some saved states that fit, and with the states of their exchanges;
+        returns the rest of the states."""
         with _saved.reading():
             states = _saved.listed(given)
             loaded, parts = self._read(states)
@@ -131,7 +135,8 @@ class LocalStates:
         return _Loaded(step, first["round"], first.get("base", step), first["common"], outer, optimizer, pending), parts
 
     def _sent(self, states: Sequence[State]) -> Sent:
-        """What this rank had sent of an exchange that was under way when it saved one of these states."""
+        """What this rank had sent of an exchange that was under way when it saved one of these
+        states."""
         reducer = self._replica.reducer
         for state in states:
             own = state.get("sent", {}).get(_states.rank_key(reducer))
@@ -147,7 +152,8 @@ def _whole(entry: Any) -> Any:
 
 
 def _keeps_common_state(reducer: _core.Reducer) -> bool:
-    """Whether a rank keeps something that must be the same on all ranks, such as a factor of a low-rank method."""
+    """Whether a rank keeps something that must be the same on all ranks, such as a factor of a
+    low-rank method."""
     specs = {spec for step, _ in reducer.stages for spec in reducer.specs(step)}
     rounds = {one["id"] for one in _core.compressors() if one["aggregation"] == "rounds"}
     return any("ef=ef21" in spec or spec.partition(":")[0] in rounds for spec in specs)

@@ -1,4 +1,5 @@
-"""The options that ``register``, ``fsdp.register``, ``LocalSteps`` and ``advise`` share, and the reducers that they make."""
+"""The options that ``register``, ``fsdp.register``, ``LocalSteps`` and ``advise`` share, and the
+reducers that they make."""
 
 from __future__ import annotations
 
@@ -19,9 +20,11 @@ from ._tensors import Named, shape_of
 Rules = Union[Mapping[str, str], Sequence[str], None]
 Self = TypeVar("Self", bound="Options")
 
-# Reduce-scatter averages the shards of gradients of a sharded model, and gather-shards gathers its parameters.
+# Reduce-scatter averages the shards of gradients of a sharded model, and gather-shards gathers its
+# parameters.
 _FOR_SHARDS = ("reduce-scatter", "gather-shards")
-# The others average gradients of replicas; scatter-reduce is a reduce-scatter followed by an all-gather.
+# The others average gradients of replicas; scatter-reduce is a reduce-scatter followed by an
+# all-gather.
 _FOR_REPLICAS = ("auto", "all-gather", "scatter-reduce", "all-reduce")
 
 
@@ -111,7 +114,8 @@ class Options:
         return self.reducer(named, _Alone())  # type: ignore[arg-type]
 
     def stages(self, named: Iterable[Named]) -> List[Tuple[int, int]]:
-        """For each compressor of the schedule its first step, and the number of steps from one of its exchanges to the next."""
+        """For each compressor of the schedule its first step, and the number of steps from one of
+        its exchanges to the next."""
         reducer = self.reducer_alone(named)
         try:
             return reducer.stages
@@ -127,7 +131,8 @@ class Options:
             reducer.close()
 
     def uses_ef21(self) -> bool:
-        """Whether the compressor or one of the rules has ``ef=ef21``, whose receivers keep a sum of changes."""
+        """Whether the compressor or one of the rules has ``ef=ef21``, whose receivers keep a sum of
+        changes."""
         specs = [str(self.compressor), *(rule.rpartition("->")[2] for rule in rules_of(self.rules))]
         return any(re.search(r"\bef\s*=\s*ef21\b", spec) for spec in specs)
 
@@ -194,7 +199,8 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
 
 def compare(reducer: _core.Reducer, settings: Mapping[str, Any]) -> None:
-    """Raises ``ConfigError`` that names the first of some settings that differs between ranks, with its values."""
+    """Raises ``ConfigError`` that names the first of some settings that differs between ranks, with
+    its values."""
     own = {what: str(setting) for what, setting in settings.items()}
     ranks = [json.loads(one) for one in reducer.gather(0, json.dumps(own).encode())]
     # This rank may end now, and the others must have its settings.

@@ -16,8 +16,8 @@ Outer = Callable[[List[torch.nn.Parameter]], torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class Nesterov:
-    """Makes an outer optimizer that applies the workers' mean change by SGD with Nesterov momentum, as in DiLoCo
-    (Douillard et al. 2023)."""
+    """Makes an outer optimizer that applies the workers' mean change by SGD with Nesterov momentum,
+    as in DiLoCo (Douillard et al. 2023)."""
 
     lr: float = 0.7
     momentum: float = 0.9
@@ -46,7 +46,8 @@ def settings_of(outer: Optional[torch.optim.Optimizer]) -> Optional[str]:
 
 
 def check_saved(saved: Optional[Dict[str, Any]], outer: Optional[torch.optim.Optimizer]) -> None:
-    """Refuses the state of an outer optimizer, as ``Replica.pack_outer`` returns it, that ``outer`` cannot load."""
+    """Refuses the state of an outer optimizer, as ``Replica.pack_outer`` returns it, that ``outer``
+    cannot load."""
     if (saved and saved["kind"]) != (outer and type(outer).__name__):
         raise _core.StateError("the state was saved with another outer optimizer; use the same one")
     if saved is not None and outer is not None:

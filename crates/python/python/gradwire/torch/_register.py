@@ -36,38 +36,50 @@ def register(
 ) -> Hook:
     """Makes a DistributedDataParallel model average its gradients through gradwire.
 
-    All ranks must call it at the same time, with the same arguments; only ``deadline``, ``device`` and ``threads`` may differ. Messages
-    travel over gloo, also if the process group is NCCL. Between machines set ``GLOO_SOCKET_IFNAME``.
+    All ranks must call it at the same time, with the same arguments; only ``deadline``, ``device``
+    and ``threads`` may differ. Messages travel over gloo, also if the process group is NCCL.
+    Between machines set ``GLOO_SOCKET_IFNAME``.
 
     Args:
-        model: the DistributedDataParallel model. It may be compiled: ``torch.compile(DistributedDataParallel(module))``.
-        compressor: a spec string (``"eden"``, ``"eden:bits=2"``), a schedule (``"none until 200 then eden:bits=2"``), or an object with
-            ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. Such an object gets the gradients of all tensors,
-            including vectors, and its messages travel by all-gather; of the other arguments it supports only ``deadline``.
-            Default: ``"eden"``
-        rules: other compressors for some tensors, selected by name, size or kind: ``{"*head*": "none", ">=100000": "int8"}``. The
-            first rule that matches a tensor applies. A name pattern must match a tensor. Default: none
-        exchange: ``"all-gather"``, ``"scatter-reduce"`` (a reduce-scatter, then an all-gather), ``"all-reduce"`` or ``"auto"``.
-            Default: ``"auto"``
+        model: the DistributedDataParallel model. It may be compiled:
+            ``torch.compile(DistributedDataParallel(module))``.
+        compressor: a spec string (``"eden"``, ``"eden:bits=2"``), a schedule
+            (``"none until 200 then eden:bits=2"``), or an object with ``compress(tensor) -> bytes``
+            and ``decompress(bytes, shape) -> tensor``. Such an object gets the gradients of all
+            tensors, including vectors, and its messages travel by all-gather; of the other
+            arguments it supports only ``deadline``. Default: ``"eden"``
+        rules: other compressors for some tensors, selected by name, size or kind:
+            ``{"*head*": "none", ">=100000": "int8"}``. The first rule that matches a tensor
+            applies. A name pattern must match a tensor. Default: none
+        exchange: ``"all-gather"``, ``"scatter-reduce"`` (a reduce-scatter, then an all-gather),
+            ``"all-reduce"`` or ``"auto"``. Default: ``"auto"``
         seed: the seed of all random draws, from 0. Default: 0
-        deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Work that a rank does alone, such as an
-            evaluation, must take less. Default: 300.0
-        on_nonfinite: ``"error"``, or ``"skip"``: all ranks skip a step in which the gradients of a rank contain NaN or infinity.
-            Residuals then do not change, and gradients become NaN from the bucket with the first such value on, so that the
-            ``GradScaler`` skips the step of an optimizer that has all parameters. ``"skip"`` needs ``scaler``. Default: ``"error"``
-        scaler: the ``GradScaler`` of mixed precision training, so that residuals do not depend on its scale. Default: ``None``
-        raw_vectors: send tensors of one dimension (norms, biases) uncompressed unless a rule matches them. Default: ``True``
+        deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Work that
+            a rank does alone, such as an evaluation, must take less. Default: 300.0
+        on_nonfinite: ``"error"``, or ``"skip"``: all ranks skip a step in which the gradients of a
+            rank contain NaN or infinity. Residuals then do not change, and gradients become NaN
+            from the bucket with the first such value on, so that the ``GradScaler`` skips the step
+            of an optimizer that has all parameters. ``"skip"`` needs ``scaler``. Default:
+            ``"error"``
+        scaler: the ``GradScaler`` of mixed precision training, so that residuals do not depend on
+            its scale. Default: ``None``
+        raw_vectors: send tensors of one dimension (norms, biases) uncompressed unless a rule
+            matches them. Default: ``True``
         raw_below: the same for tensors with fewer elements than this. Default: 256
-        raw_names: the same for tensors whose name contains one of these words. Each word must be in the name of a parameter.
-            Default: none
-        total_steps: the number of steps of the run, from 1, for schedules with fractions of it. Default: ``None``
-        optimizer: a ``OneBitAdam``, after whose freeze ranks exchange its momentum in place of gradients. Default: ``None``
-        device: where gradients on a GPU are compressed. ``"auto"``: by Triton kernels on the GPU if all compressors have one, else on
-            the host, with a ``RuntimeWarning`` that says why. ``"host"``: on the host. ``"gpu"``: on the GPU, or raise an error. Messages
-            are the same. Default: ``"auto"``
-        threads: the number of host threads, from 1, that compress and decompress the tensors of a bucket in parallel, and share a
-            tensor that exceeds a thread's share of the bucket, except with all-reduce. More than one pays on cores that training leaves
-            idle. Messages do not depend on it. Default: 1
+        raw_names: the same for tensors whose name contains one of these words. Each word must be in
+            the name of a parameter. Default: none
+        total_steps: the number of steps of the run, from 1, for schedules with fractions of it.
+            Default: ``None``
+        optimizer: a ``OneBitAdam``, after whose freeze ranks exchange its momentum in place of
+            gradients. Default: ``None``
+        device: where gradients on a GPU are compressed. ``"auto"``: by Triton kernels on the GPU if
+            all compressors have one, else on the host, with a ``RuntimeWarning`` that says why.
+            ``"host"``: on the host. ``"gpu"``: on the GPU, or raise an error. Messages are the
+            same. Default: ``"auto"``
+        threads: the number of host threads, from 1, that compress and decompress the tensors of a
+            bucket in parallel, and share a tensor that exceeds a thread's share of the bucket,
+            except with all-reduce. More than one pays on cores that training leaves idle. Messages
+            do not depend on it. Default: 1
 
     Returns:
         The state of the hook: residuals, statistics, and the state of a checkpoint.
@@ -92,7 +104,8 @@ def register(
 
 
 def _check(model: Any) -> None:
-    """Refuses models that are not DistributedDataParallel, and arguments of DistributedDataParallel that leave no place for a hook."""
+    """Refuses models that are not DistributedDataParallel, and arguments of DistributedDataParallel
+    that leave no place for a hook."""
     if isinstance(model, DistributedDataParallel):
         if getattr(model, "mixed_precision", None) is not None:
             raise _core.ConfigError(

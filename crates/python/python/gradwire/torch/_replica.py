@@ -1,4 +1,5 @@
-"""One worker's copy of the model, and what it needs to average the change of its parameters with others."""
+"""One worker's copy of the model, and what it needs to average the change of its parameters with
+others."""
 
 from __future__ import annotations
 
@@ -21,15 +22,17 @@ from ._modes import write
 from ._staging import Pinned
 from ._tensors import Named, as_reals, shape_of
 
-# The positions of the elements that a message carried, by tensor; tensors that it carried whole are left out.
+# The positions of the elements that a message carried, by tensor; tensors that it carried whole are
+# left out.
 Sent = Dict[str, torch.Tensor]
 
 
 class Replica:
-    """A model with a local optimizer, the parameters that all replicas have in common, and their outer optimizer.
+    """A model with a local optimizer, the parameters that all replicas have in common, and their
+    outer optimizer.
 
-    ``fragments`` are the parameters that rounds average, in groups that are averaged together. Call ``connect`` before the first
-    round. Complex parameters are averaged as pairs of reals.
+    ``fragments`` are the parameters that rounds average, in groups that are averaged together. Call
+    ``connect`` before the first round. Complex parameters are averaged as pairs of reals.
     """
 
     reducer: _core.Reducer
@@ -66,8 +69,9 @@ class Replica:
     def number(self) -> int:
         """The number of a round that begins now.
 
-        It is that of the last step, which determines the stage of a schedule. Two rounds without a step between them must not share a
-        number, because it is also part of the key of random draws.
+        It is that of the last step, which determines the stage of a schedule. Two rounds without a
+        step between them must not share a number, because it is also part of the key of random
+        draws.
         """
         return max(self.step - 1, self.round)
 
@@ -86,13 +90,15 @@ class Replica:
         return [*self._parameters, *(parameter for _, parameter in self._frozen), *self.buffers.tensors()]
 
     def connect(self, channel: Channel) -> _core.Reducer:
-        """Averages over the channel's ranks from now on, with an empty residual; returns the reducer."""
+        """Averages over the channel's ranks from now on, with an empty residual; returns the
+        reducer."""
         self.reducer = self._options.reducer(self._named, channel)
         self._messages = [list(self._split(places)) for places in self._places]
         return self.reducer
 
     def _split(self, places: slice) -> Iterator[Tuple[int, int]]:
-        """The groups of the reducer whose messages carry a fragment, in order, with their numbers of elements."""
+        """The groups of the reducer whose messages carry a fragment, in order, with their numbers
+        of elements."""
         names, sizes = self.names[places], [_elements(parameter) for parameter in self._parameters[places]]
         for part in shared(sizes):
             yield self.reducer.group(names[part]), sum(sizes[part])
@@ -100,7 +106,8 @@ class Replica:
     def change(self, fragment: int = 0) -> torch.Tensor:
         """The change of a fragment's parameters since its last round.
 
-        The round started from the common parameters rounded to the model's type; the rounding is not part of the change.
+        The round started from the common parameters rounded to the model's type; the rounding is
+        not part of the change.
         """
         places = self._places[fragment]
         parameters = self._parameters[places]
@@ -111,8 +118,9 @@ class Replica:
         return change
 
     def _check_frozen(self) -> None:
-        """Refuses a parameter that is trained now and was not when rounds were set up, since no round averages it, and one that is
-        not trained any more, since residuals and the outer optimizer would still change it."""
+        """Refuses a parameter that is trained now and was not when rounds were set up, since no
+        round averages it, and one that is not trained any more, since residuals and the outer
+        optimizer would still change it."""
         for name, parameter in zip(self.names, self._parameters):
             if not parameter.requires_grad:
                 raise _core.ConfigError(
@@ -153,10 +161,11 @@ class Replica:
     def apply(
         self, change: torch.Tensor, number: int, fragment: int = 0, alpha: float = 0.0, sent: Optional[Sent] = None
     ) -> None:
-        """Applies the mean change of a fragment's round; the replica continues from the common parameters, mixed with ``alpha``
-        of its own.
+        """Applies the mean change of a fragment's round; the replica continues from the common
+        parameters, mixed with ``alpha`` of its own.
 
-        ``sent`` is what ``sent`` returned after the round's message, by default what the reducer knows of it.
+        ``sent`` is what ``sent`` returned after the round's message, by default what the reducer
+        knows of it.
         """
         self.round, self.base = number + 1, self.step
         places = self._places[fragment]
@@ -216,10 +225,11 @@ class Replica:
             self.outer.load_state_dict(copy.deepcopy(packed["state"]))
 
     def adopt(self, packed: Dict[str, Any], ahead: Optional[torch.Tensor], new: bool) -> None:
-        """Continues from what another replica has packed, and from ``ahead``, a change that no round contains yet.
+        """Continues from what another replica has packed, and from ``ahead``, a change that no
+        round contains yet.
 
-        A ``new`` replica adopts frozen parameters, buffers and optimizer state, too; others keep their own, except buffers that rounds
-        make equal.
+        A ``new`` replica adopts frozen parameters, buffers and optimizer state, too; others keep
+        their own, except buffers that rounds make equal.
         """
         self.common.copy_(packed["common"])
         self.load_outer(packed["outer"])
@@ -238,7 +248,8 @@ class Replica:
                 self.optimizer.load_state_dict(packed["optimizer"])
 
     def sent(self, fragment: int = 0) -> Sent:
-        """The positions whose momentum is set to zero when the fragment's last message is applied."""
+        """The positions whose momentum is set to zero when the fragment's last message is
+        applied."""
         places, sent = self._places[fragment], {}
         for name, parameter in zip(self.names[places], self._parameters[places]):
             positions = self.reducer.sent(name) if self._options.mask and momenta(self.optimizer, parameter) else None
@@ -253,9 +264,11 @@ class Replica:
 
 
 def _flat(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The elements of all parameters as float32 in main memory, which is pinned if any of them is on a GPU.
+    """The elements of all parameters as float32 in main memory, which is pinned if any of them is
+    on a GPU.
 
-    Parameters are copied one by one: they may be on several devices, and a GPU then has no copy of the whole model.
+    Parameters are copied one by one: they may be on several devices, and a GPU then has no copy of
+    the whole model.
     """
     devices = [one.device for one in parameters if one.device.type == "cuda"] or [torch.device("cpu")]
     flat = Pinned(devices[0]).of(4 * sum(map(_elements, parameters))).view(torch.float32)

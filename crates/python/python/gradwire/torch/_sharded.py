@@ -52,9 +52,11 @@ class _GroupExchange:
     def exchange(
         self, step: int, names: List[str], values: torch.Tensor, scale: float = 1.0, read: slice = _ALL, written: slice = _ALL
     ) -> None:
-        """Exchanges values, and waits: FSDP2 uses what its communication leaves as soon as it returns.
+        """Exchanges values, and waits: FSDP2 uses what its communication leaves as soon as it
+        returns.
 
-        Of values on a GPU the exchange sees only ``read``, and changes only ``written``, so that no more is copied.
+        Of values on a GPU the exchange sees only ``read``, and changes only ``written``, so that no
+        more is copied.
         """
         if values.is_complex():
             values = as_reals(values).flatten()
@@ -112,7 +114,8 @@ class Sharded(Handle):
         self._installed.append((unit.group, attribute, present))
 
     def close(self) -> None:
-        """Ends the exchange, as ``Handle.close`` does, and gives FSDP2 its own communication back."""
+        """Ends the exchange, as ``Handle.close`` does, and gives FSDP2 its own communication
+        back."""
         if self._reducer.forked:
             return
         self._steps.close()
@@ -132,8 +135,9 @@ class Sharded(Handle):
 
     @property
     def step(self) -> int:
-        """The number of optimizer steps started so far: of those whose gradients, or some of them, were exchanged. Where gradients are
-        accumulated with synchronization, every backward pass is a step."""
+        """The number of optimizer steps started so far: of those whose gradients, or some of them,
+        were exchanged. Where gradients are accumulated with synchronization, every backward pass is
+        a step."""
         return self._step
 
     @property
@@ -145,8 +149,8 @@ class Sharded(Handle):
         return super()._load_with(read)
 
     def average(self, unit: Unit, values: torch.Tensor, own: slice = _ALL) -> None:
-        """Averages the gradients of a unit in place: the shards of all ranks, of which ``own`` is needed, or one shard of all
-        replicas. Other ranks fail, too, if this raises an error."""
+        """Averages the gradients of a unit in place: the shards of all ranks, of which ``own`` is
+        needed, or one shard of all replicas. Other ranks fail, too, if this raises an error."""
         try:
             self._average(unit, values, own)
         except BaseException:
@@ -189,7 +193,8 @@ class Sharded(Handle):
             self._stepping.end(failed=True)
 
     def fill(self, unit: Unit, values: torch.Tensor, own: slice) -> None:
-        """Fills ``values``, the shards of all ranks of a unit's parameters, of which ``own``, those of this rank, are given."""
+        """Fills ``values``, the shards of all ranks of a unit's parameters, of which ``own``, those
+        of this rank, are given."""
         assert self._parameters is not None
         with record_function("gradwire::gather"):
             self._parameters.exchange(self._steps.number_of_gather(unit, self._step), unit.names, values, read=own)
@@ -197,8 +202,8 @@ class Sharded(Handle):
     def stats(self) -> Dict[str, Any]:
         """The cost of the last step for this rank, as in ``Handle.stats``.
 
-        With compressed parameters also ``parameter_bytes_up`` and ``parameter_bytes_down``, the bytes of the parameters
-        that were gathered last for a step, and their totals.
+        With compressed parameters also ``parameter_bytes_up`` and ``parameter_bytes_down``, the
+        bytes of the parameters that were gathered last for a step, and their totals.
         """
         stats = super().stats()
         if self._parameters is not None:
@@ -218,7 +223,8 @@ def check_free(unit: Unit) -> None:
 
 
 def check_zeros(units: List[Unit], spec: str, votes: bool) -> None:
-    """Refuses a compressor that votes, for units in which the zeros of parameters that a step did not use would vote."""
+    """Refuses a compressor that votes, for units in which the zeros of parameters that a step did
+    not use would vote."""
     if votes and any(unit.fills_in for unit in units):
         raise _core.ConfigError(
             f"'{spec}' averages by votes, and with set_reduce_scatter_unused_params(True) the zeros of parameters that a step did "
@@ -265,7 +271,8 @@ class AllGather(Communication):
     def __call__(
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool = False
     ) -> None:
-        """Fills ``output_tensor`` with the shards of all ranks, decoded, so that all ranks have the same bits."""
+        """Fills ``output_tensor`` with the shards of all ranks, decoded, so that all ranks have the
+        same bits."""
         if output_tensor.dtype == torch.uint8:
             raise _core.ConfigError(f"the parameters of {self._unit} have several types; give them one, or leave out parameters")
         # The input is this rank's part of the output.

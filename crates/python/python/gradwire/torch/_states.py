@@ -21,10 +21,11 @@ _NOTHING_TO_LOAD = "it has none, and others have; give all ranks their states, o
 
 
 def packed(kind: str, step: int, reducer: _core.Reducer, states: Sequence[bytes], *more: Any) -> State:
-    """The state of a ``kind`` of object. ``states`` are the states of its exchange at this rank, or at all ranks of its group;
-    ``more`` is kept beside each.
+    """The state of a ``kind`` of object. ``states`` are the states of its exchange at this rank, or
+    at all ranks of its group; ``more`` is kept beside each.
 
-    The name of a rank has its number in the default process group, if there is one, so that names are unique in a job.
+    The name of a rank has its number in the default process group, if there is one, so that names
+    are unique in a job.
     """
     ranks = [rank_key(reducer)]
     if len(states) > 1:
@@ -64,9 +65,11 @@ def to_bytes(value: Any) -> bytes:
 
 
 def _pack(state: bytes) -> torch.Tensor:
-    """Bytes in a form that ``torch.save``, ``torch.load(weights_only=True)`` and distributed checkpoints accept.
+    """Bytes in a form that ``torch.save``, ``torch.load(weights_only=True)`` and distributed
+    checkpoints accept.
 
-    Distributed checkpoints load a tensor only into a tensor of the same length, but take a tuple as it is. So put it into a tuple.
+    Distributed checkpoints load a tensor only into a tensor of the same length, but take a tuple as
+    it is. So put it into a tuple.
     """
     return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
@@ -79,11 +82,13 @@ def layout_of(named: Iterable[Tuple[str, torch.Tensor]]) -> Layout:
 def together(
     reducer: _core.Reducer, states: Any, load: Callable[[], Loaded], place: Callable[[Loaded], str] = "step {}".format
 ) -> Loaded:
-    """Loads a state on all ranks, or on none if ``load`` fails on one of them; returns the result of ``load``.
+    """Loads a state on all ranks, or on none if ``load`` fails on one of them; returns the result
+    of ``load``.
 
-    ``place`` tells from this result where in the run the state was saved; it must be the same on all ranks. ``states`` has the
-    state that ``load`` replaces. If ``load`` fails, it must leave that state unchanged. If it has nothing to load, it returns
-    ``None``, which is an error unless it does so on all ranks.
+    ``place`` tells from this result where in the run the state was saved; it must be the same on
+    all ranks. ``states`` has the state that ``load`` replaces. If ``load`` fails, it must leave
+    that state unchanged. If it has nothing to load, it returns ``None``, which is an error unless
+    it does so on all ranks.
     """
     before = states.save()
     failure: Optional[Exception] = None

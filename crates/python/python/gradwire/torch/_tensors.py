@@ -11,7 +11,8 @@ from .. import _core
 # A tensor, such as a parameter, with its name.
 Named = Tuple[str, torch.Tensor]
 
-# What torch.compile and activation checkpointing insert into the names of the modules that they wrap.
+# What torch.compile and activation checkpointing insert into the names of the modules that they
+# wrap.
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
 
@@ -30,7 +31,8 @@ def uncompiled(model: Any) -> Any:
 
 
 def trainable(model: torch.nn.Module, ignored: Collection[str] = ()) -> List[Tuple[str, torch.nn.Parameter]]:
-    """The parameters that require gradients, with their names without wrappers. Leaves out ``ignored`` names."""
+    """The parameters that require gradients, with their names without wrappers. Leaves out
+    ``ignored`` names."""
     named = [(plain(name), one) for name, one in model.named_parameters() if one.requires_grad and name not in ignored]
     if not named:
         raise _core.ConfigError("the model has no parameters that require gradients")
@@ -38,12 +40,14 @@ def trainable(model: torch.nn.Module, ignored: Collection[str] = ()) -> List[Tup
 
 
 def as_reals(tensor: torch.Tensor) -> torch.Tensor:
-    """A view of a complex tensor as pairs of reals, with a last dimension of two; other tensors as they are."""
+    """A view of a complex tensor as pairs of reals, with a last dimension of two; other tensors as
+    they are."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def shape_of(parameter: torch.Tensor) -> Tuple[int, ...]:
-    """The shape of the floats that are sent of a parameter. Complex numbers are pairs in the last dimension."""
+    """The shape of the floats that are sent of a parameter. Complex numbers are pairs in the last
+    dimension."""
     shape = tuple(parameter.shape)
     if not parameter.is_complex():
         return shape

@@ -1,9 +1,9 @@
 """Compressed gradients for models that ``fully_shard`` (FSDP2) has sharded.
 
-Every rank holds a shard of each parameter: usually a chunk of its rows. In a backward pass FSDP2 reduce-scatters gradients, module
-by module: each rank gets the mean of its shard. ``register`` compresses these messages. With ``replicas``, FSDP2's own
-reduce-scatter stays, for fast links inside a node, and the means of shards are averaged with compressed messages
-between nodes.
+Every rank holds a shard of each parameter: usually a chunk of its rows. In a backward pass FSDP2
+reduce-scatters gradients, module by module: each rank gets the mean of its shard. ``register``
+compresses these messages. With ``replicas``, FSDP2's own reduce-scatter stays, for fast links
+inside a node, and the means of shards are averaged with compressed messages between nodes.
 """
 
 from __future__ import annotations
@@ -48,38 +48,50 @@ def register(
 ) -> Handle:
     """Compresses the gradients that a model sharded by ``fully_shard`` exchanges.
 
-    Call it after ``fully_shard``, on all ranks at the same time. Without ``replicas``, the reduce-scatter of the shards is
-    compressed; with a mesh of two dimensions (HSDP), PyTorch's all-reduce between replicas stays uncompressed.
+    Call it after ``fully_shard``, on all ranks at the same time. Without ``replicas``, the
+    reduce-scatter of the shards is compressed; with a mesh of two dimensions (HSDP), PyTorch's
+    all-reduce between replicas stays uncompressed.
 
-    Parameters must be sharded over the same ranks, and must not be DTensors of tensor or expert parallelism before ``fully_shard``.
-    A parameter that is trained and in no module of ``fully_shard`` raises ``ConfigError``, since nothing averages it; those in
-    ``ignored_params`` are the caller's. Over a single rank FSDP2 exchanges nothing, and neither does gradwire. Low-rank methods see a
-    shard as a matrix: the rows of a parameter, or its columns if ``shard_placement_fn`` says so.
+    Parameters must be sharded over the same ranks, and must not be DTensors of tensor or expert
+    parallelism before ``fully_shard``. A parameter that is trained and in no module of
+    ``fully_shard`` raises ``ConfigError``, since nothing averages it; those in ``ignored_params``
+    are the caller's. Over a single rank FSDP2 exchanges nothing, and neither does gradwire.
+    Low-rank methods see a shard as a matrix: the rows of a parameter, or its columns if
+    ``shard_placement_fn`` says so.
 
     Args:
         model: the model that ``fully_shard`` has sharded
         compressor: a spec string or a schedule. Default: ``"eden"``
-        replicas: a process group, or a mesh of one dimension, with the ranks that hold the same shard. The mean of each shard is then
-            averaged over these ranks with compressed messages. The model must be sharded over a mesh of one dimension, and
+        replicas: a process group, or a mesh of one dimension, with the ranks that hold the same
+            shard. The mean of each shard is then averaged over these ranks with compressed
+            messages. The model must be sharded over a mesh of one dimension, and
             ``set_requires_all_reduce(False)`` has no effect. Default: ``None``
-        parameters: the compressor of the parameters that FSDP2 gathers for the forward pass, and again for the backward pass if it
-            frees them in between, such as ``"int8"``, ``"8bit"`` or ``"fp16"``. They are sent whole each time, without error feedback:
-            training goes on with rounded parameters, while each rank's shards, which the optimizer updates and checkpoints contain,
-            stay exact. Modules of which nothing is trained at registration are gathered as they are. ``raw_vectors``, ``raw_below`` and
-            ``raw_names`` apply, ``rules`` do not. Default: ``None``, uncompressed
-        rules: other compressors for some tensors. Names and sizes are those of whole parameters; with ``replicas``, sizes are those of
-            shards. Default: none
-        exchange: with ``replicas``, how they exchange: ``"all-gather"``, ``"scatter-reduce"``, ``"all-reduce"`` or ``"auto"``. Without
-            them it must be ``"auto"`` or ``"reduce-scatter"``, which both are the reduce-scatter of the shards. Default: ``"auto"``
+        parameters: the compressor of the parameters that FSDP2 gathers for the forward pass, and
+            again for the backward pass if it frees them in between, such as ``"int8"``, ``"8bit"``
+            or ``"fp16"``. They are sent whole each time, without error feedback: training goes on
+            with rounded parameters, while each rank's shards, which the optimizer updates and
+            checkpoints contain, stay exact. Modules of which nothing is trained at registration are
+            gathered as they are. ``raw_vectors``, ``raw_below`` and ``raw_names`` apply, ``rules``
+            do not. Default: ``None``, uncompressed
+        rules: other compressors for some tensors. Names and sizes are those of whole parameters;
+            with ``replicas``, sizes are those of shards. Default: none
+        exchange: with ``replicas``, how they exchange: ``"all-gather"``, ``"scatter-reduce"``,
+            ``"all-reduce"`` or ``"auto"``. Without them it must be ``"auto"`` or
+            ``"reduce-scatter"``, which both are the reduce-scatter of the shards. Default:
+            ``"auto"``
         seed: the seed of all random draws, from 0. Default: 0
-        deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Default: 300.0
-        on_nonfinite: ``"error"``, or ``"skip"``, which needs a ``scaler``, a mesh of one dimension and no ``replicas``. Gradients then
-            become NaN in the first module where they are not finite and in all later ones. Default: ``"error"``
+        deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Default:
+            300.0
+        on_nonfinite: ``"error"``, or ``"skip"``, which needs a ``scaler``, a mesh of one dimension
+            and no ``replicas``. Gradients then become NaN in the first module where they are not
+            finite and in all later ones. Default: ``"error"``
         scaler: the ``GradScaler`` of mixed precision training. Default: ``None``
-        raw_vectors: send tensors of one dimension uncompressed unless a rule matches them. Default: ``True``
+        raw_vectors: send tensors of one dimension uncompressed unless a rule matches them. Default:
+            ``True``
         raw_below: the same for tensors with fewer elements than this. Default: 256
         raw_names: the same for tensors whose name contains one of these words. Default: none
-        total_steps: the number of steps of the run, from 1, for schedules with fractions of it. Default: ``None``
+        total_steps: the number of steps of the run, from 1, for schedules with fractions of it.
+            Default: ``None``
         threads: the number of host threads, from 1, that compress and decompress. Default: 1
 
     Returns:
@@ -151,7 +163,8 @@ def _install(handle: Sharded, units: List[_units.Unit], gathered: List[_units.Un
 
 
 def _check_parameters(parameters: str, gathered: List[_units.Unit]) -> None:
-    """Refuses a compressor that changes much of the parameters, and units that cannot gather them by gradwire."""
+    """Refuses a compressor that changes much of the parameters, and units that cannot gather them
+    by gradwire."""
     side = sample_side(max((size.numel() for unit in gathered for size in unit.padded), default=0))
     generator = torch.Generator("cpu").manual_seed(0)
     sample = torch.randn((side, side), generator=generator, dtype=torch.float32, device="cpu")

@@ -30,8 +30,8 @@ __all__ = ["DistributedDataParallel", "ProcessGroupGloo"]
 class ProcessGroupGloo(process_group.ProcessGroupGloo):
     """torchft's group over gloo, for the Manager of a ``DistributedDataParallel`` of this module.
 
-    The buckets of that model are sent compressed, everything else as torchft sends it. ``timeout`` is the longest wait
-    for another replica.
+    The buckets of that model are sent compressed, everything else as torchft sends it. ``timeout``
+    is the longest wait for another replica.
     """
 
     def __init__(self, timeout: timedelta = timedelta(seconds=60)) -> None:
@@ -66,7 +66,8 @@ class ProcessGroupGloo(process_group.ProcessGroupGloo):
         if expected is None or expected[0] != tensors[0].data_ptr() or self._channel is None:
             return super().allreduce(tensors, opts)
         expected[1](self._channel)
-        # The Manager divides the sum by the number of replicas that take part: one that recovers sends zeros.
+        # The Manager divides the sum by the number of replicas that take part: one that recovers
+        # sends zeros.
         tensors[0].mul_(self._channel.size)
         return _DummyWork(tensors)
 
@@ -74,17 +75,18 @@ class ProcessGroupGloo(process_group.ProcessGroupGloo):
 class DistributedDataParallel(ddp.DistributedDataParallel):
     """torchft's DistributedDataParallel with compressed gradients, for a model on the CPU.
 
-    The ``manager`` must have been created with a ``ProcessGroupGloo`` of this module. The named arguments are arguments of
-    ``gradwire.torch.register``; the exchange is all-gather. ``of_pytorch`` are arguments of PyTorch's DistributedDataParallel, such as
-    ``bucket_cap_mb``::
+    The ``manager`` must have been created with a ``ProcessGroupGloo`` of this module. The named
+    arguments are arguments of ``gradwire.torch.register``; the exchange is all-gather.
+    ``of_pytorch`` are arguments of PyTorch's DistributedDataParallel, such as ``bucket_cap_mb``::
 
         manager = Manager(pg=ProcessGroupGloo(), max_retries=10, ...)
         model = DistributedDataParallel(manager, model, "eden")
         optimizer = torchft.Optimizer(manager, optimizer)
 
-    A step that the Manager does not commit changes no residual. A replica that joins begins with an empty residual; one that
-    stays keeps its own. The Manager does not commit a step with NaN or infinity, either. A script that tries the same batch again meets
-    them again, so give the Manager ``max_retries``, after which it raises an error.
+    A step that the Manager does not commit changes no residual. A replica that joins begins with an
+    empty residual; one that stays keeps its own. The Manager does not commit a step with NaN or
+    infinity, either. A script that tries the same batch again meets them again, so give the Manager
+    ``max_retries``, after which it raises an error.
     """
 
     def __init__(
@@ -111,7 +113,8 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
         check_gradients(module)
         for name, parameter in module.named_parameters():
             if parameter.device.type != "cpu":
-                # In a step the Manager would take the error for a lost replica, and try again without end.
+                # In a step the Manager would take the error for a lost replica, and try again
+                # without end.
                 raise _core.ConfigError(f"'{name}' is on {parameter.device}; with torchft gradwire averages on the CPU alone")
         _check_of_pytorch(of_pytorch)
         options = Options.of({**arguments, "exchange": "all-gather", "deadline": group.deadline, "on_nonfinite": "error"})
@@ -144,7 +147,8 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
         return future
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last step for this replica, as ``Handle.stats`` has it, and totals since the last quorum."""
+        """The cost of the last step for this replica, as ``Handle.stats`` has it, and totals since
+        the last quorum."""
         return self._compression.stats()
 
     def residuals(self) -> bytes:
@@ -192,7 +196,8 @@ class _Compression:
         self._names = {id(parameter): name for name, parameter in named}
         self._make = partial(selected(module, dict(named), options).reducer_of_gradients, named)
         self._manager, self._deadline = manager, timedelta(seconds=options.deadline)
-        # The Manager would take a wrong argument for the fault of a replica, and try again: it must be found here.
+        # The Manager would take a wrong argument for the fault of a replica, and try again: it must
+        # be found here.
         with self._alone() as reducer:
             if reducer.votes:
                 raise _core.ConfigError(
@@ -202,7 +207,8 @@ class _Compression:
         self._channel: Optional[Channel] = None
         self._reducer: Optional[_core.Reducer] = None
         self._residuals: Optional[bytes] = None
-        # The last step that was tried, the number of failed attempts then, and the residuals before it.
+        # The last step that was tried, the number of failed attempts then, and the residuals before
+        # it.
         self._tried: Optional[Tuple[int, int, bytes]] = None
 
     @contextmanager
@@ -238,8 +244,8 @@ class _Compression:
         self._residuals = None
 
     def _begin(self, reducer: _core.Reducer) -> None:
-        """Takes back what the last attempt at this step changed, if the Manager did not commit it. Several backward passes may
-        belong to one attempt."""
+        """Takes back what the last attempt at this step changed, if the Manager did not commit it.
+        Several backward passes may belong to one attempt."""
         step, failures = self._manager.current_step(), self._manager._commit_failures
         if self._tried is None or self._tried[0] != step:
             self._tried = step, failures, reducer.save()
