@@ -91,18 +91,24 @@ def with_frameworks(rank, size):
     accelerate = pytest.importorskip("accelerate")
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}
     os.environ.update({name: str(value) for name, value in place.items()})
+    accelerator = accelerate.Accelerator(cpu=True)
     net, inner, steps = local(torch.optim.SGD)
-    prepared = accelerate.Accelerator(cpu=True).prepare(inner)
+    prepared = accelerator.prepare(inner)
     with steps.attach():
         for step in range(7):
             state = of_checkpoints.get_optimizer_state_dict(net, inner)
             of_checkpoints.set_optimizer_state_dict(net, inner, optim_state_dict=state)
             train(net, prepared, rank, [step])
-    plain, twin, alone = local(torch.optim.SGD)
+    # LocalSteps may also get the optimizer that Accelerate has wrapped.
+    other, _, wrapping = local(lambda *arguments, **options: accelerator.prepare(torch.optim.SGD(*arguments, **options)))
+    with wrapping.attach():
+        train(other, wrapping._optimizer, rank, range(7))
+    plain, _, alone = local(torch.optim.SGD)
     train(plain, alone, rank, range(7))
-    return steps.completed_steps, sorted(state), bool((flat(net) == flat(plain)).all())
+    counts = [one.completed_steps for one in (steps, wrapping, alone)]
+    return counts, sorted(state), [bool((flat(one) == flat(plain)).all()) for one in (net, other)]
 
 
 def test_frameworks_get_the_optimizer_itself():
-    for counted, entries, same in ranks(2, with_frameworks):
-        assert counted == 7 and entries == ["param_groups", "state"] and same
+    for counts, entries, same in ranks(2, with_frameworks):
+        assert counts == [7, 7, 7] and entries == ["param_groups", "state"] and same == [True, True]

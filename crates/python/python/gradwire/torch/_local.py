@@ -267,7 +267,8 @@ class LocalSteps(Exchanging, OptimizerProxy):
         attach, and pass it this object. Steps that ``get_optimizer_state_dict`` takes to create the
         state of an optimizer do not count, either.
         """
-        optimizer = self._optimizer
+        # Accelerate and Lightning wrap optimizers.
+        optimizer = getattr(self._optimizer, "optimizer", self._optimizer)
         if self._attached is not None or not hasattr(optimizer, "register_step_post_hook"):
             reason = "has no hooks for its steps" if self._attached is None else "is attached already"
             raise _core.ConfigError(f"attach(): the local optimizer {reason}; call step() of LocalSteps, or attach once")
