@@ -98,7 +98,8 @@ def is_finite(source, tensor):
 def if_finite(source, tensor, at, mask):
     """The mask of the elements ``at`` of a tensor, or all false if an element of the tensor is not
     finite."""
-    return mask & (at < tl.where(is_finite(source, tensor), tl.load(source.lengths + tensor), 0))
+    # A comparison, because Triton's interpreter fails to combine a scalar with a mask.
+    return mask & (at < tl.where(is_finite(source, tensor), 1 << 62, 0))
 
 
 @triton.jit

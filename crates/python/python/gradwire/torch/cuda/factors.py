@@ -88,8 +88,8 @@ class Factored(Rounds):
         self._add(batch, _Factors(numbers, at), _Factors(numbers, at + first), in_bucket(batch, out), weight)
 
     def _add(self, batch: Batch, p: _Factors, q: _Factors, out: Tensors, scale: float) -> None:
-        """Adds ``scale`` times the products of factors. If a tensor has no factors, its elements are at
-        the place of its ``Q``."""
+        """Adds ``scale`` times the products of factors. If a tensor has no factors, its elements
+        are at the place of its ``Q``."""
         sizes: List[Tuple[int, int]] = [self.dimensions(slot) for slot in batch.slots]
         over(
             batch,

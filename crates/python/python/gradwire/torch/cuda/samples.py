@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch
+from ._batch import Batch, place
 from ._launch import BLOCK, launch
 from ._philox import draw
 from ._tensors import Tensors, block_of, load, store
@@ -51,7 +51,8 @@ class Sampler:
 
 @triton.jit(do_not_specialize=["rank", "step"])
 def _take(table, keys, rank, step, values, sample, whole, BLOCK: tl.constexpr):
-    tensor, at, mask = block_of(table, sample.lengths, BLOCK)
+    tensor, at = place(table, BLOCK)
+    taken = tl.load(sample.lengths + tensor)
     # The number of places in the tensor where a run may begin.
     places = tl.load(values.lengths + tensor) // RUN
     run = at // RUN
@@ -61,8 +62,9 @@ def _take(table, keys, rank, step, values, sample, whole, BLOCK: tl.constexpr):
         bound = places.to(tl.uint64)
         first = ((high.to(tl.uint64) * bound + ((low.to(tl.uint64) * bound) >> 32)) >> 32).to(tl.int64)
     else:
-        first = run * places // tl.maximum(tl.load(sample.lengths + tensor) // RUN, 1)
+        first = run * places // tl.maximum(taken // RUN, 1)
     element = tl.where(tl.load(whole + tensor) != 0, at, first * RUN + at % RUN)
+    mask = at < taken
     store(sample, tensor, at, mask, load(values, tensor, element, mask))
 
 
