@@ -72,7 +72,7 @@ class Handle(Exchanging):
         """The order of elements in residuals, if it is that of the parameters' memory."""
         return None
 
-    def _compare(self, settings: Mapping[str, str]) -> None:
+    def _compare(self, settings: Mapping[str, Any]) -> None:
         """Raises ``ConfigError`` unless all ranks have the same settings. If this fails, the handle
         is closed."""
         try:
