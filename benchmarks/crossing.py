@@ -2,14 +2,15 @@
 
 import os
 import timeit
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
 from gradwire import _core
 from gradwire._arrays import buffer
-from gradwire.torch import _setup
 from gradwire.torch._channel import connect
+from gradwire.torch._options import Options
 
 
 def cost(name, call, number=2000):
@@ -22,7 +23,8 @@ def main():
     dist.init_process_group("gloo")
     tensor = torch.zeros(16)
     where = buffer(tensor)
-    reducer, _ = connect(None, lambda channel: _setup.reducer([("w", tensor)], "none", channel))
+    options = Options("none")
+    reducer, _ = connect(None, partial(options.reducer, [("w", tensor)]), options.deadline, "crossing.py")
     group = reducer.group(["w"])
     done = dict.clear.__get__({})
 

@@ -79,43 +79,43 @@ class One:
         self.arrays = {name: torch.zeros(start + elements, device=device) for name in self.memory.kept}
 
     def encode(self, values, step):
-        source, found = self.memory.source(self.batch, values, self.arrays)
-        forms = self.kernel.start(self.batch, source, found, step)()
-        return source, forms
+        source = self.memory.source(self.batch, values, self.arrays)
+        return source, self.kernel.start(self.batch, source, step)()
 
     def clear_sent(self, source, forms):
-        at = self.batch.vector([0])
-        self.kernel.clear_sent(self.batch, forms, at, source)
-        self.memory.clear_sent(self.batch, forms, at, self.arrays)
+        self.kernel.clear_sent(self.batch, forms, source)
+        self.memory.clear_sent(self.batch, forms, self.arrays)
 
-    def add(self, form, out, step, rank=0):
-        self.kernel.add(self.batch, form, self.batch.vector([0]), out, 0.5, step, rank)
+    def add(self, forms, out, step, rank=0):
+        self.kernel.add(self.batch, forms, out, 0.5, step, rank)
 
+    def moved(self, form):
+        """A form given as bytes, on the device."""
+        from gradwire.torch.cuda._forms import Forms
 
-def on_device(form, device):
-    return torch.frombuffer(bytearray(form + bytes(4)), dtype=torch.uint8).to(device)
+        padded = torch.frombuffer(bytearray(form + bytes(4)), dtype=torch.uint8).to(self.batch.device)
+        return Forms(padded, self.batch.vector([0]))
 
 
 def compare(spec, elements, dtype, device, steps=2, start=0):
     """Some steps on device and host: whether messages, what is kept, and sums have the same bits."""
-    from gradwire.torch.cuda._kernel import Forms
-
     one, host, packer = One(spec, elements, device, start), _core.Codec(spec, 7, 0, 2), _core.Codec(spec, 7, 0, 2)
     bucket, found = torch.zeros(start + elements, dtype=dtype, device=device), torch.zeros(start + elements, device=device)
     same = {"message": True, "kept": True, "sum": True}
     for step in range(steps):
         bucket[start:] = torch.randn(elements, device=device, generator=torch.Generator(device).manual_seed(step)).to(dtype)
-        source, forms = one.encode(bucket, step)
-        first, end = forms.ranges[0]
-        message = packer.pack("w", (elements,), step, forms.bytes[first:end].cpu().numpy().tobytes())
+        source, encoded = one.encode(bucket, step)
+        first, end = encoded.ranges[0]
+        message = packer.pack("w", (elements,), step, encoded.forms.bytes[first:end].cpu().numpy().tobytes())
         values = bucket[start:].cpu()
         form = packer.unpack("w", (elements,), step, 0, message)
-        one.clear_sent(source, Forms(on_device(form, device), [(0, len(form))]))
+        received = one.moved(form)
+        one.clear_sent(source, received)
         same["message"] &= message == host.encode("w", (elements,), step, buffer(values, "values"))
         for kind, array in one.arrays.items():
             same["kept"] &= equal(array[start:], torch.frombuffer(bytearray(host.array("w", kind)), dtype=torch.float32))
         expected = torch.zeros(elements)
-        one.add(on_device(form, device), found.zero_(), step)
+        one.add(received, found.zero_(), step)
         host.decode_add("w", (elements,), step, 0, message, 0.5, buffer(expected, "sum"))
         same["sum"] &= equal(found[start:], expected)
     results = {f"same_{what}": value for what, value in same.items()}
@@ -151,8 +151,8 @@ def speed(spec, elements, device, repeat):
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
     encode = seconds_of(lambda: one.encode(values, next(step)), device, repeat)
-    _, forms = one.encode(values, 0)
-    add = seconds_of(lambda: one.add(forms.bytes, out, 0), device, repeat)
+    _, encoded = one.encode(values, 0)
+    add = seconds_of(lambda: one.add(encoded.forms, out, 0), device, repeat)
     rates = {name: 4e-9 * elements / seconds for name, seconds in [("copy", copy), ("encode", encode), ("add", add)]}
     peak = torch.cuda.max_memory_allocated() - before if device.type == "cuda" else None
     if spec in PEERS:
@@ -173,8 +173,8 @@ def kernel_times(spec, elements, count, device):
             # The first compiles.
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
                 for step in range(5):
-                    _, forms = one.encode(values, step)
-                    one.add(forms.bytes, out, step)
+                    _, encoded = one.encode(values, step)
+                    one.add(encoded.forms, out, step)
         for event in profile.key_averages():
             if event.key.startswith("_"):
                 found.append({"spec": spec, "kernel": event.key, "warps": count, "us": round(event.self_device_time_total / 5, 1)})

@@ -1,14 +1,15 @@
 //! Progress on standard error: a bar on a terminal, plain lines elsewhere.
 
 use std::io::{IsTerminal, stderr};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gradwire_testbed::runner::Progress;
-use gradwire_train::{Evaluation, Observer, RunConfig, RunRecord, StepRecord};
+use gradwire_train::{Evaluation, Observer, RunConfig, RunRecord, StepRecord, TrainError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::failure::Failure;
 use crate::{interrupt, output};
 
 const TEMPLATE: &str = "{prefix} {wide_bar} {pos}/{len} steps, {per_sec}, {eta} left  {msg}";
@@ -18,6 +19,8 @@ pub(crate) struct Bars {
     terminal: bool,
     /// Whether another process shows the progress.
     silent: AtomicBool,
+    /// Why the last checkpoint could not be written, if it could not.
+    unsaved: Mutex<Option<String>>,
     state: Mutex<State>,
 }
 
@@ -48,12 +51,19 @@ impl Bars {
     pub(crate) fn new(reports: bool) -> Self {
         let state = State { bar: ProgressBar::hidden(), name: String::new(), steps: 0 };
         let silent = AtomicBool::new(!reports);
-        Self { terminal: stderr().is_terminal(), silent, state: Mutex::new(state) }
+        let unsaved = Mutex::default();
+        Self { terminal: stderr().is_terminal(), silent, unsaved, state: Mutex::new(state) }
     }
 
     /// Whether this process is the one that reports.
     pub(crate) fn report(&self) -> bool {
         !self.silent.load(Ordering::Relaxed)
+    }
+
+    /// Fails if the checkpoint after the last step could not be written.
+    pub(crate) fn saved(&self) -> Result<(), Failure> {
+        let unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner).take();
+        unsaved.map_or(Ok(()), |error| Err(Failure::Run(error)))
     }
 
     /// Removes the bar, if one is left from a run that did not finish.
@@ -62,7 +72,7 @@ impl Bars {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -99,6 +109,10 @@ impl Observer for Bars {
         let state = self.state();
         let text = format!("warning: {}: {warning}", state.name);
         state.bar.suspend(|| output::note(text));
+    }
+
+    fn unsaved(&self, error: &TrainError) {
+        *self.unsaved.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
     }
 
     fn leads(&self) {

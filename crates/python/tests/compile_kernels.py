@@ -1,8 +1,9 @@
-"""Compiles every kernel for NVIDIA's GPUs, and those of the first compressor for AMD's, without having one, and checks the
-instructions. A script, as the interpreter that the other tests run kernels with must be off.
+"""Compiles every kernel for NVIDIA's GPUs, and the kernels of the first compressor for AMD's, without a
+GPU, and checks the instructions. This is a script, because Triton's interpreter, which runs the kernels
+in other tests, must be off.
 
-What could differ between the interpreter and a GPU is looked for in the code: fused multiplication and addition, approximate
-division and roots, and subnormal numbers flushed to zero.
+The code must not have instructions that differ from the interpreter: fused multiplication and
+addition, approximate division and roots, and subnormal numbers flushed to zero.
 """
 
 import os
@@ -14,48 +15,32 @@ assert "TRITON_INTERPRET" not in os.environ, "kernels must be compiled"
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from triton.runtime.jit import JITFunction
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from kernels import Device, tensors
 
 NVIDIA, AMD = GPUTarget("cuda", 90, 32), GPUTarget("hip", "gfx942", 64)
 FORBIDDEN = re.compile(r"\bfma\.|\bmad\.\w*\.?f32|\.approx|div\.full|\.ftz")
-TYPES = {
-    torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64", torch.uint8: "u8",
-    torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64", torch.bool: "i1",
-}
-compiled = {}
-
-
-def type_of(value):
-    if isinstance(value, torch.Tensor):
-        return "*" + TYPES[value.dtype]
-    if isinstance(value, bool):
-        return "i1"
-    if isinstance(value, int):
-        return "i32" if -(1 << 31) <= value < 1 << 31 else "i64"
-    return "fp32"
+compiled = set()
 
 
 def compile_only(self, *arguments, grid=None, warmup=False, **named):
-    """Takes the place of a launch."""
-    options = {key: named.pop(key) for key in ("enable_fp_fusion", "num_warps", "num_stages") if key in named}
-    values = {**dict(zip(self.arg_names, arguments)), **named}
-    fixed = {p.name for p in self.params if p.is_constexpr}
-    constants = {name: values[name] for name in fixed}
-    signature = {name: "constexpr" if name in fixed else type_of(values[name]) for name in self.arg_names}
-    key = (self.fn.__module__, self.fn.__name__, tuple(signature.items()), tuple(sorted(map(repr, constants.items()))))
-    if key in compiled:
-        return
-    assert options.get("enable_fp_fusion") is False, f"{key[:2]} may fuse products and sums; launch it with _launch.run"
+    """Takes the place of a launch, and compiles for the arguments as a launch does."""
     for target in [NVIDIA, AMD] if both else [NVIDIA]:
-        source = ASTSource(self, signature=signature, constexprs=constants)
-        code = triton.compile(source, target=target, options=options).asm
-        if target.backend == "cuda":
+        backend = make_backend(target)
+        bind = create_function_from_signature(self.signature, self.params, backend)
+        bound, specialization, options = bind(*arguments, **named)
+        options, *source = self._pack_args(backend, options, bound, specialization, options)
+        key = (target.backend, self.fn.__module__, self.fn.__name__, str(specialization))
+        if key in compiled:
+            continue
+        assert not options.enable_fp_fusion, f"{key[:3]} may fuse products and sums; launch it with _launch.run"
+        code = triton.compile(ASTSource(self, *source), target=target, options=options.__dict__).asm
+        if target is NVIDIA:
             bad = sorted({line.strip() for line in code["ptx"].splitlines() if FORBIDDEN.search(line)})
-            assert not bad, f"{key[:2]}: {bad}"
-    compiled[key] = True
+            assert not bad, f"{key[:3]}: {bad}"
+        compiled.add(key)
 
 
 JITFunction.run = compile_only
@@ -63,7 +48,7 @@ JITFunction.run = compile_only
 torch.empty = torch.zeros
 
 for number, spec in enumerate(sys.argv[1:]):
-    # Reading another type, and what AMD's compiler may refuse, is alike in all kernels.
+    # All kernels read other types in the same way, and AMD's compiler treats all of them alike.
     both = number == 0
     for dtype in (torch.float32, torch.bfloat16) if both else (torch.float32,):
         device = Device(spec, {"gaussian": (100, 50), "sparse": (5000,)})

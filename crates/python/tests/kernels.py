@@ -7,6 +7,7 @@ from gradwire import _core
 from gradwire._arrays import buffer
 from gradwire.torch.cuda._batch import Batch, Slot
 from gradwire.torch.cuda._config import Config
+from gradwire.torch.cuda._forms import Forms
 from gradwire.torch.cuda.kernels import kernel_and_memory
 
 SEED, RANK, RANKS = 11, 2, 4
@@ -57,20 +58,19 @@ class Device:
 
     def encode(self, step, bucket):
         """The form of each tensor, as bytes."""
-        source, forms = self.start(step, bucket)
-        self.clear_sent(forms, source)
-        return forms_of(forms)
+        source, encoded = self.start(step, bucket)
+        self.clear_sent(encoded.forms, source)
+        return forms_of(encoded)
 
     def start(self, step, bucket):
-        """What the memory makes of a bucket, and the forms of that."""
-        source, maxima = self.memory.source(self.batch, bucket, self.arrays)
-        return source, self.kernel.start(self.batch, source, maxima, step)()
+        """The input of the compressor, and its forms."""
+        source = self.memory.source(self.batch, bucket, self.arrays)
+        return source, self.kernel.start(self.batch, source, step)()
 
     def clear_sent(self, forms, source):
-        """Corrects what is kept by this rank's messages."""
-        at = self.batch.vector([start for start, _ in forms.ranges])
-        self.kernel.clear_sent(self.batch, forms, at, source)
-        self.memory.clear_sent(self.batch, forms, at, self.arrays)
+        """Corrects the kept arrays by this rank's messages."""
+        self.kernel.clear_sent(self.batch, forms, source)
+        self.memory.clear_sent(self.batch, forms, self.arrays)
 
     def residual_of(self, slot):
         return self.array_of(slot, "residual")
@@ -80,18 +80,22 @@ class Device:
 
     def add(self, step, rank, forms, weight, out):
         """Adds messages, given as forms."""
+        self.kernel.add(self.batch, self.moved(forms), out, weight, step, rank)
+
+    def moved(self, forms):
+        """Forms given as bytes, on the device."""
         padded = [form + bytes(-len(form) % 4) for form in forms]
         starts = [sum(map(len, padded[:at])) for at in range(len(padded))]
         joined = torch.frombuffer(bytearray(b"".join(padded) or b"\0" * 4), dtype=torch.uint8).to(DEVICE)
-        self.kernel.add(self.batch, joined, self.batch.vector(starts), out, weight, step, rank)
+        return Forms(joined, self.batch.vector(starts))
 
     def aggregate(self, out):
         self.kernel.aggregate(self.batch, out)
 
 
-def forms_of(forms):
+def forms_of(encoded):
     """The form of each tensor, as bytes."""
-    return [forms.bytes[start:end].cpu().numpy().tobytes() for start, end in forms.ranges]
+    return [encoded.forms.bytes[start:end].cpu().numpy().tobytes() for start, end in encoded.ranges]
 
 
 class Host:

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire.torch
-from gradwire.torch import _setup
+from gradwire.torch._tensors import as_reals, shape_of
 from models import exchange_bytes
 from world import ranks
 
@@ -50,7 +50,7 @@ def trained(rank, size, compressor, steps=20):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    weights = b"".join(_setup.as_reals(one.detach()).numpy().tobytes() for one in model.parameters())
+    weights = b"".join(as_reals(one.detach()).numpy().tobytes() for one in model.parameters())
     if handle is None:
         return weights, losses, None
     # A residual has a place for each real.
@@ -82,5 +82,5 @@ def test_complex_gradients_are_compressed_as_pairs_of_reals():
 def test_shapes_of_complex_parameters_keep_their_number_of_dimensions():
     shapes = {(): (2,), (5,): (10,), (3, 4): (3, 8), (2, 3, 4): (2, 3, 8)}
     for shape, expected in shapes.items():
-        assert _setup.shape_of(torch.zeros(shape, dtype=torch.complex64)) == expected
-        assert _setup.shape_of(torch.zeros(shape)) == shape
+        assert shape_of(torch.zeros(shape, dtype=torch.complex64)) == expected
+        assert shape_of(torch.zeros(shape)) == shape

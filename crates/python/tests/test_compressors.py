@@ -6,8 +6,8 @@ from torch import nn
 
 import gradwire
 from gradwire._arrays import buffer
-from gradwire.torch import _setup
 from gradwire.torch._channel import Channel, private_groups
+from gradwire.torch._options import Options
 from models import Net, build, data, flat, train
 from world import ranks
 
@@ -40,7 +40,7 @@ def without_a_hook(rank, size, specs):
         torch.manual_seed(1)
         net = Net()
         names = [name for name, _ in net.named_parameters()]
-        exchange = _setup.reducer(net.named_parameters(), spec, Channel(private_groups()), exchange="all-gather")
+        exchange = Options(spec, exchange="all-gather").reducer(net.named_parameters(), Channel(private_groups()))
         group = exchange.group(names)
         optimizer = torch.optim.SGD(net.parameters(), lr=LR)
         losses = []

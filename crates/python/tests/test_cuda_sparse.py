@@ -7,7 +7,6 @@ pytest.importorskip("triton", reason="PyTorch came without Triton")
 
 from device import DEVICE
 from gradwire import NonFiniteError
-from gradwire.torch.cuda._kernel import Forms
 from kernels import RANK, Device, Host, bits, check_adding, check_arrays, forms_of, tensors
 
 SPECS = [
@@ -70,10 +69,10 @@ class Pair:
         self.host = Host(spec)
 
     def forms(self, step, values):
-        """What the memory makes of a step, and the form of each tensor."""
+        """The input of the compressor at a step, and the form of each tensor."""
         dtype = next(iter(values.values())).dtype
-        source, forms = self.device.start(step, self.device.bucket(values, dtype))
-        return source, forms_of(forms)
+        source, encoded = self.device.start(step, self.device.bucket(values, dtype))
+        return source, forms_of(encoded)
 
     def check(self, step, values):
         """Compresses a step on both sides, and compares messages and what is kept."""
@@ -87,11 +86,8 @@ class Pair:
         check_arrays(device, self.host, step)
 
     def clear_sent(self, own, source):
-        """Corrects what is kept by this rank's messages, given as forms."""
-        starts = [sum(map(len, own[:at])) for at in range(len(own))]
-        ranges = [(start, start + len(form)) for start, form in zip(starts, own)]
-        joined = torch.frombuffer(bytearray(b"".join(own)), dtype=torch.uint8).to(DEVICE)
-        self.device.clear_sent(Forms(joined, ranges), source)
+        """Corrects the kept arrays by this rank's messages, given as forms."""
+        self.device.clear_sent(self.device.moved(own), source)
 
 
 def check(spec, steps):

@@ -9,7 +9,7 @@ from torch import nn
 
 import gradwire.torch
 import gradwire.torch.fsdp
-from gradwire.torch import _setup, read_checkpoint
+from gradwire.torch import _states, read_checkpoint
 from models import build, one_layer
 from world import ranks
 
@@ -68,7 +68,7 @@ def damaged(rank, size):
                 found[name][f"outer {key}"] = refusals(lambda _: handle.load_state_dict(less), {"": None})[""]
             del outer["state"]["state"]
             found[name]["outer moments"] = refusals(lambda _: handle.load_state_dict({**before, "outer": (outer,)}), {"": None})[""]
-            packed = {_setup.rank_key(handle._reducer): (_setup._pack(_setup.to_bytes({"param_groups": [{"params": [0]}]})),)}
+            packed = {_states.rank_key(handle._reducer): (_states._pack(_states.to_bytes({"param_groups": [{"params": [0]}]})),)}
             found[name]["local moments"] = refusals(lambda _: handle.load_state_dict({**before, "optimizer": packed}), {"": None})[""]
         # Nothing has changed, and the whole state is loaded.
         handle.load_state_dict(before)

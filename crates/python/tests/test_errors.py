@@ -11,7 +11,7 @@ import torch.distributed.fsdp
 from torch import nn
 
 import gradwire.torch
-from gradwire.torch import _channel, _setup
+from gradwire.torch import _channel
 from device import DEVICE
 from models import Net, build, data, exchange_bytes, train
 from world import outcomes, ranks, seconds_until_interrupted
@@ -335,7 +335,7 @@ def misspelt(rank, size):
     for options in ({"treads": 4}, {"scalar": None}):
         try:
             gradwire.torch.Hook(Net(), "3lc", **options)
-        except gradwire.ConfigError as error:
+        except TypeError as error:
             messages.append(str(error))
     refused = len(made)
     gradwire.torch.Hook(Net(), "3lc").close()
@@ -344,7 +344,7 @@ def misspelt(rank, size):
 
 def test_a_misspelt_argument_is_refused_before_groups_are_made():
     for messages, *groups in ranks(2, misspelt):
-        assert "did you mean 'threads'?" in messages[0] and "did you mean 'scaler'?" in messages[1], messages
+        assert "'treads'" in messages[0] and "'scalar'" in messages[1], messages
         # The hook whose arguments are right makes groups, so that the count can be wrong.
         assert groups == [0, 1]
 
@@ -456,6 +456,35 @@ def frozen_late(rank, size):
 def test_a_parameter_that_was_frozen_after_wrapping_is_named():
     for result in outcomes(2, frozen_late):
         assert result[1] != "Hang" and "'first.weight' did not require gradients" in result[2], result
+
+
+def changed_after_wrapping(rank, size):
+    """Why models are refused that changed after they were wrapped, and whether those are accepted that changed before."""
+    messages = []
+    for change in (
+        lambda net: net.first.weight.requires_grad_(True),
+        lambda net: net.first.to(torch.bfloat16),
+        lambda net: net.first.to(torch.bfloat16).to(torch.float32),
+    ):
+        net = Net()
+        net.first.weight.requires_grad_(False)
+        change(net)
+        gradwire.torch.register(nn.parallel.DistributedDataParallel(net)).close()
+        net = Net()
+        if not messages:
+            net.first.weight.requires_grad_(False)
+        model = nn.parallel.DistributedDataParallel(net)
+        change(net)
+        with pytest.raises(gradwire.ConfigError) as refused:
+            gradwire.torch.register(model)
+        messages.append(str(refused.value))
+    return messages
+
+
+def test_a_model_that_changed_after_wrapping_is_refused_by_register():
+    for messages in ranks(1, changed_after_wrapping):
+        assert len(messages) == 3
+        assert all("does not average 'first.weight'" in one and "then wrap it and register" in one for one in messages), messages
 
 
 def test_without_a_process_group_register_says_what_is_missing():

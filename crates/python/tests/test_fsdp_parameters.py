@@ -12,7 +12,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 import gradwire
 import gradwire.torch
 from device import DEVICE
-from gradwire.torch._setup import as_reals
+from gradwire.torch._tensors import as_reals
 from models import Net, data
 from test_fsdp import FILLS_IN, whole
 from world import outcomes, ranks

@@ -1,6 +1,7 @@
 """Tests that the guide documents the arguments as the package declares them."""
 
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,15 @@ def documented(guide, first, names):
     return {row[0].strip(" `"): row[2].strip(" `") for row in rows if row[0].strip(" `") in names}
 
 
+def defaults(callable_):
+    """The default of each argument as the guide writes it."""
+    return {
+        one.name: "required" if one.default is one.empty else repr(one.default).replace("'", '"')
+        for one in inspect.signature(callable_).parameters.values()
+        if one.name != "self"
+    }
+
+
 @pytest.mark.parametrize(
     "callable_, first",
     [
@@ -23,12 +33,11 @@ def documented(guide, first, names):
 )
 def test_the_guide_has_every_argument_with_its_default(callable_, first):
     guide = (Path(__file__).parents[3] / "docs/pytorch.md").read_text()
-    parameters = list(inspect.signature(callable_).parameters.values())
-    expected = {
-        one.name: "required" if one.default is one.empty else repr(one.default).replace("'", '"')
-        for one in parameters
-        if one.name != "self" and one.kind is not one.VAR_KEYWORD
-    }
+    expected = defaults(callable_)
+    if callable_ is not gradwire.torch.register:
+        shared = guide.split("It also takes these keyword arguments of `register`:")[1].split("\n\n")[0]
+        for name in re.findall(r"`(\w+)`", shared):
+            assert expected.pop(name) == defaults(gradwire.torch.register)[name]
     # The row of `model` begins the table, and is left out when it is cut off there.
     del expected["model"]
     assert documented(guide, first, expected) == expected

@@ -141,7 +141,16 @@ def refused(rank, size):
         ("sbc2", {"rules": {"*.weight": "sbc3"}}),
         ("topk", {"every": 0}),
         ("topk", {"on_nonfinite": "skip"}),
-        ("topk", {"fragment": 2}),
+        ("topk", {"scaler": torch.amp.GradScaler("cpu")}),
+        ("topk", {"sync_until": -1}),
+        ("topk", {"fragments": "x"}),
+        ("topk", {"fragments": 0}),
+        ("topk", {"fragment_sync_delay": 1.5}),
+        ("topk", {"fragment_sync_delay": -1}),
+        ("topk", {"every": 6, "fragment_sync_delay": 6}),
+        ("topk", {"fragment_sync_delay": 1, "fragment_update_alpha": "x"}),
+        ("topk", {"fragment_update_alpha": 0.5}),
+        ("topk", {"lighthouse": "http://host:1", "min_workers": 1.5}),
         (object(), {}),
         ("topk", {"raw_names": "head"}),
     ]:
@@ -155,7 +164,11 @@ def refused(rank, size):
 
 def test_arguments_that_cannot_work_are_refused():
     (messages,) = ranks(1, refused)
-    expected = ["every", "at least 1", "scaler and on_nonfinite", "did you mean 'fragments'", "use a spec string"]
+    expected = ["every", "at least 1", *["scaler and on_nonfinite"] * 2]
+    expected += ["sync_until=-1 is out of range", "fragments='x' is not an integer; give one", "fragments=0 is impossible"]
+    expected += ["fragment_sync_delay=1.5 is not an integer; give one", "fragment_sync_delay=-1 is out of range", "give 0 to 5"]
+    expected += ["fragment_update_alpha='x' is impossible; give a number", "there is none", "min_workers=1.5 is not an integer"]
+    expected += ["use a spec string"]
     expected += ["raw_names is a string"]
     assert len(messages) == len(expected)
     for message, says in zip(messages, expected):

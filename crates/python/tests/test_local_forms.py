@@ -1,12 +1,11 @@
 """Tests that local steps refuse models that differ between ranks in more than values."""
 
-from types import SimpleNamespace
 
 import torch
 from torch import nn
 
 import gradwire.torch
-from gradwire.torch import _local_settings
+from gradwire.torch._forms import fingerprint
 from world import ranks
 
 FLOATS = "type torch.float32 and shape (4,)"
@@ -87,8 +86,7 @@ def test_all_ranks_name_the_first_tensor_that_differs():
 
 
 def test_workers_that_differ_in_buffers_have_different_fingerprints():
-    replica = SimpleNamespace(outer=None)
-    of = lambda tensors, kind: _local_settings.fingerprint(holder(tensors, kind), replica, ())
+    of = lambda tensors, kind: fingerprint(holder(tensors, kind), {})
     for kind, cases in (("buffer", BUFFERS), ("parameter", CASES)):
         for case, (one, other, _) in cases.items():
             assert of(one, kind) != of(other, kind), (kind, case)

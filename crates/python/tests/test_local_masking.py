@@ -8,6 +8,7 @@ from torch import nn
 
 import gradwire.torch
 from gradwire.torch._masking import check_maskable, sent_in_part
+from gradwire.torch._options import Options
 
 
 class Coded(torch.Tensor):
@@ -133,7 +134,7 @@ class Wrapper(torch.optim.Optimizer):
 
 def test_what_is_sent_in_part():
     named = list(large().named_parameters())
-    names = lambda *arguments, **options: [name for name, _ in sent_in_part(named, *arguments, **options)]
+    names = lambda *arguments, **options: [name for name, _ in sent_in_part(named, Options(*arguments, **options))]
     assert names("eden") == names("int8") == names("powersgd") == []
     assert names("none until 5 then sbc") == ["0.weight", "1.weight", "2.weight"]
     assert names("eden", rules={"2.*": "topk"}) == ["2.weight"]

@@ -5,8 +5,8 @@ import resource
 import torch
 
 from gradwire._arrays import buffer
-from gradwire.torch import _setup
 from gradwire.torch._channel import Channel, private_groups
+from gradwire.torch._options import Options
 from world import ranks
 
 ELEMENTS = 25_000_000
@@ -17,7 +17,7 @@ def peak():
 
 
 def average(rank, size, compressor):
-    exchange = _setup.reducer([("w", torch.empty(5000, 5000))], compressor, Channel(private_groups()))
+    exchange = Options(compressor).reducer([("w", torch.empty(5000, 5000))], Channel(private_groups()))
     tensor = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(rank))
     group = exchange.group(["w"])
     before = peak()

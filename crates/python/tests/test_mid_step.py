@@ -45,9 +45,40 @@ def test_a_signal_handler_is_recognised_in_every_form():
     assert handler.seen == [True, False] * 4 + [False]
 
 
-def state_of(handle):
-    state = handle.state_dict()
+def state_of(handle, all_ranks=False):
+    state = handle.state_dict(all_ranks=all_ranks)
     return state["step"], exchange_bytes(state)
+
+
+def take(found, name, state):
+    """Notes a state, or why there is none."""
+    try:
+        found[name] = state()
+    except gradwire.torch.MidStepError as error:
+        found[name] = str(error)
+
+
+def interrupted(exchange, rank, step, in_handler, in_thread):
+    """Takes a step in which rank 0 waits for rank 1, and meanwhile runs one function in a signal handler and another one in a thread."""
+    if rank > 0:
+        time.sleep(1.5)
+        step()
+        return
+    thread = threading.Thread(target=in_thread)
+
+    def late():
+        # The main thread waits for the exchange, because rank 1 has not sent anything.
+        while not exchange._stepping.in_step:
+            time.sleep(0.01)
+        thread.start()
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    signal.signal(signal.SIGUSR1, lambda number, frame: in_handler())
+    helper = threading.Thread(target=late)
+    helper.start()
+    step()
+    helper.join()
+    thread.join()
 
 
 def taken_in_a_step(rank, size, spec):
@@ -58,45 +89,20 @@ def taken_in_a_step(rank, size, spec):
     train(model, optimizer, rank, range(2))
     before, found = state_of(handle), {}
 
-    def take(name, all_ranks=False):
-        try:
-            state = handle.state_dict(all_ranks=all_ranks)
-            found[name] = state["step"], exchange_bytes(state)
-        except gradwire.torch.MidStepError as error:
-            found[name] = str(error)
-
-    def interrupt(number, frame):
-        take("handler")
-        take("handler of all", all_ranks=True)
+    def in_handler():
+        take(found, "handler", lambda: state_of(handle))
+        take(found, "handler of all", lambda: state_of(handle, all_ranks=True))
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             found["for a framework"] = handle.all_ranks.state_dict(), [str(one.message) for one in told]
 
-    thread = threading.Thread(target=take, args=("thread",))
-
-    def late():
-        # The main thread waits in backward(), because rank 1 has not sent anything.
-        while not handle._stepping.in_step:
-            time.sleep(0.01)
-        thread.start()
-        os.kill(os.getpid(), signal.SIGUSR1)
-
+    in_thread = partial(take, found, "thread", lambda: state_of(handle))
+    interrupted(handle, rank, lambda: train(model, optimizer, rank, [2]), in_handler, in_thread)
     if rank == 0:
-        signal.signal(signal.SIGUSR1, interrupt)
-        helper = threading.Thread(target=late)
-        helper.start()
-    else:
-        time.sleep(1.5)
-    train(model, optimizer, rank, [2])
-    if rank == 0:
-        helper.join()
-        thread.join()
-        between = threading.Thread(target=take, args=("thread between steps",))
-        between.start()
-        between.join()
-        refused = threading.Thread(target=take, args=("thread of all", True))
-        refused.start()
-        refused.join()
+        for name, all_ranks in (("thread between steps", False), ("thread of all", True)):
+            thread = threading.Thread(target=take, args=(found, name, partial(state_of, handle, all_ranks)))
+            thread.start()
+            thread.join()
     after = state_of(handle)
     # The exchange goes on.
     train(model, optimizer, rank, [3])
@@ -165,33 +171,13 @@ def taken_in_local_steps(rank, size):
         layer(torch.full((4, 64), rank + 1.0)).square().sum().backward()
         steps.step()
 
-    def take(name, all_ranks=False):
-        try:
-            state = steps.state_dict(all_ranks=all_ranks)
-            found[name] = state["step"], state["common"].clone()
-        except gradwire.torch.MidStepError as error:
-            found[name] = str(error)
+    def state():
+        taken = steps.state_dict()
+        return taken["step"], taken["common"].clone()
 
     train_one()
-    thread = threading.Thread(target=take, args=("thread",))
-
-    def late():
-        while not steps._stepping.in_step:
-            time.sleep(0.01)
-        thread.start()
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    if rank == 0:
-        signal.signal(signal.SIGUSR1, lambda *_: take("handler"))
-        helper = threading.Thread(target=late)
-        helper.start()
-    else:
-        time.sleep(1.5)
-    train_one()
-    if rank == 0:
-        helper.join()
-        thread.join()
-    take("after")
+    interrupted(steps, rank, train_one, partial(take, found, "handler", state), partial(take, found, "thread", state))
+    take(found, "after", state)
     train_one()
     return found
 

@@ -5,7 +5,9 @@ import torch
 from torch import nn
 
 import gradwire.torch
-from gradwire.torch import _names, _setup
+from gradwire.torch import _names
+from gradwire.torch._options import Options
+from gradwire.torch._tensors import trainable
 from world import ranks
 
 
@@ -22,8 +24,8 @@ class Tied(nn.Module):
 
 
 def selected(net, **options):
-    found = _names.selected(net, dict(_setup.trainable(net)), options)
-    return found["rules"], found["raw_names"]
+    found = _names.selected(net, dict(trainable(net)), Options(**options))
+    return found.rules, found.raw_names
 
 
 def test_rules_and_words_fit_every_name_of_a_tied_weight():

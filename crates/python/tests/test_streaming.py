@@ -202,7 +202,7 @@ def refusals(rank, size):
         ({"fragments": 0}, "give 1 to 3"),
         ({"fragments": 3, "every": 2}, "every of at least 3"),
         ({"fragments": 2, "every": 6, "fragment_sync_delay": 3}, "give 0 to 2"),
-        ({"fragment_sync_delay": -1}, "give 0 to"),
+        ({"fragment_sync_delay": -1}, "give an integer from 0"),
         ({"fragment_sync_delay": 1, "fragment_update_alpha": 1.0}, "from 0, below 1"),
         ({"fragment_update_alpha": 0.5}, "give fragment_sync_delay"),
         ({"fragments": 2, "lighthouse": "http://localhost:1"}, "remove fragments"),

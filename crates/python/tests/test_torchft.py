@@ -18,6 +18,7 @@ torchft = pytest.importorskip("torchft", reason="install torchft to test replica
 import gradwire.torch  # noqa: E402
 from elastic import digest, lighthouse, workers  # noqa: E402
 from gradwire.torch._channel import Channel  # noqa: E402
+from gradwire.torch._options import Options  # noqa: E402
 from gradwire.torch.torchft import DistributedDataParallel, ProcessGroupGloo, _Compression  # noqa: E402
 from models import Net, data, flat  # noqa: E402
 from world import PATIENCE, ranks  # noqa: E402
@@ -140,7 +141,7 @@ class Alone:
 
 def alone(rank, size):
     manager, layer = Alone(), nn.Linear(64, 96, bias=False)
-    compression = _Compression(manager, layer, "topk:ratio=0.1", {"deadline": 20.0})
+    compression = _Compression(manager, layer, Options("topk:ratio=0.1", exchange="all-gather", deadline=20.0))
     store = torch.distributed.HashStore()
     channel = Channel((torch.distributed.ProcessGroupGloo(store, 0, 1, TIMEOUT),) * 2)
     generator = torch.Generator().manual_seed(0)

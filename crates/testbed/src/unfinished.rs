@@ -171,6 +171,10 @@ impl Observer for Turn<'_> {
         }
     }
 
+    fn unsaved(&self, error: &TrainError) {
+        self.progress.unsaved(error);
+    }
+
     fn leads(&self) {
         self.progress.leads();
     }

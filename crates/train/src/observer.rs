@@ -1,5 +1,6 @@
 //! Watching a run.
 
+use crate::error::TrainError;
 use crate::record::{Evaluation, StepRecord};
 
 /// Watches a run. All calls but [`workers`](Self::workers) and [`stop`](Self::stop) come from the thread that called
@@ -24,6 +25,12 @@ pub trait Observer: Send + Sync {
     /// that grows without bound.
     fn warned(&self, warning: &str) {
         let _ = warning;
+    }
+
+    /// The checkpoint after the last step could not be written. The run has ended all the same, and
+    /// its record is whole. Earlier checkpoints that cannot be written end the run.
+    fn unsaved(&self, error: &TrainError) {
+        self.warned(&error.to_string());
     }
 
     /// This process has become the one that keeps the record: the first worker was lost, and the run goes on. Only in runs with

@@ -250,7 +250,11 @@ impl Session<'_> {
                     let (steps, evaluations) = (recorder.trace.len(), recorder.evaluations.len());
                     let whole = Kept { step, state, seconds: self.seconds(), steps, evaluations };
                     if to_file && let Err(error) = self.save(&whole, &recorder) {
-                        abandon(error);
+                        match step < self.config.steps {
+                            true => abandon(error),
+                            // There is nothing left to lose but the record.
+                            false => self.observer.unsaved(&error),
+                        }
                     }
                     kept = self.config.min_workers.map(|_| whole);
                 }

@@ -157,10 +157,10 @@ impl Train {
         let runs = slice::from_ref(&record);
         // Before the file: if that cannot be written, the result is not lost.
         self.print(runs, &experiment)?;
-        match &self.out {
-            Some(path) => Ok(results::write(path, runs)?),
-            None => Ok(()),
+        if let Some(path) = &self.out {
+            results::write(path, runs)?;
         }
+        started.bars.saved()
     }
 
     /// Prints the result of the run.

@@ -4,10 +4,12 @@ from . import fsdp
 from ._advice import Advice, advise
 from ._checkpoint import read_checkpoint
 from ._handle import Handle
-from ._hook import Hook, hook, register
-from ._local import LocalSteps, Nesterov
+from ._hook import Hook, hook
+from ._local import LocalSteps
 from ._mid_step import MidStepError
 from ._onebit_adam import OneBitAdam
+from ._outer import Nesterov
+from ._register import register
 
 __all__ = [
     "Advice",

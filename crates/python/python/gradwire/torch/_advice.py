@@ -11,12 +11,14 @@ import torch.distributed as dist
 
 from .. import _core
 from .._arrays import buffer, whole_number
-from . import _setup
+from ._checks import check_gradients, check_unwrapped
 from ._link import MeasuredLink, cores
 from ._names import selected
+from ._options import Options, listed, seconds_of, strings
 from ._progress import DEFAULT_TRIALS, Progress
 from ._recording import TIMED, WARM_UP, Alone, Recording
 from ._restored import Restored, check_restorable, held
+from ._tensors import shape_of, trainable
 from ._trial_exchange import TrialExchange
 
 Candidate = Union[str, Dict[str, Any]]
@@ -110,16 +112,16 @@ def advise(
     _check(model, steps)
     if ranks is not None:
         whole_number("ranks", ranks, 32)
-    _setup.seconds(deadline)
+    seconds_of(deadline)
     grouped = dist.is_available() and dist.is_initialized()
     if not grouped and (link is None or ranks is None):
         raise _core.ConfigError(
             "without a process group nothing is known of the run; pass ranks=, and link= as in '100mbit', or call "
             "init_process_group first"
         )
-    links = [link] if isinstance(link, str) else _setup.strings("link", () if link is None else link)
-    asked = None if candidates is None else [_candidate(model, one) for one in _setup.listed("candidates", candidates)]
-    elements = sum(prod(_setup.shape_of(parameter)) for _, parameter in _setup.trainable(model))
+    links = [link] if isinstance(link, str) else strings("link", () if link is None else link)
+    asked = None if candidates is None else [_candidate(model, one) for one in listed("candidates", candidates)]
+    elements = sum(prod(shape_of(parameter)) for _, parameter in trainable(model))
     measured = MeasuredLink(process_group, elements, deadline) if grouped and _size(process_group) > 1 else None
     first = measured is None or measured.rank == 0
     shown = Progress(elements, progress and first)
@@ -166,8 +168,8 @@ def _estimate(
     measured: Optional[MeasuredLink],
 ) -> None:
     """Tells what ``advise`` is about to take on this rank."""
-    parameters = [parameter for _, parameter in _setup.trainable(model)]
-    sizes = [prod(_setup.shape_of(parameter)) for parameter in parameters]
+    parameters = [parameter for _, parameter in trainable(model)]
+    sizes = [prod(shape_of(parameter)) for parameter in parameters]
     recorded = steps * sum(parameter.numel() * parameter.element_size() for parameter in parameters)
     # Residuals and buckets of the exchange that is measured.
     exchange = 8 * sum(sizes) if measured else 0
@@ -246,8 +248,8 @@ def _candidate(model: torch.nn.Module, candidate: Candidate) -> Any:
     for key, value in (("compressor", spec), ("exchange", exchange)):
         if not isinstance(value, str):
             raise _core.ConfigError(f"{key!r} of the candidate {candidate!r} has the type {type(value).__name__}; give a string")
-    rules = selected(model, dict(_setup.trainable(model)), {"rules": candidate.get("rules")})["rules"]
-    return spec, exchange, rules
+    options = selected(model, dict(trainable(model)), Options(spec, candidate.get("rules"), exchange))
+    return options.compressor, options.exchange, options.rules
 
 
 def _size(process_group: Optional[Any]) -> int:
@@ -263,8 +265,8 @@ def _check(model: Any, steps: int) -> None:
         raise _core.ConfigError(f"steps={steps}: record at least one step")
     if steps > _MOST_STEPS:
         raise _core.ConfigError(f"steps={steps}: record at most {_MOST_STEPS}; a few suffice, and the gradients of all are kept")
-    _setup.check_unwrapped(model)
+    check_unwrapped(model)
     check_restorable(model)
     if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
         raise _core.ConfigError(f"advise needs PyTorch 2.1 or later, and this is {torch.__version__}")
-    _setup.check_gradients(model)
+    check_gradients(model)

@@ -12,11 +12,12 @@ from .. import _core
 
 
 class Averaged:
-    """Raises ``ConfigError`` before an optimizer takes a step with gradients that DistributedDataParallel did not average because a
-    parameter was converted.
+    """Raises ``ConfigError`` before an optimizer takes a step with gradients that
+    DistributedDataParallel did not average because a parameter was converted.
 
-    DistributedDataParallel waits at the nodes of autograd that add up gradients. A parameter whose type or device is changed gets a new
-    node, of which DistributedDataParallel does not know: it then averages nothing, and says nothing.
+    DistributedDataParallel waits at the nodes of autograd that add up gradients. A parameter whose
+    type or device is changed gets a new node, of which DistributedDataParallel does not know: it
+    then averages nothing, and says nothing.
     """
 
     def __init__(self, step: Callable[[], int], named: Mapping[str, torch.Tensor]) -> None:
@@ -30,7 +31,8 @@ class Averaged:
         self.close.atexit = False
 
     def check(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raises the error if an optimizer steps with gradients of converted parameters, and no exchange since its last step."""
+        """Raises the error if an optimizer steps with gradients of converted parameters, and no
+        exchange since its last step."""
         before, now = self._exchanged.get(optimizer, 0), self._step()
         self._exchanged[optimizer] = now
         if before != now:
@@ -46,6 +48,22 @@ class Averaged:
                 )
 
 
+def is_awaited(parameter: torch.Tensor) -> bool:
+    """Whether DistributedDataParallel waits for the gradient of a parameter: it keeps the node of
+    each one for which it does."""
+    node = _node(parameter)
+    if node is None:
+        return False
+    node.metadata[_MARK] = True
+    # If nothing else keeps the node, it is gone now, and the parameter gets a new one.
+    del node
+    node = _node(parameter)
+    return node.metadata.pop(_MARK, False)  # type: ignore[no-any-return]
+
+
+_MARK = "gradwire"
+
+
 def _node(parameter: torch.Tensor) -> Any:
     """The node of autograd that adds up the gradients of a parameter."""
     with torch.inference_mode(False), torch.enable_grad():
@@ -53,12 +71,14 @@ def _node(parameter: torch.Tensor) -> Any:
     return None if function is None else function.next_functions[0][0]
 
 
-# Without a closure gradients are there before the step; with one, which runs the backward pass, after it.
+# Without a closure gradients are there before the step; with one, which runs the backward pass,
+# after it.
 _HOOKS: List[Tuple[Callable[[Any], Any], bool]] = [(register_optimizer_step_pre_hook, False), (register_optimizer_step_post_hook, True)]
 
 
 def _calling(averaged: Averaged, closures: bool) -> Callable[..., None]:
-    """The hook of all optimizers for steps with or without a closure, which does not keep ``averaged``."""
+    """The hook of all optimizers for steps with or without a closure, which does not keep
+    ``averaged``."""
     reference = weakref.ref(averaged)
 
     def call(optimizer: torch.optim.Optimizer, arguments: Tuple[Any, ...], named: Mapping[str, Any]) -> None:

@@ -9,9 +9,9 @@ from typing import Any, Callable, List, Sequence, Tuple
 import torch
 
 from .. import _core
-from . import _setup
 from ._copyable import as_bytes, from_bytes, has_values
 from ._modes import write
+from ._tensors import plain
 
 # Sends a rank's bytes to all ranks of a round, and returns the bytes of all ranks, by rank.
 Gather = Callable[[bytes], List[bytes]]
@@ -46,7 +46,7 @@ class Buffers:
         return [tensor for _, tensor in self._named()]
 
     def _named(self) -> List[Tuple[str, torch.Tensor]]:
-        return [(_setup.plain(name), one) for name, one in self._model.named_buffers() if has_values(one)]
+        return [(plain(name), one) for name, one in self._model.named_buffers() if has_values(one)]
 
     def digests(self) -> bytes:
         """A digest of the names, types and shapes of all buffers, and one of the elements of each."""

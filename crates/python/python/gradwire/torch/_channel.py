@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
+from ._deadlines import CONNECT, DEADLINE
 from ._process import OfOneProcess
 from ._rendezvous import Rendezvous
-
 
 # Two process groups of the same ranks: one for messages to higher ranks, one for those to lower ranks.
 #
@@ -36,11 +36,11 @@ def private_groups(
         raise _core.ConfigError("torch.distributed is not initialized; call init_process_group first")
     # Impossible deadlines are refused later, by the reducer.
     usable = isinstance(deadline, (int, float)) and 0.0 < deadline < 1e9
-    seconds = float(deadline) if usable else _START_SECONDS  # type: ignore[arg-type]
+    seconds = float(deadline) if usable else DEADLINE  # type: ignore[arg-type]
     whole = process_group is None or process_group is dist.group.WORLD
     ranks = list(range(dist.get_world_size())) if whole else dist.get_process_group_ranks(process_group)
     rendezvous = Rendezvous(ranks, caller, seconds)
-    patience = timedelta(seconds=max(seconds, _CONNECT_SECONDS))
+    patience = timedelta(seconds=max(seconds, CONNECT))
     try:
         if whole:
             groups = dist.new_group(backend="gloo", timeout=patience), dist.new_group(backend="gloo", timeout=patience)
@@ -55,13 +55,6 @@ def private_groups(
         ) from error
     rendezvous.leave()
     return groups
-
-
-# How long ranks wait for each other at the start if nothing else is said, in seconds.
-_START_SECONDS = 300.0
-
-# The shortest time that ranks which have met get to connect.
-_CONNECT_SECONDS = 60.0
 
 
 def _groups_of_some(prefix: str, ranks: List[int], patience: timedelta) -> Groups:

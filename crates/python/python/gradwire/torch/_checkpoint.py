@@ -6,7 +6,7 @@ import os
 from typing import Any, Dict, Union
 
 from .. import _core
-from ._setup import State
+from ._states import State
 
 
 def read_checkpoint(checkpoint_id: Union[str, os.PathLike[str]], name: str = "gradwire") -> State:

@@ -9,9 +9,9 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _core
-from . import _setup
 from ._channel import Groups
 from ._modes import write
+from ._tensors import as_reals, plain
 
 
 def check_copyable(model: torch.nn.Module) -> None:
@@ -23,7 +23,7 @@ def check_copyable(model: torch.nn.Module) -> None:
         for name, tensor in named:
             reason = _reason_against(tensor, kind)
             if reason is not None:
-                raise _core.ConfigError(f"the {kind} '{_setup.plain(name)}' {reason}")
+                raise _core.ConfigError(f"the {kind} '{plain(name)}' {reason}")
 
 
 def _reason_against(tensor: torch.Tensor, kind: str) -> Optional[str]:
@@ -50,7 +50,7 @@ def has_values(tensor: torch.Tensor) -> bool:
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of a tensor on any device, of any type and in any order in memory, as bytes in main memory in the order of its shape."""
-    dense = _setup.as_reals(tensor.detach().resolve_conj().resolve_neg()).cpu().contiguous()
+    dense = as_reals(tensor.detach().resolve_conj().resolve_neg()).cpu().contiguous()
     return dense.view(-1).view(torch.uint8)
 
 

@@ -6,22 +6,23 @@ import io
 import math
 import struct
 import time
-from inspect import signature
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from dataclasses import fields
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch.futures import Future
 
 from .. import _core
-from . import _saved, _setup
+from . import _saved
+from ._options import Options
 from ._staging import write
 
-# The arguments that only gradwire's own compressors support, with their defaults.
+# The arguments of ``register`` that only gradwire's own compressors support, with their defaults.
 _FOREIGN: Dict[str, Any] = {
     "scaler": None,
     "optimizer": None,
     "device": "auto",
-    **{name: signature(_setup.reducer).parameters[name].default for name in _setup.OPTIONS if name != "deadline"},
+    **{one.name: one.default for one in fields(Options) if one.name not in ("compressor", "deadline")},
 }
 
 
@@ -42,9 +43,10 @@ _NO_COST: Dict[str, float] = {
 class Custom:
     """Averages gradients with a compressor written in Python.
 
-    The compressor has ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``, or NumPy arrays in place of
-    bytes and tensor. Messages travel by all-gather, with error feedback unless the compressor has ``error_feedback =
-    False``. Runs in the thread of backward(), not in the background. Call ``check`` first.
+    The compressor has ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``, or
+    NumPy arrays in place of bytes and tensor. Messages travel by all-gather, with error feedback
+    unless the compressor has ``error_feedback = False``. Runs in the thread of backward(), not in
+    the background. Call ``check`` first.
     """
 
     def __init__(self, compressor: Any, reducer: _core.Reducer, shapes: Dict[str, torch.Size]) -> None:
@@ -65,16 +67,18 @@ class Custom:
         return type(self._compressor).__name__
 
     @staticmethod
-    def check(compressor: Any, options: Dict[str, Any]) -> None:
-        """Refuses an object that is no compressor, and options of the hook that it does not support."""
+    def check(compressor: Any, arguments: Mapping[str, Any]) -> None:
+        """Refuses an object that is no compressor, and arguments of the hook that it does not
+        support."""
         for method in ("compress", "decompress"):
             if not callable(getattr(compressor, method, None)):
                 raise _core.ConfigError(
                     f"{type(compressor).__name__} has no method {method}(); a compressor is a spec string or an object "
                     "with compress(tensor) -> bytes and decompress(bytes, shape) -> tensor"
                 )
-        given = {**options, "exchange": "auto"} if options.get("exchange") == "all-gather" else options
-        foreign = [name for name, default in _FOREIGN.items() if _differs(given.get(name, default), default)]
+        foreign = [name for name, default in _FOREIGN.items() if _differs(arguments[name], default)]
+        if arguments["exchange"] == "all-gather":
+            foreign.remove("exchange")
         if foreign:
             raise _core.ConfigError(
                 f"a compressor written in Python does not support {', '.join(foreign)}: it receives all gradients, and "
@@ -131,7 +135,8 @@ class Custom:
             raise _core.ConfigError(f"{self.spec}.compress returned a {type(message).__name__}; return bytes") from None
 
     def _decompress(self, message: bytes, shape: torch.Size) -> torch.Tensor:
-        """What the compressor decodes a message to, in float32. Refuses all but finite numbers in a tensor of this shape."""
+        """What the compressor decodes a message to, in float32. Refuses all but finite numbers in a
+        tensor of this shape."""
         decoded = self._compressor.decompress(message, shape)
         what = f"{self.spec}.decompress returned"
         if hasattr(decoded, "__array__") and not isinstance(decoded, torch.Tensor):
@@ -158,7 +163,8 @@ class Custom:
             raise _core.MessageError(f"rank {rank} sent {len(fused) - at} bytes too many")
 
     def _count(self, elements: int, message_bytes: int, traffic: Sequence[int], times: Sequence[float]) -> None:
-        """Adds a bucket to the cost of the step: ``times`` are those at which compressing began, and each of its parts ended."""
+        """Adds a bucket to the cost of the step: ``times`` are those at which compressing began,
+        and each of its parts ended."""
         bytes_up, bytes_down, messages_up, messages_down = traffic
         compress, wire, decompress = (end - start for start, end in zip(times, times[1:]))
         cost = {
@@ -206,7 +212,8 @@ class Custom:
 
     def load(self, states: Sequence[bytes]) -> None:
         """Restores residuals, by the rule of ``Hook.load_state_dict``."""
-        # On whatever device they were saved; a residual moves to that of its gradient when it is used.
+        # On whatever device they were saved; a residual moves to that of its gradient when it is
+        # used.
         loaded = [self._read(state) for state in states]
         rank, size = self._reducer.rank, self._reducer.size
         if len({state["rank"] for state in loaded}) < len(loaded):
@@ -224,7 +231,6 @@ class Custom:
                 for name, residual in state["residuals"].items():
                     residuals[name] = residuals.get(name, torch.zeros_like(residual)) + residual * (size / saved)
         self._residuals = residuals
-
 
     def _read(self, state: bytes) -> Dict[str, Any]:
         """A state that ``save`` returned. Refuses those of other compressors and models."""

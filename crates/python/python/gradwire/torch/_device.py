@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Iterable, Mapping, Optional, Tuple
-
-import torch
+from typing import Any, Iterable, Optional, Tuple
 
 from .. import _core
+from ._options import Options
+from ._tensors import Named
 
-# Earlier versions of Triton compile rounded divisions to instructions that replace subnormal numbers by zeros.
+# Earlier versions of Triton compile rounded divisions to instructions that replace subnormal
+# numbers by zeros.
 LEAST_TRITON = (3, 6)
 
 
 def of(
-    device: str, reducer: _core.Reducer, named: Iterable[Tuple[str, torch.Tensor]], options: Mapping[str, Any]
+    device: str, reducer: _core.Reducer, named: Iterable[Named], options: Options
 ) -> Tuple[Optional[Any], str]:
-    """What averages on the device of these parameters, ``None`` to compress on the host; and where that is, as in
-    ``Description.compressed_on``. With ``device="auto"``, compression on the host instead of the GPU is a ``RuntimeWarning`` of rank 0.
+    """What averages on the device of these parameters, ``None`` to compress on the host; and where
+    that is, as in ``Description.compressed_on``. With ``device="auto"``, compression on the host
+    instead of the GPU is a ``RuntimeWarning`` of rank 0.
 
-    ``device`` is that of ``register``, and ``options`` are those of the reducer.
+    ``device`` is the argument of ``register``.
     """
     if device not in ("auto", "host", "gpu"):
         meant = {"cuda": "gpu", "cpu": "host"}.get(str(device).partition(":")[0])
@@ -32,8 +34,8 @@ def of(
         from .cuda._exchange import DeviceExchange
 
         shapes = [(name, tuple(parameter.shape)) for name, parameter in tensors]
-        skip = options.get("on_nonfinite") == "skip"
-        return DeviceExchange(reducer, shapes, tensors[0][1].device, options.get("seed", 0), skip), "the GPU"
+        skip = options.on_nonfinite == "skip"
+        return DeviceExchange(reducer, shapes, tensors[0][1].device, options.seed, skip), "the GPU"
     if device == "gpu":
         raise _core.ConfigError(
             f"gradients cannot be compressed on the GPU: {reason}; use device='auto' to compress on the host"
@@ -44,7 +46,7 @@ def of(
             f"gradients are copied from the GPU and compressed on the host, because {reason}; pass device='host' if this is intended",
             RuntimeWarning,
             # The caller of register.
-            stacklevel=4,
+            stacklevel=5,
         )
     return None, f"the host, because {reason}" if on_gpu else "the host"
 
@@ -53,7 +55,7 @@ def _compresses(reducer: _core.Reducer) -> bool:
     return any(spec != "none" for step, _ in reducer.stages for spec in reducer.specs(step))
 
 
-def _reason_against(device: str, reducer: _core.Reducer, named: Iterable[Tuple[str, torch.Tensor]]) -> Optional[str]:
+def _reason_against(device: str, reducer: _core.Reducer, named: Iterable[Named]) -> Optional[str]:
     devices = {parameter.device for _, parameter in named}
     if len(devices) != 1:
         return "the parameters are on several devices"

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Type, TypeVar
 
 from ._description import Description, TensorPlan, summary
 from ._mid_step import NO_STATE, state_or_nothing
-from ._setup import State
+from ._states import State
 
 Self = TypeVar("Self", bound="Exchanging")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import torch
 
 from .. import _core
-from . import _setup
+from ._tensors import plain
 
 # What a tensor is called, such as "buffer 'mean'", and its form.
 Form = Tuple[str, str]
@@ -19,7 +19,12 @@ def forms(model: torch.nn.Module) -> List[Form]:
     """The forms of all parameters and buffers of a model, in order. They do not depend on devices, except on the meta device."""
     parameters = [("parameter", name, one) for name, one in model.named_parameters()]
     buffers = [("buffer", name, one) for name, one in model.named_buffers()]
-    return [(f"{kind} '{_setup.plain(name)}'", _form(one)) for kind, name, one in [*parameters, *buffers]]
+    return [(f"{kind} '{plain(name)}'", _form(one)) for kind, name, one in [*parameters, *buffers]]
+
+
+def fingerprint(model: torch.nn.Module, settings: Dict[str, Any]) -> str:
+    """Equal for two workers if their models, except values, and settings are."""
+    return hashlib.sha256(repr((forms(model), settings)).encode()).hexdigest()
 
 
 def _form(tensor: torch.Tensor) -> str:

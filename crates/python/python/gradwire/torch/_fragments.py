@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Sequence, Tuple
-
-import torch
+from typing import Dict, List, Sequence
 
 from .. import _core
-
-Named = Tuple[str, torch.nn.Parameter]
+from ._tensors import Named
 
 
 def strided(named: Sequence[Named], count: int) -> List[List[Named]]:

@@ -8,14 +8,14 @@ from typing import Any, Callable, Dict, Mapping, Optional
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _setup
 from ._handle import Handle
 from ._mid_step import NO_STATE
+from ._tensors import uncompiled
 
 
 def is_single_process(model: Any) -> bool:
     """Whether there are no other ranks to exchange gradients with, which is a warning."""
-    if isinstance(_setup.uncompiled(model), DistributedDataParallel):
+    if isinstance(uncompiled(model), DistributedDataParallel):
         return False
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return False

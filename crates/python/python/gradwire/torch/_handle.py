@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import Any, Callable, Collection, Dict, Mapping, Optional, Sequence, Union
+from functools import partial
+from typing import Any, Callable, Collection, Dict, Iterable, Mapping, Optional, Sequence, Union
 
 import torch
 from torch.autograd import Variable
 from torch.profiler import record_function
 
 from .. import _core
-from . import _saved, _setup
-from ._channel import Groups, release
+from . import _saved, _states
+from ._channel import connect, release
 from ._exchanging import Exchanging
-from ._modes import without_gradients
 from ._mid_step import MidStepError, Stepping
-from ._setup import State
+from ._modes import without_gradients
+from ._options import Options, compare
 from ._staging import Scale, finish_current
+from ._states import Layout, State
+from ._tensors import Named
 
 
 class Handle(Exchanging):
-    """Residuals by parameter name, the averaging thread, and statistics of a model whose gradients gradwire averages."""
+    """Residuals by parameter name, the averaging thread, and statistics of a model whose gradients
+    gradwire averages."""
 
     # What a saved state says it is a state of.
     _kind = "hook"
     # Where gradients are computed that are not there yet when the host waits for their averages.
     _devices: Collection[torch.device] = ()
-    # Whether the model has both shards and replicas, so that no rank exchanges gradients with all others.
+    # Whether the model has both shards and replicas, so that no rank exchanges gradients with all
+    # others.
     _has_replicas = False
 
-    def __init__(self, reducer: _core.Reducer, groups: Groups, scaler: Optional[Any]) -> None:
-        self._reducer = reducer
-        self._release = weakref.finalize(self, release, reducer, groups)
+    def __init__(self, named: Iterable[Named], options: Options, group: Optional[Any], scaler: Optional[Any], caller: str) -> None:
+        """Connects the ranks of ``group``. ``caller`` is the function that the user called."""
+        make = partial(options.reducer_of_gradients, named)
+        self._reducer, groups = connect(group, make, options.deadline, caller)
+        self._release = weakref.finalize(self, release, self._reducer, groups)
         self._release.atexit = False
         self._scaler = scaler
         self._stepping = Stepping()
@@ -42,14 +49,16 @@ class Handle(Exchanging):
 
     @property
     def step(self) -> int:
-        """The number of steps started so far. Every backward pass that exchanges gradients is a step."""
+        """The number of steps started so far. Every backward pass that exchanges gradients is a
+        step."""
         return self._step
 
     def close(self) -> None:
         """Ends the exchange with its thread and process groups.
 
-        All ranks must call it between the same two steps. After it, a backward pass that exchanges gradients raises
-        ``ConfigError``. It is also closed when collected with its model, or at the end of a ``with`` block.
+        All ranks must call it between the same two steps. After it, a backward pass that exchanges
+        gradients raises ``ConfigError``. It is also closed when collected with its model, or at the
+        end of a ``with`` block.
         """
         self._release()
 
@@ -59,20 +68,22 @@ class Handle(Exchanging):
         return self._reducer
 
     @property
-    def _layout(self) -> Optional[_setup.Layout]:
+    def _layout(self) -> Optional[Layout]:
         """The order of elements in residuals, if it is that of the parameters' memory."""
         return None
 
-    def _compare(self, settings: Mapping[str, str]) -> None:
-        """Raises ``ConfigError`` unless all ranks have the same settings. If this fails, the handle is closed."""
+    def _compare(self, settings: Mapping[str, Any]) -> None:
+        """Raises ``ConfigError`` unless all ranks have the same settings. If this fails, the handle
+        is closed."""
         try:
-            _setup.compare(self._reducer, settings)
+            compare(self._reducer, settings)
         except BaseException:
             self.close()
             raise
 
     def _suggest_skipping(self) -> None:
-        """Has errors about gradients that are not finite suggest ``on_nonfinite="skip"``, where it is possible."""
+        """Has errors about gradients that are not finite suggest ``on_nonfinite="skip"``, where it
+        is possible."""
         self._reducer.nonfinite_remedy = '; with on_nonfinite="skip" and scaler=, the GradScaler, all ranks skip such steps'
 
     def _begin(self) -> None:
@@ -83,7 +94,8 @@ class Handle(Exchanging):
         self._wait_seconds = 0.0
 
     def _present_scale(self) -> Scale:
-        """The factor of the ``GradScaler``. On a GPU it stays there: reading it would wait for the GPU."""
+        """The factor of the ``GradScaler``. On a GPU it stays there: reading it would wait for the
+        GPU."""
         if self._scaler is None:
             return 1.0
         scale = getattr(self._scaler, "_scale", None)
@@ -94,11 +106,12 @@ class Handle(Exchanging):
     def _wait_at_end(self) -> None:
         """Has the end of the backward pass wait for all averages of the step.
 
-        With reentrant checkpointing there are backward passes in the backward pass; then it is the end of the one that calls
-        this.
+        With reentrant checkpointing there are backward passes in the backward pass; then it is the
+        end of the one that calls this.
         """
         try:
-            # Errors of this callback leave backward() unchanged; DistributedDataParallel would wrap those of a future.
+            # Errors of this callback leave backward() unchanged; DistributedDataParallel would wrap
+            # those of a future.
             Variable._execution_engine.queue_callback(self._wait)
         except RuntimeError:
             # There is no backward pass: in torch's Join a rank without data sends zeros.
@@ -118,14 +131,17 @@ class Handle(Exchanging):
 
         - ``step``: its number, from 0; None before the first. ``skipped``: whether it was skipped
         - ``elements``: the number of averaged elements
-        - ``message_bytes``: the size of this rank's messages, each counted once. ``ratio``: 4 ``elements`` / ``message_bytes``. This is
-          message size, not traffic; with all-gather over n ranks divide by n / 2 to compare with an all-reduce, or use ``bytes_up``
-        - ``bytes_up``, ``bytes_down``, ``messages_up``, ``messages_down``: what this rank sent and received, headers included;
-          a message to several ranks counts once for each
-        - ``compress_seconds``, ``decompress_seconds``, ``wire_seconds``: what the background thread spent on compressing, on
-          decompressing, and on sending and waiting for other ranks
-        - ``wait_seconds``: the time for which ``backward()`` waited for the background thread once gradients were computed
-        - ``total_steps``, ``total_skipped``, ``total_bytes_up``, ``total_bytes_down``: of all steps so far
+        - ``message_bytes``: the size of this rank's messages, each counted once. ``ratio``: 4
+          ``elements`` / ``message_bytes``. This is message size, not traffic; with all-gather over
+          n ranks divide by n / 2 to compare with an all-reduce, or use ``bytes_up``
+        - ``bytes_up``, ``bytes_down``, ``messages_up``, ``messages_down``: what this rank sent and
+          received, headers included; a message to several ranks counts once for each
+        - ``compress_seconds``, ``decompress_seconds``, ``wire_seconds``: what the background thread
+          spent on compressing, on decompressing, and on sending and waiting for other ranks
+        - ``wait_seconds``: the time for which ``backward()`` waited for the background thread once
+          gradients were computed
+        - ``total_steps``, ``total_skipped``, ``total_bytes_up``, ``total_bytes_down``: of all steps
+          so far
         """
         stats: Dict[str, Any] = self._reducer.stats()
         stats["wait_seconds"] = self._wait_seconds
@@ -135,14 +151,16 @@ class Handle(Exchanging):
     def state_dict(self, *, all_ranks: bool = False) -> State:
         """The state of this rank: residuals and the number of steps.
 
-        Every rank saves its own state; its key contains the rank, so that distributed checkpoints keep those of all
-        ranks. A rank loads its own again: in an FSDP2 job on a mesh of two dimensions, ranks must keep their places. With
-        ``all_ranks=True``, which all ranks must call at the same time, each rank returns the states of all ranks, which
-        are sent over the network.
+        Every rank saves its own state; its key contains the rank, so that distributed checkpoints
+        keep those of all ranks. A rank loads its own again: in an FSDP2 job on a mesh of two
+        dimensions, ranks must keep their places. With ``all_ranks=True``, which all ranks must call
+        at the same time, each rank returns the states of all ranks, which are sent over the
+        network.
 
-        Call it between two steps. A thread that does not train waits for the end of a step. In the middle of a step, as in a
-        signal handler, a compressor that keeps nothing gives the state of the last whole step; for others this raises
-        ``MidStepError``. So does ``all_ranks=True`` in a signal handler or in a thread that does not train.
+        Call it between two steps. A thread that does not train waits for the end of a step. In the
+        middle of a step, as in a signal handler, a compressor that keeps nothing gives the state of
+        the last whole step; for others this raises ``MidStepError``. So does ``all_ranks=True`` in
+        a signal handler or in a thread that does not train.
         """
         if all_ranks and self._has_replicas:
             raise _core.ConfigError(
@@ -156,29 +174,32 @@ class Handle(Exchanging):
             step, own = self._step - self._stepping.in_step, self._states.save_unless_kept()
             if own is None:
                 raise
-            # The step under way changes nothing but the number of steps, and the state of one rank is that of all.
+            # The step under way changes nothing but the number of steps, and the state of one rank
+            # is that of all.
             return self._packed(step, [own])
 
     def _packed(self, step: int, states: Sequence[bytes]) -> State:
         layout = [] if self._layout is None else [self._layout]
-        return _setup.packed(self._kind, step, self._reducer, states, *layout)
+        return _states.packed(self._kind, step, self._reducer, states, *layout)
 
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
-        """Restores results of ``state_dict``: the state of this rank, one of all ranks, or a list of all ranks' states.
+        """Restores results of ``state_dict``: the state of this rank, one of all ranks, or a list
+        of all ranks' states.
 
-        With another number of ranks the states of all old ranks are needed. Rank j of n then takes over the residuals of
-        the old ranks j, j + n, j + 2n …, added up and multiplied by n / old n, so that the mean over ranks of the values
-        still to be sent stays the same.
+        With another number of ranks the states of all old ranks are needed. Rank j of n then takes
+        over the residuals of the old ranks j, j + n, j + 2n …, added up and multiplied by n / old
+        n, so that the mean over ranks of the values still to be sent stays the same.
 
-        All ranks must call it at the same time. If a state does not fit on one rank, nothing changes on any, and all raise
-        ``StateError`` or ``ConfigError``.
+        All ranks must call it at the same time. If a state does not fit on one rank, nothing
+        changes on any, and all raise ``StateError`` or ``ConfigError``.
         """
 
         self._load_with(lambda: _saved.listed(states))
 
     @without_gradients
     def _load_with(self, read: Callable[[], Optional[Union[State, Sequence[State]]]]) -> bool:
-        """As ``load_state_dict`` with what ``read()`` returns; if that fails on one rank, all ranks raise.
+        """As ``load_state_dict`` with what ``read()`` returns; if that fails on one rank, all ranks
+        raise.
 
         If it returns ``None`` on all ranks, nothing changes, and the result is false.
         """
@@ -195,7 +216,7 @@ class Handle(Exchanging):
             step: int = first["step"]
             return step
 
-        step = _setup.together(self._reducer, self._states, load)
+        step = _states.together(self._reducer, self._states, load)
         if step is None:
             return False
         self._step = step

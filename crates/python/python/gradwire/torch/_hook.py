@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from dataclasses import replace
 from functools import partial
-from inspect import signature
-from itertools import accumulate
-from typing import Any, Callable, Collection, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch.futures import Future
@@ -17,173 +16,27 @@ from torch.profiler import record_function
 from .. import _core
 from .._arrays import buffer
 from .._specs import has_error_feedback
-from . import _device, _setup
+from . import _device
 from ._averaged import Averaged
-from ._channel import connect
+from ._buckets import Key, Part, ends_of, gradients_of, key_of
+from ._checks import check_gradients, check_optimizer, check_scaler
 from ._custom import Custom
 from ._handle import Handle
 from ._messages import shared
 from ._names import selected
 from ._onebit_adam import OneBitAdam
+from ._options import Options, Rules, check_given
 from ._staging import Scale, Staging, joined
+from ._states import Layout, layout_of
+from ._tensors import as_reals, plain, trainable
 from ._traffic import warn_of_more
-
-
-def register(
-    model: Any,
-    compressor: Any = "eden",
-    *,
-    rules: _setup.Rules = None,
-    exchange: str = "auto",
-    seed: int = 0,
-    deadline: float = 300.0,
-    on_nonfinite: str = "error",
-    scaler: Optional[Any] = None,
-    raw_vectors: bool = True,
-    raw_below: int = 256,
-    raw_names: Sequence[str] = (),
-    total_steps: Optional[int] = None,
-    optimizer: Optional[OneBitAdam] = None,
-    device: str = "auto",
-    threads: int = 1,
-) -> Hook:
-    """Makes a DistributedDataParallel model average its gradients through gradwire.
-
-    The model may be compiled: ``torch.compile(DistributedDataParallel(module))``.
-
-    ``compressor`` is a spec string (``"eden"``, ``"eden:bits=2"``), a schedule (``"none until 200 then eden:bits=2"``) or an object
-    with ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``. ``rules`` selects other compressors by a
-    tensor's name, size or kind: ``{"*head*": "none", ">=100000": "int8"}``. The first rule that matches a tensor applies; a name
-    pattern that matches no tensor raises ``ConfigError``. Tensors of one dimension (norms, biases; with ``raw_vectors``), of
-    fewer than ``raw_below`` elements, or with a word of ``raw_names`` in their name are sent uncompressed unless a rule matches
-    them. A word that no parameter's name contains raises ``ConfigError``, too.
-
-    ``exchange`` is ``all-gather``, ``scatter-reduce`` (a reduce-scatter, then an all-gather), ``all-reduce`` or ``auto``. Messages
-    travel over gloo, also if the process group is NCCL; between machines set ``GLOO_SOCKET_IFNAME``. The run fails if another
-    rank does not answer within ``deadline`` seconds, at most 86 400; what a rank does alone, such as an evaluation, must be shorter.
-
-    With ``on_nonfinite="skip"``, which needs a ``scaler``, all ranks skip a step in which the gradients of a rank contain NaN or
-    infinity: residuals do not change, and gradients become NaN from the bucket with the first such value on, so that the ``GradScaler``
-    skips the step of an optimizer that has all parameters. Pass the ``scaler`` of mixed precision training in any case, so that residuals
-    do not depend on its scale. ``total_steps`` is needed for schedules with fractions of the run.
-
-    With ``optimizer``, a ``OneBitAdam``, ranks exchange its momentum in place of gradients after its freeze.
-
-    ``device`` says where gradients on a GPU are compressed. ``auto``: by Triton kernels on the GPU if all compressors have
-    one, else on the host, with a ``RuntimeWarning`` that says why. ``host``: always on the host. ``gpu``: on the GPU, or raise an
-    error if that is impossible.
-    Messages are the same, so ranks may differ in it.
-
-    ``threads`` host threads compress and decompress the tensors of a bucket in parallel, and share a tensor that exceeds a
-    thread's share of the bucket, except with all-reduce. More than one pays on cores that training leaves idle. Messages do
-    not depend on it.
-
-    A compressor object receives the gradients of all tensors, including vectors, and its messages travel by all-gather. Of
-    the other arguments it supports only ``deadline``; any other raises ``ConfigError``.
-    """
-    model = _setup.uncompiled(model)
-    _check(model)
-    state = Hook(
-        model.module,
-        compressor,
-        process_group=model.process_group,
-        rules=rules,
-        exchange=exchange,
-        seed=seed,
-        deadline=deadline,
-        on_nonfinite=on_nonfinite,
-        scaler=scaler,
-        raw_vectors=raw_vectors,
-        raw_below=raw_below,
-        raw_names=raw_names,
-        total_steps=total_steps,
-        optimizer=optimizer,
-        device=device,
-        ignored=_left_out(model),
-        threads=threads,
-    )
-    try:
-        state._follow(model)
-        model.register_comm_hook(state, hook)
-    except BaseException:
-        state.close()
-        raise
-    return state
-
-
-def _check(model: Any) -> None:
-    """Refuses models that are not DistributedDataParallel, with what to do."""
-    if isinstance(model, DistributedDataParallel):
-        if getattr(model, "mixed_precision", None) is not None:
-            raise _core.ConfigError(
-                "with mixed_precision= DistributedDataParallel registers a hook of its own, and it allows one; leave the argument out, and "
-                "run the forward pass under torch.autocast"
-            )
-        if getattr(model, "_comm_hooks", None):
-            raise _core.ConfigError(
-                "the model has a communication hook already, and PyTorch allows one; wrap the model in "
-                "DistributedDataParallel again to register another"
-            )
-        if getattr(model, "skip_all_reduce_unused_params", False):
-            raise _core.ConfigError(
-                "with skip_all_reduce_unused_params DistributedDataParallel leaves buckets out of a step, which no hook is told; "
-                "leave the argument out"
-            )
-        if getattr(model, "_use_python_reducer", False):
-            raise _core.ConfigError(
-                "torch._dynamo.config.optimize_ddp is 'python_reducer', which calls hooks with single gradients; set it to 'ddp_optimizer'"
-            )
-        if any(hasattr(parameter, "_in_backward_optimizers") for parameter in model._module_parameters):
-            raise _core.ConfigError(
-                "an optimizer runs in the backward pass (_apply_optimizer_in_backward), for which DistributedDataParallel registers a "
-                "hook of its own, and it allows one; call optimizer.step() after the backward pass instead"
-            )
-        return
-    kind = type(model).__name__
-    if kind.endswith("ReplicateModule"):
-        remedy = "replicate() has no hooks; wrap the model in DistributedDataParallel instead"
-    elif isinstance(model, torch.nn.Module) and _setup.is_sharded(model):
-        remedy = "for a model that fully_shard has sharded use gradwire.torch.fsdp.register"
-    elif kind == "FullyShardedDataParallel":
-        remedy = "shard it with fully_shard instead, and use gradwire.torch.fsdp.register"
-    else:
-        remedy = "wrap it in DistributedDataParallel first, or use gradwire.torch.LocalSteps with the plain model"
-    raise _core.ConfigError(f"the model is a {kind}, not DistributedDataParallel; {remedy}")
-
-
-def _left_out(model: DistributedDataParallel) -> FrozenSet[str]:
-    """The names of the parameters that DistributedDataParallel ignores.
-
-    It does not ignore those of the root module, nor those that also have another name.
-    """
-    named = list(model.module.named_parameters(remove_duplicate=False))
-    kept = {id(one) for name, one in named if "." not in name or name not in model.parameters_to_ignore}
-    return frozenset(name for name, one in named if id(one) not in kept)
-
-
-def hook(state: Hook, bucket: Any) -> Future:
-    """The communication hook that ``register`` registers, for ``register_comm_hook``."""
-    with record_function("gradwire::submit"):
-        return state.average(bucket)
-
-
-# DistributedDataParallel compares the annotations as objects, not as strings.
-hook.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": Future[torch.Tensor]}
-
-
-class Part(NamedTuple):
-    """The gradients of a bucket that share a message: their group, their names, and their place in the bucket."""
-
-    group: int
-    names: List[str]
-    place: slice
 
 
 class Hook(Handle):
     """The state of the hook: residuals by parameter name, the averaging thread, statistics.
 
-    All ranks must create one at the same time. The arguments are those of ``register``; ``ignored`` are the names of parameters that
-    DistributedDataParallel leaves out.
+    All ranks must create one at the same time. The arguments are those of ``register``; ``ignored``
+    are the names of parameters that DistributedDataParallel leaves out.
     """
 
     # What averages on a GPU, if anything does.
@@ -198,46 +51,43 @@ class Hook(Handle):
         compressor: Any = "eden",
         *,
         process_group: Optional[Any] = None,
+        rules: Rules = None,
+        exchange: str = "auto",
+        seed: int = 0,
+        deadline: float = 300.0,
+        on_nonfinite: str = "error",
         scaler: Optional[Any] = None,
+        raw_vectors: bool = True,
+        raw_below: int = 256,
+        raw_names: Sequence[str] = (),
+        total_steps: Optional[int] = None,
         optimizer: Optional[OneBitAdam] = None,
         device: str = "auto",
         ignored: Collection[str] = (),
-        **options: Any,
+        threads: int = 1,
     ) -> None:
+        arguments = dict(locals())
+        options = Options.of(arguments)
         # Accelerate wraps optimizers.
         optimizer = getattr(optimizer, "optimizer", optimizer)
-        if optimizer is not None and not isinstance(optimizer, OneBitAdam):
-            raise _core.ConfigError(
-                f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; others need not be given"
-            )
-        _setup.check_given(compressor)
-        _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
-        if not isinstance(compressor, str):
-            Custom.check(compressor, {"scaler": scaler, "optimizer": optimizer, "device": device, **options})
-            options["exchange"] = "all-gather"
-        _setup.check_scaler(scaler, options.get("on_nonfinite", "error"))
-        named = _setup.trainable(module, ignored)
-        _setup.check_gradients(module, ignored=ignored)
-        self._names = {id(parameter): name for name, parameter in named}
-        frozen = [(name, p) for name, p in module.named_parameters() if not p.requires_grad and name not in ignored]
-        self._frozen = [(_setup.plain(name), parameter) for name, parameter in frozen]
-        self._parameters = [parameter for _, parameter in named]
-        self._devices = {parameter.device for parameter in self._parameters}
-        spec = compressor if isinstance(compressor, str) else "none"
-        _setup.check_replicated(options)
-        options = selected(module, dict(named), options)
+        _check(options, {**arguments, "optimizer": optimizer})
+        custom = None if isinstance(compressor, str) else compressor
+        if custom is not None:
+            options = replace(options, compressor="none", exchange="all-gather")
+        named = trainable(module, ignored)
+        check_gradients(module, ignored=ignored)
         if optimizer is not None:
-            _setup.check_optimizer(optimizer, self._parameters)
-        make = partial(_setup.every_step, named, spec, **options)
-        super().__init__(*connect(process_group, make, options.get("deadline"), "gradwire.torch.register"), scaler)
+            check_optimizer(optimizer, [parameter for _, parameter in named])
+        self._note(module, named, ignored)
+        super().__init__(named, selected(module, dict(named), options), process_group, scaler, "gradwire.torch.register")
         reference = weakref.ref(self)
         self._averaged = Averaged(lambda: getattr(reference(), "step", 0), dict(named))
         self._suggest_skipping()
         if optimizer is not None:
             self._refuse_votes("OneBitAdam divides what ranks exchange by the root of its second moments")
         self._optimizer = optimizer
-        shapes = {name: _setup.as_reals(parameter).shape for name, parameter in named}
-        self._custom = None if isinstance(compressor, str) else Custom(compressor, self._reducer, shapes)
+        shapes = {name: as_reals(parameter).shape for name, parameter in named}
+        self._custom = None if custom is None else Custom(custom, self._reducer, shapes)
         self._compare(
             {
                 "compressor": "a spec string" if self._custom is None else self._custom.spec,
@@ -246,22 +96,34 @@ class Hook(Handle):
             }
         )
         if self._custom is None:
-            try:
-                self._device, self._compressed_on = _device.of(device, self._reducer, named, options)
-            except BaseException:
-                self.close()
-                raise
-            plain = sum(parameter.numel() * parameter.element_size() for parameter in self._parameters)
-            warn_of_more(self._reducer, plain, "the gradients", stacklevel=4)
+            self._choose_device(device, named, options)
+
+    def _note(self, module: torch.nn.Module, named: List[Tuple[str, torch.nn.Parameter]], ignored: Collection[str]) -> None:
+        """Notes the parameters, and that no step has begun."""
+        self._names = {id(parameter): name for name, parameter in named}
+        self._parameters = [parameter for _, parameter in named]
+        self._devices = {parameter.device for parameter in self._parameters}
+        frozen = [(name, p) for name, p in module.named_parameters() if not p.requires_grad and name not in ignored]
+        self._frozen = [(plain(name), parameter) for name, parameter in frozen]
         # The messages of a bucket by its parameters.
-        self._groups: Dict[Tuple[int, ...], List[Part]] = {}
+        self._groups: Dict[Key, List[Part]] = {}
         self._staging: Dict[torch.device, Staging] = {}
         # The backward pass of the present step, and the buckets that it has submitted.
         self._pass = -1
-        self._submitted: List[Tuple[int, ...]] = []
+        self._submitted: List[Key] = []
+
+    def _choose_device(self, device: str, named: List[Tuple[str, torch.nn.Parameter]], options: Options) -> None:
+        try:
+            self._device, self._compressed_on = _device.of(device, self._reducer, named, options)
+        except BaseException:
+            self.close()
+            raise
+        uncompressed = sum(parameter.numel() * parameter.element_size() for parameter in self._parameters)
+        warn_of_more(self._reducer, uncompressed, "the gradients", stacklevel=5)
 
     def _refuse_votes(self, reason: str) -> None:
-        """Refuses compressors that average by votes, in which a zero counts like any other number. If it does, the handle is closed."""
+        """Refuses compressors that average by votes, in which a zero counts like any other number.
+        If it does, the handle is closed."""
         if self._reducer.votes:
             spec = self._reducer.spec
             self.close()
@@ -293,8 +155,8 @@ class Hook(Handle):
         return self._custom or self._device or self._reducer
 
     @property
-    def _layout(self) -> Optional[_setup.Layout]:
-        return _setup.layout_of((self._names[id(parameter)], parameter) for parameter in self._parameters)
+    def _layout(self) -> Optional[Layout]:
+        return layout_of((self._names[id(parameter)], parameter) for parameter in self._parameters)
 
     def _plan(self) -> List[Tuple[str, int, str, float, int]]:
         return super()._plan() if self._custom is None else self._custom.plan()
@@ -347,13 +209,13 @@ class Hook(Handle):
         return future
 
     def _begin_with(self, bucket: Any) -> bool:
-        """Begins a step with its first bucket. Returns whether to wait for averages at the end of the backward pass although no
-        bucket is the last.
+        """Begins a step with its first bucket. Returns whether to wait for averages at the end of
+        the backward pass although no bucket is the last.
 
-        In the first step of a model with ``static_graph=True``, DistributedDataParallel gives all buckets the index 0, and calls
-        none the last.
+        In the first step of a model with ``static_graph=True``, DistributedDataParallel gives all
+        buckets the index 0, and calls none the last.
         """
-        task, key = torch._C._current_graph_task_id(), _key(bucket)
+        task, key = torch._C._current_graph_task_id(), key_of(bucket)
         if task != -1 and task == self._pass and key not in self._submitted:
             return len(self._submitted) == 1
         self._pass, self._submitted = task, []
@@ -363,27 +225,27 @@ class Hook(Handle):
     def _submit(self, bucket: Any) -> Future:
         """Has a bucket averaged."""
         number = len(self._submitted)
-        self._submitted.append(_key(bucket))
+        self._submitted.append(key_of(bucket))
         whole, scale = bucket.buffer(), self._scale
-        tensor = _setup.as_reals(whole).view(-1)
+        tensor = as_reals(whole).view(-1)
         if isinstance(scale, torch.Tensor) and scale.device != tensor.device:
             # A model on several devices has its loss on one of them.
             scale = scale.to(tensor.device)
         if self._optimizer is not None:
-            self._optimizer.to_exchange(bucket.parameters(), _gradients(bucket, tensor), scale)
+            self._optimizer.to_exchange(bucket.parameters(), gradients_of(bucket, tensor), scale)
         parts = self._parts(bucket, tensor)
         self._warn_of_toggled(bucket.parameters())
         if self._custom is not None:
             names = [name for part in parts for name in part.names]
-            return self._custom.average(self._step - 1, names, list(map(_setup.as_reals, _gradients(bucket, tensor))), whole)
+            return self._custom.average(self._step - 1, names, list(map(as_reals, gradients_of(bucket, tensor))), whole)
         if len(parts) == 1 and tensor.dtype == whole.dtype:
             return self._average((number, 0), parts[0], tensor, scale)
         futures = [self._average((number, at), part, tensor[part.place], scale) for at, part in enumerate(parts)]
         return joined(futures, whole)
 
     def _warn_of_toggled(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Warns once of a parameter that is not trained in this step, such as the generator's in a step of the discriminator, if residuals
-        are lost by that."""
+        """Warns once of a parameter that is not trained in this step, such as the generator's in a
+        step of the discriminator, if residuals are lost by that."""
         if self._warned_of_toggled or all(parameter.requires_grad for parameter in parameters):
             return
         keeps = self._custom.has_feedback if self._custom is not None else any(map(has_error_feedback, self._reducer.specs(self._step - 1)))
@@ -416,14 +278,15 @@ class Hook(Handle):
         return future
 
     def _parts(self, bucket: Any, tensor: torch.Tensor) -> List[Part]:
-        """The messages of a bucket. Before DistributedDataParallel has seen the order of gradients, the whole model may be one bucket."""
-        parameters, key = bucket.parameters(), _key(bucket)
+        """The messages of a bucket. Before DistributedDataParallel has seen the order of gradients,
+        the whole model may be one bucket."""
+        parameters, key = bucket.parameters(), key_of(bucket)
         parts = self._groups.get(key)
         if parts is None:
             self._check_known(parameters)
-            ends = _ends(parameters)
+            ends = ends_of(parameters)
             for parameter, gradient, start in zip(parameters, bucket.gradients(), ends):
-                # An empty tensor has no address, and a complex one another: see ``_gradients``.
+                # An empty tensor has no address, and a complex one another: see ``gradients_of``.
                 if gradient.numel() > 0 and not parameter.is_complex() and gradient.data_ptr() != tensor.data_ptr() + start * tensor.element_size():
                     name = self._names[id(parameter)]
                     raise _core.ConfigError(f"the gradient of '{name}' is not at the expected offset of its bucket")
@@ -435,7 +298,8 @@ class Hook(Handle):
         return parts
 
     def _check_known(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Refuses a bucket with a parameter that was not there, or not trained, when the hook was registered."""
+        """Refuses a bucket with a parameter that was not there, or not trained, when the hook was
+        registered."""
         frozen = {id(parameter): name for name, parameter in self._frozen}
         for parameter in parameters:
             if id(parameter) in frozen:
@@ -456,25 +320,26 @@ class Hook(Handle):
         return {**self._custom.stats(), "wait_seconds": self._wait_seconds}
 
 
-def _ends(parameters: Sequence[torch.Tensor]) -> List[int]:
-    """Where the gradients of parameters begin and end in their bucket, which has the reals of complex numbers."""
-    return [0, *accumulate(_setup.as_reals(parameter).numel() for parameter in parameters)]
+def hook(state: Hook, bucket: Any) -> Future:
+    """The communication hook that ``register`` registers, for ``register_comm_hook``."""
+    with record_function("gradwire::submit"):
+        return state.average(bucket)
 
 
-def _gradients(bucket: Any, tensor: torch.Tensor) -> List[torch.Tensor]:
-    """The gradients in a bucket with the floats ``tensor``. ``bucket.gradients()`` has complex ones with wrong addresses and types."""
-    parameters, gradients = bucket.parameters(), bucket.gradients()
-    for at, (parameter, start) in enumerate(zip(parameters, _ends(parameters))):
-        if parameter.is_complex():
-            floats = tensor[start : start + 2 * parameter.numel()]
-            gradients[at] = torch.view_as_complex(floats.view(*parameter.shape, 2))
-    return gradients  # type: ignore[no-any-return]
+# DistributedDataParallel compares the annotations as objects, not as strings.
+hook.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": Future[torch.Tensor]}
 
 
-def _key(bucket: Any) -> Tuple[int, ...]:
-    """Equal for buckets of the same parameters."""
-    return tuple(map(id, bucket.parameters()))
-
-
-# The keyword arguments of ``Hook`` of its own.
-_ARGUMENTS = [name for name, one in signature(Hook).parameters.items() if one.kind is one.KEYWORD_ONLY]
+def _check(options: Options, arguments: Mapping[str, Any]) -> None:
+    """Refuses arguments of ``Hook`` that cannot be combined, and an optimizer that is no
+    ``OneBitAdam``."""
+    optimizer = arguments["optimizer"]
+    if optimizer is not None and not isinstance(optimizer, OneBitAdam):
+        raise _core.ConfigError(
+            f"the optimizer is a {type(optimizer).__name__}, not gradwire.torch.OneBitAdam; others need not be given"
+        )
+    check_given(options.compressor)
+    if not isinstance(options.compressor, str):
+        Custom.check(options.compressor, arguments)
+    check_scaler(arguments["scaler"], options.on_nonfinite)
+    options.check_replicated()

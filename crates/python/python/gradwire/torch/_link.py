@@ -8,14 +8,14 @@ import socket
 import statistics
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Callable, List, Optional, Sequence
 
 import torch
-import torch.distributed as dist
 
 from .._arrays import buffer
-from . import _setup
 from ._channel import connect, release
+from ._options import Options
 
 # Exponents of the elements of the messages: from 64 KiB to 512 KiB at least, and to 16 MiB at most.
 _EXPONENTS = 14, 17, 22
@@ -57,12 +57,8 @@ class MeasuredLink:
         sizes = [_SMALL, self._sizes[0] // 2, *self._sizes]
         self._values = {size: torch.zeros(size, dtype=torch.float32, device="cpu") for size in sizes}
         tensors = [(str(size), values) for size, values in self._values.items()]
-        self._reducer, self._groups = connect(
-            process_group,
-            lambda channel: _setup.reducer(tensors, "none", channel, exchange="all-gather", deadline=deadline),
-            deadline,
-            "gradwire.torch.advise",
-        )
+        options = Options("none", exchange="all-gather", deadline=deadline)
+        self._reducer, self._groups = connect(process_group, partial(options.reducer, tensors), deadline, "gradwire.torch.advise")
         self._step = 0
         self.rank: int = self._reducer.rank
         self.ranks: int = self._reducer.size

@@ -3,86 +3,127 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
-from functools import partial
-from inspect import signature
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from contextlib import ExitStack
+from typing import Any, Dict, Optional, Sequence, Union
 
 import torch
 from torch.distributed.algorithms.join import Joinable
 
 from .. import _core
-from . import _local_optimizer, _local_settings, _saved, _setup
-from ._buffers import Buffers
+from . import _local_optimizer
 from ._channel import connect, release
-from ._copyable import broadcast, check_copyable
+from ._copyable import broadcast
 from ._elastic import Elastic
 from ._exchanging import Exchanging
-from ._forms import check_same
+from ._forms import check_same, fingerprint
 from ._fragments import strided
 from ._joining import Joining, Shadow
-from ._masking import check_maskable, sent_in_part
+from ._local_checks import check_local_optimizer, check_model
+from ._local_options import LocalOptions, refuse_scaler
+from ._local_states import LocalStates
 from ._membership import Membership
-from ._modes import outside_inference, with_gradients, without_gradients
 from ._mid_step import Stepping
+from ._modes import outside_inference, without_gradients
 from ._names import selected
-from ._replica import Nesterov, Outer, Replica, Sent
-from ._rounds import Pending, Rounds
-from ._setup import State
+from ._optimizer_proxy import OptimizerProxy
+from ._options import Options, Rules, compare
+from ._outer import Outer, settings_of
+from ._replica import Replica
+from ._rounds import Rounds, lengths_of
+from ._states import State
+from ._tensors import Named, trainable
 from ._traffic import warn_of_more
 
 
-class LocalSteps(Exchanging, torch.optim.Optimizer):
+class LocalSteps(Exchanging, OptimizerProxy):
     """An optimizer for local training whose workers exchange weight updates every ``every`` steps.
 
-    ``every`` defaults to that of the compressor, or to 50 if the compressor has none. The stages of a schedule may differ in it, as in
-    ``eden:every=25 until 3000 then eden:every=100``; then a round also ends where the next stage begins. If only some stages have
-    ``every``, the others exchange at every step. Use it instead of the optimizer, with a plain model (not DistributedDataParallel)::
+    Use it instead of the optimizer, with a plain model (not DistributedDataParallel)::
 
         steps = gradwire.torch.LocalSteps(model, optimizer, every=25, outer=gradwire.torch.Nesterov(lr=0.7, momentum=0.5))
         loss.backward()
         steps.step()
 
-    All ranks start from rank 0's parameters and buffers. In each round a rank sends the compressed change of its
-    parameters since the last round, with error feedback if the compressor has it (``eden``, the default, has none), and all
-    ranks continue from the common parameters. The first ``sync_until`` steps are rounds of one step each (post-local SGD). Without ``outer`` the mean
-    change is added to the common parameters. With it, an optimizer applies the change as the negative of a gradient:
-    ``outer`` is called with the common parameters, and returns the optimizer, such as ``Nesterov(lr=0.7)`` or
-    ``partial(torch.optim.Adam, lr=1e-3)``. Compressors that average by votes need one, with a small rate. With ``mask`` the local
-    momentum of the elements that were sent is set to zero, as in sparse binary compression. With ``median_clip`` a change whose norm exceeds the median
-    norm of all workers' changes is scaled down to it (SparseLoCo).
+    All ranks must create it at the same time with the same arguments; only ``deadline`` and
+    ``threads`` may differ. All ranks start from rank 0's parameters and buffers. In each round a
+    rank sends the compressed change of its parameters since the last round, with error feedback if
+    the compressor has it (``eden``, the default, has none), and all ranks continue from the common
+    parameters. All ranks must take the same number of steps. In a block
+    ``with torch.distributed.algorithms.Join([steps]):`` a rank that has no further batches takes
+    part in the rounds of the others, with a change of zero after its last step, and ends with their
+    parameters and ``completed_steps``. The block takes one ``LocalSteps`` and nothing else.
 
-    ``fragments`` is the number of groups into which the layers of the model are divided. Each is exchanged once in
-    ``every`` steps, one after the other. With ``fragment_sync_delay``, a number of steps, training goes on for these steps
-    while a fragment is exchanged. Then the fragment's parameters become the common ones, mixed with the worker's own, which
-    have the weight ``fragment_update_alpha`` (0.5 by default with a delay), as in Streaming DiLoCo (Douillard et al. 2025).
-    Neither works with ``lighthouse``.
+    Schedules count steps, not rounds: the last step of a round determines its stage. The stages of
+    a schedule may differ in ``every``, as in ``eden:every=25 until 3000 then eden:every=100``; then
+    a round also ends where the next stage begins. If only some stages have ``every``, the others
+    exchange at every step.
 
-    ``buffers`` says what becomes of buffers that training changes, such as running means, in a round, once in ``every`` steps: ``first``,
-    all continue from those of rank 0, as with DistributedDataParallel; ``mean``, from their mean, which suits running means, but not queues
-    and counters (integers are those of rank 0); ``own``, they stay different.
+    The common parameters are kept in main memory in float32, four bytes per element. A model of
+    16-bit floats continues from them rounded; changes too small for its type still add up over
+    rounds. A change of the parameters that is not finite is an error, because skipping a step
+    cannot repair the parameters.
 
-    The common parameters are kept in main memory in float32, four bytes per element. A model of 16-bit floats continues
-    from them rounded; changes too small for its type still add up over rounds. Schedules count steps, not rounds: the last
-    step of a round determines its stage.
+    Learning rate schedulers and ``GradScaler`` accept it as an optimizer: ``param_groups`` and
+    ``state`` are those of the local optimizer. Its state contains that of the local optimizer, for
+    frameworks that save it as an optimizer.
 
-    With ``lighthouse``, the address of torchft's ``torchft_lighthouse`` (``http://host:29510``), workers may come and go:
-    a round goes on with those that are left, if they are at least ``min_workers``. A worker that is created while the
-    others train waits for the end of their round, and continues from their parameters and optimizer state with an empty
-    residual; ``completed_steps`` tells where it is. Without ``lighthouse``, a lost rank ends the run.
+    Args:
+        model: the plain model
+        optimizer: the local optimizer. It may have a part of the model's parameters. If it trains
+            others, which no round would average, this raises ``ConfigError``
+        every: the number of steps of a round, from 1. Default: ``every`` of the compressor, or 50
+            if it has none
+        compressor: a spec string or a schedule. Compressors that average by votes need ``outer``,
+            with a small rate. Default: ``"eden"``
+        outer: is called with the common parameters, and returns an optimizer that applies the mean
+            change as the negative of a gradient, such as ``Nesterov(lr=0.7)`` or
+            ``partial(torch.optim.Adam, lr=1e-3)``. Default: ``None``, the mean change is added to
+            the common parameters
+        sync_until: the first steps, this many, are rounds of one step each (post-local SGD).
+            Default: 0
+        mask: set the local momentum of the elements that were sent to zero, as in sparse binary
+            compression. Default: ``True``
+        median_clip: scale a change whose norm exceeds the median norm of all workers' changes down
+            to it (SparseLoCo). Default: ``False``
+        buffers: the value of buffers that training changes, such as running means, after a round,
+            once in ``every`` steps. ``"first"``: that of rank 0, as with DistributedDataParallel.
+            ``"mean"``: their mean, which suits running means, but not queues and counters (integers
+            are those of rank 0). ``"own"``: they stay different. Default: ``"first"``
+        fragments: the number of groups into which the layers of the model are divided, from 1. Each
+            is exchanged once in ``every`` steps, one after the other. Default: 1
+        fragment_sync_delay: the number of steps for which training goes on while a fragment is
+            exchanged, below ``every // fragments``. Then the fragment's parameters become the
+            common ones, mixed with the worker's own, as in Streaming DiLoCo (Douillard et al.
+            2025). Default: 0
+        fragment_update_alpha: the weight of the worker's own parameters in this mixture, from 0,
+            below 1. Default: 0.5 with a delay
+        process_group: the ranks. Default: all
+        min_workers: with ``lighthouse`` the fewest workers of a round, from 1. Default: 1
+        lighthouse: the address of torchft's ``torchft_lighthouse`` (``http://host:29510``). Workers
+            may then come and go: a round goes on with the workers that are left, if they are at
+            least ``min_workers``. A worker that is created while the others train waits for the end
+            of their round, and continues from their parameters and optimizer state with an empty
+            residual; ``completed_steps`` tells where it is. It cannot be combined with fragments
+            and ``process_group``. Default: ``None``, a lost rank ends the run
+        rules: other compressors for some tensors, as in ``register``. Default: none
+        exchange: ``"all-gather"``, ``"scatter-reduce"``, ``"all-reduce"`` or ``"auto"``. Default:
+            ``"auto"``
+        seed: the seed of all random draws, from 0. Default: 0
+        deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Default:
+            300.0
+        raw_vectors: send tensors of one dimension uncompressed unless a rule matches them. Default:
+            ``True``
+        raw_below: the same for tensors with fewer elements than this. Default: 256
+        raw_names: the same for tensors whose name contains one of these words. Default: none
+        total_steps: the number of steps of the run, from 1, for schedules with fractions of it.
+            Default: ``None``
+        threads: the number of host threads, from 1, that compress and decompress. Default: 1
+        on_nonfinite, scaler: arguments of ``register`` that ``LocalSteps`` does not support. A
+            value that is not the default raises ``ConfigError``
 
-    The optimizer may have a part of the model's parameters. One that trains others, which no round would average, raises ``ConfigError``.
-
-    Learning rate schedulers and ``GradScaler`` accept it as an optimizer: ``param_groups`` and ``state`` are those of the local
-    optimizer. Its state contains that of the local optimizer, for frameworks that save it as an optimizer.
-
-    All ranks must take the same number of steps. In a block ``with torch.distributed.algorithms.Join([steps]):`` a rank that has no further
-    batches takes part in the rounds of the others, with a change of zero after its last step, and ends with their parameters and
-    ``completed_steps``. The block takes one ``LocalSteps`` and nothing else.
-
-    The other arguments are ``rules``, ``exchange``, ``seed``, ``deadline``, ``raw_vectors``, ``raw_below``, ``raw_names``,
-    ``total_steps`` and ``threads`` of ``register``. A change of the parameters that is not finite is an error, because skipping a
-    step cannot repair the parameters.
+    Raises:
+        ConfigError: an argument is wrong, differs between ranks, or does not suit the model.
+        DeadlineError: a rank did not create ``LocalSteps`` within ``deadline``.
     """
 
     @without_gradients
@@ -104,102 +145,76 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
         process_group: Optional[Any] = None,
         min_workers: Optional[int] = None,
         lighthouse: Optional[str] = None,
-        **options: Any,
+        rules: Rules = None,
+        exchange: str = "auto",
+        seed: int = 0,
+        deadline: float = 300.0,
+        raw_vectors: bool = True,
+        raw_below: int = 256,
+        raw_names: Sequence[str] = (),
+        total_steps: Optional[int] = None,
+        threads: int = 1,
+        on_nonfinite: str = "error",
+        scaler: None = None,
     ) -> None:
-        if every is not None and _setup.whole_number("every", every) < 1:
-            raise _core.ConfigError(f"every={every} is too small; a round has at least 1 step")
-        if options.pop("scaler", None) is not None or options.get("on_nonfinite", "error") != "error":
-            raise _core.ConfigError(
-                "LocalSteps does not support scaler and on_nonfinite: skipping a round does not repair parameters that "
-                "are not finite; skip the local step that overflows"
-            )
+        options = LocalOptions.of(locals())
+        check_model(model, optimizer, options)
+        if scaler is not None:
+            refuse_scaler()
+        if lighthouse is not None and process_group is not None:
+            raise _core.ConfigError("with lighthouse, LocalSteps makes its own process groups; remove process_group")
+        named = trainable(model)
+        options = selected(model, dict(named), options.resolved())
+        check_local_optimizer(model, optimizer, named, options)
+        self._build(model, optimizer, named, options, process_group)
         if lighthouse is not None:
-            if (fragments, fragment_sync_delay, fragment_update_alpha) != (1, 0, None):
-                raise _core.ConfigError(
-                    "with lighthouse a round has the whole model at once; remove fragments, fragment_sync_delay and fragment_update_alpha"
-                )
-            _local_settings.check_elastic(compressor, options, min_workers, process_group)
-        elif min_workers is not None:
-            raise _core.ConfigError("min_workers needs lighthouse, the address of torchft_lighthouse, as http://host:port")
-        if outer is Nesterov or (outer is not None and not callable(outer)):
-            raise _core.ConfigError("outer makes an optimizer of parameters, as outer=gradwire.torch.Nesterov(lr=0.7) does")
-        if not isinstance(model, torch.nn.Module) or not hasattr(optimizer, "param_groups"):
-            given = f"{type(model).__name__} and {type(optimizer).__name__}"
-            raise _core.ConfigError(f"LocalSteps takes a model and its optimizer, and got {given}; write LocalSteps(model, optimizer)")
-        _setup.whole_number("sync_until", sync_until)
-        _setup.check_options(options, [*_ARGUMENTS, *_setup.OPTIONS])
-        _setup.check_replicated(options)
-        _setup.check_unwrapped(model)
-        _setup.check_whole([*model.named_parameters(), *model.named_buffers()])
-        check_copyable(model)
-        _setup.check_types(model)
-        named = _setup.trainable(model)
-        options = selected(model, dict(named), options)
-        self._optimized = _local_settings.optimized(optimizer)
-        _setup.check_optimizer(optimizer, [parameter for _, parameter in named])
-        _setup.check_others(optimizer, model)
-        if outer is None or lighthouse is not None:
-            _local_settings.check_votes(named, compressor, options, lighthouse)
-        if mask:
-            sparse = sent_in_part(named, compressor, **options)
-            if sparse:
-                check_maskable(optimizer, sparse)
-        parts = strided(named, fragments)
-        make = partial(_setup.reducer, [one for part in parts for one in part], compressor, **options)
-        self._replica = Replica(model, parts, optimizer, outer, mask, median_clip, Buffers(model, buffers), make)
-        self._joining = Joining(named[0][1].device, process_group)
-
-        def rounds() -> Rounds:
-            lengths = _local_settings.round_lengths(every, compressor, self._replica.reducer.stages)
-            return Rounds(self._replica, self._joining, lengths, sync_until, fragment_sync_delay, fragment_update_alpha)
-
-        self._stepping = Stepping()
-        self._elastic: Optional[Elastic] = None
-        if lighthouse is not None:
-            deadline = _setup.seconds(options.pop("deadline", 300.0))
-            # Messages do not depend on the number of threads.
-            others = sorted((name, one) for name, one in options.items() if name != "threads")
-            settings = (compressor, every, sync_until, mask, median_clip, buffers, min_workers, others)
-            membership = Membership(lighthouse, min_workers or 1, deadline)
-            self._elastic = Elastic(self._replica, membership, _local_settings.fingerprint(model, self._replica, settings), deadline)
-            self._rounds = rounds()
+            self._join(model, lighthouse, options)
         else:
-            settings = {
-                "every": every,
-                "sync_until": sync_until,
-                "mask": mask,
-                "median_clip": median_clip,
-                "buffers": buffers,
-                "fragments": fragments,
-                "fragment_sync_delay": fragment_sync_delay,
-                "fragment_update_alpha": fragment_update_alpha,
-                "outer": _local_settings.outer_settings(self._replica),
-            }
-            self._connect(model, process_group, options.get("deadline"), settings, rounds)
+            self._connect(model, process_group, options)
+        self._states = LocalStates(self._replica, self._rounds, self._elastic)
 
-    def _connect(
+    def _build(
         self,
         model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        named: Sequence[Named],
+        options: LocalOptions,
         process_group: Optional[Any],
-        deadline: Optional[float],
-        settings: Dict[str, Any],
-        rounds: Callable[[], Rounds],
     ) -> None:
-        """Connects the ranks of a group, which all start from the model of the first, with the same settings."""
-        _, groups = connect(process_group, self._replica.connect, deadline, "gradwire.torch.LocalSteps")
+        """Creates the parts of this rank, which need no other rank."""
+        self._optimizer = optimizer
+        self._stepping = Stepping()
+        self._elastic: Optional[Elastic] = None
+        # Removes the hooks of ``attach``.
+        self._attached: Optional[ExitStack] = None
+        # The number of parameters of the local optimizer.
+        self._parameters = len(_local_optimizer.parameters(optimizer))
+        self._replica = Replica(model, strided(named, options.fragments), optimizer, options)
+        self._joining = Joining(named[0][1].device, process_group)
+        self._rounds = Rounds(self._replica, self._joining, lengths_of(options, options.stages(named)), options)
+
+    def _join(self, model: torch.nn.Module, lighthouse: str, options: LocalOptions) -> None:
+        """Joins the workers that the lighthouse knows."""
+        membership = Membership(lighthouse, options.min_workers or 1, options.deadline)
+        settings = {**options.compared(), "outer": settings_of(self._replica.outer)}
+        self._elastic = Elastic(self._replica, membership, fingerprint(model, settings), options.deadline)
+
+    def _connect(self, model: torch.nn.Module, process_group: Optional[Any], options: LocalOptions) -> None:
+        """Connects the ranks of a group, which all start from the model of the first, with the same
+        settings."""
+        _, groups = connect(process_group, self._replica.connect, options.deadline, "gradwire.torch.LocalSteps")
         self._release = weakref.finalize(self, release, self._replica.reducer, groups)
         self._release.atexit = False
+        # The reducer has compared the options of reducers.
+        settings = {name: value for name, value in options.compared().items() if not hasattr(Options, name)}
         try:
-            _setup.compare(self._replica.reducer, {what: str(setting) for what, setting in settings.items()})
+            compare(self._replica.reducer, {**settings, "outer": settings_of(self._replica.outer)})
             check_same(self._replica.reducer, model)
-            # Refuses impossible rounds, which must leave the model as it was.
-            self._rounds = rounds()
             broadcast(groups, self._replica.tensors())
         except BaseException:
             self.close()
             raise
         self._replica.start()
-        self._empty = self._replica.reducer.save()
         warn_of_more(self._replica.reducer, 4 * self._replica.common.numel(), "the changes of a round", stacklevel=5)
 
     @property
@@ -212,86 +227,86 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
     @property
     def completed_steps(self) -> int:
-        """The number of local steps so far. A worker that joins a run starts with the number of the run."""
+        """The number of local steps so far. A worker that joins a run starts with the number of the
+        run."""
         return self._replica.step
-
-    # GradScaler passes `found_inf` and `grad_scale` to `step`, in place of leaving out steps, which have to be counted.
-    _step_supports_amp_scaling = True
-
-    def __getattr__(self, name: str) -> Any:
-        # What torch.optim.Optimizer keeps, such as hooks, is the local optimizer's.
-        if name == "_replica":
-            raise AttributeError(name)
-        return getattr(self._replica.optimizer, name)
-
-    def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        """Raises ``ConfigError``: rounds average the parameters that the model had at the start."""
-        raise _core.ConfigError("LocalSteps cannot add parameters; add them to the optimizer and create LocalSteps again")
-
-    @property
-    def param_groups(self) -> List[Dict[str, Any]]:  # type: ignore[override]
-        """The parameter groups of the local optimizer."""
-        return self._replica.optimizer.param_groups
-
-    @property
-    def state(self) -> Any:  # type: ignore[override]
-        """The state of the local optimizer."""
-        _local_optimizer.refuse_distributed_checkpoint()
-        return self._replica.optimizer.state
-
-    @property
-    def defaults(self) -> Dict[str, Any]:  # type: ignore[override]
-        """The defaults of the local optimizer."""
-        return self._replica.optimizer.defaults
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Calls ``zero_grad`` of the optimizer."""
-        self._replica.optimizer.zero_grad(set_to_none=set_to_none)
 
     @outside_inference
     def step(self, closure: Optional[Any] = None) -> Any:
         """Takes a local step, and exchanges updates if a round is due.
 
-        Raises ``ConfigError`` if parameters were added to the local optimizer, which rounds would not average.
+        Raises ``ConfigError`` if parameters were added to the local optimizer, which rounds would
+        not average.
         """
-        if len(_local_settings.optimized(self._replica.optimizer)) != len(self._optimized):
+        if self._attached is not None:
+            raise _core.ConfigError("rounds follow the local optimizer since attach(); call step() of the local optimizer")
+        self._begin()
+        try:
+            loss = self._step_of_optimizer(closure)
+        except BaseException:
+            # An error of the closure changes nothing.
+            self._stepping.end()
+            raise
+        self._advance()
+        return loss
+
+    def attach(self) -> ExitStack:
+        """Has rounds follow ``step`` of the local optimizer, in place of ``step`` of this object,
+        in a ``with`` block.
+
+        Schedulers, frameworks and ``get_optimizer_state_dict`` then work with the optimizer that
+        the user has created::
+
+            with steps.attach():
+                for x, y in batches:
+                    ...
+                    optimizer.step()
+
+        Without a ``with`` block, this ends with ``close()`` of the returned object, or of
+        ``LocalSteps``. A ``GradScaler`` leaves out steps, which then are not counted; so do not
+        attach, and pass it this object. Steps that ``get_optimizer_state_dict`` takes to create the
+        state of an optimizer do not count, either.
+        """
+        # Accelerate and Lightning wrap optimizers.
+        optimizer = getattr(self._optimizer, "optimizer", self._optimizer)
+        if self._attached is not None or not hasattr(optimizer, "register_step_post_hook"):
+            reason = "has no hooks for its steps" if self._attached is None else "is attached already"
+            raise _core.ConfigError(f"attach(): the local optimizer {reason}; call step() of LocalSteps, or attach once")
+        self._attached = ExitStack()
+        for register, follow in (
+            (optimizer.register_step_pre_hook, self._begin),
+            (optimizer.register_step_post_hook, self._advance),
+        ):
+            self._attached.callback(register(_local_optimizer.counting(follow)).remove)
+        self._attached.callback(setattr, self, "_attached", None)
+        return self._attached
+
+    def _begin(self) -> None:
+        """Begins a local step."""
+        if len(_local_optimizer.parameters(self._optimizer)) != self._parameters:
             raise _core.ConfigError(
                 "the local optimizer has other parameters than when LocalSteps was created, and rounds would not average them; "
                 "create LocalSteps again"
             )
         self._stepping.begin()
-        try:
-            loss = self._local_step(closure)
-        except BaseException:
-            # An error of the closure changes nothing.
-            self._stepping.end()
-            raise
-        with self._stepping.step(), torch.no_grad():
+
+    @without_gradients
+    def _advance(self) -> None:
+        """Counts a local step, and exchanges updates if a round is due."""
+        with self._stepping.step():
             self._replica.step += 1
             if self._elastic is None:
                 self._rounds.advance()
             elif self._rounds.starting():
                 self._elastic.synchronize()
-        return loss
-
-    def _local_step(self, closure: Optional[Any]) -> Any:
-        """Takes a step of the local optimizer, unless a ``GradScaler`` has found infinities in its gradients."""
-        optimizer, found = self._replica.optimizer, self.__dict__.get("found_inf")
-        if found is not None and found.item():
-            return None
-        scale = self.__dict__.get("grad_scale")
-        if scale is not None:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad.div_(scale.to(parameter.grad.device))
-        return optimizer.step(with_gradients(closure)) if closure is not None else optimizer.step()
 
     @without_gradients
     def synchronize(self) -> None:
-        """Exchanges updates of all fragments now, after which all ranks continue from the same parameters and buffers.
+        """Exchanges updates of all fragments now, after which all ranks continue from the same
+        parameters and buffers.
 
-        All ranks must call it at the same time, after the same number of steps; ``ConfigError`` tells how many each has taken.
+        All ranks must call it at the same time, after the same number of steps; ``ConfigError``
+        tells how many each has taken.
         """
         with self._stepping.step():
             if self._elastic is not None:
@@ -304,20 +319,25 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
             super()._hurry()
 
     def close(self) -> None:
-        """Ends the exchange, with its thread and process groups, between the same two steps on all ranks.
+        """Ends the exchange, with its thread and process groups, between the same two steps on all
+        ranks.
 
         If workers may come and go, leaves the run; the others need not wait for this one.
         """
+        if self._attached is not None:
+            self._attached.close()
         if self._elastic is not None:
             self._elastic.close()
         else:
             self._release()
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last round, as in ``Hook.stats``, and ``wait_seconds``, for which training waited for it.
+        """The cost of the last round, as in ``Hook.stats``, and ``wait_seconds``, for which
+        training waited for it.
 
-        With ``lighthouse`` there is no ``wait_seconds``, but ``workers``, the number of workers, and ``lost_workers`` and
-        ``joined_workers``, the numbers of those that were lost and that have joined since this one started.
+        With ``lighthouse`` there is no ``wait_seconds``, but ``workers``, the number of workers,
+        and ``lost_workers`` and ``joined_workers``, the numbers of those that were lost and that
+        have joined since this one started.
         """
         if self._elastic is not None:
             return self._elastic.stats()
@@ -357,171 +377,42 @@ class LocalSteps(Exchanging, torch.optim.Optimizer):
 
     @without_gradients
     def state_dict(self, *, all_ranks: bool = False) -> State:
-        """The state that a resumed run needs beside the model, as in ``Hook.state_dict``. It contains the state of the local optimizer.
+        """The state that a resumed run needs beside the model, as in ``Hook.state_dict``. It
+        contains the state of the local optimizer.
 
-        With ``lighthouse`` each worker saves its own; ``all_ranks=True`` raises ``ConfigError``. Call it between two calls of
-        ``step``: in the middle of one it raises ``MidStepError``, and in another thread it waits.
+        With ``lighthouse`` each worker saves its own; ``all_ranks=True`` raises ``ConfigError``.
+        Call it between two calls of ``step``: in the middle of one it raises ``MidStepError``, and
+        in another thread it waits.
         """
         if all_ranks and self._elastic is not None:
-            # A worker that joins after this round does not send its state, and a lost one would end the run of the others.
+            # A worker that joins after this round does not send its state, and a lost one would end
+            # the run of the others.
             raise _core.ConfigError(
                 "with lighthouse workers come and go, so that not all can be asked for their states; save that of each in a file of its own, "
                 "and pass load_state_dict the list of them"
             )
         with self._stepping.between_steps(all_ranks, self._replica.reducer.deadline):
-            return self._state(all_ranks)
-
-    def _state(self, all_ranks: bool) -> State:
-        replica = self._replica
-        reducer, pending = replica.reducer, self._rounds.pack()
-        state = _setup.packed("local", replica.step, reducer, reducer.save_all() if all_ranks else [reducer.save()])
-        state.update(round=replica.round, common=replica.common.clone(), fragments=replica.fragments)
-        # Distributed checkpoints load only keys that there are before, and take a tuple whole.
-        state.update(outer=(replica.pack_outer(),), pending=(pending,))
-        state["sent"] = _setup.by_rank(reducer, _setup.to_bytes(self._rounds.sent()), all_ranks)
-        state["optimizer"] = _setup.by_rank(reducer, _local_optimizer.pack(replica.optimizer), all_ranks)
-        if self._elastic is not None:
-            state.update(base=replica.base, worker=self._elastic.name, rounds=self._elastic.rounds)
-        return state
+            return self._states.pack(all_ranks)
 
     @without_gradients
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
-        """Restores results of ``state_dict``, with the local optimizer, as ``Hook.load_state_dict`` does: on all ranks, or on none.
+        """Restores results of ``state_dict``, with the local optimizer, as ``Hook.load_state_dict``
+        does: on all ranks, or on none.
 
-        Restore the model, too: each rank its own, if it was saved between two rounds. Do it after the ``LocalSteps`` was created,
-        since that makes all models equal to the first. On another number of ranks, an exchange that was under way
-        (``fragment_sync_delay``) does not set the momentum of what was sent to zero.
+        Restore the model, too: each rank its own, if it was saved between two rounds. Do it after
+        the ``LocalSteps`` was created, since that makes all models equal to the first. On another
+        number of ranks, an exchange that was under way (``fragment_sync_delay``) does not set the
+        momentum of what was sent to zero.
 
-        Some frameworks save the optimizer of rank 0 alone. The other ranks then continue with the local optimizer of rank 0, and
-        with an empty residual, and say so in a ``RuntimeWarning``.
+        Some frameworks save the optimizer of rank 0 alone. The other ranks then continue with the
+        local optimizer of rank 0, and with an empty residual, and say so in a ``RuntimeWarning``.
 
-        A worker that has joined a run keeps the parameters of the run, and takes over only the residual, from the last
-        state of a worker that was lost. That is an error if the lost worker sent anything after it saved this state.
+        A worker that has joined a run keeps the parameters of the run, and takes over only the
+        residual, from the last state of a worker that was lost. That is an error if the lost worker
+        sent anything after it saved this state.
         """
-        replica, elastic = self._replica, self._elastic
-        if elastic is None:
-            load = partial(self._check_and_load, states, self._load_exchange)
-            loaded = _setup.together(replica.reducer, replica.reducer, load, lambda one: f"step {one.step} and round {one.round}")
-        elif replica.step and not self._has_saved(states):
-            self._check_and_load(states, elastic.take_over)
-            return
-        else:
-            loaded = self._check_and_load(states, elastic.load)
-        replica.step, replica.round, replica.base = loaded.step, loaded.round, loaded.base
-        replica.common.copy_(loaded.common)
-        replica.load_outer(loaded.outer)
-        if loaded.optimizer is not None:
-            replica.optimizer.load_state_dict(loaded.optimizer)
-        self._rounds.load(loaded.pending)
-        key = _setup.rank_key(replica.reducer)
-        states = _saved.listed(states)
-        if elastic is None and _local_optimizer.is_of_another_rank(states, key, replica.reducer.size):
-            _local_optimizer.warn_of_another_rank(states, key, self._residual_is_missing, loaded.optimizer)
-
-    def _has_saved(self, states: Any) -> bool:
-        """Whether the only state is what this worker has saved since the last round."""
-        assert self._elastic is not None
-        with _saved.reading():
-            return self._elastic.has_saved(_saved.listed(states))
-
-    def _load_exchange(self, states: Sequence[State], parts: List[bytes]) -> None:
-        """Loads the residuals of states. Begins with empty ones if the only state is that of another rank."""
-        reducer, self._residual_is_missing = self._replica.reducer, False
-        try:
-            reducer.load(parts)
-        except _core.ConfigError:
-            alone = _local_optimizer.is_of_another_rank(states, _setup.rank_key(reducer), reducer.size)
-            if not alone or _local_settings.keeps_what_all_have(reducer):
-                raise
-            reducer.load([self._empty])
-            self._residual_is_missing = True
-
-    def _sent(self, states: Sequence[State]) -> Sent:
-        """What this rank had sent of an exchange that was under way when it saved one of these states."""
-        reducer = self._replica.reducer
-        for state in states:
-            own = state["sent"].get(_setup.rank_key(reducer))
-            if own is not None and state["world_size"] == reducer.size:
-                sent: Sent = _saved.from_bytes(own)
-                return sent
-        return {}
-
-    def _check_and_load(
-        self, given: Union[State, Sequence[State]], load: Callable[[Sequence[State], List[bytes]], None]
-    ) -> _Loaded:
-        """Calls ``load`` with some saved states that fit, and with the states of their exchanges; returns the rest of the states."""
-        with _saved.reading():
-            states = _saved.listed(given)
-            loaded, parts = self._read(states)
-            load(states, parts)
-        return loaded
-
-    def _read(self, states: Sequence[State]) -> Tuple[_Loaded, List[bytes]]:
-        """What some saved states that fit have beside those of their exchanges, and these."""
-        _local_optimizer.check_kind(states)
-        first, parts = _saved.merged(states, "local", self._replica.reducer.size, _ENTRIES)
-        common = self._replica.common
-        if first["common"].shape != common.shape:
-            raise _core.StateError(
-                f"the state has {first['common'].numel()} parameters, and the model has {common.numel()}; LocalSteps resumes only with the "
-                "model that was saved"
-            )
-        outer = _outer(first, self._replica)
-        fragments = first["fragments"]
-        if fragments != self._replica.fragments:
-            raise _core.StateError(
-                f"the state was saved with fragments={fragments}, and this run has {self._replica.fragments}; use the same number"
-            )
-        try:
-            pending = self._rounds.unpack(_whole(first["pending"]), self._sent(states))
-        except Exception as error:
-            raise _core.StateError(
-                f"the exchange under way in the state is damaged: {error!r}; load another checkpoint"
-            ) from error
-        step = first["step"]
-        key = _setup.rank_key(self._replica.reducer)
-        optimizer = _local_optimizer.saved(states, key, self._replica.optimizer)
-        return _Loaded(step, first["round"], first.get("base", step), first["common"], outer, optimizer, pending), parts
-
-
-# What the state of local steps has beside the entries of every state.
-_ENTRIES = ("round", "common", "fragments", "outer", "pending", "sent", "optimizer")
-
-
-@dataclass
-class _Loaded:
-    """What a saved state has beside that of the exchange."""
-
-    step: int
-    round: int
-    base: int
-    common: torch.Tensor
-    outer: Optional[Dict[str, Any]]
-    # Of the local optimizer.
-    optimizer: Optional[Dict[str, Any]]
-    pending: Optional[Pending]
-
-
-def _whole(entry: Any) -> Any:
-    """An entry of a state from its tuple, which a file format may have made a list."""
-    return entry[0]
-
-
-def _outer(state: State, replica: Replica) -> Optional[Dict[str, Any]]:
-    """The saved state of the outer optimizer. Refuses one that the present outer optimizer cannot load."""
-    saved: Optional[Dict[str, Any]] = _whole(state["outer"])
-    if (saved and saved["kind"]) != (replica.outer and type(replica.outer).__name__):
-        raise _core.StateError("the state was saved with another outer optimizer; use the same one")
-    if saved is not None and replica.outer is not None:
-        _saved.need(saved["state"], ["state"])
-        groups = [len(group["params"]) for group in saved["state"]["param_groups"]]
-        if groups != [len(group["params"]) for group in replica.outer.param_groups]:
-            raise _core.StateError("the saved outer optimizer has other parameter groups; use the same ones")
-    return saved
+        self._states.load(states)
 
 
 # A virtual subclass: the constructor of ``Joinable`` would call that of ``Optimizer``.
 Joinable.register(LocalSteps)
-
-# The keyword arguments of ``LocalSteps`` of its own.
-_ARGUMENTS = [name for name, one in signature(LocalSteps).parameters.items() if one.kind is one.KEYWORD_ONLY]

@@ -1,27 +1,35 @@
-"""The state of a local optimizer inside that of local steps, and frameworks that take local steps for a plain optimizer."""
+"""The state of a local optimizer inside that of local steps, and frameworks that take local steps
+for a plain optimizer."""
 
 from __future__ import annotations
 
 import re
 import sys
 import warnings
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from types import FrameType
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
 from .. import _core
-from . import _saved, _setup
-from ._setup import State
+from . import _saved, _states
+from ._states import State
 
 
 def pack(optimizer: torch.optim.Optimizer) -> bytes:
-    """The moments and parameter groups of an optimizer. They differ between ranks, so that distributed checkpoints must not merge them."""
-    return _setup.to_bytes(optimizer.state_dict())
+    """The moments and parameter groups of an optimizer. They differ between ranks, so that
+    distributed checkpoints must not merge them."""
+    return _states.to_bytes(optimizer.state_dict())
+
+
+def parameters(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
+    """The parameters of an optimizer."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def saved(states: Sequence[State], own: str, optimizer: torch.optim.Optimizer) -> Optional[Dict[str, Any]]:
-    """The state of the local optimizer that the rank with the key ``own`` loads, from states of one or several ranks: its own, or else
-    that of another rank. ``None`` if there is none.
+    """The state of the local optimizer that the rank with the key ``own`` loads, from states of one
+    or several ranks: its own, or else that of another rank. ``None`` if there is none.
 
     Raises ``StateError`` if it is damaged, or has other parameter groups.
     """
@@ -52,14 +60,15 @@ def _number(key: str) -> int:
 
 
 def is_of_another_rank(states: Sequence[State], own: str, size: int) -> bool:
-    """Whether all that there is to load is the state of another rank of a run of several, as frameworks write it that save the optimizer
-    of one process."""
+    """Whether all that there is to load is the state of another rank of a run of several, as
+    frameworks write it that save the optimizer of one process."""
     ranks = {rank for state in states for rank in state.get("exchange", {})}
     return own not in ranks and len(ranks) == 1 and states[0]["world_size"] > 1 and size > 1
 
 
 def warn_of_another_rank(states: Sequence[State], own: str, without_residual: bool, loaded: Optional[Mapping[str, Any]]) -> None:
-    """Warns of what a rank does not have of its own after it has loaded the state of another rank."""
+    """Warns of what a rank does not have of its own after it has loaded the state of another
+    rank."""
     lost: List[str] = []
     if loaded is not None and loaded["state"]:
         lost.append("its local optimizer continues with the state of another rank")
@@ -85,17 +94,35 @@ def check_kind(states: Sequence[Any]) -> None:
             )
 
 
-def refuse_distributed_checkpoint() -> None:
-    """Raises ``ConfigError`` if ``torch.distributed.checkpoint.state_dict`` asks for the state of the optimizer.
+def counting(follow: Callable[[], None]) -> Callable[..., None]:
+    """A hook of an optimizer that calls ``follow`` for each step except those that
+    ``torch.distributed.checkpoint.state_dict`` takes to make the optimizer create its state."""
 
-    Its functions take a step, which would count, to make an optimizer create its state, and then load only moments and parameter groups.
-    Before that they ask whether there is a state.
+    def call(*_: Any) -> None:
+        frame: Optional[FrameType] = sys._getframe(1)
+        while frame is not None and frame.f_globals.get("__name__") != _STATE_DICT:
+            frame = frame.f_back
+        if frame is None:
+            follow()
+
+    return call
+
+
+_STATE_DICT = "torch.distributed.checkpoint.state_dict"
+
+
+def refuse_distributed_checkpoint() -> None:
+    """Raises ``ConfigError`` if ``torch.distributed.checkpoint.state_dict`` asks for the state of
+    the optimizer.
+
+    Its functions take a step, which would count, to make an optimizer create its state, and then
+    load only moments and parameter groups. Before that they ask whether there is a state.
     """
     frame = sys._getframe(2)
     # A wrapper, such as that of Accelerate, asks in its own property.
     while frame.f_back is not None and frame.f_code.co_name == "state":
         frame = frame.f_back
-    if frame.f_globals.get("__name__") == "torch.distributed.checkpoint.state_dict":
+    if frame.f_globals.get("__name__") == _STATE_DICT:
         raise _core.ConfigError(
             "get_optimizer_state_dict, set_optimizer_state_dict, get_state_dict and set_state_dict take LocalSteps for a plain optimizer, would "
             "take a step with it, and lose what it keeps beside moments; pass them the local optimizer, and save steps.state_dict() beside what "

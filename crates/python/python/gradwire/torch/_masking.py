@@ -17,7 +17,8 @@ import torch
 
 from .. import _core
 from .._arrays import buffer
-from . import _setup
+from ._options import Options
+from ._tensors import as_reals
 
 # The names of momenta in the state of an optimizer.
 _MOMENTA = ("momentum_buffer", "exp_avg")
@@ -39,22 +40,22 @@ def forget(optimizer: torch.optim.Optimizer, name: str, parameter: torch.Tensor,
     found = momenta(optimizer, parameter)
     if not found:
         return
-    mask = torch.full(_setup.as_reals(parameter).shape, positions is None, dtype=torch.bool, device="cpu")
+    mask = torch.full(as_reals(parameter).shape, positions is None, dtype=torch.bool, device="cpu")
     if positions is not None:
         mask.view(-1)[positions.long()] = True
     for momentum in found:
         try:
             if not (momentum.is_floating_point() or momentum.is_complex()):
                 raise TypeError("the zero of codes is not 0")
-            _setup.as_reals(momentum).masked_fill_(mask.to(momentum.device), 0.0)
+            as_reals(momentum).masked_fill_(mask.to(momentum.device), 0.0)
         except (NotImplementedError, RuntimeError, TypeError) as error:
             reason = f"it is a {type(momentum).__name__} of type {momentum.dtype} and shape {tuple(momentum.shape)}"
             raise _refusal(optimizer, f"of '{name}' cannot be set to zero, because {reason}") from error
 
 
-def sent_in_part(named: Sequence[Tuple[str, torch.nn.Parameter]], compressor: str, **options: Any) -> List[Tuple[str, torch.nn.Parameter]]:
-    """The parameters of which some messages carry only a part of the elements. The arguments are those of ``_setup.reducer``."""
-    reducer = _setup.reducer(named, compressor, _setup._Alone(), **options)  # type: ignore[arg-type]
+def sent_in_part(named: Sequence[Tuple[str, torch.nn.Parameter]], options: Options) -> List[Tuple[str, torch.nn.Parameter]]:
+    """The parameters of which some messages carry only a part of the elements."""
+    reducer = options.reducer_alone(named)
     try:
         stages = [reducer.specs(step) for step, _ in reducer.stages]
     finally:
@@ -66,7 +67,7 @@ def sent_in_part(named: Sequence[Tuple[str, torch.nn.Parameter]], compressor: st
 def _is_sparse(spec: str) -> bool:
     """Whether the messages of a compressor carry only a part of the elements, with their positions."""
     values = torch.randn(4096, generator=torch.Generator("cpu").manual_seed(0), device="cpu")
-    reducer = _setup.reducer([("tensor", values.view(64, 64))], spec, _setup._Alone(), raw_below=0)  # type: ignore[arg-type]
+    reducer = Options(spec, raw_below=0).reducer_alone([("tensor", values.view(64, 64))])
     try:
         reducer.average(reducer.group(["tensor"]), 0, buffer(values))
         reducer.wait()
@@ -107,9 +108,9 @@ def _movement(optimizer: Any, names: Dict[int, str], sign: float) -> Optional[Li
         starts = [parameter.detach().clone() for _, parameter in stand_ins]
         generator = torch.Generator("cpu").manual_seed(0)
         for _, parameter in stand_ins:
-            gradient = torch.randn(_setup.as_reals(parameter).shape, generator=generator, device="cpu")
+            gradient = torch.randn(as_reals(parameter).shape, generator=generator, device="cpu")
             parameter.grad = torch.zeros_like(parameter)
-            _setup.as_reals(parameter.grad).copy_(sign * gradient)
+            as_reals(parameter.grad).copy_(sign * gradient)
         _take_step(twin)
     except Exception:
         # Nothing is known of it then, and the first round will tell.

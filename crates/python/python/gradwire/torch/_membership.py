@@ -16,8 +16,9 @@ from uuid import uuid4
 import torch.distributed as dist
 
 from .. import _core
-from ._process import OfOneProcess
 from ._channel import Groups
+from ._deadlines import CONNECT_WORKERS, HEARTBEAT, LIGHTHOUSE, PART_TO_CONNECT, SURVIVOR_DEADLINES
+from ._process import OfOneProcess
 
 # Seconds between two heartbeats; the lighthouse takes a worker for dead after 5 seconds without one.
 _HEARTBEAT = 0.5
@@ -26,8 +27,6 @@ _HEARTBEAT = 0.5
 _ASK_AGAIN = 2.0
 # Seconds before a request that was in vain is repeated.
 _PAUSE = 0.1
-# The most seconds to connect the workers of a new group.
-_CONNECT = 10.0
 
 
 @dataclass(frozen=True)
@@ -121,8 +120,8 @@ class Membership(OfOneProcess):
     """One worker's contact to the lighthouse.
 
     ``lighthouse`` is its address, such as ``http://host:29510``. A group has at least ``least`` workers. ``deadline`` is
-    the longest wait for another worker, in seconds. A new worker waits that long for a group; one that was in a group before
-    three times as long: the others may wait for a lost worker in the round, and again while they connect.
+    the longest wait for another worker, in seconds. A new worker waits that long for a group; a worker that was in a group before
+    waits longer (``SURVIVOR_DEADLINES``).
     """
 
     def __init__(self, lighthouse: str, least: int, deadline: float) -> None:
@@ -134,14 +133,14 @@ class Membership(OfOneProcess):
         self.name = uuid4().hex
         self._least, self._deadline = least, deadline
         # The longest wait of a worker that was in a group before.
-        self.longest = 3 * deadline
+        self.longest = SURVIVOR_DEADLINES * deadline
         self._lighthouse = lighthouse
         try:
             address = urlsplit(lighthouse)
-            with socket.create_connection((address.hostname or "", address.port or 0), 10) as connection:
+            with socket.create_connection((address.hostname or "", address.port or 0), LIGHTHOUSE) as connection:
                 # The address that the lighthouse sees is the one that other workers reach.
                 self._host = connection.getsockname()[0]
-            self._client = LighthouseClient(lighthouse, timedelta(seconds=10))
+            self._client = LighthouseClient(lighthouse, timedelta(seconds=LIGHTHOUSE))
         except (OSError, RuntimeError, ValueError) as error:
             raise _core.ConfigError(
                 f"there is no lighthouse at {lighthouse!r} ({error}); start torchft_lighthouse, and pass its address as "
@@ -216,8 +215,7 @@ class Membership(OfOneProcess):
 
     def connect(self, meeting: Meeting) -> Groups:
         """The gloo group of a meeting, for both directions. Raises ``RuntimeError`` if one of its workers does not come."""
-        # If one does not come, there must be time left to meet without it.
-        patience = timedelta(seconds=min(_CONNECT, self._deadline / 3))
+        patience = timedelta(seconds=min(CONNECT_WORKERS, PART_TO_CONNECT * self._deadline))
         store = self._store
         if meeting.rank > 0:
             host, port = meeting.store.rsplit(":", 1)
@@ -240,7 +238,7 @@ def _beat(client: Any, name: str, stop: threading.Event) -> None:
     """Tells the lighthouse that this worker is alive, until its membership is closed or collected."""
     while not stop.wait(_HEARTBEAT):
         try:
-            client.heartbeat(name, timedelta(seconds=5))
+            client.heartbeat(name, timedelta(seconds=HEARTBEAT))
         except (RuntimeError, OSError):
             # The lighthouse is away; the next meeting reports it.
             pass

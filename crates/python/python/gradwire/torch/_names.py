@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Collection, Dict, List, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Callable, Collection, Dict, List, Sequence, TypeVar
 
 import torch
 
 from .. import _core
-from . import _setup
+from ._options import Options, rules_of, strings
+from ._tensors import plain
+
+Given = TypeVar("Given", bound=Options)
 
 
-def selected(model: torch.nn.Module, sent: Collection[str], options: Mapping[str, Any]) -> Dict[str, Any]:
-    """``options`` with ``rules`` and ``raw_names`` as a reducer takes them, which knows one name of each parameter.
+def selected(model: torch.nn.Module, sent: Collection[str], options: Given) -> Given:
+    """Options whose ``rules`` and ``raw_names`` suit a reducer, which knows one name of each
+    parameter.
 
-    A tied parameter has several names, such as ``wte.weight`` and ``lm_head.weight``. ``sent`` are the names under which the
-    reducer knows the parameters: the first of each. A rule or word that fits another name becomes a rule for the first one.
-    Words that fit only parameters that are not sent, such as frozen ones, are left out; the reducer refuses words that fit none,
-    which may be misspelt.
+    A tied parameter has several names, such as ``wte.weight`` and ``lm_head.weight``. ``sent`` are
+    the names under which the reducer knows the parameters: the first of each. A rule or word that
+    fits another name becomes a rule for the first one. Words that fit only parameters that are not
+    sent, such as frozen ones, are left out. The reducer refuses words that fit no parameter, since
+    they may be misspelt.
 
     Raises ``ConfigError`` for a rule that fits only frozen parameters.
     """
     names = _Names(model, sent)
-    rules = [rule for given in _setup.rules_of(options.get("rules")) for rule in names.rules(given)]
-    words = _setup.strings("raw_names", options.get("raw_names", ()))
-    # A parameter with a word of ``raw_names`` is sent uncompressed unless a rule matches it, so these rules are the last.
+    rules = [rule for given in rules_of(options.rules) for rule in names.rules(given)]
+    words = strings("raw_names", options.raw_names)
+    # A parameter with a word of ``raw_names`` is sent uncompressed unless a rule matches it, so
+    # these rules are the last.
     tied = [f"{name} -> none" for word in words for name in names.tied(lambda one: word in one)]
-    return {**options, "rules": [*rules, *tied], "raw_names": [word for word in words if names.keeps_word(word)]}
+    return replace(options, rules=[*rules, *tied], raw_names=[word for word in words if names.keeps_word(word)])
 
 
 class _Names:
     """Every name of the parameters of a model, and which of them are sent."""
 
     def __init__(self, model: torch.nn.Module, sent: Collection[str]) -> None:
-        self._named = [(_setup.plain(name), parameter) for name, parameter in model.named_parameters(remove_duplicate=False)]
+        self._named = [(plain(name), parameter) for name, parameter in model.named_parameters(remove_duplicate=False)]
         names: Dict[int, List[str]] = {}
         for name, parameter in self._named:
             names.setdefault(id(parameter), []).append(name)
@@ -61,5 +68,6 @@ class _Names:
         return tied if tied and not any(map(expression.fullmatch, self._others)) else [rule, *tied]
 
     def keeps_word(self, word: str) -> bool:
-        """Whether the reducer is told of a word of ``raw_names``: if it fits a name that it knows, or no name of the model."""
+        """Whether the reducer is told of a word of ``raw_names``: if it fits a name that it knows,
+        or no name of the model."""
         return any(word in known for known in self._others) or not any(word in name for name, _ in self._named)

@@ -11,8 +11,8 @@ import torch.distributed as dist
 
 from .. import _core
 from .._arrays import whole_number
-from ._setup import as_reals
 from ._staging import Scale, is_one
+from ._tensors import as_reals
 
 # The types of second moments, if they are not those of the parameters.
 _PRECISE = {torch.float16: torch.float32, torch.complex32: torch.complex64}

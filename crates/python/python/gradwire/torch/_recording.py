@@ -6,15 +6,15 @@ import json
 import statistics
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Sequence
 
 import torch
 
 from .. import _core
-from . import _setup
 from ._link import deviation
 from ._progress import Progress
 from ._restored import joined
+from ._tensors import as_reals, shape_of, trainable
 
 # Steps before the first that is timed: allocators and caches settle in them.
 WARM_UP = 3
@@ -48,7 +48,7 @@ class Recording:
     def __init__(
         self, model: torch.nn.Module, step: Callable[[], Any], steps: int, ranks: Any, progress: Progress, keeps: bool = True
     ) -> None:
-        self.named = _setup.trainable(model)
+        self.named = trainable(model)
         self._step, self._ranks, self._progress = step, ranks, progress
         clock = self._clock = _Clock(self.named[0][1].device)
         all_steps = WARM_UP + TIMED + steps
@@ -99,7 +99,7 @@ class Recording:
     @property
     def tensors(self) -> List[Any]:
         """Names, shapes, and the seconds after which gradients are ready."""
-        return [(name, _setup.shape_of(p), at) for (name, p), at in zip(self.named, self.ready)]
+        return [(name, shape_of(p), at) for (name, p), at in zip(self.named, self.ready)]
 
     def seconds_with(self, exchange: Any) -> float:
         """The seconds of a step that exchanges its buckets.
@@ -183,7 +183,7 @@ def _call(seen: Callable[[int], Any], index: int, parameter: torch.Tensor) -> No
 
 
 def _reals(gradient: torch.Tensor) -> torch.Tensor:
-    return _setup.as_reals(gradient.resolve_conj().resolve_neg())
+    return as_reals(gradient.resolve_conj().resolve_neg())
 
 
 class _Backward:

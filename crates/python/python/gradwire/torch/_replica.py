@@ -1,4 +1,5 @@
-"""One worker's copy of the model, and what it needs to average the change of its parameters with others."""
+"""One worker's copy of the model, and what it needs to average the change of its parameters with
+others."""
 
 from __future__ import annotations
 
@@ -6,48 +7,32 @@ import copy
 import itertools
 import statistics
 import struct
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
 from .. import _core
 from .._arrays import buffer, keeping
-from . import _setup
 from ._buffers import Buffers
 from ._channel import Channel
-from ._fragments import Named
+from ._local_options import LocalOptions
 from ._masking import forget, momenta
 from ._messages import shared
 from ._modes import write
 from ._staging import Pinned
+from ._tensors import Named, as_reals, shape_of
 
-# Makes the outer optimizer for the common parameters.
-Outer = Callable[[List[torch.nn.Parameter]], torch.optim.Optimizer]
-
-# The positions of the elements that a message carried, by tensor; tensors that it carried whole are left out.
+# The positions of the elements that a message carried, by tensor; tensors that it carried whole are
+# left out.
 Sent = Dict[str, torch.Tensor]
 
 
-@dataclass(frozen=True)
-class Nesterov:
-    """Makes an outer optimizer that applies the workers' mean change by SGD with Nesterov momentum, as in DiLoCo
-    (Douillard et al. 2023)."""
-
-    lr: float = 0.7
-    momentum: float = 0.9
-
-    def __call__(self, parameters: List[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimizer for these parameters."""
-        nesterov = self.momentum > 0
-        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, nesterov=nesterov)
-
-
 class Replica:
-    """A model with a local optimizer, the parameters that all replicas have in common, and their outer optimizer.
+    """A model with a local optimizer, the parameters that all replicas have in common, and their
+    outer optimizer.
 
-    ``fragments`` are the parameters that rounds average, in groups that are averaged together. ``make`` creates a reducer for
-    them. Call ``connect`` before the first round. Complex parameters are averaged as pairs of reals.
+    ``fragments`` are the parameters that rounds average, in groups that are averaged together. Call
+    ``connect`` before the first round. Complex parameters are averaged as pairs of reals.
     """
 
     reducer: _core.Reducer
@@ -57,11 +42,7 @@ class Replica:
         model: torch.nn.Module,
         fragments: Sequence[Sequence[Named]],
         optimizer: torch.optim.Optimizer,
-        outer: Optional[Outer],
-        mask: bool,
-        median_clip: bool,
-        buffers: Buffers,
-        make: Callable[[Channel], _core.Reducer],
+        options: LocalOptions,
     ) -> None:
         named = [one for fragment in fragments for one in fragment]
         self.names = [name for name, _ in named]
@@ -70,9 +51,8 @@ class Replica:
         ends = list(itertools.accumulate(len(fragment) for fragment in fragments))
         self._places = [slice(end - len(fragment), end) for end, fragment in zip(ends, fragments)]
         self._frozen = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
-        self.buffers = buffers
-        self.optimizer, self._make_outer, self._make = optimizer, outer, make
-        self._mask, self._median_clip = mask, median_clip
+        self.buffers = Buffers(model, options.buffers)
+        self.optimizer, self._named, self._options = optimizer, named, options
         self.step = 0
         # The steps whose changes the common parameters contain.
         self.base = 0
@@ -89,8 +69,9 @@ class Replica:
     def number(self) -> int:
         """The number of a round that begins now.
 
-        It is that of the last step, which determines the stage of a schedule. Two rounds without a step between them must not share a
-        number, because it is also part of the key of random draws.
+        It is that of the last step, which determines the stage of a schedule. Two rounds without a
+        step between them must not share a number, because it is also part of the key of random
+        draws.
         """
         return max(self.step - 1, self.round)
 
@@ -99,23 +80,25 @@ class Replica:
         self.common = _flat(self._parameters)
         # Views: the outer optimizer changes the flat tensor.
         self._common = [
-            torch.nn.Parameter(values.view(_setup.shape_of(parameter)))
+            torch.nn.Parameter(values.view(shape_of(parameter)))
             for values, parameter in zip(_parts(self.common, self._parameters), self._parameters)
         ]
-        self.outer = self._make_outer(self._common) if self._make_outer is not None else None
+        self.outer = self._options.outer(self._common) if self._options.outer is not None else None
 
     def tensors(self) -> List[torch.Tensor]:
         """All tensors of the model."""
         return [*self._parameters, *(parameter for _, parameter in self._frozen), *self.buffers.tensors()]
 
     def connect(self, channel: Channel) -> _core.Reducer:
-        """Averages over the channel's ranks from now on, with an empty residual; returns the reducer."""
-        self.reducer = self._make(channel)
+        """Averages over the channel's ranks from now on, with an empty residual; returns the
+        reducer."""
+        self.reducer = self._options.reducer(self._named, channel)
         self._messages = [list(self._split(places)) for places in self._places]
         return self.reducer
 
     def _split(self, places: slice) -> Iterator[Tuple[int, int]]:
-        """The groups of the reducer whose messages carry a fragment, in order, with their numbers of elements."""
+        """The groups of the reducer whose messages carry a fragment, in order, with their numbers
+        of elements."""
         names, sizes = self.names[places], [_elements(parameter) for parameter in self._parameters[places]]
         for part in shared(sizes):
             yield self.reducer.group(names[part]), sum(sizes[part])
@@ -123,7 +106,8 @@ class Replica:
     def change(self, fragment: int = 0) -> torch.Tensor:
         """The change of a fragment's parameters since its last round.
 
-        The round started from the common parameters rounded to the model's type; the rounding is not part of the change.
+        The round started from the common parameters rounded to the model's type; the rounding is
+        not part of the change.
         """
         places = self._places[fragment]
         parameters = self._parameters[places]
@@ -134,8 +118,9 @@ class Replica:
         return change
 
     def _check_frozen(self) -> None:
-        """Refuses a parameter that is trained now and was not when rounds were set up, since no round averages it, and one that is
-        not trained any more, since residuals and the outer optimizer would still change it."""
+        """Refuses a parameter that is trained now and was not when rounds were set up, since no
+        round averages it, and one that is not trained any more, since residuals and the outer
+        optimizer would still change it."""
         for name, parameter in zip(self.names, self._parameters):
             if not parameter.requires_grad:
                 raise _core.ConfigError(
@@ -158,7 +143,7 @@ class Replica:
     def send(self, change: torch.Tensor, fragment: int = 0) -> int:
         """As ``average``, in the background: the mean is there after ``reducer.wait()``."""
         number = self.number
-        if self._median_clip:
+        if self._options.median_clip:
             self._clip(change, number)
         messages = self._messages[fragment]
         for (group, _), values in zip(messages, change.split([elements for _, elements in messages])):
@@ -176,10 +161,11 @@ class Replica:
     def apply(
         self, change: torch.Tensor, number: int, fragment: int = 0, alpha: float = 0.0, sent: Optional[Sent] = None
     ) -> None:
-        """Applies the mean change of a fragment's round; the replica continues from the common parameters, mixed with ``alpha``
-        of its own.
+        """Applies the mean change of a fragment's round; the replica continues from the common
+        parameters, mixed with ``alpha`` of its own.
 
-        ``sent`` is what ``sent`` returned after the round's message, by default what the reducer knows of it.
+        ``sent`` is what ``sent`` returned after the round's message, by default what the reducer
+        knows of it.
         """
         self.round, self.base = number + 1, self.step
         places = self._places[fragment]
@@ -195,7 +181,7 @@ class Replica:
             self.outer.step()
             self.outer.zero_grad(set_to_none=True)
         self._continue(places, alpha)
-        if self._mask:
+        if self._options.mask:
             self._mask_momentum(places, self.sent(fragment) if sent is None else sent)
 
     def _continue(self, places: slice, alpha: float) -> None:
@@ -239,10 +225,11 @@ class Replica:
             self.outer.load_state_dict(copy.deepcopy(packed["state"]))
 
     def adopt(self, packed: Dict[str, Any], ahead: Optional[torch.Tensor], new: bool) -> None:
-        """Continues from what another replica has packed, and from ``ahead``, a change that no round contains yet.
+        """Continues from what another replica has packed, and from ``ahead``, a change that no
+        round contains yet.
 
-        A ``new`` replica adopts frozen parameters, buffers and optimizer state, too; others keep their own, except buffers that rounds
-        make equal.
+        A ``new`` replica adopts frozen parameters, buffers and optimizer state, too; others keep
+        their own, except buffers that rounds make equal.
         """
         self.common.copy_(packed["common"])
         self.load_outer(packed["outer"])
@@ -261,10 +248,11 @@ class Replica:
                 self.optimizer.load_state_dict(packed["optimizer"])
 
     def sent(self, fragment: int = 0) -> Sent:
-        """The positions whose momentum is set to zero when the fragment's last message is applied."""
+        """The positions whose momentum is set to zero when the fragment's last message is
+        applied."""
         places, sent = self._places[fragment], {}
         for name, parameter in zip(self.names[places], self._parameters[places]):
-            positions = self.reducer.sent(name) if self._mask and momenta(self.optimizer, parameter) else None
+            positions = self.reducer.sent(name) if self._options.mask and momenta(self.optimizer, parameter) else None
             if positions:
                 sent[name] = torch.frombuffer(bytearray(positions), dtype=torch.int32)
         return sent
@@ -276,9 +264,11 @@ class Replica:
 
 
 def _flat(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The elements of all parameters as float32 in main memory, which is pinned if any of them is on a GPU.
+    """The elements of all parameters as float32 in main memory, which is pinned if any of them is
+    on a GPU.
 
-    Parameters are copied one by one: they may be on several devices, and a GPU then has no copy of the whole model.
+    Parameters are copied one by one: they may be on several devices, and a GPU then has no copy of
+    the whole model.
     """
     devices = [one.device for one in parameters if one.device.type == "cuda"] or [torch.device("cpu")]
     flat = Pinned(devices[0]).of(4 * sum(map(_elements, parameters))).view(torch.float32)
@@ -300,7 +290,7 @@ def _elements(parameter: torch.Tensor) -> int:
 
 def _reals(parameter: torch.Tensor) -> torch.Tensor:
     """The floats of a parameter in the order of its shape."""
-    return _setup.as_reals(parameter.detach().resolve_conj()).reshape(-1)
+    return as_reals(parameter.detach().resolve_conj()).reshape(-1)
 
 
 def _set(parameter: torch.Tensor, values: torch.Tensor) -> None:

@@ -11,8 +11,8 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from .. import _core
-from . import _setup
 from ._modes import write
+from ._tensors import plain
 
 # A module, the dictionary of its parameters or its buffers, a name in that, and the name in the model.
 _Place = Tuple[Dict[str, Optional[torch.Tensor]], str, str]
@@ -78,7 +78,7 @@ def _places(model: torch.nn.Module) -> Iterator[_Place]:
     for prefix, module in model.named_modules():
         for kept in (module._parameters, module._buffers):
             for key in list(kept):
-                yield kept, key, _setup.plain(f"{prefix}.{key}".lstrip("."))  # type: ignore[misc]
+                yield kept, key, plain(f"{prefix}.{key}".lstrip("."))  # type: ignore[misc]
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from . import _agreement, _buffers
 from ._agreement import Plan
 from ._gathering import Gathering
 from ._joining import Joining
+from ._local_options import LocalOptions
 from ._replica import Replica, Sent
-
 
 # First steps, ascending from 0, with numbers of steps.
 Lengths = List[Tuple[int, int]]
@@ -35,42 +36,52 @@ class Pending:
     sent: Optional[Sent] = None
 
 
+def lengths_of(options: LocalOptions, stages: Lengths) -> Lengths:
+    """The steps from which rounds have another length, with the length: ``every``, or that of each
+    stage, or 50.
+
+    ``stages`` are the steps from which another compressor is used, with the steps from one of its
+    exchanges to the next.
+    """
+    if options.every is not None:
+        return [(0, options.every)]
+    if len({steps for _, steps in stages}) > 1:
+        return stages
+    _, steps = stages[0]
+    # A stage has every=1 also if the compressor does not mention it.
+    given = steps > 1 or re.search(r"\bevery\s*=", options.compressor)
+    return [(0, steps if given else 50)]
+
+
 class Rounds:
     """Exchanges each fragment of a replica once in a round, the fragments evenly spaced in between.
 
-    ``lengths`` are the steps from which rounds have another number of steps, with that number. All fragments are exchanged
-    just before such a step, without delay.
+    ``lengths`` are the steps from which rounds have another number of steps, with that number. All
+    fragments are exchanged just before such a step, without delay.
 
-    The mean of a fragment is applied ``delay`` steps after its exchange began, which goes on in the background meanwhile;
-    ``alpha`` of the replica's own parameters stays. At the first ``sync_until`` steps all fragments are exchanged, without
-    delay.
+    The mean of a fragment is applied ``fragment_sync_delay`` steps after its exchange began, which
+    goes on in the background meanwhile; ``fragment_update_alpha`` of the replica's own parameters
+    stays. At the first ``sync_until`` steps all fragments are exchanged, without delay.
 
-    Buffers are made equal once in a round, when the exchange of the last fragment begins. Before an exchange, ranks tell each other how
-    many steps they have taken; not before one with a delay, unless buffers have to be compared, or ranks are under ``Join``, because
-    training would wait for the answer.
+    Buffers are made equal once in a round, when the exchange of the last fragment begins. Before an
+    exchange, ranks tell each other how many steps they have taken; not before one with a delay,
+    unless buffers have to be compared, or ranks are under ``Join``, because training would wait for
+    the answer.
     """
 
-    def __init__(
-        self, replica: Replica, joining: Joining, lengths: Lengths, sync_until: int, delay: int, alpha: Optional[float]
-    ) -> None:
-        fragments = replica.fragments
+    def __init__(self, replica: Replica, joining: Joining, lengths: Lengths, options: LocalOptions) -> None:
+        fragments, delay, alpha = replica.fragments, options.fragment_sync_delay, options.fragment_update_alpha
         every = min(steps for _, steps in lengths)
         if every < fragments:
             raise _core.ConfigError(
                 f"{fragments} fragments are exchanged once in {every} steps; give fewer fragments, or every of at least {fragments}"
             )
-        if not 0 <= delay < every // fragments:
+        if delay >= every // fragments:
             raise _core.ConfigError(
                 f"fragment_sync_delay={delay} is impossible: {fragments} fragments in {every} steps leave "
                 f"{every // fragments} steps from one to the next; give 0 to {every // fragments - 1}"
             )
-        if alpha is not None and delay == 0:
-            raise _core.ConfigError(
-                "fragment_update_alpha mixes parameters after a delay, and there is none; give fragment_sync_delay, or leave it out"
-            )
-        if alpha is not None and not 0.0 <= alpha < 1.0:
-            raise _core.ConfigError(f"fragment_update_alpha={alpha} is impossible; give a number from 0, below 1")
-        self._replica, self._lengths, self._sync_until, self._delay = replica, lengths, sync_until, delay
+        self._replica, self._lengths, self._sync_until, self._delay = replica, lengths, options.sync_until, delay
         self._alpha = alpha if alpha is not None else 0.5 if delay else 0.0
         self._joining = joining
         self._pending: Optional[Pending] = None
@@ -90,7 +101,8 @@ class Rounds:
         return [at for at in range(fragments) if starts(at)]
 
     def _length(self, step: int) -> Tuple[int, int]:
-        """The first step at which rounds have the length that they have at ``step``, and this length."""
+        """The first step at which rounds have the length that they have at ``step``, and this
+        length."""
         return [one for one in self._lengths if one[0] <= step][-1]
 
     def _all_at_once(self) -> bool:
@@ -113,7 +125,8 @@ class Rounds:
             self._begin(fragments, delayed=False)
 
     def follow(self) -> None:
-        """Takes part in the exchange that other ranks begin, after as many steps as they have taken."""
+        """Takes part in the exchange that other ranks begin, after as many steps as they have
+        taken."""
         with self._explained():
             if self._pending is not None:
                 self._finish()
@@ -121,7 +134,8 @@ class Rounds:
             self._carry_out(self._agree(None))
 
     def finish_together(self) -> None:
-        """Exchanges all fragments, after ranks that have taken part in each other's exchanges have all taken their last step."""
+        """Exchanges all fragments, after ranks that have taken part in each other's exchanges have
+        all taken their last step."""
         own = str(self._replica.step).encode()
         with self._explained():
             self._replica.step = max(map(int, self.gathering.gather(self._replica.reducer, own)))
@@ -141,16 +155,19 @@ class Rounds:
         self._carry_out(plan)
 
     def _compares(self, plan: Optional[Plan]) -> bool:
-        """Whether ranks compare their buffers in this exchange. One that follows others does not know what they exchange."""
+        """Whether ranks compare their buffers in this exchange. One that follows others does not
+        know what they exchange."""
         last = self._replica.fragments - 1
         return self._replica.buffers.shared and (plan is None or self._joining.active or last in plan.fragments)
 
     def _agree(self, plan: Optional[Plan]) -> Plan:
-        """Tells the other ranks what this one does, makes buffers equal, and returns what all of them do."""
+        """Tells the other ranks what this one does, makes buffers equal, and returns what all of
+        them do."""
         replica, buffers = self._replica, self._replica.buffers
         compares = self._compares(plan)
         own = _agreement.pack(plan, buffers.digests() if compares else b"")
-        # With a delay a rank may begin an exchange without telling, and the error then has the steps of both.
+        # With a delay a rank may begin an exchange without telling, and the error then has the
+        # steps of both.
         step = 0 if self._delay == 0 or self._joining.active else replica.number
         told = self.gathering.gather(replica.reducer, own, step)
         with self._told():
@@ -162,7 +179,8 @@ class Rounds:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Before it raises ``ConfigError``, waits until the others have what this rank told them: the rank may end now."""
+        """Before it raises ``ConfigError``, waits until the others have what this rank told them:
+        the rank may end now."""
         try:
             yield
         except _core.ConfigError:
@@ -207,7 +225,8 @@ class Rounds:
         return {"fragment": one.fragment, "mean": one.change.clone(), "number": one.number, "due": one.due}
 
     def sent(self) -> Sent:
-        """What this replica sent of the mean that is not applied yet, if there is one; call ``pack`` first."""
+        """What this replica sent of the mean that is not applied yet, if there is one; call
+        ``pack`` first."""
         if self._pending is None:
             return {}
         return self._replica.sent(self._pending.fragment) if self._pending.sent is None else self._pending.sent

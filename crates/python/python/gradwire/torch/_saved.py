@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
-from ._setup import Layout, State
+from ._states import Layout, State
 
 _WHOLE = "give the whole result of state_dict(), as it was saved, or load another checkpoint"
 
@@ -106,7 +106,7 @@ def _unpack(packed: Any) -> bytes:
 
 
 def from_bytes(packed: Any) -> Any:
-    """What ``_setup.to_bytes`` was given, from an entry of a state."""
+    """The value that ``_states.to_bytes`` has packed, from an entry of a state."""
     return torch.load(io.BytesIO(_unpack(packed)), weights_only=True, map_location="cpu")
 
 

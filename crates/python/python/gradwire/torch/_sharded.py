@@ -13,15 +13,15 @@ from torch.profiler import record_function
 
 from .. import _core
 from .._arrays import buffer, keeping
-from . import _setup
 from ._channel import connect, release
 from ._handle import Handle
-from ._setup import as_reals
+from ._options import Options
 from ._staging import Pinned, finish_current
+from ._states import Layout, State
 from ._steps import Steps
-from ._units import Named, Unit
+from ._tensors import Named, as_reals
+from ._units import Unit
 from ._unused import SameGradients, explained
-
 
 _ALL = slice(None)
 
@@ -52,9 +52,11 @@ class _GroupExchange:
     def exchange(
         self, step: int, names: List[str], values: torch.Tensor, scale: float = 1.0, read: slice = _ALL, written: slice = _ALL
     ) -> None:
-        """Exchanges values, and waits: FSDP2 uses what its communication leaves as soon as it returns.
+        """Exchanges values, and waits: FSDP2 uses what its communication leaves as soon as it
+        returns.
 
-        Of values on a GPU the exchange sees only ``read``, and changes only ``written``, so that no more is copied.
+        Of values on a GPU the exchange sees only ``read``, and changes only ``written``, so that no
+        more is copied.
         """
         if values.is_complex():
             values = as_reals(values).flatten()
@@ -81,15 +83,12 @@ class Sharded(Handle):
     def __init__(
         self,
         units: List[Unit],
-        named: Named,
-        compressor: str,
+        named: List[Named],
+        options: Options,
         group: Any,
-        exchange: str,
-        options: Dict[str, Any],
         scaler: Optional[Any],
     ) -> None:
-        make = partial(_setup.every_step, named, compressor, exchange=exchange, **options)
-        super().__init__(*connect(group, make, options.get("deadline"), _CALLER), scaler)
+        super().__init__(named, options, group, scaler, _CALLER)
         self._gradients = _GroupExchange(self._reducer)
         self._parameters: Optional[_GroupExchange] = None
         self._installed: List[Tuple[Any, str, Any]] = []
@@ -97,10 +96,9 @@ class Sharded(Handle):
         self._steps = Steps(units)
         self._same = SameGradients(self._reducer, units)
 
-    def gather(self, named: Named, compressor: str, group: Any, options: Dict[str, Any]) -> None:
+    def gather(self, named: List[Named], options: Options, group: Any) -> None:
         """Compresses the parameters that the ranks of ``group`` gather."""
-        make = partial(_setup.every_step, named, compressor, exchange="gather-shards", **options)
-        reducer, private = connect(group, make, options.get("deadline"), _CALLER)
+        reducer, private = connect(group, partial(options.reducer_of_gradients, named), options.deadline, _CALLER)
         self._parameters = _GroupExchange(reducer)
         self._release_parameters = weakref.finalize(self, release, reducer, private)
         self._release_parameters.atexit = False
@@ -116,7 +114,8 @@ class Sharded(Handle):
         self._installed.append((unit.group, attribute, present))
 
     def close(self) -> None:
-        """Ends the exchange, as ``Handle.close`` does, and gives FSDP2 its own communication back."""
+        """Ends the exchange, as ``Handle.close`` does, and gives FSDP2 its own communication
+        back."""
         if self._reducer.forked:
             return
         self._steps.close()
@@ -136,21 +135,22 @@ class Sharded(Handle):
 
     @property
     def step(self) -> int:
-        """The number of optimizer steps started so far: of those whose gradients, or some of them, were exchanged. Where gradients are
-        accumulated with synchronization, every backward pass is a step."""
+        """The number of optimizer steps started so far: of those whose gradients, or some of them,
+        were exchanged. Where gradients are accumulated with synchronization, every backward pass is
+        a step."""
         return self._step
 
     @property
-    def _layout(self) -> _setup.Layout:
+    def _layout(self) -> Layout:
         return {name: one for unit in self._units for name, one in unit.dimensions.items()}
 
-    def _load_with(self, read: Callable[[], Optional[Union[_setup.State, Sequence[_setup.State]]]]) -> bool:
+    def _load_with(self, read: Callable[[], Optional[Union[State, Sequence[State]]]]) -> bool:
         self._steps.forget()
         return super()._load_with(read)
 
     def average(self, unit: Unit, values: torch.Tensor, own: slice = _ALL) -> None:
-        """Averages the gradients of a unit in place: the shards of all ranks, of which ``own`` is needed, or one shard of all
-        replicas. Other ranks fail, too, if this raises an error."""
+        """Averages the gradients of a unit in place: the shards of all ranks, of which ``own`` is
+        needed, or one shard of all replicas. Other ranks fail, too, if this raises an error."""
         try:
             self._average(unit, values, own)
         except BaseException:
@@ -193,7 +193,8 @@ class Sharded(Handle):
             self._stepping.end(failed=True)
 
     def fill(self, unit: Unit, values: torch.Tensor, own: slice) -> None:
-        """Fills ``values``, the shards of all ranks of a unit's parameters, of which ``own``, those of this rank, are given."""
+        """Fills ``values``, the shards of all ranks of a unit's parameters, of which ``own``, those
+        of this rank, are given."""
         assert self._parameters is not None
         with record_function("gradwire::gather"):
             self._parameters.exchange(self._steps.number_of_gather(unit, self._step), unit.names, values, read=own)
@@ -201,8 +202,8 @@ class Sharded(Handle):
     def stats(self) -> Dict[str, Any]:
         """The cost of the last step for this rank, as in ``Handle.stats``.
 
-        With compressed parameters also ``parameter_bytes_up`` and ``parameter_bytes_down``, the bytes of the parameters
-        that were gathered last for a step, and their totals.
+        With compressed parameters also ``parameter_bytes_up`` and ``parameter_bytes_down``, the
+        bytes of the parameters that were gathered last for a step, and their totals.
         """
         stats = super().stats()
         if self._parameters is not None:
@@ -222,7 +223,8 @@ def check_free(unit: Unit) -> None:
 
 
 def check_zeros(units: List[Unit], spec: str, votes: bool) -> None:
-    """Refuses a compressor that votes, for units in which the zeros of parameters that a step did not use would vote."""
+    """Refuses a compressor that votes, for units in which the zeros of parameters that a step did
+    not use would vote."""
     if votes and any(unit.fills_in for unit in units):
         raise _core.ConfigError(
             f"'{spec}' averages by votes, and with set_reduce_scatter_unused_params(True) the zeros of parameters that a step did "
@@ -269,7 +271,8 @@ class AllGather(Communication):
     def __call__(
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool = False
     ) -> None:
-        """Fills ``output_tensor`` with the shards of all ranks, decoded, so that all ranks have the same bits."""
+        """Fills ``output_tensor`` with the shards of all ranks, decoded, so that all ranks have the
+        same bits."""
         if output_tensor.dtype == torch.uint8:
             raise _core.ConfigError(f"the parameters of {self._unit} have several types; give them one, or leave out parameters")
         # The input is this rank's part of the output.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from threading import RLock
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, ContextManager, Dict, List, Tuple, Union
 
 import torch
 from torch.futures import Future, collect_all

@@ -10,12 +10,10 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
+from ._deadlines import TELL
 from ._rendezvous import named
 from ._sharded import Communication, Sharded
 from ._units import Unit
-
-# The part of the deadline after which a rank that waits says that it is there.
-_SOON = 0.25
 
 _NUMBERS = count()
 
@@ -54,13 +52,13 @@ class TimedAllGather(Communication):
 
     def _wait(self, work: Any, group: Any) -> None:
         deadline = self._handle.deadline
-        if _ends(work, _SOON * deadline):
+        if _ends(work, TELL * deadline):
             return
         ranks = dist.get_process_group_ranks(group)
         store: Any = dist.distributed_c10d._get_default_store()
         keys = [f"gradwire/gather/{self._own}/{self._number}/{rank}" for rank in ranks]
         store.set(keys[group.rank()], "")
-        wait = (1.0 - _SOON) * deadline
+        wait = (1.0 - TELL) * deadline
         while not _ends(work, wait):
             missing = [rank for rank, key in zip(ranks, keys) if not store.check([key])]
             if missing:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from functools import partial
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
 from .._arrays import buffer
-from . import _setup
 from ._channel import connect, release
+from ._options import Options
+from ._tensors import as_reals
 
 
 class TrialExchange:
@@ -25,12 +27,8 @@ class TrialExchange:
         self, named: List[Tuple[str, torch.nn.Parameter]], process_group: Optional[Any], deadline: float
     ) -> None:
         self._named = named
-        self._reducer, self._channels = connect(
-            process_group,
-            lambda channel: _setup.reducer(named, self.spec, channel, deadline=deadline),
-            deadline,
-            "gradwire.torch.advise",
-        )
+        make = partial(Options(self.spec, deadline=deadline).reducer, named)
+        self._reducer, self._channels = connect(process_group, make, deadline, "gradwire.torch.advise")
         self._step = 0
         self._bytes: List[int] = []
         self._posted: List[Tuple[Sequence[int], torch.Tensor]] = []
@@ -46,7 +44,7 @@ class TrialExchange:
         """Waits until all gradients are averages, and copies them back."""
         self._reducer.wait()
         for bucket, values in self._posted:
-            sizes = [_setup.as_reals(self._named[index][1]).numel() for index in bucket]
+            sizes = [as_reals(self._named[index][1]).numel() for index in bucket]
             for index, average in zip(bucket, values.split(sizes)):
                 gradient = self._named[index][1].grad
                 if gradient is None:
@@ -66,9 +64,9 @@ class TrialExchange:
         """The gradient of a parameter as float32 in main memory; zeros, if the step did not use it."""
         parameter = self._named[index][1]
         if parameter.grad is None:
-            return torch.zeros(_setup.as_reals(parameter).numel(), device="cpu")
+            return torch.zeros(as_reals(parameter).numel(), device="cpu")
         gradient = parameter.grad.detach().resolve_conj().resolve_neg()
-        return _setup.as_reals(gradient).flatten().float().cpu()
+        return as_reals(gradient).flatten().float().cpu()
 
     def __enter__(self) -> TrialExchange:
         return self

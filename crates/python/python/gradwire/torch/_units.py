@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 
 from .. import _core
-from . import _setup
-
-Named = List[Tuple[str, torch.Tensor]]
+from ._checks import check_gradients
+from ._tensors import Named, plain, trainable
 
 
 class Unit:
@@ -140,9 +139,9 @@ def of(model: torch.nn.Module) -> List[Unit]:
     for module in modules:
         # After a forward pass, the outermost module still holds whole parameters.
         module.reshard()
-    _setup.check_gradients(model, sharded=True)
+    check_gradients(model, sharded=True)
     # A unit may also hold parameters that are not trained.
-    names = {id(parameter): _setup.plain(name) for name, parameter in model.named_parameters()}
+    names = {id(parameter): plain(name) for name, parameter in model.named_parameters()}
     # Modules that were sharded together share a group.
     groups = {id(group): (module, group) for module in modules for group in _groups(module)}
     for module, group in groups.values():
@@ -167,7 +166,7 @@ def _check_outside(model: torch.nn.Module, units: List[Unit]) -> None:
 
     inside = {id(parameter) for module in model.modules() if isinstance(module, FSDPModule) for parameter in module.parameters()}
     inside.update(id(parameter) for unit in units for parameter in unit.parameters)
-    for name, parameter in _setup.trainable(model):
+    for name, parameter in trainable(model):
         if id(parameter) not in inside:
             raise _core.ConfigError(
                 f"'{name}' is in no module that fully_shard was applied to, so that its gradient is averaged by nobody; call "
@@ -205,7 +204,7 @@ def check_gathering(units: List[Unit]) -> None:
             )
 
 
-def whole(units: List[Unit]) -> Named:
+def whole(units: List[Unit]) -> List[Named]:
     """The names of all parameters, with tensors, without memory, of their whole shapes as ranks exchange them."""
     return [(name, torch.empty(shape, device="meta")) for unit in units for name, shape in zip(unit.names, _shapes(unit))]
 
@@ -222,7 +221,7 @@ def _shapes(unit: Unit) -> Iterator[Sequence[int]]:
         yield (*shape[:-1], 2 * shape[-1]) if parameter.is_complex() else shape
 
 
-def shards(units: List[Unit]) -> Named:
+def shards(units: List[Unit]) -> List[Named]:
     """The names of all parameters, with tensors, without memory, of the shapes of padded shards as ranks exchange them."""
     named = [(name, one.dtype, size) for unit in units for name, one, size in zip(unit.names, unit.parameters, unit.padded)]
     return [(name, torch.empty(size, dtype=dtype, device="meta")) for name, dtype, size in named]

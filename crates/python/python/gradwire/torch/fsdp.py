@@ -1,22 +1,26 @@
 """Compressed gradients for models that ``fully_shard`` (FSDP2) has sharded.
 
-Every rank holds a shard of each parameter: usually a chunk of its rows. In a backward pass FSDP2 reduce-scatters gradients, module
-by module: each rank gets the mean of its shard. ``register`` compresses these messages. With ``replicas``, FSDP2's own
-reduce-scatter stays, for fast links inside a node, and the means of shards are averaged with compressed messages
-between nodes.
+Every rank holds a shard of each parameter: usually a chunk of its rows. In a backward pass FSDP2
+reduce-scatters gradients, module by module: each rank gets the mean of its shard. ``register``
+compresses these messages. With ``replicas``, FSDP2's own reduce-scatter stays, for fast links
+inside a node, and the means of shards are averaged with compressed messages between nodes.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence
+from dataclasses import replace
+from typing import Any, List, Optional, Sequence
 
 import torch
 
 from .. import _core
+from .._arrays import whole_number
 from .._specs import check_quantizer, sample_side
-from . import _setup, _units
+from . import _units
+from ._checks import check_scaler
 from ._handle import Handle
 from ._names import selected
+from ._options import Options, Rules, check_given
 from ._sharded import AllGather, AllReduce, ReduceScatter, Sharded, check_free, check_zeros
 from ._timed_gather import TimedAllGather
 from ._traffic import warn_of_more
@@ -30,7 +34,7 @@ def register(
     *,
     replicas: Optional[Any] = None,
     parameters: Optional[str] = None,
-    rules: _setup.Rules = None,
+    rules: Rules = None,
     exchange: str = "auto",
     seed: int = 0,
     deadline: float = 300.0,
@@ -44,42 +48,63 @@ def register(
 ) -> Handle:
     """Compresses the gradients that a model sharded by ``fully_shard`` exchanges.
 
-    Call it after ``fully_shard``, on all ranks at the same time. Without ``replicas``, the reduce-scatter of the shards is
-    compressed; with a mesh of two dimensions (HSDP), PyTorch's all-reduce between replicas stays uncompressed. With
-    ``replicas``, a process group or a mesh of one dimension with the ranks that hold the same shard, the mean of each
-    shard is averaged over these ranks with compressed messages, by ``exchange``; the model must then be sharded over a
-    mesh of one dimension, and ``set_requires_all_reduce(False)`` has no effect. Without ``replicas``, ``exchange`` must be ``auto`` or
-    ``reduce-scatter``, which both are the reduce-scatter of the shards; others raise ``ConfigError``.
+    Call it after ``fully_shard``, on all ranks at the same time. Without ``replicas``, the
+    reduce-scatter of the shards is compressed; with a mesh of two dimensions (HSDP), PyTorch's
+    all-reduce between replicas stays uncompressed.
 
-    ``parameters``, such as ``"int8"``, ``"8bit"`` or ``"fp16"``, also compresses the parameters that FSDP2 gathers for the
-    forward pass, and again for the backward pass if it frees them in between. They are sent whole each time, without
-    error feedback: training goes on with rounded parameters, while each rank's shards, which the optimizer updates and
-    checkpoints contain, stay exact. Modules of which nothing is trained at registration are gathered as they are.
-    ``raw_vectors``, ``raw_below`` and ``raw_names`` apply, ``rules`` do not.
+    Parameters must be sharded over the same ranks, and must not be DTensors of tensor or expert
+    parallelism before ``fully_shard``. A parameter that is trained and in no module of
+    ``fully_shard`` raises ``ConfigError``, since nothing averages it; those in ``ignored_params``
+    are the caller's. Over a single rank FSDP2 exchanges nothing, and neither does gradwire.
+    Low-rank methods see a shard as a matrix: the rows of a parameter, or its columns if
+    ``shard_placement_fn`` says so.
 
-    ``rules``, ``raw_…`` and all other arguments are those of ``gradwire.torch.register``. Names and sizes are those of whole
-    parameters; with ``replicas``, sizes are those of shards. Low-rank methods see a shard as a matrix: the rows of a parameter, or
-    its columns if ``shard_placement_fn`` says so. Parameters must be sharded over the same ranks, and must not be DTensors of
-    tensor or expert parallelism before ``fully_shard``. One that is trained and in no module of ``fully_shard`` raises
-    ``ConfigError``, since nothing averages it; those in ``ignored_params`` are the caller's. Over a single rank FSDP2 exchanges
-    nothing, and neither does gradwire.
+    Args:
+        model: the model that ``fully_shard`` has sharded
+        compressor: a spec string or a schedule. Default: ``"eden"``
+        replicas: a process group, or a mesh of one dimension, with the ranks that hold the same
+            shard. The mean of each shard is then averaged over these ranks with compressed
+            messages. The model must be sharded over a mesh of one dimension, and
+            ``set_requires_all_reduce(False)`` has no effect. Default: ``None``
+        parameters: the compressor of the parameters that FSDP2 gathers for the forward pass, and
+            again for the backward pass if it frees them in between, such as ``"int8"``, ``"8bit"``
+            or ``"fp16"``. They are sent whole each time, without error feedback: training goes on
+            with rounded parameters, while each rank's shards, which the optimizer updates and
+            checkpoints contain, stay exact. Modules of which nothing is trained at registration are
+            gathered as they are. ``raw_vectors``, ``raw_below`` and ``raw_names`` apply, ``rules``
+            do not. Default: ``None``, uncompressed
+        rules: other compressors for some tensors. Names and sizes are those of whole parameters;
+            with ``replicas``, sizes are those of shards. Default: none
+        exchange: with ``replicas``, how they exchange: ``"all-gather"``, ``"scatter-reduce"``,
+            ``"all-reduce"`` or ``"auto"``. Without them it must be ``"auto"`` or
+            ``"reduce-scatter"``, which both are the reduce-scatter of the shards. Default:
+            ``"auto"``
+        seed: the seed of all random draws, from 0. Default: 0
+        deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Default:
+            300.0
+        on_nonfinite: ``"error"``, or ``"skip"``, which needs a ``scaler``, a mesh of one dimension
+            and no ``replicas``. Gradients then become NaN in the first module where they are not
+            finite and in all later ones. Default: ``"error"``
+        scaler: the ``GradScaler`` of mixed precision training. Default: ``None``
+        raw_vectors: send tensors of one dimension uncompressed unless a rule matches them. Default:
+            ``True``
+        raw_below: the same for tensors with fewer elements than this. Default: 256
+        raw_names: the same for tensors whose name contains one of these words. Default: none
+        total_steps: the number of steps of the run, from 1, for schedules with fractions of it.
+            Default: ``None``
+        threads: the number of host threads, from 1, that compress and decompress. Default: 1
 
-    With ``on_nonfinite="skip"``, which needs a ``scaler``, a mesh of one dimension and no ``replicas``, gradients become NaN in the
-    first module where they are not finite and in all later ones.
+    Returns:
+        The handle: residuals, statistics, and the state of a checkpoint.
+
+    Raises:
+        ConfigError: an argument is wrong, differs between ranks, or does not suit the model.
+        DeadlineError: a rank did not call ``register`` within ``deadline``.
     """
-    common: Dict[str, Any] = dict(
-        seed=seed,
-        deadline=deadline,
-        raw_vectors=raw_vectors,
-        raw_below=raw_below,
-        raw_names=raw_names,
-        total_steps=total_steps,
-        threads=threads,
-    )
-    options = {**common, "rules": rules, "on_nonfinite": on_nonfinite}
-    _setup.check_given(compressor)
-    _check(replicas, exchange)
-    _setup.check_scaler(scaler, on_nonfinite)
+    options = Options.of(locals())
+    check_given(compressor)
+    _check(replicas, options)
+    check_scaler(scaler, on_nonfinite)
     units = _units.of(model)
     skips = replicas is None and _units.replica_rank(units) is None
     if on_nonfinite == "skip" and not skips:
@@ -88,7 +113,7 @@ def register(
             "step; leave it out"
         )
     # The parameters of units, some of which may be frozen.
-    options = selected(model, dict(_units.whole(units)), {**options, "raw_names": raw_names})
+    chosen = selected(model, dict(_units.whole(units)), options)
     # Refused before groups are created, so that a refusal leaves nothing behind.
     for unit in units:
         check_free(unit)
@@ -97,25 +122,36 @@ def register(
     if parameters is not None:
         _check_parameters(parameters, gathered)
     shards = _units.shard_group(units)
-    check_zeros(units, compressor, _setup.votes(_units.whole(units), compressor, **options))
-    if replicas is None:
-        # Replicas average what they reduce; with equal random draws, their errors would not cancel.
-        options["seed"] = _setup.whole_number("seed", seed) + ((_units.replica_rank(units) or 0) << 32)
-        handle = Sharded(units, _units.whole(units), compressor, shards, "reduce-scatter", options, scaler)
-    else:
-        group = _units.replica_group(replicas, units)
-        handle = Sharded(units, _units.shards(units), compressor, group, exchange, options, scaler)
-        handle._compare({"the shard that a rank of replicas holds": str(shards.rank())})
-        warn_of_more(handle._reducer, 4 * sum(shard.numel() for _, shard in _units.shards(units)), "the gradients", stacklevel=3)
+    check_zeros(units, compressor, replace(chosen, exchange="auto").votes(_units.whole(units)))
+    handle = _handle(units, chosen, replicas, shards, scaler)
     if skips:
         handle._suggest_skipping()
     handle._has_replicas = replicas is not None or _units.replicas(units) > 1
-    handle._compare({"parameters": str(parameters), "scaler": "none" if scaler is None else "GradScaler"})
+    handle._compare({"parameters": parameters, "scaler": "none" if scaler is None else "GradScaler"})
     if parameters is not None:
         named = _units.whole(gathered)
-        handle.gather(named, parameters, shards, selected(model, dict(named), common))
+        of_parameters = replace(options, compressor=parameters, rules=None, exchange="gather-shards", on_nonfinite="error")
+        handle.gather(named, selected(model, dict(named), of_parameters), shards)
+    _install(handle, units, gathered, averages_shards=replicas is None)
+    return handle
+
+
+def _handle(units: List[_units.Unit], options: Options, replicas: Optional[Any], shards: Any, scaler: Optional[Any]) -> Sharded:
+    """Connects the ranks that average shards, or the replicas of a shard."""
+    if replicas is None:
+        # Replicas average what they reduce; with equal random draws, their errors would not cancel.
+        seed = whole_number("seed", options.seed) + ((_units.replica_rank(units) or 0) << 32)
+        return Sharded(units, _units.whole(units), replace(options, exchange="reduce-scatter", seed=seed), shards, scaler)
+    handle = Sharded(units, _units.shards(units), options, _units.replica_group(replicas, units), scaler)
+    handle._compare({"the shard that a rank of replicas holds": shards.rank()})
+    warn_of_more(handle._reducer, 4 * sum(shard.numel() for _, shard in _units.shards(units)), "the gradients", stacklevel=4)
+    return handle
+
+
+def _install(handle: Sharded, units: List[_units.Unit], gathered: List[_units.Unit], averages_shards: bool) -> None:
+    """Replaces the communication of FSDP2."""
     for unit in units:
-        if replicas is None:
+        if averages_shards:
             handle.install(unit, "_reduce_scatter_comm", ReduceScatter(handle, unit))
         else:
             handle.install(unit, "_all_reduce_hook", AllReduce(handle, unit))
@@ -124,11 +160,11 @@ def register(
             handle.install(unit, "_all_gather_comm", AllGather(handle, unit))
         elif TimedAllGather.suits(unit):
             handle.install(unit, "_all_gather_comm", TimedAllGather(handle, unit, unit.group._all_gather_comm))
-    return handle
 
 
 def _check_parameters(parameters: str, gathered: List[_units.Unit]) -> None:
-    """Refuses a compressor that changes much of the parameters, and units that cannot gather them by gradwire."""
+    """Refuses a compressor that changes much of the parameters, and units that cannot gather them
+    by gradwire."""
     side = sample_side(max((size.numel() for unit in gathered for size in unit.padded), default=0))
     generator = torch.Generator("cpu").manual_seed(0)
     sample = torch.randn((side, side), generator=generator, dtype=torch.float32, device="cpu")
@@ -136,12 +172,12 @@ def _check_parameters(parameters: str, gathered: List[_units.Unit]) -> None:
     _units.check_gathering(gathered)
 
 
-def _check(replicas: Optional[Any], exchange: str) -> None:
+def _check(replicas: Optional[Any], options: Options) -> None:
     """Refuses an exchange that does not suit."""
     if replicas is not None:
-        _setup.check_replicated({"exchange": exchange}, "leave out exchange")
-    elif exchange not in ("auto", "reduce-scatter"):
+        options.check_replicated("leave out exchange")
+    elif options.exchange not in ("auto", "reduce-scatter"):
         raise _core.ConfigError(
-            f"exchange={exchange!r} needs replicas, the process group of the ranks that hold the same shard; gradients "
+            f"exchange={options.exchange!r} needs replicas, the process group of the ranks that hold the same shard; gradients "
             "of shards are averaged by reduce-scatter"
         )

@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 from . import _framework
 from ._finetuning import check_unfreezing
 from ._handle import Handle
-from ._hook import register
+from ._register import register
 
 __all__ = ["Compression"]
 

@@ -2,10 +2,11 @@
 
 # Without postponed annotations: DistributedDataParallel compares those of its hook as objects.
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import timedelta
 from functools import partial
 from inspect import signature
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -16,9 +17,12 @@ from torchft.work import _DummyWork
 
 from .. import _core
 from .._arrays import buffer, keeping
-from . import _saved, _setup
+from . import _saved
 from ._channel import Channel
+from ._checks import check_gradients
 from ._names import selected
+from ._options import Options, Rules, suggestion
+from ._tensors import as_reals, trainable
 
 __all__ = ["DistributedDataParallel", "ProcessGroupGloo"]
 
@@ -26,8 +30,8 @@ __all__ = ["DistributedDataParallel", "ProcessGroupGloo"]
 class ProcessGroupGloo(process_group.ProcessGroupGloo):
     """torchft's group over gloo, for the Manager of a ``DistributedDataParallel`` of this module.
 
-    The buckets of that model are sent compressed, everything else as torchft sends it. ``timeout`` is the longest wait
-    for another replica.
+    The buckets of that model are sent compressed, everything else as torchft sends it. ``timeout``
+    is the longest wait for another replica.
     """
 
     def __init__(self, timeout: timedelta = timedelta(seconds=60)) -> None:
@@ -62,7 +66,8 @@ class ProcessGroupGloo(process_group.ProcessGroupGloo):
         if expected is None or expected[0] != tensors[0].data_ptr() or self._channel is None:
             return super().allreduce(tensors, opts)
         expected[1](self._channel)
-        # The Manager divides the sum by the number of replicas that take part: one that recovers sends zeros.
+        # The Manager divides the sum by the number of replicas that take part: one that recovers
+        # sends zeros.
         tensors[0].mul_(self._channel.size)
         return _DummyWork(tensors)
 
@@ -70,38 +75,55 @@ class ProcessGroupGloo(process_group.ProcessGroupGloo):
 class DistributedDataParallel(ddp.DistributedDataParallel):
     """torchft's DistributedDataParallel with compressed gradients, for a model on the CPU.
 
-    The ``manager`` must have been created with a ``ProcessGroupGloo`` of this module. ``compressor`` and ``options`` (``rules``,
-    ``seed``, ``raw_vectors``, ``raw_below``, ``raw_names``, ``total_steps``, ``threads``) are those of ``gradwire.torch.register``; the
-    exchange is all-gather. Other ``options``, such as ``bucket_cap_mb``, are those of PyTorch's DistributedDataParallel::
+    The ``manager`` must have been created with a ``ProcessGroupGloo`` of this module. The named
+    arguments are arguments of ``gradwire.torch.register``; the exchange is all-gather.
+    ``of_pytorch`` are arguments of PyTorch's DistributedDataParallel, such as ``bucket_cap_mb``::
 
         manager = Manager(pg=ProcessGroupGloo(), max_retries=10, ...)
         model = DistributedDataParallel(manager, model, "eden")
         optimizer = torchft.Optimizer(manager, optimizer)
 
-    A step that the Manager does not commit changes no residual. A replica that joins begins with an empty residual; one that
-    stays keeps its own. The Manager does not commit a step with NaN or infinity, either. A script that tries the same batch again meets
-    them again, so give the Manager ``max_retries``, after which it raises an error.
+    A step that the Manager does not commit changes no residual. A replica that joins begins with an
+    empty residual; one that stays keeps its own. The Manager does not commit a step with NaN or
+    infinity, either. A script that tries the same batch again meets them again, so give the Manager
+    ``max_retries``, after which it raises an error.
     """
 
-    def __init__(self, manager: torchft.Manager, module: torch.nn.Module, compressor: str = "eden", **options: Any) -> None:
+    def __init__(
+        self,
+        manager: torchft.Manager,
+        module: torch.nn.Module,
+        compressor: str = "eden",
+        *,
+        rules: Rules = None,
+        seed: int = 0,
+        raw_vectors: bool = True,
+        raw_below: int = 256,
+        raw_names: Sequence[str] = (),
+        total_steps: Optional[int] = None,
+        threads: int = 1,
+        **of_pytorch: Any,
+    ) -> None:
+        arguments = dict(locals())
         group = getattr(manager, "_pg", None)
         if not isinstance(group, ProcessGroupGloo):
             raise _core.ConfigError(
                 f"the Manager has a {type(group).__name__}; create it with pg=gradwire.torch.torchft.ProcessGroupGloo()"
             )
-        _setup.check_gradients(module)
+        check_gradients(module)
         for name, parameter in module.named_parameters():
             if parameter.device.type != "cpu":
-                # In a step the Manager would take the error for a lost replica, and try again without end.
+                # In a step the Manager would take the error for a lost replica, and try again
+                # without end.
                 raise _core.ConfigError(f"'{name}' is on {parameter.device}; with torchft gradwire averages on the CPU alone")
-        if _setup.uses_ef21(compressor, options.get("rules")):
+        _check_of_pytorch(of_pytorch)
+        options = Options.of({**arguments, "exchange": "all-gather", "deadline": group.deadline, "on_nonfinite": "error"})
+        if options.uses_ef21():
             raise _core.ConfigError(
                 "with torchft ef=ef21 is impossible: a step that is not committed cannot be taken back; use ef=on"
             )
-        _check_options(options)
-        passed_on = {name: options.pop(name) for name in _OF_PYTORCH if name in options}
-        compression = _Compression(manager, module, compressor, {**options, "deadline": group.deadline})
-        super().__init__(manager, module, **passed_on)
+        compression = _Compression(manager, module, options)
+        super().__init__(manager, module, **of_pytorch)
         self._compression = compression
 
     def register_comm_hook(self, state: Any, hook: Any) -> None:
@@ -125,7 +147,8 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
         return future
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last step for this replica, as ``Handle.stats`` has it, and totals since the last quorum."""
+        """The cost of the last step for this replica, as ``Handle.stats`` has it, and totals since
+        the last quorum."""
         return self._compression.stats()
 
     def residuals(self) -> bytes:
@@ -140,7 +163,7 @@ class DistributedDataParallel(ddp.DistributedDataParallel):
         self._compression.load(residuals)
 
 
-# The options of ``register`` that do not fit, with the reason.
+# The arguments of ``register`` that do not fit, with the reason.
 _REFUSED = {
     "deadline": "the longest wait for a replica is the timeout of ProcessGroupGloo",
     "exchange": "it is all-gather",
@@ -155,26 +178,26 @@ _OF_PYTORCH = [
 ]
 
 
-def _check_options(options: Dict[str, Any]) -> None:
-    """Refuses options that do not fit, and unknown ones."""
-    for name, reason in _REFUSED.items():
-        if name in options:
-            raise _core.ConfigError(f"{name}= is not supported under torchft: {reason}; remove it")
-    _setup.check_options(options, [*_setup.OPTIONS, *_OF_PYTORCH])
+def _check_of_pytorch(arguments: Mapping[str, Any]) -> None:
+    """Refuses arguments that are not those of PyTorch."""
+    for name in arguments:
+        if name in _REFUSED:
+            raise _core.ConfigError(f"{name}= is not supported under torchft: {_REFUSED[name]}; remove it")
+        if name not in _OF_PYTORCH:
+            known = [*(one.name for one in fields(Options)), *_OF_PYTORCH]
+            raise _core.ConfigError(f"there is no argument {name!r}; {suggestion(name, known)}")
 
 
 class _Compression:
     """The reducer of a replica in the present quorum, and its residuals from quorum to quorum."""
 
-    def __init__(
-        self, manager: torchft.Manager, module: torch.nn.Module, compressor: str, options: Dict[str, Any]
-    ) -> None:
-        named = _setup.trainable(module)
+    def __init__(self, manager: torchft.Manager, module: torch.nn.Module, options: Options) -> None:
+        named = trainable(module)
         self._names = {id(parameter): name for name, parameter in named}
-        options = selected(module, dict(named), options)
-        self._make = partial(_setup.every_step, named, compressor, exchange="all-gather", **options)
-        self._manager, self._deadline = manager, timedelta(seconds=options["deadline"])
-        # The Manager would take a wrong argument for the fault of a replica, and try again: it must be found here.
+        self._make = partial(selected(module, dict(named), options).reducer_of_gradients, named)
+        self._manager, self._deadline = manager, timedelta(seconds=options.deadline)
+        # The Manager would take a wrong argument for the fault of a replica, and try again: it must
+        # be found here.
         with self._alone() as reducer:
             if reducer.votes:
                 raise _core.ConfigError(
@@ -184,7 +207,8 @@ class _Compression:
         self._channel: Optional[Channel] = None
         self._reducer: Optional[_core.Reducer] = None
         self._residuals: Optional[bytes] = None
-        # The last step that was tried, the number of failed attempts then, and the residuals before it.
+        # The last step that was tried, the number of failed attempts then, and the residuals before
+        # it.
         self._tried: Optional[Tuple[int, int, bytes]] = None
 
     @contextmanager
@@ -206,7 +230,7 @@ class _Compression:
         if first:
             self._begin(reducer)
         group = reducer.group([self._names[id(parameter)] for parameter in parameters])
-        reals = _setup.as_reals(tensor).view(-1)
+        reals = as_reals(tensor).view(-1)
         reducer.average(group, self._manager.current_step(), buffer(reals, "a bucket"), keeping(tensor))
         reducer.wait()
 
@@ -220,8 +244,8 @@ class _Compression:
         self._residuals = None
 
     def _begin(self, reducer: _core.Reducer) -> None:
-        """Takes back what the last attempt at this step changed, if the Manager did not commit it. Several backward passes may
-        belong to one attempt."""
+        """Takes back what the last attempt at this step changed, if the Manager did not commit it.
+        Several backward passes may belong to one attempt."""
         step, failures = self._manager.current_step(), self._manager._commit_failures
         if self._tried is None or self._tried[0] != step:
             self._tried = step, failures, reducer.save()

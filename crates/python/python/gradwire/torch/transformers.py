@@ -14,8 +14,8 @@ from transformers.trainer_utils import get_last_checkpoint
 from .. import _core
 from . import _framework, _saved
 from ._handle import Handle
-from ._hook import register
 from ._mid_step import state_or_nothing
+from ._register import register
 
 __all__ = ["Compression"]
 

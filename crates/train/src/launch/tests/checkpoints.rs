@@ -265,6 +265,37 @@ fn a_checkpoint_that_cannot_be_written_ends_the_run_before_its_first_step() {
     assert!(folder.path().join("device").is_symlink());
 }
 
+/// Removes a folder as soon as the last step is done, and keeps what could not be saved.
+struct Removing<'a> {
+    folder: &'a std::path::Path,
+    unsaved: std::sync::Mutex<Option<String>>,
+}
+
+impl Observer for Removing<'_> {
+    fn step(&self, record: &StepRecord, total: u64) {
+        if record.step + 1 == total {
+            std::fs::remove_dir_all(self.folder).unwrap();
+        }
+    }
+
+    fn unsaved(&self, error: &TrainError) {
+        *self.unsaved.lock().unwrap() = Some(error.to_string());
+    }
+}
+
+#[test]
+fn a_last_checkpoint_that_cannot_be_written_leaves_the_record_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs");
+    std::fs::create_dir(&runs).unwrap();
+    let config = config("topk", "all-gather");
+    let observer = Removing { folder: &runs, unsaved: std::sync::Mutex::default() };
+    let record = run(&config, &observer, &saving(&runs.join("run.state"), 0, 1)).unwrap();
+    assert_eq!(record.digest, train(&config).digest);
+    let unsaved = observer.unsaved.into_inner().unwrap().unwrap();
+    assert!(unsaved.contains("run.state"), "{unsaved}");
+}
+
 #[cfg(unix)]
 #[test]
 fn checkpoints_are_kept_where_a_link_leads() {

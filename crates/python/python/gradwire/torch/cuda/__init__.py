@@ -1,5 +1,5 @@
 """Compression on GPUs, by Triton kernels.
 
-The device makes the dense pass over the tensors, the host codes and sends; see ``gradwire::device`` for what they hand each
-other. Kernels exist for the compressors in ``kernels.KERNELS``.
+The device makes the dense pass over the tensors, and the host codes and sends. They exchange device
+forms; see ``gradwire::device``. The compressors in ``kernels.KERNELS`` have kernels.
 """

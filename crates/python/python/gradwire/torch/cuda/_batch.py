@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import Callable, Dict, Generic, Optional, Sequence, Tuple, TypeVar
 from weakref import WeakKeyDictionary
@@ -33,8 +34,8 @@ class Slot:
 class Batch:
     """The tensors of a bucket that have the same compressor.
 
-    ``starts``, ``kept`` and ``lengths`` are vectors of int64 on the device, one number for each tensor: ``Slot.start``,
-    ``Slot.kept`` and the number of elements.
+    ``starts``, ``kept`` and ``lengths`` are vectors of int64 on the device with a number for each
+    tensor: ``Slot.start``, ``Slot.kept`` and the number of elements.
     """
 
     def __init__(self, slots: Sequence[Slot], device: torch.device) -> None:
@@ -47,8 +48,8 @@ class Batch:
         self._tables: Dict[Tuple[int, Tuple[int, ...]], torch.Tensor] = {}
 
     def vector(self, values: Sequence[int], dtype: torch.dtype = torch.int64, keep: bool = True) -> torch.Tensor:
-        """Numbers on the device, one for each tensor. The copy does not wait for the device. It is made once for all steps, or
-        anew with ``keep=False``, for numbers that differ from step to step."""
+        """A copy on the device of a number for each tensor; does not wait for the device. The copy
+        is kept for later steps. Use ``keep=False`` for numbers that differ from step to step."""
         key = (tuple(values), dtype)
         found = self._vectors.get(key)
         if found is None:
@@ -57,16 +58,22 @@ class Batch:
                 self._vectors[key] = found
         return found
 
+    def firsts(self, counts: Sequence[int]) -> torch.Tensor:
+        """The index of each tensor's first unit in an array with ``counts`` units of each tensor,
+        one tensor after the other."""
+        return self.vector([end - count for end, count in zip(accumulate(counts), counts)])
+
     def moved(self, host: torch.Tensor) -> torch.Tensor:
-        """A copy on the device of numbers in main memory. Nothing waits for the device."""
+        """A copy on the device of numbers in main memory; does not wait for the device."""
         pinned = host.pin_memory() if self.device.type == "cuda" else host
         return pinned.to(self.device, non_blocking=True)
 
     def table(self, block: int, units: Optional[Callable[[int], int]] = None) -> torch.Tensor:
-        """The grid of a kernel whose programs each process ``block`` units of a tensor; a unit is an element, or ``units``
-        says how many a number of elements has.
+        """The grid of a kernel whose programs process ``block`` units of a tensor each.
 
-        Row p has the tensor of program p and the number of its block. Without any unit there are no rows.
+        A unit is an element, unless ``units`` turns a number of elements into a number of units.
+        Row p has the tensor of program p and the number of its block. If there are no units, there
+        are no rows.
         """
         counts = tuple((units or int)(slot.elements) for slot in self.slots)
         table = self._tables.get((block, counts))
@@ -81,7 +88,7 @@ class Batch:
 
 
 class PerBatch(Generic[_T]):
-    """What depends on a batch alone: made and copied to the device once for each."""
+    """A value that depends on a batch alone, and is made once for each batch."""
 
     def __init__(self, make: Callable[[Batch], _T]) -> None:
         self._make = make

@@ -1,6 +1,7 @@
-"""One bucket of gradients on a device: the kernels of its compressors, and copies of forms in pinned memory.
+"""One bucket of gradients on a device: the kernels of its compressors, and copies of forms in
+pinned memory.
 
-``_exchange`` says which stream does what.
+See ``_exchange`` for the streams.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from torch.futures import Future
 
 from .._staging import Pinned, Scale, Stream, nothing, unscaled, use, write
 from ._batch import Batch, Slot
-from ._kernel import Dense, Forms, Kernel
+from ._forms import Encoded, Forms
+from ._kernel import Dense, Kernel
 from ._memory import Arrays, Memory
 from ._rounds import Round, Rounds
 from ._source import FINITE, Source
@@ -25,7 +27,8 @@ Ranges = List[Tuple[int, int]]
 
 
 class Inboxes:
-    """Pinned memory for received forms: one piece is filled while the other is copied to the device."""
+    """Pinned memory for received forms: one piece is filled while the other is copied to the
+    device."""
 
     def __init__(self, device: torch.device) -> None:
         self._pinned = [Pinned(device), Pinned(device)]
@@ -39,15 +42,16 @@ class Inboxes:
         return self._pinned[self._turn].of(length)
 
     def copy(self, received: torch.Tensor, stream: Stream, device: torch.device) -> torch.Tensor:
-        """Starts to copy the piece that ``next`` returned last to the device, in a stream that was entered."""
+        """Starts to copy the piece that ``next`` returned last to the device, in a stream that was
+        entered."""
         copy = received.to(device, non_blocking=True)
         self._copied[self._turn] = stream.waiter()
         return copy
 
 
 class Failed:
-    """Takes the place of a bucket whose compression did not start. The reducer then ends the exchange on all ranks, which would
-    wait for this one otherwise."""
+    """Takes the place of a bucket whose compression did not start. The reducer then ends the
+    exchange on all ranks, which would wait for this rank otherwise."""
 
     def __init__(self, error: Exception, tensor: torch.Tensor) -> None:
         self._error, self._tensor = error, tensor
@@ -61,7 +65,8 @@ class Failed:
 
 
 class Part:
-    """The tensors of a bucket that have the same compressor. ``places`` are their numbers in the bucket."""
+    """The tensors of a bucket that have the same compressor. ``places`` are their numbers in the
+    bucket."""
 
     def __init__(self, kernel: Kernel, memory: Memory, batch: Batch, places: List[int]) -> None:
         self.kernel, self.memory, self.batch, self.places = kernel, memory, batch, places
@@ -69,36 +74,46 @@ class Part:
         self.clear()
 
     def clear(self) -> None:
-        """Drops what belongs to one step."""
+        """Frees the values of one step."""
         self.source: Optional[Source] = None
-        self.maxima = torch.empty(0)
-        self.finish: Optional[Callable[[], Forms]] = None
+        self.finish: Optional[Callable[[], Encoded]] = None
 
     def start(self, values: torch.Tensor, arrays: Arrays, step: int) -> None:
         """Launches the compression of a bucket's values."""
         self.arrays = arrays
-        self.source, self.maxima = self.memory.source(self.batch, values, arrays)
-        self.finish = self.kernel.start(self.batch, self.source, self.maxima, step)
+        self.source = self.memory.source(self.batch, values, arrays)
+        self.finish = self.kernel.start(self.batch, self.source, step)
 
-    def clear_sent(self, forms: Forms, at: torch.Tensor) -> None:
-        """Takes what this rank's own messages carry out of what is kept."""
+    @property
+    def maxima(self) -> torch.Tensor:
+        """The bits of the largest absolute value of each tensor."""
+        assert self.source is not None, "a bucket was not started"
+        return self.source.maxima
+
+    def clear_sent(self, forms: Forms) -> None:
+        """Updates the residual and the other arrays by this rank's own messages."""
         if self.source is not None:
-            self.kernel.clear_sent(self.batch, forms, at, self.source)
-            self.memory.clear_sent(self.batch, forms, at, self.arrays)
+            self.kernel.clear_sent(self.batch, forms, self.source)
+            self.memory.clear_sent(self.batch, forms, self.arrays)
 
 
 class Bucket:
-    """One bucket: what ``gradwire_exchange::DeviceGroup`` asks of a device.
+    """One bucket, with the methods of ``gradwire_exchange::DeviceGroup``.
 
-    The hook calls ``start``. The reducer's thread calls ``forms``; then ``skip``, or ``inbox`` and ``add`` for each rank, or
-    ``inbox`` and ``addends`` for each round and at last ``inbox`` and ``add_means``; in the end ``done``.
+    The hook calls ``start``. Then the reducer's thread calls ``forms``; after it one of
+
+    - ``skip``,
+    - ``inbox`` and ``add`` for each rank,
+    - ``inbox`` and ``addends`` for each round, and then ``inbox`` and ``add_means``;
+
+    and at last ``done``.
     """
 
     def __init__(self, owner: DeviceExchange, slots: List[Slot], specs: List[str]) -> None:
         self._owner = owner
         self._slots = slots
         self._parts = [self._part(spec, specs) for spec in dict.fromkeys(specs)]
-        # Whether all messages have the same length at every step, and so the same place among those of a rank.
+        # Whether all messages have the same length, and so the same place, at every step.
         self._fixed = all(isinstance(part.kernel, Dense) for part in self._parts)
         self._out = Pinned(owner.device)
         self._addends = Pinned(owner.device)
@@ -107,14 +122,14 @@ class Bucket:
         self._clear()
 
     def _part(self, spec: str, specs: List[str]) -> Part:
-        """The tensors that have a compressor."""
+        """The tensors that have the compressor ``spec``."""
         places = [place for place, other in enumerate(specs) if other == spec]
         found = kernel_and_memory(self._owner.config(spec))
         assert found is not None, spec
         return Part(*found, Batch([self._slots[place] for place in places], self._owner.device), places)
 
     def _clear(self) -> None:
-        """Drops what belongs to one step, so that its memory is free until the next."""
+        """Frees the values of one step, so that the memory is free until the next step."""
         # The bucket of DistributedDataParallel, and its values without the factor of a scaler.
         self._tensor = self._values = torch.empty(0)
         # The sums so far; ``None`` before the first message.
@@ -138,12 +153,14 @@ class Bucket:
             self._compressed = owner.compress.record_event()
 
     def forms(self) -> Tuple[int, Ranges, Optional[Tuple[int, int, float]]]:
-        """Waits for the forms; returns their address in main memory, the bytes of each, and an element that is not finite."""
+        """Waits for the forms; returns their address in main memory, the bytes of each, and an
+        element that is not finite."""
         owner = self._owner
         use(owner.device)
         owner.up.wait_event(self._compressed)
         with owner.up.entered():
-            # What is allocated in one stream and used in another is kept until ``done``, and the host waits before.
+            # Memory that is allocated in one stream and used in another stays until ``done``, and
+            # the host waits before.
             ready = [part.finish() for part in self._parts if part.finish is not None]
             host, ranges = self._copied(ready)
             maxima = torch.cat([part.maxima for part in self._parts]).to("cpu", non_blocking=True)
@@ -154,21 +171,24 @@ class Bucket:
                 bad = self._not_finite()
         return host.data_ptr(), ranges, bad
 
-    def _copied(self, ready: List[Forms]) -> Tuple[torch.Tensor, Ranges]:
-        """Starts to copy the forms of all parts to main memory; returns it, and the bytes of each tensor's form."""
-        lengths = [forms.bytes.numel() + -forms.bytes.numel() % 4 for forms in ready]
-        host = self._out.of(sum(lengths))
+    def _copied(self, ready: List[Encoded]) -> Tuple[torch.Tensor, Ranges]:
+        """Starts to copy the forms of all parts to main memory; returns the copy, and the bytes of
+        each tensor's form."""
+        # ``Encoded.empty`` gives each part a multiple of four bytes.
+        host = self._out.of(sum(encoded.forms.bytes.numel() for encoded in ready))
         ranges: Ranges = [(0, 0)] * len(self._slots)
         start = 0
-        for part, forms, length in zip(self._parts, ready, lengths):
-            host[start : start + forms.bytes.numel()].copy_(forms.bytes, non_blocking=True)
-            for place, (first, end) in zip(part.places, forms.ranges):
+        for part, encoded in zip(self._parts, ready):
+            length = encoded.forms.bytes.numel()
+            host[start : start + length].copy_(encoded.forms.bytes, non_blocking=True)
+            for place, (first, end) in zip(part.places, encoded.ranges):
                 ranges[place] = (start + first, start + end)
             start += length
         return host, ranges
 
     def _not_finite(self) -> Tuple[int, int, float]:
-        """The first tensor with an element that is not finite, the element's index and its value."""
+        """The first tensor with an element that is not finite, the element's index and its
+        value."""
         found = []
         for part in self._parts:
             bad = (part.maxima > FINITE.value).nonzero().flatten().tolist()
@@ -189,8 +209,8 @@ class Bucket:
         self._owner.compress.waiter()()
 
     def inbox(self, length: int) -> int:
-        """The address of main memory for forms. The reducer writes them there, and the next call of ``add``, ``addends`` or
-        ``add_means`` reads them."""
+        """The address of main memory for forms. The reducer writes them there, and the next call of
+        ``add``, ``addends`` or ``add_means`` reads them."""
         self._received = self._owner.inboxes.next(length + -length % 4)
         return self._received.data_ptr()
 
@@ -204,14 +224,15 @@ class Bucket:
                 return
             received = owner.inboxes.copy(self._received, owner.down, owner.device)
             for part in self._parts:
-                own = [ranges[place] for place in part.places]
-                at = part.batch.vector([start for start, _ in own], keep=self._fixed)
+                starts = part.batch.vector([ranges[place][0] for place in part.places], keep=self._fixed)
+                forms = Forms(received, starts)
                 if rank == owner.reducer.rank:
-                    part.clear_sent(Forms(received, own), at)
-                part.kernel.add(part.batch, received, at, self._means, weight, self.step, rank)
+                    part.clear_sent(forms)
+                part.kernel.add(part.batch, forms, self._means, weight, self.step, rank)
 
     def addends(self, number: int, places: List[Optional[Tuple[int, int, int, int]]]) -> int:
-        """Computes the addends of a round, whose forms are in the inbox, and waits for them; returns their address."""
+        """Computes the addends of a round, whose forms are in the inbox, and waits for them;
+        returns their address."""
         owner = self._owner
         with owner.up.entered():
             forms = owner.inboxes.copy(self._received, owner.up, owner.device).view(torch.float32)
@@ -241,12 +262,13 @@ class Bucket:
             self._means = self._zeros()
             received = owner.inboxes.copy(self._received, owner.down, owner.device)
             for part in self._parts:
-                at = part.batch.vector([ranges[place][0] for place in part.places])
+                forms = Forms(received, part.batch.vector([ranges[place][0] for place in part.places]))
                 # A mean has no single sender.
-                part.kernel.add(part.batch, received, at, self._means, 1.0, self.step, 0)
+                part.kernel.add(part.batch, forms, self._means, 1.0, self.step, 0)
 
     def _zeros(self) -> torch.Tensor:
-        """The means before the first message. The values are not needed any more, and means of float32 take their place."""
+        """Zeros for the means. They take the place of the bucket's values, which are not needed any
+        more, if these are float32."""
         if self._tensor.dtype == torch.float32:
             return self._tensor.zero_()
         return torch.zeros_like(self._tensor, dtype=torch.float32)
@@ -259,7 +281,8 @@ class Bucket:
                     for part in self._parts:
                         part.kernel.aggregate(part.batch, self._means)
                     write(self._means, self._scale, self._tensor)
-                # A future of CUDA tensors records the current stream, so that who waits for it waits for these kernels.
+                # A future of CUDA tensors records the current stream, so that its waiters wait for
+                # these kernels.
                 future.set_result(self._tensor)
         except BaseException as error:
             future.set_exception(error)

@@ -2,11 +2,13 @@
 
 Three streams work side by side, so that neither direction of PCIe waits for the other:
 
-- ``compress`` runs the kernels that read gradients and write forms. It begins a step when ``down`` has ended the step before,
-  because ``down`` changes residuals.
-- ``up`` copies forms to main memory once ``compress`` has written them. The host waits for it, and then sends messages.
-- ``down`` copies the forms of received messages to the device, and adds them up. The host has waited for the forms before, so
-  ``down`` need not wait for ``compress`` or ``up``. ``Bucket.add_means`` is an exception.
+- ``compress`` runs the kernels that read gradients and write forms. It begins a step when ``down``
+  has ended the step before, because ``down`` changes residuals.
+- ``up`` copies forms to main memory once ``compress`` has written them. The host waits for it, and
+  then sends messages.
+- ``down`` copies the forms of received messages to the device, and adds them up. The host has
+  waited for the forms before, so ``down`` need not wait for ``compress`` or ``up``.
+  ``Bucket.add_means`` is an exception.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class DeviceExchange:
         stage = max(first for first, _ in self.reducer.stages if first <= step)
         bucket = self._buckets.get((group, stage))
         if bucket is None:
-            # DistributedDataParallel forms its buckets anew after the first step, and the old ones hold memory.
+            # DistributedDataParallel forms its buckets anew after the first step, and the old ones
+            # hold memory.
             self._buckets = {key: other for key, other in self._buckets.items() if other.step >= step}
             specs = [self._specs[stage][name] for name in names]
             bucket = self._buckets[group, stage] = Bucket(self, self._slots(names), specs)
@@ -102,7 +105,8 @@ class DeviceExchange:
         self.kept.roll_back()
 
     def save_unless_kept(self) -> Optional[bytes]:
-        """This rank's state, if nothing is kept for the next step, here or in main memory; else ``None``."""
+        """This rank's state, if nothing is kept for the next step, here or in main memory; else
+        ``None``."""
         return None if self.kept.arrays else self.reducer.save_unless_kept()
 
     def save(self) -> bytes:

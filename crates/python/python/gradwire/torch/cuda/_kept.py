@@ -14,17 +14,18 @@ from .kernels import kernel_and_memory
 
 
 class Kept:
-    """Arrays of float32 on the device, by their names in a saved state, such as ``residual``. Each has room, in the order of the
-    model, for all tensors of which anything is kept, and is made of zeros when a memory first needs it.
+    """Arrays of float32 on the device, by their names in a saved state, such as ``residual``.
 
-    Its user chooses the stream.
+    Each array has room for all tensors that some memory keeps, in the order of the model. It is
+    made of zeros when a memory first needs it. The caller chooses the stream.
     """
 
     def __init__(self, reducer: _core.Reducer, tensors: Sequence[Tuple[str, Tuple[int, ...]]], device: torch.device) -> None:
         self._reducer, self._device = reducer, device
         self._users = _users(reducer, [name for name, _ in tensors])
         users = {name for names in self._users.values() for name in names}
-        # The first element of each tensor in an array; of no meaning for tensors of which nothing is kept.
+        # The first element of each tensor in an array; without meaning for tensors that no memory
+        # keeps.
         self.starts: Dict[str, int] = {}
         self._shapes = dict(tensors)
         self._elements = 0
@@ -44,7 +45,8 @@ class Kept:
         return found
 
     def remember(self, step: int) -> None:
-        """Copies all arrays, so that ``roll_back`` can undo a step; only before the first change of the step."""
+        """Copies all arrays, so that ``roll_back`` can undo a step; only before the first change of
+        the step."""
         if self._step == step:
             return
         self._step = step

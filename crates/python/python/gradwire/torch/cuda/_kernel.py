@@ -1,82 +1,60 @@
-"""What every family of kernels offers."""
+"""The interface of all families of kernels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Callable, List, Tuple
+from typing import Callable, Optional, Tuple
 
 import torch
 
 from ._batch import Batch
 from ._config import Config
+from ._forms import Encoded, Forms
+from ._philox import keys
 from ._source import Source
 
 
-@dataclass
-class Forms:
-    """The device forms of a batch, in one buffer; see ``gradwire::device``."""
-
-    # Bytes on the device. Forms begin at multiples of four.
-    bytes: torch.Tensor
-    # The first byte of each tensor's form, and the one behind its last.
-    ranges: List[Tuple[int, int]]
-
-    @classmethod
-    def empty(cls, lengths: List[int], device: torch.device) -> Forms:
-        """Room for forms of these lengths."""
-        ranges, start = [], 0
-        for length in lengths:
-            ranges.append((start, start + length))
-            start += length + -length % 4
-        return cls(torch.empty(start, dtype=torch.uint8, device=device), ranges)
-
-
 class Kernel:
-    """A compressor on the device. What is kept from step to step is in the memory's arrays."""
+    """A compressor on the device. It keeps nothing from step to step; the memory's arrays do."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def start(self, batch: Batch, source: Source, maxima: torch.Tensor, step: int) -> Callable[[], Forms]:
-        """Launches the compression of a batch, without waiting. What it returns is called once, in another thread, where it
-        may wait for the device.
+    def start(self, batch: Batch, source: Source, step: int) -> Callable[[], Encoded]:
+        """Launches the compression of a batch, without waiting. The function that it returns is
+        called once, in another thread, and may wait for the device.
 
-        ``maxima`` has the bits of the largest absolute values, as ``_source.maxima`` finds them. A tensor with an element that
-        is not finite leaves its residual as it was.
+        A tensor with an element that is not finite keeps its residual.
         """
         raise NotImplementedError
 
-    def clear_sent(self, batch: Batch, forms: Forms, at: torch.Tensor, source: Source) -> None:
-        """Updates the residual by this rank's own messages, given as forms, where ``start`` could not."""
+    def clear_sent(self, batch: Batch, forms: Forms, source: Source) -> None:
+        """Subtracts this rank's own messages from the residual, if ``start`` could not."""
 
-    def add(
-        self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
-    ) -> None:
-        """Adds ``weight`` times the messages that ``rank`` sent to the float32 tensors in ``out``.
-
-        ``forms`` has their forms, that of tensor t from byte ``at[t]`` on, which is a multiple of four.
-        """
+    def add(self, batch: Batch, forms: Forms, out: torch.Tensor, weight: float, step: int, rank: int) -> None:
+        """Adds ``weight`` times the messages that ``rank`` sent to ``out``, a bucket of float32."""
         raise NotImplementedError
 
     def aggregate(self, batch: Batch, out: torch.Tensor) -> None:
         """Turns the weighted means of all messages into the gradients of the step, in place."""
 
+    def draws(self, batch: Batch, step: int, rank: Optional[int] = None) -> Tuple[torch.Tensor, int, int]:
+        """The arguments of a kernel that draws random numbers: keys, rank and step. The rank is
+        this one, or the sender of a message."""
+        return keys(batch, self.config.seed, step), self.config.rank if rank is None else rank, step
+
 
 class Dense(Kernel):
-    """A compressor whose forms have a length that depends on the number of elements alone."""
+    """A compressor whose forms have lengths that depend on the numbers of elements alone."""
 
     def form_bytes(self, elements: int) -> int:
         """The length of the form of a tensor."""
         raise NotImplementedError
 
-    def encode(
-        self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
-    ) -> None:
-        """Writes the form of tensor t to the bytes from ``at[t]`` on."""
+    def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
+        """Writes the forms."""
         raise NotImplementedError
 
-    def start(self, batch: Batch, source: Source, maxima: torch.Tensor, step: int) -> Callable[[], Forms]:
-        forms = Forms.empty([self.form_bytes(slot.elements) for slot in batch.slots], batch.device)
-        at = batch.vector([start for start, _ in forms.ranges])
-        self.encode(batch, source, maxima, forms.bytes, at, step)
-        return lambda: forms
+    def start(self, batch: Batch, source: Source, step: int) -> Callable[[], Encoded]:
+        encoded = Encoded.empty(batch, [self.form_bytes(slot.elements) for slot in batch.slots])
+        self.encode(batch, source, encoded.forms, step)
+        return lambda: encoded

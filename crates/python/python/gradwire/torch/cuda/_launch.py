@@ -1,6 +1,7 @@
 """Launches of kernels.
 
-No launch fuses a product and a sum into one instruction, so that they are rounded one by one, as on the host.
+No launch fuses a product and a sum into one instruction, so they are rounded one by one, as on the
+host.
 """
 
 from __future__ import annotations
@@ -18,21 +19,25 @@ BLOCK = 4096
 
 # Triton's interpreter never fuses, and takes no options of the compiler.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-# Triton's default is 4 warps, so each thread processes 32 elements of a block and needs up to 255 registers. Then few warps fit on a
-# multiprocessor, and they cannot hide the latency of memory. Measured on an H200: results/gpu.
+# With Triton's default of 4 warps each thread processes 32 elements of a block and needs up to 255
+# registers. Then few warps fit on a multiprocessor, and they cannot hide the latency of memory.
+# Measured on an H200: results/gpu.
 _WARPS = 16
-# For kernels that keep many numbers for each element. An AMD GPU, whose warps are twice as long, cannot run as many.
+# For kernels that keep many numbers for each element. An AMD GPU, whose warps are twice as long,
+# cannot run as many.
 MANY_WARPS = 32 if torch.version.hip is None else 16
 # For kernels whose threads exchange elements, such as random words.
 FEW_WARPS = 8
 
 
-# The hook and the reducer's thread both launch, and a first launch compiles, in which threads may disturb each other.
+# The hook and the reducer's thread both launch, and the first launch of a kernel compiles it, which
+# is not thread-safe.
 _LAUNCHES = Lock()
 
 
 def run(kernel: Any, grid: Tuple[int, ...], *arguments: Any, warps: int = 4, **constants: Any) -> None:
-    """Runs the programs of a grid, each on some warps of threads; none if one of its lengths is 0."""
+    """Runs the programs of a grid, each on some warps of threads; none if one of its lengths is
+    0."""
     options = {} if _INTERPRETED else {"enable_fp_fusion": False, "num_warps": warps}
     if all(grid):
         with _LAUNCHES:
@@ -40,7 +45,8 @@ def run(kernel: Any, grid: Tuple[int, ...], *arguments: Any, warps: int = 4, **c
 
 
 def launch(kernel: Any, table: torch.Tensor, *arguments: Any, warps: int = _WARPS, **constants: Any) -> None:
-    """Runs a program for each row of a table (``Batch.table``), which is the kernel's first argument."""
+    """Runs a program for each row of a table (``Batch.table``), which is the kernel's first
+    argument."""
     run(kernel, (len(table),), table, *arguments, warps=warps, **constants)
 
 

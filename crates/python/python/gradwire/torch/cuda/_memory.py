@@ -1,6 +1,7 @@
-"""Memories: how a gradient and the arrays that are kept from step to step give the values to compress.
+"""Memories: rules by which the gradient and the arrays that are kept from step to step give the
+values to compress.
 
-They are those of ``gradwire::memories``, and what they give has the same bits.
+They are the memories of ``gradwire::memories``, and give the same bits.
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ import torch
 
 from ._batch import Batch
 from ._config import Config
-from ._kernel import Forms
-from ._source import Source, maxima
+from ._forms import Forms
+from ._source import Source, find_maxima
+from ._tensors import Tensors, in_bucket
 
-# The kept arrays of a model by their name in a saved state. float32, with the tensors at ``Batch.kept``.
+# The arrays that are kept for a model, by their names in a saved state. They are float32, with the
+# tensors at ``Batch.kept``.
 Arrays = Mapping[str, torch.Tensor]
 
 
 class Memory:
-    """The plain residual, in which the compressor leaves what a message does not carry. Nothing is kept without error
-    feedback."""
+    """The plain residual: the part of the values that a message does not carry. Without error
+    feedback nothing is kept."""
 
     def __init__(self, config: Config) -> None:
-        # Those of residual and gradient; ``None`` without error feedback.
+        # The weights of the residual and the gradient; ``None`` without error feedback.
         self.weights = config.weights
 
     @property
@@ -31,19 +34,21 @@ class Memory:
         """The names of the arrays that are kept."""
         return () if self.weights is None else ("residual",)
 
-    def source(self, batch: Batch, values: torch.Tensor, arrays: Arrays) -> Tuple[Source, torch.Tensor]:
-        """What the compressor gets for the gradients ``values``, and the ``maxima`` of that; launches without waiting.
+    def source(self, batch: Batch, values: torch.Tensor, arrays: Arrays) -> Source:
+        """The input of the compressor for the gradients ``values``; launches without waiting.
 
-        Nothing that is kept for a tensor changes if one of these values is not finite.
+        The arrays of a tensor do not change if one of its values to compress is not finite.
         """
-        source = self._with_residual(values, batch.starts, arrays)
-        return source, maxima(batch, source)
+        source = self._corrected(batch, in_bucket(batch, values), arrays)
+        find_maxima(batch, source)
+        return source
 
-    def clear_sent(self, batch: Batch, forms: Forms, at: torch.Tensor, arrays: Arrays) -> None:
-        """Updates what is kept, apart from the residual, by this rank's own messages, given as forms."""
+    def clear_sent(self, batch: Batch, forms: Forms, arrays: Arrays) -> None:
+        """Updates the arrays, apart from the residual, by this rank's own messages."""
 
     def corrected(self, batch: Batch, tensor: int, values: torch.Tensor, arrays: Arrays) -> torch.Tensor:
-        """The values to compress of a tensor for which ``source`` changed nothing, because one of them is not finite."""
+        """The values to compress of a tensor for which ``source`` changed nothing, because one of
+        them is not finite."""
         slot, value = batch.slots[tensor], self._value(batch, tensor, values, arrays)
         if self.weights is None:
             return value
@@ -55,7 +60,9 @@ class Memory:
         slot = batch.slots[tensor]
         return values[slot.start : slot.start + slot.elements].float()
 
-    def _with_residual(self, values: torch.Tensor, starts: torch.Tensor, arrays: Arrays) -> Source:
-        if self.weights is None:
-            return Source(values, starts, None)
-        return Source(values, starts, arrays["residual"], self.weights)
+    def _corrected(self, batch: Batch, values: Tensors, arrays: Arrays) -> Source:
+        """The values, corrected by the residual if there is one. The maxima are 0."""
+        maxima = torch.zeros(len(batch.slots), dtype=torch.int32, device=batch.device)
+        residual = None if self.weights is None else arrays["residual"]
+        beta, gamma = self.weights or (1.0, 1.0)
+        return Source(values.data, values.starts, residual, beta, gamma, batch.kept, batch.lengths, maxima)

@@ -13,21 +13,21 @@ import triton.language as tl
 
 from ._batch import Batch, place
 
-# The rank of draws that all ranks share.
-SHARED = -1
+# The stream of the bits that elements share.
+_SHARED_BITS = tl.constexpr(0x80000000)
 
 _64 = (1 << 64) - 1
 
 
-def keys(batch: Batch, seed: int, step: int, stream: int) -> torch.Tensor:
+def keys(batch: Batch, seed: int, step: int) -> torch.Tensor:
     """The key of each tensor, as int64 on the device."""
-    return batch.vector([_key(seed, slot.name, step >> 32, stream) for slot in batch.slots])
+    return batch.vector([_key(seed, slot.name, step >> 32) for slot in batch.slots])
 
 
 @lru_cache(maxsize=None)
-def _key(seed: int, name: str, high: int, stream: int) -> int:
+def _key(seed: int, name: str, high: int) -> int:
     """The key of a tensor for steps with these upper 32 bits."""
-    return _signed(_mix(seed ^ _mix(_fnv1a(name.encode()) ^ _mix(high ^ (stream << 32)))))
+    return _signed(_mix(seed ^ _mix(_fnv1a(name.encode()) ^ _mix(high))))
 
 
 def _mix(x: int) -> int:
@@ -54,14 +54,14 @@ def draw(key, stream, rank, step, block):
     """The four words of blocks of a stream; ``block`` is below 2³²."""
     first = block.to(tl.uint32)
     zero = first * 0
-    stream, rank, step = zero + stream.to(tl.uint32), zero + rank.to(tl.uint32), zero + step.to(tl.uint32)
+    stream, rank, step = zero + tl.cast(stream, tl.uint32), zero + rank.to(tl.uint32), zero + step.to(tl.uint32)
     return tl.philox(key.to(tl.uint64), first, stream, rank, step)
 
 
 @triton.jit
 def word(key, stream, rank, step, at):
-    """Word ``at`` of a stream, whatever its place in a block. A kernel whose elements lie in order calls ``draw`` for a
-    quarter of the cost."""
+    """Word ``at`` of a stream, whatever its place in a block. If words are needed in order,
+    ``draw`` costs a quarter."""
     a, b, c, d = draw(key, stream, rank, step, at // 4)
     lane = at % 4
     return tl.where(lane == 0, a, tl.where(lane == 1, b, tl.where(lane == 2, c, d)))
@@ -74,22 +74,16 @@ def interleave(a, b, c, d):
 
 
 @triton.jit
-def rounding(key, stream, rank, step, table, BLOCK: tl.constexpr):
-    """The words by which the elements of a block are rounded: 8 upper bits for each, the next 16 for each 16 elements. See
-    ``gradwire::Rng::fill_rounding``."""
+def rounding(key, rank, step, table, BLOCK: tl.constexpr):
+    """The words by which the elements of a block are rounded: each element has its own upper 8
+    bits, and 16 elements share the next 16 bits. See ``gradwire::Rng::fill_rounding``."""
     _, sixteens = place(table, BLOCK // 16)
-    a, b, c, d = draw(key, stream, rank, step, sixteens)
+    a, b, c, d = draw(key, 0, rank, step, sixteens)
     own = interleave(a, b, c, d)
     own = interleave(own & 0xFF, (own >> 8) & 0xFF, (own >> 16) & 0xFF, own >> 24)
     _, rows = place(table, BLOCK // 128)
-    a, b, c, d = draw(key, _second(stream), rank, step, rows)
+    a, b, c, d = draw(key, _SHARED_BITS, rank, step, rows)
     pairs = interleave(a, b, c, d)
     halves = tl.reshape(tl.join(pairs & 0xFFFF, pairs >> 16), [BLOCK // 16])
     shared = tl.reshape(tl.broadcast_to(halves[:, None], [BLOCK // 16, 16]), [BLOCK])
     return (own << 24) | (shared << 8)
-
-
-@triton.jit
-def _second(stream):
-    """The stream of the bits that elements share."""
-    return stream.to(tl.uint32) ^ 0x80000000

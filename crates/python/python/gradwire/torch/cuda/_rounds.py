@@ -1,6 +1,8 @@
-"""Methods in rounds of all-reduce: the host makes what all ranks compute alike, the device what needs the gradient.
+"""Methods in rounds of all-reduce. The host computes the values that are the same on all ranks, and
+the device the values that depend on the gradient.
 
-See ``gradwire::device::DeviceRounds``. Between the rounds of a step the residual is the corrected gradient.
+See ``gradwire::device::DeviceRounds``. Between the rounds of a step the residual is the corrected
+gradient.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from typing import Callable, List, Optional, Tuple
 import torch
 
 from ._batch import Batch, Slot
-from ._kernel import Forms, Kernel
+from ._forms import Encoded
+from ._kernel import Kernel
 from ._source import Source
 from .selection import correct
 
@@ -21,10 +24,11 @@ class Round:
     """One round of a batch."""
 
     number: int
-    # What the host made, and room for the addends: float32 on the device, for all tensors.
+    # The host's values and room for the addends, for all tensors: float32 on the device.
     forms: torch.Tensor
     addends: torch.Tensor
-    # For each tensor the first and last byte of its form and of its addend; ``None`` if it does not have this round.
+    # For each tensor the first and last byte of its form and of its addend; ``None`` if it does not
+    # have this round.
     places: List[Optional[Tuple[int, int, int, int]]]
 
     def form(self, tensor: int) -> torch.Tensor:
@@ -37,23 +41,25 @@ class Round:
 
 
 class Rounds(Kernel):
-    """A method in rounds. ``add`` takes the forms of transcripts; there are no messages, and so no forms of them."""
+    """A method in rounds. ``add`` takes the forms of transcripts. There are no messages, and so no
+    forms of messages."""
 
-    def start(self, batch: Batch, source: Source, maxima: torch.Tensor, step: int) -> Callable[[], Forms]:
-        if source.feedback:
-            correct(batch, source, maxima)
-        return lambda: Forms.empty([0] * len(batch.slots), batch.device)
+    def start(self, batch: Batch, source: Source, step: int) -> Callable[[], Encoded]:
+        if source.residual is not None:
+            correct(batch, source)
+        return lambda: Encoded.empty(batch, [0] * len(batch.slots))
 
     def values(self, source: Source, slot: Slot) -> torch.Tensor:
         """The corrected gradient of a tensor, as float32."""
         if source.residual is not None:
             return source.residual[slot.kept : slot.kept + slot.elements]
-        return source.values[slot.start : slot.start + slot.elements].float()
+        return source.data[slot.start : slot.start + slot.elements].float()
 
     def contribute(self, batch: Batch, source: Source, round: Round) -> None:
         """Computes the addends of the tensors that have this round."""
         raise NotImplementedError
 
     def take_out(self, batch: Batch, source: Source, round: Round) -> None:
-        """Takes what the addends of a round carry out of the residual, once they have been computed."""
+        """Subtracts the part of the gradient that the addends of a round carry from the
+        residual."""
         raise NotImplementedError

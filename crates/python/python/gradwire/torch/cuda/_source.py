@@ -1,117 +1,109 @@
-"""The input of a compressor: the gradient, or what a memory makes of it, corrected by the residual. What is left of it, and the
-sums of decoded values.
+"""The input of a compressor, and the residual.
 
-Products and sums are rounded one by one, as on the host; see ``_launch``. Divisions are ``tl.div_rn`` and roots ``tl.sqrt_rn``, the others are
-approximate. Subnormal numbers are kept.
+The input is the gradient, or the values that a memory computes from it, corrected by the residual.
+The part of the input that a message leaves out becomes the residual.
+
+Products and sums are rounded one by one, as on the host; see ``_launch``. Divisions are
+``tl.div_rn`` and roots ``tl.sqrt_rn``, because the others are approximate. Subnormal numbers are
+kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Optional, Tuple
+from typing import NamedTuple, Optional
 
 import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, place
+from ._batch import Batch
 from ._launch import over
+from ._tensors import block_of, load
 
 # The largest finite number, and its bits.
 LARGEST = tl.constexpr(3.4028234663852886e38)
 FINITE = tl.constexpr(0x7F7FFFFF)
 
 
-@dataclass
-class Source:
-    """The values that are compressed: β·residual + γ·values, or the values alone without error feedback."""
+class Source(NamedTuple):
+    """The values to compress: β·residual + γ·data, or the data alone without error feedback. A
+    kernel takes them as one argument."""
 
-    # Of any float type, with the tensors at ``starts``.
-    values: torch.Tensor
+    # Of any float type, and the index of each tensor's first element.
+    data: torch.Tensor
     starts: torch.Tensor
-    # float32, with the tensors at ``Batch.kept``; ``None`` without error feedback.
+    # float32, with the tensors at ``kept``; ``None`` without error feedback.
     residual: Optional[torch.Tensor]
-    # β and γ.
-    weights: Tuple[float, float] = (1.0, 1.0)
+    beta: float
+    gamma: float
+    kept: torch.Tensor
+    # The number of elements of each tensor.
+    lengths: torch.Tensor
+    # The bits of the largest absolute value of each tensor, as int32. They are above ``FINITE`` if
+    # an element is not finite.
+    maxima: torch.Tensor
 
-    @property
-    def arguments(self) -> Tuple[Any, ...]:
-        """What ``corrected`` takes, as the arguments of a launch."""
-        # Without error feedback kernels do not use the second pointer.
-        residual = self.residual if self.residual is not None else self.values
-        return self.values, self.starts, residual, *self.weights
 
-    def of(self, batch: Batch) -> Tuple[Any, ...]:
-        """The same, with the places of a batch in what is kept, and its lengths."""
-        return *self.arguments, batch.kept, batch.lengths
-
-    @property
-    def feedback(self) -> bool:
-        return self.residual is not None
+def find_maxima(batch: Batch, source: Source) -> None:
+    """Fills in ``maxima``, which must be 0."""
+    over(batch, _maxima, source, warps=4)
 
 
 @triton.jit
-def corrected(values, starts, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK: tl.constexpr):
-    """The corrected elements ``at`` of a tensor, 0 where not ``mask``."""
-    value = tl.load(values + tl.load(starts + tensor) + at, mask=mask, other=0.0).to(tl.float32)
-    return feed_back(value, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK)
-
-
-@triton.jit
-def feed_back(value, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK: tl.constexpr):
-    """Adds the residual to values for the elements ``at`` of a tensor."""
-    if FEEDBACK:
-        left = tl.load(residual + tl.load(kept + tensor) + at, mask=mask, other=0.0)
-        value = left * beta + value * gamma
-    return value
-
-
-@triton.jit
-def keep(residual, kept, tensor, at, mask, maxima, elements, left, FEEDBACK: tl.constexpr):
-    """Stores what a message leaves out of the elements ``at`` of a tensor of ``elements``, unless some element is not finite."""
-    if FEEDBACK:
-        good = at < replaceable(maxima, tensor, elements)
-        tl.store(residual + tl.load(kept + tensor) + at, left, mask=mask & good)
-
-
-@triton.jit
-def add_at(out, starts, tensor, at, mask, value):
-    """Adds values to the elements ``at`` of a tensor, which begins at ``starts``."""
-    place_of = out + tl.load(starts + tensor) + at
-    tl.store(place_of, tl.load(place_of, mask=mask, other=0.0) + value, mask=mask)
-
-
-@triton.jit
-def _maxima(table, values, starts, residual, beta, gamma, kept, lengths, maxima, FEEDBACK: tl.constexpr, BLOCK: tl.constexpr):
-    tensor, at = place(table, BLOCK)
-    mask = at < tl.load(lengths + tensor)
-    value = corrected(values, starts, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK)
-    put_maximum(maxima, tensor, value)
+def _maxima(table, source, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, source.lengths, BLOCK)
+    put_maximum(source.maxima, tensor, corrected(source, tensor, at, mask))
 
 
 @triton.jit
 def put_maximum(maxima, tensor, value):
     """Raises the maximum of a tensor to the largest absolute value of this program's block."""
-    # Bits of absolute values have the order of the values; those of infinity and NaN are the largest.
+    # Bits of absolute values have the order of the values; those of infinity and NaN are the
+    # largest.
     bits = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     tl.atomic_max(maxima + tensor, tl.max(bits, 0))
 
 
-def maxima(batch: Batch, source: Source) -> torch.Tensor:
-    """The bits of the largest absolute value of each tensor, as int32. Above ``FINITE`` some element is not finite."""
-    found = torch.zeros(len(batch.slots), dtype=torch.int32, device=batch.device)
-    over(batch, _maxima, *source.of(batch), found, FEEDBACK=source.feedback, warps=4)
-    return found
+@triton.jit
+def corrected(source, tensor, at, mask):
+    """The corrected elements ``at`` of a tensor, 0 where ``mask`` is false."""
+    return feed_back(source, load(source, tensor, at, mask).to(tl.float32), tensor, at, mask)
 
 
 @triton.jit
-def replaceable(maxima, tensor, elements):
-    """How many elements of a tensor's residual may be replaced: all, or none where some element is not finite."""
-    return tl.where(tl.load(maxima + tensor) <= FINITE, elements, 0)
+def feed_back(source, value, tensor, at, mask):
+    """Adds the residual to values for the elements ``at`` of a tensor."""
+    if source.residual is not None:
+        left = tl.load(source.residual + tl.load(source.kept + tensor) + at, mask=mask, other=0.0)
+        value = left * source.beta + value * source.gamma
+    return value
 
 
 @triton.jit
-def largest(maxima, tensor):
-    """The largest absolute value of a tensor, 0 if some element is not finite."""
-    bits = tl.load(maxima + tensor)
+def keep(source, tensor, at, mask, left):
+    """Stores the part of the elements ``at`` that a message leaves out, unless an element of the
+    tensor is not finite."""
+    if source.residual is not None:
+        residual = source.residual + tl.load(source.kept + tensor) + at
+        tl.store(residual, left, mask=if_finite(source, tensor, at, mask))
+
+
+@triton.jit
+def is_finite(source, tensor):
+    """Whether all elements of a tensor are finite."""
+    return tl.load(source.maxima + tensor) <= FINITE
+
+
+@triton.jit
+def if_finite(source, tensor, at, mask):
+    """The mask of the elements ``at`` of a tensor, or all false if an element of the tensor is not
+    finite."""
+    # A comparison, because Triton's interpreter fails to combine a scalar with a mask.
+    return mask & (at < tl.where(is_finite(source, tensor), 1 << 62, 0))
+
+
+@triton.jit
+def largest(source, tensor):
+    """The largest absolute value of a tensor, 0 if an element is not finite."""
+    bits = tl.load(source.maxima + tensor)
     return tl.where(bits <= FINITE, bits, 0).to(tl.float32, bitcast=True)

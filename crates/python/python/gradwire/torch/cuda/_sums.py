@@ -1,27 +1,24 @@
-"""Sums over each tensor in float64, in an order that does not depend on the launch.
-
-The programs of a kernel store their sums in rows of an array, one for each row of ``Batch.table(BLOCK)``; ``totals`` adds
-those of each tensor.
-"""
+"""Sums over each tensor in float64, in an order that does not depend on the launch."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 from ._batch import Batch
-from ._launch import BLOCK, run
+from ._launch import BLOCK, over, run
 
 
-def partial(batch: Batch, columns: int) -> torch.Tensor:
-    """Room for ``columns`` sums of each block."""
-    return torch.empty(len(batch.table(BLOCK)), columns, dtype=torch.float64, device=batch.device)
+def totals(batch: Batch, columns: int, kernel: Any, *arguments: Any, **options: Any) -> torch.Tensor:
+    """Some sums of each tensor, one in each column; 0 for an empty tensor.
 
-
-def totals(batch: Batch, sums: torch.Tensor) -> torch.Tensor:
-    """The sums of each tensor; 0 for an empty one."""
-    columns = sums.shape[1]
+    A program of the kernel stores the sums of its block in a row of the kernel's last argument.
+    """
+    sums = torch.empty(len(batch.table(BLOCK)), columns, dtype=torch.float64, device=batch.device)
+    over(batch, kernel, *arguments, sums, **options)
     found = torch.empty(len(batch.slots), columns, dtype=torch.float64, device=batch.device)
     blocks = (batch.lengths + BLOCK - 1) // BLOCK
     run(_totals, (len(batch.slots), columns), sums, blocks.cumsum(0), blocks, found, COLUMNS=columns, CHUNK=1024)

@@ -11,7 +11,8 @@ from ..._arrays import buffer
 from .._staging import Stream
 from ._batch import Batch, Slot
 from ._config import Config
-from ._kernel import Forms, Kernel
+from ._forms import Forms
+from ._kernel import Kernel
 from ._rounds import Rounds
 from .halves import Uncompressed
 from .kernels import kernel_and_memory
@@ -24,7 +25,9 @@ def reason_against(reducer: _core.Reducer) -> Optional[str]:
     """Why the compressors of a reducer cannot run on a device; ``None`` if they can."""
     exchange, rounds = reducer.exchange, False
     if exchange not in ("all-gather", "all-reduce"):
-        return f"ranks exchange by {exchange}, and kernels work with exchange='all-gather', or 'all-reduce' with powersgd or gradzip"
+        return (
+            f"ranks exchange by {exchange}, and kernels work with exchange='all-gather', or 'all-reduce' with powersgd or gradzip"
+        )
     for step, _ in reducer.stages:
         for spec in sorted(set(reducer.specs(step))):
             found = kernel_and_memory(Config.of(spec))
@@ -40,17 +43,19 @@ def reason_against(reducer: _core.Reducer) -> Optional[str]:
 
 
 def _works(kernel: Kernel, exchange: str) -> bool:
-    """Whether an exchange can use a kernel. Messages that all-reduce averages do not come back, so what they leave out must
-    be known without them."""
+    """Whether an exchange can use a kernel. All-reduce does not return this rank's messages, so the
+    kernel must know the residual without them."""
     if exchange == "all-gather":
         return not isinstance(kernel, Rounds)
     return isinstance(kernel, (Rounds, Uncompressed))
 
 
 def reason_against_device(reducer: _core.Reducer, device: torch.device, dtypes: Iterable[torch.dtype]) -> Optional[str]:
-    """Why Triton cannot run a reducer's kernels on a device, such as a missing C compiler; ``None`` if it can.
+    """Why Triton cannot run a reducer's kernels on a device, such as a missing C compiler; ``None``
+    if it can.
 
-    Each kernel compresses and adds a small tensor, which compiles it, and the sum is compared with the host's.
+    Each kernel compresses and adds a small tensor, which compiles the kernel. The sum is compared
+    with the host's.
     """
     specs = sorted({spec for step, _ in reducer.stages for spec in reducer.specs(step)})
     for spec in specs:
@@ -67,7 +72,8 @@ def reason_against_device(reducer: _core.Reducer, device: torch.device, dtypes: 
 
 
 def _adds_what_it_sends(spec: str, device: torch.device, dtype: torch.dtype) -> bool:
-    """Compresses a tensor on the device, and compares what the device and the host decode its message to."""
+    """Compresses a tensor on the device, and compares what the device and the host decode its
+    message to."""
     config = Config.of(spec)
     found = kernel_and_memory(config)
     assert found is not None, spec
@@ -76,20 +82,20 @@ def _adds_what_it_sends(spec: str, device: torch.device, dtype: torch.dtype) -> 
     elements = batch.slots[0].elements
     values = torch.arange(elements, dtype=torch.float32, device=device).sub(elements // 3).div(elements).to(dtype)
     arrays = {kind: torch.zeros(elements, dtype=torch.float32, device=device) for kind in memory.kept}
-    source, maxima = memory.source(batch, values, arrays)
-    forms = kernel.start(batch, source, maxima, 0)()
+    source = memory.source(batch, values, arrays)
+    encoded = kernel.start(batch, source, 0)()
     if isinstance(kernel, Rounds):
         # There is no message without other ranks.
         return True
-    codec, (start, end) = _core.Codec(spec, config.seed, config.rank, config.ranks), forms.ranges[0]
-    message = codec.pack("probe", _PROBE, 0, forms.bytes[start:end].cpu().numpy().tobytes())
+    codec, (start, end) = _core.Codec(spec, config.seed, config.rank, config.ranks), encoded.ranges[0]
+    message = codec.pack("probe", _PROBE, 0, encoded.forms.bytes[start:end].cpu().numpy().tobytes())
     form = codec.unpack("probe", _PROBE, 0, 0, message)
-    received = torch.frombuffer(bytearray(form + bytes(4 + -len(form) % 4)), dtype=torch.uint8).to(device)
-    at = batch.vector([0])
+    padded = torch.frombuffer(bytearray(form + bytes(4 + -len(form) % 4)), dtype=torch.uint8).to(device)
+    received = Forms(padded, batch.vector([0]))
     sums, expected = (torch.zeros(elements, dtype=torch.float32, device=place) for place in (device, "cpu"))
-    kernel.clear_sent(batch, Forms(received, [(0, len(form))]), at, source)
-    memory.clear_sent(batch, Forms(received, [(0, len(form))]), at, arrays)
-    kernel.add(batch, received, at, sums, 0.5, 0, 0)
+    kernel.clear_sent(batch, received, source)
+    memory.clear_sent(batch, received, arrays)
+    kernel.add(batch, received, sums, 0.5, 0, 0)
     kernel.aggregate(batch, sums)
     codec.decode_add("probe", _PROBE, 0, 0, message, 0.5, buffer(expected, "a sum"))
     codec.aggregate("probe", buffer(expected, "a sum"))

@@ -1,13 +1,15 @@
-"""``adacomp`` and ``local-selection``: the elements near the largest of their bin, or that one alone.
+"""``adacomp`` and ``local-selection``: the elements near the largest of their bin, or the largest
+alone.
 
-A form has the scale, the mean of the bins' largest absolute values, and pairs of the elements sent; see ``gradwire::device``.
-Positions and signs are the host's. The scale is summed in float64, but in another order than on the host, so in rare cases
-its last bit differs: then the message decodes to the same as its form, but is not the host's byte for byte.
+A form has the scale, which is the mean of the bins' largest absolute values, and pairs of the
+elements sent; see ``gradwire::device``. Positions and signs are the host's. The scale is summed in
+float64, but in another order than on the host, so in rare cases its last bit differs. Then the
+message decodes to the same values as its form, but is not the host's byte for byte.
 """
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 import triton
@@ -17,24 +19,32 @@ from ._batch import Batch, PerBatch, place
 from ._config import Config, rounded
 from ._launch import BLOCK, for_tensors, launch
 from ._source import Source
-from .marks import Corrected, Marks, put_marks
+from ._tensors import Tensors, block_of, load
+from .marks import Marks, put_marks
 from .selection import patterns
 from .sparse import Sparse
 
 
-class Grid:
-    """The bins of a batch, and the grids of kernels that work on bins of one length.
+class _Bins(NamedTuple):
+    """For each tensor the index of its first bin in the batch, and the number of elements of a
+    bin."""
 
-    A row of a program's block is a part of a bin: the whole bin, or 4096 elements of a longer one.
+    starts: torch.Tensor
+    lengths: torch.Tensor
+
+
+class Grid:
+    """The bins of a batch, and the grids of kernels that process bins of one length.
+
+    A row of a program's block is a part of a bin: the whole bin, or 4096 elements of a longer bin.
     """
 
     def __init__(self, batch: Batch, conv: int, fc: int) -> None:
         lengths = [conv if len(slot.shape) > 2 else fc for slot in batch.slots]
         counts = [triton.cdiv(slot.elements, length) for slot, length in zip(batch.slots, lengths)]
-        self.lengths = batch.vector(lengths)
-        # The number of bins, and the index of the first, of each tensor.
+        # For each tensor the number of bins.
         self.counts = batch.vector(counts)
-        self.starts = batch.vector([sum(counts[:at]) for at in range(len(counts))])
+        self.bins = _Bins(batch.firsts(counts), batch.vector(lengths))
         self.all = sum(counts)
         # Whether the place of an element in a bin, plus a block, fits in 32 bits.
         self.narrow = max(lengths, default=1) < 1 << 30
@@ -66,127 +76,78 @@ class Bins(Sparse):
         conv, fc = config.whole("conv"), config.whole("fc")
         self._grids: PerBatch[Grid] = PerBatch(lambda batch: Grid(batch, conv, fc))
 
-    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Tensors, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         grid = self._grids(batch)
         largest = torch.zeros(grid.all, dtype=torch.int32, device=batch.device)
-        for length, table in grid.tables.items():
-            width, parts = _parts(length)
-            launch(
-                _largest,
-                table,
-                values.values,
-                values.starts,
-                values.lengths,
-                grid.starts,
-                largest,
-                length,
-                parts,
-                WIDTH=width,
-                ROWS=BLOCK // width,
-                warps=4,
-            )
+        _for_bins(_largest, grid, values, largest)
         scales = torch.empty(len(batch.slots), dtype=torch.float32, device=batch.device)
-        for_tensors(batch, _means, largest, grid.starts, grid.counts, scales, BLOCK=BLOCK)
+        for_tensors(batch, _means, largest, grid.bins, grid.counts, scales, BLOCK=BLOCK)
         marks = Marks(batch)
         if len(marks.table):
             self.choose(source, values, grid, largest, marks)
         return marks, scales
 
-    def choose(self, source: Source, values: Corrected, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
-        """Marks elements by the patterns of the largest of their bins."""
+    def choose(self, source: Source, values: Tensors, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
+        """Marks elements. ``largest`` has the pattern of the largest absolute value of each bin."""
         raise NotImplementedError
 
 
 class AdaComp(Bins):
-    """Sends the elements whose absolute value, with a multiple of the gradient added, reaches the largest of the bin."""
+    """Sends the elements whose absolute value, with a multiple of the gradient added, reaches the
+    largest of the bin."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self._factor = torch.tensor(config.real("factor"), dtype=torch.float32, device="cpu")
 
-    def choose(self, source: Source, values: Corrected, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
-        gamma = source.weights[1] if source.feedback else 1.0
-        launch(
-            _mark_near,
-            marks.table,
-            source.values,
-            source.starts,
-            float((self._factor - 1) * rounded(gamma)),
-            values.values,
-            values.starts,
-            values.lengths,
-            grid.starts,
-            grid.lengths,
-            largest,
-            marks.marks,
-            marks.counts,
-            NARROW=grid.narrow,
-            BLOCK=BLOCK,
-        )
+    def choose(self, source: Source, values: Tensors, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
+        weight = float((self._factor - 1) * rounded(source.gamma))
+        out = marks.marks, marks.counts
+        launch(_mark_near, marks.table, source, weight, values, grid.bins, largest, *out, NARROW=grid.narrow, BLOCK=BLOCK)
 
 
 class LocalSelection(Bins):
     """Sends the first of the largest elements of each bin."""
 
-    def choose(self, source: Source, values: Corrected, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
+    def choose(self, source: Source, values: Tensors, grid: Grid, largest: torch.Tensor, marks: Marks) -> None:
         firsts = torch.full_like(largest, 0x7FFFFFFF)
-        for length, table in grid.tables.items():
-            width, parts = _parts(length)
-            launch(
-                _firsts,
-                table,
-                values.values,
-                values.starts,
-                values.lengths,
-                grid.starts,
-                largest,
-                firsts,
-                length,
-                parts,
-                WIDTH=width,
-                ROWS=BLOCK // width,
-                warps=4,
-            )
-        launch(
-            _mark_firsts,
-            marks.table,
-            values.lengths,
-            grid.starts,
-            grid.lengths,
-            firsts,
-            marks.marks,
-            marks.counts,
-            NARROW=grid.narrow,
-            BLOCK=BLOCK,
-        )
+        _for_bins(_firsts, grid, values, largest, firsts)
+        out = marks.marks, marks.counts
+        launch(_mark_firsts, marks.table, values.lengths, grid.bins, firsts, *out, NARROW=grid.narrow, BLOCK=BLOCK)
+
+
+def _for_bins(kernel: Any, grid: Grid, values: Tensors, *by_bin: torch.Tensor) -> None:
+    """Runs a kernel over the bins of each length; ``by_bin`` are arrays with a number for each
+    bin."""
+    for length, table in grid.tables.items():
+        width, parts = _parts(length)
+        launch(kernel, table, values, grid.bins, *by_bin, length, parts, WIDTH=width, ROWS=BLOCK // width, warps=4)
 
 
 @triton.jit
-def _rows(table, values, starts, lengths, length, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr):
-    """The tensor of this program; the bin of each row and whether there is one; and for each element its index in the bin,
-    whether there is one, and the pattern of its absolute value."""
+def _rows(table, values, length, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """The tensor of this program; the bin of each row and whether there is one; and for each
+    element its index in the bin, whether there is one, and the pattern of its absolute value."""
     tensor, row = place(table, ROWS)
     own_bin = row // parts
     index = ((row % parts) * WIDTH)[:, None] + tl.arange(0, WIDTH)[None, :]
     element = (own_bin * length)[:, None] + index
-    elements = tl.load(lengths + tensor)
+    elements = tl.load(values.lengths + tensor)
     mask = (index < length) & (element < elements)
-    _, pattern = patterns(values, starts, tensor, element, mask)
+    _, pattern = patterns(values, tensor, element, mask)
     return tensor, own_bin, own_bin * length < elements, index, mask, pattern
 
 
 @triton.jit
-def _largest(table, values, starts, lengths, bin_starts, largest, length, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr):
-    tensor, own_bin, exists, _, _, pattern = _rows(table, values, starts, lengths, length, parts, WIDTH, ROWS)
-    tl.atomic_max(largest + tl.load(bin_starts + tensor) + own_bin, tl.max(pattern, 1), mask=exists)
+def _largest(table, values, bins, largest, length, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    tensor, own_bin, exists, _, _, pattern = _rows(table, values, length, parts, WIDTH, ROWS)
+    tl.atomic_max(largest + tl.load(bins.starts + tensor) + own_bin, tl.max(pattern, 1), mask=exists)
 
 
 @triton.jit
-def _firsts(
-    table, values, starts, lengths, bin_starts, largest, firsts, length, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr
-):
-    tensor, own_bin, exists, index, mask, pattern = _rows(table, values, starts, lengths, length, parts, WIDTH, ROWS)
-    at = tl.load(bin_starts + tensor) + own_bin
+def _firsts(table, values, bins, largest, firsts, length, parts, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    tensor, own_bin, exists, index, mask, pattern = _rows(table, values, length, parts, WIDTH, ROWS)
+    at = tl.load(bins.starts + tensor) + own_bin
     limit = tl.load(largest + at, mask=exists, other=0)[:, None]
     reaching = mask & (pattern > 0) & (pattern == limit)
     first = tl.min(tl.where(reaching, index, 0x7FFFFFFF), 1).to(tl.int32)
@@ -194,9 +155,9 @@ def _firsts(
 
 
 @triton.jit
-def _means(largest, starts, counts, scales, BLOCK: tl.constexpr):
+def _means(largest, bins, counts, scales, BLOCK: tl.constexpr):
     tensor = tl.program_id(0)
-    start, count = tl.load(starts + tensor), tl.load(counts + tensor)
+    start, count = tl.load(bins.starts + tensor), tl.load(counts + tensor)
     # The order is fixed, so that a step can be repeated.
     sums = tl.zeros([BLOCK], dtype=tl.float64)
     at = start * 0
@@ -209,11 +170,11 @@ def _means(largest, starts, counts, scales, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _bin_of(table, tensor, mask, bin_starts, bin_lengths, NARROW: tl.constexpr, BLOCK: tl.constexpr):
-    """The bin of each element of this program's block, and the index of the element in it."""
-    length = tl.load(bin_lengths + tensor)
+def _bin_of(table, tensor, mask, bins, NARROW: tl.constexpr, BLOCK: tl.constexpr):
+    """The bin of each element of this program's block, and the index of the element in the bin."""
+    length = tl.load(bins.lengths + tensor)
     start = tl.load(table + 2 * tl.program_id(0).to(tl.int64) + 1).to(tl.int64) * BLOCK
-    first = tl.load(bin_starts + tensor) + start // length
+    first = tl.load(bins.starts + tensor) + start // length
     # Elements from the beginning of the first bin. Divisions of 64 bits take long.
     at = start % length + tl.arange(0, BLOCK)
     if NARROW:
@@ -224,36 +185,19 @@ def _bin_of(table, tensor, mask, bin_starts, bin_lengths, NARROW: tl.constexpr, 
 
 @triton.jit
 def _mark_near(
-    table,
-    gradient,
-    gradient_starts,
-    weight,
-    values,
-    starts,
-    lengths,
-    bin_starts,
-    bin_lengths,
-    largest,
-    marks,
-    counts,
-    NARROW: tl.constexpr,
-    BLOCK: tl.constexpr,
+    table, source, weight, values, bins, largest, marks, counts, NARROW: tl.constexpr, BLOCK: tl.constexpr
 ):
-    tensor, at = place(table, BLOCK)
-    mask = at < tl.load(lengths + tensor)
-    own_bin, _ = _bin_of(table, tensor, mask, bin_starts, bin_lengths, NARROW, BLOCK)
+    tensor, at, mask = block_of(table, values.lengths, BLOCK)
+    own_bin, _ = _bin_of(table, tensor, mask, bins, NARROW, BLOCK)
     limit = tl.load(largest + own_bin, mask=mask, other=0).to(tl.float32, bitcast=True)
-    value = tl.load(values + tl.load(starts + tensor) + at, mask=mask, other=0.0)
-    latest = tl.load(gradient + tl.load(gradient_starts + tensor) + at, mask=mask, other=0.0).to(tl.float32)
+    value = load(values, tensor, at, mask)
+    latest = load(source, tensor, at, mask).to(tl.float32)
     near = (value != 0.0) & (tl.abs(value + latest * weight) >= limit)
     put_marks(marks, counts, (mask & near).to(tl.int32), 0, BLOCK)
 
 
 @triton.jit
-def _mark_firsts(
-    table, lengths, bin_starts, bin_lengths, firsts, marks, counts, NARROW: tl.constexpr, BLOCK: tl.constexpr
-):
-    tensor, at = place(table, BLOCK)
-    mask = at < tl.load(lengths + tensor)
-    own_bin, index = _bin_of(table, tensor, mask, bin_starts, bin_lengths, NARROW, BLOCK)
+def _mark_firsts(table, lengths, bins, firsts, marks, counts, NARROW: tl.constexpr, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, lengths, BLOCK)
+    own_bin, index = _bin_of(table, tensor, mask, bins, NARROW, BLOCK)
     put_marks(marks, counts, (mask & (tl.load(firsts + own_bin, mask=mask, other=-1) == index)).to(tl.int32), 0, BLOCK)

@@ -1,7 +1,9 @@
-"""``dgc`` and ``sgc``: the elements that reach a threshold from a random sample, which is adjusted until about k do.
+"""``dgc`` and ``sgc``: the elements that reach a threshold. The threshold comes from a random
+sample, and is adjusted until about k elements reach it.
 
-A form has pairs of the elements sent; see ``gradwire::device``. The message is the host's: both count the elements that reach
-the threshold and what it can be lowered to, and take the exact threshold where more than 5/4·k do.
+A form has pairs of the elements sent; see ``gradwire::device``. The message is the host's: both
+count the elements that reach the threshold and the lower ones that may replace it, and take the
+exact threshold if more than 5/4·k elements reach the chosen one.
 """
 
 from __future__ import annotations
@@ -13,17 +15,18 @@ import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, PerBatch, place
+from ._batch import Batch, PerBatch
 from ._config import Config
-from ._launch import BLOCK, for_tensors, launch, over
+from ._launch import BLOCK, for_tensors, launch
 from ._source import Source
-from .marks import Corrected, Marks
+from ._tensors import Tensors, block_of
+from .marks import Marks
 from .selection import COUNTED, how_many, kth_largest, mark_reaching, patterns
 from .sparse import SampledTopK
 
 # The ratio that a warm-up begins with.
 _FIRST = 0.25
-# The estimated threshold, and those of three times a fifth less.
+# The estimated threshold, and three lower ones, each 4/5 of the one before.
 _THRESHOLDS = tl.constexpr(4)
 
 
@@ -35,7 +38,7 @@ class Dgc(SampledTopK):
         self._warmup = config.whole("warmup")
         self._last = config.real("ratio")
 
-    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Tensors, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         ratio = self._ratio_at(step)
         if ratio != self.ratio:
             self.use(ratio)
@@ -51,15 +54,17 @@ class Dgc(SampledTopK):
             return _FIRST * (self._last / _FIRST) ** (step / self._warmup)
         return self._last
 
-    def _adjusted(self, batch: Batch, values: Corrected, limits: torch.Tensor) -> torch.Tensor:
-        """Patterns of thresholds that about k elements reach, from the patterns of estimates, of the shape (tensors, 1)."""
+    def _adjusted(self, batch: Batch, values: Tensors, limits: torch.Tensor) -> torch.Tensor:
+        """Patterns of thresholds that about k elements reach, from the patterns of estimates, of
+        the shape (tensors, 1)."""
         table, bounds = batch.table(BLOCK), self._bounds(batch)
         counts = torch.zeros((len(batch.slots), _THRESHOLDS.value), dtype=torch.int64, device=batch.device)
-        launch(_count_reaching, table, values.values, values.starts, values.lengths, limits, counts, BLOCK=BLOCK)
-        # The elements of the tensors whose thresholds are to be exact; 0 of the others, over which programs do nothing.
+        launch(_count_reaching, table, values, limits, counts, BLOCK=BLOCK)
+        # The elements of the tensors whose thresholds are to be exact; 0 for the others, for which
+        # programs do nothing.
         lengths = torch.empty_like(values.lengths)
         for_tensors(batch, _choose, counts, bounds, values.lengths, limits, lengths)
-        rest = Corrected(values.values, values.starts, lengths)
+        rest = values._replace(lengths=lengths)
         exact = kth_largest(batch.table(COUNTED), rest, bounds[:, :1].contiguous()).patterns
         return torch.where(lengths[:, None] > 0, exact, limits)
 
@@ -71,11 +76,10 @@ def _bounds(batch: Batch, ratio: float) -> torch.Tensor:
 
 
 @triton.jit
-def _count_reaching(table, values, starts, lengths, limits, counts, BLOCK: tl.constexpr):
+def _count_reaching(table, values, limits, counts, BLOCK: tl.constexpr):
     """Counts the elements that reach each threshold, without zeros."""
-    tensor, at = place(table, BLOCK)
-    mask = at < tl.load(lengths + tensor)
-    _, pattern = patterns(values, starts, tensor, at, mask)
+    tensor, at, mask = block_of(table, values.lengths, BLOCK)
+    _, pattern = patterns(values, tensor, at, mask)
     threshold = tl.load(limits + tensor).to(tl.float32, bitcast=True)
     for lowered in tl.static_range(_THRESHOLDS):
         least = tl.maximum(threshold.to(tl.int32, bitcast=True), 1)
@@ -85,7 +89,8 @@ def _count_reaching(table, values, starts, lengths, limits, counts, BLOCK: tl.co
 
 @triton.jit
 def _choose(counts, bounds, lengths, limits, exact):
-    """Takes the first threshold that enough elements reach, or the lowest, and tells whether too many reach it."""
+    """Takes the first threshold that enough elements reach, or the lowest one. ``exact`` becomes
+    the length of a tensor if too many elements reach its threshold, else 0."""
     tensor = tl.program_id(0).to(tl.int64)
     few, many = tl.load(bounds + 3 * tensor + 1), tl.load(bounds + 3 * tensor + 2)
     threshold = tl.load(limits + tensor).to(tl.float32, bitcast=True)

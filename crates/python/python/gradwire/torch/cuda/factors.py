@@ -1,30 +1,41 @@
 """``powersgd`` and ``gradzip``: two thin factors of a matrix.
 
-The gradient ``C``, rows × columns, stays on the device; the host averages and orthonormalises factors, rank × (rows +
-columns) numbers. Products of ``C`` are those of PyTorch, as a rank's own addends may be rounded in any order. The product
-of the averaged factors must have the same bits on all ranks, so its terms are added in the host's order, rounded one by one.
+The gradient ``C``, rows × columns, stays on the device. The host averages and orthonormalises
+factors, rank × (rows + columns) numbers. PyTorch computes the products with ``C``, as a rank's own
+addends may be rounded in any order. The product of the averaged factors must have the same bits on
+all ranks, so its terms are added in the host's order, and rounded one by one.
 """
 
 from __future__ import annotations
 
 from math import prod
-from typing import List, Sequence, Tuple
+from typing import List, NamedTuple, Tuple
 
 import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, Slot, place
+from ._batch import Batch, Slot
+from ._forms import Forms
 from ._launch import over
 from ._rounds import Round, Rounds
-from ._source import Source, add_at
+from ._source import Source
+from ._tensors import Tensors, add_at, block_of, in_bucket
+
+
+class _Factors(NamedTuple):
+    """A factor of each tensor in an array, and the index of its first number."""
+
+    data: torch.Tensor
+    starts: torch.Tensor
 
 
 class Factored(Rounds):
-    """Both methods: what differs is in the factors that the host makes."""
+    """Both methods. They differ in the factors that the host makes."""
 
     def dimensions(self, slot: Slot) -> Tuple[int, int]:
-        """Rows and columns of a tensor that has factors, as on the host; zeros for one that is sent uncompressed."""
+        """Rows and columns of a tensor that has factors, as on the host; zeros for a tensor that is
+        sent uncompressed."""
         if len(slot.shape) < 2 or slot.elements == 0:
             return 0, 0
         rows, columns = slot.shape[0], prod(slot.shape[1:])
@@ -42,13 +53,13 @@ class Factored(Rounds):
                 self._multiply(c.view(self.dimensions(slot)), round.number, round.form(at), addend)
 
     def _multiply(self, c: torch.Tensor, number: int, form: torch.Tensor, addend: torch.Tensor) -> None:
-        """``C·Q`` in the first round, ``Cᵀ·P`` in the second; zeros where it is too large."""
+        """``C·Q`` in the first round, ``Cᵀ·P`` in the second; zeros if a number is too large."""
         (rows, _), rank = c.shape, self.config.whole("rank")
         limit, factors = form[0], form[1:].view(-1)
         if number == 0:
             c = c.T
         elif factors.numel() > rank * rows:
-            # It is not ``P`` that multiplies.
+            # ``P`` is not what multiplies; ``Q`` follows it.
             factors = factors[rank * rows :]
         product = addend.view(rank, -1)
         # The host says how long an addend is, and ``dimensions`` must agree with it.
@@ -67,39 +78,27 @@ class Factored(Rounds):
         if not any(lengths):
             return
         places = [one or (0, 0, 0, 0) for one in round.places]
-        p_at = batch.vector([start // 4 + 1 for start, _, _, _ in places])
-        q_at = batch.vector([start // 4 for _, _, start, _ in places])
-        self._add(batch, lengths, (round.forms, p_at), (round.addends, q_at), (source.residual, batch.kept), -1.0)
+        p = _Factors(round.forms, batch.vector([start // 4 + 1 for start, _, _, _ in places]))
+        q = _Factors(round.addends, batch.vector([start // 4 for _, _, start, _ in places]))
+        self._add(batch, p, q, Tensors(source.residual, batch.kept, batch.vector(lengths)), -1.0)
 
-    def add(
-        self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
-    ) -> None:
-        numbers, at = forms.view(torch.float32), at // 4
+    def add(self, batch: Batch, forms: Forms, out: torch.Tensor, weight: float, step: int, rank: int) -> None:
+        numbers, at = forms.bytes.view(torch.float32), forms.starts // 4
         first = batch.vector([self.dimensions(slot)[0] * self.config.whole("rank") for slot in batch.slots])
-        lengths = [slot.elements for slot in batch.slots]
-        self._add(batch, lengths, (numbers, at), (numbers, at + first), (out, batch.starts), weight)
+        self._add(batch, _Factors(numbers, at), _Factors(numbers, at + first), in_bucket(batch, out), weight)
 
-    def _add(
-        self,
-        batch: Batch,
-        lengths: Sequence[int],
-        p: Tuple[torch.Tensor, torch.Tensor],
-        q: Tuple[torch.Tensor, torch.Tensor],
-        out: Tuple[torch.Tensor, torch.Tensor],
-        scale: float,
-    ) -> None:
-        """Adds ``scale`` times the products of factors. Arrays are given with the index of each tensor's first number in
-        them; a tensor without factors is where its ``Q`` would be."""
+    def _add(self, batch: Batch, p: _Factors, q: _Factors, out: Tensors, scale: float) -> None:
+        """Adds ``scale`` times the products of factors. If a tensor has no factors, its elements
+        are at the place of its ``Q``."""
         sizes: List[Tuple[int, int]] = [self.dimensions(slot) for slot in batch.slots]
         over(
             batch,
             _add_product,
-            batch.vector(lengths),
             batch.vector([rows for rows, _ in sizes]),
             batch.vector([columns for _, columns in sizes]),
-            *p,
-            *q,
-            *out,
+            p,
+            q,
+            out,
             scale,
             RANK=self.config.whole("rank"),
             NARROW=max(slot.elements for slot in batch.slots) < 1 << 31,
@@ -107,7 +106,8 @@ class Factored(Rounds):
 
 
 def multiply(factor: torch.Tensor, matrix: torch.Tensor, out: torch.Tensor) -> None:
-    """``factor·matrix``, with 24 bits of each number also where the program lets PyTorch use fewer (TF32)."""
+    """``factor·matrix``, with 24 bits of each number even if the program lets PyTorch use fewer
+    (TF32)."""
     if _is_precise():
         torch.mm(factor, matrix, out=out)
         return
@@ -121,34 +121,21 @@ def _is_precise() -> bool:
     try:
         return torch.get_float32_matmul_precision() == "highest"
     except RuntimeError:
-        # Since PyTorch 2.9 the precision can be set for CUDA alone, and then this function raises an error.
+        # Since PyTorch 2.9 the precision can be set for CUDA alone, and then this function raises
+        # an error.
         return False
 
 
 @triton.jit
 def _add_product(
-    table,
-    lengths,
-    rows,
-    columns,
-    p,
-    p_at,
-    q,
-    q_at,
-    out,
-    out_at,
-    scale,
-    RANK: tl.constexpr,
-    NARROW: tl.constexpr,
-    BLOCK: tl.constexpr,
+    table, rows, columns, p, q, out, scale, RANK: tl.constexpr, NARROW: tl.constexpr, BLOCK: tl.constexpr
 ):
-    tensor, element = place(table, BLOCK)
-    mask = element < tl.load(lengths + tensor)
+    tensor, element, mask = block_of(table, out.lengths, BLOCK)
     height, width = tl.load(rows + tensor), tl.load(columns + tensor)
-    p += tl.load(p_at + tensor)
-    q += tl.load(q_at + tensor)
+    left_factor = p.data + tl.load(p.starts + tensor)
+    right_factor = q.data + tl.load(q.starts + tensor)
     if width == 0:
-        value = tl.load(q + element, mask=mask, other=0.0)
+        value = tl.load(right_factor + element, mask=mask, other=0.0)
     else:
         # Divisions of 64 bits take long.
         if NARROW:
@@ -158,7 +145,7 @@ def _add_product(
         column = element - row * width
         value = tl.zeros([BLOCK], tl.float32)
         for at in range(RANK):
-            left = tl.load(p + at * height + row, mask=mask, other=0.0)
-            right = tl.load(q + at * width + column, mask=mask, other=0.0)
+            left = tl.load(left_factor + at * height + row, mask=mask, other=0.0)
+            right = tl.load(right_factor + at * width + column, mask=mask, other=0.0)
             value += left * right
-    add_at(out, out_at, tensor, element, mask, value * scale)
+    add_at(out, tensor, element, mask, value * scale)

@@ -1,7 +1,7 @@
 """``none``, ``fp16`` and ``bf16``: each element as a float of 32 or 16 bits.
 
-A form is the message. Messages are the host's, byte for byte: elements are rounded to the nearest, ties to even, and those
-beyond the largest finite number become that number.
+A form is the message. Messages are the host's, byte for byte: elements are rounded to the nearest,
+ties to even. An element beyond the largest finite number becomes that number.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, place
+from ._batch import Batch
+from ._forms import Forms, floats, form_of
 from ._kernel import Dense
-from ._launch import BLOCK, over
-from ._source import Source, add_at, corrected, keep
+from ._launch import over
+from ._source import Source, corrected, keep
+from ._tensors import add_at, block_of, in_bucket
 
 
 class Uncompressed(Dense):
@@ -24,15 +26,11 @@ class Uncompressed(Dense):
     def form_bytes(self, elements: int) -> int:
         return (4 if self.FORMAT == "f32" else 2) * elements
 
-    def encode(
-        self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
-    ) -> None:
-        over(batch, _encode, *source.of(batch), maxima, forms, at, FORMAT=self.FORMAT, FEEDBACK=source.feedback)
+    def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
+        over(batch, _encode, source, forms, FORMAT=self.FORMAT)
 
-    def add(
-        self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
-    ) -> None:
-        over(batch, _add, forms, at, batch.starts, batch.lengths, out, weight, FORMAT=self.FORMAT)
+    def add(self, batch: Batch, forms: Forms, out: torch.Tensor, weight: float, step: int, rank: int) -> None:
+        over(batch, _add, forms, in_bucket(batch, out), weight, FORMAT=self.FORMAT)
 
 
 class Fp16(Uncompressed):
@@ -49,7 +47,8 @@ class Bf16(Uncompressed):
 
 @triton.jit
 def _to_f16(value):
-    """The pattern of binary16, in integers and sums of binary32, which round alike on every device."""
+    """The pattern of binary16, in integers and sums of binary32, which round alike on every
+    device."""
     bits = value.to(tl.int32, bitcast=True)
     magnitude = tl.minimum(tl.abs(value), 65504.0)
     wide = magnitude.to(tl.int32, bitcast=True)
@@ -75,7 +74,8 @@ def _from_f16(pattern):
 def _to_bf16(value):
     bits = value.to(tl.int32, bitcast=True)
     magnitude = bits & 0x7FFFFFFF
-    # The sum of the largest pattern and the half would be a negative integer, but no finite number has that pattern.
+    # The sum of the largest pattern and the half would be a negative integer, but no finite number
+    # has that pattern.
     rounded = (magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16
     return ((bits >> 16) & 0x8000) | tl.minimum(rounded, 0x7F7F)
 
@@ -99,45 +99,27 @@ def _widen(pattern, FORMAT: tl.constexpr):
 
 
 @triton.jit
-def _encode(
-    table,
-    values,
-    starts,
-    residual,
-    beta,
-    gamma,
-    kept,
-    lengths,
-    maxima,
-    forms,
-    at,
-    FORMAT: tl.constexpr,
-    FEEDBACK: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    tensor, element = place(table, BLOCK)
-    elements = tl.load(lengths + tensor)
-    mask = element < elements
-    form = forms + tl.load(at + tensor)
-    value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
+def _encode(table, source, forms, FORMAT: tl.constexpr, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, source.lengths, BLOCK)
+    form = form_of(forms, tensor)
+    value = corrected(source, tensor, at, mask)
     if FORMAT == "f32":
-        tl.store(form.to(tl.pointer_type(tl.float32)) + element, value, mask=mask)
+        tl.store(floats(form) + at, value, mask=mask)
         left = tl.zeros_like(value)
     else:
         pattern = _narrow(value, FORMAT)
-        tl.store(form.to(tl.pointer_type(tl.uint16)) + element, pattern.to(tl.uint16), mask=mask)
+        tl.store(form.to(tl.pointer_type(tl.uint16)) + at, pattern.to(tl.uint16), mask=mask)
         left = value - _widen(pattern, FORMAT)
-    keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
+    keep(source, tensor, at, mask, left)
 
 
 @triton.jit
-def _add(table, forms, at, starts, lengths, out, weight, FORMAT: tl.constexpr, BLOCK: tl.constexpr):
-    tensor, element = place(table, BLOCK)
-    mask = element < tl.load(lengths + tensor)
-    form = forms + tl.load(at + tensor)
+def _add(table, forms, out, weight, FORMAT: tl.constexpr, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, out.lengths, BLOCK)
+    form = form_of(forms, tensor)
     if FORMAT == "f32":
-        value = tl.load(form.to(tl.pointer_type(tl.float32)) + element, mask=mask, other=0.0)
+        value = tl.load(floats(form) + at, mask=mask, other=0.0)
     else:
-        pattern = tl.load(form.to(tl.pointer_type(tl.uint16)) + element, mask=mask, other=0).to(tl.int32)
+        pattern = tl.load(form.to(tl.pointer_type(tl.uint16)) + at, mask=mask, other=0).to(tl.int32)
         value = _widen(pattern, FORMAT)
-    add_at(out, starts, tensor, element, mask, value * weight)
+    add_at(out, tensor, at, mask, value * weight)

@@ -53,12 +53,14 @@ ROUNDS: Dict[str, Callable[[Config], Optional[Kernel]]] = {"powersgd": Factored,
 
 
 def kernel_and_memory(config: Config) -> Optional[Tuple[Kernel, Memory]]:
-    """The kernel and the memory of a compressor with these parameters; ``None`` if it works on the host only."""
+    """The kernel and the memory of a compressor with these parameters; ``None`` if it works on the
+    host only."""
     kept = memory(config)
     make = KERNELS.get(config.id) or ROUNDS.get(config.id)
     if kept is None or make is None:
         return None
-    # The residual of a method in rounds is what the factors of all rounds leave out, so a memory of another kind needs the host.
+    # A method in rounds computes its residual from the factors of all rounds, so a memory of
+    # another kind needs the host.
     if config.id in ROUNDS and type(kept) is not Memory:
         return None
     kernel = make(config)

@@ -1,11 +1,13 @@
 """``int8`` and ``qsgd``: evenly spaced levels.
 
-The form of ``int8`` is the message: the step as float32 and a signed byte for each element. The form of ``qsgd`` is the step
-of each bucket as float32, then level + s of each element; see ``gradwire::device``.
+The form of ``int8`` is the message: the step as float32 and a signed byte for each element. The
+form of ``qsgd`` is the step of each bucket as float32, then level + s of each element; see
+``gradwire::device``.
 
-Messages are the host's, byte for byte, unless ``qsgd`` has the Euclidean norm: a norm is then the root of a sum in float64,
-which the host adds in another order, so a step may differ in its last bit, and a level where an element is as far from it as
-its draw. Messages decode to the same bits as on the host.
+Messages are the host's, byte for byte, unless ``qsgd`` has the Euclidean norm. That norm is the
+root of a sum in float64, which the host adds in another order. So a step may differ in its last
+bit, and so may the level of an element that is as far from it as its draw. Messages decode to the
+same bits as on the host.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ import triton.language as tl
 
 from ._batch import Batch, place
 from ._config import Config
+from ._forms import Forms, floats, form_of
 from ._kernel import Dense
-from ._philox import keys, rounding
 from ._launch import BLOCK, FEW_WARPS, for_tensors, launch, over
-from ._source import LARGEST, Source, add_at, corrected, keep, largest, replaceable
+from ._philox import rounding
+from ._source import LARGEST, Source, corrected, is_finite, keep, largest
 from ._symbols import bytes_of, put_block, take, width_of
+from ._tensors import add_at, block_of, in_bucket
 
 # The longest bucket whose norm one program computes.
 LONGEST = 1 << 16
@@ -34,16 +38,12 @@ class Int8(Dense):
     def form_bytes(self, elements: int) -> int:
         return 4 + elements
 
-    def encode(
-        self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
-    ) -> None:
-        for_tensors(batch, _int8_step, maxima, forms.view(torch.float32), at)
-        over(batch, _int8, *source.of(batch), maxima, forms, at, FEEDBACK=source.feedback)
+    def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
+        for_tensors(batch, _int8_step, source, forms)
+        over(batch, _int8, source, forms)
 
-    def add(
-        self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
-    ) -> None:
-        over(batch, _int8_add, forms, at, batch.starts, batch.lengths, out, weight)
+    def add(self, batch: Batch, forms: Forms, out: torch.Tensor, weight: float, step: int, rank: int) -> None:
+        over(batch, _int8_add, forms, in_bucket(batch, out), weight)
 
 
 def qsgd(config: Config) -> Optional[Qsgd]:
@@ -63,29 +63,23 @@ class Qsgd(Dense):
     def form_bytes(self, elements: int) -> int:
         return 4 * self._buckets_of(elements) + bytes_of(elements, self._width)
 
-    def encode(
-        self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
-    ) -> None:
+    def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
         columns = min(triton.next_power_of_2(self._bucket), BLOCK)
         rows = BLOCK // columns
-        buckets = batch.table(rows, self._buckets_of)
         counts = [self._buckets_of(slot.elements) for slot in batch.slots]
-        first = batch.vector([sum(counts[:at]) for at in range(len(counts))])
-        # A division for each element would take longer than reading this.
+        # The inverse of each bucket's step. A division for each element would take longer than
+        # reading this.
         inverses = torch.empty(sum(counts), dtype=torch.float32, device=batch.device)
         launch(
             _qsgd_steps,
-            buckets,
-            *source.of(batch),
-            maxima,
+            batch.table(rows, self._buckets_of),
+            source,
             self._s,
-            forms.view(torch.float32),
-            at,
+            forms,
             inverses,
-            first,
+            batch.firsts(counts),
             BUCKET=self._bucket,
             EUCLIDEAN=self.config.word("norm") == "2",
-            FEEDBACK=source.feedback,
             ROWS=rows,
             COLUMNS=columns,
             warps=4,
@@ -93,39 +87,20 @@ class Qsgd(Dense):
         over(
             batch,
             _qsgd,
-            keys(batch, self.config.seed, step, 0),
-            0,
-            self.config.rank,
-            step,
-            *source.of(batch),
-            maxima,
+            *self.draws(batch, step),
+            source,
             self._s,
             forms,
-            at,
             inverses,
-            first,
+            batch.firsts(counts),
             BUCKET=self._bucket,
             WIDTH=self._width,
-            FEEDBACK=source.feedback,
             warps=FEW_WARPS,
         )
 
-    def add(
-        self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
-    ) -> None:
-        over(
-            batch,
-            _qsgd_add,
-            forms,
-            at,
-            batch.starts,
-            batch.lengths,
-            out,
-            weight,
-            self._s,
-            BUCKET=self._bucket,
-            WIDTH=self._width,
-        )
+    def add(self, batch: Batch, forms: Forms, out: torch.Tensor, weight: float, step: int, rank: int) -> None:
+        sums = in_bucket(batch, out)
+        over(batch, _qsgd_add, forms, sums, weight, self._s, BUCKET=self._bucket, WIDTH=self._width)
 
     def _buckets_of(self, elements: int) -> int:
         return triton.cdiv(elements, self._bucket)
@@ -149,82 +124,55 @@ def step_to(most, levels):
 
 
 @triton.jit
-def _int8_step(maxima, forms, at):
+def _int8_step(source, forms):
     tensor = tl.program_id(0)
-    step, _ = step_to(largest(maxima, tensor), 127.0)
-    tl.store(forms + tl.load(at + tensor) // 4, step)
+    step, _ = step_to(largest(source, tensor), 127.0)
+    tl.store(floats(form_of(forms, tensor)), step)
 
 
 @triton.jit
-def _int8(
-    table,
-    values,
-    starts,
-    residual,
-    beta,
-    gamma,
-    kept,
-    lengths,
-    maxima,
-    forms,
-    at,
-    FEEDBACK: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    tensor, element = place(table, BLOCK)
-    elements = tl.load(lengths + tensor)
-    mask = element < elements
-    step, inverse = step_to(largest(maxima, tensor), 127.0)
-    value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
+def _int8(table, source, forms, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, source.lengths, BLOCK)
+    step, inverse = step_to(largest(source, tensor), 127.0)
+    value = corrected(source, tensor, at, mask)
     scaled = tl.minimum(tl.maximum(value * inverse, -127.0), 127.0)
     # The sum is a whole number, rounded to even, in units of its last bit.
     rounded = scaled + 12582912.0
-    left = value - (rounded - 12582912.0) * step
-    keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
-    tl.store(forms + tl.load(at + tensor) + 4 + element, rounded.to(tl.int32, bitcast=True).to(tl.uint8), mask=mask)
+    keep(source, tensor, at, mask, value - (rounded - 12582912.0) * step)
+    tl.store(form_of(forms, tensor) + 4 + at, rounded.to(tl.int32, bitcast=True).to(tl.uint8), mask=mask)
 
 
 @triton.jit
-def _int8_add(table, forms, at, starts, lengths, out, weight, BLOCK: tl.constexpr):
-    tensor, element = place(table, BLOCK)
-    mask = element < tl.load(lengths + tensor)
-    start = tl.load(at + tensor)
-    step = tl.load((forms + start).to(tl.pointer_type(tl.float32))) * weight
-    level = tl.load(forms + start + 4 + element, mask=mask, other=0).to(tl.int8, bitcast=True).to(tl.float32)
-    add_at(out, starts, tensor, element, mask, step * level)
+def _int8_add(table, forms, out, weight, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, out.lengths, BLOCK)
+    form = form_of(forms, tensor)
+    step = tl.load(floats(form)) * weight
+    level = tl.load(form + 4 + at, mask=mask, other=0).to(tl.int8, bitcast=True).to(tl.float32)
+    add_at(out, tensor, at, mask, step * level)
 
 
 @triton.jit(do_not_specialize=["s"])
 def _qsgd_steps(
     table,
-    values,
-    starts,
-    residual,
-    beta,
-    gamma,
-    kept,
-    lengths,
-    maxima,
+    source,
     s,
     forms,
-    at,
     inverses,
     first,
     BUCKET: tl.constexpr,
     EUCLIDEAN: tl.constexpr,
-    FEEDBACK: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     tensor, bucket = place(table, ROWS)
-    elements = tl.load(lengths + tensor)
+    elements = tl.load(source.lengths + tensor)
     squares = tl.zeros([ROWS], dtype=tl.float64)
     most = tl.zeros([ROWS], dtype=tl.float32)
     for column_start in range(0, BUCKET, COLUMNS):
         column = column_start + tl.arange(0, COLUMNS)
-        element = bucket[:, None] * BUCKET + column[None, :]
-        mask = (column[None, :] < BUCKET) & (element < elements)
-        value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
+        at = bucket[:, None] * BUCKET + column[None, :]
+        mask = (column[None, :] < BUCKET) & (at < elements)
+        value = corrected(source, tensor, at, mask)
         if EUCLIDEAN:
             wide = value.to(tl.float64)
             squares += tl.sum(wide * wide, 1)
@@ -232,49 +180,37 @@ def _qsgd_steps(
             most = tl.maximum(most, tl.max(tl.abs(value), 1))
     if EUCLIDEAN:
         most = tl.minimum(tl.sqrt(squares), LARGEST).to(tl.float32)
-    finite = replaceable(maxima, tensor, 1) == 1
-    step, inverse = step_to(tl.where(finite, most, 0.0), s.to(tl.float32))
+    step, inverse = step_to(tl.where(is_finite(source, tensor), most, 0.0), s.to(tl.float32))
     mask = bucket < (elements + BUCKET - 1) // BUCKET
-    tl.store(forms + tl.load(at + tensor) // 4 + bucket, step, mask=mask)
+    tl.store(floats(form_of(forms, tensor)) + bucket, step, mask=mask)
     tl.store(inverses + tl.load(first + tensor) + bucket, inverse, mask=mask)
 
 
-@triton.jit(do_not_specialize=["stream", "rank", "step", "s"])
+@triton.jit(do_not_specialize=["rank", "step", "s"])
 def _qsgd(
     table,
     keys,
-    stream,
     rank,
     step,
-    values,
-    starts,
-    residual,
-    beta,
-    gamma,
-    kept,
-    lengths,
-    maxima,
+    source,
     s,
     forms,
-    at,
     inverses,
     first,
     BUCKET: tl.constexpr,
     WIDTH: tl.constexpr,
-    FEEDBACK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    tensor, element = place(table, BLOCK)
-    elements = tl.load(lengths + tensor)
-    mask = element < elements
-    start = tl.load(at + tensor)
-    bucket = element // BUCKET
-    length = tl.load((forms + start).to(tl.pointer_type(tl.float32)) + bucket, mask=mask, other=0.0)
+    tensor, at, mask = block_of(table, source.lengths, BLOCK)
+    elements = tl.load(source.lengths + tensor)
+    form = form_of(forms, tensor)
+    bucket = at // BUCKET
+    length = tl.load(floats(form) + bucket, mask=mask, other=0.0)
     inverse = tl.load(inverses + tl.load(first + tensor) + bucket, mask=mask, other=0.0)
-    value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
+    value = corrected(source, tensor, at, mask)
     most = s.to(tl.float32)
     scaled = tl.minimum(tl.maximum(value * inverse, -most), most)
-    words = rounding(tl.load(keys + tensor), stream, rank, step, table, BLOCK) >> 8
+    words = rounding(tl.load(keys + tensor), rank, step, table, BLOCK) >> 8
     # In units of 2⁻²⁴, counted from the level -128: whole numbers, as on the host.
     fixed = (tl.minimum(tl.maximum(scaled, -128.0), 127.0) * 16777216.0).to(tl.int32).to(tl.int64)
     few = ((fixed + (128 << 24) + 0xFFFFFF - words.to(tl.int64)) >> 24).to(tl.int32).to(tl.float32) - 128.0
@@ -283,35 +219,19 @@ def _qsgd(
     chance = words.to(tl.int32).to(tl.float32) * 5.9604644775390625e-08
     many = tl.where(chance < scaled - below, below + 1.0, below)
     level = tl.where(s <= 127, few, many)
-    left = value - level * length
-    keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
+    keep(source, tensor, at, mask, value - level * length)
     symbols = tl.where(mask, (level + most).to(tl.int32), 0)
     # An element that is not finite may have no level.
     symbols = tl.minimum(tl.maximum(symbols, 0), 2 * s)
     buckets = (elements + BUCKET - 1) // BUCKET
-    put_block(forms, start + 4 * buckets, table, symbols, elements, WIDTH, BLOCK)
+    put_block(form + 4 * buckets, table, symbols, elements, WIDTH, BLOCK)
 
 
 @triton.jit(do_not_specialize=["s"])
-def _qsgd_add(
-    table,
-    forms,
-    at,
-    starts,
-    lengths,
-    out,
-    weight,
-    s,
-    BUCKET: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    tensor, element = place(table, BLOCK)
-    elements = tl.load(lengths + tensor)
-    mask = element < elements
-    start = tl.load(at + tensor)
-    step = tl.load((forms + start).to(tl.pointer_type(tl.float32)) + element // BUCKET, mask=mask, other=0.0) * weight
-    buckets = (elements + BUCKET - 1) // BUCKET
-    symbols = take(forms, start + 4 * buckets, element, mask, WIDTH)
-    level = symbols.to(tl.float32) - s.to(tl.float32)
-    add_at(out, starts, tensor, element, mask, step * level)
+def _qsgd_add(table, forms, out, weight, s, BUCKET: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, out.lengths, BLOCK)
+    form = form_of(forms, tensor)
+    step = tl.load(floats(form) + at // BUCKET, mask=mask, other=0.0) * weight
+    buckets = (tl.load(out.lengths + tensor) + BUCKET - 1) // BUCKET
+    level = take(form + 4 * buckets, at, mask, WIDTH).to(tl.float32) - s.to(tl.float32)
+    add_at(out, tensor, at, mask, step * level)

@@ -1,4 +1,5 @@
-"""Marked elements of a batch, and the forms that send them. The places in the forms are found on the device, without waiting for it."""
+"""Marked elements of a batch, and the forms that send them. The device finds the places in the
+forms, and the host does not wait for it."""
 
 from __future__ import annotations
 
@@ -10,22 +11,12 @@ import triton
 import triton.language as tl
 
 from ._batch import Batch, PerBatch, place
-from ._kernel import Forms
+from ._forms import Encoded, form_of, words
 from ._launch import BLOCK, FEW_WARPS, for_tensors, launch
+from ._tensors import Tensors, load
 
-# Blocks of which a program plans the places at once.
+# The number of blocks whose places a program plans at once.
 _PLANNED = 1024
-
-
-@dataclass
-class Corrected:
-    """The corrected values of a batch in float32."""
-
-    values: torch.Tensor
-    # The first element of each tensor.
-    starts: torch.Tensor
-    # The number of elements of each tensor, 0 if some element is not finite: then nothing of it is sent.
-    lengths: torch.Tensor
 
 
 # The number of blocks of each tensor, and the first of them in a batch.
@@ -34,12 +25,13 @@ _blocks: PerBatch[Tuple[torch.Tensor, torch.Tensor]] = PerBatch(lambda batch: _b
 
 def _blocks_of(batch: Batch) -> Tuple[torch.Tensor, torch.Tensor]:
     counts = [triton.cdiv(slot.elements, BLOCK) for slot in batch.slots]
-    return batch.vector(counts), batch.vector([sum(counts[:at]) for at in range(len(counts))])
+    return batch.vector(counts), batch.firsts(counts)
 
 
 class Marks:
-    """A byte for each element of a batch, in whole blocks: 0 if it is not sent and 1 if it is. Of those marked with 2 the
-    first ``quotas[tensor, 0]`` are sent, and of those marked with 3 the first ``quotas[tensor, 1]``."""
+    """A byte for each element of a batch, in whole blocks: 0 if it is not sent, 1 if it is sent. Of
+    the elements marked with 2 the first ``quotas[tensor, 0]`` are sent, and of the elements marked
+    with 3 the first ``quotas[tensor, 1]``."""
 
     def __init__(self, batch: Batch, quotas: Optional[torch.Tensor] = None) -> None:
         self.batch = batch
@@ -79,24 +71,23 @@ class Marks:
 
 @dataclass
 class Plan:
-    """Where marked elements go."""
+    """The places of the marked elements in the forms."""
 
     marks: Marks
-    # How much is left of the quotas before each block, no more than its elements.
+    # The rest of the quotas before each block, no more than its elements.
     rooms: torch.Tensor
     # The index in the form of the first element that a block sends.
     places: torch.Tensor
     # The number of elements that each tensor sends.
     totals: torch.Tensor
 
-    def forms(self, values: Corrected, levels: Optional[torch.Tensor] = None) -> Forms:
-        """Pairs of the elements to send, after one level for each tensor, if there are levels. Waits for the device."""
+    def forms(self, values: Tensors, levels: Optional[torch.Tensor] = None) -> Encoded:
+        """Pairs of the elements to send, after one level for each tensor, if there are levels.
+        Waits for the device."""
         marks, batch = self.marks, self.marks.batch
         head = 1 if levels is None else 2
-        forms = Forms.empty([4 * head + 8 * total for total in self.totals.tolist()], batch.device)
-        at = batch.vector([start for start, _ in forms.ranges], keep=False)
-        words = forms.bytes.view(torch.int32)
-        for_tensors(batch, _put_heads, self.totals, self.totals if levels is None else levels, words, at, HEAD=head)
+        encoded = Encoded.empty(batch, [4 * head + 8 * total for total in self.totals.tolist()], keep=False)
+        for_tensors(batch, _put_heads, self.totals, levels, encoded.forms)
         launch(
             _compact,
             marks.table,
@@ -105,16 +96,14 @@ class Plan:
             self.rooms,
             self.places,
             self.totals,
-            values.values,
-            values.starts,
-            words,
-            at,
+            values,
+            encoded.forms,
             HEAD=head,
             LIMITED=marks.limited,
             BLOCK=BLOCK,
             warps=FEW_WARPS,
         )
-        return forms
+        return encoded
 
 
 @triton.jit
@@ -139,7 +128,8 @@ def _plan(
     MOST: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    """Plans one tensor. A block sends what is marked with 1, and of the other marks what its rooms allow."""
+    """Plans one tensor. A block sends the elements that are marked with 1, and as many with other
+    marks as its rooms allow."""
     tensor = tl.program_id(0)
     many, first = tl.load(blocks + tensor), tl.load(firsts + tensor)
     total = first * 0
@@ -169,18 +159,19 @@ def _plan(
 
 @triton.jit
 def _room(left, count, MOST: tl.constexpr):
-    """How many marked elements each of some blocks may send, of ``left`` that all may send."""
+    """The number of marked elements that each of some blocks may send, if all may send ``left``."""
     before = tl.cumsum(count, 0) - count
     return tl.minimum(tl.maximum(left - before, 0), MOST).to(tl.int32)
 
 
 @triton.jit
-def _put_heads(totals, levels, words, at, HEAD: tl.constexpr):
+def _put_heads(totals, levels, forms):
     tensor = tl.program_id(0)
-    form = words + tl.load(at + tensor) // 4
-    if HEAD == 2:
-        tl.store(form, tl.load(levels + tensor).to(tl.int32, bitcast=True))
-    tl.store(form + HEAD - 1, tl.load(totals + tensor).to(tl.int32))
+    head = words(form_of(forms, tensor))
+    if levels is not None:
+        tl.store(head, tl.load(levels + tensor).to(tl.int32, bitcast=True))
+        head += 1
+    tl.store(head, tl.load(totals + tensor).to(tl.int32))
 
 
 @triton.jit
@@ -192,15 +183,13 @@ def _compact(
     places,
     totals,
     values,
-    starts,
-    words,
-    at,
+    forms,
     HEAD: tl.constexpr,
     LIMITED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     program = tl.program_id(0).to(tl.int64)
-    tensor, element = place(table, BLOCK)
+    tensor, at = place(table, BLOCK)
     mark = tl.load(marks + program * BLOCK + tl.arange(0, BLOCK)).to(tl.int32)
     sent = mark == 1
     for kind in tl.static_range(LIMITED):
@@ -211,7 +200,8 @@ def _compact(
             sent = sent | limited
         elif room > 0:
             sent = sent | (limited & (tl.cumsum(limited.to(tl.int32), 0) <= room))
-    position = words + tl.load(at + tensor) // 4 + HEAD + tl.load(places + program) + tl.cumsum(sent.to(tl.int32), 0) - 1
-    value = tl.load(values + tl.load(starts + tensor) + element, mask=sent, other=0.0)
-    tl.store(position, element.to(tl.int32), mask=sent)
+    first = words(form_of(forms, tensor)) + HEAD + tl.load(places + program)
+    position = first + tl.cumsum(sent.to(tl.int32), 0) - 1
+    value = load(values, tensor, at, sent)
+    tl.store(position, at.to(tl.int32), mask=sent)
     tl.store(position + tl.load(totals + tensor), value.to(tl.int32, bitcast=True), mask=sent)

@@ -1,7 +1,7 @@
 """Selection of the elements of sparse messages, on the device and without waiting for it.
 
-A method marks elements; ``marks`` makes forms of them. Thresholds at a rank come from radix selection on the
-bit patterns of absolute values, whose order is that of the values: four passes count digits.
+A method marks elements; ``marks`` makes forms of them. The k-th largest absolute value comes from
+radix selection on bit patterns, which have the same order as the values: four passes count digits.
 """
 
 from __future__ import annotations
@@ -14,57 +14,58 @@ import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, place
+from ._batch import Batch
 from ._launch import BLOCK, FEW_WARPS, launch, over, run
 from ._source import FINITE, Source, corrected
-from .marks import Corrected, Marks, put_marks
+from ._tensors import Tensors, block_of, in_kept, load, scratch, store
+from .marks import Marks, put_marks
 
-# The shift and the highest value of each digit of a pattern: 8, 8, 8 and 7 bits. The first is the exponent, of which few are
-# common: programs that count many different digits wait for each other's atomic additions.
+# The shift and the highest value of each digit of a pattern: 8, 8, 8 and 7 bits. The first digit is
+# the exponent, because few exponents are common: programs that count many different digits wait for
+# each other's atomic additions.
 _DIGITS = ((23, 255), (15, 255), (7, 255), (0, 127))
 _COUNTERS = tl.constexpr(256)
-# Blocks that a program counts before it adds its counts to those of others, and the elements of these.
+# The number of blocks that a program counts before it adds its counts to the common ones, and the
+# elements of these blocks.
 _COUNTED_BLOCKS = tl.constexpr(4)
 COUNTED = _COUNTED_BLOCKS.value * BLOCK
-# Elements of a block that are rather counted one by one.
+# So few elements of a block are counted one by one.
 _FEW = 32
 
 
-def correct(batch: Batch, source: Source, maxima: torch.Tensor) -> Corrected:
-    """Adds the gradient to the residual; the result takes the residual's place, if there is one. A residual stays as it is
-    where some element of the tensor is not finite. Without a residual, values in float32 are not copied."""
-    lengths = torch.where(maxima <= FINITE.value, batch.lengths, 0)
-    if source.residual is None and source.values.dtype == torch.float32:
-        return Corrected(source.values, source.starts, lengths)
-    if source.residual is not None:
-        found = Corrected(source.residual, batch.kept, lengths)
-    else:
-        elements = sum(slot.elements for slot in batch.slots)
-        scratch = torch.empty(elements, dtype=torch.float32, device=batch.device)
-        found = Corrected(scratch, batch.lengths.cumsum(0) - batch.lengths, lengths)
-    over(batch, _correct, *source.arguments, batch.kept, lengths, found.values, found.starts, FEEDBACK=source.feedback)
+def correct(batch: Batch, source: Source) -> Tensors:
+    """The corrected values in float32. The length of a tensor is 0 if an element is not finite:
+    then nothing of the tensor is sent, and its residual stays as it was.
+
+    The result takes the place of the residual, if there is one. Without a residual, values in
+    float32 are not copied.
+    """
+    lengths = torch.where(source.maxima <= FINITE.value, batch.lengths, 0)
+    if source.residual is None and source.data.dtype == torch.float32:
+        return Tensors(source.data, source.starts, lengths)
+    found = scratch(batch) if source.residual is None else in_kept(batch, source.residual)
+    found = found._replace(lengths=lengths)
+    over(batch, _correct, source, found)
     return found
 
 
 @triton.jit
-def _correct(
-    table, values, starts, residual, beta, gamma, kept, lengths, to, to_starts, FEEDBACK: tl.constexpr, BLOCK: tl.constexpr
-):
-    tensor, at = place(table, BLOCK)
-    mask = at < tl.load(lengths + tensor)
-    value = corrected(values, starts, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK)
-    tl.store(to + tl.load(to_starts + tensor) + at, value, mask=mask)
+def _correct(table, source, to, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, to.lengths, BLOCK)
+    store(to, tensor, at, mask, corrected(source, tensor, at, mask))
 
 
 @triton.jit
-def patterns(values, starts, tensor, at, mask):
-    """The bit patterns of elements of a tensor, and those of their absolute values; 0 where not ``mask``."""
-    bits = tl.load(values + tl.load(starts + tensor) + at, mask=mask, other=0.0).to(tl.int32, bitcast=True)
+def patterns(values, tensor, at, mask):
+    """The bit patterns of elements of a tensor, and the patterns of their absolute values; 0 where
+    ``mask`` is false."""
+    bits = load(values, tensor, at, mask).to(tl.int32, bitcast=True)
     return bits, bits & 0x7FFFFFFF
 
 
 def how_many(ratio: float, elements: int) -> int:
-    """The number of elements that a ratio keeps: rounded to nearest, but at least 1 unless the tensor is empty."""
+    """The number of elements that a ratio keeps: rounded to nearest, but at least 1 unless the
+    tensor is empty."""
     exact = ratio * elements
     whole = floor(exact)
     return min(max(whole + (exact - whole >= 0.5), min(elements, 1)), elements)
@@ -72,19 +73,19 @@ def how_many(ratio: float, elements: int) -> int:
 
 @dataclass
 class Ranked:
-    """What separates the k largest elements of each tensor, or those of either sign, from the rest."""
+    """The limits of the k largest elements of each tensor, or of either sign."""
 
     # The patterns of the k-th largest absolute values, as int32 of the shape (tensors, sides).
     patterns: torch.Tensor
-    # How many of the elements that equal it are among the k largest.
+    # The number of elements that equal the limit and are among the k largest.
     ties: torch.Tensor
     # 1, or 2 for the elements above 0 and those below 0.
     sides: int
 
 
-def kth_largest(table: torch.Tensor, values: Corrected, ranks: torch.Tensor) -> Ranked:
-    """The k-th largest absolute values; ``ranks`` has a k ≥ 1 for each tensor and side. Of fewer elements it finds the
-    smallest.
+def kth_largest(table: torch.Tensor, values: Tensors, ranks: torch.Tensor) -> Ranked:
+    """The k-th largest absolute values; ``ranks`` has a k ≥ 1 for each tensor and side. If there
+    are fewer elements, it finds the smallest.
 
     The rows of ``table`` cover the tensors in blocks of ``COUNTED``.
     """
@@ -95,9 +96,7 @@ def kth_largest(table: torch.Tensor, values: Corrected, ranks: torch.Tensor) -> 
         launch(
             _count_digits,
             table,
-            values.values,
-            values.starts,
-            values.lengths,
+            values,
             found.patterns,
             counts,
             SHIFT=shift,
@@ -115,8 +114,6 @@ def kth_largest(table: torch.Tensor, values: Corrected, ranks: torch.Tensor) -> 
 def _count_digits(
     table,
     values,
-    starts,
-    lengths,
     prefixes,
     counts,
     SHIFT: tl.constexpr,
@@ -127,7 +124,7 @@ def _count_digits(
 ):
     program = tl.program_id(0).to(tl.int64)
     tensor = tl.load(table + 2 * program).to(tl.int64)
-    elements = tl.load(lengths + tensor)
+    elements = tl.load(values.lengths + tensor)
     first = tl.load(table + 2 * program + 1).to(tl.int64) * (_COUNTED_BLOCKS * BLOCK)
     end = tl.minimum(first + _COUNTED_BLOCKS * BLOCK, elements)
     prefix = tl.load(prefixes + tensor * SIDES)
@@ -136,7 +133,7 @@ def _count_digits(
     while first < end:
         at = first + tl.arange(0, BLOCK)
         mask = at < end
-        bits, pattern = patterns(values, starts, tensor, at, mask)
+        bits, pattern = patterns(values, tensor, at, mask)
         digit = (pattern >> SHIFT) & HIGHEST
         if SIDES == 2:
             below = bits < 0
@@ -169,29 +166,19 @@ def _refine(counts, prefixes, ranks, SHIFT: tl.constexpr):
     tl.store(ranks + row, rank - tl.sum(tl.where(here, above, 0), 0))
 
 
-def mark_largest(batch: Batch, values: Corrected, ranked: Ranked) -> Marks:
-    """Marks the elements that a rank selects; of equal ones those with the lowest positions."""
+def mark_largest(batch: Batch, values: Tensors, ranked: Ranked) -> Marks:
+    """Marks the k largest elements; of equal ones the ones at the lowest positions."""
     marks = Marks(batch, ranked.ties)
     launch(
-        _mark_largest,
-        marks.table,
-        values.values,
-        values.starts,
-        values.lengths,
-        ranked.patterns,
-        marks.marks,
-        marks.counts,
-        SIDES=ranked.sides,
-        BLOCK=BLOCK,
+        _mark_largest, marks.table, values, ranked.patterns, marks.marks, marks.counts, SIDES=ranked.sides, BLOCK=BLOCK
     )
     return marks
 
 
 @triton.jit
-def _mark_largest(table, values, starts, lengths, limits, marks, counts, SIDES: tl.constexpr, BLOCK: tl.constexpr):
-    tensor, at = place(table, BLOCK)
-    mask = at < tl.load(lengths + tensor)
-    bits, pattern = patterns(values, starts, tensor, at, mask)
+def _mark_largest(table, values, limits, marks, counts, SIDES: tl.constexpr, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, values.lengths, BLOCK)
+    bits, pattern = patterns(values, tensor, at, mask)
     if SIDES == 2:
         mask = mask & (pattern > 0)
         side = (bits < 0).to(tl.int32)
@@ -203,46 +190,32 @@ def _mark_largest(table, values, starts, lengths, limits, marks, counts, SIDES: 
     put_marks(marks, counts, tl.where(mask, mark, 0), SIDES, BLOCK)
 
 
-def mark_reaching(batch: Batch, values: Corrected, limits: torch.Tensor, quotas: Optional[torch.Tensor] = None) -> Marks:
-    """Marks the elements whose patterns reach the limit of their tensor and sign, but no zeros; of each tensor no more than
-    its quota, if there are quotas. ``limits`` has the shape (tensors, 2): above 0 and below 0."""
-    marks = Marks(batch, quotas)
-    launch(
-        _mark_reaching,
-        marks.table,
-        values.values,
-        values.starts,
-        values.lengths,
-        limits,
-        marks.marks,
-        marks.counts,
-        MARK=1 if quotas is None else 2,
-        BLOCK=BLOCK,
-    )
+def mark_reaching(batch: Batch, values: Tensors, limits: torch.Tensor, quotas: Optional[torch.Tensor] = None) -> Marks:
+    """Marks the elements whose patterns reach the limit of their tensor and sign, but no zeros.
+    With quotas, no more of each tensor than its quota. ``limits`` has the shape (tensors, 2): above
+    0 and below 0."""
+    marks, mark = Marks(batch, quotas), 1 if quotas is None else 2
+    launch(_mark_reaching, marks.table, values, limits, marks.marks, marks.counts, MARK=mark, BLOCK=BLOCK)
     return marks
 
 
 @triton.jit
-def _mark_reaching(table, values, starts, lengths, limits, marks, counts, MARK: tl.constexpr, BLOCK: tl.constexpr):
-    tensor, at = place(table, BLOCK)
-    mask = at < tl.load(lengths + tensor)
-    bits, pattern = patterns(values, starts, tensor, at, mask)
+def _mark_reaching(table, values, limits, marks, counts, MARK: tl.constexpr, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, values.lengths, BLOCK)
+    bits, pattern = patterns(values, tensor, at, mask)
     limit = tl.where(bits < 0, tl.load(limits + 2 * tensor + 1), tl.load(limits + 2 * tensor))
     put_marks(marks, counts, tl.where(mask & (pattern > 0) & (pattern >= limit), MARK, 0), MARK - 1, BLOCK)
 
 
-def mark_above(batch: Batch, values: Corrected, limit: float) -> Marks:
+def mark_above(batch: Batch, values: Tensors, limit: float) -> Marks:
     """Marks the elements whose absolute values are above a limit."""
     marks = Marks(batch)
-    launch(
-        _mark_above, marks.table, values.values, values.starts, values.lengths, limit, marks.marks, marks.counts, BLOCK=BLOCK
-    )
+    launch(_mark_above, marks.table, values, limit, marks.marks, marks.counts, BLOCK=BLOCK)
     return marks
 
 
 @triton.jit
-def _mark_above(table, values, starts, lengths, limit, marks, counts, BLOCK: tl.constexpr):
-    tensor, at = place(table, BLOCK)
-    mask = at < tl.load(lengths + tensor)
-    value = tl.load(values + tl.load(starts + tensor) + at, mask=mask, other=0.0)
+def _mark_above(table, values, limit, marks, counts, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, values.lengths, BLOCK)
+    value = load(values, tensor, at, mask)
     put_marks(marks, counts, (mask & (tl.abs(value) > limit)).to(tl.int32), 0, BLOCK)

@@ -1,9 +1,12 @@
 """``signsgd``, ``signum``, ``efsignsgd`` and ``onebit``: the sign of each element.
 
-A form is the message: no number for ``signsgd`` and ``signum``, the mean for ``efsignsgd``, the means of both signs for
-``onebit``, each as float32; then a bit for each element, 1 at or above zero. Messages of the first two are the host's, byte for
-byte. Means are sums in float64, which the host adds in another order; so they may differ from the host's in their last bit.
-Messages decode to the same bits as on the host.
+A form is the message: no number for ``signsgd`` and ``signum``, the mean for ``efsignsgd``, the
+means of both signs for ``onebit``, each as float32; then a bit for each element, 1 at or above
+zero.
+
+Messages of ``signsgd`` and ``signum`` are the host's, byte for byte. Means are sums in float64,
+which the host adds in another order, so they may differ from the host's in their last bit. Messages
+decode to the same bits as on the host.
 """
 
 from __future__ import annotations
@@ -12,12 +15,14 @@ import torch
 import triton
 import triton.language as tl
 
-from ._batch import Batch, place
+from ._batch import Batch
+from ._forms import Forms, floats, form_of
 from ._kernel import Dense
-from ._launch import BLOCK, for_tensors, over
-from ._source import Source, add_at, corrected, keep, largest, replaceable
-from ._sums import partial, totals
+from ._launch import for_tensors, over
+from ._source import Source, corrected, is_finite, keep, largest
+from ._sums import totals
 from ._symbols import bytes_of, put_block, take
+from ._tensors import add_at, block_of, in_bucket, load, store
 
 
 class _Signs(Dense):
@@ -29,18 +34,14 @@ class _Signs(Dense):
     def form_bytes(self, elements: int) -> int:
         return 4 * self.MEANS + bytes_of(elements, 1)
 
-    def encode(
-        self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
-    ) -> None:
-        self._put_means(batch, source, maxima, forms, at)
-        over(batch, _encode, *source.of(batch), maxima, forms, at, MEANS=self.MEANS, FEEDBACK=source.feedback)
+    def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
+        self._put_means(batch, source, forms)
+        over(batch, _encode, source, forms, MEANS=self.MEANS)
 
-    def add(
-        self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
-    ) -> None:
-        over(batch, _add, forms, at, batch.starts, batch.lengths, out, weight, MEANS=self.MEANS)
+    def add(self, batch: Batch, forms: Forms, out: torch.Tensor, weight: float, step: int, rank: int) -> None:
+        over(batch, _add, forms, in_bucket(batch, out), weight, MEANS=self.MEANS)
 
-    def _put_means(self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor) -> None:
+    def _put_means(self, batch: Batch, source: Source, forms: Forms) -> None:
         """Writes the means of each tensor to its form."""
 
 
@@ -48,7 +49,7 @@ class SignSgd(_Signs):
     """Signs that stand for 1 and −1, with majority vote."""
 
     def aggregate(self, batch: Batch, out: torch.Tensor) -> None:
-        over(batch, _majority, batch.starts, batch.lengths, out)
+        over(batch, _majority, in_bucket(batch, out))
 
 
 class EfSignSgd(_Signs):
@@ -56,10 +57,9 @@ class EfSignSgd(_Signs):
 
     MEANS = 1
 
-    def _put_means(self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor) -> None:
-        sums = partial(batch, 3)
-        over(batch, _sums_by_sign, *source.of(batch), sums, FEEDBACK=source.feedback, warps=4)
-        for_tensors(batch, _means, totals(batch, sums), batch.lengths, maxima, forms.view(torch.float32), at, MEANS=self.MEANS)
+    def _put_means(self, batch: Batch, source: Source, forms: Forms) -> None:
+        sums = totals(batch, 3, _sums_by_sign, source, warps=4)
+        for_tensors(batch, _means, sums, source, forms, MEANS=self.MEANS)
 
 
 class OneBit(EfSignSgd):
@@ -69,13 +69,10 @@ class OneBit(EfSignSgd):
 
 
 @triton.jit
-def _sums_by_sign(
-    table, values, starts, residual, beta, gamma, kept, lengths, sums, FEEDBACK: tl.constexpr, BLOCK: tl.constexpr
-):
+def _sums_by_sign(table, source, sums, BLOCK: tl.constexpr):
     """The sum of the elements below zero, their number, and the sum of the others."""
-    tensor, at = place(table, BLOCK)
-    mask = at < tl.load(lengths + tensor)
-    value = corrected(values, starts, residual, beta, gamma, kept, tensor, at, mask, FEEDBACK).to(tl.float64)
+    tensor, at, mask = block_of(table, source.lengths, BLOCK)
+    value = corrected(source, tensor, at, mask).to(tl.float64)
     below = value < 0.0
     row = sums + 3 * tl.program_id(0).to(tl.int64)
     tl.store(row, tl.sum(tl.where(below, value, 0.0), 0))
@@ -84,84 +81,61 @@ def _sums_by_sign(
 
 
 @triton.jit
-def _means(sums, lengths, maxima, forms, at, MEANS: tl.constexpr):
+def _means(sums, source, forms, MEANS: tl.constexpr):
     tensor = tl.program_id(0)
     negative, count, positive = tl.load(sums + 3 * tensor), tl.load(sums + 3 * tensor + 1), tl.load(sums + 3 * tensor + 2)
-    elements = tl.load(lengths + tensor)
-    finite = replaceable(maxima, tensor, 1) == 1
-    form = forms + tl.load(at + tensor) // 4
+    elements = tl.load(source.lengths + tensor)
+    finite = is_finite(source, tensor)
+    means = floats(form_of(forms, tensor))
     if MEANS == 1:
         mean = ((positive - negative) / tl.maximum(elements, 1).to(tl.float64)).to(tl.float32)
         # Rounding must not lift the mean above the largest absolute value.
-        tl.store(form, tl.where(finite, tl.minimum(mean, largest(maxima, tensor)), 0.0))
+        tl.store(means, tl.where(finite, tl.minimum(mean, largest(source, tensor)), 0.0))
     else:
         others = elements.to(tl.float64) - count
         negative = tl.where(count == 0.0, 0.0, negative / tl.maximum(count, 1.0))
         positive = tl.where(others == 0.0, 0.0, positive / tl.maximum(others, 1.0))
-        tl.store(form, tl.where(finite, negative.to(tl.float32), 0.0))
-        tl.store(form + 1, tl.where(finite, positive.to(tl.float32), 0.0))
+        tl.store(means, tl.where(finite, negative.to(tl.float32), 0.0))
+        tl.store(means + 1, tl.where(finite, positive.to(tl.float32), 0.0))
 
 
 @triton.jit
-def _levels(forms, start, MEANS: tl.constexpr):
-    """What the bits 0 and 1 stand for in a form."""
+def _levels(form, MEANS: tl.constexpr):
+    """The values that the bits 0 and 1 of a form stand for."""
     if MEANS == 0:
         negative, positive = -1.0, 1.0
     elif MEANS == 1:
-        positive = tl.load((forms + start).to(tl.pointer_type(tl.float32)))
+        positive = tl.load(floats(form))
         negative = -positive
     else:
-        means = (forms + start).to(tl.pointer_type(tl.float32))
-        negative, positive = tl.load(means), tl.load(means + 1)
+        negative, positive = tl.load(floats(form)), tl.load(floats(form) + 1)
     return negative, positive
 
 
 @triton.jit
-def _encode(
-    table,
-    values,
-    starts,
-    residual,
-    beta,
-    gamma,
-    kept,
-    lengths,
-    maxima,
-    forms,
-    at,
-    MEANS: tl.constexpr,
-    FEEDBACK: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    tensor, element = place(table, BLOCK)
-    elements = tl.load(lengths + tensor)
-    mask = element < elements
-    start = tl.load(at + tensor)
-    negative, positive = _levels(forms, start, MEANS)
-    value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
+def _encode(table, source, forms, MEANS: tl.constexpr, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, source.lengths, BLOCK)
+    form = form_of(forms, tensor)
+    negative, positive = _levels(form, MEANS)
+    value = corrected(source, tensor, at, mask)
     above = mask & (value >= 0.0)
-    left = value - tl.where(above, positive, negative)
-    keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
-    put_block(forms, start + 4 * MEANS, table, above.to(tl.int32), elements, 1, BLOCK)
+    keep(source, tensor, at, mask, value - tl.where(above, positive, negative))
+    put_block(form + 4 * MEANS, table, above.to(tl.int32), tl.load(source.lengths + tensor), 1, BLOCK)
 
 
 @triton.jit
-def _add(table, forms, at, starts, lengths, out, weight, MEANS: tl.constexpr, BLOCK: tl.constexpr):
-    tensor, element = place(table, BLOCK)
-    mask = element < tl.load(lengths + tensor)
-    start = tl.load(at + tensor)
-    negative, positive = _levels(forms, start, MEANS)
-    bit = take(forms, start + 4 * MEANS, element, mask, 1)
-    level = tl.where(bit == 1, positive * weight, negative * weight)
-    add_at(out, starts, tensor, element, mask, level)
+def _add(table, forms, out, weight, MEANS: tl.constexpr, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, out.lengths, BLOCK)
+    form = form_of(forms, tensor)
+    negative, positive = _levels(form, MEANS)
+    bit = take(form + 4 * MEANS, at, mask, 1)
+    add_at(out, tensor, at, mask, tl.where(bit == 1, positive * weight, negative * weight))
 
 
 @triton.jit
-def _majority(table, starts, lengths, out, BLOCK: tl.constexpr):
-    tensor, element = place(table, BLOCK)
-    mask = element < tl.load(lengths + tensor)
-    place_of = out + tl.load(starts + tensor) + element
-    mean = tl.load(place_of, mask=mask, other=0.0)
+def _majority(table, out, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, out.lengths, BLOCK)
+    mean = load(out, tensor, at, mask)
     # Smaller means are ties, up to rounding.
     vote = tl.where(tl.abs(mean) < 1 / 8192, 0.0, tl.where(mean < 0.0, -1.0, 1.0))
-    tl.store(place_of, vote, mask=mask)
+    store(out, tensor, at, mask, vote)

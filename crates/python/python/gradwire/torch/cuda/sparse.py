@@ -1,8 +1,9 @@
 """Sparse messages: the elements that are sent, as pairs of positions and values.
 
-A form has levels as float32, the number n of elements as uint32, n increasing positions as uint32 and n values as float32;
-see ``gradwire::device``. The host codes positions, and replaces values by means and signs where a method does that. So the
-residual is first the whole corrected tensor, and the message, unpacked again, is subtracted from it.
+A form has levels as float32, the number n of elements as uint32, n increasing positions as uint32
+and n values as float32; see ``gradwire::device``. The host codes positions, and some methods
+replace values by means and signs there. So the residual is first the whole corrected tensor, and
+the message, unpacked again, is subtracted from it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import torch
 from ... import _core
 from ._batch import Batch, PerBatch, Slot
 from ._config import Config, rounded
-from ._kernel import Forms, Kernel
-from ._philox import keys
+from ._forms import Encoded, Forms
+from ._kernel import Kernel
 from ._source import Source
-from .marks import Corrected, Marks
+from ._tensors import Tensors, in_bucket, in_kept
+from .marks import Marks
 from .pairs import add_pairs, fill_pairs
 from .samples import Sampler, count_signs, size
 from .selection import COUNTED, correct, how_many, kth_largest, mark_above, mark_largest, mark_reaching
@@ -26,69 +28,58 @@ from .selection import COUNTED, correct, how_many, kth_largest, mark_above, mark
 class Sparse(Kernel):
     """A compressor that sends some elements."""
 
-    # How many levels a form begins with.
+    # The number of levels that a form begins with.
     levels = 0
 
-    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Tensors, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         """Marks the elements to send, and returns the level of each tensor, if forms have one."""
         raise NotImplementedError
 
-    def start(self, batch: Batch, source: Source, maxima: torch.Tensor, step: int) -> Callable[[], Forms]:
-        values = correct(batch, source, maxima)
+    def start(self, batch: Batch, source: Source, step: int) -> Callable[[], Encoded]:
+        values = correct(batch, source)
         marks, levels = self.mark(batch, source, values, step)
         plan = marks.plan()
         return lambda: plan.forms(values, levels)
 
-    def clear_sent(self, batch: Batch, forms: Forms, at: torch.Tensor, source: Source) -> None:
+    def clear_sent(self, batch: Batch, forms: Forms, source: Source) -> None:
         if source.residual is not None:
-            add_pairs(batch, forms.bytes, at, self.levels, source.residual, batch.kept, -1.0)
+            add_pairs(forms, self.levels, in_kept(batch, source.residual), -1.0)
 
-    def add(
-        self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
-    ) -> None:
-        add_pairs(batch, forms, at, self.levels, out, batch.starts, weight)
+    def add(self, batch: Batch, forms: Forms, out: torch.Tensor, weight: float, step: int, rank: int) -> None:
+        add_pairs(forms, self.levels, in_bucket(batch, out), weight)
 
 
 class Above(Sparse):
-    """``threshold`` and ``strom``: the elements above a fixed absolute value. The message is the host's."""
+    """``threshold`` and ``strom``: the elements above a fixed absolute value. The message is the
+    host's."""
 
     def __init__(self, config: Config, parameter: str) -> None:
         super().__init__(config)
         self._limit = rounded(config.real(parameter))
 
-    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Tensors, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         return mark_above(batch, values, self._limit), None
 
 
-class TopK(Sparse):
-    """``topk`` and ``gradient-dropping`` with exact selection. The message is the host's: both send the k largest elements,
-    of equal ones the first."""
+class Largest(Sparse):
+    """The k largest elements, of equal ones the first: ``topk`` and ``gradient-dropping`` with
+    exact selection. With two sides, the k largest above 0 and the k smallest below 0: ``sbc`` with
+    exact selection and a mean in float32. The message is the host's, because the host computes the
+    means of ``sbc`` from the same elements in the same order, and chooses the side that is sent."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, parameter: str, sides: int) -> None:
         super().__init__(config)
-        self._ratio = config.real("ratio")
-        self._ranks: PerBatch[torch.Tensor] = PerBatch(lambda batch: _kept(batch, self._ratio)[:, None])
+        ratio = config.real(parameter)
+        self._ranks: PerBatch[torch.Tensor] = PerBatch(lambda batch: _kept(batch, ratio)[:, None].repeat(1, sides))
 
-    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
-        return mark_largest(batch, values, kth_largest(batch.table(COUNTED), values, self._ranks(batch))), None
-
-
-class Sbc(Sparse):
-    """``sbc`` with exact selection and a mean in float32. A form has both tails, of which the host sends one. The message is
-    the host's, because the host computes the means from the same elements in the same order."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        ratio = config.real("p")
-        self._ranks: PerBatch[torch.Tensor] = PerBatch(lambda batch: _kept(batch, ratio)[:, None].repeat(1, 2))
-
-    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Tensors, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         return mark_largest(batch, values, kth_largest(batch.table(COUNTED), values, self._ranks(batch))), None
 
 
 class SampledTopK(Sparse):
-    """``topk`` and ``gradient-dropping`` with a threshold from a random sample. The message is the host's: the sample is, and
-    both send the first elements that reach the threshold, 2k at most."""
+    """``topk`` and ``gradient-dropping`` with a threshold from a random sample. The message is the
+    host's: both take the same sample, and send the first elements that reach the threshold, 2k at
+    most."""
 
     # The least number of elements of a sample.
     _LEAST = 4096
@@ -114,20 +105,21 @@ class SampledTopK(Sparse):
         taken = size(elements, self._LEAST)
         return max(1, min(how_many(self.ratio, elements) * taken // max(elements, 1), taken))
 
-    def estimate(self, batch: Batch, values: Corrected, step: int) -> torch.Tensor:
+    def estimate(self, batch: Batch, values: Tensors, step: int) -> torch.Tensor:
         """The patterns of the estimated thresholds, of the shape (tensors, 1)."""
         sampler = self._samplers(batch)
-        sample = sampler.take(values, keys(batch, self.config.seed, step, 0), self.config.rank, step)
+        sample = sampler.take(values, self.draws(batch, step))
         return kth_largest(sampler.counted, sample, self._ranks(batch)[:, None]).patterns
 
-    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Tensors, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         limits = self.estimate(batch, values, step)
         return mark_reaching(batch, values, limits.repeat(1, 2), self.quotas(batch)), None
 
 
 class Dryden(Sparse):
-    """``dryden``. A form has the elements that reach the threshold of their sign; should these be too many, the host sends
-    the largest. The message is the host's, which computes the means."""
+    """``dryden``. A form has the elements that reach the threshold of their sign. If they are too
+    many, the host sends the largest of them. The message is the host's, which computes the
+    means."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -135,7 +127,7 @@ class Dryden(Sparse):
         least = max(int(64 / self._ratio), 1024)
         self._samplers: PerBatch[Sampler] = PerBatch(lambda batch: Sampler(batch, least))
 
-    def mark(self, batch: Batch, source: Source, values: Corrected, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
+    def mark(self, batch: Batch, source: Source, values: Tensors, step: int) -> Tuple[Marks, Optional[torch.Tensor]]:
         sampler = self._samplers(batch)
         sample = sampler.take(values)
         counts = count_signs(sampler.table, sample)
@@ -143,34 +135,35 @@ class Dryden(Sparse):
         sides, sent = counts[:, :2], torch.stack((counts[:, 2], counts[:, 1]), 1)
         ranks = (sides.double() * self._ratio + 0.5).floor().long().clamp(min=1).minimum(sides.clamp(min=1))
         limits = kth_largest(sampler.counted, sample, ranks).patterns
-        # So do those of a sign that the sample lacks.
+        # The sample may have fewer nonzero elements of a sign than the rank. Then all elements of
+        # the sign are sent, but no zeros.
         limits = torch.where(ranks > sent, 0, limits).to(torch.int32)
         return mark_reaching(batch, values, limits), None
 
 
 class RandomK(Sparse):
-    """``randomk``. The host draws the positions, one after the other until k are different, and the device takes the values.
-    The message is the host's."""
+    """``randomk``. The host draws the positions, one after the other until k are different, and the
+    device takes the values. The message is the host's."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self._ratio = config.real("ratio")
         own = ",".join(f"{key}={config.parameters[key]}" for key in ("ratio", "unbiased", "indices"))
-        # Only its positions are used, so that error feedback does not matter to it.
+        # Only its positions are used, and they do not depend on error feedback.
         self._codec = _core.Codec(f"{config.id}:{own},ef=off", config.seed, config.rank, config.ranks)
 
-    def start(self, batch: Batch, source: Source, maxima: torch.Tensor, step: int) -> Callable[[], Forms]:
-        values = correct(batch, source, maxima)
+    def start(self, batch: Batch, source: Source, step: int) -> Callable[[], Encoded]:
+        values = correct(batch, source)
         return lambda: self._forms(batch, values, step)
 
-    def _forms(self, batch: Batch, values: Corrected, step: int) -> Forms:
+    def _forms(self, batch: Batch, values: Tensors, step: int) -> Encoded:
         """Pairs at the positions of a step."""
         drawn = [self._positions(slot, step) for slot in batch.slots]
-        forms = Forms.empty([len(form) for form in drawn], batch.device)
-        forms.bytes.copy_(torch.frombuffer(bytearray(b"".join(drawn)), dtype=torch.uint8))
-        at = batch.vector([start for start, _ in forms.ranges])
-        fill_pairs(forms, at, values, batch.vector([self._factor(slot.elements) for slot in batch.slots], torch.float32))
-        return forms
+        encoded = Encoded.empty(batch, [len(form) for form in drawn])
+        encoded.forms.bytes.copy_(torch.frombuffer(bytearray(b"".join(drawn)), dtype=torch.uint8))
+        factors = batch.vector([self._factor(slot.elements) for slot in batch.slots], torch.float32)
+        fill_pairs(encoded.forms, values, factors)
+        return encoded
 
     def _positions(self, slot: Slot, step: int) -> bytes:
         """The form of a message of zeros."""
@@ -178,12 +171,12 @@ class RandomK(Sparse):
         return self._codec.unpack(slot.name, slot.shape, step, self.config.rank, zeros)
 
     def _factor(self, elements: int) -> float:
-        """What values are multiplied by."""
+        """The factor of the values."""
         return elements / max(how_many(self._ratio, elements), 1) if self.config.word("unbiased") == "on" else 1.0
 
 
 def _kept(batch: Batch, ratio: float) -> torch.Tensor:
-    """How many elements a ratio keeps of each tensor."""
+    """The number of elements that a ratio keeps of each tensor."""
     return batch.vector([how_many(ratio, slot.elements) for slot in batch.slots], keep=False)
 
 
@@ -196,8 +189,9 @@ def strom(config: Config) -> Kernel:
 
 
 def topk(config: Config) -> Kernel:
-    return TopK(config) if config.word("select") == "exact" else SampledTopK(config)
+    return Largest(config, "ratio", 1) if config.word("select") == "exact" else SampledTopK(config)
 
 
 def sbc(config: Config) -> Optional[Kernel]:
-    return Sbc(config) if config.word("select") == "exact" and config.word("mean") == "f32" else None
+    exact = config.word("select") == "exact" and config.word("mean") == "f32"
+    return Largest(config, "p", 2) if exact else None

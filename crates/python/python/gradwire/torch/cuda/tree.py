@@ -1,6 +1,7 @@
 """``8bit``: the nearest of 256 numbers, relative to the largest absolute value.
 
-A form is that value as float32 and a byte for each element; see ``gradwire::device``. Messages are the host's, byte for byte.
+A form is that value as float32 and a byte for each element; see ``gradwire::device``. Messages are
+the host's, byte for byte.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ import triton.language as tl
 
 from ... import _core
 from ..._arrays import buffer
-from ._batch import Batch, PerBatch, place
+from ._batch import Batch, PerBatch
 from ._config import Config
+from ._forms import Forms, floats, form_of
 from ._kernel import Dense
 from ._launch import MANY_WARPS, for_tensors, over
-from ._source import Source, add_at, corrected, keep, largest
+from ._source import Source, corrected, keep, largest
+from ._tensors import add_at, block_of, in_bucket
 from .levels import invertible
 
 
 def _numbers() -> torch.Tensor:
-    """What each byte stands for. The host's decoder tells it: of a message with the scale 1 and all bytes."""
+    """The number that each byte stands for, as the host decodes a message with the scale 1 and all
+    bytes."""
     numbers = torch.zeros(256, dtype=torch.float32, device="cpu")
     message = struct.pack("<f", 1.0) + bytes(range(256))
     _core.Codec("8bit", 0, 0, 1).decode_add("", (256,), 0, 0, message, 1.0, buffer(numbers))
@@ -33,19 +37,22 @@ def _numbers() -> torch.Tensor:
 
 @dataclass
 class Tables:
-    """How kernels find the byte of a magnitude: the number of limits that it reaches.
+    """The tables by which kernels find the byte of a magnitude: the number of limits that it
+    reaches.
 
-    The limits from which on the next number is nearer ascend; the last one is between the bytes 127 and 128. Magnitudes whose
-    bits above ``shift`` are the same are a cell, which is so small that it has one limit at most.
+    At a limit the next number becomes the nearer one. Limits ascend; the last one is between the
+    bytes 127 and 128. Magnitudes whose bits above ``shift`` are equal form a cell, which is so
+    small that it has at most one limit.
     """
 
-    # What each byte stands for.
+    # The number that each byte stands for.
     numbers: torch.Tensor
     # The limits, and infinity.
     limits: torch.Tensor
-    # How many limits are at or below the least magnitude of each cell. The first cell has all that is less, the last what is more.
+    # For each cell the number of limits at or below its least magnitude. All smaller magnitudes are
+    # in the first cell, all greater ones in the last.
     reached: torch.Tensor
-    # The bits of the first cell, without those that cells ignore.
+    # The bits of the first cell above ``shift``.
     first: int
     shift: int
 
@@ -76,68 +83,50 @@ class DynamicTree(Dense):
     def form_bytes(self, elements: int) -> int:
         return 4 + elements
 
-    def encode(
-        self, batch: Batch, source: Source, maxima: torch.Tensor, forms: torch.Tensor, at: torch.Tensor, step: int
-    ) -> None:
+    def encode(self, batch: Batch, source: Source, forms: Forms, step: int) -> None:
         tables = self._tables(batch)
-        for_tensors(batch, _scale, maxima, forms.view(torch.float32), at)
+        for_tensors(batch, _scale, source, forms)
         over(
             batch,
             _encode,
-            *source.of(batch),
-            maxima,
+            source,
             tables.numbers,
             tables.limits,
             tables.reached,
             forms,
-            at,
             FIRST=tables.first,
             CELLS=len(tables.reached),
             SHIFT=tables.shift,
-            FEEDBACK=source.feedback,
             warps=MANY_WARPS,
         )
 
-    def add(
-        self, batch: Batch, forms: torch.Tensor, at: torch.Tensor, out: torch.Tensor, weight: float, step: int, rank: int
-    ) -> None:
-        over(batch, _add, forms, at, batch.starts, batch.lengths, self._tables(batch).numbers, out, weight)
+    def add(self, batch: Batch, forms: Forms, out: torch.Tensor, weight: float, step: int, rank: int) -> None:
+        over(batch, _add, forms, self._tables(batch).numbers, in_bucket(batch, out), weight)
 
 
 @triton.jit
-def _scale(maxima, forms, at):
+def _scale(source, forms):
     tensor = tl.program_id(0)
-    scale, _ = invertible(largest(maxima, tensor))
-    tl.store(forms + tl.load(at + tensor) // 4, scale)
+    scale, _ = invertible(largest(source, tensor))
+    tl.store(floats(form_of(forms, tensor)), scale)
 
 
 @triton.jit
 def _encode(
     table,
-    values,
-    starts,
-    residual,
-    beta,
-    gamma,
-    kept,
-    lengths,
-    maxima,
+    source,
     numbers,
     limits,
     reached,
     forms,
-    at,
     FIRST: tl.constexpr,
     CELLS: tl.constexpr,
     SHIFT: tl.constexpr,
-    FEEDBACK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    tensor, element = place(table, BLOCK)
-    elements = tl.load(lengths + tensor)
-    mask = element < elements
-    scale, inverse = invertible(largest(maxima, tensor))
-    value = corrected(values, starts, residual, beta, gamma, kept, tensor, element, mask, FEEDBACK)
+    tensor, at, mask = block_of(table, source.lengths, BLOCK)
+    scale, inverse = invertible(largest(source, tensor))
+    value = corrected(source, tensor, at, mask)
     scaled = value * inverse
     magnitude = tl.abs(scaled)
     cell = (magnitude.to(tl.int32, bitcast=True) >> SHIFT) - FIRST
@@ -146,16 +135,14 @@ def _encode(
     negative = scaled.to(tl.int32, bitcast=True) < 0
     # Neither 0 nor the last number, 128, has a negative.
     byte = tl.where(negative & (count > 0), tl.minimum(count, 127) + 128, tl.where(negative, 0, count))
-    left = value - scale * tl.load(numbers + byte)
-    keep(residual, kept, tensor, element, mask, maxima, elements, left, FEEDBACK)
-    tl.store(forms + tl.load(at + tensor) + 4 + element, byte.to(tl.uint8), mask=mask)
+    keep(source, tensor, at, mask, value - scale * tl.load(numbers + byte))
+    tl.store(form_of(forms, tensor) + 4 + at, byte.to(tl.uint8), mask=mask)
 
 
 @triton.jit
-def _add(table, forms, at, starts, lengths, numbers, out, weight, BLOCK: tl.constexpr):
-    tensor, element = place(table, BLOCK)
-    mask = element < tl.load(lengths + tensor)
-    start = tl.load(at + tensor)
-    scale = tl.load((forms + start).to(tl.pointer_type(tl.float32))) * weight
-    byte = tl.load(forms + start + 4 + element, mask=mask, other=0).to(tl.int32)
-    add_at(out, starts, tensor, element, mask, scale * tl.load(numbers + byte))
+def _add(table, forms, numbers, out, weight, BLOCK: tl.constexpr):
+    tensor, at, mask = block_of(table, out.lengths, BLOCK)
+    form = form_of(forms, tensor)
+    scale = tl.load(floats(form)) * weight
+    byte = tl.load(form + 4 + at, mask=mask, other=0).to(tl.int32)
+    add_at(out, tensor, at, mask, scale * tl.load(numbers + byte))

@@ -1,0 +1,22 @@
+"""How long ranks wait for each other, in seconds and in parts of the user's deadline."""
+
+# The longest wait for another rank unless the user gives one, and the most that the user may give:
+# a day.
+DEADLINE, LONGEST = 300.0, 86_400
+
+# Ranks that have met wait at least this long for their connections.
+CONNECT = 60.0
+
+# A rank that waits for a gather of FSDP2 tells after this part of the deadline that it is there.
+TELL = 0.25
+
+# Workers that have met connect within this time and this part of the deadline. If one does not
+# come, there must be time left to meet without it.
+CONNECT_WORKERS, PART_TO_CONNECT = 10.0, 1 / 3
+
+# A worker that was in a group before waits this many deadlines: the others may wait for a lost
+# worker in the round, and again while they connect.
+SURVIVOR_DEADLINES = 3
+
+# The longest waits for an answer of the lighthouse, and for its word that it has had a heartbeat.
+LIGHTHOUSE, HEARTBEAT = 10.0, 5.0

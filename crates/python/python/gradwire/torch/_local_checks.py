@@ -1,0 +1,39 @@
+"""Refuses models and optimizers that local steps cannot train."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+import torch
+
+from .. import _core
+from ._checks import check_optimizer, check_others, check_types, check_unwrapped, check_whole
+from ._copyable import check_copyable
+from ._local_options import LocalOptions
+from ._masking import check_maskable, sent_in_part
+from ._tensors import Named
+
+
+def check_model(model: torch.nn.Module, optimizer: torch.optim.Optimizer, options: LocalOptions) -> None:
+    """Refuses options that are impossible, and models that local steps cannot train."""
+    if not isinstance(model, torch.nn.Module) or not hasattr(optimizer, "param_groups"):
+        given = f"{type(model).__name__} and {type(optimizer).__name__}"
+        raise _core.ConfigError(f"LocalSteps takes a model and its optimizer, and got {given}; write LocalSteps(model, optimizer)")
+    options.check()
+    check_unwrapped(model)
+    check_whole([*model.named_parameters(), *model.named_buffers()])
+    check_copyable(model)
+    check_types(model)
+
+
+def check_local_optimizer(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, named: Sequence[Named], options: LocalOptions
+) -> None:
+    """Refuses an optimizer that rounds would not average, or that does not suit the compressors."""
+    check_optimizer(optimizer, [parameter for _, parameter in named])
+    check_others(optimizer, model)
+    options.check_votes(named)
+    if options.mask:
+        sparse = sent_in_part(named, options)
+        if sparse:
+            check_maskable(optimizer, sparse)

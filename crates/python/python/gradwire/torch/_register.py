@@ -1,0 +1,164 @@
+"""The registration of a model that DistributedDataParallel has wrapped."""
+
+from __future__ import annotations
+
+from typing import Any, FrozenSet, Optional, Sequence
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from .. import _core
+from ._averaged import is_awaited
+from ._checks import is_sharded
+from ._hook import Hook, hook
+from ._onebit_adam import OneBitAdam
+from ._options import Rules
+from ._tensors import trainable, uncompiled
+
+
+def register(
+    model: Any,
+    compressor: Any = "eden",
+    *,
+    rules: Rules = None,
+    exchange: str = "auto",
+    seed: int = 0,
+    deadline: float = 300.0,
+    on_nonfinite: str = "error",
+    scaler: Optional[Any] = None,
+    raw_vectors: bool = True,
+    raw_below: int = 256,
+    raw_names: Sequence[str] = (),
+    total_steps: Optional[int] = None,
+    optimizer: Optional[OneBitAdam] = None,
+    device: str = "auto",
+    threads: int = 1,
+) -> Hook:
+    """Makes a DistributedDataParallel model average its gradients through gradwire.
+
+    All ranks must call it at the same time, with the same arguments; only ``deadline``, ``device``
+    and ``threads`` may differ. Messages travel over gloo, also if the process group is NCCL.
+    Between machines set ``GLOO_SOCKET_IFNAME``.
+
+    Args:
+        model: the DistributedDataParallel model. It may be compiled:
+            ``torch.compile(DistributedDataParallel(module))``.
+        compressor: a spec string (``"eden"``, ``"eden:bits=2"``), a schedule
+            (``"none until 200 then eden:bits=2"``), or an object with ``compress(tensor) -> bytes``
+            and ``decompress(bytes, shape) -> tensor``. Such an object gets the gradients of all
+            tensors, including vectors, and its messages travel by all-gather; of the other
+            arguments it supports only ``deadline``. Default: ``"eden"``
+        rules: other compressors for some tensors, selected by name, size or kind:
+            ``{"*head*": "none", ">=100000": "int8"}``. The first rule that matches a tensor
+            applies. A name pattern must match a tensor. Default: none
+        exchange: ``"all-gather"``, ``"scatter-reduce"`` (a reduce-scatter, then an all-gather),
+            ``"all-reduce"`` or ``"auto"``. Default: ``"auto"``
+        seed: the seed of all random draws, from 0. Default: 0
+        deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Work that
+            a rank does alone, such as an evaluation, must take less. Default: 300.0
+        on_nonfinite: ``"error"``, or ``"skip"``: all ranks skip a step in which the gradients of a
+            rank contain NaN or infinity. Residuals then do not change, and gradients become NaN
+            from the bucket with the first such value on, so that the ``GradScaler`` skips the step
+            of an optimizer that has all parameters. ``"skip"`` needs ``scaler``. Default:
+            ``"error"``
+        scaler: the ``GradScaler`` of mixed precision training, so that residuals do not depend on
+            its scale. Default: ``None``
+        raw_vectors: send tensors of one dimension (norms, biases) uncompressed unless a rule
+            matches them. Default: ``True``
+        raw_below: the same for tensors with fewer elements than this. Default: 256
+        raw_names: the same for tensors whose name contains one of these words. Each word must be in
+            the name of a parameter. Default: none
+        total_steps: the number of steps of the run, from 1, for schedules with fractions of it.
+            Default: ``None``
+        optimizer: a ``OneBitAdam``, after whose freeze ranks exchange its momentum in place of
+            gradients. Default: ``None``
+        device: where gradients on a GPU are compressed. ``"auto"``: by Triton kernels on the GPU if
+            all compressors have one, else on the host, with a ``RuntimeWarning`` that says why.
+            ``"host"``: on the host. ``"gpu"``: on the GPU, or raise an error. Messages are the
+            same. Default: ``"auto"``
+        threads: the number of host threads, from 1, that compress and decompress the tensors of a
+            bucket in parallel, and share a tensor that exceeds a thread's share of the bucket,
+            except with all-reduce. More than one pays on cores that training leaves idle. Messages
+            do not depend on it. Default: 1
+
+    Returns:
+        The state of the hook: residuals, statistics, and the state of a checkpoint.
+
+    Raises:
+        ConfigError: an argument is wrong, differs between ranks, or does not suit the model.
+        DeadlineError: a rank did not call ``register`` within ``deadline``.
+    """
+    arguments = dict(locals())
+    model = uncompiled(arguments.pop("model"))
+    _check(model)
+    ignored = _left_out(model)
+    _check_averaged(model, ignored)
+    state = Hook(model.module, process_group=model.process_group, ignored=ignored, **arguments)
+    try:
+        state._follow(model)
+        model.register_comm_hook(state, hook)
+    except BaseException:
+        state.close()
+        raise
+    return state
+
+
+def _check(model: Any) -> None:
+    """Refuses models that are not DistributedDataParallel, and arguments of DistributedDataParallel
+    that leave no place for a hook."""
+    if isinstance(model, DistributedDataParallel):
+        if getattr(model, "mixed_precision", None) is not None:
+            raise _core.ConfigError(
+                "with mixed_precision= DistributedDataParallel registers a hook of its own, and it allows one; leave the argument out, and "
+                "run the forward pass under torch.autocast"
+            )
+        if getattr(model, "_comm_hooks", None):
+            raise _core.ConfigError(
+                "the model has a communication hook already, and PyTorch allows one; wrap the model in "
+                "DistributedDataParallel again to register another"
+            )
+        if getattr(model, "skip_all_reduce_unused_params", False):
+            raise _core.ConfigError(
+                "with skip_all_reduce_unused_params DistributedDataParallel leaves buckets out of a step, which no hook is told; "
+                "leave the argument out"
+            )
+        if getattr(model, "_use_python_reducer", False):
+            raise _core.ConfigError(
+                "torch._dynamo.config.optimize_ddp is 'python_reducer', which calls hooks with single gradients; set it to 'ddp_optimizer'"
+            )
+        if any(hasattr(parameter, "_in_backward_optimizers") for parameter in model._module_parameters):
+            raise _core.ConfigError(
+                "an optimizer runs in the backward pass (_apply_optimizer_in_backward), for which DistributedDataParallel registers a "
+                "hook of its own, and it allows one; call optimizer.step() after the backward pass instead"
+            )
+        return
+    kind = type(model).__name__
+    if kind.endswith("ReplicateModule"):
+        remedy = "replicate() has no hooks; wrap the model in DistributedDataParallel instead"
+    elif isinstance(model, torch.nn.Module) and is_sharded(model):
+        remedy = "for a model that fully_shard has sharded use gradwire.torch.fsdp.register"
+    elif kind == "FullyShardedDataParallel":
+        remedy = "shard it with fully_shard instead, and use gradwire.torch.fsdp.register"
+    else:
+        remedy = "wrap it in DistributedDataParallel first, or use gradwire.torch.LocalSteps with the plain model"
+    raise _core.ConfigError(f"the model is a {kind}, not DistributedDataParallel; {remedy}")
+
+
+def _check_averaged(model: DistributedDataParallel, ignored: FrozenSet[str]) -> None:
+    """Refuses a model with parameters that were unfrozen or converted after it was wrapped."""
+    for name, parameter in trainable(model.module, ignored):
+        if not is_awaited(parameter):
+            raise _core.ConfigError(
+                f"DistributedDataParallel does not average '{name}': when it wrapped the model, this parameter did not require gradients, "
+                "or it was converted since, as by model.to(torch.bfloat16); unfreeze and convert the model first, then wrap it and register"
+            )
+
+
+def _left_out(model: DistributedDataParallel) -> FrozenSet[str]:
+    """The names of the parameters that DistributedDataParallel ignores.
+
+    It does not ignore those of the root module, nor those that also have another name.
+    """
+    named = list(model.module.named_parameters(remove_duplicate=False))
+    kept = {id(one) for name, one in named if "." not in name or name not in model.parameters_to_ignore}
+    return frozenset(name for name, one in named if id(one) not in kept)

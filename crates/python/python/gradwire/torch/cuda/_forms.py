@@ -1,0 +1,57 @@
+"""The device forms of a batch in one buffer; see ``gradwire::device``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import List, NamedTuple, Tuple
+
+import torch
+import triton
+import triton.language as tl
+
+from ._batch import Batch
+
+
+class Forms(NamedTuple):
+    """Forms on the device. A kernel takes them as one argument."""
+
+    bytes: torch.Tensor
+    # The first byte of each tensor's form, a multiple of four.
+    starts: torch.Tensor
+
+
+@dataclass
+class Encoded:
+    """The forms that a kernel has written."""
+
+    forms: Forms
+    # The first byte of each tensor's form, and the byte after its last, as the host has them.
+    ranges: List[Tuple[int, int]]
+
+    @classmethod
+    def empty(cls, batch: Batch, lengths: List[int], keep: bool = True) -> Encoded:
+        """Room for forms of these lengths; ``keep`` if they are the same at every step."""
+        ranges, start = [], 0
+        for length in lengths:
+            ranges.append((start, start + length))
+            start += length + -length % 4
+        room = torch.empty(start, dtype=torch.uint8, device=batch.device)
+        return cls(Forms(room, batch.vector([first for first, _ in ranges], keep=keep)), ranges)
+
+
+@triton.jit
+def form_of(forms, tensor):
+    """The address of the first byte of a tensor's form."""
+    return forms.bytes + tl.load(forms.starts + tensor)
+
+
+@triton.jit
+def floats(address):
+    """An address of bytes as an address of float32."""
+    return address.to(tl.pointer_type(tl.float32))
+
+
+@triton.jit
+def words(address):
+    """An address of bytes as an address of int32."""
+    return address.to(tl.pointer_type(tl.int32))

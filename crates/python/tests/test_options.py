@@ -1,0 +1,51 @@
+"""Tests that functions declare and document the options that they share."""
+
+import inspect
+import re
+from dataclasses import FrozenInstanceError, fields, replace
+
+import pytest
+
+import gradwire
+import gradwire.torch
+from gradwire.torch._local_options import LocalOptions
+from gradwire.torch._options import Options
+
+FUNCTIONS = [
+    (gradwire.torch.register, Options, gradwire.torch.register.__doc__),
+    (gradwire.torch.fsdp.register, Options, gradwire.torch.fsdp.register.__doc__),
+    (gradwire.torch.LocalSteps.__init__, LocalOptions, gradwire.torch.LocalSteps.__doc__),
+    (gradwire.torch.Hook.__init__, Options, None),
+]
+
+
+@pytest.mark.parametrize("function, options, documentation", FUNCTIONS)
+def test_functions_declare_every_option_with_its_default(function, options, documentation):
+    parameters = inspect.signature(function).parameters
+    assert {one.name: parameters[one.name].default for one in fields(options)} == {one.name: one.default for one in fields(options)}
+    assert not any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+@pytest.mark.parametrize("function, options, documentation", FUNCTIONS[:3])
+def test_docstrings_list_every_argument(function, options, documentation):
+    listed = inspect.cleandoc(documentation).split("Args:\n")[1].split("\n\n")[0]
+    names = re.findall(r"^    (\w+(?:, \w+)*): ", listed, re.MULTILINE)
+    parameters = [name for name in inspect.signature(function).parameters if name != "self"]
+    assert sorted(", ".join(names).split(", ")) == sorted(parameters)
+
+
+def test_ranks_compare_all_options_except_those_that_change_no_message():
+    options = LocalOptions(seed=3)
+    assert options.compared()["seed"] == 3
+    assert options == replace(options, deadline=1.0, threads=2, lighthouse="http://host:1")
+    assert options != replace(options, seed=4) and options != replace(options, mask=False)
+    assert options.compared().keys().isdisjoint({"deadline", "threads", "lighthouse"})
+
+
+def test_a_check_changes_nothing():
+    options = LocalOptions(lighthouse="http://host:1", rules={"*": "none"})
+    before = replace(options)
+    options.check()
+    assert options == before and options.exchange == "auto" and options.resolved().exchange == "all-gather"
+    with pytest.raises(FrozenInstanceError):
+        options.exchange = "all-gather"
