@@ -1,8 +1,8 @@
 //! Progress on standard error: a bar on a terminal, plain lines elsewhere.
 
 use std::io::{IsTerminal, stderr};
-use std::sync::{Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use gradwire_testbed::runner::Progress;

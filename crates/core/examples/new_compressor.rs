@@ -18,8 +18,8 @@ use gradwire::tools::{
     packed_positions_len, quantize, sparsify, unpack, unpack_positions,
 };
 use gradwire::{
-    Compressor, DecodeArgs, DecodeError, Decoder, EncodeArgs, Encoder, Entry, Family, Floats,
-    Memory, NonFinite, Rng, Sent, Spec, Tensor, Workspace,
+    Compressor, Coverage, DecodeArgs, DecodeError, Decoder, EncodeArgs, Encoder, Entry, Family,
+    Floats, Memory, NonFinite, Rng, Spec, Tensor, Workspace,
 };
 
 /// Its entry. It need not be in the registry: `Spec::of` takes any. The registry is what spec strings look names up in.
@@ -61,7 +61,7 @@ impl FewLevels {
 }
 
 impl Compressor for FewLevels {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         // What is not selected stays in the tensor, and so in the residual…
@@ -75,7 +75,7 @@ impl Compressor for FewLevels {
         pack(symbols, self.alphabet(), message);
         // …and so does what the levels are off by.
         give_back(source, positions, values, helpers);
-        Sent::Positions
+        Coverage::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
@@ -119,7 +119,7 @@ struct Corrected(Vec<f32>);
 
 /// The memory: φ = m + g, and ψ = c − g̃ + μ·g̃, so that an element that is sent every time has a momentum of μ.
 impl Memory for FewLevels {
-    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Coverage, NonFinite> {
         let (weights, memory) = step.feedback.expect("this memory is error feedback");
         let feedback = Some((weights, &mut *memory));
         let mut source = encoding.source(step.input.gradient, feedback, step.scratch)?;

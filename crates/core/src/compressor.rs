@@ -9,7 +9,7 @@ use crate::args::{DecodeArgs, EncodeArgs};
 use crate::device::DeviceForm;
 use crate::memories::Memory;
 use crate::multi_round::MultiRound;
-use crate::{Dtype, Sent, Statistics};
+use crate::{Coverage, Dtype, Statistics};
 
 /// Turns a tensor into a message and adds messages to a tensor. Does no I/O and keeps no state.
 ///
@@ -23,7 +23,7 @@ pub trait Compressor: Debug + Send + Sync {
     /// carry.
     ///
     /// The tensor has at most `max_elements(usize::MAX)` elements; an [`Encoder`](crate::Encoder) checks this.
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent;
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage;
 
     /// Adds `weight` times the decoded message to `out`.
     ///

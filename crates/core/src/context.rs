@@ -40,7 +40,7 @@ impl<'a> Context<'a> {
 
 /// Which elements of a tensor a message carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
+pub enum Coverage {
     /// All, each to some accuracy.
     All,
     /// Those in [`Workspace::positions`](crate::Workspace::positions), in increasing order, and no others.

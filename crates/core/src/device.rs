@@ -23,7 +23,7 @@ pub(crate) mod pairs;
 use gradwire_bits::DecodeError;
 
 pub use crate::multi_round::DeviceRounds;
-use crate::{Context, Sent, Workspace};
+use crate::{Context, Coverage, Workspace};
 
 /// Converts between messages and their device form.
 pub trait DeviceForm {
@@ -31,7 +31,7 @@ pub trait DeviceForm {
     ///
     /// # Errors
     /// If the form is not of this tensor and configuration; then the message is unspecified behind its former end.
-    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError>;
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError>;
 
     /// Checks a message as [`decode_add`](crate::Compressor::decode_add) does, and appends its device form. Packing this
     /// form gives the message again.

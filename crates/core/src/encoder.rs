@@ -16,8 +16,8 @@ use crate::source::NonFinite;
 use crate::specs::{Specs, check_length, check_size};
 use crate::workspace::ThreadBuffers;
 use crate::{
-    Compressor, Context, EncodeArgs, Error, Helpers, Input, Residual, Sent, Source, Spec, Tensor,
-    Workspace,
+    Compressor, Context, Coverage, EncodeArgs, Error, Helpers, Input, Residual, Source, Spec,
+    Tensor, Workspace,
 };
 
 /// Compresses the tensors of one sender. Its state (residuals, momenta, factors) is stored by tensor name.
@@ -104,7 +104,7 @@ impl Encoder {
         self.spec_of(name).compressor()
     }
 
-    /// The positions that the last message carried, if its encoding returned [`Sent::Positions`].
+    /// The positions that the last message carried, if its encoding returned [`Coverage::Positions`].
     pub fn positions(&self) -> &[u32] {
         &self.buffers.workspace.positions
     }
@@ -146,7 +146,7 @@ impl Encoder {
         step: u64,
         input: impl Into<Input<'a>>,
         message: &mut Vec<u8>,
-    ) -> Result<Sent, Error> {
+    ) -> Result<Coverage, Error> {
         let input = input.into();
         self.check(tensor, input)?;
         let Self { specs, tensors, sender, buffers } = self;
@@ -168,7 +168,7 @@ impl Encoder {
         step: u64,
         form: &[u8],
         message: &mut Vec<u8>,
-    ) -> Result<Sent, Error> {
+    ) -> Result<Coverage, Error> {
         let context = &self.context(tensor, step);
         let Self { specs, tensors, sender, buffers: ThreadBuffers { workspace, .. } } = self;
         let spec = &specs.0[entry_of(tensors, tensor.name()).spec];
@@ -216,7 +216,7 @@ impl Sender {
         (tensor, step): (&Tensor, u64),
         input: Input<'_>,
         message: &mut Vec<u8>,
-    ) -> Result<Sent, Error> {
+    ) -> Result<Coverage, Error> {
         let (context, plain, start) = (self.context(tensor, step), self.plain, message.len());
         let compressor = spec.compressor();
         message.reserve(compressor.max_len(tensor.elements()));

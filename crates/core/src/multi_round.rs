@@ -10,7 +10,7 @@ use std::fmt::Debug;
 
 use gradwire_bits::{DecodeError, kernels};
 
-use crate::{Context, Sent, Workspace};
+use crate::{Context, Coverage, Workspace};
 
 /// How a round combines the addends of all ranks, element by element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub trait MultiRound: Debug + Send + Sync {
     /// Subtracts what this rank's addends carried from the corrected gradient, and updates the kept values. It is
     /// called with the whole transcript, right after decoding it or, on a single rank, right after the last addend; the
     /// workspace still has the content that they left.
-    fn settle(&self, state: &mut RankState<'_>) -> Sent;
+    fn settle(&self, state: &mut RankState<'_>) -> Coverage;
 
     /// Decodes a transcript and adds `weight` times the result to `out`. An error leaves `out` unchanged.
     fn decode_add(

@@ -22,7 +22,7 @@ pub(crate) const PART: usize = 16 * BLOCK;
 /// The fewest elements of a tensor that threads divide; fewer with the feature `testing`. Starting
 /// and ending another thread takes 50 to 130 µs, in which one thread compresses up to half a
 /// million elements.
-pub const LEAST_DIVIDED: usize = least(1 << 20, 2 * PART);
+pub const MIN_DIVIDED: usize = least(1 << 20, 2 * PART);
 
 /// The least work to share: this many elements, or `tested`, so that tests need not be large.
 pub(crate) const fn least(elements: usize, tested: usize) -> usize {

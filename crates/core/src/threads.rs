@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub use self::adding::Unit;
 pub(crate) use self::in_order::InOrder;
-use crate::parts::{LEAST_DIVIDED, least};
+use crate::parts::{MIN_DIVIDED, least};
 use crate::workspace::{Helpers, ThreadBuffers, Workspace};
 
 /// The least work for which another thread is started. Less work takes less time than starting a
@@ -26,10 +26,10 @@ pub(crate) struct Work {
 }
 
 /// Encoding, at 5 to 20 GB/s in the cache.
-pub(crate) const ENCODING: Work = Work { divided: LEAST_DIVIDED, share: least(1 << 18, 1 << 10) };
+pub(crate) const ENCODING: Work = Work { divided: MIN_DIVIDED, share: least(1 << 18, 1 << 10) };
 /// Decoding, at 10 to 80 GB/s in the cache.
 pub(crate) const DECODING: Work =
-    Work { divided: least(1 << 22, LEAST_DIVIDED), share: least(1 << 20, 1 << 10) };
+    Work { divided: least(1 << 22, MIN_DIVIDED), share: least(1 << 20, 1 << 10) };
 
 /// The threads that encode or decode several tensors side by side, and the buffers of each.
 ///
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_tensor_is_divided_if_it_has_more_than_a_threads_share() {
-        const LARGE: usize = LEAST_DIVIDED;
+        const LARGE: usize = MIN_DIVIDED;
         let divided = |elements: &[usize], threads| {
             count_divided(elements.iter().copied(), threads, ENCODING).0
         };
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!([ids(0), ids(2 * share - 1), ids(2 * share), ids(9 * share)], [1, 1, 2, 3]);
         let threads = Threads::new(2);
         assert!(threads.share(2, 2 * share) && !threads.share(2, 2 * share - 1));
-        assert!(threads.share(1, LEAST_DIVIDED) && !threads.share(1, LEAST_DIVIDED - 1));
-        assert!(!Threads::new(1).share(1, LEAST_DIVIDED));
+        assert!(threads.share(1, MIN_DIVIDED) && !threads.share(1, MIN_DIVIDED - 1));
+        assert!(!Threads::new(1).share(1, MIN_DIVIDED));
     }
 }

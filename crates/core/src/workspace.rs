@@ -6,14 +6,14 @@ use std::fmt::Debug;
 use gradwire_bits::huffman::Code;
 use gradwire_bits::tans;
 
-use crate::parts::{LEAST_DIVIDED, Parts, SCRATCH};
+use crate::parts::{MIN_DIVIDED, Parts, SCRATCH};
 
 /// Buffers that encoding and decoding reuse. Their content is undefined between messages, except
 /// [`positions`](Self::positions) after an encoding.
 #[derive(Debug, Default)]
 pub struct Workspace {
     /// Flat positions, increasing, of the elements that the message carries. An encoder that
-    /// returns [`Sent::Positions`](crate::Sent::Positions) leaves them here.
+    /// returns [`Coverage::Positions`](crate::Coverage::Positions) leaves them here.
     pub positions: Vec<u32>,
     /// The values at those positions.
     pub values: Vec<f32>,
@@ -83,7 +83,7 @@ impl Helpers {
 
     /// Parts of a tensor of `elements` elements in lanes of `lane` elements.
     pub(crate) fn parts_of_lanes(&self, elements: usize, lane: usize, unit: usize) -> Parts {
-        if self.others.is_empty() || elements < LEAST_DIVIDED {
+        if self.others.is_empty() || elements < MIN_DIVIDED {
             return Parts::whole(lane);
         }
         Parts::divided(elements, lane, unit)
@@ -120,7 +120,7 @@ pub struct SymbolCoder {
 
 /// One value of each requested type.
 #[derive(Debug, Default)]
-pub struct OwnBuffers(Vec<Box<dyn Buffers>>);
+pub struct OwnBuffers(Vec<Box<dyn AnyBuffers>>);
 
 impl OwnBuffers {
     /// The value of this type, initially its default. A method declares a private struct with the
@@ -135,12 +135,12 @@ impl OwnBuffers {
     }
 }
 
-trait Buffers: Debug + Send + Sync {
+trait AnyBuffers: Debug + Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
-impl<T: Any + Debug + Send + Sync> Buffers for T {
+impl<T: Any + Debug + Send + Sync> AnyBuffers for T {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -156,12 +156,12 @@ mod tests {
 
     #[test]
     fn one_part_without_helpers_or_of_a_small_tensor() {
-        assert!(Helpers::default().parts(LEAST_DIVIDED, 1).is_one());
+        assert!(Helpers::default().parts(MIN_DIVIDED, 1).is_one());
         assert!(Helpers::default().parts(0, 1).places().eq(std::iter::once(0..0)));
-        let parts = Helpers::new(2).parts(LEAST_DIVIDED - 1, 1);
-        assert!(parts.is_one() && parts.len() == LEAST_DIVIDED - 1);
-        assert!(parts.places().eq(std::iter::once(0..LEAST_DIVIDED - 1)));
-        assert!(!Helpers::new(2).parts(LEAST_DIVIDED, 1).is_one());
+        let parts = Helpers::new(2).parts(MIN_DIVIDED - 1, 1);
+        assert!(parts.is_one() && parts.len() == MIN_DIVIDED - 1);
+        assert!(parts.places().eq(std::iter::once(0..MIN_DIVIDED - 1)));
+        assert!(!Helpers::new(2).parts(MIN_DIVIDED, 1).is_one());
         assert_eq!(Helpers::new(usize::MAX).count(), Helpers::MOST);
     }
 

@@ -10,7 +10,7 @@ mod state;
 
 use std::collections::HashMap;
 
-use gradwire::{Decoder, Dtype, Encoder, Kept, Sent, Spec, Tensor, Threads};
+use gradwire::{Coverage, Decoder, Dtype, Encoder, Kept, Spec, Tensor, Threads};
 
 pub(crate) use self::codec::Sender;
 pub(crate) use self::sent_elements::SentElements;
@@ -139,14 +139,14 @@ impl Codecs {
     }
 
     /// Records the elements of a piece that the message just encoded carries.
-    fn note(&mut self, piece: &Piece<'_>, sent: Sent, bytes: usize) {
+    fn note(&mut self, piece: &Piece<'_>, sent: Coverage, bytes: usize) {
         let sent_elements = &mut self.tensors[piece.index].sent_elements;
         sent_elements.note(piece.offset, sent, self.encoder.positions(), bytes);
     }
 
     /// Records a message with all elements of a tensor that another encoder made.
     pub(crate) fn note_raw(&mut self, index: usize, bytes: usize) {
-        self.tensors[index].sent_elements.note(0, Sent::All, &[], bytes);
+        self.tensors[index].sent_elements.note(0, Coverage::All, &[], bytes);
     }
 
     /// If messages of a tensor carry changes, adds the mean of all ranks' changes to the estimate, and replaces the mean by

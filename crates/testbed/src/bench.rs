@@ -20,7 +20,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use gradwire::registry::REGISTRY;
-use gradwire::{Decoder, Encoder, Error, Floats, MemoryTraffic, Moved, Rng, Sent, Spec, Tensor};
+use gradwire::{
+    Coverage, Decoder, Encoder, Error, Floats, MemoryTraffic, Moved, Rng, Spec, Tensor,
+};
 use gradwire_bits::kernels::abs_max_bits;
 use serde::{Deserialize, Serialize};
 
@@ -215,7 +217,7 @@ pub(crate) struct Bench {
     /// Its step.
     sample_step: u64,
     /// The content of the message.
-    sent: Sent,
+    sent: Coverage,
     out: Vec<f32>,
     /// Elements that share a scale; 0 for all.
     bucket: usize,
@@ -225,7 +227,7 @@ impl Bench {
     pub(crate) fn new(spec: &Spec, elements: usize) -> Self {
         Self {
             bucket: spec.number("bucket").map_or(0, |bucket| bucket as usize),
-            sent: Sent::All,
+            sent: Coverage::All,
             encoder: Encoder::new(spec, 0, 0),
             decoder: Decoder::new(spec, 0),
             tensor: Tensor::new("bench", &matrix(elements)),
@@ -255,7 +257,7 @@ impl Bench {
         Ok(())
     }
 
-    pub(crate) fn encode(&mut self) -> Result<Sent, Error> {
+    pub(crate) fn encode(&mut self) -> Result<Coverage, Error> {
         self.step += 1;
         self.message.clear();
         let gradient = &self.gradients[self.step as usize % GRADIENTS];
@@ -271,7 +273,7 @@ impl Bench {
 
     /// The entropy per element of the sample, which is decoded in `out`; see [`Measurement::entropy_bits`].
     fn entropy(&mut self) -> f64 {
-        if self.bucket > 0 && self.sent == Sent::All {
+        if self.bucket > 0 && self.sent == Coverage::All {
             self.out.chunks_mut(self.bucket).for_each(in_steps);
         }
         let (words, rest) = self.sample.as_chunks();

@@ -6,7 +6,7 @@ use crate::multi_round::{self, MultiRound, RankState, ReduceOp, Round, RoundCont
 use crate::parameters::{Param, Parameters, Value};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
-use crate::{Aggregation, BLOCK, Compressor, DecodeArgs, EncodeArgs, Helpers, Sent};
+use crate::{Aggregation, BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Helpers};
 
 /// Buffers of a single rank that runs all rounds.
 #[derive(Debug, Default)]
@@ -99,7 +99,7 @@ impl<R: Parameters> Parameters for SingleRank<R> {
 }
 
 impl<R: MultiRound> Compressor for SingleRank<R> {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         let mut transcript = std::mem::take(workspace.own::<Transcript>());
         let mut own = std::mem::take(&mut transcript.corrected);

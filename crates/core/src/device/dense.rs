@@ -4,7 +4,7 @@ use gradwire_bits::DecodeError;
 
 use super::{DeviceArgs, DeviceForm};
 use crate::wire::symbols::Alphabet;
-use crate::{Sent, Workspace};
+use crate::{Coverage, Workspace};
 
 /// Which way bytes are converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +22,8 @@ pub(crate) trait DenseForm {
 }
 
 impl<T: DenseForm> DeviceForm for T {
-    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
-        self.convert(Direction::Pack, args).map(|()| Sent::All)
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
+        self.convert(Direction::Pack, args).map(|()| Coverage::All)
     }
 
     fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {

@@ -9,7 +9,7 @@ use crate::multi_round::{self, MultiRound, RankState, ReduceOp, Round, RoundCont
 use crate::specs::{check_length, check_size};
 use crate::statistics::Statistics;
 use crate::workspace::ThreadBuffers;
-use crate::{Context, Error, Input, Residual, Sent, Source, Tensor};
+use crate::{Context, Coverage, Error, Input, Residual, Source, Tensor};
 
 impl Encoder {
     /// Whether the tensor called `name` is encoded in [rounds](crate::MultiRound) of all-reduce, by
@@ -72,7 +72,7 @@ impl Encoder {
         step: u64,
         means: &[f32],
         out: &mut [f32],
-    ) -> Result<Sent, Error> {
+    ) -> Result<Coverage, Error> {
         assert!(self.has_rounds(tensor.name()), "tensor '{}' has no rounds", tensor.name());
         check_length(tensor, out.len())?;
         let (context, rank) = (self.context(tensor, step), self.sender.rank);
@@ -120,7 +120,7 @@ impl Encoder {
         step: u64,
         means: &[f32],
         form: &mut Vec<u8>,
-    ) -> Result<Sent, Error> {
+    ) -> Result<Coverage, Error> {
         let (context, rank) = (self.context(tensor, step), self.sender.rank);
         let (rounds, device, mut state) = self.device_state(tensor, &context, means)?;
         let round_context =

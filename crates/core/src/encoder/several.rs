@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::{Encoder, Entry, entry_of};
 use crate::threads::{ENCODING, count_divided};
 use crate::workspace::ThreadBuffers;
-use crate::{Error, Input, Sent, Tensor, Threads};
+use crate::{Coverage, Error, Input, Tensor, Threads};
 
 /// One of several tensors to encode.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub struct EncodeJob<'a> {
     /// Out: the message, which replaces what was there.
     pub message: Vec<u8>,
     /// Out: which elements the message carries.
-    pub sent: Sent,
-    /// Out: their flat positions, increasing, where `sent` is [`Sent::Positions`].
+    pub sent: Coverage,
+    /// Out: their flat positions, increasing, where `sent` is [`Coverage::Positions`].
     pub positions: Vec<u32>,
 }
 
@@ -26,7 +26,7 @@ impl<'a> EncodeJob<'a> {
     /// A job whose results are empty.
     pub fn new(tensor: &'a Tensor, input: impl Into<Input<'a>>) -> Self {
         let (message, positions) = (Vec::new(), Vec::new());
-        Self { tensor, input: input.into(), message, sent: Sent::All, positions }
+        Self { tensor, input: input.into(), message, sent: Coverage::All, positions }
     }
 }
 

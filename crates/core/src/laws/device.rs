@@ -2,7 +2,7 @@
 
 use super::over_tensors;
 use super::samples::{RANK, SEED, encode, encoder, gaussian};
-use crate::{Decoder, Error, Rng, Sent, Spec, Tensor};
+use crate::{Coverage, Decoder, Error, Rng, Spec, Tensor};
 
 /// The device form of a message.
 fn unpack(decoder: &mut Decoder, tensor: &Tensor, message: &[u8]) -> Result<Vec<u8>, Error> {
@@ -23,7 +23,7 @@ pub(super) fn packing_the_form_gives_the_message(spec: &Spec) {
         let (mut packer, mut packed) = (encoder(spec), b"before".to_vec());
         let sent = packer.pack(tensor, 3, &form, &mut packed).unwrap();
         assert!(packed.starts_with(b"before") && packed[6..] == message, "{what}");
-        if sent == Sent::Positions {
+        if sent == Coverage::Positions {
             assert_eq!(packer.positions(), sender.positions(), "{what}");
         }
     });

@@ -2,7 +2,7 @@
 
 use super::samples::{RANK, SEED, bits, decode, encode, encoder, gaussian, tensors};
 use super::{formats, over_tensors};
-use crate::{Decoder, Dtype, Encoder, Error, Floats, Residual, Sent, Spec, State, Tensor};
+use crate::{Coverage, Decoder, Dtype, Encoder, Error, Floats, Residual, Spec, State, Tensor};
 
 pub(super) fn is_deterministic_and_bounded(spec: &Spec) {
     let compressor = spec.compressor();
@@ -186,7 +186,7 @@ pub(super) fn positions_are_what_is_carried(spec: &Spec) {
     over_tensors(|tensor, gradient, case| {
         let (mut encoder, mut message) = (encoder(spec), Vec::new());
         let sent = encoder.encode(tensor, 3, Floats::F32(gradient), &mut message).unwrap();
-        if sent == Sent::All {
+        if sent == Coverage::All {
             return;
         }
         let positions = encoder.positions();

@@ -1,10 +1,10 @@
 //! Laws of tensors that threads encode and decode together.
 
 use super::samples::{RANK, SEED, bits, encoder, gaussian};
-use crate::parts::LEAST_DIVIDED;
+use crate::parts::MIN_DIVIDED;
 use crate::wire::symbols::PART_SYMBOLS;
 use crate::{
-    DecodeJob, Decoder, EncodeJob, Encoder, Error, Family, Floats, ReduceOp, Sent, Spec, State,
+    Coverage, DecodeJob, Decoder, EncodeJob, Encoder, Error, Family, Floats, ReduceOp, Spec, State,
     Tensor, Threads,
 };
 
@@ -20,8 +20,8 @@ pub(super) fn threads_change_nothing(spec: &Spec) {
 
 /// One tensor that threads divide, and small ones.
 pub(super) fn threads_that_share_a_tensor_change_nothing(spec: &Spec) {
-    let rows = LEAST_DIVIDED / 256 + 1;
-    let model = [("a", vec![256, rows]), ("b", vec![5]), ("c", vec![LEAST_DIVIDED + 3])];
+    let rows = MIN_DIVIDED / 256 + 1;
+    let model = [("a", vec![256, rows]), ("b", vec![5]), ("c", vec![MIN_DIVIDED + 3])];
     let model = model.map(|(name, shape)| Tensor::new(name, &shape));
     compare_with_one_thread(spec, &model[..2], 2, gaussian);
     compare_with_one_thread(spec, &model[2..], 1, gaussian);
@@ -47,7 +47,7 @@ pub(super) fn threads_that_share_a_list_change_nothing(spec: &Spec) {
 
 /// The rounds of a tensor that threads divide, of a single rank.
 pub(super) fn threads_that_share_rounds_change_nothing(spec: &Spec) {
-    let tensor = Tensor::new("a", &[256, LEAST_DIVIDED / 256 + 1]);
+    let tensor = Tensor::new("a", &[256, MIN_DIVIDED / 256 + 1]);
     let encoder = || encoder(spec).with_plain_memory();
     let (mut alone, mut together) = (encoder(), encoder());
     together.use_threads(3);
@@ -93,7 +93,7 @@ fn compare_with_one_thread(
             let mut message = Vec::new();
             alone.encode(tensor, step, gradient.at(step), &mut message).unwrap();
             assert!(job.message == message, "{tensor:?}, step {step}");
-            if job.sent == Sent::Positions {
+            if job.sent == Coverage::Positions {
                 assert_eq!(job.positions, alone.positions(), "{tensor:?}, step {step}");
             }
         }
@@ -151,7 +151,7 @@ fn encode_all<'a>(
         tensor,
         input: gradient.at(step).into(),
         message: vec![1, 2, 3],
-        sent: Sent::All,
+        sent: Coverage::All,
         positions: vec![9],
     };
     let mut jobs: Vec<EncodeJob<'_>> = model.iter().zip(gradients).map(job).collect();

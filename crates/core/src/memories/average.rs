@@ -1,7 +1,7 @@
 //! Momentum before compression: a running mean of the gradients.
 
 use super::{Encoding, Memory, Scope, Step};
-use crate::{NonFinite, Sent, Velocity};
+use crate::{Coverage, NonFinite, Velocity};
 
 /// `z ← δ·z + (1 − δ)·g`; every message compresses all of z. With error feedback there is also a residual. It is Signum's
 /// memory, and that of any compressor with the parameter `momentum`.
@@ -12,7 +12,7 @@ pub struct Average {
 }
 
 impl Memory for Average {
-    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Coverage, NonFinite> {
         let Step { input, feedback, velocity, kept, scratch, .. } = step;
         let velocity = (Velocity::mean(self.decay), velocity);
         let source = encoding.source_of_velocity(input.gradient, velocity, feedback, scratch)?;

@@ -1,7 +1,7 @@
 //! EF21: messages carry changes of an estimate that receivers keep.
 
 use super::{Encoding, Memory, Step, for_blocks};
-use crate::{Floats, NonFinite, Residual, Sent, Velocity};
+use crate::{Coverage, Floats, NonFinite, Residual, Velocity};
 
 /// The change `c = Q(v − h)` of an estimate h of v is sent, and `h ← h + c`. Receivers add up the means of the
 /// messages, and that sum, the mean of all ranks' h, takes the place of the mean gradient.
@@ -28,7 +28,7 @@ struct Before(Vec<f32>);
 const DIFFERENCE: Residual = Residual { beta: -1.0, gamma: 1.0 };
 
 impl Memory for Ef21 {
-    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Coverage, NonFinite> {
         let Step { input, feedback, velocity, kept, scratch, .. } = step;
         let (_, estimate) = feedback.expect("EF21 is error feedback");
         let Before(before) = encoding.buffers();

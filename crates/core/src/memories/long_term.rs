@@ -1,7 +1,7 @@
 //! SGC's long-term momentum.
 
 use super::{Encoding, Memory, Step};
-use crate::{NonFinite, Residual, Sent};
+use crate::{Coverage, NonFinite, Residual};
 
 /// Gradients are summed, `u ← u + ε·g`, and `α·u_before + u` is compressed; `u` becomes 0 where elements were sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -17,7 +17,7 @@ pub struct LongTerm {
 struct Added(Vec<f32>);
 
 impl Memory for LongTerm {
-    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Coverage, NonFinite> {
         let Step { input, feedback, kept, scratch, .. } = step;
         let (_, sum) = feedback.expect("long-term momentum is error feedback");
         let Added(added) = encoding.buffers();

@@ -25,7 +25,7 @@ use crate::numeric::selection::kth_largest;
 use crate::numeric::tails::tails;
 use crate::statistics::Found;
 use crate::{
-    BLOCK, Context, Floats, Input, NonFinite, Residual, Sent, Source, Statistics, Velocity,
+    BLOCK, Context, Coverage, Floats, Input, NonFinite, Residual, Source, Statistics, Velocity,
     Workspace,
 };
 
@@ -40,7 +40,7 @@ pub trait Memory: Debug + Send + Sync {
     /// # Errors
     /// [`NonFinite`] for a gradient, a sum or a new memory that is not finite. Then the arrays in `step` must be
     /// unchanged; the caller removes a message that was already appended.
-    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite>;
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Coverage, NonFinite>;
 
     /// Says when the rule replaces the plain residual.
     fn scope(&self) -> Scope {
@@ -102,7 +102,7 @@ pub struct Step<'a> {
 /// The encoding that a memory surrounds.
 pub struct Encoding<'a> {
     /// Appends the message for a source.
-    pub(crate) encode: &'a mut dyn FnMut(&mut Source<'_>, &mut Workspace) -> Sent,
+    pub(crate) encode: &'a mut dyn FnMut(&mut Source<'_>, &mut Workspace) -> Coverage,
     pub(crate) context: &'a Context<'a>,
     pub(crate) workspace: &'a mut Workspace,
     pub(crate) statistics: Statistics,
@@ -171,7 +171,7 @@ impl Encoding<'_> {
     /// # Errors
     /// [`NonFinite`] for an element that is not finite, if [`source`](Self::source) has not looked for one. Residual and
     /// velocity are then unchanged; so until here the memory must not change any array in [`Step`].
-    pub fn encode(&mut self, source: &mut Source<'_>) -> Result<Sent, NonFinite> {
+    pub fn encode(&mut self, source: &mut Source<'_>) -> Result<Coverage, NonFinite> {
         let sent = (self.encode)(source, self.workspace);
         source.finish()?;
         source.check_taken();
@@ -185,16 +185,18 @@ impl Encoding<'_> {
     }
 
     /// The flat positions of the elements that the message carries, increasing, if [`encode`](Self::encode) returned
-    /// [`Sent::Positions`].
+    /// [`Coverage::Positions`].
     pub fn positions(&self) -> &[u32] {
         &self.workspace.positions
     }
 
     /// Sets the elements that the message carries to 0.
-    pub fn clear_sent(&self, sent: Sent, values: &mut [f32]) {
+    pub fn clear_sent(&self, sent: Coverage, values: &mut [f32]) {
         match sent {
-            Sent::All => values.fill(0.0),
-            Sent::Positions => self.positions().iter().for_each(|&at| values[at as usize] = 0.0),
+            Coverage::All => values.fill(0.0),
+            Coverage::Positions => {
+                self.positions().iter().for_each(|&at| values[at as usize] = 0.0)
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! DGC's momentum correction.
 
 use super::{Encoding, Memory, Step, for_blocks};
-use crate::{Floats, NonFinite, Residual, Sent, Velocity};
+use crate::{Coverage, Floats, NonFinite, Residual, Velocity};
 
 /// The clipped gradient is added to a velocity, `u ← m·u + g`, and the velocity to the residual, `v ← v + u`, which is
 /// compressed; both become 0 where elements were sent.
@@ -14,7 +14,7 @@ pub struct Momentum {
 }
 
 impl Memory for Momentum {
-    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Coverage, NonFinite> {
         let Step { input, feedback, velocity, kept, scratch, .. } = step;
         let (_, residual) = feedback.expect("momentum correction is error feedback");
         let factor = match self.clip {

@@ -1,7 +1,7 @@
 //! The memory of `variance`: the residual and sums of squares.
 
 use super::{Encoding, Memory, Scope, Step};
-use crate::{NonFinite, Sent, Source, Statistics};
+use crate::{Coverage, NonFinite, Source, Statistics};
 
 /// The plain residual, and elementwise sums of the squares of the parts (micro-batches) of gradients. The compressor
 /// sets the sums of the elements that it sends to 0, and decays the others.
@@ -9,7 +9,7 @@ use crate::{NonFinite, Sent, Source, Statistics};
 pub struct Squares;
 
 impl Memory for Squares {
-    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Coverage, NonFinite> {
         let Step { input, feedback, kept, scratch, plain, .. } = step;
         // Checks that the gradient is finite before anything is added.
         let source = Source::unchecked(input.gradient, feedback, scratch);

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use gradwire_bits::kernels;
 
-use crate::{Helpers, LEAST_DIVIDED};
+use crate::{Helpers, MIN_DIVIDED};
 
 /// The most columns of a factor.
 pub const MAX_RANK: usize = 32;
@@ -97,7 +97,7 @@ impl Panels {
     /// Panels of a multiple of `unit` rows, as many for each thread, of a product with a matrix of `rows × width` elements, or its
     /// transpose.
     pub(crate) fn new(rows: usize, width: usize, unit: usize, helpers: &Helpers) -> Self {
-        let divided = helpers.count() > 0 && rows * width >= LEAST_DIVIDED;
+        let divided = helpers.count() > 0 && rows * width >= MIN_DIVIDED;
         let panels = if divided { Self::EACH * (helpers.count() + 1) } else { 1 };
         Self { rows, len: rows.div_ceil(panels).next_multiple_of(unit) }
     }
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn threads_compute_the_same_products() {
-        for [rows, columns] in [[700, 400], [17, 20_000], [90_001, 3], [1, LEAST_DIVIDED]] {
+        for [rows, columns] in [[700, 400], [17, 20_000], [90_001, 3], [1, MIN_DIVIDED]] {
             let number = |at: usize| ((at * 7 + at / 3) % 101) as f32 / 3.0 - 15.0;
             let numbers = |len: usize| (0..len).map(number).collect::<Vec<_>>();
             let (c, p, q) = (numbers(rows * columns), numbers(rows * 3), numbers(columns * 3));

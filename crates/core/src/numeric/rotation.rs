@@ -15,14 +15,14 @@ use crate::{BLOCK, Rng};
 
 /// A part of the tensor that is rotated at once, and padded to `size`, a power of two.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Piece {
+pub(crate) struct RotationPiece {
     pub(crate) start: usize,
     pub(crate) len: usize,
     pub(crate) size: usize,
 }
 
 /// The pieces of a tensor. Only the last may be padded.
-pub(crate) fn pieces(elements: usize) -> impl Iterator<Item = Piece> {
+pub(crate) fn pieces(elements: usize) -> impl Iterator<Item = RotationPiece> {
     let mut start = 0;
     std::iter::from_fn(move || {
         let left = elements - start;
@@ -34,13 +34,13 @@ pub(crate) fn pieces(elements: usize) -> impl Iterator<Item = Piece> {
             () => (size / 2, size / 2),
         };
         start += len;
-        Some(Piece { start: start - len, len, size })
+        Some(RotationPiece { start: start - len, len, size })
     })
 }
 
 /// The pieces of a part of a tensor that begins with whole pieces of [`BLOCK`] elements before it.
-pub(crate) fn pieces_of(part: Range<usize>) -> impl Iterator<Item = Piece> {
-    pieces(part.len()).map(move |piece| Piece { start: part.start + piece.start, ..piece })
+pub(crate) fn pieces_of(part: Range<usize>) -> impl Iterator<Item = RotationPiece> {
+    pieces(part.len()).map(move |piece| RotationPiece { start: part.start + piece.start, ..piece })
 }
 
 /// The random signs of a piece, 32 in a word.
@@ -49,7 +49,7 @@ pub(crate) struct Signs([u32; BLOCK / 32]);
 impl Signs {
     /// The sign of element i of the tensor is bit i mod 32 of word i / 32 of the stream. Padding has the bits behind those
     /// of its piece.
-    pub(crate) fn draw(rng: &Rng, piece: Piece) -> Self {
+    pub(crate) fn draw(rng: &Rng, piece: RotationPiece) -> Self {
         let mut signs = [0; BLOCK / 32];
         rng.fill_from(piece.start / 32, &mut signs[..piece.size.div_ceil(32)]);
         Self(signs)
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(sizes(1000), [[1000, 1024]]);
         assert_eq!(sizes(2 * BLOCK + 800), [[4096; 2], [4096; 2], [512; 2], [256; 2], [32; 2]]);
         for elements in [63, 64, 65, 100, 895, 896, 4095, 9000] {
-            let end = |piece: Piece| {
+            let end = |piece: RotationPiece| {
                 assert!(piece.len <= piece.size && piece.start.is_multiple_of(32), "{piece:?}");
                 piece.start + piece.len
             };
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn rotated_elements_have_one_deviation_and_return() {
-        let piece = Piece { start: 64, len: 1024, size: 1024 };
+        let piece = RotationPiece { start: 64, len: 1024, size: 1024 };
         let signs = Signs::draw(&Rng::new(1, 2, 3, 4, 5), piece);
         // Small whole numbers, so that nothing rounds.
         let x: Vec<f32> = (0..1024).map(|i| (i * i % 7) as f32 - 3.0).collect();

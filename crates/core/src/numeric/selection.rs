@@ -9,7 +9,7 @@ use crate::{BLOCK, Rng, Source, Workspace};
 
 /// The buffers of a selection.
 #[derive(Debug, Default)]
-pub struct Buffers {
+pub struct SelectionBuffers {
     /// A sample of the tensor, then the candidates for the k-th largest.
     pub candidates: Vec<f32>,
     /// How often each value of a digit occurs.
@@ -27,14 +27,14 @@ pub fn kth_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace)
     if let Some(Found::Threshold(threshold)) = source.found(Statistics::KthLargest(k)) {
         return threshold;
     }
-    let Buffers { mut candidates, mut counts } = std::mem::take(workspace.own());
+    let SelectionBuffers { mut candidates, mut counts } = std::mem::take(workspace.own());
     let (low, high) = bracket(source, k, &mut candidates);
     // Almost certainly more than there are, so that the buffers soon stop growing.
     candidates.clear();
     candidates.reserve((k + source.len() / 16).min(source.len()) + 2 * BLOCK);
     let found = within(source, k, low, high, &mut candidates, workspace)
         .unwrap_or_else(|| by_digits(source, k, &mut counts));
-    *workspace.own() = Buffers { candidates, counts };
+    *workspace.own() = SelectionBuffers { candidates, counts };
     found
 }
 
@@ -62,7 +62,7 @@ pub(super) fn evenly(source: &mut Source<'_>, values: &mut Vec<f32>) {
 /// Like [`evenly`], with at least `least` elements, or all.
 pub(super) fn evenly_of(source: &mut Source<'_>, least: usize, values: &mut Vec<f32>) {
     let elements = source.len();
-    sample(source, elements / SAMPLED, least.max(LEAST_BRACKET), values, |i, runs| {
+    sample(source, elements / SAMPLED, least.max(MIN_BRACKET), values, |i, runs| {
         (i as u128 * (elements / RUN) as u128 / runs as u128) as usize
     });
 }
@@ -206,9 +206,9 @@ const RUN: usize = 16;
 /// A sample has one in this number of elements…
 const SAMPLED: usize = 256;
 /// …but at least this number for an estimate.
-const LEAST_SAMPLE: usize = 4096;
+const MIN_SAMPLE: usize = 4096;
 /// …but at least this number for a bracket.
-const LEAST_BRACKET: usize = 1024;
+const MIN_BRACKET: usize = 1024;
 
 /// Estimates the k-th largest absolute value from a random sample.
 ///
@@ -222,7 +222,7 @@ pub fn sampled_threshold(
 ) -> f32 {
     let elements = source.len();
     assert!((1..=elements).contains(&k));
-    at_random(source, elements / SAMPLED, LEAST_SAMPLE, rng, values);
+    at_random(source, elements / SAMPLED, MIN_SAMPLE, rng, values);
     let size = values.len();
     let rank = (k as u128 * size as u128 / elements as u128).clamp(1, size as u128) as usize;
     nth_largest(values, rank - 1)
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_sample_of_everything_is_exact() {
-        let values = noise(4, LEAST_SAMPLE);
+        let values = noise(4, MIN_SAMPLE);
         let sampled = with_source(&values, |source| {
             sampled_threshold(source, 40, &mut Rng::new(0, 0, 0, 0, 0), &mut Vec::new())
         });

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use gradwire_bits::kernels;
 
-use crate::{Helpers, LEAST_DIVIDED};
+use crate::{Helpers, MIN_DIVIDED};
 
 /// The hash functions of a table: multiply, add and shift, so that the columns and signs of any two runs are
 /// independent (Dietzfelbinger 1996).
@@ -75,7 +75,7 @@ impl CountSketch {
 
     /// Adds a vector to a table, row by row in `table`. The helpers share the rows.
     pub fn add(&self, values: &[f32], table: &mut [f32], helpers: &mut Helpers) {
-        let threads = if values.len() < LEAST_DIVIDED { 1 } else { helpers.count() + 1 };
+        let threads = if values.len() < MIN_DIVIDED { 1 } else { helpers.count() + 1 };
         let rows = self.rows.div_ceil(threads).max(1);
         let of_threads = self.keys().chunks(rows).zip(table.chunks_mut(rows * self.columns));
         helpers.share(of_threads, |(keys, table)| self.add_rows(keys, values, table));

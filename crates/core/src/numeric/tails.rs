@@ -9,7 +9,7 @@ use crate::{BLOCK, Source, Workspace};
 
 /// The buffers of the search for tails.
 #[derive(Debug, Default)]
-pub struct Buffers {
+pub struct TailBuffers {
     sides: Sides,
     /// Bit patterns of absolute values, to select among.
     patterns: Vec<u32>,
@@ -34,7 +34,7 @@ pub fn tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [T
     if let Some(Found::Tails(tails)) = source.found(Statistics::Tails(k)) {
         return tails;
     }
-    let Buffers { mut sides, mut patterns } = std::mem::take(workspace.own());
+    let TailBuffers { mut sides, mut patterns } = std::mem::take(workspace.own());
     let bounds = [Side::Above, Side::Below].map(|side| bound(source, k, side, &mut sides.above));
     // Almost certainly more than there are, so that the buffers soon stop growing.
     let room = (4 * k + source.len() / 16).min(source.len()) + 2 * BLOCK;
@@ -50,18 +50,18 @@ pub fn tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [T
     }
     let tails = [(Side::Above, &sides.above), (Side::Below, &sides.below)]
         .map(|(side, values)| tail(side, k, values, &mut patterns));
-    *workspace.own() = Buffers { sides, patterns };
+    *workspace.own() = TailBuffers { sides, patterns };
     tails
 }
 
 /// The approximate number of elements of a tail that a sample must contain: with fewer the estimate varies too much.
-const LEAST_TAIL: usize = 32;
+const MIN_TAIL: usize = 32;
 
 /// Estimates both tails from a sample alone, by its tails of the same relative size.
-pub fn sampled_tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -> [Tail; 2] {
+pub fn sampled_tails(source: &mut Source<'_>, k: usize, buffers: &mut TailBuffers) -> [Tail; 2] {
     let elements = source.len();
-    let Buffers { sides: Sides { above, below }, patterns } = buffers;
-    let least = LEAST_TAIL.saturating_mul(elements) / k.max(1);
+    let TailBuffers { sides: Sides { above, below }, patterns } = buffers;
+    let least = MIN_TAIL.saturating_mul(elements) / k.max(1);
     super::selection::evenly_of(source, least, above);
     let size = above.len();
     let k = ((k as u128 * size as u128 / elements.max(1) as u128) as usize).max(1);
@@ -74,10 +74,10 @@ pub fn sampled_tails(source: &mut Source<'_>, k: usize, buffers: &mut Buffers) -
 /// Estimates two limits on absolute values: a fraction `ratio` of the elements at or above zero exceeds the first, the
 /// same fraction of those below zero the second. 0 for a side with only zeros in the sample; otherwise at least one element
 /// of the sample exceeds it.
-pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, buffers: &mut Buffers) -> [f32; 2] {
+pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, buffers: &mut TailBuffers) -> [f32; 2] {
     let Sides { above, below } = &mut buffers.sides;
     // Either side has about half of the elements.
-    let least = (2.0 * LEAST_TAIL as f64 / ratio) as usize;
+    let least = (2.0 * MIN_TAIL as f64 / ratio) as usize;
     super::selection::evenly_of(source, least, above);
     below.clear();
     below.reserve(above.len());
@@ -219,7 +219,7 @@ mod tests {
         let mut scratch = vec![0.0; crate::SCRATCH];
         let mut source = Source::new(Floats::F32(&values), None, &mut scratch).unwrap();
         // The upper tenth of a uniform distribution on [-1, 1).
-        for tail in sampled_tails(&mut source, 30_000, &mut Buffers::default()) {
+        for tail in sampled_tails(&mut source, 30_000, &mut TailBuffers::default()) {
             assert!((tail.threshold.value - 0.8).abs() < 0.05, "{tail:?}");
             assert!((tail.mean - 0.9).abs() < 0.03, "{tail:?}");
         }

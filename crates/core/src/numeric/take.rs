@@ -219,7 +219,7 @@ fn put_back(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Floats, Helpers, LEAST_DIVIDED, Residual, SCRATCH};
+    use crate::{Floats, Helpers, MIN_DIVIDED, Residual, SCRATCH};
 
     /// What is taken of a tensor of several parts, and what is left of it.
     fn taken(
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn exact_thresholds_select_the_first_of_equals_on_each_side() {
-        let values: Vec<f32> = (0..LEAST_DIVIDED + 9).map(|at| (at % 7) as f32 - 3.0).collect();
+        let values: Vec<f32> = (0..MIN_DIVIDED + 9).map(|at| (at % 7) as f32 - 3.0).collect();
         for side in [Side::Above, Side::Below, Side::Both] {
             let is_of_side = |x: f32| match side {
                 Side::Above => x > 0.0,
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn elements_at_positions_are_taken_whatever_the_threads() {
-        let values: Vec<f32> = (0..LEAST_DIVIDED + 9).map(|at| at as f32 + 1.0).collect();
+        let values: Vec<f32> = (0..MIN_DIVIDED + 9).map(|at| at as f32 + 1.0).collect();
         let positions: Vec<u32> = (0..values.len() as u32).filter(|at| at % 11 < 2).collect();
         let expected: Vec<f32> = positions.iter().map(|&at| values[at as usize] * 0.5).collect();
         let mut left = values.clone();

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Source;
 use super::slice::Slice;
-use crate::parts::{BLOCK, LEAST_DIVIDED, PART, PartResult, Parts, SHORT};
+use crate::parts::{BLOCK, MIN_DIVIDED, PART, PartResult, Parts, SHORT};
 use crate::statistics::{Gathered, Statistics};
 use crate::threads::{InOrder, side_by_side};
 use crate::workspace::{Helpers, Workspace};
@@ -225,7 +225,7 @@ impl Source<'_> {
             }
         };
         let parts = (0..elements).step_by(PART).zip(values);
-        if helpers.count() == 0 || elements < LEAST_DIVIDED {
+        if helpers.count() == 0 || elements < MIN_DIVIDED {
             let looked_at = |(start, mut value)| {
                 look_at(start, &mut value, self.scratch);
                 value
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_part_has_the_same_places_of_each_lane() {
-        let elements = LEAST_DIVIDED + 5;
+        let elements = MIN_DIVIDED + 5;
         let lane = elements.div_ceil(5);
         let residual = divided(elements, |source, workspace| {
             let parts = workspace.helpers.parts_of_lanes(elements, lane, 1);
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn helpers_change_no_statistics_and_find_what_is_not_finite() {
         let mut gradient: Vec<f32> =
-            (0..LEAST_DIVIDED + 9).map(|at| (at as f32).sin() / 3.0).collect();
+            (0..MIN_DIVIDED + 9).map(|at| (at as f32).sin() / 3.0).collect();
         let all = |gradient: &[f32], kind, threads: &mut Threads| {
             let ThreadBuffers { workspace, scratch } = threads.buffers();
             let source = Source::unchecked(Floats::F32(gradient), None, scratch);

@@ -5,7 +5,7 @@ use crate::workspace::Helpers;
 
 /// Fewer positions are the work of one thread. Adding to this many elements that are in no cache
 /// takes about a millisecond, ten times as long as starting another thread.
-const LEAST_ADDED: usize = least(1 << 16, 1 << 10);
+const MIN_ADDED: usize = least(1 << 16, 1 << 10);
 /// Stretches of positions for each thread: several, so that no thread waits long for another.
 const STRETCHES: usize = 4;
 
@@ -77,7 +77,7 @@ impl Helpers {
         elements: &mut [f32],
         work: impl Fn(usize, &[u32], usize, &mut [f32]) + Sync,
     ) {
-        if self.count() == 0 || positions.len() < LEAST_ADDED {
+        if self.count() == 0 || positions.len() < MIN_ADDED {
             return work(0, positions, 0, elements);
         }
         let len = positions.len().div_ceil(STRETCHES * (self.count() + 1)).next_multiple_of(8);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn as_a_loop_adds() {
-        let sizes = [0, 1, LEAST_ADDED - 1, LEAST_ADDED, 5 * LEAST_ADDED + 3];
+        let sizes = [0, 1, MIN_ADDED - 1, MIN_ADDED, 5 * MIN_ADDED + 3];
         for (count, helpers) in
             sizes.into_iter().flat_map(|count| [(count, 0), (count, 1), (count, 6)])
         {
@@ -123,8 +123,8 @@ mod tests {
     #[test]
     #[should_panic(expected = "within the tensor")]
     fn positions_out_of_range_are_refused() {
-        let positions: Vec<u32> = (1..=LEAST_ADDED as u32).collect();
-        let mut out = vec![0.0; LEAST_ADDED];
+        let positions: Vec<u32> = (1..=MIN_ADDED as u32).collect();
+        let mut out = vec![0.0; MIN_ADDED];
         Helpers::new(2).add_at(&positions, &positions, &mut out, |_| 1.0);
     }
 

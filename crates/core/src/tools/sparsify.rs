@@ -17,7 +17,7 @@ pub enum Selection {
 /// Moves the selected elements to the workspace, as increasing positions and values, and sets them to 0 in the tensor.
 /// All others stay in the residual.
 ///
-/// The compressor must then return [`Sent::Positions`](crate::Sent::Positions).
+/// The compressor must then return [`Coverage::Positions`](crate::Coverage::Positions).
 ///
 /// Cost: 12 bytes per element, and for [`Selection::Largest`] 8 before, unless the compressor asks for
 /// [`Statistics::KthLargest`](crate::Statistics::KthLargest).

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use gradwire::memories::{Encoding, Step};
 use gradwire::parameters::Value;
 use gradwire::{
-    Aggregation, Compressor, DecodeArgs, DecodeError, EncodeArgs, Entry, Floats, Memory, NonFinite,
-    Residual, Sent, Source, Spec,
+    Aggregation, Compressor, Coverage, DecodeArgs, DecodeError, EncodeArgs, Entry, Floats, Memory,
+    NonFinite, Residual, Source, Spec,
 };
 
 /// A registered compressor with another memory.
@@ -17,7 +17,7 @@ struct Custom {
 }
 
 impl Compressor for Custom {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         self.inner.compressor().encode(args)
     }
 
@@ -76,7 +76,7 @@ fn add(memory: &[f32], gamma: f32, gradient: &[f32], compensated: &mut [f32]) {
 struct Grace<F>(F);
 
 #[derive(Debug, Default)]
-struct Buffers {
+struct GraceBuffers {
     gradient: Vec<f32>,
     compensated: Vec<f32>,
     left: Vec<f32>,
@@ -85,8 +85,8 @@ struct Buffers {
 }
 
 impl<F: Functions> Memory for Grace<F> {
-    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
-        let mut buffers = std::mem::take(encoding.buffers::<Buffers>());
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Coverage, NonFinite> {
+        let mut buffers = std::mem::take(encoding.buffers::<GraceBuffers>());
         let encoded = self.encode_with(&mut buffers, step, encoding);
         *encoding.buffers() = buffers;
         encoded
@@ -96,13 +96,13 @@ impl<F: Functions> Memory for Grace<F> {
 impl<F: Functions> Grace<F> {
     fn encode_with(
         &self,
-        buffers: &mut Buffers,
+        buffers: &mut GraceBuffers,
         step: Step<'_>,
         encoding: &mut Encoding<'_>,
-    ) -> Result<Sent, NonFinite> {
+    ) -> Result<Coverage, NonFinite> {
         let Step { input, feedback, kept, scratch, .. } = step;
         let (_, memory) = feedback.expect("it is error feedback");
-        let Buffers { gradient, compensated, left, next, kept: kept_before } = buffers;
+        let GraceBuffers { gradient, compensated, left, next, kept: kept_before } = buffers;
         gradient.clear();
         Source::new(input.gradient, None, scratch)?
             .peek_blocks(|_, block| gradient.extend_from_slice(block));
@@ -116,7 +116,7 @@ impl<F: Functions> Grace<F> {
         let source = encoding.source(Floats::F32(compensated), feedback, scratch)?;
         let sent = encoding.encode(&mut source.with_kept(&mut *kept))?;
 
-        let positions = (sent == Sent::Positions).then(|| encoding.positions());
+        let positions = (sent == Coverage::Positions).then(|| encoding.positions());
         next.clear();
         next.extend_from_slice(memory);
         self.0.update(next, &Encoded { gradient, compensated, left, positions });

@@ -3,7 +3,7 @@
 //! A reference runs in double precision, element by element; which elements a message carried it is told.
 
 use crate::common::*;
-use gradwire::{Decoder, Encoder, Floats, Input, Sent, Spec, State, Tensor};
+use gradwire::{Coverage, Decoder, Encoder, Floats, Input, Spec, State, Tensor};
 
 const RANKS: u32 = 4;
 const STEPS: u64 = 5;
@@ -54,8 +54,8 @@ impl Run<'_> {
             assert_eq!(self.memory().map(|x| bits(&x)), before.map(|x| bits(&x)), "{}", self.case);
             return None;
         };
-        let mut carried = vec![sent == Sent::All; gradient.len()];
-        if sent == Sent::Positions {
+        let mut carried = vec![sent == Coverage::All; gradient.len()];
+        if sent == Coverage::Positions {
             self.encoder.positions().iter().for_each(|&at| carried[at as usize] = true);
         }
         let mut decoded = vec![0.0; gradient.len()];

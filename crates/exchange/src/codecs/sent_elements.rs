@@ -1,6 +1,6 @@
 //! What the messages of one step carried.
 
-use gradwire::Sent;
+use gradwire::Coverage;
 
 /// The elements of a tensor that the messages of one step carried.
 #[derive(Debug, Default, Clone)]
@@ -26,11 +26,11 @@ impl SentElements {
     }
 
     /// Adds a message of `bytes` bytes for the elements from `offset` on, with the positions that it carries.
-    pub(super) fn note(&mut self, offset: usize, sent: Sent, positions: &[u32], bytes: usize) {
+    pub(super) fn note(&mut self, offset: usize, sent: Coverage, positions: &[u32], bytes: usize) {
         self.bytes += bytes;
         match sent {
-            Sent::All => self.all = true,
-            Sent::Positions => {
+            Coverage::All => self.all = true,
+            Coverage::Positions => {
                 self.positions.extend(positions.iter().map(|at| at + offset as u32));
             }
         }

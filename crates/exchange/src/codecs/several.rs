@@ -1,6 +1,6 @@
 //! Groups of tensors that threads encode and decode together.
 
-use gradwire::{DecodeJob, EncodeJob, Error, Input, Sent, Tensor, Threads};
+use gradwire::{Coverage, DecodeJob, EncodeJob, Error, Input, Tensor, Threads};
 
 use super::Codecs;
 use super::codec::Sender;
@@ -36,7 +36,7 @@ impl Codecs {
         let mut jobs = Vec::with_capacity(len);
         for ((piece, input), (message, positions)) in pieces.iter().zip(self.spare.drain(..len)) {
             let (tensor, input) = (piece.tensor, *input);
-            jobs.push(EncodeJob { tensor, input, message, sent: Sent::All, positions });
+            jobs.push(EncodeJob { tensor, input, message, sent: Coverage::All, positions });
         }
         let encoded = self.encoder.encode_all(step, &mut jobs, &mut self.threads);
         for (job, (piece, _)) in jobs.into_iter().zip(pieces) {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use gradwire::{
-    DecodeJob, Decoder, EncodeJob, Encoder, Error, Floats, Sent, Spec, Tensor, Threads,
+    Coverage, DecodeJob, Decoder, EncodeJob, Encoder, Error, Floats, Spec, Tensor, Threads,
 };
 use serde::{Deserialize, Serialize};
 
@@ -230,7 +230,7 @@ impl<'a> Group<'a> {
         for (at, (message, positions)) in self.sent.drain(..).enumerate() {
             let input = Floats::F32(&gradient[at * elements..(at + 1) * elements]).into();
             let tensor = &self.tensors[at];
-            jobs.push(EncodeJob { tensor, input, message, sent: Sent::All, positions });
+            jobs.push(EncodeJob { tensor, input, message, sent: Coverage::All, positions });
         }
         self.encoder.encode_all(self.step, &mut jobs, &mut self.threads)?;
         self.sent = jobs.into_iter().map(|job| (job.message, job.positions)).collect();

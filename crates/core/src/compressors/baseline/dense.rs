@@ -9,7 +9,7 @@ use crate::device::dense::{DenseForm, Direction, copy};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::fields;
 use crate::{
-    Aggregation, Compressor, DecodeArgs, Dtype, EncodeArgs, Properties, Sent, Statistics, Unit,
+    Aggregation, Compressor, Coverage, DecodeArgs, Dtype, EncodeArgs, Properties, Statistics, Unit,
 };
 
 /// Messages of this many bytes or more are written past the caches: with the tensor they exceed a last-level
@@ -35,7 +35,7 @@ impl Dense {
 }
 
 impl Compressor for Dense {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         let bytes = |elements: usize| self.max_len(elements);
         if source.keeps_residual() {
@@ -57,7 +57,7 @@ impl Compressor for Dense {
                 });
             });
         }
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

@@ -14,7 +14,7 @@ use crate::parts::{PartResult, SHORT, part_result};
 use crate::tools::give_back;
 use crate::wire::fields;
 use crate::wire::positions::{MOST_ELEMENTS, make_room};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Sent, Source, Workspace};
+use crate::{BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Source, Workspace};
 
 /// The largest bin.
 const MOST: u64 = 1 << 24;
@@ -74,19 +74,19 @@ pub(super) fn value_bits(records: bool) -> Option<u32> {
 }
 
 impl Compressor for Bins {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         let (elements, bin) = (source.len(), self.bin(context.shape));
         workspace.positions.clear();
         if elements == 0 {
-            return Sent::Positions;
+            return Coverage::Positions;
         }
         let scale = select(self.pick, bin, source, workspace);
         self.write(scale, context.shape, workspace, message);
         let Workspace { positions, values, helpers, .. } = workspace;
         values.iter_mut().for_each(|x| *x -= scale.copysign(*x));
         give_back(source, positions, values, helpers);
-        Sent::Positions
+        Coverage::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
@@ -124,7 +124,7 @@ impl Compressor for Bins {
 
 /// The scale, and [pairs](Pairs) of the elements sent, of which the sign counts.
 impl DeviceForm for Bins {
-    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, context, elements, workspace } = args;
         let pairs = Pairs::<1>::read(form, elements, elements)?;
         let Workspace { positions, values, .. } = workspace;
@@ -132,7 +132,7 @@ impl DeviceForm for Bins {
         if elements > 0 {
             self.write(pairs.levels[0], context.shape, workspace, message);
         }
-        Ok(Sent::Positions)
+        Ok(Coverage::Positions)
     }
 
     fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {

@@ -37,7 +37,8 @@ use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
 use crate::{
-    Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Unit, Workspace,
+    Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Properties, Unit,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -75,7 +76,7 @@ const VALUES: fn() -> Alphabet = || Alphabet::new(BINS, true);
 
 /// What only this method uses.
 #[derive(Debug, Default)]
-struct Buffers {
+struct ChunkBuffers {
     chunk: Vec<f32>,
     largest: Largest,
 }
@@ -131,7 +132,7 @@ impl ChunkTopK {
             return self.select_of_part(c, 0, tiled, own.get(), positions);
         }
         positions_in_parts(parts, c.chunks(parts.len()), helpers, positions, |start, c, found| {
-            self.select_of_part(c, start, tiled, &mut Buffers::default(), found);
+            self.select_of_part(c, start, tiled, &mut ChunkBuffers::default(), found);
         });
     }
 
@@ -141,7 +142,7 @@ impl ChunkTopK {
         c: &[f32],
         base: usize,
         tiled: Option<usize>,
-        buffers: &mut Buffers,
+        buffers: &mut ChunkBuffers,
         positions: &mut Vec<u32>,
     ) {
         let Some(columns) = tiled else {
@@ -171,7 +172,7 @@ impl ChunkTopK {
     fn select_of_chunk<'a>(
         &self,
         rows: impl Iterator<Item = &'a [f32]>,
-        Buffers { chunk, largest }: &mut Buffers,
+        ChunkBuffers { chunk, largest }: &mut ChunkBuffers,
         mut take: impl FnMut(usize),
     ) {
         chunk.clear();
@@ -237,7 +238,7 @@ impl Accumulator for ChunkTopK {
 }
 
 impl Compressor for ChunkTopK {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         let largest = source.abs_max();
         let mut spare = std::mem::take(&mut workspace.block);
@@ -260,7 +261,7 @@ impl Compressor for ChunkTopK {
             }
         }
         workspace.block = spare;
-        Sent::Positions
+        Coverage::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

@@ -31,7 +31,7 @@ use crate::numeric::take::{Taken, take_in_parts};
 use crate::parameters::real;
 use crate::tools::give_back;
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Source,
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Source,
     Workspace,
 };
 
@@ -66,12 +66,12 @@ impl Dryden {
 }
 
 impl Compressor for Dryden {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
-            return Sent::Positions;
+            return Coverage::Positions;
         }
         let limits = sampled_sides(source, self.ratio, workspace.own());
         take(source, limits, workspace);
@@ -81,7 +81,7 @@ impl Compressor for Dryden {
         signs::write(&[above, below], elements, positions, values, helpers, message);
         values.iter_mut().for_each(|x| *x -= if x.is_sign_negative() { -below } else { above });
         give_back(source, positions, values, helpers);
-        Sent::Positions
+        Coverage::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
@@ -101,14 +101,14 @@ impl Compressor for Dryden {
 
 /// Pairs of the elements beyond the thresholds of both signs; of a message, each with the mean of its sign.
 impl DeviceForm for Dryden {
-    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let pairs = Pairs::<0>::read(form, elements, elements)?;
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
         bound_sides(None, self.most(elements), workspace);
         let Workspace { positions, values, helpers, .. } = workspace;
         signs::write(&means(values), elements, positions, values, helpers, message);
-        Ok(Sent::Positions)
+        Ok(Coverage::Positions)
     }
 
     fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {

@@ -43,8 +43,8 @@ use crate::wire::levels::{self, Norm};
 use crate::wire::positions::{MOST_ELEMENTS, PositionCode};
 use crate::wire::symbols::Alphabet;
 use crate::{
-    BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent,
-    Statistics, Workspace,
+    BLOCK, Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes,
+    Properties, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -214,12 +214,12 @@ impl Quantizer {
 }
 
 impl Compressor for QsparseLocal {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
-            return Sent::Positions;
+            return Coverage::Positions;
         }
         let code = if !self.random {
             take_largest(source, fraction::kept(self.ratio, elements), workspace);
@@ -236,7 +236,7 @@ impl Compressor for QsparseLocal {
             code.encode(positions, elements, helpers, message);
         }
         give_back(source, positions, values, helpers);
-        Sent::Positions
+        Coverage::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

@@ -44,8 +44,8 @@ use crate::tools::give_back;
 use crate::wire::fields;
 use crate::wire::positions::{PositionCode, make_room};
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Floats, Passes, Properties, SCRATCH, Sent,
-    Source, Statistics, Workspace,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Floats, Passes, Properties,
+    SCRATCH, Source, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -268,16 +268,16 @@ fn mean(values: &[f32]) -> f32 {
 }
 
 impl Compressor for Sbc {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
-            return Sent::Positions;
+            return Coverage::Positions;
         }
         let tail = self.send_winner(source, elements, workspace);
         self.write(&tail, elements, workspace, message);
-        Sent::Positions
+        Coverage::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
@@ -316,12 +316,12 @@ struct Candidates {
 
 /// Pairs of elements that have both tails among them; of a message, of its tail.
 impl DeviceForm for Sbc {
-    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         workspace.positions.clear();
         if elements == 0 {
             fields::expect_len(form, 4)?;
-            return Ok(Sent::Positions);
+            return Ok(Coverage::Positions);
         }
         let mut candidates = std::mem::take(workspace.own::<Candidates>());
         let Candidates { positions, values, scratch } = &mut candidates;
@@ -333,7 +333,7 @@ impl DeviceForm for Sbc {
         workspace.positions.iter_mut().for_each(|at| *at = positions[*at as usize]);
         self.write(&tail, elements, workspace, message);
         *workspace.own() = candidates;
-        Ok(Sent::Positions)
+        Ok(Coverage::Positions)
     }
 
     fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {

@@ -25,7 +25,7 @@ use crate::device::pairs::{self, Pairs};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::numeric::take::{clear, take_beyond};
 use crate::parameters::real;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Workspace};
+use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Properties, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "strom",
@@ -50,18 +50,18 @@ crate::parameters! {
 }
 
 impl Compressor for Strom {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         clear(elements, workspace);
         if elements == 0 {
-            return Sent::Positions;
+            return Coverage::Positions;
         }
         let left = Some(|value: f32| value - self.tau.copysign(value));
         take_beyond(source, Side::Both, self.tau, left, workspace);
         let Workspace { positions, values, helpers, .. } = workspace;
         signs::write(&[], elements, positions, values, helpers, message);
-        Sent::Positions
+        Coverage::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
@@ -83,13 +83,13 @@ impl Compressor for Strom {
 
 /// Pairs of the elements beyond the threshold, of which the sign counts.
 impl DeviceForm for Strom {
-    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let pairs = Pairs::<0>::read(form, elements, elements)?;
         let Workspace { positions, values, helpers, .. } = workspace;
         pairs.copy_to(positions, values)?;
         signs::write(&[], elements, positions, values, helpers, message);
-        Ok(Sent::Positions)
+        Ok(Coverage::Positions)
     }
 
     fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {

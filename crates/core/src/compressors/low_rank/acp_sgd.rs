@@ -30,7 +30,7 @@ use crate::compressors::single_rank::SingleRank;
 use crate::multi_round::{self, KeptValues, MultiRound, RankState, Round, RoundContext};
 use crate::numeric::matrix::{MAX_RANK, orthonormalise, times, transposed_times};
 use crate::parameters::whole;
-use crate::{Context, Entry, Family, Passes, Sent, Workspace};
+use crate::{Context, Coverage, Entry, Family, Passes, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "acp-sgd",
@@ -162,9 +162,9 @@ impl MultiRound for AcpSgd {
         addend.extend_from_slice(if sends_kept { &state.kept[..held] } else { product });
     }
 
-    fn settle(&self, state: &mut RankState<'_>) -> Sent {
+    fn settle(&self, state: &mut RankState<'_>) -> Coverage {
         let Some(factors) = Factors::of(state.context.shape, self.rank) else {
-            return Sent::All;
+            return Coverage::All;
         };
         let [rows, columns] = factors.dimensions;
         let holds = Self::holds(state.kept);
@@ -183,7 +183,7 @@ impl MultiRound for AcpSgd {
             }
             Holds::P => orthonormalise(factor, columns),
         }
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(

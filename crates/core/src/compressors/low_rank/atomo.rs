@@ -44,7 +44,7 @@ use crate::parameters::{Choice, choice, either, real, whole};
 use crate::wire::fields;
 use crate::wire::levels::Norm;
 use crate::{
-    BLOCK, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Passes, Sent,
+    BLOCK, Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Passes,
     Source, Workspace,
 };
 
@@ -351,18 +351,18 @@ struct Atoms {
 }
 
 impl Compressor for Atomo {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
-            return Sent::All;
+            return Coverage::All;
         }
         if self.entries {
             let (level, expected) =
                 (self.level(source, &mut workspace.helpers), self.budget().expected(elements));
             drawn::encode(source, context, level, expected, workspace, message);
-            return Sent::Positions;
+            return Coverage::Positions;
         }
         match self.sides(source, context.shape) {
             Some(sides) if self.draw(source, sides, context, workspace) => {
@@ -370,7 +370,7 @@ impl Compressor for Atomo {
             }
             _ => put_plain(source, message),
         }
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

@@ -11,7 +11,7 @@
 
 use gradwire_bits::DecodeError;
 
-use super::factors::{Alternation, Buffers, Factors};
+use super::factors::{Alternation, FactorBuffers, Factors};
 use crate::Workspace;
 use crate::multi_round::DeviceRounds;
 use crate::multi_round::{RankState, RoundContext};
@@ -20,7 +20,7 @@ use crate::wire::fields::{put_f32, put_f32s};
 impl<M: Alternation> DeviceRounds for M {
     fn round(&self, round: usize, state: &mut RankState<'_>, form: &mut Vec<u8>) {
         let Some(factors) = Factors::of(state.context.shape, self.rank()) else { return };
-        let buffers: &mut Buffers = state.workspace.own();
+        let buffers: &mut FactorBuffers = state.workspace.own();
         if round == 0 {
             self.prepare_first(&factors, state.kept, state.context, buffers);
             put_f32(f32::MAX, form);

@@ -13,7 +13,7 @@ use gradwire_bits::DecodeError;
 use crate::multi_round::DeviceRounds;
 use crate::multi_round::{self, KeptValues, MultiRound, RankState, Round, RoundContext};
 use crate::numeric::matrix::{abs_max, add_product, dimensions, times, transposed_times};
-use crate::{Context, Helpers, Sent, Workspace};
+use crate::{Context, Coverage, Helpers, Workspace};
 
 /// The sizes of a tensor's factors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +141,7 @@ pub(super) trait Alternation: Debug + Send + Sync {
         factors: &Factors,
         kept: &mut [f32],
         context: &Context<'_>,
-        Buffers { operand, .. }: &mut Buffers,
+        FactorBuffers { operand, .. }: &mut FactorBuffers,
     ) {
         let columns = factors.dimensions[1];
         revive(kept, columns, context);
@@ -154,7 +154,7 @@ pub(super) trait Alternation: Debug + Send + Sync {
         &self,
         factors: &Factors,
         means: &[f32],
-        Buffers { p, operand }: &mut Buffers,
+        FactorBuffers { p, operand }: &mut FactorBuffers,
     ) {
         let rows = factors.dimensions[0];
         copy(&means[..factors.first()], p);
@@ -168,7 +168,7 @@ pub(super) trait Alternation: Debug + Send + Sync {
         &self,
         factors: &Factors,
         means: &'a [f32],
-        Buffers { p, .. }: &'a mut Buffers,
+        FactorBuffers { p, .. }: &'a mut FactorBuffers,
     ) -> Result<(&'a [f32], &'a [f32]), DecodeError> {
         let (first, q) = factors.split(means);
         p.clear();
@@ -182,7 +182,7 @@ pub(super) trait Alternation: Debug + Send + Sync {
 
 /// `P`, and a factor to multiply by.
 #[derive(Debug, Default)]
-pub(super) struct Buffers {
+pub(super) struct FactorBuffers {
     pub(super) p: Vec<f32>,
     pub(super) operand: Vec<f32>,
 }
@@ -220,7 +220,7 @@ impl<M: Alternation> MultiRound for M {
         };
         let (Factors { dimensions: [rows, columns], rank }, start) = (factors, addend.len());
         let Workspace { own, helpers, .. } = &mut *state.workspace;
-        let buffers: &mut Buffers = own.get();
+        let buffers: &mut FactorBuffers = own.get();
         if round == 0 {
             self.prepare_first(&factors, state.kept, state.context, buffers);
             times(state.corrected, rows, &buffers.operand, rank, addend, helpers);
@@ -234,12 +234,12 @@ impl<M: Alternation> MultiRound for M {
         }
     }
 
-    fn settle(&self, state: &mut RankState<'_>) -> Sent {
+    fn settle(&self, state: &mut RankState<'_>) -> Coverage {
         if let Some(factors) = Factors::of(state.context.shape, self.rank()) {
             state.kept.copy_from_slice(factors.split(state.means).1);
             self.normalise(state.kept, factors.dimensions[1]);
         }
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(

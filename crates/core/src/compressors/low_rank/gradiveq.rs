@@ -32,7 +32,7 @@ use crate::multi_round::{self, KeptValues, MultiRound, RankState, Round, RoundCo
 use crate::numeric::components;
 use crate::numeric::matrix::{Panels, orthonormalise, times};
 use crate::parameters::{Parameters, whole};
-use crate::{Entry, Family, Helpers, Passes, Properties, Sent, Workspace};
+use crate::{Coverage, Entry, Family, Helpers, Passes, Properties, Workspace};
 
 /// The largest count that `f32` holds exactly.
 const COUNTED: u64 = 1 << 24;
@@ -208,8 +208,8 @@ impl MultiRound for GradiVeq {
         }
     }
 
-    fn settle(&self, state: &mut RankState<'_>) -> Sent {
-        let Some(factors) = self.factors(state.corrected.len()) else { return Sent::All };
+    fn settle(&self, state: &mut RankState<'_>) -> Coverage {
+        let Some(factors) = self.factors(state.corrected.len()) else { return Coverage::All };
         let refreshed = self.refreshes(&state.round_context());
         let (used, basis) = state.kept.split_last_mut().expect("a count follows the basis");
         if refreshed && !state.single_rank {
@@ -217,7 +217,7 @@ impl MultiRound for GradiVeq {
             orthonormalise(basis, factors.dimensions[1]);
         }
         *used = if refreshed { 1.0 } else { *used + 1.0 };
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(

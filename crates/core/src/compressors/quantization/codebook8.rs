@@ -27,8 +27,8 @@ use crate::parts::PART;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Passes, Properties, Sent, Source,
-    Statistics, Workspace,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Passes, Properties,
+    Source, Statistics, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -130,10 +130,10 @@ impl Codebook8 {
 }
 
 impl Compressor for Codebook8 {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         if source.is_empty() {
-            return Sent::All;
+            return Coverage::All;
         }
         let Workspace { symbols, helpers, .. } = &mut *workspace;
         let means = buckets(source, symbols, helpers);
@@ -156,7 +156,7 @@ impl Compressor for Codebook8 {
             workspace.symbols = symbols;
         }
         self.symbols().write(workspace, message);
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

@@ -29,7 +29,7 @@ use crate::device::{DeviceArgs, DeviceForm};
 use crate::parameters::{Parameters, either};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent};
+use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "8bit",
@@ -112,7 +112,7 @@ impl DynamicTree {
 }
 
 impl Compressor for DynamicTree {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         let (scale, inverse) = levels::invertible(source.abs_max());
         fields::put_f32(scale, message);
@@ -121,7 +121,7 @@ impl Compressor for DynamicTree {
             kernels::nearest_residual(block, inverse, &BOOK, &values, symbols);
         };
         self.bytes().encode(source, workspace, message, |_| (), quantize);
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

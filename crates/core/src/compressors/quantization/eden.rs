@@ -55,7 +55,8 @@ use crate::parts::cut_mut;
 use crate::wire::symbols::{Alphabet, View};
 use crate::wire::{fields, levels};
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Properties, Sent, Workspace,
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Properties,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -90,7 +91,7 @@ crate::parameters! {
 
 /// What only this method uses.
 #[derive(Debug, Default)]
-struct Buffers {
+struct LevelBuffers {
     /// The levels of ⌈b⌉ and of ⌊b⌋ bits.
     symbols: [Vec<u16>; 2],
     scales: Vec<[u8; 4]>,
@@ -163,7 +164,7 @@ impl Eden {
         let EncodeArgs { source, context, workspace, message } = args;
         let quantizers = self.quantizers();
         let [_, alphabet] = self.alphabets();
-        let mut scales = std::mem::take(&mut workspace.own::<Buffers>().scales);
+        let mut scales = std::mem::take(&mut workspace.own::<LevelBuffers>().scales);
         scales.resize(self.totals(source.len()).0, [0; 4]);
         let start = message.len();
         message.resize(start + 4 * scales.len(), 0);
@@ -185,7 +186,7 @@ impl Eden {
             }
         });
         message[start..start + 4 * scales.len()].copy_from_slice(scales.as_flattened());
-        workspace.own::<Buffers>().scales = scales;
+        workspace.own::<LevelBuffers>().scales = scales;
     }
 
     /// Encodes every element, with at least one bit.
@@ -193,7 +194,7 @@ impl Eden {
         let EncodeArgs { source, context, workspace, message } = args;
         let quantizers = self.quantizers();
         let (number, totals) = self.totals(source.len());
-        let mut symbols = std::mem::take(&mut workspace.own::<Buffers>().symbols);
+        let mut symbols = std::mem::take(&mut workspace.own::<LevelBuffers>().symbols);
         symbols.iter_mut().zip(totals).for_each(|(symbols, total)| symbols.resize(total, 0));
         let start = message.len();
         message.resize(start + 4 * number, 0);
@@ -220,7 +221,7 @@ impl Eden {
                 alphabet.put(symbols, &mut workspace.coder, &mut workspace.helpers, message);
             }
         }
-        workspace.own::<Buffers>().symbols = symbols;
+        workspace.own::<LevelBuffers>().symbols = symbols;
     }
 
     /// Checks the levels of all elements, with at least one bit.
@@ -237,7 +238,7 @@ impl Eden {
             return Ok(([View::List(&[]), levels], helpers));
         }
         let Workspace { own, coder, helpers, .. } = workspace;
-        let Buffers { symbols, .. } = own.get();
+        let LevelBuffers { symbols, .. } = own.get();
         for ((alphabet, symbols), total) in self.alphabets().iter().zip(&mut *symbols).zip(totals) {
             symbols.clear();
             if total > 0 {
@@ -295,16 +296,16 @@ impl Eden {
 }
 
 impl Compressor for Eden {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         match self.sample() {
             Some(sample) => sample.encode(args),
             None if self.has_whole_pieces() => {
                 self.encode_pieces(args);
-                Sent::All
+                Coverage::All
             }
             None => {
                 self.encode_all(args);
-                Sent::All
+                Coverage::All
             }
         }
     }

@@ -32,8 +32,8 @@ use crate::wire::fields;
 use crate::wire::symbols::{Alphabet, Coding, fill_symbols, memory};
 use crate::workspace::SymbolCoder;
 use crate::{
-    Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics,
-    Unit, Workspace,
+    Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Source,
+    Statistics, Unit, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -62,7 +62,7 @@ const CODES: [Option<Coding>; 6] = [
     Some(Coding::Significance),
 ];
 /// Least elements of a sample.
-const LEAST_SAMPLE: usize = 4096;
+const MIN_SAMPLE: usize = 4096;
 
 crate::parameters! {
     /// Quantization by entropy.
@@ -111,9 +111,9 @@ impl EntropyBits {
             return self.fixed;
         }
         let Workspace { symbols, coder: SymbolCoder { counts, .. }, own, .. } = workspace;
-        let sample = &mut own.get::<selection::Buffers>().candidates;
+        let sample = &mut own.get::<selection::SelectionBuffers>().candidates;
         let size = (self.sample * source.len() as f64) as usize;
-        at_random(source, size, LEAST_SAMPLE, &mut context.rng(0), sample);
+        at_random(source, size, MIN_SAMPLE, &mut context.rng(0), sample);
         symbols.clear();
         symbols.resize(sample.len(), 0);
         kernels::bin_of(sample, bins(range, self.preliminary), symbols);
@@ -147,17 +147,17 @@ fn entropy(counts: &[u32], elements: usize) -> f64 {
 }
 
 impl Compressor for EntropyBits {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         if source.is_empty() {
-            return Sent::All;
+            return Coverage::All;
         }
         let range = source.extremes();
         if range.0 == range.1 {
             message.push(0);
             fields::put_f32(range.0, message);
             source.take_blocks(|_, block| block.iter_mut().for_each(|x| *x -= range.0));
-            return Sent::All;
+            return Coverage::All;
         }
         self.reserve(source.len(), &mut workspace.coder);
         let bits = self.bits(source, range, context, workspace);
@@ -177,7 +177,7 @@ impl Compressor for EntropyBits {
         }
         let code = CODES.iter().position(|code| *code == coded).expect("every code is in the list");
         message[head] |= (code as u8) << BITS;
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

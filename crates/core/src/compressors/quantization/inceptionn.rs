@@ -38,7 +38,9 @@ use gradwire_bits::kernels::{self, Cuts, TAGS};
 use crate::parameters::{either, whole};
 use crate::parts::cut_mut;
 use crate::wire::fields;
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Sent, Source, Statistics};
+use crate::{
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Source, Statistics,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "inceptionn",
@@ -113,11 +115,11 @@ fn for_blocks(
 }
 
 impl Compressor for Inceptionn {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         if self.huffman {
             sorted::encode(self.cuts(), source, workspace, message);
-            return Sent::All;
+            return Coverage::All;
         }
         let Tags(mut tags) = std::mem::take(workspace.own());
         tags.resize(source.len().div_ceil(TAGS), 0);
@@ -132,7 +134,7 @@ impl Compressor for Inceptionn {
         });
         message[start..][..tags.len()].copy_from_slice(&tags);
         *workspace.own() = Tags(tags);
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

@@ -27,7 +27,7 @@ use gradwire_bits::{DecodeError, kernels};
 use crate::numeric::matrix::abs_max;
 use crate::parameters::{Choice, choice, either};
 use crate::wire::{fields, levels};
-use crate::{BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Unit};
+use crate::{BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Properties, Unit};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "int4",
@@ -44,20 +44,20 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// The number of elements of a block.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Block(usize);
+struct BlockSize(usize);
 
-impl Choice for Block {
+impl Choice for BlockSize {
     const WORDS: &'static [&'static str] =
         &["128", "32", "64", "256", "512", "1024", "2048", "4096"];
     const VALUES: &'static [Self] = &[
-        Block(128),
-        Block(32),
-        Block(64),
-        Block(256),
-        Block(512),
-        Block(1024),
-        Block(2048),
-        Block(4096),
+        BlockSize(128),
+        BlockSize(32),
+        BlockSize(64),
+        BlockSize(256),
+        BlockSize(512),
+        BlockSize(1024),
+        BlockSize(2048),
+        BlockSize(4096),
     ];
 }
 
@@ -65,7 +65,7 @@ crate::parameters! {
     /// 4-bit quantization in blocks.
     pub struct Int4 {
         /// elements with a common step
-        block: Block = choice::<Block>(),
+        block: BlockSize = choice::<BlockSize>(),
         /// whether blocks are transformed before they are quantized
         hadamard: bool = either(&["off", "on"]),
     }
@@ -86,13 +86,13 @@ fn step_from(least: f32) -> (f32, f32) {
 }
 
 /// The buffers of a block.
-struct Buffers {
+struct BlockBuffers {
     levels: [i8; BLOCK],
     /// The block transformed, then what its levels decode to.
     rotated: [f32; BLOCK],
 }
 
-impl Buffers {
+impl BlockBuffers {
     fn new() -> Self {
         Self { levels: [0; BLOCK], rotated: [0.0; BLOCK] }
     }
@@ -179,7 +179,7 @@ impl Int4 {
 
     /// Adds the blocks of a message that was checked.
     fn add(&self, message: &[u8], weight: f32, out: &mut [f32]) {
-        let Buffers { mut levels, mut rotated } = Buffers::new();
+        let BlockBuffers { mut levels, mut rotated } = BlockBuffers::new();
         for (out, (step, bytes)) in out.chunks_mut(self.block.0).zip(self.blocks(message)) {
             let levels = &mut levels[..out.len()];
             kernels::unpack_nibbles(bytes, levels);
@@ -195,11 +195,11 @@ impl Int4 {
 }
 
 impl Compressor for Int4 {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         let largest = source.abs_max();
         source.append(workspace, message, |source, message| {
-            let mut buffers = Buffers::new();
+            let mut buffers = BlockBuffers::new();
             source.take_blocks(|_, values| {
                 for block in values.chunks_mut(self.block.0) {
                     let step = match self.transforms(block.len()) {
@@ -213,7 +213,7 @@ impl Compressor for Int4 {
                 }
             });
         });
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

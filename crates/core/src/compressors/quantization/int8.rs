@@ -20,7 +20,7 @@ use crate::device::dense::{DenseForm, Direction, copy};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::{fields, levels};
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Unit,
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Unit,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -54,7 +54,7 @@ fn read(mut message: &[u8], elements: usize) -> Result<(f32, &[u8]), DecodeError
 }
 
 impl Compressor for Int8 {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         let (step, inverse) = levels::step(source.abs_max(), LEVELS);
         fields::put_f32(step, message);
@@ -74,7 +74,7 @@ impl Compressor for Int8 {
                 });
             }
         });
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

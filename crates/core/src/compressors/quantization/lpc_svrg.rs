@@ -31,7 +31,7 @@ use gradwire_bits::kernels::{self, Levels};
 use crate::parameters::{Parameters, either, real, whole};
 use crate::wire::symbols::Alphabet;
 use crate::wire::{fields, levels};
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent};
+use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "lpc-svrg",
@@ -89,7 +89,7 @@ impl LpcSvrg {
 }
 
 impl Compressor for LpcSvrg {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         let (step, inverse) = self.delta(source.abs_max());
         fields::put_f32(step, message);
@@ -103,7 +103,7 @@ impl Compressor for LpcSvrg {
                 kernels::levels_off(block, symbols, levels);
             }
         });
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

@@ -33,7 +33,7 @@ use crate::parts::cut_mut;
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Statistics,
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Properties, Statistics,
     Workspace,
 };
 
@@ -79,7 +79,7 @@ impl Natural {
 struct Signs(Vec<u8>);
 
 impl Compressor for Natural {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         let rng = context.rng(0);
         let Signs(mut signs) = std::mem::take(workspace.own());
@@ -100,7 +100,7 @@ impl Compressor for Natural {
         self.exponents().encode(source, workspace, message, places, round);
         message[start..start + signs.len()].copy_from_slice(&signs);
         *workspace.own() = Signs(signs);
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

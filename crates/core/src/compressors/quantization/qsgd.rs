@@ -47,7 +47,7 @@ use crate::wire::fields;
 use crate::wire::levels::{self, Norm};
 use crate::wire::symbols::{Alphabet, View};
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Properties, Rng, Sent,
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Helpers, Properties, Rng,
     Source, Statistics, Workspace,
 };
 
@@ -87,15 +87,15 @@ pub(in crate::compressors) fn beta(elements: usize, s: u16) -> f64 {
 
 /// The code of the levels.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Code {
+enum LevelCode {
     Fixed,
     Elias,
     Huffman,
 }
 
-impl Choice for Code {
+impl Choice for LevelCode {
     const WORDS: &'static [&'static str] = &["fixed", "elias", "huffman"];
-    const VALUES: &'static [Self] = &[Code::Fixed, Code::Elias, Code::Huffman];
+    const VALUES: &'static [Self] = &[LevelCode::Fixed, LevelCode::Elias, LevelCode::Huffman];
 }
 
 crate::parameters! {
@@ -108,13 +108,13 @@ crate::parameters! {
         /// the Euclidean norm, or the largest absolute value
         norm: Norm = choice::<Norm>(),
         /// levels of fixed width, or Elias or Huffman coded
-        code: Code = choice::<Code>(),
+        code: LevelCode = choice::<LevelCode>(),
     }
 }
 
 impl Qsgd {
     fn alphabet(&self) -> Alphabet {
-        Alphabet::new(2 * usize::from(self.s) + 1, self.code == Code::Huffman)
+        Alphabet::new(2 * usize::from(self.s) + 1, self.code == LevelCode::Huffman)
     }
 
     fn properties(&self) -> Properties {
@@ -126,7 +126,7 @@ impl Qsgd {
 
     /// The alphabet of the levels; `None` with Elias code.
     fn symbols(&self) -> Option<Alphabet> {
-        (self.code != Code::Elias).then(|| self.alphabet())
+        (self.code != LevelCode::Elias).then(|| self.alphabet())
     }
 
     /// Appends the levels in the workspace.
@@ -246,7 +246,7 @@ fn pieces(bucket: Range<usize>, first: usize) -> impl Iterator<Item = (usize, us
 struct Steps(Vec<f32>);
 
 impl Compressor for Qsgd {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         let (rng, bucket) = (context.rng(0), self.bucket_len(source.len()));
         // The levels of a part fill whole bytes.
@@ -256,12 +256,12 @@ impl Compressor for Qsgd {
         let Steps(mut steps) = std::mem::take(workspace.own());
         steps.resize(count, 0.0);
         let mut symbols = std::mem::take(&mut workspace.symbols);
-        symbols.resize(if self.code == Code::Fixed { 0 } else { source.len() }, 0);
+        symbols.resize(if self.code == LevelCode::Fixed { 0 } else { source.len() }, 0);
         let (mut steps_left, mut symbols_left) = (&mut steps[..], &mut symbols[..]);
         let of_part = |part: Range<usize>| {
             let steps = cut_mut(&mut steps_left, part.len().div_ceil(bucket));
             let symbols =
-                (self.code != Code::Fixed).then(|| cut_mut(&mut symbols_left, part.len()));
+                (self.code != LevelCode::Fixed).then(|| cut_mut(&mut symbols_left, part.len()));
             (part, steps, symbols)
         };
         let work =
@@ -280,10 +280,10 @@ impl Compressor for Qsgd {
             *place = step.to_le_bytes();
         }
         *workspace.own() = Steps(steps);
-        if self.code != Code::Fixed {
+        if self.code != LevelCode::Fixed {
             self.write(workspace, message);
         }
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
@@ -336,7 +336,7 @@ impl Compressor for Qsgd {
 
 /// The step of each bucket, then level + s of each element.
 impl DeviceForm for Qsgd {
-    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let (mut rest, count) = (form, self.count(elements));
         levels::take_steps(&mut rest, count, f32::from(self.s))?;
@@ -344,7 +344,7 @@ impl DeviceForm for Qsgd {
         fields::expect_len(rest, 0)?;
         copy(&form[..4 * count], message)?;
         self.write(workspace, message);
-        Ok(Sent::All)
+        Ok(Coverage::All)
     }
 
     fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {

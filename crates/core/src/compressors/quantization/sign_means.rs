@@ -9,7 +9,7 @@ use super::two_levels;
 use crate::device::dense::{DenseForm, Direction, copy};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Properties, Sent, Source, Statistics};
+use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Properties, Source, Statistics};
 
 /// The properties of both.
 pub(super) const PROPERTIES: Properties =
@@ -63,11 +63,11 @@ impl SignMeans {
 }
 
 impl Compressor for SignMeans {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         let levels = self.put(source, message);
         two_levels::encode(source, levels, workspace, message);
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

@@ -25,7 +25,8 @@ use crate::device::dense::{DenseForm, Direction, copy};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::memories::{Average, Memory};
 use crate::{
-    Aggregation, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Statistics,
+    Aggregation, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Properties,
+    Statistics,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -60,10 +61,10 @@ pub struct SignSgd {
 }
 
 impl Compressor for SignSgd {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         two_levels::encode(source, LEVELS, workspace, message);
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

@@ -49,7 +49,8 @@ use crate::parameters::{either, real};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Statistics, Workspace,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Source, Statistics,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -154,7 +155,7 @@ fn take_coded<'a>(
 }
 
 impl Compressor for TernGrad {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         let scale = self.scale(source);
         fields::put_f32(scale, message);
@@ -177,7 +178,7 @@ impl Compressor for TernGrad {
         if let Some(alphabet) = self.coded() {
             put_coded(alphabet, start, fifths.len, workspace, message);
         }
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
@@ -218,7 +219,7 @@ impl Compressor for TernGrad {
 
 /// M, then the quartic bytes of all elements.
 impl DeviceForm for TernGrad {
-    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let mut bytes = form;
         fields::take_scale(&mut bytes)?;
@@ -228,7 +229,7 @@ impl DeviceForm for TernGrad {
         if let Some(alphabet) = self.coded() {
             put_coded(alphabet, start, fifths.len, workspace, message);
         }
-        Ok(Sent::All)
+        Ok(Coverage::All)
     }
 
     fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {

@@ -32,10 +32,12 @@ use gradwire_bits::kernels::{self, Table};
 
 use crate::compressors::single_rank::{SingleRank, sixteen};
 use crate::multi_round::{MultiRound, RankState, ReduceOp, Round, RoundContext};
-use crate::numeric::rotation::{Piece, Signs, pieces, pieces_of};
+use crate::numeric::rotation::{RotationPiece, Signs, pieces, pieces_of};
 use crate::parameters::whole;
 use crate::wire::levels;
-use crate::{BLOCK, Context, Entry, Family, Helpers, Passes, Properties, Sent, Unit, Workspace};
+use crate::{
+    BLOCK, Context, Coverage, Entry, Family, Helpers, Passes, Properties, Unit, Workspace,
+};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "thc",
@@ -92,7 +94,7 @@ static SCALES: [Scale; 3] = [
 
 /// Buffers for the work on a piece.
 #[derive(Debug, Default)]
-struct Buffers {
+struct PieceBuffers {
     block: Vec<f32>,
     random: Vec<u32>,
     indices: Vec<u16>,
@@ -126,7 +128,9 @@ impl Thc {
             corrected.chunks(BLOCK).zip(norms).for_each(|(piece, to)| *to = norm(piece));
         });
         let rest = pieces_of(whole * BLOCK..corrected.len());
-        norms.extend(rest.map(|Piece { start, len, .. }| norm(&corrected[start..start + len])));
+        norms.extend(
+            rest.map(|RotationPiece { start, len, .. }| norm(&corrected[start..start + len])),
+        );
     }
 
     /// Adds the decoded pieces of a part that begins with element `start`, times a weight.
@@ -158,7 +162,7 @@ impl Thc {
         (corrected, mut addend): (&mut [f32], &mut [f32]),
         norms: &[f32],
         context: &Context<'_>,
-        buffers: &mut Buffers,
+        buffers: &mut PieceBuffers,
     ) {
         let end = start + corrected.len();
         for (piece, &norm) in pieces_of(start..end).zip(&norms[start / BLOCK..]) {
@@ -172,11 +176,11 @@ impl Thc {
     /// Writes the indices of a piece, and subtracts what they decode to.
     fn quantize(
         &self,
-        piece: Piece,
+        piece: RotationPiece,
         norm: f32,
         (corrected, addend): (&mut [f32], &mut [f32]),
         context: &Context<'_>,
-        Buffers { block, random, indices }: &mut Buffers,
+        PieceBuffers { block, random, indices }: &mut PieceBuffers,
     ) {
         let scale = self.scale();
         let (norm, inverse) = usable(norm);
@@ -250,12 +254,12 @@ impl MultiRound for Thc {
         // A last part with padding is no longer than the others.
         let lists = corrected.chunks_mut(parts.len()).zip(addend.chunks_mut(parts.len()));
         helpers.share(parts.places().zip(lists), |(places, lists)| {
-            self.quantize_part(places.start, lists, norms, context, &mut Buffers::default());
+            self.quantize_part(places.start, lists, norms, context, &mut PieceBuffers::default());
         });
     }
 
-    fn settle(&self, _: &mut RankState<'_>) -> Sent {
-        Sent::All
+    fn settle(&self, _: &mut RankState<'_>) -> Coverage {
+        Coverage::All
     }
 
     fn decode_add(

@@ -34,7 +34,7 @@ use crate::device::dense::{DenseForm, Direction, copy};
 use crate::device::{DeviceArgs, DeviceForm};
 use crate::parameters::{either, real};
 use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent};
+use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "3lc",
@@ -65,7 +65,7 @@ crate::parameters! {
 }
 
 impl Compressor for ThreeLc {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         let scale = (self.sparsity * source.abs_max()).min(f32::MAX);
         fields::put_f32(scale, message);
@@ -73,7 +73,7 @@ impl Compressor for ThreeLc {
         fifths.encode(source, self.zero_runs, workspace, message, |_, piece, digits, _| {
             kernels::ternary_residual(piece, scale, digits);
         });
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

@@ -31,7 +31,7 @@ use gradwire_bits::DecodeError;
 use super::{drawn, fraction};
 use crate::parameters::real;
 use crate::wire::fields;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent};
+use crate::{Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "adaptive",
@@ -63,7 +63,7 @@ impl Adaptive {
 }
 
 impl Compressor for Adaptive {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         workspace.positions.clear();
         if !source.is_empty() {
@@ -71,7 +71,7 @@ impl Compressor for Adaptive {
             let level = drawn::level(source, kept as f64, &mut workspace.helpers);
             drawn::encode(source, context, level, kept, workspace, message);
         }
-        Sent::Positions
+        Coverage::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

@@ -37,8 +37,8 @@ use crate::parameters::{Parameters, either, real, whole};
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{
-    Aggregation, Compressor, Context, DecodeArgs, EncodeArgs, Entry, Family, NonFinite, Residual,
-    Sent, Unit, Workspace,
+    Aggregation, Compressor, Context, Coverage, DecodeArgs, EncodeArgs, Entry, Family, NonFinite,
+    Residual, Unit, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -83,7 +83,7 @@ struct Decoupled {
 }
 
 impl Memory for Decoupled {
-    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Sent, NonFinite> {
+    fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Coverage, NonFinite> {
         let weights = Residual { beta: self.momentum, gamma: 1.0 };
         let feedback = step.feedback.map(|(_, momentum)| (weights, momentum));
         let source = encoding.source(step.input.gradient, feedback, step.scratch)?;
@@ -169,7 +169,7 @@ fn side(dimension: usize) -> usize {
 
 /// What only this method uses.
 #[derive(Debug, Default)]
-struct Buffers {
+struct TransformBuffers {
     /// The coefficients that are sent, at their positions.
     coefficients: Vec<f32>,
     largest: Largest,
@@ -195,14 +195,14 @@ fn transform<'a>(bases: &'a [Basis], blocks: &Blocks) -> Transform<'a> {
 }
 
 /// A block.
-type Block = [f32; MAX_SIDE * MAX_SIDE];
+type SquareBlock = [f32; MAX_SIDE * MAX_SIDE];
 
 impl Demo {
     /// Collects the coefficients that are sent, with their positions in increasing order, and subtracts them. The helpers share the
     /// blocks.
     fn extract(&self, c: &mut [f32], blocks: Blocks, workspace: &mut Workspace) {
         let Workspace { positions, own, helpers, .. } = workspace;
-        let Buffers { coefficients, largest, bases } = own.get();
+        let TransformBuffers { coefficients, largest, bases } = own.get();
         // Without memory for them nothing is sent.
         if prepare(bases, &blocks).is_err() {
             return;
@@ -230,7 +230,7 @@ impl Demo {
         positions: &mut Vec<u32>,
     ) {
         let mut transform = transform(bases, &blocks);
-        let (mut block, mut all): (Block, Block) = ([0.0; _], [0.0; _]);
+        let (mut block, mut all): (SquareBlock, SquareBlock) = ([0.0; _], [0.0; _]);
         let (block, all) = (&mut block[..blocks.size()], &mut all[..blocks.size()]);
         for top in blocks.tops() {
             let first = positions.len();
@@ -286,7 +286,7 @@ fn signs(mean: &mut [f32]) {
 }
 
 impl Compressor for Demo {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         let largest = source.abs_max();
         let mut spare = std::mem::take(&mut workspace.block);
@@ -296,7 +296,7 @@ impl Compressor for Demo {
             self.extract(c, Blocks::of(context.shape, c.len()), workspace);
         }
         let Workspace { positions, own, helpers, .. } = &mut *workspace;
-        let Buffers { coefficients, .. } = own.get();
+        let TransformBuffers { coefficients, .. } = own.get();
         let code = PositionCode::shortest(positions, c.len());
         positions::put_header(code, positions.len(), message);
         let values = positions.iter().map(|&at| coefficients[at as usize]);
@@ -311,7 +311,7 @@ impl Compressor for Demo {
         }
         code.encode(positions, c.len(), helpers, message);
         workspace.block = spare;
-        Sent::All
+        Coverage::All
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
@@ -372,14 +372,14 @@ impl Accumulator for Demo {
         }
         let blocks = Blocks::of(context.shape, out.len());
         let Workspace { own, helpers, .. } = workspace;
-        let Buffers { bases, .. } = own.get();
+        let TransformBuffers { bases, .. } = own.get();
         prepare(bases, &blocks)?;
         let (values, weights) = sums.split_at(out.len());
         let unit = Unit { items: blocks.unit(), elements: blocks.unit() };
         helpers.add_in_parts(values, unit, out, |first, values, out| {
             let (blocks, weights) = (blocks.of_part(out.len()), &weights[first..]);
             let mut transform = transform(bases, &blocks);
-            let (mut block, mut back): (Block, Block) = ([0.0; _], [0.0; _]);
+            let (mut block, mut back): (SquareBlock, SquareBlock) = ([0.0; _], [0.0; _]);
             let (block, back) = (&mut block[..blocks.size()], &mut back[..blocks.size()]);
             for start in blocks.tops().flat_map(|top| blocks.starts(top)) {
                 blocks.read(values, start, block);

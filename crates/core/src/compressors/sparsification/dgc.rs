@@ -32,7 +32,7 @@ use crate::memories::{Memory, Momentum};
 use crate::numeric::selection::{self, among, sampled_threshold};
 use crate::parameters::{Kind, Parameters, real, whole};
 use crate::{
-    BLOCK, Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Source,
+    BLOCK, Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Source,
     Statistics, Workspace,
 };
 
@@ -125,7 +125,7 @@ fn adjusted(
             return None;
         }
         if count as f64 > many {
-            let candidates = &mut workspace.own::<selection::Buffers>().candidates;
+            let candidates = &mut workspace.own::<selection::SelectionBuffers>().candidates;
             return Some(among(source, k, below, candidates));
         }
         if count as f64 >= few || lowered == ADJUSTMENTS {
@@ -137,18 +137,20 @@ fn adjusted(
 }
 
 impl<M: Memory> Compressor for Dgc<M> {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         let selection = self.at(context.step);
         let mut threshold = 0.0;
         if !source.is_empty() {
             let k = fraction::kept(selection.ratio, source.len());
-            let candidates = &mut workspace.own::<selection::Buffers>().candidates;
+            let candidates = &mut workspace.own::<selection::SelectionBuffers>().candidates;
             // At most as many as are sent, so that the buffer stops growing after the first step.
             candidates.clear();
             candidates.reserve(selection.most(source.len()) + BLOCK);
             let sampled = sampled_threshold(source, k, &mut context.rng(0), candidates);
-            let Some(adjusted) = adjusted(source, k, sampled, workspace) else { return Sent::All };
+            let Some(adjusted) = adjusted(source, k, sampled, workspace) else {
+                return Coverage::All;
+            };
             threshold = adjusted;
         }
         selection.send_reaching(source, threshold, workspace, message)
@@ -181,7 +183,7 @@ impl<M: Memory> Compressor for Dgc<M> {
 
 /// The form of the step's `topk`.
 impl<M: Memory> DeviceForm for Dgc<M> {
-    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         self.at(args.context.step).pack(args)
     }
 

@@ -30,8 +30,8 @@ use crate::parameters::{Parameters, either, real};
 use crate::wire::fields;
 use crate::wire::positions::MOST_ELEMENTS;
 use crate::{
-    Aggregation, Compressor, Context, DecodeArgs, Dtype, EncodeArgs, Entry, Family, Properties,
-    Rng, Sent, Workspace,
+    Aggregation, Compressor, Context, Coverage, DecodeArgs, Dtype, EncodeArgs, Entry, Family,
+    Properties, Rng, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -150,13 +150,13 @@ const ROOM: usize = 64;
 struct Drawn(Vec<u32>);
 
 impl Compressor for RandomK {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         self.draw(0, context, source.len(), workspace);
         let factor = self.factor(workspace.positions.len(), source.len());
         take_at_positions(source, factor, workspace);
         fields::put_f32s(&workspace.values, message);
-        Sent::Positions
+        Coverage::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
@@ -194,7 +194,7 @@ impl Compressor for RandomK {
 
 /// Pairs of the elements drawn.
 impl DeviceForm for RandomK {
-    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, context, elements, workspace } = args;
         let pairs = Pairs::<0>::read(form, fraction::kept(self.ratio, elements), elements)?;
         self.make_room(elements, workspace)?;
@@ -204,7 +204,7 @@ impl DeviceForm for RandomK {
         }
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
         fields::put_f32s(&workspace.values, message);
-        Ok(Sent::Positions)
+        Ok(Coverage::Positions)
     }
 
     fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {

@@ -37,7 +37,7 @@ use crate::multi_round::{self, MultiRound, RankState, Round, RoundContext};
 use crate::numeric::sketch::{CountSketch, MAX_ROWS, PART};
 use crate::parameters::{real, whole};
 use crate::parts;
-use crate::{Context, Entry, Family, Passes, Sent, Workspace};
+use crate::{Context, Coverage, Entry, Family, Passes, Workspace};
 
 pub(crate) static ENTRY: Entry = Entry {
     id: "sketched-sgd",
@@ -234,9 +234,9 @@ impl MultiRound for SketchedSgd {
         addend.extend(state.workspace.positions.iter().map(|&at| state.corrected[at as usize]));
     }
 
-    fn settle(&self, state: &mut RankState<'_>) -> Sent {
+    fn settle(&self, state: &mut RankState<'_>) -> Coverage {
         let elements = state.corrected.len();
-        let Some(sizes) = self.sizes(elements) else { return Sent::All };
+        let Some(sizes) = self.sizes(elements) else { return Coverage::All };
         let exact = &state.means[sizes.table..];
         // The last round of a single rank, or decoding, has left the candidates in the workspace.
         let Workspace { positions, own, .. } = &mut *state.workspace;
@@ -246,7 +246,7 @@ impl MultiRound for SketchedSgd {
         chosen.iter_mut().for_each(|at| *at = positions[*at as usize]);
         std::mem::swap(positions, chosen);
         positions.iter().for_each(|&at| state.corrected[at as usize] = 0.0);
-        Sent::Positions
+        Coverage::Positions
     }
 
     fn decode_add(
@@ -331,13 +331,13 @@ fn reserve(len: usize, values: &mut Vec<f32>, others: [&mut Vec<u32>; 3]) {
 mod tests {
     use super::*;
     use crate::compressors::testing::{encode, f32s, residual, round_trip};
-    use crate::{Helpers, LEAST_DIVIDED};
+    use crate::{Helpers, MIN_DIVIDED};
 
     /// A rank may have sent a table that overflowed: what all ranks compute from it is refused later.
     #[test]
     fn estimates_that_are_no_numbers_are_ranked() {
         let own = SketchedSgd { ratio: 0.001, rows: 3, width: 2, candidates: 4 };
-        let elements = LEAST_DIVIDED + 7;
+        let elements = MIN_DIVIDED + 7;
         let sizes = own.sizes(elements).unwrap();
         let context =
             Context { seed: 1, tensor: 2, shape: &[elements], step: 3, rank: 4, ranks: 1 };
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn candidates_are_those_that_sorting_all_estimates_finds() {
         // Estimates of several parts, many of them equal, in increasing, decreasing and no order.
-        let elements = LEAST_DIVIDED + 7;
+        let elements = MIN_DIVIDED + 7;
         let context =
             Context { seed: 1, tensor: 2, shape: &[elements], step: 3, rank: 4, ranks: 1 };
         for (columns, rows) in [(3, 1), (40, 2), (500, 5)] {

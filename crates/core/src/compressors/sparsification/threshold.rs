@@ -27,8 +27,8 @@ use crate::parts::cut_mut;
 use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Properties, Sent, Source, Statistics, Unit,
-    Workspace,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Properties, Source, Statistics,
+    Unit, Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -72,21 +72,21 @@ impl Threshold {
 }
 
 impl Compressor for Threshold {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         let sent = self.count(source, workspace);
         if !source.ends_check() {
-            return Sent::All;
+            return Coverage::All;
         }
         if sent == elements && elements > 0 {
             take_all(source, workspace, message);
-            return Sent::Positions;
+            return Coverage::Positions;
         }
         clear(sent, workspace);
         take_beyond(source, Side::Both, self.v, NOTHING, workspace);
         write(elements, workspace, message);
-        Sent::Positions
+        Coverage::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
@@ -121,12 +121,12 @@ impl Compressor for Threshold {
 
 /// Pairs of the elements sent; of a message of all elements, those that are not 0.
 impl DeviceForm for Threshold {
-    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let pairs = Pairs::<0>::read(form, elements, elements)?;
         pairs.copy_to(&mut workspace.positions, &mut workspace.values)?;
         write(elements, workspace, message);
-        Ok(Sent::Positions)
+        Ok(Coverage::Positions)
     }
 
     fn unpack(&self, args: DeviceArgs<'_>) -> Result<(), DecodeError> {

@@ -28,7 +28,7 @@ use crate::parameters::{Choice, choice, either, real};
 use crate::wire::fields;
 use crate::wire::positions::{self, MOST_ELEMENTS, PositionCode};
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Source,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Source,
     Statistics, Workspace,
 };
 
@@ -88,7 +88,7 @@ impl TopK {
         threshold: f32,
         workspace: &mut Workspace,
         message: &mut Vec<u8>,
-    ) -> Sent {
+    ) -> Coverage {
         let most = self.most(source.len());
         clear(most, workspace);
         take_reaching(source, Side::Both, threshold, most, workspace);
@@ -96,12 +96,12 @@ impl TopK {
     }
 
     /// Appends the message of the elements in the workspace.
-    fn write(&self, elements: usize, workspace: &mut Workspace, message: &mut Vec<u8>) -> Sent {
+    fn write(&self, elements: usize, workspace: &mut Workspace, message: &mut Vec<u8>) -> Coverage {
         let Workspace { positions, values, helpers, .. } = workspace;
         let code = self.code.map(|code| code.for_count(positions.len()));
         let code = code.unwrap_or_else(|| PositionCode::shortest(positions, elements));
         positions::put_with_values(code, positions, values, elements, helpers, message);
-        Sent::Positions
+        Coverage::Positions
     }
 
     /// Checks a message, reads its positions into the workspace, and returns its values.
@@ -139,13 +139,13 @@ impl TopK {
 }
 
 impl Compressor for TopK {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         let elements = source.len();
         let k = fraction::kept(self.ratio, elements);
         if elements > 0 && self.sampled {
             let mut rng = context.rng(0);
-            let sample = &mut workspace.own::<selection::Buffers>().candidates;
+            let sample = &mut workspace.own::<selection::SelectionBuffers>().candidates;
             let threshold = sampled_threshold(source, k, &mut rng, sample);
             return self.send_reaching(source, threshold, workspace, message);
         }
@@ -190,7 +190,7 @@ impl Compressor for TopK {
 
 /// Pairs of the elements sent.
 impl DeviceForm for TopK {
-    fn pack(&self, args: DeviceArgs<'_>) -> Result<Sent, DecodeError> {
+    fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
         let most = self.most(elements);
         let pairs = Pairs::<0>::read(form, most, elements)?;

@@ -38,7 +38,8 @@ use crate::wire::fields;
 use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
 use crate::{
-    Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Sent, Source, Workspace,
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Properties, Source,
+    Workspace,
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -165,7 +166,7 @@ impl PartResult for Largest {
 }
 
 impl Compressor for Variance {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         let largest = self.largest(source, workspace);
@@ -188,7 +189,7 @@ impl Compressor for Variance {
             let Workspace { positions, helpers, .. } = &mut *workspace;
             code.encode(positions, elements, helpers, message);
         }
-        Sent::Positions
+        Coverage::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

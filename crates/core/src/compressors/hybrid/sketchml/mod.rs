@@ -44,7 +44,9 @@ use crate::parameters::{either, whole};
 use crate::tools::{Selection, desparsify, pack_positions, sparsify, unpack_positions};
 use crate::wire::fields;
 use crate::wire::positions;
-use crate::{Compressor, DecodeArgs, EncodeArgs, Entry, Family, Passes, Sent, Source, Workspace};
+use crate::{
+    Compressor, Coverage, DecodeArgs, EncodeArgs, Entry, Family, Passes, Source, Workspace,
+};
 use buckets::{Buckets, MOST};
 use minmax::{MOST_ROWS, MinMax};
 
@@ -90,14 +92,14 @@ crate::parameters! {
 
 /// Some consecutive buckets of one side.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Group {
+struct BucketGroup {
     /// The number of the first bucket; those of negative elements are numbered from [`MOST`].
     first: usize,
     /// How many buckets it has.
     size: usize,
 }
 
-impl Group {
+impl BucketGroup {
     /// The index in the group of its last bucket.
     fn top(self) -> u8 {
         (self.size - 1) as u8
@@ -140,11 +142,12 @@ impl SketchMl {
     }
 
     /// The groups of a side with `buckets` buckets.
-    fn groups(&self, side: usize, buckets: usize) -> impl Iterator<Item = Group> + use<> {
+    fn groups(&self, side: usize, buckets: usize) -> impl Iterator<Item = BucketGroup> + use<> {
         let size = buckets.div_ceil(self.groups).max(1);
-        (0..buckets)
-            .step_by(size)
-            .map(move |first| Group { first: side * MOST + first, size: size.min(buckets - first) })
+        (0..buckets).step_by(size).map(move |first| BucketGroup {
+            first: side * MOST + first,
+            size: size.min(buckets - first),
+        })
     }
 
     /// Appends positions.
@@ -206,12 +209,12 @@ fn gather(source: &mut Source<'_>, workspace: &mut Workspace) {
 }
 
 impl Compressor for SketchMl {
-    fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, workspace, message, .. } = args;
         let elements = source.len();
         workspace.positions.clear();
         if elements == 0 {
-            return Sent::Positions;
+            return Coverage::Positions;
         }
         gather(source, workspace);
         let Workspace { positions, values, symbols: bins, coder, own, .. } = workspace;
@@ -255,7 +258,7 @@ impl Compressor for SketchMl {
                 }
             }
         }
-        Sent::Positions
+        Coverage::Positions
     }
 
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {

@@ -141,5 +141,5 @@ fn groups_cover_the_buckets() {
     assert_eq!(sizes(9), [2, 2, 2, 2, 1]);
     assert_eq!(sizes(1), [1]);
     assert!(sizes(0).is_empty());
-    assert_eq!(sketch.groups(1, 9).last(), Some(Group { first: MOST + 8, size: 1 }));
+    assert_eq!(sketch.groups(1, 9).last(), Some(BucketGroup { first: MOST + 8, size: 1 }));
 }

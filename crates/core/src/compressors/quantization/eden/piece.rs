@@ -4,7 +4,7 @@ use gradwire_bits::kernels;
 
 use super::quantizer::Quantizer;
 use crate::numeric::matrix;
-use crate::numeric::rotation::{Piece, Signs};
+use crate::numeric::rotation::{RotationPiece, Signs};
 use crate::wire::levels;
 use crate::{BLOCK, Source, Workspace};
 
@@ -14,14 +14,14 @@ struct Rotated(Vec<f32>);
 
 /// Quantizes a piece, and returns its scale.
 pub(super) fn encode_piece(
-    piece: Piece,
+    piece: RotationPiece,
     signs: &Signs,
     quantizers: &[Option<Quantizer>; 2],
     source: &mut Source<'_>,
     symbols: [&mut [u16]; 2],
     workspace: &mut Workspace,
 ) -> f32 {
-    let Piece { start, len, size } = piece;
+    let RotationPiece { start, len, size } = piece;
     let (largest, inverse) = levels::invertible(source.abs_max());
     let Workspace { block: decoded, own, .. } = workspace;
     let Rotated(rotated) = own.get();
@@ -60,7 +60,7 @@ pub(super) fn encode_piece(
 
 /// Adds a decoded piece.
 pub(super) fn add_piece(
-    piece: Piece,
+    piece: RotationPiece,
     signs: &Signs,
     quantizers: &[Option<Quantizer>; 2],
     symbols: [&[u16]; 2],

@@ -8,7 +8,9 @@ use crate::compressors::sparsification::randomk::RandomK;
 use crate::numeric::take::take_at_positions;
 use crate::tools::give_back;
 use crate::wire::positions::MOST_ELEMENTS;
-use crate::{Context, DecodeArgs, EncodeArgs, Floats, Residual, SCRATCH, Sent, Source, Workspace};
+use crate::{
+    Context, Coverage, DecodeArgs, EncodeArgs, Floats, Residual, SCRATCH, Source, Workspace,
+};
 
 /// The stream of the positions. That of the signs is 0.
 const POSITIONS: u32 = 1;
@@ -21,7 +23,7 @@ pub(super) struct Sample {
 
 /// The values of a message that is decoded, and what one that is encoded left out.
 #[derive(Debug, Default)]
-struct Buffers {
+struct SampleBuffers {
     values: Vec<f32>,
     left: Vec<f32>,
     scratch: Vec<f32>,
@@ -45,12 +47,12 @@ impl Sample {
         self.positions.draw(POSITIONS, context, elements, workspace);
     }
 
-    pub(super) fn encode(&self, args: EncodeArgs<'_, '_>) -> Sent {
+    pub(super) fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage {
         let EncodeArgs { source, context, workspace, message } = args;
         let elements = source.len();
         self.draw(context, elements, workspace);
-        let mut buffers = std::mem::take(workspace.own::<Buffers>());
-        let Buffers { left, scratch, .. } = &mut buffers;
+        let mut buffers = std::mem::take(workspace.own::<SampleBuffers>());
+        let SampleBuffers { left, scratch, .. } = &mut buffers;
         // Error feedback sends the other elements later. Without it those sent stand for all.
         let keeps_residual = source.keeps_residual();
         let share = elements as f64 / self.kept(elements).max(1) as f64;
@@ -67,18 +69,18 @@ impl Sample {
         give_back(source, &workspace.positions, left, &mut workspace.helpers);
         workspace.values = values;
         *workspace.own() = buffers;
-        Sent::Positions
+        Coverage::Positions
     }
 
     pub(super) fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { message, context, weight, workspace, out } = args;
-        let mut values = std::mem::take(&mut workspace.own::<Buffers>().values);
+        let mut values = std::mem::take(&mut workspace.own::<SampleBuffers>().values);
         let decoded = self.decode(message, context, out.len(), workspace, &mut values);
         if decoded.is_ok() {
             let Workspace { positions, helpers, .. } = &mut *workspace;
             helpers.add_at(positions, &values, out, |value| weight * value);
         }
-        workspace.own::<Buffers>().values = values;
+        workspace.own::<SampleBuffers>().values = values;
         decoded
     }
 
