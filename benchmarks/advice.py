@@ -1,8 +1,7 @@
 """Compares the step times that gradwire.torch.advise predicts with measured ones.
 
-scripts/links runs it as every rank; rank 0 appends a JSON line for each candidate to --out. With --table it prints such a file as
-tables, and measures nothing.
-"""
+scripts/links runs it as every rank; rank 0 appends a JSON line for each candidate to --out. With
+--table it prints such a file as tables, and measures nothing. """
 
 import argparse
 import json
@@ -45,7 +44,8 @@ def trainer(task, candidate):
 
 
 def measure(task, candidate, count):
-    """The seconds of a step: the median over rounds of ten steps, as many as the longest round of local steps has."""
+    """The seconds of a step: the median over rounds of ten steps, as many as the longest round of
+    local steps has."""
     step, times = trainer(task, candidate), []
     for number in range(WARM_UP + count):
         start = time.perf_counter()

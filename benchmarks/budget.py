@@ -1,10 +1,10 @@
-"""Measures the loss of a GPT after an equal time of training over a link: gradients at every step, uncompressed and compressed,
-and local steps.
+"""Measures the loss of a GPT after an equal time of training over a link: gradients at every step,
+uncompressed and compressed, and local steps.
 
-scripts/links runs it as every rank, for example `scripts/links -n 2 -r 10mbit -b 4kb python benchmarks/budget.py`. Rank 0
-prints a table. The number of steps that fit into the time is estimated from the first steps, so that all ranks know it
-and the learning rate goes through its whole schedule; evaluation is not timed.
-"""
+scripts/links runs it as every rank, for example
+`scripts/links -n 2 -r 10mbit -b 4kb python benchmarks/budget.py`. Rank 0 prints a table. The number
+of steps that fit into the time is estimated from the first steps, so that all ranks know it and the
+learning rate goes through its whole schedule; evaluation is not timed. """
 
 import argparse
 import math
@@ -84,7 +84,8 @@ def run(task, training, optimizer, steps, schedule, seed):
 
 def measure(task, compressor, every, seconds, seed):
     """Steps, seconds and the loss on the test text."""
-    # Twice as many steps as a round has show what an exchange adds to a step; without local steps a few do.
+    # Twice as many steps as a round has show what an exchange adds to a step; without local steps a
+    # few do.
     trial = 2 * every or 6
     _, optimizer, training = trainer(task, compressor, every, seed)
     run(task, training, optimizer, trial // 2, lambda _: LAST, seed)

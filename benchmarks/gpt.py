@@ -2,9 +2,9 @@
 
     python benchmarks/gpt.py --gradwire target/release/gradwire
 
-Both train the same sizes with AdamW on 12 windows a step, on random characters. The time is CPU time of forward and
-backward pass, clipping and optimizer: the median over three runs of each, without the first steps of a run. Needs torch.
-"""
+Both train the same sizes with AdamW on 12 windows a step, on random characters. The time is CPU
+time of forward and backward pass, clipping and optimizer: the median over three runs of each,
+without the first steps of a run. Needs torch. """
 
 import argparse
 import json

@@ -1,6 +1,6 @@
-"""Measures gradwire on a GPU, in this order: whether kernels write the host's messages, keep the host's residuals and add as the
-host does; how fast they are beside a copy; and whole training steps of two processes on the GPU. Writes one JSON file, and ends
-within eight minutes.
+"""Measures gradwire on a GPU, in this order: whether kernels write the host's messages, keep the
+host's residuals and add as the host does; how fast they are beside a copy; and whole training steps
+of two processes on the GPU. Writes one JSON file, and ends within eight minutes.
 
     python benchmarks/gpu.py --out results/gpu/NAME.json
     python benchmarks/gpu.py --table results/gpu/NAME.json
@@ -42,11 +42,13 @@ PEERS = {
 }
 # Compared, but not timed: a memory in front of a kernel.
 COMPARED = [*SPECS, "topk:momentum=0.9"]
-# Compared with 2³⁰ elements, too, and where a tensor begins at an element that 32 bits do not reach.
+# Compared with 2³⁰ elements, too, and where a tensor begins at an element that 32 bits do not
+# reach.
 LARGE = ["3lc", "eden", "topk"]
 FAR = (1 << 31) + 3
 HOOKS = ["eden", "3lc", "int8", "topk", "powersgd"]
-# Those whose messages are the host's, byte for byte, so that runs on device and host must end with the same parameters.
+# Those whose messages are the host's, byte for byte, so that runs on device and host must end with
+# the same parameters.
 EXACT = ["3lc", "int8", "topk"]
 # Bytes a second that a process sends in whole steps: 1 Gbit/s, and as many as it can.
 LINKS = {"1gbit": 125e6, "unlimited": float("inf")}
@@ -67,7 +69,8 @@ class Clock:
 
 
 class One:
-    """A compressor of one tensor on the device, whose first element is at ``start`` of its arrays."""
+    """A compressor of one tensor on the device, whose first element is at ``start`` of its
+    arrays."""
 
     def __init__(self, spec, elements, device, start=0):
         from gradwire.torch.cuda._batch import Batch, Slot
@@ -98,7 +101,8 @@ class One:
 
 
 def compare(spec, elements, dtype, device, steps=2, start=0):
-    """Some steps on device and host: whether messages, what is kept, and sums have the same bits."""
+    """Some steps on device and host: whether messages, what is kept, and sums have the same
+    bits."""
     one, host, packer = One(spec, elements, device, start), _core.Codec(spec, 7, 0, 2), _core.Codec(spec, 7, 0, 2)
     bucket, found = torch.zeros(start + elements, dtype=dtype, device=device), torch.zeros(start + elements, device=device)
     same = {"message": True, "kept": True, "sum": True}
@@ -142,7 +146,8 @@ def seconds_of(work, device, repeat):
 
 
 def speed(spec, elements, device, repeat):
-    """GB/s of float32 elements of compression and of adding a message, beside a copy in the same minute."""
+    """GB/s of float32 elements of compression and of adding a message, beside a copy in the same
+    minute."""
     one, values = One(spec, elements, device), torch.randn(elements, device=device)
     out = torch.zeros(elements, device=device)
     copy = seconds_of(lambda: values.clone(), device, repeat)
@@ -224,7 +229,8 @@ def steps(rank, port, small, runs, results):
 
 
 def run(spec, where, rank, small, set_rate):
-    """Some steps on each link. ``where`` is "ddp" for DistributedDataParallel alone, which sends through no such link."""
+    """Some steps on each link. ``where`` is "ddp" for DistributedDataParallel alone, which sends
+    through no such link."""
     import gradwire.torch
 
     device = torch.device("cpu" if small else "cuda")
@@ -304,8 +310,8 @@ def tried(work, spec, *arguments):
 
 
 def in_parallel(small, device, clock, kept, jobs):
-    """The comparisons of all compressors, until ``kept`` seconds are left. Most of their time is that of Triton's compiler, which later
-    parts need not run again."""
+    """The comparisons of all compressors, until ``kept`` seconds are left. Most of their time is
+    that of Triton's compiler, which later parts need not run again."""
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
     waiting = [(spec, pool.submit(comparisons, small, device, spec)) for spec in COMPARED]
     for spec, one in waiting:

@@ -1,9 +1,10 @@
-"""Measures communication hooks and local steps: the steps to a fixed accuracy or loss, and the time of a step on a link.
+"""Measures communication hooks and local steps: the steps to a fixed accuracy or loss, and the time
+of a step on a link.
 
-scripts/links runs it as every rank; rank 0 appends a JSON line for each hook to --out. Without --turn it trains on an
-unthrottled link until the target is reached: the steps that this takes do not depend on the link. With --turn it times
-steps, without evaluation. What the file has already is not run again.
-"""
+scripts/links runs it as every rank; rank 0 appends a JSON line for each hook to --out. Without
+--turn it trains on an unthrottled link until the target is reached: the steps that this takes do
+not depend on the link. With --turn it times steps, without evaluation. What the file has already is
+not run again. """
 
 import argparse
 import json
@@ -26,7 +27,8 @@ from tasks import MOST_STEPS, TASKS
 
 # The first steps, which are not timed. DistributedDataParallel forms its buckets after the first.
 WARM_STEPS = 3
-# The fewest and the most steps that are timed, and how long they take in between; of local steps, rounds.
+# The fewest and the most steps that are timed, and how long they take in between; of local steps,
+# rounds.
 TIMED_STEPS, TIMED_ROUNDS, TIMED_SECONDS = (5, 60), (3, 6), 1.2
 # What tells one record from another.
 PLACE = ("task", "rate", "ranks", "hook", "seed", "turn")
@@ -56,12 +58,13 @@ def local_steps(model, optimizer, name):
 
 
 class Training:
-    """Training of a task with a hook, or with local steps. Each seed has its own weights and batches."""
+    """Training of a task with a hook, or with local steps. Each seed has its own weights and
+    batches."""
 
     def __init__(self, task, hook, seed):
         torch.manual_seed(seed)
-        # PowerSGD's hook chains collectives, and over gloo those of two buckets deadlock. An explicit limit puts all
-        # parameters into one bucket.
+        # PowerSGD's hook chains collectives, and over gloo those of two buckets deadlock. An
+        # explicit limit puts all parameters into one bucket.
         buckets = {"bucket_cap_mb": 26} if hook == "powerSGD_hook" else {}
         self.task, self.seed, self.steps = task, seed, 0
         self.module, self.round = task.model(), LOCAL.get(hook, 1)

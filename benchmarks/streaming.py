@@ -1,9 +1,8 @@
-"""Measures for how long training waits for the exchanges of LocalSteps: of the whole model, of fragments, and of fragments
-whose exchange goes on in the background.
+"""Measures for how long training waits for the exchanges of LocalSteps: of the whole model, of
+fragments, and of fragments whose exchange goes on in the background.
 
-scripts/links runs it as every rank, for example `scripts/links -n 2 -r 10mbit -b 4kb python benchmarks/streaming.py`. Rank 0
-prints a table.
-"""
+scripts/links runs it as every rank, for example
+`scripts/links -n 2 -r 10mbit -b 4kb python benchmarks/streaming.py`. Rank 0 prints a table. """
 
 import argparse
 import time
@@ -19,7 +18,8 @@ MODES = ((1, 0), (3, 0), (1, -1), (3, -1))
 
 
 def measure(task, compressor, every, rounds, fragments, delay):
-    """The seconds of a step, and those of it that training waits; the loss of the last round on this rank."""
+    """The seconds of a step, and those of it that training waits; the loss of the last round on
+    this rank."""
     torch.manual_seed(0)
     model = task.model()
     steps = gradwire.torch.LocalSteps(

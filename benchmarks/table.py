@@ -1,4 +1,5 @@
-"""Prints the tables of results/pytorch-links/README.md and results/pytorch-steps/README.md from their runs.jsonl."""
+"""Prints the tables of results/pytorch-links/README.md and results/pytorch-steps/README.md from
+their runs.jsonl."""
 
 import json
 import statistics
@@ -23,7 +24,8 @@ def main():
 
 
 def to_target(trained, timed, task, ranks):
-    """Milliseconds a step on each link, and seconds to the target: step time times steps, seed by seed."""
+    """Milliseconds a step on each link, and seconds to the target: step time times steps, seed by
+    seed."""
     steps = {(record["hook"], record["seed"]): record["steps_to_target"] for record in trained}
     times = {(record["hook"], record["rate"], record["seed"]): record["step_ms"] for record in timed}
     hooks = [hook for hook in (*PYTORCH, *GRADWIRE, *LOCAL) if any(hook == of for of, _ in steps)]

@@ -1,4 +1,5 @@
-"""The benchmark tasks: a CNN on MNIST, an LSTM and a GPT on Shakespeare, with data from GRADWIRE_DATA."""
+"""The benchmark tasks: a CNN on MNIST, an LSTM and a GPT on Shakespeare, with data from
+GRADWIRE_DATA."""
 
 import gzip
 import os
@@ -121,7 +122,8 @@ class Shakespeare:
 
 
 class ShakespeareGpt(Shakespeare):
-    """The same with a GPT of four layers, 810 thousand parameters, and AdamW; measures the negative loss."""
+    """The same with a GPT of four layers, 810 thousand parameters, and AdamW; measures the negative
+    loss."""
 
     target, cap_steps, every = -2.3, 1000, 20
 

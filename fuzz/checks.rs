@@ -1,5 +1,5 @@
-//! Checks that must hold for any bytes. The fuzz targets run them on generated inputs, and `crates/core/tests/registry/corpus.rs`
-//! runs them on the corpus.
+//! Checks that must hold for any bytes. The fuzz targets run them on generated inputs, and
+//! `crates/core/tests/registry/corpus.rs` runs them on the corpus.
 
 use std::sync::OnceLock;
 
@@ -12,7 +12,8 @@ const SHAPES: [&[usize]; 8] = [&[20, 30], &[], &[0], &[7], &[33], &[6, 7], &[3, 
 
 const MARK: f32 = -7.25;
 
-/// The configurations of a compressor: the defaults, then the examples of its entry. An input chooses one by its index.
+/// The configurations of a compressor: the defaults, then the examples of its entry. An input
+/// chooses one by its index.
 fn specs(id: &str) -> &'static [Spec] {
     static ALL: OnceLock<Vec<(&str, Vec<Spec>)>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
@@ -26,16 +27,16 @@ fn specs(id: &str) -> &'static [Spec] {
     all.iter().find(|(name, _)| *name == id).map_or(&[], |(_, specs)| specs)
 }
 
-/// The input for a message of a tensor with the shape of the golden files. A configuration that is not an example is
-/// replaced by the defaults, which decode most other messages too.
+/// The input for a message of a tensor with the shape of the golden files. A configuration that is
+/// not an example is replaced by the defaults, which decode most other messages too.
 pub(crate) fn input(spec: &Spec, message: &[u8]) -> Vec<u8> {
     let listed = specs(spec.entry().id).iter().position(|listed| listed == spec);
     let choice = listed.unwrap_or(0) * SHAPES.len();
     [&[u8::try_from(choice).expect("a byte chooses")], message].concat()
 }
 
-/// Decodes a bare message after a byte that chooses configuration and shape. The message must give the same values each
-/// time, or be refused and change nothing.
+/// Decodes a bare message after a byte that chooses configuration and shape. The message must give
+/// the same values each time, or be refused and change nothing.
 ///
 /// # Panics
 /// If that does not hold, or there is no compressor of this name.
@@ -73,7 +74,8 @@ pub(crate) fn message(id: &str, input: &[u8]) {
     }
 }
 
-/// Decodes bytes as the means of a method's rounds. They must decode, or be refused and change nothing.
+/// Decodes bytes as the means of a method's rounds. They must decode, or be refused and change
+/// nothing.
 fn rounds(spec: &Spec, tensor: &Tensor, bytes: &[u8]) {
     let (words, _) = bytes.as_chunks();
     let mut means = words.iter().map(|word| f32::from_le_bytes(*word));
@@ -99,8 +101,8 @@ fn rounds(spec: &Spec, tensor: &Tensor, bytes: &[u8]) {
     }
 }
 
-/// Reads consecutive frames. A frame must be read as the same frame after it is written again, or be refused without
-/// consuming input. Decoding may fail, but not panic.
+/// Reads consecutive frames. A frame must be read as the same frame after it is written again, or
+/// be refused without consuming input. Decoding may fail, but not panic.
 ///
 /// # Panics
 /// If that does not hold.

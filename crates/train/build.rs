@@ -31,7 +31,8 @@ fn main() {
     println!("cargo::rustc-env=GRADWIRE_VERSION={version}");
 }
 
-/// The commit, with `.modified` if a source differs from it; `None` outside a clone of the repository.
+/// The commit, with `.modified` if a source differs from it; `None` outside a clone of the
+/// repository.
 fn commit() -> Option<String> {
     // A package may lie in the repository of another project, which may even track it.
     let place = git(&["rev-parse", "--show-prefix"])?;

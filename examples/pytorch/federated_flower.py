@@ -1,8 +1,9 @@
 """Federated rounds with Flower whose messages are compressed by gradwire in both directions.
 
-The server sends the model as 16-bit floats. Clients answer with the largest twentieth of their update, and keep the
-rest in Flower's state of the node for their next message (error feedback). The client's app knows nothing of it. `client`
-and `server` are apps for `flwr run`; run as a script, this file simulates all nodes in one process:
+The server sends the model as 16-bit floats. Clients answer with the largest twentieth of their
+update, and keep the rest in Flower's state of the node for their next message (error feedback). The
+client's app knows nothing of it. `client` and `server` are apps for `flwr run`; run as a script,
+this file simulates all nodes in one process:
 
     pip install flwr==1.41.0
     python examples/pytorch/federated_flower.py --rounds 3

@@ -1,4 +1,5 @@
-"""The task of the with_*.py examples: a small network learns which of ten directions is the nearest to a point."""
+"""The task of the with_*.py examples: a small network learns which of ten directions is the nearest
+to a point."""
 
 import argparse
 
@@ -33,7 +34,8 @@ def model():
 
 
 def run(train, description):
-    """Runs ``train(folder, steps, resume)``, which returns the model, and prints the accuracy on new points."""
+    """Runs ``train(folder, steps, resume)``, which returns the model, and prints the accuracy on
+    new points."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", default="checkpoints", help="where checkpoints are")
     parser.add_argument("--steps", type=int, default=100)

@@ -5,9 +5,8 @@
     REPLICA=0 python examples/pytorch/with_torchft.py &
     REPLICA=1 python examples/pytorch/with_torchft.py
 
-Each replica trains on data of its own, which REPLICA selects. Stop one of them and start it again: the others go on,
-and it continues with their parameters.
-"""
+Each replica trains on data of its own, which REPLICA selects. Stop one of them and start it again:
+the others go on, and it continues with their parameters. """
 
 import os
 import socket

@@ -1,4 +1,5 @@
-"""Trains with Transformers' Trainer and compressed gradients, saves checkpoints, and goes on from the last with --resume.
+"""Trains with Transformers' Trainer and compressed gradients, saves checkpoints, and goes on from
+the last with --resume.
 
     torchrun --nproc-per-node 2 examples/pytorch/with_transformers.py --steps 100
 """
@@ -28,7 +29,8 @@ def train(folder, steps, resume, compressor="eden"):
     net = task.model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     trainer = Trainer(net, arguments, train_dataset=Points(), optimizers=(optimizer, None))
-    # Each checkpoint contains the number of steps and, with compressors that have error feedback, the residuals of every rank.
+    # Each checkpoint contains the number of steps and, with compressors that have error feedback,
+    # the residuals of every rank.
     trainer.add_callback(Compression(trainer, compressor))
     trainer.train(resume_from_checkpoint=resume)
     return trainer.model

@@ -5,7 +5,8 @@
 use gradwire_bits::kernels::testing::{Input, KERNELS, check};
 use libfuzzer_sys::fuzz_target;
 
-// The first bytes choose kernel, alignment, elements after the values and two numbers; the others are the values.
+// The first bytes choose kernel, alignment, elements after the values and two numbers; the others
+// are the values.
 fuzz_target!(|input: &[u8]| {
     let Some((&[kernel, shape], rest)) = input.split_first_chunk() else { return };
     let (words, _) = rest.as_chunks();

@@ -84,7 +84,8 @@ pub(crate) fn reads(command: &mut Command, mut read: impl FnMut(&str)) -> bool {
     child.wait().is_ok_and(|status| status.success())
 }
 
-/// The same for a command that runs beside others: prints its output and its errors when it has ended.
+/// The same for a command that runs beside others: prints its output and its errors when it has
+/// ended.
 pub(crate) fn reads_whole(command: &mut Command, read: impl FnMut(&str)) -> bool {
     let output = match command.stdin(Stdio::null()).output() {
         Ok(output) => output,

@@ -12,7 +12,8 @@ use crate::nightly;
 /// The targets beside the messages of compressors.
 const TARGETS: [&str; 3] = ["frames", "states", "kernels"];
 
-/// One fuzzing run: of frames, of state files, of the kernels, or of the messages of one compressor.
+/// One fuzzing run: of frames, of state files, of the kernels, or of the messages of one
+/// compressor.
 #[derive(Clone)]
 struct Job {
     target: &'static str,
@@ -173,7 +174,8 @@ impl Job {
     }
 }
 
-/// A command of cargo-fuzz. The stable compiler has no sanitizers; without one, the faults that are found are panics.
+/// A command of cargo-fuzz. The stable compiler has no sanitizers; without one, the faults that are
+/// found are panics.
 fn cargo_fuzz(verb: &str, target: &str) -> Command {
     let (mut command, sanitizer) = if nightly::is_here() {
         (nightly::cargo(), "address")

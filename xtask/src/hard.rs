@@ -1,5 +1,5 @@
-//! `cargo xtask hard`: AddressSanitizer, Miri and the fuzz targets in a given time, for a run at night. The result is written to
-//! `docs/platforms.md`.
+//! `cargo xtask hard`: AddressSanitizer, Miri and the fuzz targets in a given time, for a run at
+//! night. The result is written to `docs/platforms.md`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -48,7 +48,8 @@ pub(crate) fn run(minutes: u64) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Runs tests under a tool, for at most this long. `lacking` is what the tool needs and is not installed.
+/// Runs tests under a tool, for at most this long. `lacking` is what the tool needs and is not
+/// installed.
 fn tests(
     check: &'static str,
     lacking: Option<&str>,
@@ -99,8 +100,8 @@ fn fuzzed(most: Duration) -> Found {
     }
 }
 
-/// Runs a command, prints and `read`s its output, and ends it and what it has started if it takes longer. Returns whether it
-/// succeeded; `None` if it was ended.
+/// Runs a command, prints and `read`s its output, and ends it and what it has started if it takes
+/// longer. Returns whether it succeeded; `None` if it was ended.
 fn ends_within(
     command: &mut Command,
     most: Duration,

@@ -85,8 +85,8 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Runs tests of the core crate one after another, each with the environment variable that lets it write the files that
-/// it checks.
+/// Runs tests of the core crate one after another, each with the environment variable that lets it
+/// write the files that it checks.
 fn generate(tests: &[&str]) -> ExitCode {
     for test in tests {
         let status = std::process::Command::new(env!("CARGO"))

@@ -1,5 +1,6 @@
-//! Tests under tools that need the nightly toolchain: AddressSanitizer finds accesses outside of memory in compiled code;
-//! Miri interprets the code, and finds every use of memory that the language does not define.
+//! Tests under tools that need the nightly toolchain: AddressSanitizer finds accesses outside of
+//! memory in compiled code; Miri interprets the code, and finds every use of memory that the
+//! language does not define.
 
 use std::process::{Command, Stdio};
 
@@ -47,8 +48,8 @@ pub(crate) fn asan() -> Command {
     command
 }
 
-/// Every kernel under Miri, on a few inputs. Miri has no intrinsics of AVX-512 and F16C, so kernels run as scalar twins and
-/// as compiled for AVX2.
+/// Every kernel under Miri, on a few inputs. Miri has no intrinsics of AVX-512 and F16C, so kernels
+/// run as scalar twins and as compiled for AVX2.
 pub(crate) fn miri() -> Command {
     let mut command = cargo();
     command.args(["miri", "test", "-p", "gradwire-bits", "--lib", "--", "kernels::testing"]);

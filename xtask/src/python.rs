@@ -1,5 +1,5 @@
-//! The Python step of `cargo xtask test`: builds the wheel, installs it and the packages that its tests need in a
-//! virtual environment, and runs the tests.
+//! The Python step of `cargo xtask test`: builds the wheel, installs it and the packages that its
+//! tests need in a virtual environment, and runs the tests.
 
 use std::fs;
 use std::num::NonZero;
@@ -14,8 +14,8 @@ use crate::report::Report;
 const UV: &str = "uv==0.12.24";
 const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
 
-/// The virtual environment of the tests, which is installed in a thread: downloading and unpacking PyTorch takes minutes, in
-/// which other steps can run.
+/// The virtual environment of the tests, which is installed in a thread: downloading and unpacking
+/// PyTorch takes minutes, in which other steps can run.
 pub(crate) struct Environment(JoinHandle<Result<PathBuf, String>>);
 
 impl Environment {
@@ -40,8 +40,8 @@ fn folder() -> PathBuf {
 /// The environment with the package in it.
 pub(crate) struct Package(PathBuf);
 
-/// Builds and installs the package; `None` if that fails. Without Python or access to the packages it reports the tests as
-/// skipped.
+/// Builds and installs the package; `None` if that fails. Without Python or access to the packages
+/// it reports the tests as skipped.
 pub(crate) fn build(environment: Environment, report: &mut Report) -> Option<Package> {
     let folder = match environment.folder() {
         Ok(folder) => folder,
@@ -60,8 +60,8 @@ fn builds(folder: &Path) -> bool {
     let wheels = folder.join("wheels");
     // A wheel of an older version would be installed, too.
     let _ = fs::remove_dir_all(&wheels);
-    // With the feature threads share small tensors, too. And these are the crates that the Rust tests are built with, so most need not be
-    // compiled again.
+    // With the feature threads share small tensors, too. And these are the crates that the Rust
+    // tests are built with, so most need not be compiled again.
     let build = "-m maturin build --quiet --manifest-path crates/python/Cargo.toml \
                  --features gradwire/testing --out";
     if !runs(python(folder).args(build.split(' ')).arg(&wheels)) {
@@ -95,7 +95,8 @@ pub(crate) fn test(package: Option<Package>, beside: bool, report: &mut Report) 
 /// The interpreter of an environment.
 fn python(folder: &Path) -> Command {
     let mut python = Command::new(folder.join("venv/bin/python"));
-    // Tests start hundreds of processes, and without bytecode each would compile PyTorch's sources anew, for seconds.
+    // Tests start hundreds of processes, and without bytecode each would compile PyTorch's sources
+    // anew, for seconds.
     python.env_remove("PYTHONDONTWRITEBYTECODE");
     python
 }
@@ -120,8 +121,8 @@ fn install(folder: &Path) -> Result<(), String> {
     let python = venv.join("bin/python");
     let pip = format!("-m pip install --quiet --disable-pip-version-check {UV}");
     let mut uv = Command::new(venv.join("bin/uv"));
-    // It compiles no file: of tens of thousands tests import few, which are compiled when they are imported. A cache would double the
-    // gigabytes.
+    // It compiles no file: of tens of thousands tests import few, which are compiled when they are
+    // imported. A cache would double the gigabytes.
     uv.args(["pip", "install", "--quiet", "--no-cache", "-r", REQUIREMENTS, "--python"])
         .arg(&python);
     if !(runs(Command::new(&python).args(pip.split(' '))) && runs(&mut uv)) {
@@ -141,7 +142,8 @@ fn install(folder: &Path) -> Result<(), String> {
     stamp.map(drop).map_err(|error| format!("{REQUIREMENTS}: {error}"))
 }
 
-/// Imports what all test processes import, which compiles it; or each of those that start at once would. Returns whether it succeeded.
+/// Imports what all test processes import, which compiles it; or each of those that start at once
+/// would. Returns whether it succeeded.
 fn imports(folder: &Path) -> bool {
     let tests = Path::new(REQUIREMENTS).parent().expect("a file is in a folder");
     runs(python(folder).args(["-c", "import conftest"]).env("PYTHONPATH", tests))

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// Where the table of each folder goes. A folder whose table is there for this commit is not checked again.
+/// Where the table of each folder goes. A folder whose table is there for this commit is not
+/// checked again.
 const REPORTS: &str = "target/results";
 
 /// Checks these folders of results, or all.
@@ -87,7 +88,8 @@ fn report_of(folder: &Path) -> PathBuf {
     Path::new(REPORTS).join(format!("{name}.txt"))
 }
 
-/// The folders from this one on that have runs of the trainer, in order; a check of a folder includes those below it.
+/// The folders from this one on that have runs of the trainer, in order; a check of a folder
+/// includes those below it.
 fn below(folder: &Path) -> Vec<PathBuf> {
     let runs = fs::read_to_string(folder.join("runs.jsonl")).unwrap_or_default();
     if runs.contains("\"data_checksum\"") {

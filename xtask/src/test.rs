@@ -1,4 +1,5 @@
-//! `cargo xtask test`: the checks that a change must pass. Some run at the same time, because tests often wait.
+//! `cargo xtask test`: the checks that a change must pass. Some run at the same time, because tests
+//! often wait.
 
 use std::process::{Command, ExitCode};
 use std::sync::mpsc::{self, Receiver};
@@ -54,7 +55,8 @@ pub(crate) fn run() -> ExitCode {
     sum_up(&report)
 }
 
-/// The steps of the Python package, and at the same time the checks: tests often wait, and leave processors to compilers.
+/// The steps of the Python package, and at the same time the checks: tests often wait, and leave
+/// processors to compilers.
 fn beside_tests(are_running: &Receiver<()>, environment: Environment, mpi: bool) -> Report {
     let mut report = Report::default();
     // Cargo builds one thing at a time, and has to find the tests built before it runs them.
@@ -101,7 +103,8 @@ pub(crate) fn run_only(name: &'static str, command: &mut Command) -> ExitCode {
     sum_up(&report)
 }
 
-/// Prints the time of each step, failed tests, failed steps and counts. In continuous integration skipped tests are a failure.
+/// Prints the time of each step, failed tests, failed steps and counts. In continuous integration
+/// skipped tests are a failure.
 fn sum_up(report: &Report) -> ExitCode {
     let Report { counts, broken, times } = report;
     for (name, time) in times {
@@ -133,7 +136,8 @@ fn sum_up(report: &Report) -> ExitCode {
     if broken.is_empty() && !incomplete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The arguments of a step. Without MPI they exclude the crate that needs it; with MPI they enable it in the command line.
+/// The arguments of a step. Without MPI they exclude the crate that needs it; with MPI they enable
+/// it in the command line.
 fn arguments(step: &str, mpi: bool) -> String {
     let more = if mpi { "--features gradwire-cli/mpi" } else { "--exclude gradwire-mpi" };
     step.replace("--workspace", &format!("--workspace {more}"))

@@ -1,5 +1,5 @@
-//! `cargo xtask wheels`: builds the wheels and the source distribution of the Python package, installs them in new
-//! environments, and tries them.
+//! `cargo xtask wheels`: builds the wheels and the source distribution of the Python package,
+//! installs them in new environments, and tries them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use crate::python::runs;
 /// The build tool; with zig, which links against the old glibc that manylinux2014 demands.
 const TOOLS: &str = "maturin[zig]==1.16.0";
 const TARGETS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
-/// The oldest Python that the package supports, as its minor version, and the last that is looked for.
+/// The oldest Python that the package supports, as its minor version, and the last that is looked
+/// for.
 const MINORS: [u32; 2] = [9, 19];
 const MANIFEST: &str = "crates/python/Cargo.toml";
 
@@ -76,7 +77,8 @@ fn maturin(tools: &Path, options: &str, out: &Path) -> Result<(), String> {
     if runs(&mut command) { Ok(()) } else { Err(format!("maturin {options}")) }
 }
 
-/// Installs a package in a new virtual environment of an interpreter, and runs the smoke test there.
+/// Installs a package in a new virtual environment of an interpreter, and runs the smoke test
+/// there.
 fn try_out(python: &Path, package: &Path, folder: &Path) -> Result<(), String> {
     let inside = environment(python, folder, &format!("{}[numpy]", package.display()))?;
     let works = runs(Command::new(inside).arg("crates/python/tests/smoke.py"));

@@ -26,9 +26,11 @@ pub struct Advice {
     pub plain: Prediction,
     /// The candidates, in the order in which they were given.
     pub predictions: Vec<Prediction>,
-    /// For each link the recommended candidate, as an index of `predictions`; `None`: do not compress.
+    /// For each link the recommended candidate, as an index of `predictions`; `None`: do not
+    /// compress.
     pub recommended: Vec<Option<usize>>,
-    /// For each link the fastest candidate with local steps, if it is faster than the recommended one.
+    /// For each link the fastest candidate with local steps, if it is faster than the recommended
+    /// one.
     pub local: Vec<Option<usize>>,
     /// The bandwidth in bits per second above which no candidate without a doubt is faster than no
     /// compression, at the latency of the first link. `None` if none is faster at any bandwidth.
@@ -36,20 +38,20 @@ pub struct Advice {
     /// The least and the greatest crossover if measured times are off by
     /// [`Cluster::noise`](crate::Cluster::noise).
     pub crossover_range: [Option<f64>; 2],
-    /// Advice for each tensor on the first link, with the candidate recommended there. Empty without a
-    /// recommendation.
+    /// Advice for each tensor on the first link, with the candidate recommended there. Empty
+    /// without a recommendation.
     pub tensors: Vec<TensorAdvice>,
 }
 
 /// Tries all candidates on a recording, and predicts their steps on each link.
 ///
 /// Takes as long as the candidates take to compress and decompress the recorded steps on up to four
-/// ranks; see [`Costs::measure`](crate::Costs::measure) for memory. Several times in each trial, `watch`
-/// receives the progress of the trials and may end them.
+/// ranks; see [`Costs::measure`](crate::Costs::measure) for memory. Several times in each trial,
+/// `watch` receives the progress of the trials and may end them.
 ///
 /// # Errors
-/// `Config` if the recording is inconsistent, there is no link or only one rank, or a candidate cannot
-/// work; `Ended` if `watch` ended the trials.
+/// `Config` if the recording is inconsistent, there is no link or only one rank, or a candidate
+/// cannot work; `Ended` if `watch` ended the trials.
 pub fn advise<'a>(
     situation: &Situation<'a>,
     candidates: &[Candidate],
@@ -95,9 +97,9 @@ pub fn advise<'a>(
     })
 }
 
-/// The recommended candidate on a link, or `None`. It has no doubt, is faster than no compression by more
-/// than the margin, and is slower than the fastest such candidate by the margin at most. Of several, it is
-/// the one with the least error.
+/// The recommended candidate on a link, or `None`. It has no doubt, is faster than no compression
+/// by more than the margin, and is slower than the fastest such candidate by the margin at most. Of
+/// several, it is the one with the least error.
 fn best(predictions: &[Prediction], link: usize) -> Option<usize> {
     let pays = |one: &Prediction| one.doubt.is_none() && one.on_links[link].speedup > 1.0 + MARGIN;
     let paying = || predictions.iter().enumerate().filter(|(_, one)| pays(one));
@@ -107,7 +109,8 @@ fn best(predictions: &[Prediction], link: usize) -> Option<usize> {
     near.min_by(|(_, a), (_, b)| error(a).total_cmp(&error(b))).map(|(at, _)| at)
 }
 
-/// The fastest candidate with local steps, if it is faster than candidate `than`, or than no compression.
+/// The fastest candidate with local steps, if it is faster than candidate `than`, or than no
+/// compression.
 fn best_local(predictions: &[Prediction], link: usize, than: Option<usize>) -> Option<usize> {
     let speedup = |at: usize| predictions[at].on_links[link].speedup;
     let local = (0..predictions.len()).filter(|&at| predictions[at].every > 1);

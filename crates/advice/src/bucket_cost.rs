@@ -14,8 +14,8 @@ pub struct BucketCost {
     pub up: f64,
     /// Bytes received, headers included.
     pub down: f64,
-    /// Messages to each other rank, one after the other: one with a gather, two with a reduction, more with methods in
-    /// rounds.
+    /// Messages to each other rank, one after the other: one with a gather, two with a reduction,
+    /// more with methods in rounds.
     pub phases: f64,
 }
 

@@ -27,7 +27,8 @@ pub enum OptimizerFamily {
 }
 
 impl OptimizerFamily {
-    /// The family of an optimizer by its name: any with `SGD`, `momentum` or `Nesterov` in it is SGD, all others are adaptive.
+    /// The family of an optimizer by its name: any with `SGD`, `momentum` or `Nesterov` in it is
+    /// SGD, all others are adaptive.
     pub fn of_name(name: &str) -> Self {
         let name = name.to_lowercase();
         let plain = ["sgd", "momentum", "nesterov"].iter().any(|word| name.contains(word));
@@ -82,8 +83,8 @@ impl Candidate {
         self.exchange.unwrap_or_else(|| ReducerConfig::suitable(&self.policy(), ranks))
     }
 
-    /// Why the trained model may suffer, from gradwire's measurements; `None` if they give no reason. `error` is the relative
-    /// error that remained after error feedback in the trial.
+    /// Why the trained model may suffer, from gradwire's measurements; `None` if they give no
+    /// reason. `error` is the relative error that remained after error feedback in the trial.
     pub fn doubt(&self, optimizer: OptimizerFamily, error: f64) -> Option<&'static str> {
         let remembers = self.spec.feedback().is_some() || self.spec.own_memory(false).is_some();
         if self.is_local() {

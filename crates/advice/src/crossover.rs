@@ -8,8 +8,8 @@ pub(crate) const ANY_LINK: f64 = 1e13;
 const SLOWEST: f64 = 1e3;
 
 /// The bandwidth in bits per second below which a candidate pays: `likely` with the measured times,
-/// `least` and `most` if all measured times are off by their uncertainty, to the disadvantage or to the
-/// advantage of the candidate. `None` if it pays at no bandwidth.
+/// `least` and `most` if all measured times are off by their uncertainty, to the disadvantage or to
+/// the advantage of the candidate. `None` if it pays at no bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Crossover {
     pub(crate) least: Option<f64>,
@@ -21,16 +21,16 @@ impl Crossover {
     /// No bandwidth at which the candidate pays.
     pub(crate) const NOWHERE: Self = Self { least: None, likely: None, most: None };
 
-    /// Finds the crossover of a candidate. `pays(bandwidth, gift)` returns whether the candidate would be
-    /// faster at this bandwidth if each of its steps were `gift` seconds shorter. Measured times may be
-    /// off by `noise` seconds.
+    /// Finds the crossover of a candidate. `pays(bandwidth, gift)` returns whether the candidate
+    /// would be faster at this bandwidth if each of its steps were `gift` seconds shorter. Measured
+    /// times may be off by `noise` seconds.
     pub(crate) fn find(pays: impl Fn(f64, f64) -> bool, noise: f64) -> Self {
         let at = |gift| below(|bandwidth| pays(bandwidth, gift));
         Self { least: at(-noise), likely: at(0.0), most: at(noise) }
     }
 
-    /// Corrects the crossover by a measurement at one bandwidth, which says whether the candidate pays
-    /// there.
+    /// Corrects the crossover by a measurement at one bandwidth, which says whether the candidate
+    /// pays there.
     pub(crate) fn with_known(self, bandwidth: f64, pays: bool) -> Self {
         let correct = |found: Option<f64>| match found {
             None => pays.then_some(bandwidth),
@@ -52,7 +52,8 @@ impl Crossover {
     }
 }
 
-/// The bandwidth below which `pays` holds. The saving grows as the bandwidth falls, so that there is at most one.
+/// The bandwidth below which `pays` holds. The saving grows as the bandwidth falls, so that there
+/// is at most one.
 fn below(pays: impl Fn(f64) -> bool) -> Option<f64> {
     let (mut low, mut high) = (SLOWEST, ANY_LINK);
     if !pays(low) {

@@ -18,8 +18,8 @@ pub struct MeasuredStep {
     pub link: Link,
     /// The seconds of the step.
     pub step_seconds: f64,
-    /// Bytes that a rank sent in the step, headers included: messages of other steps than the recorded ones may be
-    /// several times as long.
+    /// Bytes that a rank sent in the step, headers included: messages of other steps than the
+    /// recorded ones may be several times as long.
     pub bytes_up: f64,
 }
 

@@ -15,21 +15,22 @@ pub struct Prediction {
     pub exchange: String,
     /// Steps from one exchange to the next.
     pub every: u64,
-    /// The compression ratio: bytes of the gradients in `f32` divided by bytes of the messages, per step.
+    /// The compression ratio: bytes of the gradients in `f32` divided by bytes of the messages, per
+    /// step.
     pub ratio: f64,
     /// Bytes that a rank sends in a step, headers included.
     pub bytes_up: f64,
     /// Processor seconds of compressing and decompressing in a step.
     pub codec: f64,
-    /// The relative error that remains after error feedback. `None` for local steps: sums of gradients
-    /// over several steps are not recorded.
+    /// The relative error that remains after error feedback. `None` for local steps: sums of
+    /// gradients over several steps are not recorded.
     pub error: Option<f64>,
     /// Why the trained model may suffer.
     pub doubt: Option<String>,
     /// The figures on each link.
     pub on_links: Vec<OnLink>,
-    /// The bandwidth in bits per second up to which the candidate is faster than no compression, at the
-    /// latency of the first link and at most 10 Tbit/s. `None` if it never is.
+    /// The bandwidth in bits per second up to which the candidate is faster than no compression, at
+    /// the latency of the first link and at most 10 Tbit/s. `None` if it never is.
     pub crossover: Option<f64>,
     /// The least and the greatest crossover if measured times are off by
     /// [`Cluster::noise`](crate::Cluster::noise).

@@ -11,7 +11,8 @@ const BUCKET_BYTES: [usize; 2] = [1 << 20, 25 << 20];
 pub struct Recording<'a> {
     /// The tensors of the model.
     pub tensors: Vec<Tensor>,
-    /// The gradients of each recorded step, a flat buffer for each tensor, in the type in which they were recorded.
+    /// The gradients of each recorded step, a flat buffer for each tensor, in the type in which
+    /// they were recorded.
     pub gradients: Vec<Vec<Floats<'a>>>,
     /// The seconds of a whole step.
     pub step_seconds: f64,
@@ -29,8 +30,9 @@ pub struct Bucket {
 }
 
 impl<'a> Recording<'a> {
-    /// Gradients without times: in a step of `step_seconds`, gradients become ready during the last `backward` seconds, from
-    /// the last tensor to the first, each after a time in proportion to its elements.
+    /// Gradients without times: in a step of `step_seconds`, gradients become ready during the last
+    /// `backward` seconds, from the last tensor to the first, each after a time in proportion to
+    /// its elements.
     pub fn untimed(
         tensors: Vec<Tensor>,
         gradients: Vec<Vec<Floats<'a>>>,
@@ -48,8 +50,9 @@ impl<'a> Recording<'a> {
         Self { tensors, gradients, step_seconds, ready }
     }
 
-    /// The buckets that `DistributedDataParallel` forms after its first step: tensors in the order in which their gradients
-    /// become ready, the first bucket up to one MiB of `f32`, the others up to 25 MiB.
+    /// The buckets that `DistributedDataParallel` forms after its first step: tensors in the order
+    /// in which their gradients become ready, the first bucket up to one MiB of `f32`, the others
+    /// up to 25 MiB.
     pub fn buckets(&self) -> Vec<Bucket> {
         let mut order: Vec<usize> = (0..self.tensors.len()).rev().collect();
         order.sort_by(|&a, &b| self.ready[a].total_cmp(&self.ready[b]));

@@ -7,8 +7,9 @@ use crate::prediction::{OnLink, Prediction, TensorAdvice};
 use crate::trials::Trials;
 use crate::{Candidate, Cluster, Costs, MeasuredStep, OptimizerFamily, Recording};
 
-/// The accuracy of a prediction, as a fraction of a step. A candidate must be faster than no compression
-/// by more than this to be recommended. Two candidates that differ by less count as equally fast.
+/// The accuracy of a prediction, as a fraction of a step. A candidate must be faster than no
+/// compression by more than this to be recommended. Two candidates that differ by less count as
+/// equally fast.
 pub(crate) const MARGIN: f64 = 0.05;
 
 /// The situation for which candidates are compared.
@@ -86,8 +87,8 @@ impl Situation<'_> {
         }
     }
 
-    /// The bandwidth below which a candidate is faster than no compression by more than the margin. A
-    /// measurement on the first link counts only for that link.
+    /// The bandwidth below which a candidate is faster than no compression by more than the margin.
+    /// A measurement on the first link counts only for that link.
     fn crossover(&self, tried: &Tried<'_>, baseline: &Tried<'_>) -> Crossover {
         let pays = |at: &Self, link: Link, gift: f64| {
             let seconds = at.seconds(tried, link, false) - gift;
@@ -144,9 +145,9 @@ mod tests {
 
     use gradwire::Tensor;
 
-    /// The crossover of a model of a megabyte, compressed to a half in no time, between two ranks. Its
-    /// step takes a millisecond, and its single bucket is ready at the end. The measured messages of
-    /// gradwire and of the framework use these parts of a link of 5 Gbit/s.
+    /// The crossover of a model of a megabyte, compressed to a half in no time, between two ranks.
+    /// Its step takes a millisecond, and its single bucket is ready at the end. The measured
+    /// messages of gradwire and of the framework use these parts of a link of 5 Gbit/s.
     fn of_half_the_bytes(efficiencies: [f64; 2], noise: f64, correction: f64) -> Crossover {
         let tensors = vec![Tensor::new("weight", &[512, 512])];
         let recording = Recording::untimed(tensors, vec![], 0.001, 0.0);
@@ -180,17 +181,20 @@ mod tests {
 
     #[test]
     fn what_was_measured_on_one_link_is_not_carried_to_others() {
-        // 1 + 8 ms and 1 + 4 ms at a Gbit/s. Where a megabyte takes t ms, 1 + t is 1.05 (1 + t / 2) at t = 0.105, at 76 Gbit/s: faster than
-        // the measured link, on which it pays by the same arithmetic.
+        // 1 + 8 ms and 1 + 4 ms at a Gbit/s. Where a megabyte takes t ms, 1 + t is 1.05 (1 + t / 2)
+        // at t = 0.105, at 76 Gbit/s: faster than the measured link, on which it pays by the same
+        // arithmetic.
         let near = |found: Option<f64>, gigabits: f64| {
             (found.unwrap() / 1e9 / gigabits - 1.0).abs() < 0.02
         };
         assert!(near(of_half_the_bytes([1.0, 1.0], 0.0, 0.0).likely, 76.0));
-        // Messages of gradwire that use less than half of the measured link do not pay there, but on slower ones.
+        // Messages of gradwire that use less than half of the measured link do not pay there, but
+        // on slower ones.
         for efficiency in [0.3, 0.4, 0.5] {
             assert!(near(of_half_the_bytes([efficiency, 1.0], 0.0, 0.0).likely, 5.0));
         }
-        // If times vary by more than the difference on the measured link, it says nothing of others.
+        // If times vary by more than the difference on the measured link, it says nothing of
+        // others.
         assert!(near(of_half_the_bytes([0.5, 1.0], 1e-3, 0.0).likely, 76.0));
         // A measured step that was shorter than its parts is no gain at every bandwidth.
         assert!(near(of_half_the_bytes([1.0, 1.0], 0.0, -0.9e-3).likely, 76.0));

@@ -5,9 +5,9 @@
 //! the backward pass and this thread are done. If no core is free for the thread, its CPU time
 //! delays the rest of the backward pass by as much.
 //!
-//! A message of gradwire waits for the link's latency once in each phase of its exchange, in which a rank sends to all others at once. The
-//! framework's own all-reduce is a ring, as gloo has it: of n ranks each sends to the next one 2(n − 1) times, and waits for the
-//! latency each time.
+//! A message of gradwire waits for the link's latency once in each phase of its exchange, in which
+//! a rank sends to all others at once. The framework's own all-reduce is a ring, as gloo has it: of
+//! n ranks each sends to the next one 2(n − 1) times, and waits for the latency each time.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub struct Cluster {
     pub spare_core: bool,
     /// Ranks of this machine by its cores, at least 1: by this factor CPU times become longer.
     pub crowding: f64,
-    /// Seconds by which a step becomes longer when ranks exchange messages that carry almost nothing: they wait for the
-    /// slowest of them, and threads for cores.
+    /// Seconds by which a step becomes longer when ranks exchange messages that carry almost
+    /// nothing: they wait for the slowest of them, and threads for cores.
     pub synchronization: f64,
     /// Seconds to add to a step that compresses and exchanges, which a measured step has shown; see
     /// [`MeasuredStep`](crate::MeasuredStep). May be negative.
@@ -46,12 +46,14 @@ pub struct Cluster {
 /// What messages take beside the time of their bytes on the link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Messages {
-    /// The seconds of a message that carries almost nothing, hand-over between threads included; an all-reduce is one.
+    /// The seconds of a message that carries almost nothing, hand-over between threads included; an
+    /// all-reduce is one.
     pub overhead: f64,
-    /// The seconds that a message of 64 KiB or more takes in addition, and shorter ones in proportion: until TCP sends
-    /// as fast as the link.
+    /// The seconds that a message of 64 KiB or more takes in addition, and shorter ones in
+    /// proportion: until TCP sends as fast as the link.
     pub start: f64,
-    /// The part of the bandwidth of the [measured link](Cluster::link) that they use, more than 0 and at most 1.
+    /// The part of the bandwidth of the [measured link](Cluster::link) that they use, more than 0
+    /// and at most 1.
     pub efficiency: f64,
 }
 
@@ -62,7 +64,8 @@ impl Messages {
     /// Messages that take nothing else.
     pub const FREE: Self = Self { overhead: 0.0, start: 0.0, efficiency: 1.0 };
 
-    /// The seconds in which a rank sends and receives a bucket, in this number of phases and latencies.
+    /// The seconds in which a rank sends and receives a bucket, in this number of phases and
+    /// latencies.
     fn seconds(self, cost: BucketCost, [phases, latencies]: [f64; 2], link: Link) -> f64 {
         let busiest = cost.up.max(cost.down);
         let start = self.start * (busiest / phases.max(1.0) / LONG).min(1.0);
@@ -101,8 +104,8 @@ impl Cluster {
         Messages { efficiency: if measured { messages.efficiency } else { 1.0 }, ..messages }
     }
 
-    /// The seconds of a training step that exchanges all buckets, with gradwire or, if `plain`, with the framework's own
-    /// all-reduce of uncompressed gradients.
+    /// The seconds of a training step that exchanges all buckets, with gradwire or, if `plain`,
+    /// with the framework's own all-reduce of uncompressed gradients.
     pub fn step_seconds(
         &self,
         recording: &Recording<'_>,
@@ -158,8 +161,8 @@ impl Cluster {
     }
 }
 
-/// Reads a link: a bandwidth such as `100mbit`, `1.5gbit` or `800kbit`, and optionally a latency, as in `100mbit/20ms`. A bandwidth
-/// without a unit is in Mbit/s.
+/// Reads a link: a bandwidth such as `100mbit`, `1.5gbit` or `800kbit`, and optionally a latency,
+/// as in `100mbit/20ms`. A bandwidth without a unit is in Mbit/s.
 ///
 /// # Errors
 /// `Config` for any other text.
@@ -219,7 +222,8 @@ mod tests {
     fn only_what_the_backward_pass_does_not_hide_takes_time() {
         let spare = Cluster::of(2);
         assert_eq!(seconds(&spare, 0.0, 0.0), 1.2);
-        // At a megabyte a second the first bucket takes until 0.9, the second from 1.0 to 1.3; then the optimizer.
+        // At a megabyte a second the first bucket takes until 0.9, the second from 1.0 to 1.3; then
+        // the optimizer.
         assert!((seconds(&spare, 0.1, 0.2e6) - 1.5).abs() < 1e-9);
         // Now the second waits for the first: 0.6 + 2 · 0.7.
         assert!((seconds(&spare, 0.1, 0.6e6) - 2.2).abs() < 1e-9);
@@ -234,7 +238,8 @@ mod tests {
         assert!((seconds(&busy, 0.1, 0.6e6) - 2.2).abs() < 1e-9);
         let messages = Messages { overhead: 0.015, start: 0.01, efficiency: 0.8 };
         let crowded = Cluster { crowding: 2.0, messages, link: Some(Link::mbit(8.0)), ..busy };
-        // 0.2 of work and 0.3 of messages: 0.25 of bytes and two messages' overhead and start. The second from 1.2 to 1.7.
+        // 0.2 of work and 0.3 of messages: 0.25 of bytes and two messages' overhead and start. The
+        // second from 1.2 to 1.7.
         assert!((seconds(&crowded, 0.1, 0.2e6) - 1.9).abs() < 1e-9);
     }
 
@@ -244,8 +249,8 @@ mod tests {
         let busy = Cluster { spare_core: false, crowding: 2.0, ..Cluster::of(2) };
         let link = Link { latency: Duration::from_millis(10), ..Link::mbit(8.0) };
         let cluster = Cluster { plain, synchronization: 0.1, link: Some(link), ..busy };
-        // Each bucket takes 0.4 of bytes, one overhead and two latencies: until 1.07, and from there to 1.54; then 0.1
-        // of waiting and the optimizer.
+        // Each bucket takes 0.4 of bytes, one overhead and two latencies: until 1.07, and from
+        // there to 1.54; then 0.1 of waiting and the optimizer.
         let found = cluster.step_seconds(&recording(), &[cost(0.1, 0.2e6); 2], link, true);
         assert!((found - 1.84).abs() < 1e-9, "{found}");
         // Among five ranks a bucket takes eight latencies: until 1.13, and from there to 1.66.

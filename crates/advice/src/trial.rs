@@ -1,4 +1,5 @@
-//! A trial of a candidate: the recorded gradients, exchanged between ranks in threads of this process.
+//! A trial of a candidate: the recorded gradients, exchanged between ranks in threads of this
+//! process.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
@@ -16,9 +17,11 @@ use crate::{Bucket, BucketCost, Candidate, Recording};
 
 /// The most ranks of a trial. The costs of more are extrapolated.
 const MOST_RANKS: usize = 4;
-/// Bytes that a rank writes between two steps, as a training step does, so that caches do not hold its gradients.
+/// Bytes that a rank writes between two steps, as a training step does, so that caches do not hold
+/// its gradients.
 const EVICTED: usize = 32 << 20;
-/// The least bytes of gradients that are tried together, but for the last ones: as many as a bucket of `DistributedDataParallel` has.
+/// The least bytes of gradients that are tried together, but for the last ones: as many as a bucket
+/// of `DistributedDataParallel` has.
 const BATCH: usize = 25 << 20;
 /// How long a rank waits for another.
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -30,7 +33,8 @@ pub struct Costs {
     pub buckets: Vec<BucketCost>,
     /// The tensors, in the order of the model.
     pub tensors: Vec<TensorCost>,
-    /// The error that remains of the sum of all recorded steps, relative to that sum: ‖sent − true‖ / ‖true‖.
+    /// The error that remains of the sum of all recorded steps, relative to that sum: ‖sent − true‖
+    /// / ‖true‖.
     pub error: f64,
 }
 
@@ -49,18 +53,21 @@ struct Observed {
     steps: Vec<Vec<BucketCost>>,
     /// For each tensor its place in the model, and the bytes of its messages in the last step.
     bytes: Vec<(usize, usize)>,
-    /// For each tensor its place in the model, and ‖sent − true‖² and ‖true‖² of the sums over steps.
+    /// For each tensor its place in the model, and ‖sent − true‖² and ‖true‖² of the sums over
+    /// steps.
     squares: Vec<(usize, [f64; 2])>,
 }
 
 impl Costs {
-    /// Tries a candidate on a recording. Rank `r` begins with the recorded step `r`, so that ranks differ as they do with
-    /// other data. Buckets are tried one after the other, each in all recorded steps, so that residuals and sums take memory for a
-    /// bucket and not for the model: about `4 · (3 · min(ranks, 4) + 2)` bytes for each of its elements. A bucket has 25 MiB of `f32`, or
-    /// one larger tensor.
+    /// Tries a candidate on a recording. Rank `r` begins with the recorded step `r`, so that ranks
+    /// differ as they do with other data. Buckets are tried one after the other, each in all
+    /// recorded steps, so that residuals and sums take memory for a bucket and not for the model:
+    /// about `4 · (3 · min(ranks, 4) + 2)` bytes for each of its elements. A bucket has 25 MiB of
+    /// `f32`, or one larger tensor.
     ///
-    /// With more than four ranks, four take part, and bytes and times are extrapolated: with a gather each
-    /// rank receives and decodes `n − 1` messages; otherwise its bytes grow as `(n − 1)/n`.
+    /// With more than four ranks, four take part, and bytes and times are extrapolated: with a
+    /// gather each rank receives and decodes `n − 1` messages; otherwise its bytes grow as
+    /// `(n − 1)/n`.
     ///
     /// # Errors
     /// `Config` if the recording is inconsistent, there is only one rank, or the candidate cannot
@@ -69,7 +76,8 @@ impl Costs {
         Self::watched(recording, candidate, ranks, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// The same. `watch` is told the elements of the buckets that were tried, and may end the trial.
+    /// The same. `watch` is told the elements of the buckets that were tried, and may end the
+    /// trial.
     pub(crate) fn watched(
         recording: &Recording<'_>,
         candidate: &Candidate,
@@ -225,7 +233,8 @@ impl Trial<'_> {
     }
 }
 
-/// Medians over ranks and steps without the first step; of bytes, too, which differ from rank to rank.
+/// Medians over ranks and steps without the first step; of bytes, too, which differ from rank to
+/// rank.
 fn typical(observed: &[Observed]) -> Vec<BucketCost> {
     let buckets = observed[0].steps[0].len();
     let of = |bucket: usize, field: fn(&BucketCost) -> f64| {
@@ -286,8 +295,8 @@ mod tests {
 
     #[test]
     fn errors_are_those_of_what_was_left_out() {
-        // Of a normal distribution, the tenth with the largest magnitude has 44 % of the squares: 0.75 of the norm is left
-        // of a single step, and less with feedback over four.
+        // Of a normal distribution, the tenth with the largest magnitude has 44 % of the squares:
+        // 0.75 of the norm is left of a single step, and less with feedback over four.
         let with = costs("topk:ratio=0.1,select=exact", 2);
         let without = costs("topk:ratio=0.1,select=exact,ef=off", 2);
         assert!(
@@ -299,7 +308,8 @@ mod tests {
         assert!(with.tensors.iter().all(|cost| cost.error < 1.0 && cost.error > 0.1));
     }
 
-    /// Elements of tensors of which the first and the second are in two batches, and the third is in that of the second.
+    /// Elements of tensors of which the first and the second are in two batches, and the third is
+    /// in that of the second.
     const BATCHED: [usize; 3] = [300, 25 << 18, 1 << 10];
 
     #[test]

@@ -1,4 +1,5 @@
-//! Measures the speed of the codes on one core: `cargo run --release -p gradwire-bits --example speed`.
+//! Measures the speed of the codes on one core:
+//! `cargo run --release -p gradwire-bits --example speed`.
 
 use std::hint::black_box;
 use std::time::Instant;

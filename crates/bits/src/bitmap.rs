@@ -2,10 +2,11 @@
 //!
 //! Position i is bit i mod 8 of byte ⌊i / 8⌋; the bits of the last byte past the universe are 0.
 //!
-//! Range: universes of up to 2^32 positions. Cost: 1 bit for each position of the universe, whatever
-//! the number and order of the encoded ones. [Rice codes](crate::rice) with their best parameter are
-//! shorter for random positions up to a rate of 0.38, where that parameter becomes 0 and they also
-//! cost a bit for each position of the universe. Dense bitmaps decode several times faster.
+//! Range: universes of up to 2^32 positions. Cost: 1 bit for each position of the universe,
+//! whatever the number and order of the encoded ones. [Rice codes](crate::rice) with their best
+//! parameter are shorter for random positions up to a rate of 0.38, where that parameter becomes 0
+//! and they also cost a bit for each position of the universe. Dense bitmaps decode several times
+//! faster.
 //!
 //! ```
 //! use gradwire_bits::bitmap;
@@ -40,7 +41,8 @@ pub fn encode(positions: &[u32], universe: usize, out: &mut Vec<u8>) {
     set(positions, 0..universe, &mut out[start..]);
 }
 
-/// Sets the bits of `positions` in a part of a bitmap, which has a bit for each position of the range.
+/// Sets the bits of `positions` in a part of a bitmap, which has a bit for each position of the
+/// range.
 ///
 /// # Panics
 /// If a position is outside the range, or the bits are too few.

@@ -6,9 +6,9 @@
 //! - **ω** writes groups and a final zero. The last group is x; each earlier group is the number of
 //!   bits of the next group minus one, down to 1, which is not written.
 //!
-//! The first bit of a code is the lowest free bit of a byte, as in all codes of this crate. The bits
-//! of a number come highest first, as in Elias' paper; ω needs this to distinguish a group from the
-//! final zero.
+//! The first bit of a code is the lowest free bit of a byte, as in all codes of this crate. The
+//! bits of a number come highest first, as in Elias' paper; ω needs this to distinguish a group
+//! from the final zero.
 //!
 //! Range: 1 to 2^64 − 1. Cost: the code of 1 has 1 bit. γ is the shortest up to 31 (ω is as short
 //! for 2, 3 and 8 to 15), δ above; ω stays within three bits of δ.
@@ -155,13 +155,13 @@ impl Elias {
         writer.finish();
     }
 
-    /// Appends `count` numbers decoded from the start of `bytes` to `out`, and returns the number of
-    /// bytes read. Each number takes at least one bit, so the memory for an untrusted count is bounded
-    /// by the length of `bytes`.
+    /// Appends `count` numbers decoded from the start of `bytes` to `out`, and returns the number
+    /// of bytes read. Each number takes at least one bit, so the memory for an untrusted count is
+    /// bounded by the length of `bytes`.
     ///
     /// # Errors
-    /// `Truncated`, `OutOfMemory`, or `Corrupt` for padding that is not zero and for numbers of more than
-    /// 32 bits. What was appended is then unspecified.
+    /// `Truncated`, `OutOfMemory`, or `Corrupt` for padding that is not zero and for numbers of
+    /// more than 32 bits. What was appended is then unspecified.
     pub fn decode(
         self,
         bytes: &[u8],
@@ -184,8 +184,8 @@ impl Elias {
         reader.finish()
     }
 
-    /// Reads numbers by the table of several up to one whose code is too long, or close to the end. Returns how many there
-    /// are; numbers behind them may have been overwritten.
+    /// Reads numbers by the table of several up to one whose code is too long, or close to the end.
+    /// Returns how many there are; numbers behind them may have been overwritten.
     fn read_several(self, reader: &mut BitReader<'_>, out: &mut [u32]) -> usize {
         let (table, mut next) = (&SEVERAL[self as usize], 0);
         while next + LOOKUPS * MOST + WRITTEN <= out.len() {

@@ -105,7 +105,8 @@ const EIGHTS: [(Pack, Unpack); 8] = [
     (pack_eights::<8>, unpack_eights::<8>),
 ];
 
-/// Appends eight numbers at a time, which are as many bytes as one has bits; returns the numbers that are left.
+/// Appends eight numbers at a time, which are as many bytes as one has bits; returns the numbers
+/// that are left.
 fn pack_eights<'a, const WIDTH: usize>(values: &'a [u32], out: &mut Vec<u8>) -> &'a [u32] {
     let (eights, rest) = values.as_chunks::<8>();
     for eight in eights {

@@ -4,15 +4,16 @@ use alloc::vec::Vec;
 
 use crate::kernels;
 
-/// The most bits of a group of codes. With the seven bits before them they leave the lowest byte of a word free, where
-/// the lengths of codes are.
+/// The most bits of a group of codes. With the seven bits before them they leave the lowest byte of
+/// a word free, where the lengths of codes are.
 pub(crate) const GROUP_BITS: u32 = 49;
 /// More bytes than are put at once.
 pub(crate) const ROOM: usize = 1024;
 /// The most symbols whose codes, of at most 18 bits, are put at once.
 pub(crate) const CHUNK: usize = 256;
 
-/// Appends groups of bits to bytes, which fill from the lowest bit, without a branch for each group.
+/// Appends groups of bits to bytes, which fill from the lowest bit, without a branch for each
+/// group.
 pub(crate) struct GroupWriter<'a> {
     out: &'a mut Vec<u8>,
     buffer: Buffer,
@@ -32,8 +33,8 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// Writes these bits and those of the [groups](GroupWriter::put) to the start of a buffer, as far as they fill bytes; returns the number
-    /// of bytes.
+    /// Writes these bits and those of the [groups](GroupWriter::put) to the start of a buffer, as
+    /// far as they fill bytes; returns the number of bytes.
     #[inline(always)]
     pub(crate) fn pack(
         &mut self,
@@ -45,7 +46,8 @@ impl Bits {
             upper = upper.wrapping_shr(width as u32) | bits;
             filled += width as u32 & 0xff;
             debug_assert!(end < ROOM, "more is put than there is room for");
-            // The remainder tells the compiler that there is room. Without any bits, those that are written are not kept.
+            // The remainder tells the compiler that there is room. Without any bits, those that are
+            // written are not kept.
             let (at, word) = (end % ROOM, upper.wrapping_shr(64 - filled));
             buffer[at..at + 8].copy_from_slice(&word.to_le_bytes());
             end = at + (filled / 8) as usize;
@@ -62,9 +64,11 @@ impl<'a> GroupWriter<'a> {
         Self { out, buffer: [0; ROOM + 8], bits: Bits::default() }
     }
 
-    /// Appends groups of fewer than [`ROOM`] bytes in all, with the bits left before; more would overwrite each other. Each has its bits in the uppermost places of the
-    /// first number, the first one lowest, and how many these are in the lowest byte of the second: at most [`GROUP_BITS`]. Other bits, in the
-    /// lowest byte of the first number and above that of the second, may have any value.
+    /// Appends groups of fewer than [`ROOM`] bytes in all, with the bits left before; more would
+    /// overwrite each other. Each has its bits in the uppermost places of the first number, the
+    /// first one lowest, and how many these are in the lowest byte of the second: at most
+    /// [`GROUP_BITS`]. Other bits, in the lowest byte of the first number and above that of the
+    /// second, may have any value.
     #[inline(always)]
     pub(crate) fn put(&mut self, groups: impl Iterator<Item = (u64, u64)>) {
         let end = self.bits.pack(groups, &mut self.buffer);

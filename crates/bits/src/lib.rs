@@ -1,11 +1,13 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 //! Lossless codes and vector kernels for compressed tensors.
 //!
-//! Each code is a module, usable alone: functions, a `Code` that is fitted to counts ([`huffman`], [`tans`]), or an enum
-//! ([`elias`]). It appends to a `Vec<u8>`, and decodes untrusted bytes with every bound checked. The coded length can be computed
-//! without coding; that of tANS is an estimate. The crate knows nothing of tensors.
+//! Each code is a module, usable alone: functions, a `Code` that is fitted to counts ([`huffman`],
+//! [`tans`]), or an enum ([`elias`]). It appends to a `Vec<u8>`, and decodes untrusted bytes with
+//! every bound checked. The coded length can be computed without coding; that of tANS is an
+//! estimate. The crate knows nothing of tensors.
 //!
-//! Without the standard library (`default-features = false`) it needs `alloc`, and kernels are scalar.
+//! Without the standard library (`default-features = false`) it needs `alloc`, and kernels are
+//! scalar.
 //!
 //! | code | for | cost |
 //! |---|---|---|

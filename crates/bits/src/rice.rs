@@ -1,9 +1,9 @@
 //! Rice code of positions: Golomb code of gaps with a power of two as modulus.
 //!
 //! Strictly increasing positions are encoded as gaps: the number of positions left out before each
-//! (for the first, counted from 0). A gap g with parameter b is g >> b ones, a zero, and the lowest b
-//! bits of g. If positions are chosen independently with probability p, gaps are geometric, and the
-//! code with the [parameter](optimal_parameter) b* is within a few per cent of their entropy.
+//! (for the first, counted from 0). A gap g with parameter b is g >> b ones, a zero, and the lowest
+//! b bits of g. If positions are chosen independently with probability p, gaps are geometric, and
+//! the code with the [parameter](optimal_parameter) b* is within a few per cent of their entropy.
 //!
 //! Range: universes of up to 2^32 positions, b up to 30. Cost: (g >> b) + 1 + b bits for each
 //! position, about 8.1 bits at p = 0.01.
@@ -34,7 +34,8 @@ use crate::{BitReader, DecodeError};
 
 /// The largest parameter; gaps fit in 32 bits.
 pub const MAX_PARAMETER: u32 = 30;
-/// The ones of a long code that are read at once. With fewer, the zero and the lower bits fit into a group of bits to write.
+/// The ones of a long code that are read at once. With fewer, the zero and the lower bits fit into
+/// a group of bits to write.
 const UNARY: u32 = 16;
 /// The most positions that are read at once.
 const READ: usize = 1024;
@@ -90,11 +91,12 @@ pub fn encode(positions: &[u32], parameter: u32, out: &mut Vec<u8>) {
     encode_from(0, positions, parameter, out);
 }
 
-/// Appends the code of a part of strictly increasing positions, all at least `first`: the first gap is counted from there. So each part
-/// of a long list can be read without those before it.
+/// Appends the code of a part of strictly increasing positions, all at least `first`: the first gap
+/// is counted from there. So each part of a long list can be read without those before it.
 ///
 /// # Panics
-/// If the positions do not increase or begin before `first`, or the parameter is above [`MAX_PARAMETER`].
+/// If the positions do not increase or begin before `first`, or the parameter is above
+/// [`MAX_PARAMETER`].
 pub fn encode_from(first: u32, positions: &[u32], parameter: u32, out: &mut Vec<u8>) {
     check(parameter);
     let mut writer = GroupWriter::new(out);
@@ -143,12 +145,13 @@ fn put_each(mut next: u64, positions: &[u32], parameter: u32, writer: &mut Group
     }
 }
 
-/// Appends `count` positions below `universe`, which increase, and returns the number of bytes read; bytes after the code are
-/// ignored. Each position takes at least one bit, so the time for an untrusted `count` is bounded by the length of `bytes`.
+/// Appends `count` positions below `universe`, which increase, and returns the number of bytes
+/// read; bytes after the code are ignored. Each position takes at least one bit, so the time for an
+/// untrusted `count` is bounded by the length of `bytes`.
 ///
 /// # Errors
-/// Bytes that end too early, a position past the universe, padding that is not zero, and [`DecodeError::OutOfMemory`]. Some positions
-/// may already have been appended.
+/// Bytes that end too early, a position past the universe, padding that is not zero, and
+/// [`DecodeError::OutOfMemory`]. Some positions may already have been appended.
 ///
 /// # Panics
 /// If the parameter is above [`MAX_PARAMETER`].
@@ -176,12 +179,13 @@ pub fn decode(
     BitReader::at(bytes, place.bits).finish()
 }
 
-/// Reads a part of a list into `positions`, all of it. `bytes` is the code that [`encode_from`] wrote, and nothing else; `range` begins with
-/// the first position that was given there, and ends with the last position of the part, at most 2^32 − 1.
+/// Reads a part of a list into `positions`, all of it. `bytes` is the code that [`encode_from`]
+/// wrote, and nothing else; `range` begins with the first position that was given there, and ends
+/// with the last position of the part, at most 2^32 − 1.
 ///
 /// # Errors
-/// As [`decode`], and more bytes than the code has, or a range that ends after the last position. Some positions may already have been
-/// written.
+/// As [`decode`], and more bytes than the code has, or a range that ends after the last position.
+/// Some positions may already have been written.
 ///
 /// # Panics
 /// If the parameter is above [`MAX_PARAMETER`], or the range ends above 2^32.

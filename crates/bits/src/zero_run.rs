@@ -32,8 +32,8 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Appends the code of `bytes`, except for a run at their end. Bytes above 242 have no code: they
-    /// would be decoded as runs.
+    /// Appends the code of `bytes`, except for a run at their end. Bytes above 242 have no code:
+    /// they would be decoded as runs.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         out.reserve(bytes.len() + 1);
         let done = kernels::encode_words(bytes, &mut self.pending, out);
@@ -124,8 +124,9 @@ impl<'a> Decoder<'a> {
         at
     }
 
-    /// Expands whole words of coded bytes while there is room to copy by registers, past the end of what is copied. Where the
-    /// runs are is found before the first is written, so that none waits for the one before.
+    /// Expands whole words of coded bytes while there is room to copy by registers, past the end of
+    /// what is copied. Where the runs are is found before the first is written, so that none waits
+    /// for the one before.
     fn fill_freely(&mut self, out: &mut [u8]) -> usize {
         let (mut at, mut read) = (0, 0);
         'words: while let Some(coded) = self.coded[read..].first_chunk::<{ WORD + SPLAT }>() {

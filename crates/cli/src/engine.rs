@@ -32,7 +32,8 @@ fn connects(_: &Launcher) -> bool {
     false
 }
 
-/// Sets the number of workers to the number of processes that are not servers, unless it was `given`.
+/// Sets the number of workers to the number of processes that are not servers, unless it was
+/// `given`.
 ///
 /// # Errors
 /// The errors of [`processes`]; if all processes are servers.

@@ -20,8 +20,9 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The exit code: 2 for bad usage or input, 1 for a failure at run time, 130 after an interrupt. Under
-    /// MPI a process that is stuck past its deadline ends with 124, by the watchdog of `gradwire-mpi`.
+    /// The exit code: 2 for bad usage or input, 1 for a failure at run time, 130 after an
+    /// interrupt. Under MPI a process that is stuck past its deadline ends with 124, by the
+    /// watchdog of `gradwire-mpi`.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Failure::Input(_) => 2,

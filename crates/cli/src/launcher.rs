@@ -1,4 +1,5 @@
-//! Launchers that start several processes of one command, recognised by the variables that they set.
+//! Launchers that start several processes of one command, recognised by the variables that they
+//! set.
 
 use std::fmt;
 
@@ -35,8 +36,8 @@ impl Launcher {
     /// The launcher of a process with these variables.
     fn of(variable: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
         let number = |name: &str| variable(name)?.parse::<usize>().ok();
-        // mpirun starts its helpers with srun on other nodes, whose variables the ranks inherit: the innermost launcher is asked
-        // first.
+        // mpirun starts its helpers with srun on other nodes, whose variables the ranks inherit:
+        // the innermost launcher is asked first.
         let by_mpi = MPI_SIZES.iter().find_map(|name| Some((Kind::Mpi, *name, number(name)?)));
         let (kind, name, processes) = by_mpi
             .or_else(|| torchrun(variable, &number))
@@ -52,7 +53,8 @@ impl Launcher {
         self.kind != Kind::Torchrun
     }
 
-    /// Why processes that MPI does not connect are refused, and what to do. `has_mpi` is whether this build has MPI.
+    /// Why processes that MPI does not connect are refused, and what to do. `has_mpi` is whether
+    /// this build has MPI.
     pub(crate) fn refusal(&self, has_mpi: bool) -> String {
         let reason = match (self.kind, has_mpi) {
             (Kind::Torchrun, _) => "torchrun does not connect them by MPI",
@@ -97,7 +99,8 @@ impl fmt::Display for Launcher {
 /// A launcher's environment variable, and the number of processes in it.
 type Said = Option<(Kind, &'static str, usize)>;
 
-/// Containers and jobs set `WORLD_SIZE`, too, whatever runs in them, but not the name of a run of torchrun.
+/// Containers and jobs set `WORLD_SIZE`, too, whatever runs in them, but not the name of a run of
+/// torchrun.
 fn torchrun(
     variable: &dyn Fn(&str) -> Option<String>,
     number: &dyn Fn(&str) -> Option<usize>,
@@ -106,10 +109,12 @@ fn torchrun(
     Some((Kind::Torchrun, "WORLD_SIZE", number("WORLD_SIZE")?))
 }
 
-/// The tasks of a step of Slurm. `SLURM_NTASKS` alone is no sign of several processes: a batch script has it, and runs once.
+/// The tasks of a step of Slurm. `SLURM_NTASKS` alone is no sign of several processes: a batch
+/// script has it, and runs once.
 fn srun(variable: &dyn Fn(&str) -> Option<String>, number: &dyn Fn(&str) -> Option<usize>) -> Said {
     let task = number("SLURM_PROCID");
-    // An interactive shell (srun --pty, salloc) is the first task of a step; what it starts runs once.
+    // An interactive shell (srun --pty, salloc) is the first task of a step; what it starts runs
+    // once.
     if variable("SLURM_PTY_PORT").is_some() && task == Some(0) {
         return None;
     }

@@ -16,7 +16,8 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Compressed exchange for distributed training: compare compressors on your data, and predict step times on your link.
+/// Compressed exchange for distributed training: compare compressors on your data, and predict step
+/// times on your link.
 ///
 /// Results go to standard output, progress and errors to standard error.
 #[derive(Debug, Parser)]
@@ -43,8 +44,9 @@ enum Verb {
     Data(verbs::data::Data),
 }
 
-/// Runs the command line with the arguments of a process, the program's name first. Returns the exit code: 0 for
-/// success, 1 for a failure at run time, 2 for bad usage or input, 130 after Ctrl-C or SIGTERM.
+/// Runs the command line with the arguments of a process, the program's name first. Returns the
+/// exit code: 0 for success, 1 for a failure at run time, 2 for bad usage or input, 130 after
+/// Ctrl-C or SIGTERM.
 ///
 /// Commands that can stop cleanly install handlers for these signals, which stay.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
@@ -56,7 +58,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let verb = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments.verb,
         Err(answer) => {
-            // Help or an error of usage; there is no other place to report that it cannot be written.
+            // Help or an error of usage; there is no other place to report that it cannot be
+            // written.
             let _ = answer.print();
             return u8::try_from(answer.exit_code()).unwrap_or(2);
         }

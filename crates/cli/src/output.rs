@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Prints a line, or several. What names from files may have in them, a terminal shows and does not [obey](gradwire::printable).
+/// Prints a line, or several. What names from files may have in them, a terminal shows and does not
+/// [obey](gradwire::printable).
 pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
     print(&printable_lines(text.as_ref()).to_string()).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::Closed,

@@ -47,7 +47,8 @@ impl State {
 }
 
 impl Bars {
-    /// Nothing is shown before the first run starts, and nothing at all unless this process `reports`.
+    /// Nothing is shown before the first run starts, and nothing at all unless this process
+    /// `reports`.
     pub(crate) fn new(reports: bool) -> Self {
         let state = State { bar: ProgressBar::hidden(), name: String::new(), steps: 0 };
         let silent = AtomicBool::new(!reports);

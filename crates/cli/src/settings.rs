@@ -20,12 +20,13 @@ use crate::output;
 /// Settings that are not given come from the experiment file, or else from the defaults.
 #[derive(Debug, Default, PartialEq, Args)]
 pub(crate) struct Settings {
-    /// Take settings from a TOML file, whose keys are in docs/experiments.md; flags override it. With a file, a setting that
-    /// neither gives has the same default for all models, not the one that suits the model
+    /// Take settings from a TOML file, whose keys are in docs/experiments.md; flags override it.
+    /// With a file, a setting that neither gives has the same default for all models, not the one
+    /// that suits the model
     #[arg(long, value_name = "FILE")]
     experiment: Option<PathBuf>,
-    /// A folder with MNIST, CIFAR-10, class folders of images, text or MovieLens' ratings, or the name of a known data
-    /// set [default: digits, which is generated]
+    /// A folder with MNIST, CIFAR-10, class folders of images, text or MovieLens' ratings, or the
+    /// name of a known data set [default: digits, which is generated]
     #[arg(long, value_name = "DIR|NAME")]
     data: Option<String>,
     #[command(flatten)]
@@ -36,8 +37,8 @@ pub(crate) struct Settings {
     /// Evaluations on the test set during a run [default: 10]
     #[arg(long, value_name = "N")]
     evaluations: Option<u64>,
-    /// Look at the first worker's gradients and residuals some fifty times a run; reports chart them, and warn of a
-    /// residual that grows without bound
+    /// Look at the first worker's gradients and residuals some fifty times a run; reports chart
+    /// them, and warn of a residual that grows without bound
     #[arg(long)]
     diagnose: bool,
 }
@@ -48,8 +49,8 @@ impl Settings {
         &self.experiment
     }
 
-    /// Writes an experiment file into a folder, unless the one there is the file that the settings come from, which stays as it is;
-    /// a note says so if its text is another.
+    /// Writes an experiment file into a folder, unless the one there is the file that the settings
+    /// come from, which stays as it is; a note says so if its text is another.
     pub(crate) fn write_experiment(&self, folder: &Path, text: &str) -> Result<(), TestbedError> {
         let path = folder.join("experiment.toml");
         let given = self.experiment.as_ref().and_then(|file| file.canonicalize().ok());
@@ -72,7 +73,8 @@ impl Settings {
         self.given.0.iter().any(|(name, _)| named(name))
     }
 
-    /// The data set and the number of steps that were given, for runs that have all other settings already.
+    /// The data set and the number of steps that were given, for runs that have all other settings
+    /// already.
     ///
     /// # Errors
     /// If another setting was given.
@@ -94,7 +96,8 @@ impl Settings {
         Ok((self.data.as_deref(), steps.map(|experiment| experiment.steps)))
     }
 
-    /// The experiment these settings describe, on top of the file's or of those that suit the model.
+    /// The experiment these settings describe, on top of the file's or of those that suit the
+    /// model.
     pub(crate) fn experiment(&self) -> Result<Experiment, Failure> {
         self.experiment_from(Experiment::default())
     }
@@ -197,15 +200,15 @@ fn flag(setting: &'static Setting) -> Arg {
 #[derive(Debug, Args)]
 pub(crate) struct Several {
     /// A compressor such as 3lc:s=1.75 or topk:ratio=0.01,ef=off; repeat it to compare several. A
-    /// schedule changes it during the run: 'sbc2 until 0.5 then sbc1', 'sbc2 until drop then sbc1', or
-    /// 'sbc within 2MB' for a budget of bytes a worker sends
+    /// schedule changes it during the run: 'sbc2 until 0.5 then sbc1', 'sbc2 until drop then sbc1',
+    /// or 'sbc within 2MB' for a budget of bytes a worker sends
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Option<Vec<CompressionSchedule>>,
     /// Seed of weights, data order and draws; repeat it for the spread over seeds [default: 0]
     #[arg(long = "seed", value_name = "S")]
     seeds: Option<Vec<u64>>,
-    /// Model times for a link of this bandwidth, such as 100mbit or 1gbit (a number alone is Mbit/s), instead of 10, 100,
-    /// 1000 and 10000 Mbit/s; repeatable
+    /// Model times for a link of this bandwidth, such as 100mbit or 1gbit (a number alone is
+    /// Mbit/s), instead of 10, 100, 1000 and 10000 Mbit/s; repeatable
     #[arg(long = "link", value_name = "BANDWIDTH", value_parser = mbit)]
     links_mbit: Option<Vec<f64>>,
     /// Modelled latency of a message, in milliseconds [default: 0]
@@ -246,7 +249,8 @@ thread_local! {
     static ARGUMENTS: RefCell<Vec<OsString>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Stores the arguments of the command that this thread runs, for [`command_line`]; the first is the program's name.
+/// Stores the arguments of the command that this thread runs, for [`command_line`]; the first is
+/// the program's name.
 pub(crate) fn remember(arguments: &[OsString]) {
     ARGUMENTS.set(arguments.to_vec());
 }

@@ -155,8 +155,8 @@ fn a_bomb_is_refused_before_memory_is_allocated() {
 #[cfg(target_os = "linux")]
 fn decompression_without_enough_memory_ends_with_an_error() {
     let bench = Bench::new();
-    // 2²⁶ zeros, 256 MiB. `sketchml` needs more memory than that to decode two sides without elements; `threshold` needs
-    // none, and the file takes as much again.
+    // 2²⁶ zeros, 256 MiB. `sketchml` needs more memory than that to decode two sides without
+    // elements; `threshold` needs none, and the file takes as much again.
     bench.write("decode.gw", &bomb("sketchml", 1 << 13, &[0, 0]));
     bench.write("write.gw", &bomb("threshold", 1 << 13, &[2, 0]));
     for line in [

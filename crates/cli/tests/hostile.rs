@@ -1,5 +1,5 @@
-//! Files that are no files, names that a terminal would obey, settings that need more memory than there is, and results that cannot
-//! be written.
+//! Files that are no files, names that a terminal would obey, settings that need more memory than
+//! there is, and results that cannot be written.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! What `compress` keeps bit for bit beside the tensors that it compresses, and what `advise` leaves out.
+//! What `compress` keeps bit for bit beside the tensors that it compresses, and what `advise`
+//! leaves out.
 
 mod support;
 
@@ -8,7 +9,8 @@ use support::Bench;
 /// A tensor of a .safetensors file: its name, element type, shape as JSON, and bytes.
 type Part<'a> = (&'a str, &'a str, &'a str, &'a [u8]);
 
-/// A .safetensors file, as its specification says. The library writes tensors in this form, larger elements first.
+/// A .safetensors file, as its specification says. The library writes tensors in this form, larger
+/// elements first.
 fn safetensors(metadata: &str, parts: &[Part<'_>]) -> Vec<u8> {
     let (mut header, mut data) = (format!("{{\"__metadata__\":{metadata}"), Vec::new());
     for (name, dtype, shape, bytes) in parts {
@@ -28,7 +30,8 @@ fn safetensors(metadata: &str, parts: &[Part<'_>]) -> Vec<u8> {
 const MASK: [u8; 8] = [0, 0, 0, 0, 0, 0, 0x80, 0xff];
 const WEIGHT: [u8; 8] = [0, 0, 128, 63, 0, 0, 0, 192];
 
-/// Tensors of a model that no compressor takes: counters, doubles, a mask, a NaN with a payload, float8, booleans.
+/// Tensors of a model that no compressor takes: counters, doubles, a mask, a NaN with a payload,
+/// float8, booleans.
 fn model() -> Vec<u8> {
     let parts: [Part<'_>; 9] = [
         ("bn.num_batches_tracked", "I64", "[]", &[7, 0, 0, 0, 0, 0, 0, 0]),

@@ -1,5 +1,5 @@
-//! Runs that are stopped or killed at random moments, and go on: what was saved is never lost, and the bits are those of
-//! a run never stopped.
+//! Runs that are stopped or killed at random moments, and go on: what was saved is never lost, and
+//! the bits are those of a run never stopped.
 //!
 //! `GRADWIRE_KILLS=300` sets how many runs the test makes; without it, a few.
 

@@ -1,6 +1,8 @@
-//! Training with ranks that are the processes of an MPI job. Without `mpirun` the tests say that they are skipped.
+//! Training with ranks that are the processes of an MPI job. Without `mpirun` the tests say that
+//! they are skipped.
 //!
-//! `GRADWIRE_KILLS=100` sets how many runs the test of ranks killed at random makes; without it, a few.
+//! `GRADWIRE_KILLS=100` sets how many runs the test of ranks killed at random makes; without it, a
+//! few.
 
 #![cfg(all(feature = "mpi", unix))]
 
@@ -36,8 +38,8 @@ fn mpi() -> Option<Mpi> {
     Some(Mpi { open, _one: JOBS.lock().unwrap_or_else(PoisonError::into_inner) })
 }
 
-/// A job of `processes` processes of `gradwire` with these arguments. Where they `go_on`, the other ranks are not ended
-/// when one dies.
+/// A job of `processes` processes of `gradwire` with these arguments. Where they `go_on`, the other
+/// ranks are not ended when one dies.
 fn job(bench: &Bench, mpi: &Mpi, go_on: bool, processes: usize, line: &str) -> Command {
     let gradwire = bench.command(line);
     let mut command = mpirun((mpi.open, go_on), processes, &gradwire, &bench.path(""));
@@ -236,8 +238,8 @@ fn the_ranks_that_are_left_go_on_when_another_is_killed() {
 /// Runs of this test where nobody asks for more.
 const FEW: usize = 4;
 
-/// What ranks are given to wait, and how much later than that none may be left: a rank that starts while others test on the
-/// same cores begins to wait late.
+/// What ranks are given to wait, and how much later than that none may be left: a rank that starts
+/// while others test on the same cores begins to wait late.
 const DEADLINE: Duration = Duration::from_secs(3);
 const LATE: Duration = Duration::from_secs(8);
 
@@ -248,7 +250,8 @@ fn no_rank_outlives_its_deadline_wherever_another_is_killed() {
     let (mut failures, mut longest) = (Vec::new(), Duration::ZERO);
     for at in 0..runs {
         let bench = Bench::with_images();
-        // In the first two seconds, MPI_Init among them, or later; alone, or with the launcher ending the others.
+        // In the first two seconds, MPI_Init among them, or later; alone, or with the launcher
+        // ending the others.
         let (early, go_on) = (at % 2 == 0, at / 2 % 2 == 0);
         let exchange = ["all-gather", "server:servers=1", "scatter-reduce"][at / 4 % 3];
         let line = SETTINGS.replace("all-gather", exchange).replace("mlp", "mlp:256")

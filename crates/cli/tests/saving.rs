@@ -142,8 +142,8 @@ fn copies_that_a_launcher_starts_are_refused() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The output of a shell script with a file system of 64 megabytes mounted at `disk`; `None` if the system does not allow
-/// to mount one.
+/// The output of a shell script with a file system of 64 megabytes mounted at `disk`; `None` if the
+/// system does not allow to mount one.
 #[cfg(target_os = "linux")]
 fn on_a_small_disk(bench: &Bench, script: &str) -> Option<std::process::Output> {
     std::fs::create_dir(bench.path("disk")).unwrap();
@@ -166,8 +166,8 @@ fn a_full_disk_costs_no_checkpoint_that_was_good() {
     let bench = Bench::with_images();
     let train = format!("\"$0\" train {TINY} --compressor 3lc --steps 8 --save-every 3");
     let whole = rows(&bench, &format!("train {TINY} --compressor 3lc --steps 8"));
-    // The disk is filled up to the last byte when the checkpoints after 3, 6 and 8 steps are there; the run goes on
-    // from the last but one, which must write again.
+    // The disk is filled up to the last byte when the checkpoints after 3, 6 and 8 steps are there;
+    // the run goes on from the last but one, which must write again.
     let script = format!(
         "{train} --keep 2 --save disk/run.state || exit 1
          mv disk/run.state.1 disk/run.state && cp disk/run.state before.state || exit 1

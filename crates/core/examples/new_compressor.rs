@@ -1,12 +1,13 @@
-//! A new compressor in one file, from the building blocks of `gradwire::tools`: the largest elements,
-//! each in a few bits. It has a memory of its own: elements that were sent return as momentum.
+//! A new compressor in one file, from the building blocks of `gradwire::tools`: the largest
+//! elements, each in a few bits. It has a memory of its own: elements that were sent return as
+//! momentum.
 //!
 //! ```text
 //! cargo run --release -p gradwire --example new_compressor
 //! ```
 //!
-//! prints what it sends step by step, after checking that nothing is lost: what has been decoded and what is left add
-//! up to what was given, as long as there is no momentum.
+//! prints what it sends step by step, after checking that nothing is lost: what has been decoded
+//! and what is left add up to what was given, as long as there is no momentum.
 
 use std::error::Error;
 use std::ops::Bound::{Excluded, Included};
@@ -22,7 +23,8 @@ use gradwire::{
     Floats, Memory, NonFinite, Rng, Spec, Tensor, Workspace,
 };
 
-/// Its entry. It need not be in the registry: `Spec::of` takes any. The registry is what spec strings look names up in.
+/// Its entry. It need not be in the registry: `Spec::of` takes any. The registry is what spec
+/// strings look names up in.
 static ENTRY: Entry = Entry {
     id: "few-levels",
     summary: "the largest elements, each in a few levels",
@@ -117,7 +119,8 @@ impl Compressor for FewLevels {
 #[derive(Debug, Default)]
 struct Corrected(Vec<f32>);
 
-/// The memory: φ = m + g, and ψ = c − g̃ + μ·g̃, so that an element that is sent every time has a momentum of μ.
+/// The memory: φ = m + g, and ψ = c − g̃ + μ·g̃, so that an element that is sent every time has a
+/// momentum of μ.
 impl Memory for FewLevels {
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Coverage, NonFinite> {
         let (weights, memory) = step.feedback.expect("this memory is error feedback");

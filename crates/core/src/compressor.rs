@@ -19,40 +19,43 @@ use crate::{Coverage, Dtype, Statistics};
 /// - decoding depends on the bytes, the [`Context`] and the configuration alone;
 /// - malformed bytes give an error and leave the output as it was.
 pub trait Compressor: Debug + Send + Sync {
-    /// Appends the message for the source, and leaves in the source's residual exactly what the message fails to
-    /// carry.
+    /// Appends the message for the source, and leaves in the source's residual exactly what the
+    /// message fails to carry.
     ///
-    /// The tensor has at most `max_elements(usize::MAX)` elements; an [`Encoder`](crate::Encoder) checks this.
+    /// The tensor has at most `max_elements(usize::MAX)` elements; an [`Encoder`](crate::Encoder)
+    /// checks this.
     fn encode(&self, args: EncodeArgs<'_, '_>) -> Coverage;
 
     /// Adds `weight` times the decoded message to `out`.
     ///
     /// The message is checked before the first element of `out` is touched. Sparse messages touch
-    /// only their own positions. Buffers are reserved with [`Vec::try_reserve`], so that a lack of memory is the error
-    /// [`DecodeError::OutOfMemory`] and does not end the process.
+    /// only their own positions. Buffers are reserved with [`Vec::try_reserve`], so that a lack of
+    /// memory is the error [`DecodeError::OutOfMemory`] and does not end the process.
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError>;
 
-    /// The largest size, in bytes, of the message of a tensor with this number of elements. Buffers are reserved with
-    /// this size; a longer message is refused before it is read.
+    /// The largest size, in bytes, of the message of a tensor with this number of elements. Buffers
+    /// are reserved with this size; a longer message is refused before it is read.
     fn max_len(&self, elements: usize) -> usize;
 
-    /// The largest number of elements of a tensor whose message has this number of bytes: the inverse bound of
-    /// [`max_len`](Self::max_len). It prevents a short untrusted message from requesting a huge tensor; at `usize::MAX`
-    /// it is the largest tensor that the compressor accepts.
+    /// The largest number of elements of a tensor whose message has this number of bytes: the
+    /// inverse bound of [`max_len`](Self::max_len). It prevents a short untrusted message from
+    /// requesting a huge tensor; at `usize::MAX` it is the largest tensor that the compressor
+    /// accepts.
     ///
-    /// The default is for sparse methods: they encode a tensor of zeros of any size in a byte or two, and positions
-    /// have 32 bits.
+    /// The default is for sparse methods: they encode a tensor of zeros of any size in a byte or
+    /// two, and positions have 32 bits.
     fn max_elements(&self, message_len: usize) -> usize {
         if message_len == 0 { 0 } else { u32::MAX as usize }
     }
 
-    /// The memory that is part of the method and replaces the plain residual; `None` for the plain residual.
+    /// The memory that is part of the method and replaces the plain residual; `None` for the plain
+    /// residual.
     fn memory(&self) -> Option<&dyn Memory> {
         None
     }
 
-    /// What the compressor must know about a whole tensor with this number of elements before it writes the first one; the largest
-    /// absolute value by default.
+    /// What the compressor must know about a whole tensor with this number of elements before it
+    /// writes the first one; the largest absolute value by default.
     fn statistics(&self, _elements: usize) -> Statistics {
         Statistics::Largest
     }
@@ -67,7 +70,8 @@ pub trait Compressor: Debug + Send + Sync {
         Aggregation::Gather
     }
 
-    /// The form of messages that an accelerator writes and reads; `None` for a method that works on the host only.
+    /// The form of messages that an accelerator writes and reads; `None` for a method that works on
+    /// the host only.
     fn device_form(&self) -> Option<&dyn DeviceForm> {
         None
     }
@@ -76,16 +80,16 @@ pub trait Compressor: Debug + Send + Sync {
 /// How the messages of several ranks become one gradient.
 #[derive(Debug, Clone, Copy)]
 pub enum Aggregation<'a> {
-    /// Messages consist of little-endian elements of one type, and the elementwise mean of messages is the message of the mean:
-    /// all-reduce can average them.
+    /// Messages consist of little-endian elements of one type, and the elementwise mean of messages
+    /// is the message of the mean: all-reduce can average them.
     Linear(Dtype),
-    /// All ranks compute the result together, in rounds of all-reduce. Exchanges without all-reduce gather messages,
-    /// which are transcripts of a [single rank](crate::SingleRank).
+    /// All ranks compute the result together, in rounds of all-reduce. Exchanges without all-reduce
+    /// gather messages, which are transcripts of a [single rank](crate::SingleRank).
     MultiRound(&'a dyn MultiRound),
     /// Messages are gathered and decoded one by one, then averaged.
     Gather,
-    /// Messages are votes: the function turns their weighted mean into the gradient of the step, in place. A server, or
-    /// the owner of a slice, applies it before it sends the result.
+    /// Messages are votes: the function turns their weighted mean into the gradient of the step, in
+    /// place. A server, or the owner of a slice, applies it before it sends the result.
     Vote(fn(&mut [f32])),
 }
 
@@ -129,8 +133,8 @@ impl dyn Compressor + '_ {
         matches!(self.aggregation(), Aggregation::Vote(_))
     }
 
-    /// Turns the weighted mean of all ranks' messages into the gradient of the step, in place: the result of a
-    /// [vote](Aggregation::Vote), or else the mean itself.
+    /// Turns the weighted mean of all ranks' messages into the gradient of the step, in place: the
+    /// result of a [vote](Aggregation::Vote), or else the mean itself.
     pub fn aggregate(&self, mean: &mut [f32]) {
         if let Aggregation::Vote(vote) = self.aggregation() {
             vote(mean);

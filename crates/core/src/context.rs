@@ -2,8 +2,8 @@
 
 use crate::{Rng, Tensor};
 
-/// What sender and receiver both know about a message without reading it: the run's seed, the tensor, the step and the
-/// sender's rank. Encoding and decoding depend on it.
+/// What sender and receiver both know about a message without reading it: the run's seed, the
+/// tensor, the step and the sender's rank. Encoding and decoding depend on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// The run's seed.
@@ -43,6 +43,7 @@ impl<'a> Context<'a> {
 pub enum Coverage {
     /// All, each to some accuracy.
     All,
-    /// Those in [`Workspace::positions`](crate::Workspace::positions), in increasing order, and no others.
+    /// Those in [`Workspace::positions`](crate::Workspace::positions), in increasing order, and no
+    /// others.
     Positions,
 }

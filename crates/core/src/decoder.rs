@@ -11,8 +11,8 @@ use crate::threads::{DECODING, count_divided};
 use crate::workspace::ThreadBuffers;
 use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Threads, Workspace};
 
-/// Decodes messages: each tensor's with the spec that was [assigned](Self::assign) to its name, or else with the
-/// decoder's own.
+/// Decodes messages: each tensor's with the spec that was [assigned](Self::assign) to its name, or
+/// else with the decoder's own.
 #[derive(Debug)]
 pub struct Decoder {
     specs: Specs,
@@ -29,18 +29,20 @@ pub struct DecodeJob<'a> {
     pub tensor: &'a Tensor,
     /// Its message.
     pub message: &'a [u8],
-    /// The sums of messages, as for [`Decoder::accumulate`]; `None` to add the message by itself, as
-    /// [`Decoder::decode_add`] does.
+    /// The sums of messages, as for [`Decoder::accumulate`]; `None` to add the message by itself,
+    /// as [`Decoder::decode_add`] does.
     pub sums: Option<&'a mut Vec<f32>>,
     /// The tensor's elements, to which the message is added.
     pub out: &'a mut [f32],
 }
 
 impl Decoder {
-    /// A decoder in a run with `seed`, for messages of `spec` unless another is [assigned](Self::assign).
+    /// A decoder in a run with `seed`, for messages of `spec` unless another is
+    /// [assigned](Self::assign).
     ///
-    /// The seed must be that of the senders' encoders. Methods that draw random numbers, such as `eden`, decode other values with another
-    /// seed, step, rank or tensor name, and nothing in a message tells.
+    /// The seed must be that of the senders' encoders. Methods that draw random numbers, such as
+    /// `eden`, decode other values with another seed, step, rank or tensor name, and nothing in a
+    /// message tells.
     pub fn new(spec: &Spec, seed: u64) -> Self {
         Self {
             specs: Specs(vec![spec.clone()]),
@@ -77,14 +79,16 @@ impl Decoder {
         self.assigned.get(name).copied().unwrap_or(Specs::DEFAULT)
     }
 
-    /// Adds `weight`, a finite number, times the decoded message of `rank` to `out`. An error leaves `out` unchanged.
+    /// Adds `weight`, a finite number, times the decoded message of `rank` to `out`. An error
+    /// leaves `out` unchanged.
     ///
-    /// What is added up is not yet the gradient for methods that vote or that send changes; see the [crate's
-    /// documentation](crate).
+    /// What is added up is not yet the gradient for methods that vote or that send changes; see the
+    /// [crate's documentation](crate).
     ///
     /// # Errors
     /// [`Error::Message`] for bytes that are no message of this configuration and tensor;
-    /// [`Error::OutOfMemory`]; [`Error::WrongLength`] and [`Error::TooLarge`] as for [`Encoder::encode`](crate::Encoder::encode).
+    /// [`Error::OutOfMemory`]; [`Error::WrongLength`] and [`Error::TooLarge`] as for
+    /// [`Encoder::encode`](crate::Encoder::encode).
     pub fn decode_add(
         &mut self,
         tensor: &Tensor,
@@ -103,7 +107,8 @@ impl Decoder {
     /// Checks a message of `rank`, and appends its [device form](crate::device) to `form`.
     ///
     /// # Errors
-    /// As for [`decode_add`](Self::decode_add), and [`Error::NoDeviceForm`] for a method that works on the host only.
+    /// As for [`decode_add`](Self::decode_add), and [`Error::NoDeviceForm`] for a method that works
+    /// on the host only.
     pub fn unpack(
         &mut self,
         tensor: &Tensor,
@@ -121,9 +126,10 @@ impl Decoder {
         device.unpack(args).map_err(|source| Error::decoding(tensor.name(), rank, source))
     }
 
-    /// As [`decode_add`](Self::decode_add) for one of several messages, which are added up in `sums`, an empty vector
-    /// before the first; [`finish`](Self::finish) adds the result to `out`. Where the compressor has no
-    /// [`Accumulator`](crate::Accumulator), the message is added to `out` right away.
+    /// As [`decode_add`](Self::decode_add) for one of several messages, which are added up in
+    /// `sums`, an empty vector before the first; [`finish`](Self::finish) adds the result to `out`.
+    /// Where the compressor has no [`Accumulator`](crate::Accumulator), the message is added to
+    /// `out` right away.
     ///
     /// # Errors
     /// As for [`decode_add`](Self::decode_add).
@@ -143,11 +149,13 @@ impl Decoder {
         accumulate(spec, tensor, args, Some(sums))
     }
 
-    /// As [`accumulate`](Self::accumulate) for the messages of several tensors from one rank, side by side. Threads share the
-    /// work on a tensor that has more elements than all tensors have per thread; each other tensor is the work of one thread.
+    /// As [`accumulate`](Self::accumulate) for the messages of several tensors from one rank, side
+    /// by side. Threads share the work on a tensor that has more elements than all tensors have per
+    /// thread; each other tensor is the work of one thread.
     ///
     /// # Errors
-    /// One of those of `accumulate`, that of the largest tensor. Tensors without an error have been added then.
+    /// One of those of `accumulate`, that of the largest tensor. Tensors without an error have been
+    /// added then.
     pub fn accumulate_all(
         &self,
         (step, rank): (u64, u32),
@@ -207,7 +215,8 @@ fn decode_add(spec: &Spec, tensor: &Tensor, args: DecodeArgs<'_>) -> Result<(), 
     decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))
 }
 
-/// Adds a message to `sums`, or to the tensor's elements in `args` where there are no sums or the compressor has none.
+/// Adds a message to `sums`, or to the tensor's elements in `args` where there are no sums or the
+/// compressor has none.
 fn accumulate(
     spec: &Spec,
     tensor: &Tensor,

@@ -20,9 +20,11 @@ use crate::{
     Tensor, Workspace,
 };
 
-/// Compresses the tensors of one sender. Its state (residuals, momenta, factors) is stored by tensor name.
+/// Compresses the tensors of one sender. Its state (residuals, momenta, factors) is stored by
+/// tensor name.
 ///
-/// Every tensor is encoded with the spec that was [assigned](Self::assign) to its name, or else with the encoder's own.
+/// Every tensor is encoded with the spec that was [assigned](Self::assign) to its name, or else
+/// with the encoder's own.
 #[derive(Debug)]
 pub struct Encoder {
     specs: Specs,
@@ -72,15 +74,17 @@ impl Encoder {
         self
     }
 
-    /// Uses the plain residual, with weights 1, in place of the compressor's own memory: for values that are not gradients, such as the
-    /// changes a server sends back, to which momentum has already been applied.
+    /// Uses the plain residual, with weights 1, in place of the compressor's own memory: for values
+    /// that are not gradients, such as the changes a server sends back, to which momentum has
+    /// already been applied.
     pub fn with_plain_memory(mut self) -> Self {
         self.sender.plain = true;
         self
     }
 
-    /// Sets the number of [threads](crate::Threads) that share the work on a large tensor: 1 by default, the caller's; at most [`Threads::MOST`](crate::Threads::MOST). Messages and
-    /// state do not depend on it. [`encode_all`](Self::encode_all) has threads of its own.
+    /// Sets the number of [threads](crate::Threads) that share the work on a large tensor: 1 by
+    /// default, the caller's; at most [`Threads::MOST`](crate::Threads::MOST). Messages and state
+    /// do not depend on it. [`encode_all`](Self::encode_all) has threads of its own.
     pub fn use_threads(&mut self, count: usize) {
         self.buffers.workspace.helpers = Helpers::new(count.saturating_sub(1));
     }
@@ -104,13 +108,14 @@ impl Encoder {
         self.spec_of(name).compressor()
     }
 
-    /// The positions that the last message carried, if its encoding returned [`Coverage::Positions`].
+    /// The positions that the last message carried, if its encoding returned
+    /// [`Coverage::Positions`].
     pub fn positions(&self) -> &[u32] {
         &self.buffers.workspace.positions
     }
 
-    /// The residual of a tensor, or the array that the compressor's own [memory](crate::memories) keeps in its place;
-    /// `None` before the tensor's first message, or without error feedback.
+    /// The residual of a tensor, or the array that the compressor's own [memory](crate::memories)
+    /// keeps in its place; `None` before the tensor's first message, or without error feedback.
     pub fn residual(&self, name: &str) -> Option<&[f32]> {
         self.tensors.get(name)?.kept.residual()
     }
@@ -129,17 +134,19 @@ impl Encoder {
 
     /// Appends the message for `input` to `message` and updates the tensor's state.
     ///
-    /// The same (seed, tensor, rank, step, state, input) gives the same bytes. An error leaves state and message
-    /// unchanged.
+    /// The same (seed, tensor, rank, step, state, input) gives the same bytes. An error leaves
+    /// state and message unchanged.
     ///
-    /// The state counts the message as delivered: its content is no longer in the residual. If the message may get lost, make a
-    /// [`checkpoint`](Self::checkpoint) before and [roll back](Self::rollback) to it.
+    /// The state counts the message as delivered: its content is no longer in the residual. If the
+    /// message may get lost, make a [`checkpoint`](Self::checkpoint) before and [roll
+    /// back](Self::rollback) to it.
     ///
     /// # Errors
-    /// [`Error::NonFinite`] for NaN or infinity in the gradient or its squares; [`Error::Overflow`] in its sum with the
-    /// residual, or in the new state of the compressor's own [memory](crate::memories); [`Error::WrongLength`] for a gradient or squares
-    /// of another length than the tensor's; [`Error::TooLarge`] for a tensor that the compressor does not accept;
-    /// [`Error::State`] if a restored array has another size.
+    /// [`Error::NonFinite`] for NaN or infinity in the gradient or its squares; [`Error::Overflow`]
+    /// in its sum with the residual, or in the new state of the compressor's own
+    /// [memory](crate::memories); [`Error::WrongLength`] for a gradient or squares of another
+    /// length than the tensor's; [`Error::TooLarge`] for a tensor that the compressor does not
+    /// accept; [`Error::State`] if a restored array has another size.
     pub fn encode<'a>(
         &mut self,
         tensor: &Tensor,
@@ -155,13 +162,14 @@ impl Encoder {
         sender.encode(spec, entry, buffers, (tensor, step), input, message)
     }
 
-    /// Appends the message that a [device form](crate::device) stands for. The device keeps the tensor's state.
+    /// Appends the message that a [device form](crate::device) stands for. The device keeps the
+    /// tensor's state.
     ///
     /// After an error `message` is unspecified behind its former end.
     ///
     /// # Errors
-    /// [`Error::Message`] for a form that is not of this tensor; [`Error::NoDeviceForm`] for a method that works on the
-    /// host only; [`Error::OutOfMemory`].
+    /// [`Error::Message`] for a form that is not of this tensor; [`Error::NoDeviceForm`] for a
+    /// method that works on the host only; [`Error::OutOfMemory`].
     pub fn pack(
         &mut self,
         tensor: &Tensor,
@@ -198,7 +206,8 @@ impl Encoder {
 }
 
 impl Sender {
-    /// The weights of the residual: those of the spec, but of values that are not gradients nothing is forgotten.
+    /// The weights of the residual: those of the spec, but of values that are not gradients nothing
+    /// is forgotten.
     fn feedback(self, spec: &Spec) -> Option<Residual> {
         spec.feedback().map(|weights| if self.plain { Residual::PLAIN } else { weights })
     }
@@ -207,7 +216,8 @@ impl Sender {
         Context { ranks: self.ranks, ..Context::new(self.seed, tensor, step, self.rank) }
     }
 
-    /// Appends the message for an input that was checked, and updates the tensor's state. Positions are left in the workspace.
+    /// Appends the message for an input that was checked, and updates the tensor's state. Positions
+    /// are left in the workspace.
     fn encode(
         self,
         spec: &Spec,

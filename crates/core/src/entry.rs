@@ -37,15 +37,17 @@ impl Family {
 /// What is true of a compressor with certain parameters. Specs, reports and laws use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Properties {
-    /// The number of bits of each value sent, without its position; `None` if it varies. Fields that a message holds
-    /// once, such as a scale or a mean, do not count.
+    /// The number of bits of each value sent, without its position; `None` if it varies. Fields
+    /// that a message holds once, such as a scale or a mean, do not count.
     pub value_bits: Option<u32>,
-    /// Whether both ends draw the positions of the elements sent, so that messages do not contain them.
+    /// Whether both ends draw the positions of the elements sent, so that messages do not contain
+    /// them.
     pub draws_positions: bool,
-    /// Whether, with error feedback, there is an a > 0 such that for every tensor x the expected squared error of the
-    /// decoded tensor is at most (1 − a)·‖x‖², where ‖x‖² is the error of zeros. `ef=ef21` needs this property: an
-    /// estimate comes closer to the gradient at every step. A method that may send nothing of small elements does not
-    /// have it. Numbers at the ends of a format's range are excepted, if the method's documentation says so.
+    /// Whether, with error feedback, there is an a > 0 such that for every tensor x the expected
+    /// squared error of the decoded tensor is at most (1 − a)·‖x‖², where ‖x‖² is the error of
+    /// zeros. `ef=ef21` needs this property: an estimate comes closer to the gradient at every
+    /// step. A method that may send nothing of small elements does not have it. Numbers at the ends
+    /// of a format's range are excepted, if the method's documentation says so.
     pub is_contractive: bool,
     /// Whether residuals stay bounded with error feedback. If not, users must give `ef=off`.
     pub allows_feedback: bool,
@@ -54,8 +56,8 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// The number of bits varies, messages contain positions, error feedback and different weights are allowed, and
-    /// messages need not bring receivers closer; for struct update syntax.
+    /// The number of bits varies, messages contain positions, error feedback and different weights
+    /// are allowed, and messages need not bring receivers closer; for struct update syntax.
     pub const DEFAULT: Self = Self {
         value_bits: None,
         draws_positions: false,
@@ -74,8 +76,8 @@ pub struct Entry {
     pub id: &'static str,
     /// What it does, in a sentence.
     pub summary: &'static str,
-    /// What an element decodes to, in a line: c is the corrected tensor of d elements, u a uniform number in
-    /// \[0, 1), and \[…\] is 1 where true, else 0.
+    /// What an element decodes to, in a line: c is the corrected tensor of d elements, u a uniform
+    /// number in \[0, 1), and \[…\] is 1 where true, else 0.
     pub formula: &'static str,
     /// How it saves bytes.
     pub family: Family,
@@ -85,31 +87,32 @@ pub struct Entry {
     pub error_feedback: bool,
     /// Its parameters, in the order they are printed.
     pub parameters: &'static [Param],
-    /// Configurations that use other code paths than the default, each as the part of a spec string after the colon.
-    /// `gradwire::laws`, golden files and fuzzing cover them. Fuzzer inputs select one by its index, so append new
-    /// ones at the end.
+    /// Configurations that use other code paths than the default, each as the part of a spec string
+    /// after the colon. `gradwire::laws`, golden files and fuzzing cover them. Fuzzer inputs select
+    /// one by its index, so append new ones at the end.
     pub examples: &'static [&'static str],
     /// The paper that defines it.
     pub reference: &'static str,
     /// The fields of the message, in a line.
     pub payload: &'static str,
-    /// Whether, with the default parameters, the expectation of the decoded tensor is the encoded one; false by
-    /// default.
+    /// Whether, with the default parameters, the expectation of the decoded tensor is the encoded
+    /// one; false by default.
     pub unbiased: bool,
     /// Whether decoding gives back every bit of an `f32` input; false by default.
     pub lossless: bool,
     /// Passes over the tensor, which bound its speed; [`Passes::ONE`] by default.
     pub passes: Passes,
-    /// Properties that may depend on parameters: computes them from values of [`parameters`](Self::parameters);
-    /// [`Properties::DEFAULT`] by default.
+    /// Properties that may depend on parameters: computes them from values of
+    /// [`parameters`](Self::parameters); [`Properties::DEFAULT`] by default.
     pub properties: fn(&[Value]) -> Properties,
-    /// Makes the compressor from values of [`parameters`](Self::parameters), in their order and inside their ranges.
+    /// Makes the compressor from values of [`parameters`](Self::parameters), in their order and
+    /// inside their ranges.
     pub build: fn(&[Value]) -> Arc<dyn Compressor>,
 }
 
 impl Entry {
-    /// Defaults for the entry of a compressor that is the struct of its [parameters](crate::parameters!); for struct
-    /// update syntax.
+    /// Defaults for the entry of a compressor that is the struct of its
+    /// [parameters](crate::parameters!); for struct update syntax.
     pub const fn of<T: Compressor + Parameters + 'static>() -> Self {
         Self::new(T::PARAMETERS, |values| Arc::new(T::new(values)))
     }

@@ -102,8 +102,8 @@ pub enum Error {
         /// The value there.
         value: f32,
     },
-    /// The gradient is finite, but its combination with the residual, or with another array kept from earlier steps, is
-    /// not. The sender's state is as it was.
+    /// The gradient is finite, but its combination with the residual, or with another array kept
+    /// from earlier steps, is not. The sender's state is as it was.
     #[error(
         "tensor '{tensor}' has {value} at element {index} when its finite gradient is added to what earlier steps left (a \
              residual or momentum); scale gradients down or clip them, and restore an earlier state",
@@ -200,7 +200,8 @@ impl Error {
         Error::NonFinite { tensor: tensor.to_owned(), index: at.index, value: at.value }
     }
 
-    /// The error of encoding a gradient of which, or of whose sum with a residual, an element is not finite.
+    /// The error of encoding a gradient of which, or of whose sum with a residual, an element is
+    /// not finite.
     pub(crate) fn encoding(tensor: &str, gradient: Floats<'_>, at: NonFinite) -> Self {
         let NonFinite { index, value } = at;
         match gradient.block(index, &mut [0.0])[0].is_finite() {

@@ -1,4 +1,5 @@
-//! Files: written so that they are either whole or absent, and read only if they can end and fit into memory.
+//! Files: written so that they are either whole or absent, and read only if they can end and fit
+//! into memory.
 
 use std::fs::{self, File, FileType};
 use std::io::{self, Read, Write};
@@ -10,9 +11,9 @@ use crate::memory;
 /// The largest number of links that are followed; more are treated as a circle.
 const MAX_LINKS: usize = 40;
 
-/// Writes `bytes` to `path`: first to a temporary file in the same folder, which is synced and then renamed, so that
-/// the path has the old content or all of the new. Removes temporary files that killed processes left for the same
-/// path.
+/// Writes `bytes` to `path`: first to a temporary file in the same folder, which is synced and then
+/// renamed, so that the path has the old content or all of the new. Removes temporary files that
+/// killed processes left for the same path.
 ///
 /// If `path` is a link, its target is replaced; the link stays.
 ///
@@ -35,8 +36,9 @@ pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
 /// Reads all of a regular file, named directly or through links.
 ///
 /// # Errors
-/// Those of the file system; `InvalidInput` for a folder, a device, a pipe or a socket, which may have no end; `OutOfMemory` for a file
-/// that is larger than the memory that is left. [`remedy`] says what to do.
+/// Those of the file system; `InvalidInput` for a folder, a device, a pipe or a socket, which may
+/// have no end; `OutOfMemory` for a file that is larger than the memory that is left. [`remedy`]
+/// says what to do.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let mut file = open(path.as_ref())?;
     let size = file.metadata()?.len();
@@ -59,7 +61,8 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// Reads a regular file of UTF-8 text with at most `most` bytes.
 ///
 /// # Errors
-/// Those of [`read`]; `InvalidData` for a larger file, and for one that is no UTF-8 text, with the line.
+/// Those of [`read`]; `InvalidData` for a larger file, and for one that is no UTF-8 text, with the
+/// line.
 pub fn read_text(path: impl AsRef<Path>, most: u64) -> io::Result<String> {
     let path = path.as_ref();
     let size = open(path)?.metadata()?.len();
@@ -116,7 +119,8 @@ pub fn check_writable(path: impl AsRef<Path>) -> io::Result<()> {
 /// The regular file, present or not, that `path` names directly or through links.
 ///
 /// # Errors
-/// Those of the file system; `InvalidInput` where it is a folder, a device, a pipe or a socket, or links form a circle.
+/// Those of the file system; `InvalidInput` where it is a folder, a device, a pipe or a socket, or
+/// links form a circle.
 pub fn target(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     let mut path = path.as_ref().to_owned();
     for _ in 0..MAX_LINKS {
@@ -142,7 +146,8 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A new temporary file in the folder of `path`, with a name of its own. It stays locked as long as this process has it open.
+/// A new temporary file in the folder of `path`, with a name of its own. It stays locked as long as
+/// this process has it open.
 fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     let folder = folder_of(path);
     let Some(name) = path.file_name() else {
@@ -164,7 +169,8 @@ fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     }
 }
 
-/// Removes temporary files for `name` that no process holds open any more. Best effort: they only take space.
+/// Removes temporary files for `name` that no process holds open any more. Best effort: they only
+/// take space.
 fn remove_abandoned(folder: &Path, name: &str) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -177,7 +183,8 @@ fn remove_abandoned(folder: &Path, name: &str) {
         if !is_temporary || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
-        // The lock is held until the file is gone: whoever has just made it waits, and makes another.
+        // The lock is held until the file is gone: whoever has just made it waits, and makes
+        // another.
         if let Ok(file) = File::open(entry.path())
             && file.try_lock().is_ok()
         {

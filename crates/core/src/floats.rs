@@ -2,8 +2,8 @@
 
 use gradwire_bits::kernels;
 
-/// The element type of a tensor at the edge of the library, and of [linear](crate::Aggregation::Linear) messages; inside,
-/// everything is `f32`.
+/// The element type of a tensor at the edge of the library, and of
+/// [linear](crate::Aggregation::Linear) messages; inside, everything is `f32`.
 ///
 /// The discriminants are the tags in [frames](crate::frame).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,9 +1,10 @@
 //! Self-describing frames: a message with everything needed to decode it.
 //!
 //! Peers that agreed on a configuration exchange bare messages. Files, and whatever outlives a
-//! connection, hold frames: one after the other, each with its compressor, its tensor's name and shape,
-//! the key of its random draws, and a checksum. Files also hold frames without a message: tensors
-//! [stored](StoredTensor) as they are, and [metadata](Metadata); [`Item`] reads all kinds. `docs/format.md` specifies every byte.
+//! connection, hold frames: one after the other, each with its compressor, its tensor's name and
+//! shape, the key of its random draws, and a checksum. Files also hold frames without a message:
+//! tensors [stored](StoredTensor) as they are, and [metadata](Metadata); [`Item`] reads all kinds.
+//! `docs/format.md` specifies every byte.
 
 mod budget;
 mod element;
@@ -48,8 +49,8 @@ impl<'a> Frame<'a> {
     /// Appends the frame to `out`.
     ///
     /// # Errors
-    /// [`FrameError::Dimensions`] for a tensor of more than [`MAX_DIMENSIONS`] dimensions, [`FrameError::Unregistered`] for a
-    /// compressor that is not in the [registry].
+    /// [`FrameError::Dimensions`] for a tensor of more than [`MAX_DIMENSIONS`] dimensions,
+    /// [`FrameError::Unregistered`] for a compressor that is not in the [registry].
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         wire::check_dimensions(&self.tensor)?;
         let found = registry::find(self.spec.entry().id);
@@ -70,24 +71,6 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Reads the frame at the front of `input`, and moves `input` past it. Nothing of the message is
-    /// decoded, and nothing larger than the frame's own header allocated.
-    ///
-    /// # Errors
-    /// [`FrameError::NotAFrame`], [`FrameError::Version`], [`FrameError::Truncated`], [`FrameError::Checksum`],
-    /// [`FrameError::Malformed`], [`FrameError::Spec`], [`FrameError::TooLarge`], or [`FrameError::NoMessage`] for a frame that
-    /// [`Item::read`] reads; `input` is then where it was.
-    pub fn read(input: &mut &'a [u8]) -> Result<Frame<'a>, FrameError> {
-        let mut rest = *input;
-        match Item::read(&mut rest)? {
-            Item::Message(frame) => {
-                *input = rest;
-                Ok(frame)
-            }
-            other => Err(FrameError::NoMessage { found: other.describe() }),
-        }
-    }
-
     /// Reads a frame of [`VERSION`].
     fn read_message(input: &mut &'a [u8]) -> Result<Frame<'a>, FrameError> {
         let (header, rest) = wire::checked(input, Header::read)?;
@@ -96,7 +79,8 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
-    /// The decoded tensor, flattened. Its size is taken off the `budget` before memory is allocated.
+    /// The decoded tensor, flattened. Its size is taken off the `budget` before memory is
+    /// allocated.
     ///
     /// # Errors
     /// [`FrameError::OverBudget`], [`FrameError::OutOfMemory`] or [`FrameError::Message`].

@@ -2,13 +2,15 @@
 
 use crate::Floats;
 
-/// The gradient of a tensor in one step, with statistics of its micro-batches. A gradient alone converts into it.
+/// The gradient of a tensor in one step, with statistics of its micro-batches. A gradient alone
+/// converts into it.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
     /// The gradient, one number an element.
     pub gradient: Floats<'a>,
-    /// Where the gradient is a sum of parts (micro-batches): elementwise, the sum of the squares of the parts, one
-    /// number an element. `None` counts the gradient as a single part. Only `variance` uses them.
+    /// Where the gradient is a sum of parts (micro-batches): elementwise, the sum of the squares of
+    /// the parts, one number an element. `None` counts the gradient as a single part. Only
+    /// `variance` uses them.
     pub squares: Option<&'a [f32]>,
 }
 

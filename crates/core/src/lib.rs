@@ -2,8 +2,9 @@
 //! model deltas.
 //!
 //! A [`Compressor`] turns a tensor into a message and a message back into a tensor; it does no I/O
-//! and keeps no state. An [`Encoder`] holds the state of one sender (residuals, by tensor name); a [`Decoder`] holds
-//! only working memory. Both are made from a [`Spec`], the typed form of one string such as `3lc:s=1.75`.
+//! and keeps no state. An [`Encoder`] holds the state of one sender (residuals, by tensor name); a
+//! [`Decoder`] holds only working memory. Both are made from a [`Spec`], the typed form of one
+//! string such as `3lc:s=1.75`.
 //!
 //! ```
 //! use gradwire::{Decoder, Encoder, Floats, Spec, State, Tensor};
@@ -31,7 +32,8 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 //!
-//! [`Decoder::decode_add`] only adds up messages. Some specs need a further step, or are called in another way:
+//! [`Decoder::decode_add`] only adds up messages. Some specs need a further step, or are called in
+//! another way:
 //!
 //! | spec | what remains to do |
 //! |---|---|
@@ -41,8 +43,9 @@
 //! | `every=N` | encode the change of the parameters over [N steps](Spec::every) |
 //! | `powersgd`, `thc` and others with [several rounds](MultiRound) | a rank alone sends a whole message; together they take several rounds |
 //!
-//! `Reducer` of the crate `gradwire-exchange` does all of this except `every=N`, which is for training loops, over a `Transport`: between
-//! threads, between processes with `gradwire-mpi`, or between whatever implements it.
+//! `Reducer` of the crate `gradwire-exchange` does all of this except `every=N`, which is for
+//! training loops, over a `Transport`: between threads, between processes with `gradwire-mpi`, or
+//! between whatever implements it.
 
 mod accumulator;
 mod args;
@@ -66,6 +69,7 @@ pub mod multi_round;
 pub mod numeric;
 pub mod parameters;
 mod parts;
+mod passes;
 mod printable;
 pub mod registry;
 mod rng;
@@ -97,6 +101,7 @@ pub use input::Input;
 pub use memories::Memory;
 pub use multi_round::{MultiRound, ReduceOp, Round};
 pub use parts::{BLOCK, MIN_DIVIDED, SCRATCH};
+pub use passes::Passes;
 pub use printable::{Printable, is_obeyed, printable, printable_lines};
 pub use rng::Rng;
 pub use source::{NonFinite, Residual, Source, Velocity};
@@ -106,7 +111,7 @@ pub use statistics::Statistics;
 pub use suggestion::suggestion;
 pub use tensor::Tensor;
 pub use threads::{Threads, Unit};
-pub use traffic::{MemoryTraffic, Moved, Passes};
+pub use traffic::{MemoryTraffic, Moved};
 pub use workspace::{Helpers, Workspace};
 
 /// Compiles and runs the guide's examples.

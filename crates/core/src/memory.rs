@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-/// The bytes that this process can still use before the system ends a process for lack of memory: what the machine has available,
-/// swap included, and at most what control groups, such as a container's, leave. `None` where the system does not tell; only Linux
-/// does.
+/// The bytes that this process can still use before the system ends a process for lack of memory:
+/// what the machine has available, swap included, and at most what control groups, such as a
+/// container's, leave. `None` where the system does not tell; only Linux does.
 ///
-/// A reservation is no proof: Linux lets a program reserve more than there is, and kills it when it uses it.
+/// A reservation is no proof: Linux lets a program reserve more than there is, and kills it when it
+/// uses it.
 pub fn available() -> Option<u64> {
     let machine = of_machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     Some(of_groups().into_iter().fold(machine, u64::min))
@@ -37,7 +38,8 @@ fn of_groups() -> Vec<u64> {
             _ => continue,
         };
         let (root, path) = (root.join(files.folder), path.trim_start_matches('/'));
-        // A group has at most what those above it have. In a container the path may lie outside of what is visible.
+        // A group has at most what those above it have. In a container the path may lie outside of
+        // what is visible.
         let groups = Path::new(path).ancestors().map(|group| root.join(group));
         left.extend(groups.filter_map(|group| files.left(&group)));
     }

@@ -1,9 +1,10 @@
 //! Multi-round methods, which all ranks compute together in rounds of all-reduce.
 //!
-//! Low-rank factors and sketches can be summed, but not in a single all-reduce: the second round depends on the mean of
-//! the first. Such a method implements [`MultiRound`]: it computes this rank's addend in each round, and decodes the means
-//! of all rounds, the *transcript*. A round may also ask for the largest values, or for sums of integers ([`ReduceOp`]).
-//! The caller does the exchange; the method calls no collective. Under exchanges without all-reduce, every sender runs
+//! Low-rank factors and sketches can be summed, but not in a single all-reduce: the second round
+//! depends on the mean of the first. Such a method implements [`MultiRound`]: it computes this
+//! rank's addend in each round, and decodes the means of all rounds, the *transcript*. A round may
+//! also ask for the largest values, or for sums of integers ([`ReduceOp`]). The caller does the
+//! exchange; the method calls no collective. Under exchanges without all-reduce, every sender runs
 //! all rounds alone ([`SingleRank`](crate::SingleRank)), and the transcript is its message.
 
 use std::fmt::Debug;
@@ -19,9 +20,9 @@ pub enum ReduceOp {
     Mean,
     /// The largest of `f32` values.
     Max,
-    /// The mean of integers from this table, whose length is a power of two from 2 to 256. Addends are indices into the
-    /// table, and travel in as few bits; integers are added as they are, and their sum travels in as many bits as the
-    /// largest possible sum has.
+    /// The mean of integers from this table, whose length is a power of two from 2 to 256. Addends
+    /// are indices into the table, and travel in as few bits; integers are added as they are, and
+    /// their sum travels in as many bits as the largest possible sum has.
     TableMean(&'static [u8]),
 }
 
@@ -63,26 +64,28 @@ impl Round {
 
 /// A multi-round method. A transcript contains the means of its rounds, one after the other.
 ///
-/// Results computed from means must be the same on every machine, or replicas diverge: compute them in plain loops.
-/// Addends may use a linear algebra library.
+/// Results computed from means must be the same on every machine, or replicas diverge: compute them
+/// in plain loops. Addends may use a linear algebra library.
 pub trait MultiRound: Debug + Send + Sync {
     /// The values that the method keeps for a tensor from step to step; `None` by default.
     fn kept(&self) -> Option<&dyn KeptValues> {
         None
     }
 
-    /// The addends of a round; `None` after the last round. They must be equal on all ranks. Rounds are numbered from 0.
+    /// The addends of a round; `None` after the last round. They must be equal on all ranks. Rounds
+    /// are numbered from 0.
     fn round(&self, context: &RoundContext<'_>, round: usize) -> Option<Round>;
 
     /// Appends this rank's addend of a round.
     fn contribute(&self, round: usize, state: &mut RankState<'_>, addend: &mut Vec<f32>);
 
-    /// Subtracts what this rank's addends carried from the corrected gradient, and updates the kept values. It is
-    /// called with the whole transcript, right after decoding it or, on a single rank, right after the last addend; the
-    /// workspace still has the content that they left.
+    /// Subtracts what this rank's addends carried from the corrected gradient, and updates the kept
+    /// values. It is called with the whole transcript, right after decoding it or, on a single
+    /// rank, right after the last addend; the workspace still has the content that they left.
     fn settle(&self, state: &mut RankState<'_>) -> Coverage;
 
-    /// Decodes a transcript and adds `weight` times the result to `out`. An error leaves `out` unchanged.
+    /// Decodes a transcript and adds `weight` times the result to `out`. An error leaves `out`
+    /// unchanged.
     fn decode_add(
         &self,
         means: &[f32],
@@ -98,28 +101,32 @@ pub trait MultiRound: Debug + Send + Sync {
         elements.saturating_mul(4)
     }
 
-    /// As [`Compressor::max_elements`](crate::Compressor::max_elements), for the transcript of a single rank.
+    /// As [`Compressor::max_elements`](crate::Compressor::max_elements), for the transcript of a
+    /// single rank.
     fn max_elements(&self, message_len: usize) -> usize;
 
-    /// The host's part where a device has the gradient; `None` for a method that works on the host only.
+    /// The host's part where a device has the gradient; `None` for a method that works on the host
+    /// only.
     fn device_rounds(&self) -> Option<&dyn DeviceRounds> {
         None
     }
 }
 
-/// Values that a multi-round method keeps for a tensor from step to step, such as starting factors. They are zeros at
-/// first. Under all-reduce they are equal on all ranks.
+/// Values that a multi-round method keeps for a tensor from step to step, such as starting factors.
+/// They are zeros at first. Under all-reduce they are equal on all ranks.
 pub trait KeptValues {
     /// The number of values for a tensor of this shape.
     fn len(&self, shape: &[usize]) -> usize;
 
-    /// Refuses values that no step leaves, such as values of a damaged checkpoint: a step may turn them into a message
-    /// that no receiver takes. All are finite. An error says what is wrong. Accepts all by default.
+    /// Refuses values that no step leaves, such as values of a damaged checkpoint: a step may turn
+    /// them into a message that no receiver takes. All are finite. An error says what is wrong.
+    /// Accepts all by default.
     fn check(&self, _values: &[f32]) -> Result<(), String> {
         Ok(())
     }
 
-    /// Parameters on which the meaning of the values depends, apart from their number; none by default.
+    /// Parameters on which the meaning of the values depends, apart from their number; none by
+    /// default.
     fn layout(&self) -> [usize; 2] {
         [0; 2]
     }
@@ -127,10 +134,12 @@ pub trait KeptValues {
 
 /// Computes the forms that a device needs to take part in the [rounds](MultiRound) of all-reduce.
 ///
-/// The device has the gradient and the residual; the host has the means, the kept values, and everything that all ranks
-/// compute alike. So both sides may be mixed: replicas with and without a device get the same bits.
+/// The device has the gradient and the residual; the host has the means, the kept values, and
+/// everything that all ranks compute alike. So both sides may be mixed: replicas with and without a
+/// device get the same bits.
 pub trait DeviceRounds {
-    /// Appends what a device needs to compute this rank's addend of a round, and to take the addends out of the residual.
+    /// Appends what a device needs to compute this rank's addend of a round, and to take the
+    /// addends out of the residual.
     ///
     /// It changes the kept values and the workspace as [`contribute`](MultiRound::contribute) does.
     /// [`RankState::corrected`] is empty.
@@ -139,7 +148,8 @@ pub trait DeviceRounds {
     /// Appends what a device adds to the mean: a transcript's result, in a form that it can expand.
     ///
     /// # Errors
-    /// As for [`decode_add`](MultiRound::decode_add); then `form` is unspecified behind its former end.
+    /// As for [`decode_add`](MultiRound::decode_add); then `form` is unspecified behind its former
+    /// end.
     fn transcript(
         &self,
         means: &[f32],
@@ -163,7 +173,8 @@ pub struct RoundContext<'a> {
 /// The state of one rank in a tensor's rounds.
 #[derive(Debug)]
 pub struct RankState<'a> {
-    /// The corrected gradient; in the end, the residual. Empty where a [device](crate::device) has it.
+    /// The corrected gradient; in the end, the residual. Empty where a [device](crate::device) has
+    /// it.
     pub corrected: &'a mut [f32],
     /// The [kept values](KeptValues).
     pub kept: &'a mut [f32],

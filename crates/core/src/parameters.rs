@@ -1,7 +1,9 @@
-//! The parameters of compressors: their names, ranges and defaults, and the structs that hold their values.
+//! The parameters of compressors: their names, ranges and defaults, and the structs that hold their
+//! values.
 //!
-//! [`parameters!`](crate::parameters!) declares each parameter once, as a field of the compressor's own struct. The
-//! macro generates the struct, the table for lists and error messages, and the conversion of checked values.
+//! [`parameters!`](crate::parameters!) declares each parameter once, as a field of the compressor's
+//! own struct. The macro generates the struct, the table for lists and error messages, and the
+//! conversion of checked values.
 
 pub(crate) mod common;
 
@@ -80,7 +82,8 @@ pub const fn whole(default: u64, range: RangeInclusive<u64>) -> Kind {
     Kind::Whole { min: *range.start(), max: *range.end(), default }
 }
 
-/// One of two words; the first is the default. See [`Parameter`] for which of them makes a `bool` true.
+/// One of two words; the first is the default. See [`Parameter`] for which of them makes a `bool`
+/// true.
 pub const fn either(options: &'static [&'static str; 2]) -> Kind {
     Kind::Choice { options }
 }
@@ -131,7 +134,8 @@ impl Kind {
     }
 }
 
-/// The bracket and the number at an end of an interval; a very large or small number as a power of ten.
+/// The bracket and the number at an end of an interval; a very large or small number as a power of
+/// ten.
 fn end(bound: Bound<f64>, [closed, open]: [&'static str; 2]) -> (&'static str, String) {
     let (bracket, x) = match bound {
         Included(x) => (closed, x),
@@ -142,8 +146,8 @@ fn end(bound: Bound<f64>, [closed, open]: [&'static str; 2]) -> (&'static str, S
     (bracket, if plain { x.to_string() } else { format!("{x:e}") })
 }
 
-/// The type of a parameter's field in a compressor's struct: `f64`, `f32`, `u16`, `u32`, `u64`, `usize`,
-/// `bool`, and enums that implement [`Choice`].
+/// The type of a parameter's field in a compressor's struct: `f64`, `f32`, `u16`, `u32`, `u64`,
+/// `usize`, `bool`, and enums that implement [`Choice`].
 ///
 /// A `bool` is true for `on`; of two other words, for the second.
 pub trait Parameter: Sized {
@@ -205,7 +209,8 @@ impl Parameter for f64 {
     }
 }
 
-/// Rounds to the nearest `f32` inside the range: a number just below 1 would round to 1, which an open end excludes.
+/// Rounds to the nearest `f32` inside the range: a number just below 1 would round to 1, which an
+/// open end excludes.
 impl Parameter for f32 {
     const HOLDS: Holds = Holds::Real;
 
@@ -249,7 +254,8 @@ pub const fn param<T: Parameter>(key: &'static str, kind: Kind, help: &'static s
     Param { key, kind, help: help.trim_ascii() }
 }
 
-/// A struct whose fields are parameters of a compressor. [`parameters!`](crate::parameters!) implements it.
+/// A struct whose fields are parameters of a compressor. [`parameters!`](crate::parameters!)
+/// implements it.
 pub trait Parameters {
     /// The parameters, in the order they are printed.
     const PARAMETERS: &'static [Param];
@@ -283,9 +289,9 @@ pub trait Parameters {
 /// assert_eq!(Largest::new(&values), Largest { ratio: 0.5, bits: 4, sampled: true });
 /// ```
 ///
-/// The comment of a field is the parameter's help. Its key in spec strings is the field's name, or what stands behind
-/// it in parentheses. The struct implements [`Parameters`]. A range that the field's type cannot hold does not
-/// compile:
+/// The comment of a field is the parameter's help. Its key in spec strings is the field's name, or
+/// what stands behind it in parentheses. The struct implements [`Parameters`]. A range that the
+/// field's type cannot hold does not compile:
 ///
 /// ```compile_fail
 /// use gradwire::parameters::Parameters;

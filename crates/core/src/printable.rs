@@ -2,11 +2,13 @@
 
 use std::fmt::{self, Display, Write};
 
-/// Shows a text that may come from anyone, such as the name of a tensor in a file, in one line and as it is: characters that a
-/// terminal or a browser obeys instead of showing become `\n`, `\u{1b}` and the like.
+/// Shows a text that may come from anyone, such as the name of a tensor in a file, in one line and
+/// as it is: characters that a terminal or a browser obeys instead of showing become `\n`, `\u{1b}`
+/// and the like.
 ///
-/// These are the control characters, line and paragraph separators, marks that change the direction of text, and characters of no
-/// width that hide others. A name could otherwise colour a terminal, look like another name, or add a line to a log.
+/// These are the control characters, line and paragraph separators, marks that change the direction
+/// of text, and characters of no width that hide others. A name could otherwise colour a terminal,
+/// look like another name, or add a line to a log.
 ///
 /// ```
 /// # use gradwire::printable;
@@ -64,8 +66,9 @@ pub fn is_obeyed(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
-            // Soft hyphen; the Arabic mark and those of both directions; zero-width space; separators and embeddings; word
-            // joiner and invisible operators, isolates; the mark of the byte order; annotations; tags.
+            // Soft hyphen; the Arabic mark and those of both directions; zero-width space;
+            // separators and embeddings; word joiner and invisible operators, isolates; the mark of
+            // the byte order; annotations; tags.
             '\u{ad}'
                 | '\u{61c}'
                 | '\u{180e}'

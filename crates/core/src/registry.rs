@@ -14,7 +14,8 @@ pub struct Preset {
     pub items: &'static str,
 }
 
-/// The presets: the three points of the SBC paper's experiments, and the one-bit method that EDEN generalises.
+/// The presets: the three points of the SBC paper's experiments, and the one-bit method that EDEN
+/// generalises.
 pub static PRESETS: &[Preset] = &[
     Preset { name: "sbc1", id: "sbc", items: "p=0.001" },
     Preset { name: "sbc2", id: "sbc", items: "p=0.01,every=10" },

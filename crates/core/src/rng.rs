@@ -1,14 +1,15 @@
 //! Counter-based random numbers, keyed by (seed, tensor, rank, step).
 //!
-//! A draw is a pure function of its key and its index, so a resumed, re-ordered or re-distributed run has the same
-//! draws as an uninterrupted one. The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers:
-//! as easy as 1, 2, 3", SC 2011).
+//! A draw is a pure function of its key and its index, so a resumed, re-ordered or re-distributed
+//! run has the same draws as an uninterrupted one. The generator is Philox4x32-10 (Salmon, Moraes,
+//! Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 
 use gradwire_bits::kernels::{self, SHARING};
 
 /// Elements whose words for rounding are drawn at a time.
 const ROUNDED: usize = 4096;
-/// Philox is fastest from the beginning of a block of this many words, and for a multiple of this many words.
+/// Philox is fastest from the beginning of a block of this many words, and for a multiple of this
+/// many words.
 const PHILOX_BLOCK: usize = 4;
 const PHILOX_GROUP: usize = 64;
 /// Room for their own bytes, four to a word, and for the bits that groups share, two to a word.
@@ -40,8 +41,9 @@ impl Rng {
         self.counter = after(self.counter, out.len().div_ceil(4) as u64);
     }
 
-    /// Fills `out` with the words of the stream from index `first` on, so that draw i belongs to element i, whatever
-    /// the division of a tensor into blocks. Does not advance [`fill`](Self::fill).
+    /// Fills `out` with the words of the stream from index `first` on, so that draw i belongs to
+    /// element i, whatever the division of a tensor into blocks. Does not advance
+    /// [`fill`](Self::fill).
     pub fn fill_from(&self, first: usize, out: &mut [u32]) {
         let counter = after(self.counter, first as u64 / 4);
         let (skipped, mut edge) = (first % 4, [0; 4]);
@@ -54,24 +56,26 @@ impl Rng {
         kernels::philox4x32(self.key, after(counter, 1), rest);
     }
 
-    /// Fills `out` with words for the stochastic rounding of the elements from index `first` on, at less than a third of
-    /// the draws of [`fill_from`](Self::fill_from). Does not advance [`fill`](Self::fill).
+    /// Fills `out` with words for the stochastic rounding of the elements from index `first` on, at
+    /// less than a third of the draws of [`fill_from`](Self::fill_from). Does not advance
+    /// [`fill`](Self::fill).
     ///
-    /// The upper 8 bits of word i are byte i of this stream, little-endian. The next 16 are half-word ⌊i / 16⌋, lower half
-    /// first, of a second stream: that with the same key, and the highest bit of the second counter word flipped. The
-    /// lowest 8 are 0. So the upper 24 bits of each word are uniform, and an element is rounded up with the same
-    /// probability as by a word of its own.
+    /// The upper 8 bits of word i are byte i of this stream, little-endian. The next 16 are
+    /// half-word ⌊i / 16⌋, lower half first, of a second stream: that with the same key, and the
+    /// highest bit of the second counter word flipped. The lowest 8 are 0. So the upper 24 bits of
+    /// each word are uniform, and an element is rounded up with the same probability as by a word
+    /// of its own.
     ///
-    /// The 16 elements of a group share 16 bits; two of them depend on each other only where the upper 8 bits of a word do
-    /// not already decide the rounding. This adds nothing to the expected
-    /// squared error, and at most 6 % to the variance of a sum. If all elements are rounded up with the same probability,
-    /// from 0.1 to 0.9, it adds less than 0.1 %.
+    /// The 16 elements of a group share 16 bits; two of them depend on each other only where the
+    /// upper 8 bits of a word do not already decide the rounding. This adds nothing to the expected
+    /// squared error, and at most 6 % to the variance of a sum. If all elements are rounded up with
+    /// the same probability, from 0.1 to 0.9, it adds less than 0.1 %.
     pub fn fill_rounding(&self, first: usize, out: &mut [u32]) {
         self.fill_rounding_in(&mut [0; SCRATCH], first, out);
     }
 
-    /// The words of [`fill_rounding`](Self::fill_rounding) for `len` elements from index `first` on, at the beginning of a buffer that keeps
-    /// its allocation.
+    /// The words of [`fill_rounding`](Self::fill_rounding) for `len` elements from index `first`
+    /// on, at the beginning of a buffer that keeps its allocation.
     pub fn rounding_words<'a>(
         &self,
         first: usize,
@@ -112,7 +116,8 @@ impl Rng {
         kernels::spread(&own[head.len()..], &halves[1..], rest);
     }
 
-    /// `len` words of the stream from index `first` on, drawn as Philox is fastest: a few more, into `buffer`.
+    /// `len` words of the stream from index `first` on, drawn as Philox is fastest: a few more,
+    /// into `buffer`.
     fn words<'a>(&self, first: usize, len: usize, buffer: &'a mut [u32]) -> &'a mut [u32] {
         let before = first % PHILOX_BLOCK;
         let drawn = match before + len {

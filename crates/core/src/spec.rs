@@ -17,8 +17,8 @@ pub use error::SpecError;
 
 /// A compressor with the values of its parameters, its memory, and its number of local steps.
 ///
-/// Parses from `id[:key=value,…]`, and prints the values that differ from the defaults, in the order of the entry;
-/// parsing the printed string gives an equal spec.
+/// Parses from `id[:key=value,…]`, and prints the values that differ from the defaults, in the
+/// order of the entry; parsing the printed string gives an equal spec.
 #[derive(Debug, Clone)]
 pub struct Spec {
     entry: &'static Entry,
@@ -92,22 +92,23 @@ impl Spec {
         self.feedback
     }
 
-    /// The same compressor with another plain residual, or without error feedback; without `momentum` and `ef=ef21`.
+    /// The same compressor with another plain residual, or without error feedback; without
+    /// `momentum` and `ef=ef21`.
     pub fn with_feedback(mut self, feedback: Option<Residual>) -> Self {
         (self.feedback, self.memory) = (feedback, None);
         self
     }
 
-    /// The same compressor for a message that has none before it, such as that of a file: without `momentum` and
-    /// `ef=ef21`, which refer to earlier gradients.
+    /// The same compressor for a message that has none before it, such as that of a file: without
+    /// `momentum` and `ef=ef21`, which refer to earlier gradients.
     pub fn without_history(mut self) -> Self {
         self.memory = None;
         self
     }
 
-    /// The [memory](crate::memories) that replaces the plain residual: the compressor's own, or the one that `ef=ef21` or
-    /// `momentum` asks for; `None` if none does. `plain` is true for values that are not gradients
-    /// ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
+    /// The [memory](crate::memories) that replaces the plain residual: the compressor's own, or the
+    /// one that `ef=ef21` or `momentum` asks for; `None` if none does. `plain` is true for values
+    /// that are not gradients ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
     pub fn own_memory(&self, plain: bool) -> Option<&dyn Memory> {
         let configured = self.memory.as_ref().map(|memory| -> &dyn Memory {
             match memory {
@@ -122,7 +123,8 @@ impl Spec {
         })
     }
 
-    /// Whether messages carry changes, whose mean receivers add to a sum that they keep: with `ef=ef21`.
+    /// Whether messages carry changes, whose mean receivers add to a sum that they keep: with
+    /// `ef=ef21`.
     pub fn sends_changes(&self) -> bool {
         self.own_memory(false).is_some_and(|memory| memory.sends_changes())
     }
@@ -160,8 +162,8 @@ impl Spec {
         Some(self.values[at])
     }
 
-    /// Whether an encoder may change from `earlier` to this spec: there is no state, or it has the same meaning for
-    /// both.
+    /// Whether an encoder may change from `earlier` to this spec: there is no state, or it has the
+    /// same meaning for both.
     pub fn can_follow(&self, earlier: &Spec) -> bool {
         let compressor = earlier.compressor();
         let keeps = earlier.feedback.is_some()

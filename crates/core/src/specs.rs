@@ -25,7 +25,8 @@ pub(crate) fn check_length(tensor: &Tensor, found: usize) -> Result<(), Error> {
     Err(Error::WrongLength { tensor, expected, found })
 }
 
-/// The distinct specs of an encoder or decoder. The first is the default for tensors without an assigned spec.
+/// The distinct specs of an encoder or decoder. The first is the default for tensors without an
+/// assigned spec.
 #[derive(Debug)]
 pub(crate) struct Specs(pub(crate) Vec<Spec>);
 

@@ -73,7 +73,8 @@ impl State {
         Ok(floats)
     }
 
-    /// The arrays of floats whose names start with `prefix`, in order, with the rest of their names.
+    /// The arrays of floats whose names start with `prefix`, in order, with the rest of their
+    /// names.
     pub fn floats_under<'a>(
         &'a self,
         prefix: &'a str,
@@ -202,8 +203,8 @@ impl State {
         Ok(state)
     }
 
-    /// Writes the file as [`files::write_atomic`] does: the path has the file that it had before, or
-    /// all of the new file.
+    /// Writes the file as [`files::write_atomic`] does: the path has the file that it had before,
+    /// or all of the new file.
     ///
     /// # Errors
     /// The errors of the file system and of [`to_bytes`](Self::to_bytes).

@@ -6,21 +6,26 @@ use gradwire_bits::kernels::{self, Side, SignSums};
 
 use crate::numeric::moments::Moments;
 
-/// What a compressor must know about a whole tensor before it writes the first element of its message.
+/// What a compressor must know about a whole tensor before it writes the first element of its
+/// message.
 ///
 /// The pass that checks the elements gathers it, so that it needs no pass of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Statistics {
-    /// Nothing. Without a residual or a velocity there is no pass before the encoding: elements are checked as the compressor
-    /// [peeks at](crate::Source::peek) or [takes](crate::Source::take) them, which it does with every one. It must not ask for the
-    /// [largest](crate::Source::abs_max). It may receive NaN and infinity, and must not panic; the encoder then discards the
-    /// message. It must leave the arrays that it keeps, other than the residual, unchanged.
+    /// Nothing. Without a residual or a velocity there is no pass before the encoding: elements are
+    /// checked as the compressor [peeks at](crate::Source::peek) or [takes](crate::Source::take)
+    /// them, which it does with every one. It must not ask for the
+    /// [largest](crate::Source::abs_max). It may receive NaN and infinity, and must not panic; the
+    /// encoder then discards the message. It must leave the arrays that it keeps, other than the
+    /// residual, unchanged.
     None,
-    /// Nothing. The compressor's own first pass, which peeks at every element before it takes any, checks them. Behind that pass
-    /// it calls [`ends_check`](crate::Source::ends_check), and returns if that is false; the encoder then discards the message.
-    /// It must not panic because of NaN and infinity.
+    /// Nothing. The compressor's own first pass, which peeks at every element before it takes any,
+    /// checks them. Behind that pass it calls [`ends_check`](crate::Source::ends_check), and
+    /// returns if that is false; the encoder then discards the message. It must not panic because
+    /// of NaN and infinity.
     Peeked,
-    /// The [largest absolute value](crate::Source::abs_max), which is known with all of the following, too.
+    /// The [largest absolute value](crate::Source::abs_max), which is known with all of the
+    /// following, too.
     Largest,
     /// The [sums by sign](crate::Source::sums_by_sign).
     Signs,
@@ -28,7 +33,8 @@ pub enum Statistics {
     Moments,
     /// The [least and the greatest element](crate::Source::extremes).
     Extremes,
-    /// The k-th largest absolute value, for this k, at least 1: for a [selection](crate::tools::Selection::Largest) of k elements.
+    /// The k-th largest absolute value, for this k, at least 1: for a
+    /// [selection](crate::tools::Selection::Largest) of k elements.
     KthLargest(usize),
     /// The k largest and the k smallest elements, for this k, at least 1.
     Tails(usize),
@@ -50,8 +56,8 @@ pub struct Threshold {
 pub struct Tail {
     /// Above or below zero.
     pub side: Side,
-    /// The absolute value that separates the tail from the rest, and how many elements with exactly this value belong
-    /// to it.
+    /// The absolute value that separates the tail from the rest, and how many elements with exactly
+    /// this value belong to it.
     pub threshold: Threshold,
     /// The number of elements: k, or all of the sign if there are fewer.
     pub count: usize,
@@ -70,8 +76,9 @@ pub(crate) enum Found {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gathered {
     pub(crate) kind: Statistics,
-    /// The bits of the largest absolute value, or with [`Statistics::None`] of the gradient's, which is enough to check the velocity;
-    /// those of infinity or above with an element that is not finite.
+    /// The bits of the largest absolute value, or with [`Statistics::None`] of the gradient's,
+    /// which is enough to check the velocity; those of infinity or above with an element that is
+    /// not finite.
     pub(crate) largest: u32,
     pub(crate) signs: SignSums,
     pub(crate) moments: Moments,
@@ -92,7 +99,8 @@ impl Gathered {
         }
     }
 
-    /// Adds a block, which is in the first-level cache, so that a kernel for each statistic costs no second pass.
+    /// Adds a block, which is in the first-level cache, so that a kernel for each statistic costs
+    /// no second pass.
     pub(crate) fn add(&mut self, block: &[f32]) {
         self.largest = self.largest.max(kernels::abs_max_bits(block));
         match self.kind {

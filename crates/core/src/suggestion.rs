@@ -1,7 +1,7 @@
 //! Suggestions for misspelt names.
 
-/// The known names that a misspelt one may stand for, the likeliest first and at most three, as an insertion for an error
-/// message: ` (did you mean 'topk'?)`. Empty if none is near.
+/// The known names that a misspelt one may stand for, the likeliest first and at most three, as an
+/// insertion for an error message: ` (did you mean 'topk'?)`. Empty if none is near.
 pub fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     /// Similarity, from 0 to 1, below which names have nothing to do with each other.
     const NEAR: f64 = 0.8;

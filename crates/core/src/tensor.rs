@@ -2,7 +2,8 @@
 
 /// Name and shape of one tensor of a model.
 ///
-/// State belongs to the name: residuals and random draws depend on it, not on a tensor's place in the model.
+/// State belongs to the name: residuals and random draws depend on it, not on a tensor's place in
+/// the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
     name: String,

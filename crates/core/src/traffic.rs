@@ -1,35 +1,21 @@
 //! The bytes that compression must move between memory and processor, which bound its speed.
 //!
-//! Arithmetic aside, a tensor larger than the caches cannot be compressed faster than memory delivers it. The bound counts
-//! what the method needs, not what the code happens to do:
+//! Arithmetic aside, a tensor larger than the caches cannot be compressed faster than memory
+//! delivers it. The bound counts what the method needs, not what the code happens to do:
 //!
-//! - A pass over the tensor reads 4 bytes per element, and 4 more of the residual with error feedback.
-//! - A message whose content depends on the whole tensor, by its maximum or a threshold, needs a pass before the one that
-//!   writes it. Blocks of a few thousand elements stay in the cache, so what depends on a block alone needs none.
-//! - A residual or a velocity must not change before every element is known to be finite, so a method that keeps one always
-//!   has a pass before.
-//! - Stores are counted once: a residual was read in the same pass, and a message can be written past the cache.
-//! - Decompression reads the message, and reads and writes the elements it adds to, in lines of 64 bytes.
+//! - A pass over the tensor reads 4 bytes per element, and 4 more of the residual with error
+//!   feedback.
+//! - A message whose content depends on the whole tensor, by its maximum or a threshold, needs a
+//!   pass before the one that writes it. Blocks of a few thousand elements stay in the cache, so
+//!   what depends on a block alone needs none.
+//! - A residual or a velocity must not change before every element is known to be finite, so a
+//!   method that keeps one always has a pass before.
+//! - Stores are counted once: a residual was read in the same pass, and a message can be written
+//!   past the cache.
+//! - Decompression reads the message, and reads and writes the elements it adds to, in lines of 64
+//!   bytes.
 
-use crate::Spec;
-
-/// Passes of a compressor over its tensor beside the one that writes the message; without error feedback.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Passes {
-    /// Passes before, for a maximum, a mean or a threshold.
-    pub before: u8,
-    /// Passes after, with error feedback: the residual is known only once the message is.
-    pub after: u8,
-    /// Bytes per element read and written for what a memory keeps beside the residual, such as a velocity.
-    pub memory: u8,
-}
-
-impl Passes {
-    /// The message is written in the only pass.
-    pub const ONE: Self = Self { before: 0, after: 0, memory: 0 };
-    /// The message depends on the whole tensor.
-    pub const TWO: Self = Self { before: 1, after: 0, memory: 0 };
-}
+use crate::{Passes, Spec};
 
 /// Bytes per element of a velocity that is read and written.
 const VELOCITY: u8 = 8;
@@ -60,8 +46,8 @@ impl Moved {
 }
 
 impl MemoryTraffic {
-    /// The traffic of a spec whose messages have this many bits per element, and are added to this part of the lines of
-    /// the tensor: 1 if dense.
+    /// The traffic of a spec whose messages have this many bits per element, and are added to this
+    /// part of the lines of the tensor: 1 if dense.
     pub fn of(spec: &Spec, bits: f64, touched: f64) -> Self {
         let Passes { before, after, mut memory } = spec.entry().passes;
         if spec.configured_momentum() > 0.0 {
@@ -103,7 +89,8 @@ mod tests {
             ("threshold:ef=on", 0.0, 0.25, moved(16.0, 4.0), moved(1.0, 1.0)),
             // The gradient twice; the running mean read and written; one bit of message.
             ("signum", 1.0, 1.0, moved(12.0, 4.125), moved(4.125, 4.0)),
-            // A velocity is read and written, too: that of the method, or of the parameter `momentum`.
+            // A velocity is read and written, too: that of the method, or of the parameter
+            // `momentum`.
             ("dgc", 0.8, 0.0, moved(20.0, 8.1), moved(0.1, 0.0)),
             ("topk:momentum=0.9", 0.8, 0.0, moved(20.0, 8.1), moved(0.1, 0.0)),
             // Without a residual, a pass checks the velocity before it is stored.

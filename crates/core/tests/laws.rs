@@ -1,4 +1,5 @@
-//! The laws that every compressor obeys, over the whole registry; and what is checked of some alone.
+//! The laws that every compressor obeys, over the whole registry; and what is checked of some
+//! alone.
 
 mod common;
 

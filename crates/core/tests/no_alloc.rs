@@ -94,7 +94,8 @@ fn nothing_is_allocated_per_step() {
     }
 }
 
-/// Whether encoding finds eigenvectors, which takes memory: for a new basis of `gradiveq`, and for the atoms of a matrix.
+/// Whether encoding finds eigenvectors, which takes memory: for a new basis of `gradiveq`, and for
+/// the atoms of a matrix.
 fn decomposes(spec: &Spec, tensor: &Tensor, step: u64) -> bool {
     let text = spec.to_string();
     match spec.entry().id {
@@ -104,8 +105,9 @@ fn decomposes(spec: &Spec, tensor: &Tensor, step: u64) -> bool {
     }
 }
 
-/// Refuses the first large allocation of a decoder, then the second of another one, and so on until decoding succeeds.
-/// An allocation that fails where no error can be returned ends the process; `--nocapture` shows the spec.
+/// Refuses the first large allocation of a decoder, then the second of another one, and so on until
+/// decoding succeeds. An allocation that fails where no error can be returned ends the process;
+/// `--nocapture` shows the spec.
 #[test]
 fn a_decoder_without_memory_returns_an_error_and_changes_nothing() {
     let tensor = Tensor::new("fc", &[500, 400]);

@@ -1,7 +1,8 @@
-//! The compressors of one rank: the spec of each tensor at a step, and the elements that the rank's messages carried.
+//! The compressors of one rank: the spec of each tensor at a step, and the elements that the rank's
+//! messages carried.
 //!
-//! Residuals, momenta and factors are kept in core's [`Encoder`] by tensor name. They do not depend on the group that
-//! the tensor is averaged in, or on the rule that chose its compressor.
+//! Residuals, momenta and factors are kept in core's [`Encoder`] by tensor name. They do not depend
+//! on the group that the tensor is averaged in, or on the rule that chose its compressor.
 
 mod codec;
 mod sent_elements;
@@ -59,7 +60,8 @@ impl Codecs {
         Self::new(config, schedules, encoder(config, rank))
     }
 
-    /// The codecs of model deltas, which workers pull from servers. They contain the momentum already.
+    /// The codecs of model deltas, which workers pull from servers. They contain the momentum
+    /// already.
     pub(crate) fn of_pulls(config: &GroupConfig<'_>, rank: usize) -> Self {
         let schedules = config.tensors.iter().map(|tensor| config.policy.pull_of(tensor));
         Self::new(config, schedules, encoder(config, rank).with_plain_memory())
@@ -98,7 +100,8 @@ impl Codecs {
 
     /// Adds an encoder for the averages of this rank's own slices.
     pub(crate) fn compress_averages(&mut self, config: &GroupConfig<'_>, rank: usize) {
-        // Random draws with another rank number: both encodings of an owner have the same tensor and step.
+        // Random draws with another rank number: both encodings of an owner have the same tensor
+        // and step.
         self.second = Some(encoder(config, config.workers() + rank).with_plain_memory());
     }
 
@@ -149,8 +152,9 @@ impl Codecs {
         self.tensors[index].sent_elements.note(0, Coverage::All, &[], bytes);
     }
 
-    /// If messages of a tensor carry changes, adds the mean of all ranks' changes to the estimate, and replaces the mean by
-    /// the estimate. Call it once a step, with the mean that all ranks have.
+    /// If messages of a tensor carry changes, adds the mean of all ranks' changes to the estimate,
+    /// and replaces the mean by the estimate. Call it once a step, with the mean that all ranks
+    /// have.
     pub(crate) fn add_changes(&mut self, index: usize, mean: &mut [f32]) {
         if !self.sends_changes(index) {
             return;

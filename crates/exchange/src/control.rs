@@ -1,9 +1,9 @@
-//! Messages between ranks apart from the exchange of tensors: comparisons of configurations and parameters, and small
-//! messages between worker 0 and the other workers.
+//! Messages between ranks apart from the exchange of tensors: comparisons of configurations and
+//! parameters, and small messages between worker 0 and the other workers.
 //!
-//! The owner of a rank's transport lends a [`Control`]. All ranks call the same methods between the same two steps. In
-//! a comparison, every rank sends its value to rank 0, and rank 0 sends a verdict to all: empty if the values are
-//! equal, otherwise the reason, with which all ranks fail.
+//! The owner of a rank's transport lends a [`Control`]. All ranks call the same methods between the
+//! same two steps. In a comparison, every rank sends its value to rank 0, and rank 0 sends a
+//! verdict to all: empty if the values are equal, otherwise the reason, with which all ranks fail.
 
 use std::sync::mpsc;
 use std::time::Instant;
@@ -19,8 +19,8 @@ pub(crate) type TransportJob = Box<dyn FnOnce(&mut dyn Transport) -> Result<()> 
 
 /// The owner of a rank's transport, in the caller's thread or in another.
 pub(crate) trait TransportOwner {
-    /// Runs a task after all work submitted before, and waits for it. If the task fails, it aborts the run on all
-    /// ranks.
+    /// Runs a task after all work submitted before, and waits for it. If the task fails, it aborts
+    /// the run on all ranks.
     fn run(&mut self, task: TransportJob) -> Result<()>;
 }
 
@@ -56,7 +56,8 @@ impl<'a> Control<'a> {
         answered.recv().map_err(|_| ExchangeError::ended())
     }
 
-    /// Collects the bytes of every worker at worker 0, in rank order; returns `None` on the other workers.
+    /// Collects the bytes of every worker at worker 0, in rank order; returns `None` on the other
+    /// workers.
     ///
     /// # Errors
     /// The errors of the transport.
@@ -78,9 +79,9 @@ impl<'a> Control<'a> {
         Ok(())
     }
 
-    /// Compares a [digest](crate::digest()) of the workers' parameters. If they differ, it fails on every worker and
-    /// names the ranks that differ. In an asynchronous parameter server, whose workers hold different parameters by
-    /// design, it compares nothing.
+    /// Compares a [digest](crate::digest()) of the workers' parameters. If they differ, it fails on
+    /// every worker and names the ranks that differ. In an asynchronous parameter server, whose
+    /// workers hold different parameters by design, it compares nothing.
     ///
     /// # Errors
     /// `Diverged` if parameters differ; the errors of the transport.
@@ -94,12 +95,12 @@ impl<'a> Control<'a> {
         accept(verdict, ExchangeError::Diverged)
     }
 
-    /// Replaces `values`, one flat buffer per tensor, by their exact mean over all ranks, with an uncompressed
-    /// all-reduce. Returns its traffic.
+    /// Replaces `values`, one flat buffer per tensor, by their exact mean over all ranks, with an
+    /// uncompressed all-reduce. Returns its traffic.
     ///
     /// # Errors
-    /// `Config` if there are servers among the ranks; `Codec` for a value that is not finite; the errors
-    /// of the transport.
+    /// `Config` if there are servers among the ranks; `Codec` for a value that is not finite; the
+    /// errors of the transport.
     pub fn exact_mean(&mut self, step: u64, values: &mut Vec<Vec<f32>>) -> Result<Traffic> {
         let (workers, mut own) = (self.workers, std::mem::take(values));
         let (mean, traffic) = self.ask(move |transport| {
@@ -118,8 +119,8 @@ impl<'a> Control<'a> {
     }
 }
 
-/// Validates `config` and compares it with the configurations of all other ranks. `facts` are compared too, one per
-/// line.
+/// Validates `config` and compares it with the configurations of all other ranks. `facts` are
+/// compared too, one per line.
 pub(crate) fn join(
     config: &GroupConfig<'_>,
     transport: &mut dyn Transport,
@@ -139,8 +140,8 @@ pub(crate) fn join(
     agree(transport, &format!("{}initial parameters {digest:016x}\n{facts}", config.describe()))
 }
 
-/// Fails on every rank unless all were started with the same `facts`, one per line; the error names the first line that
-/// differs, with both values. Every rank calls it before anything else.
+/// Fails on every rank unless all were started with the same `facts`, one per line; the error names
+/// the first line that differs, with both values. Every rank calls it before anything else.
 ///
 /// # Errors
 /// `Config` if facts differ; the errors of the transport.
@@ -174,7 +175,8 @@ fn compare_parameters(
     })
 }
 
-/// Fails with the reason in a verdict. Every rank receives the verdict and fails, so no abort is needed.
+/// Fails with the reason in a verdict. Every rank receives the verdict and fails, so no abort is
+/// needed.
 fn accept(verdict: Vec<u8>, error: fn(String) -> ExchangeError) -> Result<()> {
     if verdict.is_empty() {
         return Ok(());
@@ -185,7 +187,8 @@ fn accept(verdict: Vec<u8>, error: fn(String) -> ExchangeError) -> Result<()> {
 /// The operation of messages whose content the caller defines.
 const REPORT: Operation<'static> = Operation { phase: Phase::Report, tensor: None, step: 0 };
 
-/// Collects the bytes of all ranks at rank 0, which waits for all of them together until the deadline.
+/// Collects the bytes of all ranks at rank 0, which waits for all of them together until the
+/// deadline.
 fn gather(
     transport: &mut dyn Transport,
     ranks: usize,
@@ -214,8 +217,8 @@ fn gather(
     Ok(Some(all))
 }
 
-/// Gives the first `ranks` ranks the message of rank 0. The others wait longer than the deadline, because rank 0 may wait for
-/// a rank that is missing, and names it then.
+/// Gives the first `ranks` ranks the message of rank 0. The others wait longer than the deadline,
+/// because rank 0 may wait for a rank that is missing, and names it then.
 fn broadcast(
     transport: &mut dyn Transport,
     ranks: usize,

@@ -5,27 +5,32 @@ use std::ops::Range;
 use crate::Result;
 use crate::error::refuse;
 
-/// A group of tensors on a device, such as a GPU, which computes and adds [device forms](gradwire::device) of messages.
+/// A group of tensors on a device, such as a GPU, which computes and adds [device
+/// forms](gradwire::device) of messages.
 ///
-/// The device keeps the residuals, and the reducer what is [kept](gradwire::MultiRound::kept_len) by methods in rounds. In a
-/// step it is asked for its forms first. With all-gather [`add`](Self::add) follows for each rank; with all-reduce
-/// [`addends`](Self::addends) for each round, and then [`add_means`](Self::add_means).
+/// The device keeps the residuals, and the reducer what is [kept](gradwire::MultiRound::kept_len)
+/// by methods in rounds. In a step it is asked for its forms first. With all-gather
+/// [`add`](Self::add) follows for each rank; with all-reduce [`addends`](Self::addends) for each
+/// round, and then [`add_means`](Self::add_means).
 pub trait DeviceGroup {
-    /// This rank's device form of each tensor, in the order of the group, once the device has computed them. A tensor that
-    /// all-reduce averages in [rounds](gradwire::MultiRound) has no bytes here.
+    /// This rank's device form of each tensor, in the order of the group, once the device has
+    /// computed them. A tensor that all-reduce averages in [rounds](gradwire::MultiRound) has no
+    /// bytes here.
     ///
     /// # Errors
     /// Any; the exchange ends.
     fn forms(&mut self) -> Result<DeviceForms<'_>>;
 
-    /// Rolls the residuals back to the beginning of the step, and makes all values NaN. Nothing follows in this step.
+    /// Rolls the residuals back to the beginning of the step, and makes all values NaN. Nothing
+    /// follows in this step.
     ///
     /// # Errors
     /// Any; the exchange ends.
     fn skip(&mut self) -> Result<()>;
 
-    /// Adds `weight` times the messages of a rank to the means, which are zeros before rank 0. `ranges` has the bytes of
-    /// each tensor's form. Called once for each rank, in order; this rank's own messages are among them.
+    /// Adds `weight` times the messages of a rank to the means, which are zeros before rank 0.
+    /// `ranges` has the bytes of each tensor's form. Called once for each rank, in order; this
+    /// rank's own messages are among them.
     ///
     /// # Errors
     /// Any; the exchange ends.
@@ -37,9 +42,10 @@ pub trait DeviceGroup {
         ranges: &[Range<usize>],
     ) -> Result<()>;
 
-    /// This rank's addends of a round, as little-endian `f32`, once the device has computed them. `forms` has the forms that the
-    /// host computed for them, and `tensors` the places of form and addend of each tensor that has this round. Called once for each round, in
-    /// order, if any tensor has it.
+    /// This rank's addends of a round, as little-endian `f32`, once the device has computed them.
+    /// `forms` has the forms that the host computed for them, and `tensors` the places of form and
+    /// addend of each tensor that has this round. Called once for each round, in order, if any
+    /// tensor has it.
     ///
     /// # Errors
     /// Any; the exchange ends.
@@ -50,8 +56,8 @@ pub trait DeviceGroup {
         tensors: &[Option<RoundForm>],
     ) -> Result<&[u8]>;
 
-    /// Adds means of messages and of rounds to the means, which are zeros before. `ranges` has the bytes of each tensor's
-    /// form. Called once, last.
+    /// Adds means of messages and of rounds to the means, which are zeros before. `ranges` has the
+    /// bytes of each tensor's form. Called once, last.
     ///
     /// # Errors
     /// Any; the exchange ends.
@@ -61,9 +67,11 @@ pub trait DeviceGroup {
 /// The place of a tensor in the buffers of a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoundForm {
-    /// The bytes of the tensor's form, which the host has computed. They start at a multiple of four.
+    /// The bytes of the tensor's form, which the host has computed. They start at a multiple of
+    /// four.
     pub form: Range<usize>,
-    /// The bytes of the tensor's addend, which the device returns. Addends follow each other without gaps.
+    /// The bytes of the tensor's addend, which the device returns. Addends follow each other
+    /// without gaps.
     pub addend: Range<usize>,
 }
 

@@ -17,11 +17,13 @@ pub struct StepInput<'a> {
     pub learning_rate: f32,
     /// This rank's gradients, one flat buffer per tensor.
     pub gradients: &'a [Vec<f32>],
-    /// If each gradient is a sum of parts, such as micro-batches: the elementwise sums of the squares of the parts.
-    /// `None`: every gradient is a single part. Only used if [`needs_squares`](DistributedOptimizer::needs_squares).
+    /// If each gradient is a sum of parts, such as micro-batches: the elementwise sums of the
+    /// squares of the parts. `None`: every gradient is a single part. Only used if
+    /// [`needs_squares`](DistributedOptimizer::needs_squares).
     pub squares: Option<&'a [Vec<f32>]>,
-    /// Added to the mean gradient before the optimizer runs; the same on every rank. For variance-reduced gradients,
-    /// which are sent as differences from it. An exchange with servers refuses it.
+    /// Added to the mean gradient before the optimizer runs; the same on every rank. For
+    /// variance-reduced gradients, which are sent as differences from it. An exchange with servers
+    /// refuses it.
     pub shift: Option<&'a [Vec<f32>]>,
 }
 
@@ -40,18 +42,19 @@ impl<'a> StepInput<'a> {
 
 /// One rank's end of an exchange: gradients in, the same new parameters on every rank out.
 ///
-/// Every rank calls the same operations in the same order with the same, increasing steps. An error ends the exchange:
-/// it names the rank and the operation, and the other ranks stop as well. Dropping an end announces that this rank has
-/// left; ranks that still need it fail.
+/// Every rank calls the same operations in the same order with the same, increasing steps. An error
+/// ends the exchange: it names the rank and the operation, and the other ranks stop as well.
+/// Dropping an end announces that this rank has left; ranks that still need it fail.
 pub trait DistributedOptimizer: Send {
     /// The tensors of the model, in the order of gradients and parameters.
     fn tensors(&self) -> &[Tensor];
 
-    /// A sink that takes gradients of this step one by one, before all are known. The next call must be
-    /// [`step`](Self::step) for the same step, with all gradients. `None` if the exchange cannot send gradients early.
+    /// A sink that takes gradients of this step one by one, before all are known. The next call
+    /// must be [`step`](Self::step) for the same step, with all gradients. `None` if the exchange
+    /// cannot send gradients early.
     ///
-    /// After a backward pass that failed, a new sink drops the gradients that the old one has taken. If some of them have
-    /// been sent, they cannot be dropped, and it is `None`.
+    /// After a backward pass that failed, a new sink drops the gradients that the old one has
+    /// taken. If some of them have been sent, they cannot be dropped, and it is `None`.
     fn gradient_sink(&mut self, step: u64) -> Option<Arc<dyn GradientSink>> {
         let _ = step;
         None
@@ -69,29 +72,30 @@ pub trait DistributedOptimizer: Send {
         false
     }
 
-    /// Which elements of a tensor this rank's messages of the last step carried: increasing flat positions, an empty
-    /// slice if the rank did not take part; `None` if all elements were sent. Momentum masking needs it.
+    /// Which elements of a tensor this rank's messages of the last step carried: increasing flat
+    /// positions, an empty slice if the rank did not take part; `None` if all elements were sent.
+    /// Momentum masking needs it.
     fn sent(&self, index: usize) -> Option<&[u32]> {
         let _ = index;
         None
     }
 
-    /// The length of this rank's messages for its gradient of a tensor in the last step, in bytes; a message to several ranks
-    /// counts once, and averages that it sends on do not.
+    /// The length of this rank's messages for its gradient of a tensor in the last step, in bytes;
+    /// a message to several ranks counts once, and averages that it sends on do not.
     fn message_bytes(&self, index: usize) -> usize {
         let _ = index;
         0
     }
 
-    /// Calls `show` with this rank's residual of a tensor: once per slice if the tensor is sent in slices; not at all
-    /// before the first message, or without error feedback.
+    /// Calls `show` with this rank's residual of a tensor: once per slice if the tensor is sent in
+    /// slices; not at all before the first message, or without error feedback.
     fn residual(&self, index: usize, show: &mut dyn FnMut(&[f32])) {
         let _ = (index, show);
     }
 
-    /// The global model, if it differs from the ranks' parameters (a parameter server keeps it in full precision);
-    /// otherwise `None`. Called by rank 0 only. With backup workers it is the current model, which may include
-    /// later steps of other workers.
+    /// The global model, if it differs from the ranks' parameters (a parameter server keeps it in
+    /// full precision); otherwise `None`. Called by rank 0 only. With backup workers it is the
+    /// current model, which may include later steps of other workers.
     fn global_model(&mut self) -> Result<Option<Vec<Vec<f32>>>>;
 
     /// Adds all state that a resumed run needs to `state`: residuals, optimizer, servers. Every
@@ -102,6 +106,7 @@ pub trait DistributedOptimizer: Send {
     /// its next step. Parameters are not in the state: the trainer keeps them.
     fn restore(&mut self, state: &State) -> Result<()>;
 
-    /// The control channel to the other workers. All workers make the same calls between the same two steps.
+    /// The control channel to the other workers. All workers make the same calls between the same
+    /// two steps.
     fn control(&mut self) -> Control<'_>;
 }

@@ -6,15 +6,18 @@ use std::str::FromStr;
 /// How the ranks of a run exchange their tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exchange {
-    /// Messages are added between the ranks; for linear compressors, and multi-round methods such as `powersgd`.
+    /// Messages are added between the ranks; for linear compressors, and multi-round methods such
+    /// as `powersgd`.
     AllReduce,
     /// Every rank receives every message and averages by itself.
     AllGather,
     /// Every rank averages one slice of the model and compresses the average for all.
     ScatterReduce,
-    /// Every rank gets the mean of its own shard of the model; for sharded models, not for a trainer of replicas.
+    /// Every rank gets the mean of its own shard of the model; for sharded models, not for a
+    /// trainer of replicas.
     ReduceScatter,
-    /// Every rank gets the shards of all ranks, which are not averaged: for the parameters of a sharded model.
+    /// Every rank gets the shards of all ranks, which are not averaged: for the parameters of a
+    /// sharded model.
     GatherShards,
     /// Ranks exchange sums of sparse messages pairwise; for sparse compressors only.
     SparseAllReduce,
@@ -76,7 +79,8 @@ impl Synchronization {
     }
 }
 
-/// The names and parameters of those that average for replicas, as error messages and help list them.
+/// The names and parameters of those that average for replicas, as error messages and help list
+/// them.
 const KNOWN: &str = "all-reduce, all-gather, scatter-reduce, sparse-all-reduce, hierarchical[:node=N], \
                      server[:servers=N,backup=N,stale=N|mode=async]";
 
@@ -153,8 +157,8 @@ impl Exchange {
         }
     }
 
-    /// Whether all workers hold the same parameters after the same step: false for asynchronous servers, unless
-    /// `stale=0`.
+    /// Whether all workers hold the same parameters after the same step: false for asynchronous
+    /// servers, unless `stale=0`.
     pub fn keeps_replicas_identical(&self) -> bool {
         let Exchange::ParameterServer { synchronization, .. } = self else { return true };
         matches!(
@@ -163,8 +167,9 @@ impl Exchange {
         )
     }
 
-    /// The number of receivers, K in equation 1 of the SBC paper: how many times a worker sends its messages of one
-    /// step. A lower bound for sparse all-reduce, whose sums grow; in a hierarchical exchange, the number for a leader.
+    /// The number of receivers, K in equation 1 of the SBC paper: how many times a worker sends its
+    /// messages of one step. A lower bound for sparse all-reduce, whose sums grow; in a
+    /// hierarchical exchange, the number for a leader.
     pub fn receivers(&self, workers: usize) -> f64 {
         let others = workers.saturating_sub(1) as f64;
         match self {
@@ -250,7 +255,8 @@ impl FromStr for Exchange {
 }
 
 impl Exchange {
-    /// Sets a parameter from `KEY=VALUE`; `None` if the exchange does not have it, or not with this value.
+    /// Sets a parameter from `KEY=VALUE`; `None` if the exchange does not have it, or not with this
+    /// value.
     fn set(&mut self, item: &str) -> Option<()> {
         use Synchronization::Synchronous;
         let (key, value) = item.split_once('=')?;

@@ -67,8 +67,8 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Joins consecutive parts of a model into groups of at least `least` bytes of `f32`; the last group may have fewer. A
-/// part is never split.
+/// Joins consecutive parts of a model into groups of at least `least` bytes of `f32`; the last
+/// group may have fewer. A part is never split.
 pub fn fuse(parts: &[Vec<usize>], tensors: &[Tensor], least: usize) -> Vec<Vec<usize>> {
     let (mut groups, mut group, mut bytes) = (Vec::new(), Vec::new(), 0);
     for part in parts {

@@ -95,8 +95,8 @@ impl GroupConfig<'_> {
         check_lengths(self.tensors, self.initial)
     }
 
-    /// Rules have no local steps. Each later compressor of the schedule is the previous one with other parameters, so
-    /// that it can use the residuals, or follows a compressor without state.
+    /// Rules have no local steps. Each later compressor of the schedule is the previous one with
+    /// other parameters, so that it can use the residuals, or follows a compressor without state.
     fn validate_schedule(&self) -> Result<()> {
         if let Some(rule) = self.policy.rules.iter().find(|rule| rule.spec.every() > 1) {
             return refuse(format!(
@@ -121,7 +121,8 @@ impl GroupConfig<'_> {
         Ok(())
     }
 
-    /// The sum of changes is the mean of the ranks' estimates only if every change of every rank is in it.
+    /// The sum of changes is the mean of the ranks' estimates only if every change of every rank is
+    /// in it.
     fn validate_changes(&self) -> Result<()> {
         let Some(spec) = self.policy.pushes().find(|spec| spec.sends_changes()) else {
             return Ok(());
@@ -195,7 +196,8 @@ impl GroupConfig<'_> {
         ))
     }
 
-    /// [`DistributedOptimizer::sent`](crate::DistributedOptimizer::sent) gives positions in the whole tensor as `u32`.
+    /// [`DistributedOptimizer::sent`](crate::DistributedOptimizer::sent) gives positions in the
+    /// whole tensor as `u32`.
     fn validate_slices(&self) -> Result<()> {
         let most = u32::MAX as usize;
         let large = self.tensors.iter().find(|tensor| tensor.elements() > most);
@@ -337,7 +339,8 @@ impl GroupConfig<'_> {
     }
 }
 
-/// Whether all-reduce can average a compressor's messages: they can be added, or are made in rounds of all-reduce.
+/// Whether all-reduce can average a compressor's messages: they can be added, or are made in rounds
+/// of all-reduce.
 pub(crate) fn adds(spec: &Spec) -> bool {
     let compressor = spec.compressor();
     // A compressor's own memory does not support rounds.

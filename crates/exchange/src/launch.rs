@@ -37,16 +37,16 @@ impl Servers {
     /// Waits for the servers to end. Drop the workers' handles first.
     ///
     /// # Errors
-    /// The servers' first error that is not merely the loss of another rank, otherwise their first error. A server's panic is
-    /// resumed in the caller.
+    /// The servers' first error that is not merely the loss of another rank, otherwise their first
+    /// error. A server's panic is resumed in the caller.
     pub fn join(self) -> Result<Vec<ServerReport>> {
         let joined = self.threads.into_iter().map(|thread| thread.join());
         root_cause(joined.map(|result| result.unwrap_or_else(|panic| panic::resume_unwind(panic))))
     }
 }
 
-/// Creates all ranks of a run in this process and starts the servers. `join` creates one rank over its transport; most
-/// callers pass [`Role::join`].
+/// Creates all ranks of a run in this process and starts the servers. `join` creates one rank over
+/// its transport; most callers pass [`Role::join`].
 ///
 /// # Errors
 /// `Config` if the setup cannot work; the errors of `join`.
@@ -60,7 +60,8 @@ pub fn launch(
     start(join_all(transports, &join)?)
 }
 
-/// Calls `join` for each transport at the same time, because ranks compare their configurations in it.
+/// Calls `join` for each transport at the same time, because ranks compare their configurations in
+/// it.
 fn join_all(
     transports: Vec<InProcess>,
     join: &(dyn Fn(Box<dyn Transport>) -> Result<Role> + Sync),

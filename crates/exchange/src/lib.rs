@@ -1,13 +1,16 @@
 //! Exchange of compressed tensors between the ranks of a training run.
 //!
-//! A [`Transport`] moves bytes between ranks and counts them. A [`DistributedOptimizer`] is one rank's end of an
-//! exchange over a transport: it takes this rank's gradients and leaves the same updated parameters on every rank, bit
-//! for bit, except with an asynchronous or stale server. [`launch`] makes all ranks of a run inside one process;
-//! [`Role::join`] makes one of them over a transport that the caller brings.
+//! A [`Transport`] moves bytes between ranks and counts them. A [`DistributedOptimizer`] is one
+//! rank's end of an exchange over a transport: it takes this rank's gradients and leaves the same
+//! updated parameters on every rank, bit for bit, except with an asynchronous or stale server.
+//! [`launch`] makes all ranks of a run inside one process; [`Role::join`] makes one of them over a
+//! transport that the caller brings.
 //!
 //! ```
 //! use gradwire::{Spec, Tensor};
-//! use gradwire_exchange::{GroupConfig, Optimizer, Participation, Policy, Role, StepInput, in_process, launch};
+//! use gradwire_exchange::{
+//!     GroupConfig, Optimizer, Participation, Policy, Role, StepInput, in_process, launch,
+//! };
 //!
 //! struct Sgd;
 //!
@@ -66,22 +69,23 @@
 //!
 //! # The path of a gradient
 //!
-//! The trainer passes gradients to [`DistributedOptimizer::step`], or early to a [`GradientSink`]. They are
-//! concatenated in the buffer of their group, which the [`Reducer`] passes to the collective. The collective encodes
-//! each tensor with the codec of its name, sends the messages through the [`Transport`], and adds the decoded messages
-//! to the same buffer, in the order of ranks. The optimizer then reads the means from this buffer.
+//! The trainer passes gradients to [`DistributedOptimizer::step`], or early to a [`GradientSink`].
+//! They are concatenated in the buffer of their group, which the [`Reducer`] passes to the
+//! collective. The collective encodes each tensor with the codec of its name, sends the messages
+//! through the [`Transport`], and adds the decoded messages to the same buffer, in the order of
+//! ranks. The optimizer then reads the means from this buffer.
 //!
 //! # Local steps
 //!
-//! The trainer takes local steps (`every` in a spec). It calls [`DistributedOptimizer::step`] with the sum of the
-//! gradients of several steps; or, if ranks optimize on their own, with the change of the parameters over those
-//! steps and the optimizer [`AddUpdate`], which adds the mean change; or with the parameters themselves and
-//! [`ReplaceParameters`], which replaces them by their mean.
+//! The trainer takes local steps (`every` in a spec). It calls [`DistributedOptimizer::step`] with
+//! the sum of the gradients of several steps; or, if ranks optimize on their own, with the change
+//! of the parameters over those steps and the optimizer [`AddUpdate`], which adds the mean change;
+//! or with the parameters themselves and [`ReplaceParameters`], which replaces them by their mean.
 //!
 //! # With an optimizer of your own
 //!
-//! A caller that has its own optimizer averages gradients with a [`Reducer`], or with a [`ReducerThread`] while it
-//! computes:
+//! A caller that has its own optimizer averages gradients with a [`Reducer`], or with a
+//! [`ReducerThread`] while it computes:
 //!
 //! ```
 //! use std::thread;
@@ -106,7 +110,8 @@
 //! };
 //! // Two ranks, here threads of a process.
 //! thread::scope(|scope| {
-//!     for (rank, transport) in in_process::connect(2, Default::default()).into_iter().enumerate() {
+//!     let transports = in_process::connect(2, Default::default());
+//!     for (rank, transport) in transports.into_iter().enumerate() {
 //!         scope.spawn(move || {
 //!             let mut gradient = vec![rank as f32; 1000];
 //!             average(transport, &mut gradient).unwrap();

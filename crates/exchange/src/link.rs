@@ -1,8 +1,8 @@
 //! The link model: how long measured bytes would take on a network.
 //!
-//! Every rank is connected to the network by one full-duplex link; the network between the links is never the
-//! bottleneck. A phase takes as long as the busiest direction of the busiest link, and a phase that waits for the
-//! result of another adds one latency.
+//! Every rank is connected to the network by one full-duplex link; the network between the links is
+//! never the bottleneck. A phase takes as long as the busiest direction of the busiest link, and a
+//! phase that waits for the result of another adds one latency.
 
 use std::time::Duration;
 
@@ -17,19 +17,20 @@ pub struct Link {
     pub latency: Duration,
 }
 
-/// The bytes that one step moves over the links, as a transport counted them: the mean over workers for parameter servers
-/// and sparse all-reduce, and the bytes of the busiest worker for other exchanges.
+/// The bytes that one step moves over the links, as a transport counted them: the mean over workers
+/// for parameter servers and sparse all-reduce, and the bytes of the busiest worker for other
+/// exchanges.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepBytes {
     /// Bytes a worker sends, headers included.
     pub up: f64,
     /// Bytes a worker receives, headers included.
     pub down: f64,
-    /// The share of the largest tensor in these bytes, 0 to 1. Only a parameter server's time depends on it. If the
-    /// bytes per tensor are not known, give its share of the elements.
+    /// The share of the largest tensor in these bytes, 0 to 1. Only a parameter server's time
+    /// depends on it. If the bytes per tensor are not known, give its share of the elements.
     pub largest_share: f64,
-    /// The bytes of all tensors in `f32`, as the members of a node exchange them with their leader. Only the time of a
-    /// hierarchical exchange depends on it.
+    /// The bytes of all tensors in `f32`, as the members of a node exchange them with their leader.
+    /// Only the time of a hierarchical exchange depends on it.
     pub uncompressed: f64,
 }
 
@@ -48,15 +49,18 @@ impl Link {
     ///
     /// - all-gather: one phase.
     /// - all-reduce and scatter-reduce: two phases, the second of which waits for the first.
-    /// - sparse all-reduce: a phase for each doubling, and two more if the workers are no power of two; give the
-    ///   mean bytes over all workers; all messages are assumed to have the same length.
-    /// - hierarchical: three phases; two if there is one node, one if nodes have one rank. Give a leader's bytes, which
-    ///   are the most. Its members' values arrive before it sends its own messages, and so take time of their own.
-    /// - parameter server: the servers' links carry what all `workers` send and receive, and push and pull run in
-    ///   opposite directions at the same time, but a tensor is pulled only after it was pushed. With tensors as jobs
-    ///   this is a flow shop of two machines. It takes at most the longer direction plus the largest tensor's share of
-    ///   the shorter one, and exactly that for a model of one tensor. With several servers the one that holds the most
-    ///   (the mean, or the largest tensor) decides.
+    /// - sparse all-reduce: a phase for each doubling, and two more if the workers are no power of
+    ///   two; give the mean bytes over all workers; all messages are assumed to have the same
+    ///   length.
+    /// - hierarchical: three phases; two if there is one node, one if nodes have one rank. Give a
+    ///   leader's bytes, which are the most. Its members' values arrive before it sends its own
+    ///   messages, and so take time of their own.
+    /// - parameter server: the servers' links carry what all `workers` send and receive, and push
+    ///   and pull run in opposite directions at the same time, but a tensor is pulled only after it
+    ///   was pushed. With tensors as jobs this is a flow shop of two machines. It takes at most the
+    ///   longer direction plus the largest tensor's share of the shorter one, and exactly that for
+    ///   a model of one tensor. With several servers the one that holds the most (the mean, or the
+    ///   largest tensor) decides.
     ///
     /// One worker alone needs no network in exchanges without servers: the time is zero.
     pub fn step_time(&self, exchange: Exchange, workers: usize, bytes: StepBytes) -> Duration {
@@ -67,8 +71,8 @@ impl Link {
             Exchange::SparseAllReduce => {
                 let doublings = workers.ilog2();
                 let folded = workers - (1 << doublings);
-                // First and last phase use few links, doublings a power of two of them; the bytes are a mean over all
-                // links.
+                // First and last phase use few links, doublings a power of two of them; the bytes
+                // are a mean over all links.
                 let messages = (workers - folded) * doublings as usize + 2 * folded;
                 let uneven = (workers * phases as usize) as f64 / messages as f64;
                 self.seconds(busiest * uneven)
@@ -135,7 +139,8 @@ mod tests {
             let step = StepBytes { uncompressed: 1e6, ..bytes(leader, leader, 1.0) };
             link.step_time(exchange.parse().unwrap(), workers, step)
         };
-        // Two members send a megabyte each, leaders send a quarter to each of two others, then two to members.
+        // Two members send a megabyte each, leaders send a quarter to each of two others, then two
+        // to members.
         assert_eq!(time("hierarchical:node=3", 9, 2.5e6), ms(2000 + 500 + 2000 + 15));
         // One node of four ranks: three megabytes to the leader, three back.
         assert_eq!(time("hierarchical:node=8", 4, 3e6), ms(6010));

@@ -98,8 +98,8 @@ impl MeanBuffer {
         &self.means
     }
 
-    /// Replaces the segments pushed since the last call by their means over all ranks, or by sums of
-    /// integers. Without `weights` all ranks weigh the same.
+    /// Replaces the segments pushed since the last call by their means over all ranks, or by sums
+    /// of integers. Without `weights` all ranks weigh the same.
     pub(crate) fn average(
         &mut self,
         transport: &mut dyn Transport,
@@ -176,7 +176,8 @@ impl MeanBuffer {
     }
 }
 
-/// Replaces `values`, one flat buffer per tensor, by their exact mean over all ranks: the same bits on every rank.
+/// Replaces `values`, one flat buffer per tensor, by their exact mean over all ranks: the same bits
+/// on every rank.
 ///
 /// # Errors
 /// `Codec` for a value that is not finite; the errors of the transport.

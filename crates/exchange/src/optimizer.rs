@@ -13,28 +13,31 @@ pub trait Optimizer: Send {
         parameters: &mut [f32],
     );
 
-    /// Replaces this rank's gradient of a tensor by the values that ranks exchange instead, such as its momentum. The next
-    /// [`update`](Self::update) of the tensor gets the mean of these values over all ranks. By default gradients are exchanged.
+    /// Replaces this rank's gradient of a tensor by the values that ranks exchange instead, such as
+    /// its momentum. The next [`update`](Self::update) of the tensor gets the mean of these values
+    /// over all ranks. By default gradients are exchanged.
     ///
-    /// Only an exchange without servers and without overlap calls it; others refuse an optimizer that does not
-    /// [exchange gradients](Self::exchanges_gradients).
+    /// Only an exchange without servers and without overlap calls it; others refuse an optimizer
+    /// that does not [exchange gradients](Self::exchanges_gradients).
     fn to_exchange(&self, index: usize, parameters: &[f32], gradient: &mut [f32]) {
         let _ = (index, parameters, gradient);
     }
 
-    /// Whether ranks exchange gradients at every step, and [`to_exchange`](Self::to_exchange) changes nothing.
+    /// Whether ranks exchange gradients at every step, and [`to_exchange`](Self::to_exchange)
+    /// changes nothing.
     fn exchanges_gradients(&self) -> bool {
         true
     }
 
-    /// Sets the momentum of some elements of a tensor (increasing positions) to zero. They have just been sent, and
-    /// their momentum would apply the same update again. Does nothing for an optimizer without momentum.
+    /// Sets the momentum of some elements of a tensor (increasing positions) to zero. They have
+    /// just been sent, and their momentum would apply the same update again. Does nothing for an
+    /// optimizer without momentum.
     fn mask(&mut self, index: usize, positions: &[u32]) {
         let _ = (index, positions);
     }
 
-    /// Adds the state of every tensor to `state`, under keys that consist of `prefix` and the tensor's name. An
-    /// optimizer without state adds nothing.
+    /// Adds the state of every tensor to `state`, under keys that consist of `prefix` and the
+    /// tensor's name. An optimizer without state adds nothing.
     fn save(&self, prefix: &str, state: &mut State) {
         let _ = (prefix, state);
     }

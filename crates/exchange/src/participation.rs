@@ -7,9 +7,9 @@ const STREAM: u32 = 0x726f_756e;
 
 /// The weights of the workers' messages, round by round.
 ///
-/// Every rank computes them for itself: they depend on the configuration, the seed and the step alone. In a round the
-/// weights of the workers that take part are divided by their sum. Absent workers send nothing, and receive the same
-/// result.
+/// Every rank computes them for itself: they depend on the configuration, the seed and the step
+/// alone. In a round the weights of the workers that take part are divided by their sum. Absent
+/// workers send nothing, and receive the same result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Participation {
     weights: Vec<f64>,
@@ -35,8 +35,9 @@ impl Participation {
         Self { participants: weights.len(), weights, dropout: 0.0, seed: 0 }
     }
 
-    /// Only `participants` workers a step, drawn without replacement from the seed and the step, each of which then
-    /// fails to deliver with probability `dropout`. If all of them fail, the first one drawn takes part.
+    /// Only `participants` workers a step, drawn without replacement from the seed and the step,
+    /// each of which then fails to deliver with probability `dropout`. If all of them fail, the
+    /// first one drawn takes part.
     ///
     /// # Panics
     /// If `participants` is 0 or more than the number of workers, or `dropout` is not in \[0, 1).
@@ -65,8 +66,8 @@ impl Participation {
         self.everyone() && self.weights.windows(2).all(|pair| pair[0] == pair[1])
     }
 
-    /// Each worker's weight in the mean of the round that ends with `step`; 0 for absent workers. The weights add up to
-    /// 1, up to rounding.
+    /// Each worker's weight in the mean of the round that ends with `step`; 0 for absent workers.
+    /// The weights add up to 1, up to rounding.
     pub fn weights_at(&self, step: u64, weights: &mut Vec<f32>) {
         weights.clear();
         if self.plain() {

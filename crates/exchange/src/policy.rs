@@ -9,18 +9,18 @@ use crate::{Result, Rule, Schedule, rule};
 
 /// The compressors of a run, and the tensors that are sent uncompressed.
 ///
-/// Vectors (biases, the scales of normalization layers) and small tensors gain nothing from compression
-/// and suffer from it; they are sent with `none`.
+/// Vectors (biases, the scales of normalization layers) and small tensors gain nothing from
+/// compression and suffer from it; they are sent with `none`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// Compresses gradients.
     pub push: Schedule,
-    /// Compresses the model deltas of a parameter server; `None`: the compressors of gradients. Votes cannot carry
-    /// model deltas.
+    /// Compresses the model deltas of a parameter server; `None`: the compressors of gradients.
+    /// Votes cannot carry model deltas.
     pub pull: Option<Spec>,
-    /// Compressors of certain tensors. The first rule that matches a tensor decides how its gradients are sent, before all
-    /// other fields. If `pull` is set, it compresses the model deltas of all tensors whose gradients are compressed, also of
-    /// those with a rule.
+    /// Compressors of certain tensors. The first rule that matches a tensor decides how its
+    /// gradients are sent, before all other fields. If `pull` is set, it compresses the model
+    /// deltas of all tensors whose gradients are compressed, also of those with a rule.
     pub rules: Vec<Rule>,
     /// Whether tensors of one dimension or none are sent uncompressed.
     pub raw_vectors: bool,
@@ -34,8 +34,9 @@ impl Policy {
     /// Elements below which a tensor is sent uncompressed, unless a policy says otherwise.
     pub const RAW_BELOW: usize = 256;
 
-    /// Compresses all matrices and kernels of [`RAW_BELOW`](Self::RAW_BELOW) elements or more. Where `push` begins with
-    /// a vote, pulls are compressed with `efsignsgd`: it, too, takes one bit per element, and it has error feedback.
+    /// Compresses all matrices and kernels of [`RAW_BELOW`](Self::RAW_BELOW) elements or more.
+    /// Where `push` begins with a vote, pulls are compressed with `efsignsgd`: it, too, takes one
+    /// bit per element, and it has error feedback.
     pub fn new(push: impl Into<Schedule>) -> Self {
         let push = push.into();
         let votes = push.first.compressor().votes();

@@ -1,18 +1,22 @@
-//! The exchanges without servers: gradients are averaged, and every rank runs the optimizer on its replica.
+//! The exchanges without servers: gradients are averaged, and every rank runs the optimizer on its
+//! replica.
 //!
-//! With overlap, the tensors are in groups, in the order in which back-propagation computes their gradients. A trainer
-//! passes gradients as they become ready ([`DistributedOptimizer::gradient_sink`]). When a group is complete and the
-//! groups before it have been sent, the reducer's thread averages it while the trainer computes the rest.
-//! [`DistributedOptimizer::step`] takes the remaining gradients, waits for the means, and runs the optimizer on each
-//! mean as it arrives. That thread sends all messages, also for the control channel.
+//! With overlap, the tensors are in groups, in the order in which back-propagation computes their
+//! gradients. A trainer passes gradients as they become ready
+//! ([`DistributedOptimizer::gradient_sink`]). When a group is complete and the groups before it
+//! have been sent, the reducer's thread averages it while the trainer computes the rest.
+//! [`DistributedOptimizer::step`] takes the remaining gradients, waits for the means, and runs the
+//! optimizer on each mean as it arrives. That thread sends all messages, also for the control
+//! channel.
 //!
-//! Every rank averages the same groups in the same order, whether or not it passes gradients early. The results have
-//! the same bits as without overlap, except for scatter-reduce, which then cuts each tensor separately. The bytes are
-//! the same except for headers, because every group has its own.
+//! Every rank averages the same groups in the same order, whether or not it passes gradients early.
+//! The results have the same bits as without overlap, except for scatter-reduce, which then cuts
+//! each tensor separately. The bytes are the same except for headers, because every group has its
+//! own.
 //!
-//! After an error, some groups' parameters may have been updated and others not. The thread needs a core: if all cores
-//! are busy with other ranks, overlap hides only the time of the link. The buckets are a second copy of gradients and
-//! means.
+//! After an error, some groups' parameters may have been updated and others not. The thread needs a
+//! core: if all cores are busy with other ranks, overlap hides only the time of the link. The
+//! buckets are a second copy of gradients and means.
 
 use std::sync::Arc;
 
@@ -30,8 +34,9 @@ use crate::{
     StepInput, StepReport, Transport, saved_as,
 };
 
-/// One rank's end of an exchange without servers: gradients are averaged, and every rank runs the optimizer on its
-/// replica of the model. With overlap, one group of tensors is averaged while the next is being computed.
+/// One rank's end of an exchange without servers: gradients are averaged, and every rank runs the
+/// optimizer on its replica of the model. With overlap, one group of tensors is averaged while the
+/// next is being computed.
 pub struct ReplicatedOptimizer {
     owned: OwnedReducer,
     optimizer: Box<dyn Optimizer>,
@@ -107,8 +112,8 @@ impl ReplicatedOptimizer {
     /// As [`new`](Self::new), with overlap. `groups` contains each tensor once, by its index.
     ///
     /// # Errors
-    /// As for [`new`](Self::new); `Config` also for exchanges other than all-reduce, all-gather and scatter-reduce,
-    /// if only some ranks take part in a step, and for compressors that [need
+    /// As for [`new`](Self::new); `Config` also for exchanges other than all-reduce, all-gather and
+    /// scatter-reduce, if only some ranks take part in a step, and for compressors that [need
     /// squares](DistributedOptimizer::needs_squares).
     pub fn overlapped(
         mut transport: Box<dyn Transport>,

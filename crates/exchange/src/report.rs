@@ -17,15 +17,17 @@ pub struct StepReport {
     pub wire: Duration,
     /// Processor time spent in the optimizer.
     pub update: Duration,
-    /// Time in which this rank's reducer thread encoded, sent, waited for others and decoded; 0 without such a thread.
+    /// Time in which this rank's reducer thread encoded, sent, waited for others and decoded; 0
+    /// without such a thread.
     pub background: Duration,
-    /// The part of `background` that the caller waited for in [`step`](crate::DistributedOptimizer::step); the rest was
-    /// hidden behind the caller's own work.
+    /// The part of `background` that the caller waited for in
+    /// [`step`](crate::DistributedOptimizer::step); the rest was hidden behind the caller's own
+    /// work.
     pub waited: Duration,
     /// Bytes this rank sent and received, as counted by the transport.
     pub traffic: Traffic,
-    /// The number of later steps that are already in the parameters: other ranks did them without this late rank, which
-    /// skips them. Always 0 without backup workers.
+    /// The number of later steps that are already in the parameters: other ranks did them without
+    /// this late rank, which skips them. Always 0 without backup workers.
     pub skipped: u64,
 }
 
@@ -37,8 +39,8 @@ pub(crate) fn worked<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs the `work` of this many threads, and adds to `total` the CPU time that it took, or the time that passed if there
-/// are several.
+/// Runs the `work` of this many threads, and adds to `total` the CPU time that it took, or the time
+/// that passed if there are several.
 pub(crate) fn spent_by<R>(threads: usize, total: &mut Duration, work: impl FnOnce() -> R) -> R {
     if threads > 1 { timed(total, work) } else { worked(total, work) }
 }

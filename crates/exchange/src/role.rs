@@ -7,7 +7,8 @@ use crate::{
     ServerWorker, Transport,
 };
 
-/// What a rank is in a run: one of the workers, or one of the servers, whose ranks come after the workers'.
+/// What a rank is in a run: one of the workers, or one of the servers, whose ranks come after the
+/// workers'.
 pub enum Role {
     /// Computes gradients, and steps.
     Worker(Box<dyn DistributedOptimizer>),
@@ -26,11 +27,12 @@ impl fmt::Debug for Role {
 
 impl Role {
     /// Joins the other ranks, all of which call this at the same time, each with its own end of the
-    /// transport. `optimizer` is called if this rank runs one: a worker of an exchange without servers, or
-    /// a server.
+    /// transport. `optimizer` is called if this rank runs one: a worker of an exchange without
+    /// servers, or a server.
     ///
     /// # Errors
-    /// `Config` if the configuration cannot work or differs between ranks; the errors of the transport.
+    /// `Config` if the configuration cannot work or differs between ranks; the errors of the
+    /// transport.
     pub fn join(
         transport: Box<dyn Transport>,
         config: &GroupConfig<'_>,

@@ -8,8 +8,8 @@ use gradwire::{Spec, SpecError, Tensor};
 use crate::Result;
 use crate::error::refuse;
 
-/// A compressor and the tensors it is for. Strings: `*.bias -> fp16`, `<1000 -> none`, `>=100000 -> powersgd`,
-/// `matrices -> topk`.
+/// A compressor and the tensors it is for. Strings: `*.bias -> fp16`, `<1000 -> none`,
+/// `>=100000 -> powersgd`, `matrices -> topk`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
     tensors: Tensors,
@@ -97,7 +97,8 @@ pub(crate) fn check(rules: &[Rule], tensors: &[Tensor]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a name matches a pattern. Each run of characters between stars is searched after the previous match.
+/// Whether a name matches a pattern. Each run of characters between stars is searched after the
+/// previous match.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };

@@ -21,8 +21,8 @@ fn a_step_allocates_nothing() {
             if !suits(name, &spec) {
                 continue;
             }
-            // Residuals, and with them some messages, grow for as many steps as it takes to send all.
-            // One rank: what several ranks have in flight at a time depends on who is faster.
+            // Residuals, and with them some messages, grow for as many steps as it takes to send
+            // all. One rank: what several ranks have in flight at a time depends on who is faster.
             let run = Run::new(exchange(name), 1, &spec, &[3, 0, 5000, 900]);
             run.each(|rank, exchange| {
                 let mut parameters = run.initial.clone();
@@ -31,8 +31,8 @@ fn a_step_allocates_nothing() {
                     let before = ALLOCATIONS.get();
                     exchange.step(StepInput::new(step, RATE, &gradients), &mut parameters).unwrap();
                     let allocated = ALLOCATIONS.get() - before;
-                    // Finding the eigenvectors of a new basis takes memory, and the longest message of atoms
-                    // drawn at random may be yet to come.
+                    // Finding the eigenvectors of a new basis takes memory, and the longest message
+                    // of atoms drawn at random may be yet to come.
                     let id = spec.entry().id;
                     if (id == "gradiveq" && step % 2 == 0) || id == "atomo" {
                         continue;

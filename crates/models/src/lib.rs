@@ -1,8 +1,9 @@
 //! Data sets, models, optimizers and learning rates of gradwire's training runs.
 //!
-//! - [`data`]: data sets from standard files, or generated; [`Split`]: how examples are divided among workers.
-//! - [`models`]: MLPs, convolutional networks from LeNet-5 to ResNet-50, U-Net, LSTMs and collaborative filtering,
-//!   with flat parameters and gradients.
+//! - [`data`]: data sets from standard files, or generated; [`Split`]: how examples are divided
+//!   among workers.
+//! - [`models`]: MLPs, convolutional networks from LeNet-5 to ResNet-50, U-Net, LSTMs and
+//!   collaborative filtering, with flat parameters and gradients.
 //! - [`optim`], [`schedule`]: update rules and learning rates.
 //!
 //! Models compute in the thread of the caller.

@@ -46,11 +46,12 @@ pub(crate) fn multiply(left: Matrix<'_>, right: Matrix<'_>, accumulate: bool, ou
         return;
     }
     let stride = |stride: usize| stride as isize;
-    // SAFETY: a matrix has rows·columns values, which `Matrix::new` checked and transposing keeps; its
-    // strides reach each of them and no other. `out` has rows·columns values, checked above, and does
-    // not overlap the factors, which are borrowed shared.
+    // SAFETY: a matrix has rows·columns values, which `Matrix::new` checked and transposing keeps;
+    // its strides reach each of them and no other. `out` has rows·columns values, checked above,
+    // and does not overlap the factors, which are borrowed shared.
     unsafe {
-        // The product is computed as right ᵀ · left ᵀ: the library prefers outputs whose columns are contiguous.
+        // The product is computed as right ᵀ · left ᵀ: the library prefers outputs whose columns
+        // are contiguous.
         gemm_f32::gemm::f32::get_gemm_fn()(
             columns,
             rows,
@@ -92,8 +93,8 @@ mod tests {
         assert_eq!(out, [17.0, 22.0, 27.0, 22.0, 29.0, 36.0, 27.0, 36.0, 45.0]);
     }
 
-    /// The kernels for the processor at hand, which need features of the library, are several times as fast as its scalar
-    /// ones; they do not round products before they add them.
+    /// The kernels for the processor at hand, which need features of the library, are several times
+    /// as fast as its scalar ones; they do not round products before they add them.
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn products_are_fused_where_the_processor_can() {

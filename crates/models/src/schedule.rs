@@ -7,11 +7,12 @@ use crate::options::{Options, OptionsError, Printer};
 
 /// A learning rate as a function of the step.
 ///
-/// Strings: `0.1`, `step:from=0.1,factor=0.1,at=0.5+0.75`, `step:from=1,factor=0.8,after=0.4,every=0.02`
-/// (at 0.4, 0.42, 0.44 and so on), `cosine:from=0.1,to=0.001`, each but the
-/// first with `scale=on` (multiply by the number of workers, Goyal et al. 2017) and `warmup=0.05`
-/// (that part of the steps climbs linearly, to the scaled rate from the unscaled one, and without
-/// scaling from zero); `constant:from=0.1` is the long form of `0.1`.
+/// Strings: `0.1`, `step:from=0.1,factor=0.1,at=0.5+0.75`,
+/// `step:from=1,factor=0.8,after=0.4,every=0.02` (at 0.4, 0.42, 0.44 and so on),
+/// `cosine:from=0.1,to=0.001`, each but the first with `scale=on` (multiply by the number of
+/// workers, Goyal et al. 2017) and `warmup=0.05` (that part of the steps climbs linearly, to the
+/// scaled rate from the unscaled one, and without scaling from zero); `constant:from=0.1` is the
+/// long form of `0.1`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LearningRate {
     /// The rate before any scaling, positive.
@@ -20,7 +21,8 @@ pub struct LearningRate {
     pub decay: Decay,
     /// Whether it is multiplied by the number of workers.
     pub scale: bool,
-    /// Warm-up: the fraction of the steps, from the first on, over which the rate increases; in [0, 1].
+    /// Warm-up: the fraction of the steps, from the first on, over which the rate increases; in [0,
+    /// 1].
     pub warmup: f64,
 }
 

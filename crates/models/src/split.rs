@@ -26,14 +26,15 @@ pub enum Split {
         /// The parts' relative sizes, one for each worker; `None` for equal ones.
         sizes: Option<Vec<f64>>,
     },
-    /// Each worker has few classes (McMahan et al. 2017, section 3): the examples, sorted by class, are cut
-    /// into `per` pieces per worker, which are dealt out at random.
+    /// Each worker has few classes (McMahan et al. 2017, section 3): the examples, sorted by class,
+    /// are cut into `per` pieces per worker, which are dealt out at random.
     Classes {
         /// Pieces for each worker.
         per: usize,
     },
-    /// Each worker has different proportions of the classes, and shards differ in size (Yurochkin et al. 2019, section 4):
-    /// the workers' parts of each class are drawn from a symmetric Dirichlet distribution.
+    /// Each worker has different proportions of the classes, and shards differ in size (Yurochkin
+    /// et al. 2019, section 4): the workers' parts of each class are drawn from a symmetric
+    /// Dirichlet distribution.
     Dirichlet {
         /// Concentration α: the smaller, the more unequal.
         alpha: f64,
@@ -128,8 +129,8 @@ fn by_proportions(labels: &[u16], workers: usize, alpha: f64, rng: &mut Rng) -> 
     let gamma = Gamma::new(alpha + 1.0, 1.0).expect("the concentration is positive");
     let mut shards = vec![Vec::new(); workers];
     for examples in classes {
-        // Gamma draws divided by their sum are a Dirichlet draw. Those of a small concentration underflow: their
-        // logarithms come from draws with α + 1 and a uniform u to the power 1/α.
+        // Gamma draws divided by their sum are a Dirichlet draw. Those of a small concentration
+        // underflow: their logarithms come from draws with α + 1 and a uniform u to the power 1/α.
         let mut logarithm = || {
             let draw = gamma.sample(&mut Words(rng)).ln();
             draw + (1.0 - f64::from(rng.uniform())).ln() / alpha

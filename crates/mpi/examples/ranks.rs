@@ -4,9 +4,10 @@
 //! mpirun -n 3 ranks matrix all-gather
 //! ```
 //!
-//! The checks are those of ranks in one process; if one fails, the rank panics and exits with a status other than 0. With
-//! `early`, `killed` and so on, rank 1 fails and the others print their errors; with `meets`, it leaves early, and all
-//! connect again; with `between`, rank 0 ends after the first of two runs; with `absent`, rank 1 does not call `MPI_Init`.
+//! The checks are those of ranks in one process; if one fails, the rank panics and exits with a
+//! status other than 0. With `early`, `killed` and so on, rank 1 fails and the others print their
+//! errors; with `meets`, it leaves early, and all connect again; with `between`, rank 0 ends after
+//! the first of two runs; with `absent`, rank 1 does not call `MPI_Init`.
 
 #[path = "../../exchange/tests/common/mod.rs"]
 mod common;
@@ -85,7 +86,8 @@ impl Engine for Job {
         self.world.size().checked_sub(servers).filter(|&workers| workers > 0).into_iter().collect()
     }
 
-    /// One of each way in which messages travel. What a compressor does in them is checked with ranks in one process.
+    /// One of each way in which messages travel. What a compressor does in them is checked with
+    /// ranks in one process.
     fn specs(&self) -> Vec<Spec> {
         let specs = [
             "none",

@@ -1,7 +1,8 @@
 //! The calls of MPI that the transport needs, with buffers that live as long as MPI uses them.
 //!
-//! All `unsafe` of this crate is here. The safe layer of the `mpi` crate ignores the codes that calls return, because
-//! with MPI's default handler an error ends the process. Here errors are returned, and name a rank.
+//! All `unsafe` of this crate is here. The safe layer of the `mpi` crate ignores the codes that
+//! calls return, because with MPI's default handler an error ends the process. Here errors are
+//! returned, and name a rank.
 
 #![allow(unsafe_code, reason = "MPI is a C library")]
 
@@ -90,8 +91,9 @@ impl Transfer {
     pub(crate) fn send(peer: usize, tag: Tag, bytes: Vec<u8>) -> Result<Self, Fault> {
         let (to, length) = (peer as c_int, count(bytes.len()));
         let mut request = MaybeUninit::uninit();
-        // SAFETY: the buffer has `length` initialized bytes, and stays where it is until the request
-        // is complete: `Transfer` gives it out or frees it only then, and nobody writes to it.
+        // SAFETY: the buffer has `length` initialized bytes, and stays where it is until the
+        // request is complete: `Transfer` gives it out or frees it only then, and nobody writes to
+        // it.
         Fault::check(unsafe {
             ffi::MPI_Isend(
                 bytes.as_ptr().cast::<c_void>(),

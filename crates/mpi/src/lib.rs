@@ -1,12 +1,14 @@
-//! Ranks as the processes of an MPI job: [`Transport`](gradwire_exchange::Transport) over Open MPI or
-//! MPICH, and nothing else.
+//! Ranks as the processes of an MPI job: [`Transport`](gradwire_exchange::Transport) over Open MPI
+//! or MPICH, and nothing else.
 //!
-//! A [`World`] is the membership of this process in the job. [`World::connect`] returns a transport for each run, over
-//! which [`Role::join`](gradwire_exchange::Role::join) creates this rank's end of any exchange.
+//! A [`World`] is the membership of this process in the job. [`World::connect`] returns a transport
+//! for each run, over which [`Role::join`](gradwire_exchange::Role::join) creates this rank's end
+//! of any exchange.
 //!
 //! ```no_run
 //! # use std::time::Duration;
-//! # fn train(_: Box<dyn gradwire_exchange::Transport>) -> Result<(), gradwire_exchange::ExchangeError> { Ok(()) }
+//! # use gradwire_exchange::{ExchangeError, Transport};
+//! # fn train(_: Box<dyn Transport>) -> Result<(), ExchangeError> { Ok(()) }
 //! # fn main() -> Result<(), gradwire_exchange::ExchangeError> {
 //! let mut world = gradwire_mpi::World::init(Duration::from_secs(60))?;
 //! let done = train(Box::new(world.connect()?));
@@ -15,30 +17,34 @@
 //! # }
 //! ```
 //!
-//! **No call waits inside MPI.** A send is an `MPI_Isend` of bytes that the transport owns until they have been sent. A
-//! receive looks for a message (`MPI_Improbe`), takes it (`MPI_Imrecv`), and tests until it has arrived, with pauses
-//! that grow up to a millisecond. So every wait has a deadline, and a rank that is lost or silent becomes an error that
-//! names the rank and the operation. MPI is set to return errors; they become `PeerLost`.
+//! **No call waits inside MPI.** A send is an `MPI_Isend` of bytes that the transport owns until
+//! they have been sent. A receive looks for a message (`MPI_Improbe`), takes it (`MPI_Imrecv`), and
+//! tests until it has arrived, with pauses that grow up to a millisecond. So every wait has a
+//! deadline, and a rank that is lost or silent becomes an error that names the rank and the
+//! operation. MPI is set to return errors; they become `PeerLost`.
 //!
-//! **A watchdog** guards against calls that nevertheless wait: `MPI_Init`, `MPI_Finalize` or any other call that spins
-//! on a process that died. It is a thread that makes no calls of MPI. One second after the deadline of the call, it
-//! ends the process with [`STUCK_STATUS`] and a line on standard error.
+//! **A watchdog** guards against calls that nevertheless wait: `MPI_Init`, `MPI_Finalize` or any
+//! other call that spins on a process that died. It is a thread that makes no calls of MPI. One
+//! second after the deadline of the call, it ends the process with [`STUCK_STATUS`] and a line on
+//! standard error.
 //!
-//! **A message** is the payload followed by the twelve bytes of its header, so that the payload needs no copy. Payloads
-//! of 2 GiB or more do not fit MPI's counts and are refused.
+//! **A message** is the payload followed by the twelve bytes of its header, so that the payload
+//! needs no copy. Payloads of 2 GiB or more do not fit MPI's counts and are refused.
 //!
-//! **Notices** are sent under a separate tag and are not counted. One says that a rank has left, and how many messages
-//! it sent to this rank. One says that the run must stop, and because of which rank. One names the rank for which the
-//! sender has waited for most of the deadline: at the deadline, ranks that wait for a waiting rank blame the rank at
-//! the end of the chain. One says that a rank is left after the loss of another.
+//! **Notices** are sent under a separate tag and are not counted. One says that a rank has left,
+//! and how many messages it sent to this rank. One says that the run must stop, and because of
+//! which rank. One names the rank for which the sender has waited for most of the deadline: at the
+//! deadline, ranks that wait for a waiting rank blame the rank at the end of the chain. One says
+//! that a rank is left after the loss of another.
 //!
-//! **Lost ranks.** [`World::reconnect`] connects the ranks that are left. They agree on who is left by messages, because
-//! MPI does not tell them. Processes cannot be added to a job.
+//! **Lost ranks.** [`World::reconnect`] connects the ranks that are left. They agree on who is left
+//! by messages, because MPI does not tell them. Processes cannot be added to a job.
 //!
-//! **The end.** `MPI_Finalize` waits for all processes and would wait for ever for one that died. So [`World::finish`]
-//! first waits, no longer than the deadline, until all ranks have left, and does not finalize if a rank has not, or was
-//! lost before. If a rank has not left, the process should exit with a status other than 0, and `mpirun` ends the rest of the job. [`World::abort`] asks
-//! MPI to end all processes at once.
+//! **The end.** `MPI_Finalize` waits for all processes and would wait for ever for one that died.
+//! So [`World::finish`] first waits, no longer than the deadline, until all ranks have left, and
+//! does not finalize if a rank has not, or was lost before. If a rank has not left, the process
+//! should exit with a status other than 0, and `mpirun` ends the rest of the job. [`World::abort`]
+//! asks MPI to end all processes at once.
 
 mod call;
 mod links;

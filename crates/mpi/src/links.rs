@@ -1,4 +1,5 @@
-//! The links to the other ranks: outgoing messages, the ranks that have left, and the rank that stopped the run.
+//! The links to the other ranks: outgoing messages, the ranks that have left, and the rank that
+//! stopped the run.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,11 +12,13 @@ use crate::notice::{NOBODY, Notice};
 use crate::pause::Pause;
 use crate::watchdog::{Busy, Watch};
 
-/// Buffers kept for further messages, and the most bytes of one: messages with states are larger, and rare.
+/// Buffers kept for further messages, and the most bytes of one: messages with states are larger,
+/// and rare.
 const SPARE: usize = 64;
 const SPARE_BYTES: usize = 64 << 20;
 
-/// The links of one process to the others in one session: the life of one transport. Ranks are positions in `members`.
+/// The links of one process to the others in one session: the life of one transport. Ranks are
+/// positions in `members`.
 pub(crate) struct Links {
     pub(crate) session: u32,
     /// The ranks in MPI's world of the processes in this session, in order.
@@ -93,7 +96,8 @@ impl Links {
         Ok(())
     }
 
-    /// The next message that has arrived from one of these ranks; `turn` chooses the rank to look at first.
+    /// The next message that has arrived from one of these ranks; `turn` chooses the rank to look
+    /// at first.
     pub(crate) fn probe(
         &mut self,
         from: &[usize],
@@ -155,7 +159,8 @@ impl Links {
         self.tell(|links, to| Notice::Left(links.sent[to]));
     }
 
-    /// Announces that this rank takes no part in the session after this one: others may have begun it.
+    /// Announces that this rank takes no part in the session after this one: others may have begun
+    /// it.
     pub(crate) fn leave_next(&mut self) {
         self.tell_in(self.session + 1, |_, _| Notice::Left(0));
     }
@@ -168,8 +173,8 @@ impl Links {
         }
     }
 
-    /// The rank to blame when this rank waits for `peer`: by the notices received, the end of the chain of waiting
-    /// ranks, or another rank of a cycle.
+    /// The rank to blame when this rank waits for `peer`: by the notices received, the end of the
+    /// chain of waiting ranks, or another rank of a cycle.
     pub(crate) fn at_fault(&self, peer: usize) -> usize {
         at_fault(&self.waits, self.rank, peer)
     }
@@ -213,8 +218,8 @@ impl Links {
         (0..self.size).find(|&rank| rank != self.rank && !self.has_left(rank))
     }
 
-    /// Waits until all messages have been sent and `done` is true, but not after `until` or when `give_up` is true.
-    /// Returns whether it succeeded.
+    /// Waits until all messages have been sent and `done` is true, but not after `until` or when
+    /// `give_up` is true. Returns whether it succeeded.
     pub(crate) fn settle(
         &mut self,
         until: Instant,
@@ -260,7 +265,8 @@ impl Links {
         }
     }
 
-    /// Takes back the buffers of messages that are out. A message that failed is dropped: its receiver is gone.
+    /// Takes back the buffers of messages that are out. A message that failed is dropped: its
+    /// receiver is gone.
     fn reap(&mut self) {
         for _ in 0..self.outgoing.len() {
             let Some(mut transfer) = self.outgoing.pop_front() else { return };
@@ -273,8 +279,8 @@ impl Links {
     }
 }
 
-/// The end of the chain of ranks that wait for each other, from `peer` on. It does not lead back to `own`, which lives: a rank
-/// that has said that it waits for this one may have died since.
+/// The end of the chain of ranks that wait for each other, from `peer` on. It does not lead back to
+/// `own`, which lives: a rank that has said that it waits for this one may have died since.
 fn at_fault(waits: &[Option<usize>], own: usize, peer: usize) -> usize {
     let next = |&peer: &usize| waits[peer].filter(|&next| next != own);
     let chain = std::iter::successors(Some(peer), next).take(waits.len());

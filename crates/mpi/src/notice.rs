@@ -17,7 +17,8 @@ pub(crate) enum Notice {
     Left(u64),
     /// The run must stop because of an error of this rank.
     Abort(u64),
-    /// The sender has waited for this rank for most of the deadline; [`NOBODY`]: it does not wait any more.
+    /// The sender has waited for this rank for most of the deadline; [`NOBODY`]: it does not wait
+    /// any more.
     Waits(u64),
     /// The sender is left after the loss of a rank.
     Here,
@@ -39,7 +40,8 @@ impl Notice {
         bytes
     }
 
-    /// Receives a notice that has arrived; `None` for other bytes, and if the sender died in between.
+    /// Receives a notice that has arrived; `None` for other bytes, and if the sender died in
+    /// between.
     pub(crate) fn receive(arrival: Arrival) -> Result<Option<Self>, Fault> {
         let fits = arrival.length == BYTES;
         let mut transfer = arrival.receive(Vec::new())?;

@@ -1,13 +1,15 @@
 //! Finding the ranks that are left after one was lost.
 //!
-//! MPI does not say who is left. So each rank tells all others, with the tags of the next session, that it is there. It
-//! waits until it has heard every rank but the one that was blamed, at most for the deadline, and then a moment for that one: a
-//! rank that ended with an error of its own reports it. The first of the ranks that it has heard then decides: it sends each
-//! rank that it has heard the list of all of them.
+//! MPI does not say who is left. So each rank tells all others, with the tags of the next session,
+//! that it is there. It waits until it has heard every rank but the one that was blamed, at most
+//! for the deadline, and then a moment for that one: a rank that ended with an error of its own
+//! reports it. The first of the ranks that it has heard then decides: it sends each rank that it
+//! has heard the list of all of them.
 //!
-//! Two groups must not go on side by side. So a rank ends with an error if it does not hear more than half of all ranks. Of two
-//! ranks neither has more than half: the one that was blamed leaves the decision to the other, and ends without its list. If the
-//! link between two ranks fails, and not one of them, each blames the other, and both go on. With more ranks, which one is blamed
+//! Two groups must not go on side by side. So a rank ends with an error if it does not hear more
+//! than half of all ranks. Of two ranks neither has more than half: the one that was blamed leaves
+//! the decision to the other, and ends without its list. If the link between two ranks fails, and
+//! not one of them, each blames the other, and both go on. With more ranks, which one is blamed
 //! decides nothing: if ranks wait for each other, some may blame a rank that lives.
 
 use std::collections::BTreeSet;
@@ -27,7 +29,8 @@ const OPERATION: &str = "connecting the ranks that are left";
 /// The links of the next session, between the ranks that are left of an ended one.
 ///
 /// # Errors
-/// `Config` if the others have given this rank up for lost, or too few are left; `PeerLost` if MPI fails.
+/// `Config` if the others have given this rank up for lost, or too few are left; `PeerLost` if MPI
+/// fails.
 pub(crate) fn regroup(links: &Links, deadline: Duration) -> Result<Links> {
     let _busy = links.busy(OPERATION, 2 * deadline + GRACE);
     let left = connect(links, deadline).map_err(|fault| {
@@ -88,7 +91,8 @@ fn connect(links: &Links, deadline: Duration) -> Result<Vec<usize>, Fault> {
     Ok(Vec::new())
 }
 
-/// The rank that decides who is left, for a rank that has heard `here` of `size` ranks, itself included; `None` if it ends.
+/// The rank that decides who is left, for a rank that has heard `here` of `size` ranks, itself
+/// included; `None` if it ends.
 fn decides(here: &BTreeSet<usize>, own: usize, size: usize, blamed: bool) -> Option<usize> {
     match (size, blamed) {
         // The other one may not have waited for it.
@@ -98,7 +102,8 @@ fn decides(here: &BTreeSet<usize>, own: usize, size: usize, blamed: bool) -> Opt
     }
 }
 
-/// The ranks that say that they are there, this one included. The rank that was blamed has only a moment after the others.
+/// The ranks that say that they are there, this one included. The rank that was blamed has only a
+/// moment after the others.
 fn hear(links: &Links, until: Instant) -> Result<BTreeSet<usize>, Fault> {
     let mut here = BTreeSet::from([links.members[links.rank]]);
     let lost = links.culprit().map(|culprit| links.members[culprit]);

@@ -20,7 +20,8 @@ pub struct Mpi {
     links: Option<Links>,
     home: Home,
     endpoint: Endpoint,
-    /// The rank whose messages are looked for first; changes with each receive, so that no rank is always last.
+    /// The rank whose messages are looked for first; changes with each receive, so that no rank is
+    /// always last.
     turn: usize,
     /// What the last message was sent for.
     sent: Operation<'static>,
@@ -82,7 +83,8 @@ impl Mpi {
         links.culprit().or(silent).map(|peer| ExchangeError::lost(peer, during))
     }
 
-    /// Fails after `until`. After three quarters of the time, announces the rank that this rank waits for.
+    /// Fails after `until`. After three quarters of the time, announces the rank that this rank
+    /// waits for.
     fn check_time(
         &mut self,
         from: &[usize],
@@ -152,8 +154,8 @@ impl Transport for Mpi {
         }
     }
 
-    /// MPI sends only while it is called: without this, the rest of a long message, and its receiver, would wait for
-    /// the next step.
+    /// MPI sends only while it is called: without this, the rest of a long message, and its
+    /// receiver, would wait for the next step.
     fn flush(&mut self) -> Result<()> {
         let (deadline, operation) = (self.endpoint.deadline, self.sent);
         let until = Instant::now() + deadline;
@@ -177,8 +179,8 @@ impl Transport for Mpi {
     }
 }
 
-/// A rank that panics stops all ranks; a rank that merely leaves stops the ranks that still need it. Sent messages get
-/// out first, if possible.
+/// A rank that panics stops all ranks; a rank that merely leaves stops the ranks that still need
+/// it. Sent messages get out first, if possible.
 impl Drop for Mpi {
     fn drop(&mut self) {
         let Some(mut links) = self.links.take() else { return };
@@ -192,7 +194,8 @@ impl Drop for Mpi {
     }
 }
 
-/// Removes the header from the end of a message; `None` if there is none, or if it gives another length.
+/// Removes the header from the end of a message; `None` if there is none, or if it gives another
+/// length.
 fn take_header(message: &mut Vec<u8>) -> Option<Header> {
     let header = Header::from_bytes(*message.last_chunk()?)?;
     message.truncate(message.len() - HEADER_BYTES);

@@ -1,8 +1,8 @@
 //! Ends a process that is stuck inside MPI.
 //!
-//! A rank looks at the clock between calls of MPI, and no call should wait. But a call may spin for ever on a process
-//! that died, as `MPI_Init` and `MPI_Finalize` do. So a separate thread, started before MPI, watches how long the rank
-//! stays in each section of the code that calls MPI.
+//! A rank looks at the clock between calls of MPI, and no call should wait. But a call may spin for
+//! ever on a process that died, as `MPI_Init` and `MPI_Finalize` do. So a separate thread, started
+//! before MPI, watches how long the rank stays in each section of the code that calls MPI.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -112,7 +112,8 @@ fn launched_as() -> Option<usize> {
     names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
 }
 
-/// Writes a line and ends the process. It calls nothing that might call MPI or wait for the thread that is stuck.
+/// Writes a line and ends the process. It calls nothing that might call MPI or wait for the thread
+/// that is stuck.
 fn end(line: String) -> ! {
     let (said, heard) = mpsc::channel();
     let speaker = thread::Builder::new().spawn(move || {

@@ -28,12 +28,13 @@ pub struct World {
 }
 
 impl World {
-    /// Starts MPI, once in a process. Ranks wait for each other until the `deadline`, also in this function. If a
-    /// process is stuck inside MPI a second after its deadline, a thread ends it with
-    /// [`STUCK_STATUS`](crate::STUCK_STATUS) and a line on standard error.
+    /// Starts MPI, once in a process. Ranks wait for each other until the `deadline`, also in this
+    /// function. If a process is stuck inside MPI a second after its deadline, a thread ends it
+    /// with [`STUCK_STATUS`](crate::STUCK_STATUS) and a line on standard error.
     ///
     /// # Errors
-    /// `Config` if MPI was started before, or cannot be called from any thread; `System` if no thread can be started.
+    /// `Config` if MPI was started before, or cannot be called from any thread; `System` if no
+    /// thread can be started.
     pub fn init(deadline: Duration) -> Result<Self> {
         let deadline = deadline.min(Endpoint::LONGEST_DEADLINE);
         let watch = Watch::start().map_err(|error| {
@@ -71,8 +72,9 @@ impl World {
         self.size
     }
 
-    /// A transport for one run. For another run, all ranks drop it and connect again. Dropping it waits, no longer than
-    /// the deadline, until all messages have been sent, and announces that this rank has left.
+    /// A transport for one run. For another run, all ranks drop it and connect again. Dropping it
+    /// waits, no longer than the deadline, until all messages have been sent, and announces that
+    /// this rank has left.
     ///
     /// # Errors
     /// `Config` while there is another transport.
@@ -85,13 +87,14 @@ impl World {
         Ok(Mpi::new(links, Arc::clone(&self.home), self.deadline))
     }
 
-    /// A transport between the ranks that are left after the loss of one, numbered anew in the same order. All of them
-    /// call it, after they have dropped their transports. It takes no longer than twice the deadline. The launcher must
-    /// let them go on (Open MPI: `--enable-recovery`, MPICH: `-disable-auto-cleanup`).
+    /// A transport between the ranks that are left after the loss of one, numbered anew in the same
+    /// order. All of them call it, after they have dropped their transports. It takes no longer
+    /// than twice the deadline. The launcher must let them go on (Open MPI: `--enable-recovery`,
+    /// MPICH: `-disable-auto-cleanup`).
     ///
     /// # Errors
-    /// `Config` if the others have given this rank up for lost, if half of the ranks or more are lost (but one of two may
-    /// be), or while there is another transport.
+    /// `Config` if the others have given this rank up for lost, if half of the ranks or more are
+    /// lost (but one of two may be), or while there is another transport.
     pub fn reconnect(&mut self) -> Result<Mpi> {
         let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(links) = &mut *home else { return refuse(ONE_TRANSPORT) };
@@ -100,20 +103,23 @@ impl World {
         self.connect()
     }
 
-    /// Waits until every rank has left the last run, and ends MPI. Ranks that have begun another run learn that this rank is
-    /// gone. Drop the transport first. A rank that never had a
-    /// transport leaves the first run now. After a run that was stopped, it waits for one second at most.
+    /// Waits until every rank has left the last run, and ends MPI. Ranks that have begun another
+    /// run learn that this rank is gone. Drop the transport first. A rank that never had a
+    /// transport leaves the first run now. After a run that was stopped, it waits for one second at
+    /// most.
     ///
     /// # Errors
-    /// `Deadline`, or `StillThere` after a run that was stopped, with the first rank that has not left by then. MPI is then not ended, because that would wait for
-    /// this rank; let the process exit with a status other than 0.
+    /// `Deadline`, or `StillThere` after a run that was stopped, with the first rank that has not
+    /// left by then. MPI is then not ended, because that would wait for this rank; let the process
+    /// exit with a status other than 0.
     pub fn finish(mut self) -> Result<()> {
         self.end()
     }
 
     fn end(&mut self) -> Result<()> {
         let Some(universe) = self.universe.take() else { return Ok(()) };
-        // Ending MPI waits for all ranks, also for one that has died: so it is ended below, or never.
+        // Ending MPI waits for all ranks, also for one that has died: so it is ended below, or
+        // never.
         let universe = ManuallyDrop::new(universe);
         let links = self.home.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut links) = links else {
@@ -146,14 +152,15 @@ impl World {
         })
     }
 
-    /// Ends all processes of the job at once, this one with `status`. The others cannot report errors any more; to let
-    /// them, return the error and [finish](Self::finish).
+    /// Ends all processes of the job at once, this one with `status`. The others cannot report
+    /// errors any more; to let them, return the error and [finish](Self::finish).
     pub fn abort(self, status: i32) -> ! {
         SimpleCommunicator::world().abort(status);
     }
 }
 
-/// A rank that panics gives the others time to report it, because `mpirun` ends them when this process ends.
+/// A rank that panics gives the others time to report it, because `mpirun` ends them when this
+/// process ends.
 impl Drop for World {
     fn drop(&mut self) {
         // Nobody is left to receive an error.

@@ -1,5 +1,5 @@
-//! The checks of the exchanges with processes as ranks, and what happens when one of them comes to harm. Each process runs
-//! `examples/ranks.rs`.
+//! The checks of the exchanges with processes as ranks, and what happens when one of them comes to
+//! harm. Each process runs `examples/ranks.rs`.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 const HANGS: Duration = Duration::from_secs(300);
 /// How long a job may take to end after its last line.
 const ENDS: Duration = Duration::from_secs(30);
-/// The same for the launcher of a job that goes on without one of its ranks: some versions of Open MPI never end then.
+/// The same for the launcher of a job that goes on without one of its ranks: some versions of Open
+/// MPI never end then.
 const STAYS: Duration = Duration::from_millis(500);
 
 /// One job at a time: ranks wait for each other by polling.
@@ -38,8 +39,8 @@ fn open_mpi(test: &str) -> Option<bool> {
     }
 }
 
-/// The command that starts a job, whose launcher keeps its files in `folder`: a launcher that is killed leaves them behind.
-/// If one rank dies, the others `go_on`, or are ended with it.
+/// The command that starts a job, whose launcher keeps its files in `folder`: a launcher that is
+/// killed leaves them behind. If one rank dies, the others `go_on`, or are ended with it.
 fn command(
     open_mpi: bool,
     folder: &Path,
@@ -86,7 +87,8 @@ fn mpirun(open_mpi: bool, ranks: usize, arguments: [&str; 2], lines: usize, go_o
     Job { status, output: output.join("\n") }
 }
 
-/// Waits for a job that has printed all its lines, and ends its launcher after this time; then there is no status.
+/// Waits for a job that has printed all its lines, and ends its launcher after this time; then
+/// there is no status.
 fn end(child: &mut Child, time: Duration) -> Option<ExitStatus> {
     let start = Instant::now();
     while start.elapsed() < time {
@@ -100,7 +102,8 @@ fn end(child: &mut Child, time: Duration) -> Option<ExitStatus> {
     None
 }
 
-/// The program that is a rank, which `cargo test` builds with all tests (with `--test` it builds no examples).
+/// The program that is a rank, which `cargo test` builds with all tests (with `--test` it builds no
+/// examples).
 fn rank() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().and_then(|deps| deps.parent()).unwrap().join("examples").join("ranks")
@@ -117,8 +120,8 @@ fn matrix(name: &str, ranks: &[usize]) {
     }
 }
 
-/// Asserts that the other ranks name rank 1, in jobs where it comes to harm. The others go on after its end: otherwise the
-/// first rank that fails would end the rest before they print their errors.
+/// Asserts that the other ranks name rank 1, in jobs where it comes to harm. The others go on after
+/// its end: otherwise the first rank that fails would end the rest before they print their errors.
 fn named(how: &str, expected: &str) {
     let Some(open_mpi) = open_mpi("a job in which a rank comes to harm") else { return };
     // A rank with another configuration prints the error, too.
@@ -149,8 +152,8 @@ fn every_exchange_passes_the_checks() {
 
 #[test]
 fn a_rank_that_comes_to_harm_is_named() {
-    // Some ranks are one step behind when they are told to stop. For a killed rank, messages of the step before may be
-    // lost.
+    // Some ranks are one step behind when they are told to stop. For a killed rank, messages of the
+    // step before may be lost.
     for how in ["early", "silent", "killed", "panics"] {
         named(how, "step ");
     }

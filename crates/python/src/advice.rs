@@ -22,11 +22,12 @@ type Measured = (String, usize, String, f64, f64);
 
 /// Predicts the steps of candidates; returns the advice as JSON and as text.
 ///
-/// `tensors` have names, shapes and the seconds after which their gradients are ready; `gradients` are those of each
-/// recorded step. `cluster` has the fields of `Cluster` but for the ranks, the link and the correction. `measured` is the spec, the
-/// ranks, the link, the seconds and the sent bytes of a step that was measured with an exchange. `progress` is called with the
-/// candidate that is tried, the number of finished trials, that of all, and the part of the work that is done; what it raises ends
-/// the trials.
+/// `tensors` have names, shapes and the seconds after which their gradients are ready; `gradients`
+/// are those of each recorded step. `cluster` has the fields of `Cluster` but for the ranks, the
+/// link and the correction. `measured` is the spec, the ranks, the link, the seconds and the sent
+/// bytes of a step that was measured with an exchange. `progress` is called with the candidate that
+/// is tried, the number of finished trials, that of all, and the part of the work that is done;
+/// what it raises ends the trials.
 #[pyfunction]
 #[pyo3(signature = (tensors, gradients, step_seconds, *, ranks, cluster, links, optimizer, candidates, measured, progress))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with keywords")]
@@ -111,8 +112,8 @@ fn tell(progress: &Py<PyAny>, at: &Progress<'_>) -> PyResult<()> {
     })
 }
 
-/// The buckets that `DistributedDataParallel` forms of tensors with names, shapes and the seconds after which their gradients
-/// are ready; each is a list of their indices.
+/// The buckets that `DistributedDataParallel` forms of tensors with names, shapes and the seconds
+/// after which their gradients are ready; each is a list of their indices.
 #[pyfunction]
 pub(crate) fn buckets(tensors: Vec<(String, Vec<usize>, f64)>) -> Vec<Vec<usize>> {
     let ready = tensors.iter().map(|(.., ready)| *ready).collect();

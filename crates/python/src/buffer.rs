@@ -8,8 +8,8 @@ use crate::errors::Failure;
 
 /// A contiguous tensor in main memory, by its address.
 ///
-/// The Python package checks dtype, device, contiguity and length before it passes an address. Until the call or the
-/// job ends, it keeps the tensor alive and lets nobody else write to it.
+/// The Python package checks dtype, device, contiguity and length before it passes an address.
+/// Until the call or the job ends, it keeps the tensor alive and lets nobody else write to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Buffer {
     address: usize,
@@ -102,9 +102,10 @@ impl Buffer {
         if self.elements == 0 {
             return &[];
         }
-        // SAFETY: the address is aligned and not null (checked in `extract`). The Python package guarantees that it
-        // points to `elements` elements of this size in one initialised allocation, which stays alive and to which
-        // nobody else writes. Every bit pattern is a value of T.
+        // SAFETY: the address is aligned and not null (checked in `extract`). The Python package
+        // guarantees that it points to `elements` elements of this size in one initialised
+        // allocation, which stays alive and to which nobody else writes. Every bit pattern is a
+        // value of T.
         unsafe { std::slice::from_raw_parts(self.address as *const T, self.elements) }
     }
 
@@ -113,7 +114,8 @@ impl Buffer {
         if self.elements == 0 {
             return &mut [];
         }
-        // SAFETY: as in `slice`; the Python package also guarantees that nobody else reads the tensor meanwhile.
+        // SAFETY: as in `slice`; the Python package also guarantees that nobody else reads the
+        // tensor meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut T, self.elements) }
     }
 }
@@ -141,8 +143,8 @@ impl Bytes {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: the channel's tensor has at least `len` bytes and is kept alive by the channel. Only calls of this
-        // channel write to it, and its one user makes them one at a time.
+        // SAFETY: the channel's tensor has at least `len` bytes and is kept alive by the channel.
+        // Only calls of this channel write to it, and its one user makes them one at a time.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, self.len) }
     }
 
@@ -151,8 +153,8 @@ impl Bytes {
         if self.len == 0 {
             return &mut [];
         }
-        // SAFETY: as in `get`; a message sent from these bytes has left before the channel returns the same bytes
-        // again.
+        // SAFETY: as in `get`; a message sent from these bytes has left before the channel returns
+        // the same bytes again.
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.len) }
     }
 }

@@ -1,10 +1,11 @@
-//! A [`Transport`] over a PyTorch process group. The Python package's `Channel` posts sends and receives of byte
-//! tensors.
+//! A [`Transport`] over a PyTorch process group. The Python package's `Channel` posts sends and
+//! receives of byte tensors.
 //!
-//! A message is a header of twelve bytes and the payload. A receiver does not know the length beforehand. It posts a
-//! buffer of [`PART`] bytes, into which most messages fit; the rest of a longer message follows in parts of this
-//! length, whose number it knows from the header, so that it posts a buffer for the next part before it waits for one. The
-//! buffer for a first part is posted before this rank sends to the same peer. A header whose first byte is 0 is the notice
+//! A message is a header of twelve bytes and the payload. A receiver does not know the length
+//! beforehand. It posts a buffer of [`PART`] bytes, into which most messages fit; the rest of a
+//! longer message follows in parts of this length, whose number it knows from the header, so that
+//! it posts a buffer for the next part before it waits for one. The buffer for a first part is
+//! posted before this rank sends to the same peer. A header whose first byte is 0 is the notice
 //! that a rank has aborted.
 
 use std::sync::mpsc::Sender;
@@ -31,7 +32,8 @@ pub(crate) struct Channel {
 }
 
 impl Drop for Channel {
-    /// Closes the connections. Only dropped, the object would keep them until another thread next runs Python.
+    /// Closes the connections. Only dropped, the object would keep them until another thread next
+    /// runs Python.
     fn drop(&mut self) {
         Python::try_attach(|py| {
             // Nobody is left to receive an error.
@@ -41,7 +43,8 @@ impl Drop for Channel {
 }
 
 impl Channel {
-    /// Wraps the package's object, which has `rank`, `size` and the methods used here. `open` is dropped with this end.
+    /// Wraps the package's object, which has `rank`, `size` and the methods used here. `open` is
+    /// dropped with this end.
     pub(crate) fn new(
         channel: &Bound<'_, PyAny>,
         deadline: Duration,
@@ -84,7 +87,8 @@ impl Channel {
         until: Instant,
         during: Operation<'_>,
     ) -> Result<Bytes> {
-        // Gloo closes every connection when a receive times out, so wait a little even if the time has passed.
+        // Gloo closes every connection when a receive times out, so wait a little even if the time
+        // has passed.
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(5));
         let receive = |channel: &Bound<'_, PyAny>| {
             channel.call_method1("receive", (from, more, left.as_secs_f64()))?.extract::<usize>()
@@ -174,7 +178,8 @@ impl Transport for Channel {
         Ok((peer, header))
     }
 
-    /// A message leaves when its receiver asks for it, and is lost if the group is destroyed before.
+    /// A message leaves when its receiver asks for it, and is lost if the group is destroyed
+    /// before.
     fn flush(&mut self) -> Result<()> {
         let operation = Operation::whole(Phase::Barrier, 0);
         let seconds = self.endpoint.deadline.as_secs_f64();
@@ -185,8 +190,8 @@ impl Transport for Channel {
         })
     }
 
-    /// Sends the notice to all ranks that have not left. A rank that waits for this one gets it at once; other ranks
-    /// find it later, or a closed connection.
+    /// Sends the notice to all ranks that have not left. A rank that waits for this one gets it at
+    /// once; other ranks find it later, or a closed connection.
     fn abort(&mut self, culprit: usize) {
         if std::mem::replace(&mut self.aborted, true) {
             return;

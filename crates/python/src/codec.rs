@@ -76,7 +76,8 @@ impl Codec {
         Ok(added.map_err(Failure::from)?)
     }
 
-    /// Turns the weighted mean of all messages into the gradient of the step, in place: the result of a vote, or the mean.
+    /// Turns the weighted mean of all messages into the gradient of the step, in place: the result
+    /// of a vote, or the mean.
     fn aggregate(&self, name: &str, mut tensor: Buffer) -> PyResult<()> {
         let mean = tensor.as_f32().ok_or_else(|| Failure::config("the mean is not float32"))?;
         self.ends().decoder.compressor_of(name).aggregate(mean);
@@ -118,7 +119,8 @@ impl Codec {
         Ok(PyBytes::new(py, &form))
     }
 
-    /// The bytes of an array that is kept for a tensor, `residual` or `velocity`; `None` if there is none.
+    /// The bytes of an array that is kept for a tensor, `residual` or `velocity`; `None` if there
+    /// is none.
     fn array<'py>(
         &self,
         py: Python<'py>,

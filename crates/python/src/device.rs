@@ -56,8 +56,9 @@ fn pairs(ranges: &[Range<usize>]) -> Vec<(usize, usize)> {
 }
 
 impl DeviceGroup for Device {
-    /// `forms()` waits for the device, and returns the address of all forms in main memory, the first and last byte of each,
-    /// and tensor, index and value of an element that is not finite, or `None`.
+    /// `forms()` waits for the device, and returns the address of all forms in main memory, the
+    /// first and last byte of each, and tensor, index and value of an element that is not finite,
+    /// or `None`.
     fn forms(&mut self) -> Result<DeviceForms<'_>> {
         if self.forms.is_none() {
             type Returned = (usize, Vec<(usize, usize)>, Option<(usize, usize, f32)>);
@@ -90,8 +91,9 @@ impl DeviceGroup for Device {
         self.call(|device| device.call_method1("add", (rank, weight, pairs(ranges))).map(drop))
     }
 
-    /// `addends(round, tensors)` waits for the device, and returns the address of all addends in main memory. `tensors` has,
-    /// for each tensor, `None` or the first and last byte of its form in the inbox and of its addend.
+    /// `addends(round, tensors)` waits for the device, and returns the address of all addends in
+    /// main memory. `tensors` has, for each tensor, `None` or the first and last byte of its form
+    /// in the inbox and of its addend.
     fn addends(
         &mut self,
         round: usize,

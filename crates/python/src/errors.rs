@@ -29,8 +29,8 @@ pub(crate) struct Failure {
     non_finite: bool,
 }
 
-/// Runs `work` without the interpreter's lock. A panic becomes an error, too: Python code does not expect one that
-/// derives from `BaseException`.
+/// Runs `work` without the interpreter's lock. A panic becomes an error, too: Python code does not
+/// expect one that derives from `BaseException`.
 pub(crate) fn detached<R: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<R, Failure> + Send,

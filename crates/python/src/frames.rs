@@ -64,15 +64,16 @@ pub(crate) struct Frame {
     seed: u64,
     #[pyo3(get)]
     rank: u32,
-    /// The elements, if the frame stores the tensor as it is. It then has no spec, and `dtype` is the format's name.
+    /// The elements, if the frame stores the tensor as it is. It then has no spec, and `dtype` is
+    /// the format's name.
     #[pyo3(get)]
     stored: Option<Py<PyBytes>>,
 }
 
 #[pymethods]
 impl Frame {
-    /// Reads and checks the frame at byte `at`, which may decode to `max_bytes` bytes: those of a stored tensor, or those of
-    /// the elements as float32.
+    /// Reads and checks the frame at byte `at`, which may decode to `max_bytes` bytes: those of a
+    /// stored tensor, or those of the elements as float32.
     #[new]
     #[pyo3(signature = (bytes, at = 0, max_bytes = None))]
     fn new(bytes: Bound<'_, PyBytes>, at: usize, max_bytes: Option<u64>) -> PyResult<Self> {

@@ -7,7 +7,8 @@ use pyo3::types::PyDict;
 
 use crate::errors::Failure;
 
-/// Every compressor as a dict, with the keys of `gradwire list --json`; `parameters` is a dict by name, with those that all have.
+/// Every compressor as a dict, with the keys of `gradwire list --json`; `parameters` is a dict by
+/// name, with those that all have.
 #[pyfunction]
 pub(crate) fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let describe = |entry: &&gradwire::Entry| {

@@ -58,7 +58,8 @@ pub(crate) struct ReducerHandle {
     /// The longest wait for another rank, in seconds.
     #[pyo3(get)]
     deadline: f64,
-    /// For each compressor of the schedule, its first step and the number of steps from one exchange to the next.
+    /// For each compressor of the schedule, its first step and the number of steps from one
+    /// exchange to the next.
     #[pyo3(get)]
     stages: Vec<(u64, u64)>,
     /// Whether a compressor of the schedule or of a rule averages by votes.
@@ -135,7 +136,8 @@ impl ReducerHandle {
         })
     }
 
-    /// Whether this process is a fork of the one that created the reducer, without its thread and connections.
+    /// Whether this process is a fork of the one that created the reducer, without its thread and
+    /// connections.
     #[getter]
     fn forked(&self) -> bool {
         self.process != process::id()
@@ -151,8 +153,8 @@ impl ReducerHandle {
         })
     }
 
-    /// Averages a group's values in place, in the background thread, which calls `ready()` before and `done()` after
-    /// it.
+    /// Averages a group's values in place, in the background thread, which calls `ready()` before
+    /// and `done()` after it.
     ///
     /// The values are divided by `scale` before, and their mean is multiplied by it.
     #[pyo3(signature = (group, step, tensor, done = None, *, scale = 1.0, ready = None))]
@@ -182,8 +184,8 @@ impl ReducerHandle {
         if submitted { Ok(()) } else { Err(gone().into()) }
     }
 
-    /// Averages a group that a device compresses, in the background thread, which calls the methods of `device`, and `done()`
-    /// at the end.
+    /// Averages a group that a device compresses, in the background thread, which calls the methods
+    /// of `device`, and `done()` at the end.
     fn average_device(
         &self,
         group: usize,
@@ -218,7 +220,8 @@ impl ReducerHandle {
         })
     }
 
-    /// The bytes of an array that is kept for a tensor, `residual` or `velocity`; `None` if there is none.
+    /// The bytes of an array that is kept for a tensor, `residual` or `velocity`; `None` if there
+    /// is none.
     fn array<'py>(
         &self,
         py: Python<'py>,
@@ -271,8 +274,9 @@ impl ReducerHandle {
         }
     }
 
-    /// The cost of the last step, and of all steps together. `ratio` compares sizes of messages, each counted once, not traffic: with
-    /// all-gather over n ranks, divide it by n / 2 to compare with an all-reduce.
+    /// The cost of the last step, and of all steps together. `ratio` compares sizes of messages,
+    /// each counted once, not traffic: with all-gather over n ranks, divide it by n / 2 to compare
+    /// with an all-reduce.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.check_process()?;
         let (step, total) = {
@@ -300,8 +304,8 @@ impl ReducerHandle {
         Ok(dict)
     }
 
-    /// For each tensor its name, number of elements, compressor at a step, the bytes that normally distributed values would
-    /// take, and the bytes of this rank's last messages.
+    /// For each tensor its name, number of elements, compressor at a step, the bytes that normally
+    /// distributed values would take, and the bytes of this rank's last messages.
     fn plan(&self, py: Python<'_>, step: u64) -> PyResult<Vec<Plan>> {
         self.ask(py, move |reducer| {
             let tensors = reducer.tensors().iter().enumerate().map(|(at, tensor)| {
@@ -314,8 +318,8 @@ impl ReducerHandle {
         })
     }
 
-    /// The bytes that this rank's messages of a step take, each counted once, or more: for normally distributed values, and no more
-    /// than a compressor with a threshold sends of small ones.
+    /// The bytes that this rank's messages of a step take, each counted once, or more: for normally
+    /// distributed values, and no more than a compressor with a threshold sends of small ones.
     fn fewest_bytes(&self, py: Python<'_>, step: u64) -> PyResult<f64> {
         self.ask(py, move |reducer| {
             let mut known = HashMap::new();
@@ -360,8 +364,8 @@ impl ReducerHandle {
         Ok(states.iter().map(|state| PyBytes::new(py, state)).collect())
     }
 
-    /// Restores this rank's state from its own saved state, or from those of all ranks of a run with any number of
-    /// ranks.
+    /// Restores this rank's state from its own saved state, or from those of all ranks of a run
+    /// with any number of ranks.
     fn load(&self, py: Python<'_>, states: Vec<Vec<u8>>) -> PyResult<()> {
         self.ask(py, move |reducer| {
             let states = states.iter().map(|bytes| State::from_bytes(bytes));
@@ -369,7 +373,8 @@ impl ReducerHandle {
         })
     }
 
-    /// Restores the state that this worker saved as a rank of another group, of any size. Only for all-gather.
+    /// Restores the state that this worker saved as a rank of another group, of any size. Only for
+    /// all-gather.
     fn adopt(&self, py: Python<'_>, state: Vec<u8>) -> PyResult<()> {
         self.ask(py, move |reducer| reducer.adopt(&State::from_bytes(&state)?))
     }
@@ -385,7 +390,8 @@ impl ReducerHandle {
         Ok(all.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
 
-    /// What the transport has counted since the last average began: bytes sent, bytes received, messages sent, messages received.
+    /// What the transport has counted since the last average began: bytes sent, bytes received,
+    /// messages sent, messages received.
     fn traffic(&self, py: Python<'_>) -> PyResult<[u64; 4]> {
         self.ask(py, |reducer| {
             let Traffic { bytes_up, bytes_down, messages_up, messages_down } =
@@ -394,7 +400,8 @@ impl ReducerHandle {
         })
     }
 
-    /// The positions of the elements of a tensor that its last message carried, as little-endian `u32`; None for all.
+    /// The positions of the elements of a tensor that its last message carried, as little-endian
+    /// `u32`; None for all.
     fn sent<'py>(&self, py: Python<'py>, name: String) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let positions = self.ask(py, move |reducer| {
             Ok(reducer
@@ -404,8 +411,8 @@ impl ReducerHandle {
         Ok(positions.map(|bytes: Vec<u8>| PyBytes::new(py, &bytes)))
     }
 
-    /// Ends the background thread after the submitted averages, and waits for it. Other calls raise `ConfigError` from now on.
-    /// Does nothing in a forked process.
+    /// Ends the background thread after the submitted averages, and waits for it. Other calls raise
+    /// `ConfigError` from now on. Does nothing in a forked process.
     fn close(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.forked() {
             return Ok(());
@@ -426,8 +433,9 @@ impl ReducerHandle {
         Ok(())
     }
 
-    /// Makes `close` wait for a second at most, because this rank has failed: it may wait for ranks that never answer. The
-    /// background thread then ends with the submitted averages, or when the deadline has passed.
+    /// Makes `close` wait for a second at most, because this rank has failed: it may wait for ranks
+    /// that never answer. The background thread then ends with the submitted averages, or when the
+    /// deadline has passed.
     fn hurry(&mut self) {
         self.hurries = true;
     }
@@ -443,7 +451,8 @@ impl ReducerHandle {
 impl Drop for ReducerHandle {
     fn drop(&mut self) {
         if self.forked() {
-            // To drop it would lock what a thread that is not here may hold, and end connections that are not of this process.
+            // To drop it would lock what a thread that is not here may hold, and end connections
+            // that are not of this process.
             std::mem::forget(self.background.take());
         }
     }

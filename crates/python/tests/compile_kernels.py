@@ -1,6 +1,6 @@
-"""Compiles every kernel for NVIDIA's GPUs, and the kernels of the first compressor for AMD's, without a
-GPU, and checks the instructions. This is a script, because Triton's interpreter, which runs the kernels
-in other tests, must be off.
+"""Compiles every kernel for NVIDIA's GPUs, and the kernels of the first compressor for AMD's,
+without a GPU, and checks the instructions. This is a script, because Triton's interpreter, which
+runs the kernels in other tests, must be off.
 
 The code must not have instructions that differ from the interpreter: fused multiplication and
 addition, approximate division and roots, and subnormal numbers flushed to zero.

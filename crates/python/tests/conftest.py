@@ -25,6 +25,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Keeps garbage collectors away from what has been imported: traversing it takes long, and copies the memory of ranks."""
+    """Keeps garbage collectors away from what has been imported: traversing it takes long, and
+    copies the memory of ranks."""
     gc.collect()
     gc.freeze()

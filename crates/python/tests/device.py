@@ -1,4 +1,5 @@
-"""Where tests run the kernels for GPUs: on the CPU by Triton's interpreter, or with TRITON_INTERPRET=0 on a GPU."""
+"""Where tests run the kernels for GPUs: on the CPU by Triton's interpreter, or with
+TRITON_INTERPRET=0 on a GPU."""
 
 import os
 

@@ -138,7 +138,8 @@ def local_steps(address, seed=0, net=None, **options):
 
 
 def task(shard, step):
-    """A batch of a task with a loss that does not go to zero: the inputs of `data`, nearer to each other."""
+    """A batch of a task with a loss that does not go to zero: the inputs of `data`, nearer to each
+    other."""
     x, labels = data(shard, step)
     noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(7919 * step + shard))
     return 0.3 * x + noise, labels

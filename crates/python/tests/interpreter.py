@@ -1,4 +1,5 @@
-"""Makes Triton's interpreter faster, which spends nearly half of its time on work without effect."""
+"""Makes Triton's interpreter faster, which spends nearly half of its time on work without
+effect."""
 
 from dataclasses import replace
 
@@ -8,8 +9,9 @@ from triton.runtime import interpreter
 
 def hasten():
     """Leaves out what changes no result; must be called before kernels are run."""
-    # A launch replaces the builtins of `triton.language` by interpreted ones, and each call of a device function searches for them again.
-    # Triton's own device functions use `triton.language.core`, which no launch of ours replaces: that is done here, once.
+    # A launch replaces the builtins of `triton.language` by interpreted ones, and each call of a
+    # device function searches for them again. Triton's own device functions use
+    # `triton.language.core`, which no launch of ours replaces: that is done here, once.
     interpreter._patch_lang(standard.zeros.fn)
     interpreter.InterpretedFunction.__call__ = _call
     # It computes whether integers overflow, and does not look at the answer.

@@ -140,9 +140,8 @@ def check_arrays(device, host, step):
 def check_encoding(spec, elements, dtype=torch.float32, steps=2, kinds=None, shape=None, exact=True):
     """Compares messages and what is kept with the host's, bit for bit, over some steps.
 
-    Where the host adds up numbers in another order, ``exact`` is False: then the host's decoder must find what the device's
-    residual leaves out.
-    """
+    Where the host adds up numbers in another order, ``exact`` is False: then the host's decoder
+    must find what the device's residual leaves out. """
     all_values = [tensors(elements, seed) for seed in range(steps)]
     names = kinds or list(all_values[0])
     device = Device(spec, {name: shape or (elements,) for name in names})
@@ -179,7 +178,8 @@ def check_conservation(device, slot, own, before, packed, step):
 
 
 def check_nearness(spec, elements, kinds=("gaussian", "constant", "one hot", "sparse")):
-    """Compares what messages decode to with what those of the host do, of the same tensors and the same draws."""
+    """Compares what messages decode to with what those of the host do, of the same tensors and the
+    same draws."""
     values, host = tensors(elements), Host(spec)
     device = Device(spec, {name: (elements,) for name in kinds})
     for slot, form in zip(device.slots, device.encode(0, device.bucket(values))):

@@ -23,7 +23,8 @@ class Net(nn.Module):
 
 
 def data(rank, step, batch=32, inputs=64):
-    """A classification task that a small net learns: which of ten random directions is nearest to an input."""
+    """A classification task that a small net learns: which of ten random directions is nearest to
+    an input."""
     directions = torch.randn(10, inputs, generator=torch.Generator().manual_seed(5), device="cpu")
     generator = torch.Generator().manual_seed(1000 * step + rank)
     labels = torch.randint(0, 10, (batch,), generator=generator, device="cpu")

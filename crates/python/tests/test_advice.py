@@ -192,7 +192,8 @@ def test_the_recommended_compressor_is_a_spec_that_register_takes():
 
 
 class Counting(nn.Module):
-    """A layer that counts its passes in buffers, one of which no state has, and puts a new tensor into the other."""
+    """A layer that counts its passes in buffers, one of which no state has, and puts a new tensor
+    into the other."""
 
     def __init__(self):
         super().__init__()
@@ -232,8 +233,8 @@ def test_what_was_measured_and_how_much_it_varies_is_passed_on():
 
 
 def predicted(link, efficiencies, noise=0.0):
-    """The crossover and the speedup of fp16 for a megabyte that is ready after a millisecond. The measured link has 5 Gbit/s, of which
-    gradwire's and PyTorch's messages use these parts."""
+    """The crossover and the speedup of fp16 for a megabyte that is ready after a millisecond. The
+    measured link has 5 Gbit/s, of which gradwire's and PyTorch's messages use these parts."""
     values = torch.ones(1 << 18)
     # A measured step that took as long as its parts.
     step = 0.001 + 8e6 / (efficiencies[0] * 5e9)
@@ -251,8 +252,9 @@ def test_the_share_of_a_measured_bandwidth_counts_on_this_link_alone():
     # At 10 Mbit/s the bytes decide.
     assert speedup == pytest.approx(2.0, rel=0.05) and given > 1e9
     for efficiency in (0.2, 0.3):
-        # Half of the bytes at less than a third of the speed do not pay on the measured link, but on slower ones. Half of the speed
-        # would be too near to a draw: the compressor's time is measured on this machine, which other work may disturb.
+        # Half of the bytes at less than a third of the speed do not pay on the measured link, but
+        # on slower ones. Half of the speed would be too near to a draw: the compressor's time is
+        # measured on this machine, which other work may disturb.
         crossover, _, speedup = predicted("5000mbit", (efficiency, 1.0))
         assert speedup < 1.0 and 1e9 < crossover <= 5e9
         crossover, _, speedup = predicted("10mbit", (efficiency, 1.0))
@@ -270,7 +272,8 @@ def crossovers(rank, size):
 
 def test_crossovers_do_not_depend_on_the_link_that_was_measured():
     for found in ranks(2, crossovers):
-        # Times of a busy machine vary, but by the ranges that the advice gives, within a factor of 10.
+        # Times of a busy machine vary, but by the ranges that the advice gives, within a factor of
+        # 10.
         for one in found:
             for other in found:
                 assert one[1] is not None and (other[0] or 0.0) <= 10.0 * one[1], found

@@ -137,7 +137,8 @@ def test_tensors_within_transforms_have_no_elements():
 
 
 def test_tensors_without_values_are_refused():
-    # In a process of its own: the mode prepares the engine of autograd for devices, and then ranks cannot be forked.
+    # In a process of its own: the mode prepares the engine of autograd for devices, and then ranks
+    # cannot be forked.
     ranks(1, of_a_fake)
 
 
@@ -230,7 +231,8 @@ def test_a_frame_that_asks_for_too_much_is_refused_before_memory_is_allocated():
 
 
 def test_shapes_that_an_array_cannot_have_are_errors():
-    # A tensor without elements needs no memory, but this dimension does not fit the signed sizes of arrays.
+    # A tensor without elements needs no memory, but this dimension does not fit the signed sizes of
+    # arrays.
     hostile = _core.encode((0, 0, "float32"), ((1 << 64) - 1, 0), "none", "t", 0, 0, 0)
     for to in ("numpy", "torch"):
         with pytest.raises(gradwire.MessageError, match=f"{to} cannot hold"):

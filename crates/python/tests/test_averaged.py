@@ -75,7 +75,8 @@ def test_converted_models_are_refused_before_a_step_without_averages():
 
 
 def several_optimizers(rank, size):
-    """Two optimizers of one model, one of which steps twice, and one that is stepped before training."""
+    """Two optimizers of one model, one of which steps twice, and one that is stepped before
+    training."""
     model, handle = build("none")
     parts = list(model.parameters())
     optimizers = [torch.optim.SGD(parts[:2], lr=1e-3), torch.optim.SGD(parts[2:], lr=1e-3)]

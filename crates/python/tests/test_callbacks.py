@@ -1,4 +1,5 @@
-"""Tests the callbacks for Lightning and Transformers beyond the examples: what they do where something is missing."""
+"""Tests the callbacks for Lightning and Transformers beyond the examples: what they do where
+something is missing."""
 
 import warnings
 
@@ -148,7 +149,8 @@ def test_a_rank_reads_its_own_file_or_all(tmp_path):
 
 
 def transformers_elsewhere(rank, size, saved, folder):
-    """Resumes from a checkpoint in another output folder; returns the first state then, and the one that was saved."""
+    """Resumes from a checkpoint in another output folder; returns the first state then, and the one
+    that was saved."""
     trainer, compression = transformers("3lc", folder, 4, save=False)
     first = []
     compression.on_step_begin = lambda *others, **named: first.append(exchange_bytes(compression.handle.state_dict()))
@@ -218,7 +220,8 @@ def test_files_of_two_runs_are_refused(tmp_path):
 
 
 def fitted_twice(rank, size, folder):
-    """Fits two times with the same Trainer of Lightning; saves a checkpoint in between, after training."""
+    """Fits two times with the same Trainer of Lightning; saves a checkpoint in between, after
+    training."""
     from gradwire.torch.lightning import Compression
 
     gathers = []
@@ -338,7 +341,8 @@ def test_options_of_the_user_are_kept():
 
 
 def lightning_fails(rank, size, folder):
-    """Has an error on one rank, on which, and on the others for want of it, Lightning saves a checkpoint."""
+    """Has an error on one rank, on which, and on the others for want of it, Lightning saves a
+    checkpoint."""
     import lightning.pytorch as pl
     from gradwire.torch.lightning import Compression
     from lightning.pytorch.callbacks import OnExceptionCheckpoint
@@ -406,7 +410,8 @@ def test_lightning_begins_with_empty_residuals_after_an_error(closes, tmp_path):
 
 
 def preempted(rank, size, compressor, folder):
-    """Saves a checkpoint in a signal handler between the forward and the backward pass, and goes on; then resumes from it."""
+    """Saves a checkpoint in a signal handler between the forward and the backward pass, and goes
+    on; then resumes from it."""
     import signal
 
     import lightning.pytorch as pl

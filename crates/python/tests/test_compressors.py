@@ -1,4 +1,5 @@
-"""Compares every registered compressor in the hook with the Rust exchange alone and with a computation by hand."""
+"""Compares every registered compressor in the hook with the Rust exchange alone and with a
+computation by hand."""
 
 import numpy
 import torch
@@ -12,8 +13,8 @@ from models import Net, build, data, flat, train
 from world import ranks
 
 STEPS, LR = 12, 0.2
-# Methods that use gradient and residual separately, keep more than a residual, or run several rounds: frames made by
-# hand do not support these.
+# Methods that use gradient and residual separately, keep more than a residual, or run several
+# rounds: frames made by hand do not support these.
 OWN_MEMORY = {
     "acp-sgd", "adacomp", "adaptive", "demo", "dgc", "gradiveq", "gradzip", "local-selection", "powersgd", "sgc",
     "signsgd", "signum", "sketched-sgd", "variance",
@@ -34,7 +35,8 @@ def all_of_them(rank, size, specs):
 
 
 def without_a_hook(rank, size, specs):
-    """The same training with only the Rust exchange: no DDP, no buckets, all gradients of a step in one call."""
+    """The same training with only the Rust exchange: no DDP, no buckets, all gradients of a step in
+    one call."""
     found = {}
     for spec in specs:
         torch.manual_seed(1)
@@ -62,7 +64,8 @@ def without_a_hook(rank, size, specs):
 
 
 def by_hand(spec, size):
-    """The losses of all ranks, with messages encoded and decoded one by one and residuals in numpy."""
+    """The losses of all ranks, with messages encoded and decoded one by one and residuals in
+    numpy."""
     torch.manual_seed(1)
     net = Net()
     feedback = {entry["id"]: entry["error_feedback"] for entry in gradwire.list()}[spec]

@@ -1,4 +1,5 @@
-"""DistributedDataParallel with gradients that kernels compress, under Triton's interpreter or on a GPU, beside compression on the host."""
+"""DistributedDataParallel with gradients that kernels compress, under Triton's interpreter or on a
+GPU, beside compression on the host."""
 
 import warnings
 from types import SimpleNamespace
@@ -15,8 +16,8 @@ from gradwire.torch import _device
 from models import build, data, flat, train
 from world import ranks
 
-# Of each family of kernels and each memory one whose messages are the host's; with and without uncompressed vectors, and a
-# schedule.
+# Of each family of kernels and each memory one whose messages are the host's; with and without
+# uncompressed vectors, and a schedule.
 SETTINGS = [
     ("3lc:s=1.75", {}),
     ("3lc:ef=off", {"raw_vectors": False, "raw_below": 0}),
@@ -93,7 +94,8 @@ def scaled(rank, size, compressor, dtype, scale, device):
     return torch.cat(found).numpy()
 
 
-# A factor that is no power of two; and signs of 1, which times the factor are too large for 16 bits.
+# A factor that is no power of two; and signs of 1, which times the factor are too large for 16
+# bits.
 @pytest.mark.parametrize("setting, largest", [(("3lc", torch.float32, 3.0), None), (("signsgd", torch.float16, 1e5), 65504.0)])
 def test_the_factor_of_a_scaler_is_taken_out_before_compression(setting, largest):
     host, device = (ranks(2, scaled, *setting, where) for where in ("host", "gpu"))
@@ -192,7 +194,8 @@ def test_what_has_no_kernel_is_refused_with_the_reason():
 
 
 def placed(device, place, rank=0, spec="eden"):
-    """Where the gradients of a parameter on a device are compressed if the kernels cannot run, and the warnings."""
+    """Where the gradients of a parameter on a device are compressed if the kernels cannot run, and
+    the warnings."""
     reducer = SimpleNamespace(rank=rank, stages=[(0, 1)], specs=lambda step: [spec])
     parameter = SimpleNamespace(device=torch.device(device), dtype=torch.float32, shape=(4,))
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
@@ -214,8 +217,8 @@ def test_the_host_in_place_of_a_gpu_is_a_warning_with_the_reason():
 
 
 def mixed(rank, size):
-    """How many vectors of numbers the batches keep after two steps and after five, where messages of different lengths and
-    uncompressed vectors share buckets."""
+    """How many vectors of numbers the batches keep after two steps and after five, where messages
+    of different lengths and uncompressed vectors share buckets."""
     model, handle = build("threshold:v=0.001", device="gpu", small_buckets=False)
     optimizer, kept = torch.optim.SGD(model.parameters(), lr=0.1), []
     for steps in (range(2), range(2, 5)):
@@ -232,7 +235,8 @@ def test_nothing_grows_from_step_to_step():
 
 
 def resident(rank, size):
-    """How many elements are kept of a model with uncompressed vectors, a matrix without feedback and one with it."""
+    """How many elements are kept of a model with uncompressed vectors, a matrix without feedback
+    and one with it."""
     model, handle = build("3lc", device="gpu", rules={"first.*": "3lc:ef=off"})
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, range(2))
     return {kind: array.numel() for kind, array in handle._device.kept.arrays.items()}, model.module.second.weight.numel()

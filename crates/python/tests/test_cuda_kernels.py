@@ -1,4 +1,5 @@
-"""The kernels for GPUs, under Triton's interpreter or on a GPU, against the host's codec bit for bit."""
+"""The kernels for GPUs, under Triton's interpreter or on a GPU, against the host's codec bit for
+bit."""
 
 import mmap
 import os
@@ -149,12 +150,14 @@ def test_parameters_without_kernels_are_left_to_the_host():
         assert kernel_and_memory(Config.of(spec)) is None
 
 
-# The index of an element whose address is further away than 32 bits of bytes, or of elements, reach.
+# The index of an element whose address is further away than 32 bits of bytes, or of elements,
+# reach.
 FAR = (1 << 31) + 3
 
 
 class Distant:
-    """An array of which only some elements from ``FAR`` on exist. Kernels get ``pointer``, the first element."""
+    """An array of which only some elements from ``FAR`` on exist. Kernels get ``pointer``, the
+    first element."""
 
     def __init__(self, elements):
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)

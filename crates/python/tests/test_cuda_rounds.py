@@ -1,4 +1,5 @@
-"""Methods in rounds of all-reduce whose gradients are on a device, under Triton's interpreter or on a GPU, beside the host."""
+"""Methods in rounds of all-reduce whose gradients are on a device, under Triton's interpreter or on
+a GPU, beside the host."""
 
 import pytest
 import torch
@@ -38,7 +39,8 @@ def run(rank, size, compressor, options, where, steps=3):
 @pytest.mark.parametrize("compressor, options", SETTINGS)
 def test_a_run_with_a_device_is_near_one_on_the_host_and_replicas_are_equal(compressor, options):
     (expected, sent), _ = ranks(2, run, compressor, options, ["host", "host"])
-    # The first rank multiplies on the host, so equal replicas show that both sides expand factors alike.
+    # The first rank multiplies on the host, so equal replicas show that both sides expand factors
+    # alike.
     (first, own), (second, also) = ranks(2, run, compressor, options, ["host", "gpu"])
     rounding = 1e-6 if "dtype" not in options else 1e-3
     assert (first == second).all(), "replicas differ"
@@ -68,7 +70,8 @@ def test_states_move_between_host_and_device():
 
 
 def poisoned(rank, size):
-    """Whether a step is skipped in which the last bucket has an infinite value, and leaves the state as it was."""
+    """Whether a step is skipped in which the last bucket has an infinite value, and leaves the
+    state as it was."""
     scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1.0)
     model, handle = build("powersgd:rank=2", device="gpu", on_nonfinite="skip", scaler=scaler)
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, [0, 1])

@@ -1,4 +1,5 @@
-"""The kernels of sparse compressors, under Triton's interpreter or on a GPU, against the host's codec bit for bit."""
+"""The kernels of sparse compressors, under Triton's interpreter or on a GPU, against the host's
+codec bit for bit."""
 
 import pytest
 import torch
@@ -127,8 +128,9 @@ def test_what_memories_keep_is_the_hosts(spec):
 
 def test_thresholds_are_adjusted_as_the_hosts():
     noise = torch.randn(5, 9000, generator=torch.Generator().manual_seed(3))
-    # Of a sample with four of the nine largest, the fourth may be far from the ninth of all, and powers are far from each
-    # other. So thresholds are lowered never, once and three times, and exact ones follow the first two.
+    # Of a sample with four of the nine largest, the fourth may be far from the ninth of all, and
+    # powers are far from each other. So thresholds are lowered never, once and three times, and
+    # exact ones follow the first two.
     values = {f"noise {at}": row for at, row in enumerate(noise[1:3])}
     values.update({f"powers {at}": (16 * row).exp() for at, row in enumerate(noise[3:])}, zeros=torch.zeros(9000))
     check("dgc:ratio=0.001", [values])

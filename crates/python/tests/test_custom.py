@@ -219,7 +219,8 @@ def test_what_a_python_compressor_returns_is_checked(options, says):
 
 
 class Arrays(Mine):
-    """The same compressor with NumPy arrays in place of bytes and of a tensor, one that cannot be written."""
+    """The same compressor with NumPy arrays in place of bytes and of a tensor, one that cannot be
+    written."""
 
     def compress(self, tensor):
         return numpy.frombuffer(super().compress(tensor), "uint8")
@@ -270,7 +271,8 @@ def test_arguments_that_a_python_compressor_does_not_support_are_refused():
 
 
 def counted(rank, size):
-    """What a compressor written in Python reports, and one of gradwire; and the bytes that their channels sent in a step."""
+    """What a compressor written in Python reports, and one of gradwire; and the bytes that their
+    channels sent in a step."""
     reports, lengths, post = [], [], Channel.send
 
     def send(channel, peer):

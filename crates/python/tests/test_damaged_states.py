@@ -1,4 +1,5 @@
-"""Tests that a state of which a checkpoint has lost or changed an entry is a ``StateError`` that names the entry, on all ranks."""
+"""Tests that a state of which a checkpoint has lost or changed an entry is a ``StateError`` that
+names the entry, on all ranks."""
 
 import copy
 

@@ -26,7 +26,8 @@ PAUSE = 0.004
 
 
 def agree(ended):
-    """Checks that all workers had the same parameters after every round; returns the number of rounds."""
+    """Checks that all workers had the same parameters after every round; returns the number of
+    rounds."""
     digests = {}
     for worker in ended:
         for number, found, _ in worker.lines("round"):
@@ -123,15 +124,16 @@ def test_killed_workers_are_replaced_and_training_goes_on():
     fewest = undisturbed(LEAST, ROUNDS, 0)
     print(f"kills {chaos.killed}, rounds {ROUNDS}, loss {loss:.4f}, lost and joined {stats}")
     print(f"undisturbed: {WORKERS} workers {[round(one, 4) for one in calm]}, {LEAST} workers {fewest:.4f}")
-    # During the run there were between LEAST and WORKERS workers, and a worker whose round was lost kept its local steps for the
-    # next one. A few seeds underestimate the spread.
+    # During the run there were between LEAST and WORKERS workers, and a worker whose round was lost
+    # kept its local steps for the next one. A few seeds underestimate the spread.
     low, high = min(*calm, fewest), max(*calm, fewest)
     room = 2 * (high - low)
     assert low - room <= loss <= high + room
 
 
 class Faulty:
-    """A reducer that sometimes takes the other workers for lost after all of them have told that they have the result."""
+    """A reducer that sometimes takes the other workers for lost after all of them have told that
+    they have the result."""
 
     def __init__(self, reducer, draw):
         self._reducer, self._draw = reducer, draw
@@ -166,7 +168,8 @@ def break_groups(replica, draw):
 
 
 def pushed(log, address, shard, path):
-    """Steps along its own direction while groups break, then drains its residual; saves what it has and what it pushed."""
+    """Steps along its own direction while groups break, then drains its residual; saves what it has
+    and what it pushed."""
     torch.manual_seed(0)
     layer = nn.Linear(32, 32, bias=False)
     start = layer.weight.detach().clone()
@@ -254,7 +257,8 @@ def returning(log, address, path):
 
 
 def half(log, address, shard, folder, resume):
-    """Trains for two rounds and saves the state of this worker, or loads those of both and logs what this worker takes over."""
+    """Trains for two rounds and saves the state of this worker, or loads those of both and logs
+    what this worker takes over."""
     net, steps = local_steps(address)
     if resume:
         steps.load_state_dict([torch.load(f"{folder}/{one}") for one in range(2)])
@@ -285,7 +289,8 @@ def test_a_whole_run_resumes_from_the_states_of_its_workers(tmp_path):
                 worker.finish()
             found.append([worker.lines("loaded" if resume else "saved")[0] for worker in started])
     saved, loaded = found
-    # Residuals with the momentum. The residuals are the end of a state. Either worker may be the first of the new run.
+    # Residuals with the momentum. The residuals are the end of a state. Either worker may be the
+    # first of the new run.
     assert sorted(line[1:] for line in loaded) == sorted(saved)
     assert [line[0] for line in loaded] == [str(2 * EVERY)] * 2
 
@@ -360,11 +365,13 @@ def test_rule_of_a_meeting():
     assert admitted([new, sent], 2) == [0, 1]
     # Somebody has: its parameters contain all messages of the round.
     assert reference([sent, has_it]) == 1 and has_it.contains(sent.attempt) and not sent.repeats(has_it)
-    # The others have repeated the round without the worker that had applied it: its message does not count.
+    # The others have repeated the round without the worker that had applied it: its message does
+    # not count.
     later = Record(config="c", run="g", groups=2, rounds=4, history=[("g", 0), ("h", 3)])
     assert reference([has_it, later]) == 1 and not later.contains(has_it.attempt)
     assert later.contains(("g", 2)) and not has_it.has_parameters_of(later)
-    # Of two separate runs the one with more rounds goes on; a worker with another configuration is not admitted.
+    # Of two separate runs the one with more rounds goes on; a worker with another configuration is
+    # not admitted.
     shorter = Record(config="c", run="x", groups=9, rounds=1, history=[("x", 0)])
     assert reference([shorter, sent]) == 1
     assert admitted([Record(config="d"), sent, sent], 1) == [1, 2]

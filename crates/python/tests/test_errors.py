@@ -67,7 +67,8 @@ def test_ctrl_c_leaves_a_block_before_the_deadline():
 
 
 def failing(rank, size):
-    """An error of the script itself on one rank, whose process lives on until the other has noticed."""
+    """An error of the script itself on one rank, whose process lives on until the other has
+    noticed."""
     model, handle = build("3lc", deadline=30.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, optimizer, rank, range(2))
@@ -459,7 +460,8 @@ def test_a_parameter_that_was_frozen_after_wrapping_is_named():
 
 
 def changed_after_wrapping(rank, size):
-    """Why models are refused that changed after they were wrapped, and whether those are accepted that changed before."""
+    """Why models are refused that changed after they were wrapped, and whether those are accepted
+    that changed before."""
     messages = []
     for change in (
         lambda net: net.first.weight.requires_grad_(True),

@@ -51,7 +51,8 @@ def test_arguments_that_an_example_cannot_follow_are_refused(command, says, monk
 
 
 def in_this_group(rank, size, example, *arguments):
-    """Runs an example on a rank; returns what it prints. Without torchrun processes need not import PyTorch anew, for seconds each."""
+    """Runs an example on a rank; returns what it prints. Without torchrun processes need not import
+    PyTorch anew, for seconds each."""
     sys.argv = [example, *arguments]
     dist.init_process_group = lambda backend: None
     with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -62,7 +63,8 @@ def in_this_group(rank, size, example, *arguments):
 def test_ddp_on_mnist():
     folder = Path(os.environ.get("GRADWIRE_DATA", ".")) / "mnist"
     if not folder.is_dir():
-        # The data cannot be distributed with the project. `cargo xtask test` counts skipped tests, and fails under CI.
+        # The data cannot be distributed with the project. `cargo xtask test` counts skipped tests,
+        # and fails under CI.
         pytest.skip("no mnist under GRADWIRE_DATA")
     printed, _ = ranks(2, in_this_group, "mnist_ddp.py", "--data", str(folder), "--steps", "150")
     assert float(re.search("accuracy ([0-9.]+)", printed)[1]) > 0.8

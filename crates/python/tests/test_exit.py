@@ -1,9 +1,11 @@
-"""Tests that no thread of an exchange that nobody has closed outlives the interpreter, which would end the process by SIGABRT."""
+"""Tests that no thread of an exchange that nobody has closed outlives the interpreter, which would
+end the process by SIGABRT."""
 
 import subprocess
 import sys
 
-# Three ranks that end as scripts do. Two of them begin an exchange in the background, which waits for the third.
+# Three ranks that end as scripts do. Two of them begin an exchange in the background, which waits
+# for the third.
 SCRIPT = """
 import atexit, os, sys, tempfile
 from pathlib import Path

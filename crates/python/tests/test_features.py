@@ -183,7 +183,8 @@ def test_an_overflow_on_one_rank_is_skipped_by_all():
 
 
 class Checkpointed(Net):
-    """A net that computes its layers again in the backward pass, by backward passes inside the backward pass."""
+    """A net that computes its layers again in the backward pass, by backward passes inside the
+    backward pass."""
 
     def forward(self, x):
         x = torch.utils.checkpoint.checkpoint(self.first, x.requires_grad_(), use_reentrant=True)
@@ -231,7 +232,8 @@ def test_rules_and_warm_up():
     found = ranks(2, rules)
     assert (found[0][0] == found[1][0]).all()
     _, sizes, scalars = found[0]
-    # second.weight and its bias at 16 bits, vectors uncompressed, first.weight uncompressed and then at a hundredth.
+    # second.weight and its bias at 16 bits, vectors uncompressed, first.weight uncompressed and
+    # then at a hundredth.
     fixed = 2 * 970 + 4 * 3 * 96
     assert all(fixed + 4 * 6144 <= size < fixed + 4 * 6144 + 100 for size in sizes[:3])
     assert all(fixed + 4 * 61 < size < fixed + 6 * 61 + 100 for size in sizes[3:])
@@ -359,7 +361,8 @@ def test_a_large_bucket_has_several_messages():
 
 
 def import_compiler():
-    """Imports what ranks would each import when they first compile something, which takes seconds."""
+    """Imports what ranks would each import when they first compile something, which takes
+    seconds."""
     torch.compile(torch.neg, backend="aot_eager")(torch.zeros(1))
 
 
@@ -479,7 +482,8 @@ def test_threads_and_groups_are_released(way):
 
 
 class Mixed(torch.nn.Module):
-    """Parameters of two types, so that the first backward pass of a static graph has two buckets."""
+    """Parameters of two types, so that the first backward pass of a static graph has two
+    buckets."""
 
     def __init__(self):
         super().__init__()

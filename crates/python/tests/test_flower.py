@@ -27,7 +27,8 @@ def node(number=5):
 
 
 def trained(compression, context, sent, train):
-    """The reply of a client: `train` makes the record that its app returns of the one that it receives."""
+    """The reply of a client: `train` makes the record that its app returns of the one that it
+    receives."""
 
     def app(message, context):
         content = {"arrays": train(message.content["arrays"]), "metrics": MetricRecord({"num-examples": 1})}
@@ -133,7 +134,8 @@ def test_models_in_bfloat16_are_trained():
     assert (torch.from_numpy(model["0.weight"].numpy()) == (before + 0.5).float()).all()
     assert model["1.num_batches_tracked"].numpy() == 1
 
-    # A client without data returns what it started from, rounded to bfloat16; the exact model does not change.
+    # A client without data returns what it started from, rounded to bfloat16; the exact model does
+    # not change.
     exact = {name: values.numpy() for name, values in model.items()}
     exact["0.weight"] = exact["0.weight"] + numpy.float32(1e-3)
     (sent,) = server.configure_train(2, record(**exact), {}, None)

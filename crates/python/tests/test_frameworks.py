@@ -1,4 +1,5 @@
-"""Trains under each framework, stops, resumes with the framework's own checkpoint, and compares bits with a whole run."""
+"""Trains under each framework, stops, resumes with the framework's own checkpoint, and compares
+bits with a whole run."""
 
 import importlib
 import os
@@ -19,7 +20,8 @@ STEPS, STOP = 8, 5
 
 
 def needs(framework):
-    """Skips a test without a framework. Imports what ranks use of it: here once, not in each of them."""
+    """Skips a test without a framework. Imports what ranks use of it: here once, not in each of
+    them."""
     pytest.importorskip(framework)
     importlib.import_module(f"with_{framework}")
 
@@ -86,7 +88,8 @@ def test_a_trainer_may_train_again(tmp_path):
 
 
 def in_ray(rank, size, folder):
-    """Goes on in Ray's example, and returns its parameters and residuals. Ray starts processes of its own."""
+    """Goes on in Ray's example, and returns its parameters and residuals. Ray starts processes of
+    its own."""
     # Ray's processes would give way to those of other tests, and take several times as long.
     os.environ["RAY_worker_niceness"] = "0"
     import ray
@@ -215,7 +218,8 @@ def test_flower_sends_later_what_a_message_leaves_out():
     assert len(alone.context.state.array_records) == 0
     with pytest.raises(gradwire.ConfigError, match="float32 or float16"):
         Node().round(plain, numpy.zeros(3), numpy.ones(3))
-    # A vector is sent whole, as is a scalar, and the values of a mask take the place of the old ones.
+    # A vector is sent whole, as is a scalar, and the values of a mask take the place of the old
+    # ones.
     assert (Node().round(compression, start[0], step[0]) == step[0]).all()
     scalar = Node().round(compression, numpy.array(2, "float32"), numpy.array(3, "float32"))
     assert scalar.shape == () and scalar == 3
@@ -223,7 +227,8 @@ def test_flower_sends_later_what_a_message_leaves_out():
 
 
 class Sends:
-    """Flower's strategy, of which the mixin needs that it sends a model and averages those of its clients."""
+    """Flower's strategy, of which the mixin needs that it sends a model and averages those of its
+    clients."""
 
     def configure_train(self, server_round, arrays, config, grid):
         return [arrays]

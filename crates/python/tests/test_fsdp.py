@@ -24,7 +24,8 @@ from world import outcomes, ranks, seconds_until_interrupted
 
 
 class Branches(nn.Module):
-    """Two nets of which a step may use one, and a head with fewer rows than there are ranks, of which some are empty."""
+    """Two nets of which a step may use one, and a head with fewer rows than there are ranks, of
+    which some are empty."""
 
     def __init__(self):
         super().__init__()
@@ -65,7 +66,8 @@ def whole(model):
 
 
 def adam(model):
-    # Fused it dispatches one operation of DTensors, not one for each parameter and line of the algorithm, which takes most of a test.
+    # Fused it dispatches one operation of DTensors, not one for each parameter and line of the
+    # algorithm, which takes most of a test.
     return torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
 
 
@@ -459,7 +461,8 @@ def test_both_passes_of_a_step_see_the_same_parameters():
 
 
 def assigned(rank, size, registered):
-    """Replaces the parameters that ``fully_shard`` left, before or after registering; tells whether the old ones are kept."""
+    """Replaces the parameters that ``fully_shard`` left, before or after registering; tells whether
+    the old ones are kept."""
     mesh = init_device_mesh(DEVICE.type, (size,))
     saved = shard(mesh).state_dict()
     with torch.device("meta"):
@@ -511,7 +514,8 @@ REPLICATES = pytest.mark.skipif(
 
 
 def ignoring(rank, size):
-    """Trains with a parameter that FSDP2 ignores and one that is frozen outside, both named in ``raw_names``."""
+    """Trains with a parameter that FSDP2 ignores and one that is frozen outside, both named in
+    ``raw_names``."""
     model = Branches()
     model.head.requires_grad_(False)
     mesh = init_device_mesh(DEVICE.type, (size,))
@@ -531,7 +535,8 @@ def test_parameters_that_fsdp_ignores_are_not_averaged_and_may_have_raw_names():
 
 def interrupted(rank, size):
     """The seconds after which Ctrl-C leaves the block, though the other rank does not answer."""
-    # One unit, which is gathered only before the forward pass: no collective of PyTorch waits in the backward pass.
+    # One unit, which is gathered only before the forward pass: no collective of PyTorch waits in
+    # the backward pass.
     model = Net()
     fully_shard(model, mesh=init_device_mesh(DEVICE.type, (size,)), reshard_after_forward=False)
     handle = gradwire.torch.fsdp.register(model, deadline=120.0, parameters="int8")

@@ -1,4 +1,5 @@
-"""Tests that ranks of a sharded model do not wait longer than the deadline for a rank that does something alone between two steps."""
+"""Tests that ranks of a sharded model do not wait longer than the deadline for a rank that does
+something alone between two steps."""
 
 from types import SimpleNamespace
 

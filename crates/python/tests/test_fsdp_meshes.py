@@ -42,7 +42,8 @@ def between_nodes_saved(rank, size, steps, saved, folder):
         state = {"model": model.state_dict(), "gradwire": handle.state_dict()}
         dcp.load(state, checkpoint_id=folder)
         model.load_state_dict(state["model"])
-        # Of the states of all ranks, of which two have the same number in their groups, a rank takes its own.
+        # Of the states of all ranks, of which two have the same number in their groups, a rank
+        # takes its own.
         everyone = gradwire.torch.read_checkpoint(folder) if saved == "all" else state["gradwire"]
         handle.load_state_dict(everyone)
     train(model, optimizer, rank, steps)

@@ -1,4 +1,5 @@
-"""Tests parameters that FSDP2 treats in another way than most: unused ones, other dimensions, complex numbers, several meshes."""
+"""Tests parameters that FSDP2 treats in another way than most: unused ones, other dimensions,
+complex numbers, several meshes."""
 
 import pytest
 import torch
@@ -97,7 +98,8 @@ def test_ranks_may_use_other_experts_if_fsdp_fills_in_zeros():
 
 
 class Fourier(nn.Module):
-    """Complex parameters of one and two dimensions, whose rows cannot be divided by two or three ranks."""
+    """Complex parameters of one and two dimensions, whose rows cannot be divided by two or three
+    ranks."""
 
     def __init__(self):
         super().__init__()
@@ -146,7 +148,8 @@ def matrices_on(mesh):
 
 
 def runs(rank, size, kind, specs):
-    """Parameters, losses and statistics after some steps, by compressors of gradients and parameters."""
+    """Parameters, losses and statistics after some steps, by compressors of gradients and
+    parameters."""
     found = []
     for gradients, parameters in specs:
         model = of_kind(kind, size)
@@ -210,7 +213,8 @@ def test_what_another_mesh_distributes_is_refused(case, texts):
 
 
 def saved(rank, size, columns, states):
-    """A state after a step of a model sharded by columns or by rows, or the error of loading one."""
+    """A state after a step of a model sharded by columns or by rows, or the error of loading
+    one."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 96, bias=False))
     fully_shard(model, shard_placement_fn=(lambda parameter: Shard(1)) if columns else None)
@@ -235,7 +239,8 @@ def test_residuals_of_other_shards_are_refused():
 
 
 def in_inference(rank, size):
-    """Steps with forward passes in inference mode between them, of a model whose values are copied as those of a GPU are."""
+    """Steps with forward passes in inference mode between them, of a model whose values are copied
+    as those of a GPU are."""
     gradwire.torch._sharded._is_in_main_memory = lambda values: False
     trained = []
     for evaluates in (False, True):

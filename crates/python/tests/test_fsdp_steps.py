@@ -1,4 +1,5 @@
-"""Tests what a step is under FSDP2: whoever calls the reductions of gradients, an optimizer step is one."""
+"""Tests what a step is under FSDP2: whoever calls the reductions of gradients, an optimizer step is
+one."""
 
 import gc
 import weakref
@@ -19,7 +20,8 @@ from world import ranks
 
 
 class Blocks(nn.Module):
-    """Blocks of which a step may use some, in any order, perhaps checkpointed, between two layers or alone."""
+    """Blocks of which a step may use some, in any order, perhaps checkpointed, between two layers
+    or alone."""
 
     def __init__(self, kind=lambda: nn.Linear(8, 8)):
         super().__init__()
@@ -47,7 +49,8 @@ def inputs(rank, step):
 
 
 def reduce_by_hand(model):
-    """Reduces the gradients that a backward pass without synchronization left, as pipeline schedules do."""
+    """Reduces the gradients that a backward pass without synchronization left, as pipeline
+    schedules do."""
     model.set_requires_gradient_sync(True)
     for module in (*model.blocks, model):
         (group,) = module._get_fsdp_state()._fsdp_param_groups
@@ -160,7 +163,8 @@ CASES = [
 
 
 def counted(rank, size):
-    """The steps after each of three repetitions of each case, and whether parameters are those of FSDP2 alone."""
+    """The steps after each of three repetitions of each case, and whether parameters are those of
+    FSDP2 alone."""
     found = []
     for case, _ in CASES:
         runs = []
@@ -188,7 +192,8 @@ def test_a_step_of_the_optimizer_is_one_step():
 
 
 def in_backward(rank, size):
-    """Optimizers that run in the backward pass, one for each parameter, called by the hooks of parameters or of activations."""
+    """Optimizers that run in the backward pass, one for each parameter, called by the hooks of
+    parameters or of activations."""
     model = blocks()
     handle = gradwire.torch.fsdp.register(model, "none")
     own = {parameter: torch.optim.SGD([parameter], lr=0.1) for parameter in model.parameters()}
@@ -237,8 +242,8 @@ class Seen(Layer):
 
 
 def draws(rank, size):
-    """The numbers of different weights that each layer saw in each step, in which the gathers are those of a pipeline, of
-    reentrant checkpointing, or of a layer that is used twice."""
+    """The numbers of different weights that each layer saw in each step, in which the gathers are
+    those of a pipeline, of reentrant checkpointing, or of a layer that is used twice."""
     torch.manual_seed(0)
     model = nn.Sequential(Seen(), Seen())
     for module in model:

@@ -22,7 +22,8 @@ def run(rank, size, compressor, steps, options):
 
 
 def indices(rank, size):
-    """The numbers of the buckets of the second step, after DistributedDataParallel has formed them again."""
+    """The numbers of the buckets of the second step, after DistributedDataParallel has formed them
+    again."""
     model, _ = build()
     state, seen = gradwire.torch.Hook(model.module, "none"), []
 
@@ -134,7 +135,8 @@ def test_threads_change_no_bit_and_ranks_may_differ_in_them():
 
 
 class Clock:
-    """Time that passes only where a GPU or another rank is waited for. Stands for both, and for what measures them."""
+    """Time that passes only where a GPU or another rank is waited for. Stands for both, and for
+    what measures them."""
 
     def __init__(self):
         # The time now, and how long the GPU still computes.
@@ -158,7 +160,8 @@ class Clock:
 
 
 def waited(rank, size, kind):
-    """The time after waiting, and how much of it counts. In a process of its own, because fake tensors give it fake GPUs."""
+    """The time after waiting, and how much of it counts. In a process of its own, because fake
+    tensors give it fake GPUs."""
     clock, gpu = Clock(), torch.device("cuda:0")
     handle = kind.__new__(kind)
     handle._wait_seconds, handle._stepping = 0.0, Stepping()

@@ -256,8 +256,8 @@ def pushed_once(rank, size, dtype, compressor, rounds):
 def test_16_bit_weights_without_gradient_do_not_change(dtype, size):
     found = ranks(size, pushed_once, dtype, "sbc:p=0.05", 250)
     start, seen = found[0]
-    # Weights are at most 1/8, so their unit in the last place is below eps / 8; local steps and common weights are
-    # rounded to it.
+    # Weights are at most 1/8, so their unit in the last place is below eps / 8; local steps and
+    # common weights are rounded to it.
     place = torch.finfo(dtype).eps / 8
     moved = [torch.randn(32, 64, dtype=dtype, generator=torch.Generator().manual_seed(rank)) for rank in range(size)]
     expected = start - 1e-3 * sum(gradient.float() for gradient in moved) / size

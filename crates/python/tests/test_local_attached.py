@@ -30,7 +30,8 @@ def train(net, optimizer, rank, steps, scheduler=None):
 
 
 def beside_the_proxy(rank, size, options):
-    """The parameters of training by ``LocalSteps``, and by the optimizer that it follows for the steps 4 to 9."""
+    """The parameters of training by ``LocalSteps``, and by the optimizer that it follows for the
+    steps 4 to 9."""
     results = []
     for attached in (False, True):
         net, inner, steps = local(**options)
@@ -87,7 +88,8 @@ def test_misuse_is_refused_and_nothing_follows_after_the_end():
 
 
 def with_frameworks(rank, size):
-    """A run whose optimizer a distributed checkpoint asks for its state, which SGD without momentum never has, and Accelerate wraps."""
+    """A run whose optimizer a distributed checkpoint asks for its state, which SGD without momentum
+    never has, and Accelerate wraps."""
     accelerate = pytest.importorskip("accelerate")
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}
     os.environ.update({name: str(value) for name, value in place.items()})

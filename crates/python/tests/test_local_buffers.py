@@ -79,8 +79,9 @@ def test_buffers_are_equal_after_a_round(options, at):
             if kind == "mean" and changed and name not in INTEGERS:
                 expected = (sum(map(double, values)) / 3).to(values[0].dtype)
             assert all(torch.equal(one[name], expected) for one in ends), (kind, name)
-    # By hand: 8 buffers with values and their forms have digests of 16 bytes. 8 doubles, 3 complex numbers, 2 bfloat16, 5 booleans and
-    # 2 times 8 floats differ; booleans are sent by the first rank alone. The table is sent by nobody.
+    # By hand: 8 buffers with values and their forms have digests of 16 bytes. 8 doubles, 3 complex
+    # numbers, 2 bfloat16, 5 booleans and 2 times 8 floats differ; booleans are sent by the first
+    # rank alone. The table is sent by nobody.
     digests, floats, booleans = 16 * 9, 8 * 8 + 3 * 8 + 2 * 2 + 2 * 8 * 4, 5
     extra = lambda kind, rank: [sent - own for sent, own in zip(costs[kind][rank], costs["own"][rank])]
     header = extra("first", 1)[0] // 2 - digests

@@ -193,7 +193,8 @@ def test_a_state_of_another_model_is_refused():
 
 
 def from_other_steps(rank, size, options):
-    """Why states of different steps or rounds are not loaded, and whether that left everything as it was."""
+    """Why states of different steps or rounds are not loaded, and whether that left everything as
+    it was."""
     layer, steps = one_layer("topk:ratio=0.1", every=2, **options)
     layer.weight.grad.normal_(generator=torch.Generator().manual_seed(rank))
     saved = []
@@ -287,7 +288,8 @@ def test_parameters_of_tensor_parallelism_are_refused(freeze):
 
 
 def refusals(rank, size):
-    """Why local steps are refused for models whose parameters something else averages, or cannot be averaged."""
+    """Why local steps are refused for models whose parameters something else averages, or cannot be
+    averaged."""
     found = []
     wrapped = nn.parallel.DistributedDataParallel
     sharded = FullyShardedDataParallel(nn.Linear(3, 2), device_id=torch.device("cpu"))

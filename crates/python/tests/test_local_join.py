@@ -30,7 +30,8 @@ class Line(nn.Module):
 
 
 def gradient(rank, step, parameter):
-    """A gradient that depends on neither parameters nor data, so that the right parameters can be added up."""
+    """A gradient that depends on neither parameters nor data, so that the right parameters can be
+    added up."""
     generator = torch.Generator().manual_seed(1000 * rank + step)
     return torch.randn(parameter.shape, generator=generator, device="cpu").to(parameter.device)
 
@@ -114,7 +115,8 @@ def test_all_ranks_tell_how_many_steps_each_has_taken(counts, every, scheduled):
 
 
 def test_all_ranks_tell_which_fragments_each_exchanges():
-    # Rank 0 takes its eighth step, at which only the second fragment is due, and rank 1 has asked for all of them.
+    # Rank 0 takes its eighth step, at which only the second fragment is due, and rank 1 has asked
+    # for all of them.
     one, two = outcomes(2, asked_for_all)
     assert one[1] == two[1] == "ConfigError", (one, two)
     assert "after 8 steps this rank exchanges fragment 1, and rank 1 exchanges fragments 0, 1" in one[2], one[2]
@@ -152,7 +154,8 @@ def during_a_delay(rank, size, counts):
 
 
 def test_rounds_with_a_delay_name_the_steps_of_both_ranks():
-    # Rank 1 begins the exchange of a fragment after 16 steps, without asking the others, which would take time.
+    # Rank 1 begins the exchange of a fragment after 16 steps, without asking the others, which
+    # would take time.
     found = outcomes(2, during_a_delay, (15, 17))
     said = [result[2] for result in found if result[1] != "PeerLostError"]
     assert said and all("while this rank is at step" in one and "all ranks must take the same number of steps" in one for one in said), found
@@ -172,7 +175,8 @@ def two_objects(rank, size):
             Join(objects)
         except gradwire.ConfigError as error:
             said.append(str(error))
-    # A block that changes nothing has any objects, and the next block takes the second object alone.
+    # A block that changes nothing has any objects, and the next block takes the second object
+    # alone.
     with Join([other, two], enable=False):
         two.step()
     with Join([two]):
@@ -202,7 +206,8 @@ def closed_early(rank, size, counts, options):
 
 @pytest.mark.parametrize("counts, options, taken", [
     ((10, 13), LINE, (12,)),
-    # The exchange that begins after 12 steps fails in the background, and rank 1 waits for it after 14.
+    # The exchange that begins after 12 steps fails in the background, and rank 1 waits for it after
+    # 14.
     ((10, 17), {"every": 8, "fragments": 2, "fragment_sync_delay": 2, "buffers": "own"}, (12, 14)),
 ])
 def test_the_error_for_a_rank_that_has_ended_says_how_many_steps_this_one_has_taken(counts, options, taken):

@@ -12,7 +12,8 @@ from gradwire.torch._options import Options
 
 
 class Coded(torch.Tensor):
-    """A tensor in another format, as 8-bit optimizers keep it, which knows only a few operations."""
+    """A tensor in another format, as 8-bit optimizers keep it, which knows only a few
+    operations."""
 
     @staticmethod
     def __new__(cls, values):

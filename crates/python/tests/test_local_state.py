@@ -1,4 +1,5 @@
-"""Tests that the state of local steps is whole, and that frameworks save and restore it as the state of an optimizer."""
+"""Tests that the state of local steps is whole, and that frameworks save and restore it as the
+state of an optimizer."""
 
 import copy
 import os
@@ -46,7 +47,8 @@ def equal(ones, others):
 
 
 def resumed_from(save_and_load, rank, at=7, until=12):
-    """Whether a run that is resumed in the middle of a round, with a new optimizer, has the bits of one that goes on."""
+    """Whether a run that is resumed in the middle of a round, with a new optimizer, has the bits of
+    one that goes on."""
     net, inner, steps = local("topk:ratio=0.1")
     train(net, steps, rank, at)
     before, model = moments(inner), copy.deepcopy(net.state_dict())
@@ -184,7 +186,8 @@ def with_fabric(rank, folder):
 
 
 def with_lightning(rank, folder, at=6, until=12):
-    """As ``resumed_from``, at the end of a round: Lightning loads the model before it creates the optimizer."""
+    """As ``resumed_from``, at the end of a round: Lightning loads the model before it creates the
+    optimizer."""
     lightning = pytest.importorskip("lightning.pytorch")
 
     class Module(lightning.LightningModule):

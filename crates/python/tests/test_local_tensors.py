@@ -1,4 +1,5 @@
-"""Tests which tensors local steps take: complex ones, those of inference mode, and those that cannot be copied."""
+"""Tests which tensors local steps take: complex ones, those of inference mode, and those that
+cannot be copied."""
 
 import numpy
 import pytest

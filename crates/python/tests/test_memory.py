@@ -29,6 +29,6 @@ def average(rank, size, compressor):
 def test_a_large_bucket_needs_its_residual_and_messages():
     for compressor in ("int8", "3lc", "topk:ratio=0.01", "sbc:p=0.001"):
         for more, message in ranks(2, average, compressor):
-            # The message, its copy that is being sent, and one that is being received; 16 MiB for the buffers of
-            # incoming parts, the allocator and the thread.
+            # The message, its copy that is being sent, and one that is being received; 16 MiB for
+            # the buffers of incoming parts, the allocator and the thread.
             assert more < 4 * ELEMENTS + 3 * message + (16 << 20), (compressor, more, message)

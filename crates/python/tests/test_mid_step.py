@@ -1,4 +1,5 @@
-"""Tests of states that are taken at a wrong moment: in a signal handler, in another thread, in the middle of a step."""
+"""Tests of states that are taken at a wrong moment: in a signal handler, in another thread, in the
+middle of a step."""
 
 import os
 import signal
@@ -59,7 +60,8 @@ def take(found, name, state):
 
 
 def interrupted(exchange, rank, step, in_handler, in_thread):
-    """Takes a step in which rank 0 waits for rank 1, and meanwhile runs one function in a signal handler and another one in a thread."""
+    """Takes a step in which rank 0 waits for rank 1, and meanwhile runs one function in a signal
+    handler and another one in a thread."""
     if rank > 0:
         time.sleep(1.5)
         step()
@@ -82,8 +84,8 @@ def interrupted(exchange, rank, step, in_handler, in_thread):
 
 
 def taken_in_a_step(rank, size, spec):
-    """What a rank gets that asks for states while the last bucket of step 3 waits for rank 1, by a signal handler and by another thread, and
-    the states after steps 2 and 3."""
+    """What a rank gets that asks for states while the last bucket of step 3 waits for rank 1, by a
+    signal handler and by another thread, and the states after steps 2 and 3."""
     model, handle = build(spec, deadline=60.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, optimizer, rank, range(2))

@@ -43,7 +43,8 @@ def by_hand(size, steps):
 
 
 def averaged(rank, size, steps):
-    """With gradients that DistributedDataParallel averages, the optimizer keeps its own momentum."""
+    """With gradients that DistributedDataParallel averages, the optimizer keeps its own
+    momentum."""
     model, _ = build()
     optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=FREEZE)
     for step in range(steps):
@@ -142,7 +143,8 @@ def test_compressed_momentum_trains_and_resumes():
 
 
 def stepped(rank, size, way):
-    """Two backward passes after the freeze that both exchange momentum, with something in between."""
+    """Two backward passes after the freeze that both exchange momentum, with something in
+    between."""
     model, _ = build()
     optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=1)
     gradwire.torch.register(model, "none", optimizer=optimizer)
@@ -296,7 +298,8 @@ def test_a_parameter_that_no_rank_uses_keeps_its_momentum(set_to_none, kept):
 
 
 def copied(rank, size, copy_of):
-    """Copies model and optimizer between the exchange and the step; the step of the copies is that of the originals."""
+    """Copies model and optimizer between the exchange and the step; the step of the copies is that
+    of the originals."""
     model, _ = build()
     optimizer = gradwire.torch.OneBitAdam(model.parameters(), **SETTINGS, freeze=2)
     gradwire.torch.register(model, "none", optimizer=optimizer)

@@ -1,4 +1,5 @@
-"""Tests the steps of 1-bit Adam after the freeze: elements that had no gradient before it, and the largest step."""
+"""Tests the steps of 1-bit Adam after the freeze: elements that had no gradient before it, and the
+largest step."""
 
 import copy
 import math
@@ -19,7 +20,8 @@ KEPT = 1 - SETTINGS["lr"] * SETTINGS["weight_decay"]
 
 
 class Rare(nn.Module):
-    """A net with elements that have no gradient: rows of embeddings, a dead unit, pruned weights, and an expert that is not used."""
+    """A net with elements that have no gradient: rows of embeddings, a dead unit, pruned weights,
+    and an expert that is not used."""
 
     def __init__(self):
         super().__init__()
@@ -39,12 +41,14 @@ class Rare(nn.Module):
     def forward(self, tokens, expert):
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         x = torch.relu(self.hidden(x))
-        # The gradients of the other expert are zeros, as those of experts that no token was routed to.
+        # The gradients of the other expert are zeros, as those of experts that no token was routed
+        # to.
         x = self.experts[expert](x) + 0.0 * self.experts[1 - expert](x)
         return self.head(x.mean(1))
 
     def unseen(self):
-        """The names of parameters, with an index of their elements that have no gradient before the freeze."""
+        """The names of parameters, with an index of their elements that have no gradient before the
+        freeze."""
         return {
             "tokens.weight": torch.cat([torch.tensor([0]), torch.arange(20, 40)]),
             "positions.weight": torch.arange(8, 16),
@@ -55,7 +59,8 @@ class Rare(nn.Module):
 
 
 def rarely(rank, size, compressors):
-    """For each compressor and type: what is left of the elements, compared with weight decay, and how far others moved."""
+    """For each compressor and type: what is left of the elements, compared with weight decay, and
+    how far others moved."""
     found = {}
     for compressor in compressors:
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
@@ -84,7 +89,8 @@ def rarely(rank, size, compressors):
 
 
 def recorded(optimizer, net):
-    """Collects the largest numbers that this rank sends for elements without a gradient before the freeze."""
+    """Collects the largest numbers that this rank sends for elements without a gradient before the
+    freeze."""
     names = {id(parameter): name for name, parameter in net.named_parameters()}
     original, sent = optimizer.to_exchange, []
 
@@ -100,7 +106,8 @@ def recorded(optimizer, net):
 
 
 def compared(net, before, optimizer):
-    """Of each parameter: the elements without a gradient, divided by what they were; their momentum; the largest change of the others."""
+    """Of each parameter: the elements without a gradient, divided by what they were; their
+    momentum; the largest change of the others."""
     parameters = dict(net.named_parameters())
     found = {}
     for name, index in net.unseen().items():
@@ -133,7 +140,8 @@ def stepped(optimizer, parameter, gradients):
 
 
 def noisy(shape):
-    """Gradients whose even columns are 0 until the freeze, and then noise, as compression leaves it where a gradient is 0."""
+    """Gradients whose even columns are 0 until the freeze, and then noise, as compression leaves it
+    where a gradient is 0."""
     generator = torch.Generator().manual_seed(0)
     gradients = [torch.randn(shape, generator=generator) for _ in range(STEPS)]
     for gradient in gradients[:FREEZE]:
@@ -185,7 +193,8 @@ def test_a_loaded_state_knows_which_elements_had_gradients(dtype):
 
 
 def test_parameters_freeze_by_their_own_steps():
-    # The second parameter has no gradient in the first three steps, so that it freezes three steps later.
+    # The second parameter has no gradient in the first three steps, so that it freezes three steps
+    # later.
     early, late = (nn.Parameter(torch.ones(2)) for _ in range(2))
     optimizer = gradwire.torch.OneBitAdam([early, late], lr=0.01, weight_decay=0.0, freeze=2)
     for step in range(6):
@@ -196,7 +205,8 @@ def test_parameters_freeze_by_their_own_steps():
 
 
 def largest_of_adamw(betas):
-    """The learning rates of the largest step that AdamW takes when each gradient is second/first times the one before it."""
+    """The learning rates of the largest step that AdamW takes when each gradient is second/first
+    times the one before it."""
     first, second = betas
     parameter = nn.Parameter(torch.zeros(1, dtype=torch.float64))
     optimizer = torch.optim.AdamW([parameter], lr=1.0, betas=betas, eps=0.0, weight_decay=0.0)

@@ -1,4 +1,5 @@
-"""Tests pipeline parallelism with data parallelism: the schedules of ``torch.distributed.pipelining`` call reductions by hand."""
+"""Tests pipeline parallelism with data parallelism: the schedules of
+``torch.distributed.pipelining`` call reductions by hand."""
 
 import pytest
 import torch
@@ -95,5 +96,6 @@ def with_replicas(rank, size):
 
 def test_a_schedule_over_replicas_is_one_step():
     for counts, same in ranks(4, with_replicas):
-        # PyTorch's first call finds the shapes of activations with a backward pass, whose gradients it averages, too.
+        # PyTorch's first call finds the shapes of activations with a backward pass, whose gradients
+        # it averages, too.
         assert counts == [[2], [3], [4]] and same

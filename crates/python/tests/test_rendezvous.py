@@ -16,7 +16,8 @@ from world import outcomes, ranks
 
 
 def not_reached(rank, size):
-    """Ranks 1 and 3 come late: what the others raise at the deadline, and what all raise that meet then with another call."""
+    """Ranks 1 and 3 come late: what the others raise at the deadline, and what all raise that meet
+    then with another call."""
     model, group = nn.parallel.DistributedDataParallel(Net()), dist.new_group([0, 1])
     messages = []
     if rank in (0, 2):
@@ -56,7 +57,8 @@ def test_ranks_that_are_missing_are_named_at_the_deadline():
 
 
 def again(rank, size, folder):
-    """Meets twice, ends the process group, and meets again in a new one, in which rank 1 is another process: it has met nobody."""
+    """Meets twice, ends the process group, and meets again in a new one, in which rank 1 is another
+    process: it has met nobody."""
     handles = [gradwire.torch.register(nn.parallel.DistributedDataParallel(Net()), "eden") for _ in range(2)]
     for handle in handles:
         handle.close()

@@ -11,7 +11,8 @@ WIDTH = 100
 
 
 def imports(path, modules):
-    """The files of the package that the module at `path` imports when it is loaded, and the lines."""
+    """The files of the package that the module at `path` imports when it is loaded, and the
+    lines."""
     package = module_name(path)
     if path.name != "__init__.py":
         package = package.rpartition(".")[0]
@@ -67,7 +68,10 @@ def wide_comments(source):
     """The numbers of the lines with comments or docstrings that are too wide."""
     lines = source.splitlines()
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    text = {token.start[0] for token in tokens if token.type == tokenize.COMMENT}
+    # Directives for tools stay beside their code.
+    directives = ("# noqa", "# type:")
+    comments = [token for token in tokens if token.type == tokenize.COMMENT]
+    text = {one.start[0] for one in comments if not one.string.startswith(directives)}
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, kinds) and ast.get_docstring(node, clean=False) is not None:

@@ -1,4 +1,5 @@
-"""Tests that a resumed run equals the uninterrupted one, and the rule for another number of ranks."""
+"""Tests that a resumed run equals the uninterrupted one, and the rule for another number of
+ranks."""
 
 import copy
 import io
@@ -141,7 +142,8 @@ def test_a_tensor_that_the_state_lacks_may_have_any_memory_format():
 
 
 def distributed(rank, size, folder, before):
-    """The residuals that a distributed checkpoint gives back, if ``before`` is given, or those that it keeps."""
+    """The residuals that a distributed checkpoint gives back, if ``before`` is given, or those that
+    it keeps."""
     channels_last = torch.channels_last
     model, handle = build("topk:ratio=0.1", module=lambda: Convolution().to(memory_format=channels_last))
     if before is None:
@@ -164,7 +166,8 @@ def test_a_distributed_checkpoint_gives_each_rank_its_residuals(tmp_path):
 
 
 def of_the_first(rank, size, compressor, options):
-    """The result of loading the state of rank 0 on all ranks, as a checkpoint of DistributedDataParallel is loaded."""
+    """The result of loading the state of rank 0 on all ranks, as a checkpoint of
+    DistributedDataParallel is loaded."""
     model, handle = build(compressor, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, optimizer, rank, range(2))

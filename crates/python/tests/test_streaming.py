@@ -133,7 +133,8 @@ DISTRIBUTED = {**MASKED, "outer": gradwire.torch.Nesterov()}
 
 
 def through_a_distributed_checkpoint(rank, size, folder, at, begin):
-    """Saves a run after ``at`` steps, and loads it into the state of one of ``begin`` steps; goes on from that."""
+    """Saves a run after ``at`` steps, and loads it into the state of one of ``begin`` steps; goes
+    on from that."""
     found, _, saved, _ = local(rank, size, range(at), DISTRIBUTED)
     dcp.save({"steps": saved["local"]}, checkpoint_id=folder)
     fresh = local(rank, size, range(begin), DISTRIBUTED)[2]["local"]

@@ -1,4 +1,5 @@
-"""Tests compression under torchft's Manager: replicas that stay, are lost, fail a step, and join."""
+"""Tests compression under torchft's Manager: replicas that stay, are lost, fail a step, and
+join."""
 
 import os
 import re
@@ -28,7 +29,8 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "pytorch" / "with_torchft.py"
 
 
 def managed(address, shard, least, compressor, **options):
-    """A model, its optimizer and the manager of a replica of one rank, as torchft's documentation has them."""
+    """A model, its optimizer and the manager of a replica of one rank, as torchft's documentation
+    has them."""
     os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1")
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     torch.manual_seed(0)
@@ -74,7 +76,8 @@ def train(log, address, shard, steps, compressor, least, fails=None, pause=0.0):
 
 
 def run(replicas, steps, compressor, failing=()):
-    """The digests after each step, the attempts of each replica, and what the first sent; ``failing`` fail their fourth attempt."""
+    """The digests after each step, the attempts of each replica, and what the first sent;
+    ``failing`` fail their fourth attempt."""
     with lighthouse(replicas, heartbeat_seconds=5.0) as address, workers() as start:
         started = [
             start(train, address, shard, steps, compressor, replicas, 3 if shard in failing else None) for shard in range(replicas)
@@ -126,7 +129,8 @@ def test_a_step_that_no_replica_commits_changes_no_residual():
 
 def test_a_replica_that_alone_does_not_commit_heals():
     digests, attempts, _ = run(2, 6, "3lc", failing=(1,))
-    # The other committed its step, so that the next attempt begins with the model and the step of the other.
+    # The other committed its step, so that the next attempt begins with the model and the step of
+    # the other.
     assert set(digests) == set(range(1, 7)) and attempts == [6, 6]
 
 

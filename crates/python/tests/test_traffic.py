@@ -51,7 +51,8 @@ def test_a_choice_that_sends_more_than_an_all_reduce_is_told_once_with_the_remed
     assert "exchange='scatter-reduce' sends 1 times as many" in message, message
     (message,) = first["topk:ratio=0.9"]
     assert "about 3.7 times" in message and "exchange='scatter-reduce' sends 0.93 times" in message, message
-    # A quarter of the values, each with about three bits for its position, times 8 / 2, and vectors as they are.
+    # A quarter of the values, each with about three bits for its position, times 8 / 2, and vectors
+    # as they are.
     (message,) = first["topk:ratio=0.25"]
     assert "about 1.2 times" in message, message
     (message,) = first["eden until 10 then none until 20 then eden"]

@@ -15,7 +15,8 @@ from device import DEVICE
 
 _FORK = multiprocessing.get_context("fork")
 
-# The seconds after which something hangs. Slow machines run many tests at once, and only a test that fails waits so long.
+# The seconds after which something hangs. Slow machines run many tests at once, and only a test
+# that fails waits so long.
 PATIENCE = 600
 
 
@@ -54,8 +55,8 @@ def _main(function, rank, size, store, pipe, arguments):
 def outcomes(size, function, *arguments, timeout=PATIENCE):
     """The outcome of `function(rank, size, *arguments)` on every rank.
 
-    Outcomes are ("ok", result), ("error", type, message, traceback), or ("gone",) for a process that died.
-    """
+    Outcomes are ("ok", result), ("error", type, message, traceback), or ("gone",) for a process
+    that died. """
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")
         pipes, processes = [], []
@@ -89,7 +90,8 @@ def ranks(size, function, *arguments, timeout=PATIENCE):
 
 
 def seconds_until_interrupted(rank, block, work):
-    """The seconds after which Ctrl-C leaves a block in which rank 0 does `work`, while rank 1 does not answer."""
+    """The seconds after which Ctrl-C leaves a block in which rank 0 does `work`, while rank 1 does
+    not answer."""
     if rank == 1:
         dist.recv(torch.zeros(1), 0)
         return None

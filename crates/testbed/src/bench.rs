@@ -1,16 +1,19 @@
 //! Speed of compressors, relative to what memory allows.
 //!
-//! What memory or a cache allows comes from two loops that are measured in the same moments. A copy moves 12 bytes per element:
-//! 4 read, 4 written, and the 4 of the target that a store reads first. A maximum only reads. A core reads fewer bytes a second
-//! than it moves in both directions. So the bound of a compressor is the slower of two: all bytes of its [`MemoryTraffic`] at
-//! the bandwidth of the copy, and those that it reads at the bandwidth of reading. A copy does not reach quite what memory can
-//! deliver, so a simple pass may exceed its bound.
+//! What memory or a cache allows comes from two loops that are measured in the same moments. A copy
+//! moves 12 bytes per element: 4 read, 4 written, and the 4 of the target that a store reads first.
+//! A maximum only reads. A core reads fewer bytes a second than it moves in both directions. So the
+//! bound of a compressor is the slower of two: all bytes of its [`MemoryTraffic`] at the bandwidth
+//! of the copy, and those that it reads at the bandwidth of reading. A copy does not reach quite
+//! what memory can deliver, so a simple pass may exceed its bound.
 //!
-//! A gigabyte here is 10⁹ bytes of `f32` input. Buffers are warm and reused, residuals are some steps old, and the best
-//! of several repetitions counts. Compressing, decoding, copying and reading take turns, so that noise affects all. The longer of
-//! the seventh and the eighth message is the one that is decoded, and bits and entropy are its own. So none of these depends on
-//! the length of the measurement, although messages of some methods become shorter from step to step, and the message is not
-//! empty where a method draws its length at random. Further messages are encoded but not decoded.
+//! A gigabyte here is 10⁹ bytes of `f32` input. Buffers are warm and reused, residuals are some
+//! steps old, and the best of several repetitions counts. Compressing, decoding, copying and
+//! reading take turns, so that noise affects all. The longer of the seventh and the eighth message
+//! is the one that is decoded, and bits and entropy are its own. So none of these depends on the
+//! length of the measurement, although messages of some methods become shorter from step to step,
+//! and the message is not empty where a method draws its length at random. Further messages are
+//! encoded but not decoded.
 
 pub mod codes;
 pub mod peers;
@@ -90,9 +93,10 @@ pub struct Measurement {
     pub decompress_bound_gbps: f64,
     /// Bits of message per element.
     pub bits_per_element: f64,
-    /// The empirical entropy of order 0 of that message, in bits per element: the length that an entropy coder could
-    /// reach that codes each symbol by its frequency alone. Symbols are the decoded elements or, if that gives less, the
-    /// 32-bit words of the message. A symbol that occurs once counts 32 bits.
+    /// The empirical entropy of order 0 of that message, in bits per element: the length that an
+    /// entropy coder could reach that codes each symbol by its frequency alone. Symbols are the
+    /// decoded elements or, if that gives less, the 32-bit words of the message. A symbol that
+    /// occurs once counts 32 bits.
     pub entropy_bits: f64,
 }
 
@@ -271,7 +275,8 @@ impl Bench {
         self.decoder.decode_add(&self.tensor, step, 0, message, WEIGHT, &mut self.out)
     }
 
-    /// The entropy per element of the sample, which is decoded in `out`; see [`Measurement::entropy_bits`].
+    /// The entropy per element of the sample, which is decoded in `out`; see
+    /// [`Measurement::entropy_bits`].
     fn entropy(&mut self) -> f64 {
         if self.bucket > 0 && self.sent == Coverage::All {
             self.out.chunks_mut(self.bucket).for_each(in_steps);
@@ -306,14 +311,15 @@ fn seconds<E>(mut operation: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     Ok(start.elapsed().as_secs_f64() / f64::from(times))
 }
 
-/// The part of the lines of 64 bytes that a message is added to: those with an element that is not 0.
+/// The part of the lines of 64 bytes that a message is added to: those with an element that is not
+/// 0.
 fn touched(decoded: &[f32]) -> f64 {
     let lines = decoded.chunks(16).filter(|line| line.iter().any(|x| *x != 0.0)).count();
     lines as f64 / decoded.len().div_ceil(16).max(1) as f64
 }
 
-/// Rows and columns of a matrix as near to square as its number of elements allows, for methods that treat matrices and
-/// vectors differently.
+/// Rows and columns of a matrix as near to square as its number of elements allows, for methods
+/// that treat matrices and vectors differently.
 fn matrix(elements: usize) -> [usize; 2] {
     let rows = (1..=elements.isqrt()).rev().find(|&rows| elements.is_multiple_of(rows));
     rows.map_or([1, elements], |rows| [rows, elements / rows])
@@ -325,8 +331,9 @@ fn in_steps(values: &mut [f32]) {
     values.iter_mut().for_each(|x| *x = (*x / step).round());
 }
 
-/// The empirical entropy of order 0 of words, in bits: the entropy of the symbols, and 32 bits for each symbol of the
-/// table. All words that occur once are one symbol, an escape, and take 32 bits more each.
+/// The empirical entropy of order 0 of words, in bits: the entropy of the symbols, and 32 bits for
+/// each symbol of the table. All words that occur once are one symbol, an escape, and take 32 bits
+/// more each.
 fn entropy(mut words: Vec<u32>) -> f64 {
     words.sort_unstable();
     let count = words.len() as f64;
@@ -341,14 +348,16 @@ fn entropy(mut words: Vec<u32>) -> f64 {
     (bits + all(single) + 32.0 * single).min(32.0 * count)
 }
 
-/// Approximately normal variates, standard deviation 0.01: sums of four uniform bytes and a uniform fraction.
+/// Approximately normal variates, standard deviation 0.01: sums of four uniform bytes and a uniform
+/// fraction.
 fn normal(elements: usize, stream: u32) -> Vec<f32> {
     let draw = |stream| {
         let mut words = vec![0; elements];
         Rng::new(0, 0, 0, 0, stream).fill(&mut words);
         words
     };
-    // Four bytes have the mean 510 and the variance 4 · (256² − 1) / 12, the fraction that of 1 / 12.
+    // Four bytes have the mean 510 and the variance 4 · (256² − 1) / 12, the fraction that of 1 /
+    // 12.
     let scale = 0.01 / ((4.0 * 65535.0 + 1.0) / 12.0f32).sqrt();
     let sum = |word: u32| word.to_le_bytes().iter().map(|&byte| f32::from(byte)).sum::<f32>();
     let fraction = |word: u32| (word >> 8) as f32 / (1 << 24) as f32 - 0.5;
@@ -380,7 +389,8 @@ mod tests {
 
     #[test]
     fn entropies_by_hand() {
-        // A half, a quarter, and a quarter of single words: 1.5 bits a word, and four words of 32 bits.
+        // A half, a quarter, and a quarter of single words: 1.5 bits a word, and four words of 32
+        // bits.
         assert_eq!(entropy(vec![0, 0, 1, 0, 9, 1, 0, 2]), 8.0 * 1.5 + 4.0 * 32.0);
         assert_eq!((entropy(vec![3; 5]), entropy(Vec::new())), (32.0, 0.0));
         // Words that all occur once stay as they are.
@@ -406,7 +416,8 @@ mod tests {
             assert!(entropy >= 0.0 && entropy <= bits, "{spec}: {bits} bits, entropy {entropy}");
             if m.compressor == "none" {
                 assert_eq!(m.bits_per_element, 32.0);
-                // Decoding moves the bytes of a copy and reads twice an element; compression writes without reading first.
+                // Decoding moves the bytes of a copy and reads twice an element; compression writes
+                // without reading first.
                 let near =
                     |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-12);
                 near(m.compress_bound_gbps, m.read_gbps.min(1.5 * m.copy_gbps));
@@ -415,7 +426,8 @@ mod tests {
         }
     }
 
-    /// With many elements the entropy is that of the method's symbols: a fair sign, or a position with probability 1/100.
+    /// With many elements the entropy is that of the method's symbols: a fair sign, or a position
+    /// with probability 1/100.
     #[test]
     fn entropies_are_those_of_the_symbols() {
         let effort = Effort { repetitions: 1, time: Duration::ZERO };
@@ -428,7 +440,8 @@ mod tests {
         let positions = |p: f64| -p * p.log2() - (1.0 - p) * (1.0 - p).log2();
         near(entropy("topk"), positions(0.01) + 0.32, 0.001);
         near(entropy("sbc"), positions(0.01), 0.001);
-        // Levels of a normal variate with a step of 1/127 of the norm of 512: 0.178 of its deviation.
+        // Levels of a normal variate with a step of 1/127 of the norm of 512: 0.178 of its
+        // deviation.
         let steps = (127f64 / 512f64.sqrt()).recip();
         near(
             entropy("qsgd"),

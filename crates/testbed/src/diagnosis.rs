@@ -1,5 +1,6 @@
-//! Tables and charts of diagnoses: residuals and gradients over a run by layer, the distribution of residuals, and the
-//! compression rate of each kind of layer (figures 2, 5 and 6 of the AdaComp paper, Chen et al. 2018).
+//! Tables and charts of diagnoses: residuals and gradients over a run by layer, the distribution of
+//! residuals, and the compression rate of each kind of layer (figures 2, 5 and 6 of the AdaComp
+//! paper, Chen et al. 2018).
 
 use gradwire_train::{Diagnosis, Layer, LayerDiagnosis, RunRecord};
 
@@ -26,7 +27,8 @@ pub fn charts(runs: &[RunRecord]) -> Vec<Chart> {
     charts
 }
 
-/// A line for each of the largest layers of a run, through the points that `points` gives for the layer at an index.
+/// A line for each of the largest layers of a run, through the points that `points` gives for the
+/// layer at an index.
 fn lines(run: &RunRecord, points: impl Fn(usize, &Layer) -> Option<Vec<Point>>) -> Vec<Series> {
     let mut largest: Vec<(usize, &Layer)> = run.layers.iter().enumerate().collect();
     largest.sort_by_key(|(_, layer)| std::cmp::Reverse(layer.elements()));
@@ -90,9 +92,10 @@ fn rate(elements: f64, bytes: f64) -> f64 {
     if bytes > 0.0 { 4.0 * elements / bytes } else { 0.0 }
 }
 
-/// The compression rates of convolution kernels, of the matrices of other layers, and of all tensors over runs, by the
-/// bytes of their messages; `None` if a model has no such tensors, or without diagnoses. Vectors count among all tensors
-/// only: the biases of convolutions belong to no other layer, and where they are sent uncompressed they take most bytes.
+/// The compression rates of convolution kernels, of the matrices of other layers, and of all
+/// tensors over runs, by the bytes of their messages; `None` if a model has no such tensors, or
+/// without diagnoses. Vectors count among all tensors only: the biases of convolutions belong to no
+/// other layer, and where they are sent uncompressed they take most bytes.
 pub fn rates_by_kind(runs: &[&RunRecord]) -> [Option<f64>; 3] {
     let kinds: [fn(&Layer) -> bool; 3] =
         [Layer::is_convolution, |layer| layer.shape.len() == 2, |_| true];
@@ -160,7 +163,8 @@ mod tests {
 
     #[test]
     fn kinds_of_layers_have_their_rates() {
-        // 50 elements ten times in 200 bytes; 200 ten times in 100; with 2 of a bias ten times in 80, 2520 in 380.
+        // 50 elements ten times in 200 bytes; 200 ten times in 100; with 2 of a bias ten times in
+        // 80, 2520 in 380.
         let rates = rates_by_kind(&[&diagnosed()]).map(Option::unwrap);
         assert_eq!(rates, [10.0, 80.0, 10_080.0 / 380.0]);
         assert_eq!(rates_by_kind(&[&synthetic::run("topk", 1)]), [None; 3]);
@@ -178,7 +182,8 @@ mod tests {
         assert_eq!(points(0, 0), [(5.0, 10.0), (10.0, 10.0)]);
         assert_eq!(points(1, 1), [(5.0, 2.0), (10.0, 4.0)]);
         assert!(charts[1].series[3].dashed && points(1, 3)[0] == (5.0, 0.5));
-        // Three cells from −2 to 2: the middles of the outer ones are ∓4/3, and an empty one has no point.
+        // Three cells from −2 to 2: the middles of the outer ones are ∓4/3, and an empty one has no
+        // point.
         let histogram = points(2, 0);
         assert!((histogram[0].0 + 4.0 / 3.0).abs() < 1e-12 && histogram[0].1 == 1.0);
         assert_eq!((histogram.len(), histogram[1].1), (2, 8.0));

@@ -6,7 +6,8 @@ use crate::TestbedError;
 
 /// Executes runs, with ranks as threads or as processes.
 pub trait Engine: Sync {
-    /// Executes one run. Returns its record with its [marks](gradwire_train::marks), or `None` in a process that does not keep it.
+    /// Executes one run. Returns its record with its [marks](gradwire_train::marks), or `None` in a
+    /// process that does not keep it.
     ///
     /// # Errors
     /// The errors of the run.

@@ -1,4 +1,5 @@
-//! The charts of a comparison, modelled on the figures of the 3LC paper (arXiv:1802.07389, section 5).
+//! The charts of a comparison, modelled on the figures of the 3LC paper (arXiv:1802.07389, section
+//! 5).
 
 use gradwire_exchange::Link;
 use gradwire_train::{Metric, RunRecord, StepRecord};
@@ -60,7 +61,8 @@ pub fn loss(runs: &[RunRecord]) -> Chart {
     Chart::new("Training loss", STEPS, ("loss", Scale::Log), lines)
 }
 
-/// Test accuracy, or perplexity, over steps (Figure 7, right): mean over seeds, bars from the least to the greatest.
+/// Test accuracy, or perplexity, over steps (Figure 7, right): mean over seeds, bars from the least
+/// to the greatest.
 pub fn quality(runs: &[RunRecord]) -> Chart {
     let metric = metric(runs);
     let title = format!("Test {}", metric.name());
@@ -79,8 +81,9 @@ pub fn quality_over_bytes(runs: &[RunRecord]) -> Chart {
     Chart::new("Quality and bytes sent", x, y, lines)
 }
 
-/// Final test error, or perplexity, over the compression rate: 32 bits per parameter and step over the bits that a
-/// worker sent (Figure 4 of the AdaComp paper). Each method is a line, and each of its settings a point.
+/// Final test error, or perplexity, over the compression rate: 32 bits per parameter and step over
+/// the bits that a worker sent (Figure 4 of the AdaComp paper). Each method is a line, and each of
+/// its settings a point.
 pub fn by_rate(runs: &[RunRecord]) -> Chart {
     let metric = metric(runs);
     let x = ("times less than 32 bits a parameter", Scale::Log);
@@ -94,8 +97,8 @@ pub fn by_rate(runs: &[RunRecord]) -> Chart {
     chart
 }
 
-/// The bytes that a worker had sent after `steps` steps. In a thinned trace each entry is the mean of the steps since
-/// the entry before it.
+/// The bytes that a worker had sent after `steps` steps. In a thinned trace each entry is the mean
+/// of the steps since the entry before it.
 fn sent_by(run: &RunRecord, steps: f64) -> f64 {
     let (mut done, mut sent) = (0.0, 0.0);
     for record in &run.trace {
@@ -189,7 +192,8 @@ fn over_steps(group: &[&RunRecord], figure: fn(&StepRecord) -> f64) -> Vec<Point
         .collect()
 }
 
-/// The mean of values as a point at `x`, with a bar from the least to the greatest; `None` of no values.
+/// The mean of values as a point at `x`, with a bar from the least to the greatest; `None` of no
+/// values.
 fn spread(values: impl Iterator<Item = f64>, x: f64) -> Option<Point> {
     let Spread { mean, min, max, .. } = Spread::of(&values.collect::<Vec<_>>())?;
     Some(Point { x, y: mean, low: min, high: max })

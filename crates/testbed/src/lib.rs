@@ -1,10 +1,10 @@
 //! Experiments on training with compressed exchanges: run them, keep their results, and show them
 //! as tables, charts and reports.
 //!
-//! An [`Experiment`](experiment::Experiment) is a list of runs; a [`runner`] executes them. Each result is one line of
-//! JSON, and everything shown is computed from these lines: a [`summary`] with its [tables](table), [`figures`], a
-//! [`report`]. [`reproduce`] has the studies of papers' tables and figures. [`mod@bench`] measures the speed of
-//! compressors alone.
+//! An [`Experiment`](experiment::Experiment) is a list of runs; a [`runner`] executes them. Each
+//! result is one line of JSON, and everything shown is computed from these lines: a [`summary`]
+//! with its [tables](table), [`figures`], a [`report`]. [`reproduce`] has the studies of papers'
+//! tables and figures. [`mod@bench`] measures the speed of compressors alone.
 
 pub mod accounting;
 pub mod bench;

@@ -2,8 +2,8 @@
 
 use gradwire_train::RunRecord;
 
-/// A sentence about the builds and processors of these runs, with the number of runs of each if there are several. Empty
-/// without runs.
+/// A sentence about the builds and processors of these runs, with the number of runs of each if
+/// there are several. Empty without runs.
 pub(crate) fn provenance(runs: &[RunRecord]) -> String {
     let mut makers: Vec<(String, usize)> = Vec::new();
     for maker in runs.iter().map(maker) {

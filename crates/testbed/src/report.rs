@@ -14,7 +14,8 @@ use crate::summary::{Row, Summary, summarize};
 use crate::table::DIVERGED;
 use crate::{TestbedError, accounting, diagnosis, figures, table};
 
-/// The report of an experiment and its runs, which `command` executed, as a self-contained HTML page.
+/// The report of an experiment and its runs, which `command` executed, as a self-contained HTML
+/// page.
 ///
 /// # Errors
 /// As for [`summarize`].
@@ -71,8 +72,8 @@ fn svg(chart: Chart) -> String {
     chart.svg()
 }
 
-/// The verdict: for each link, the fastest of the compressors that keep quality with all seeds, and a faster one that does not.
-/// Empty without a run of `none` and of another compressor.
+/// The verdict: for each link, the fastest of the compressors that keep quality with all seeds, and
+/// a faster one that does not. Empty without a run of `none` and of another compressor.
 pub fn verdict(summary: &Summary) -> Vec<String> {
     let Some(none) = summary.baseline().filter(|_| summary.rows.len() > 1) else {
         return Vec::new();
@@ -102,8 +103,8 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// The difference in quality. Seeds differ by more than compressors, so that only runs with the same one are compared where
-    /// there are any.
+    /// The difference in quality. Seeds differ by more than compressors, so that only runs with the
+    /// same one are compared where there are any.
     fn difference(&self, row: &Row) -> f64 {
         row.difference
             .map_or(row.quality.mean - self.none.quality.mean, |difference| difference.mean)
@@ -114,7 +115,8 @@ impl Comparison<'_> {
         sign * self.difference(row) <= self.allowed && row.quality.count == self.summary.seeds()
     }
 
-    /// The fastest on a link of the compressors of which `holds` is true, if it is worth the trouble.
+    /// The fastest on a link of the compressors of which `holds` is true, if it is worth the
+    /// trouble.
     fn fastest(&self, link: usize, holds: impl Fn(&Row) -> bool) -> Option<(&Row, f64)> {
         let rows = self.summary.rows.iter().filter(|row| holds(row));
         let speeds = rows.filter_map(|row| Some((row, row.on_links[link].speedup?)));

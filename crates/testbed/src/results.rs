@@ -89,8 +89,9 @@ fn text(path: &Path) -> Result<String, TestbedError> {
     }
 }
 
-/// A copy of `run` for a result file: its trace is [thinned](thin) to `points` entries, and its numbers
-/// are rounded to their significant digits. Reading such a file gives the same runs, bit for bit.
+/// A copy of `run` for a result file: its trace is [thinned](thin) to `points` entries, and its
+/// numbers are rounded to their significant digits. Reading such a file gives the same runs, bit
+/// for bit.
 pub fn compact(run: &RunRecord, points: usize) -> RunRecord {
     let mut run = thin(run, points);
     run.seconds = rounded(run.seconds, 6);
@@ -143,8 +144,8 @@ pub fn write(path: &Path, runs: &[RunRecord]) -> Result<(), TestbedError> {
     write_atomic(path, text.as_bytes())
 }
 
-/// Gives the file at `path` another name, if it exists: `.1` is appended, or the next number that is
-/// free. Returns the new name.
+/// Gives the file at `path` another name, if it exists: `.1` is appended, or the next number that
+/// is free. Returns the new name.
 ///
 /// # Errors
 /// The errors of the file system.

@@ -17,7 +17,8 @@ pub const TRACE_POINTS: usize = 100;
 /// The outcome of a list of runs.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The runs that are done, in the order of the list, and perhaps others that are to be shown with them.
+    /// The runs that are done, in the order of the list, and perhaps others that are to be shown
+    /// with them.
     pub runs: Vec<RunRecord>,
     /// How many runs of the list are done.
     pub done: usize,
@@ -25,7 +26,8 @@ pub struct Outcome {
     pub failures: Vec<TestbedError>,
     /// Whether it was stopped before all runs were done.
     pub interrupted: bool,
-    /// Whether a file could not be written, so that no other run begins; the last failure says which.
+    /// Whether a file could not be written, so that no other run begins; the last failure says
+    /// which.
     pub ended: bool,
 }
 
@@ -51,14 +53,17 @@ impl Outcome {
     }
 }
 
-/// Executes the runs of `configs` that are not in `done`, in order, one at a time. After each run, `keep` receives all
-/// finished runs, old and new, to store them for a later call. New runs are [compacted](compact) to [`TRACE_POINTS`]. A run
-/// that is stopped or killed leaves a [checkpoint](crate::unfinished) in the folder `unfinished`, from which a later call goes
-/// on with it. A run in `done` that lacks the diagnoses that its configuration asks for is repeated, and replaced when it ends.
+/// Executes the runs of `configs` that are not in `done`, in order, one at a time. After each run,
+/// `keep` receives all finished runs, old and new, to store them for a later call. New runs are
+/// [compacted](compact) to [`TRACE_POINTS`]. A run that is stopped or killed leaves a
+/// [checkpoint](crate::unfinished) in the folder `unfinished`, from which a later call goes on with
+/// it. A run in `done` that lacks the diagnoses that its configuration asks for is repeated, and
+/// replaced when it ends.
 ///
 /// # Errors
-/// If a run in `done` has other settings. A run that fails is an entry of [`Outcome::failures`], and the next one begins. If `keep`
-/// fails or that folder cannot be written to, that is the last entry, and the outcome has [ended](Outcome::ended).
+/// If a run in `done` has other settings. A run that fails is an entry of [`Outcome::failures`],
+/// and the next one begins. If `keep` fails or that folder cannot be written to, that is the last
+/// entry, and the outcome has [ended](Outcome::ended).
 pub fn run_all(
     configs: &[RunConfig],
     done: &[RunRecord],
@@ -128,7 +133,8 @@ pub fn run_all(
     Ok(outcome)
 }
 
-/// Ends the runs on every rank if the one that keeps the records could not: the others would wait for it in the next run.
+/// Ends the runs on every rank if the one that keeps the records could not: the others would wait
+/// for it in the next run.
 fn all_kept(engine: &dyn Engine, own: Result<(), TestbedError>) -> Result<(), TestbedError> {
     let failed = any(engine, own.is_err());
     own?;

@@ -1,11 +1,12 @@
-//! Throughput of runs with the time on the wire measured, and the bound on it if compression took no time.
+//! Throughput of runs with the time on the wire measured, and the bound on it if compression took
+//! no time.
 //!
-//! Workers share the cores of one machine, so the wall-clock time of a step is longer than with one machine for each
-//! worker. The time of a step is therefore the sum of its parts: the recorded CPU times of gradient, codec and
-//! update, and the measured time on the wire. To measure it, ranks that are connected by a throttled transport send
-//! each other the same number of bytes as in the run, and compress nothing. Without the time of the codec, the sum is
-//! the bound that the survey of compressed communication measures by skipping compression (Xu et al. 2020, section
-//! 5.6).
+//! Workers share the cores of one machine, so the wall-clock time of a step is longer than with one
+//! machine for each worker. The time of a step is therefore the sum of its parts: the recorded CPU
+//! times of gradient, codec and update, and the measured time on the wire. To measure it, ranks
+//! that are connected by a throttled transport send each other the same number of bytes as in the
+//! run, and compress nothing. Without the time of the codec, the sum is the bound that the survey
+//! of compressed communication measures by skipping compression (Xu et al. 2020, section 5.6).
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -90,8 +91,8 @@ fn of_run(
     })
 }
 
-/// The seconds in which each of `workers` ranks sends `bytes` bytes in total to the others: in each of `phases` phases
-/// one message to every other rank.
+/// The seconds in which each of `workers` ranks sends `bytes` bytes in total to the others: in each
+/// of `phases` phases one message to every other rank.
 fn wire_seconds(
     workers: usize,
     phases: usize,

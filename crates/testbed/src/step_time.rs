@@ -1,4 +1,5 @@
-//! Modelled step times: the measured times of a step, and the time of its measured bytes by the link model.
+//! Modelled step times: the measured times of a step, and the time of its measured bytes by the
+//! link model.
 
 use gradwire::Spec;
 use gradwire_exchange::{Exchange, Link, StepBytes};
@@ -7,11 +8,13 @@ use gradwire_train::{CompressionSchedule, RunRecord, StepRecord};
 /// The common values of the modelled step times of one comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Common {
-    /// The seconds of the forward and backward passes of a step, the same for all runs whose compressor does not change them: the median
-    /// over these runs of the mean over a run's steps. A median over runs leaves out a run that the machine disturbed; a mean over steps
-    /// includes what few steps do, such as the passes of a snapshot (SVRG).
+    /// The seconds of the forward and backward passes of a step, the same for all runs whose
+    /// compressor does not change them: the median over these runs of the mean over a run's steps.
+    /// A median over runs leaves out a run that the machine disturbed; a mean over steps includes
+    /// what few steps do, such as the passes of a snapshot (SVRG).
     pub compute: f64,
-    /// Whether the times of servers count. They count only if all runs with servers have recorded them.
+    /// Whether the times of servers count. They count only if all runs with servers have recorded
+    /// them.
     pub servers: bool,
 }
 
@@ -22,8 +25,8 @@ impl Common {
         Self { compute: common_compute(runs), servers: runs.iter().all(known) }
     }
 
-    /// The seconds of the forward and backward passes of a step of `run`: its own, if its compressor has gradients computed in
-    /// several parts.
+    /// The seconds of the forward and backward passes of a step of `run`: its own, if its
+    /// compressor has gradients computed in several parts.
     pub fn compute_of(&self, run: &RunRecord) -> f64 {
         if computes_parts(run) { own_compute(run) } else { self.compute }
     }
@@ -50,17 +53,18 @@ fn common_compute(runs: &[RunRecord]) -> f64 {
     }
 }
 
-/// Modelled seconds of one step of `run` on `link`: its measured times, the times it shares with the runs it is compared
-/// to, and the time of its bytes by the link model. The parts follow one another; no overlap is assumed. Of runs with
-/// local steps it is the mean over steps with an exchange and steps without one.
+/// Modelled seconds of one step of `run` on `link`: its measured times, the times it shares with
+/// the runs it is compared to, and the time of its bytes by the link model. The parts follow one
+/// another; no overlap is assumed. Of runs with local steps it is the mean over steps with an
+/// exchange and steps without one.
 pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> f64 {
     let own = mean_step(run, |step| step.compress + step.decompress + step.update);
     let server = run.server.filter(|_| common.servers).unwrap_or(0.0);
     common.compute_of(run) + own + server + wire_seconds(run, link)
 }
 
-/// The seconds a step that the exchanges of a run take on `link` by the link model, for the bytes of the busiest worker
-/// where they are on record.
+/// The seconds a step that the exchanges of a run take on `link` by the link model, for the bytes
+/// of the busiest worker where they are on record.
 pub(crate) fn wire_seconds(run: &RunRecord, link: Link) -> f64 {
     let (steps, rounds) = (run.steps.max(1) as f64, run.rounds.max(1) as f64);
     let busiest = match run.exchange {
@@ -77,14 +81,15 @@ pub(crate) fn wire_seconds(run: &RunRecord, link: Link) -> f64 {
     link.step_time(run.exchange, run.workers, bytes).as_secs_f64() * rounds / steps
 }
 
-/// The steps of a round with the first compressor of a run; 1 if this version does not know the compressor.
+/// The steps of a round with the first compressor of a run; 1 if this version does not know the
+/// compressor.
 fn every(run: &RunRecord) -> u64 {
     let schedule = run.compressor.parse();
     schedule.map_or(1, |schedule: CompressionSchedule| schedule.first().every())
 }
 
-/// The mean of a figure over the steps of a run; 0 without a trace. In a thinned trace each entry is the mean of the steps
-/// since the entry before it.
+/// The mean of a figure over the steps of a run; 0 without a trace. In a thinned trace each entry
+/// is the mean of the steps since the entry before it.
 pub(crate) fn mean_step(run: &RunRecord, figure: impl Fn(&StepRecord) -> f64) -> f64 {
     let (mut done, mut sum) = (0, 0.0);
     for step in &run.trace {
@@ -94,8 +99,8 @@ pub(crate) fn mean_step(run: &RunRecord, figure: impl Fn(&StepRecord) -> f64) ->
     if done == 0 { 0.0 } else { sum / done as f64 }
 }
 
-/// The run from the second entry of its trace on, as if it had begun there; `None` if there is none. In the first steps
-/// caches are cold.
+/// The run from the second entry of its trace on, as if it had begun there; `None` if there is
+/// none. In the first steps caches are cold.
 pub(crate) fn without_first(run: &RunRecord) -> Option<RunRecord> {
     let (first, rest @ [_, ..]) = run.trace.split_first()? else { return None };
     let skipped = first.step + 1;
@@ -210,7 +215,8 @@ mod tests {
         });
         let link = Link::mbit(0.008);
         assert!(near(step_seconds(&run, common, link), 0.8));
-        // A server's link carries what all four send; half of it is one tensor, which is pulled last.
+        // A server's link carries what all four send; half of it is one tensor, which is pulled
+        // last.
         run.exchange = Exchange::default();
         assert!(near(step_seconds(&run, common, link), 4.0 * 0.2 * 1.5));
         // If they were not recorded, the mean counts.

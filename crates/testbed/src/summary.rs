@@ -63,13 +63,13 @@ pub struct Row {
     pub steps: u64,
     /// Final quality, in the summary's metric.
     pub quality: Spread,
-    /// Quality minus that of the run of `none` with the same seed, or, if `none` was not run, of `none` with the same
-    /// delay; `None` if that was not run either.
+    /// Quality minus that of the run of `none` with the same seed, or, if `none` was not run, of
+    /// `none` with the same delay; `None` if that was not run either.
     pub difference: Option<Spread>,
     /// Bits per parameter and step, averaged over both directions.
     pub bits_per_parameter: f64,
-    /// The same over the tensors that are sent compressed; `None` with exchanges in which the cost of raw tensors is
-    /// not known.
+    /// The same over the tensors that are sent compressed; `None` with exchanges in which the cost
+    /// of raw tensors is not known.
     pub bits_per_compressed: Option<f64>,
     /// Bits per parameter and step that a worker sent.
     pub bits_up: f64,
@@ -85,14 +85,15 @@ pub struct Row {
     pub bytes_up: f64,
     /// Bytes a worker received in a run.
     pub bytes_down: f64,
-    /// Measured seconds a step of forward and backward passes on a core of their own, as modelled step times
-    /// [count them](crate::step_time::Common::compute_of).
+    /// Measured seconds a step of forward and backward passes on a core of their own, as modelled
+    /// step times [count them](crate::step_time::Common::compute_of).
     pub compute: f64,
     /// Measured seconds a step of encoding.
     pub compress: f64,
     /// Measured seconds a step of decoding and adding.
     pub decompress: f64,
-    /// The fraction of the time of the exchange in which workers went on computing; `None` without overlap.
+    /// The fraction of the time of the exchange in which workers went on computing; `None` without
+    /// overlap.
     pub hidden: Option<f64>,
     /// Step time and speed-up by link, in the order of [`Summary::links`].
     pub on_links: Vec<OnLink>,
@@ -109,8 +110,8 @@ pub struct Summary {
     pub links: Vec<Link>,
     /// Whether step times do not include servers, because not all runs have recorded their times.
     pub lacks_servers: bool,
-    /// The number of workers, if they are more than two and all runs are by all-gather: then an all-reduce of `none` would
-    /// move fewer bytes than the runs of `none`.
+    /// The number of workers, if they are more than two and all runs are by all-gather: then an
+    /// all-reduce of `none` would move fewer bytes than the runs of `none`.
     pub gathered: Option<usize>,
 }
 
@@ -125,14 +126,15 @@ impl Summary {
         self.rows.iter().map(|row| row.quality.count).max().unwrap_or(0)
     }
 
-    /// The rows that have fewer seeds than others, because runs failed or are not done. What is left may be the better part.
+    /// The rows that have fewer seeds than others, because runs failed or are not done. What is
+    /// left may be the better part.
     pub fn incomplete(&self) -> impl Iterator<Item = &Row> {
         let seeds = self.seeds();
         self.rows.iter().filter(move |row| row.quality.count < seeds)
     }
 
-    /// The row that ratios are relative to: that of `none`, by the bytes it moved, message headers included. Without
-    /// it, they are relative to 32 bits per parameter, step and direction.
+    /// The row that ratios are relative to: that of `none`, by the bytes it moved, message headers
+    /// included. Without it, they are relative to 32 bits per parameter, step and direction.
     pub fn baseline(&self) -> Option<&Row> {
         self.row("none")
     }
@@ -234,8 +236,8 @@ fn uncompressed<'a, 'b>(
     of("none").or_else(delayed)
 }
 
-/// The differences of quality between runs with the same seed and length. Equal seeds have the same initial parameters
-/// and data, so their spread is that of the compressor's effect.
+/// The differences of quality between runs with the same seed and length. Equal seeds have the same
+/// initial parameters and data, so their spread is that of the compressor's effect.
 pub(crate) fn paired(runs: &[&RunRecord], others: &[&RunRecord]) -> Option<Spread> {
     let other = |run: &RunRecord| {
         others.iter().find(|other| (other.seed, other.steps) == (run.seed, run.steps))
@@ -342,8 +344,8 @@ mod tests {
         (run.bytes_up, run.bytes_down) = (20_000.0, 20_000.0);
         run.rounds = 5;
         let bits = synthetic::summary(&[run]).rows[0].bits_per_compressed.unwrap();
-        // Of 160 000 bits, 100 raw parameters take 3200 in each of five rounds; the rest over 900 parameters and ten
-        // steps.
+        // Of 160 000 bits, 100 raw parameters take 3200 in each of five rounds; the rest over 900
+        // parameters and ten steps.
         assert!(near(bits, 16.0), "{bits}");
     }
 

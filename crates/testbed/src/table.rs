@@ -31,8 +31,8 @@ impl Table {
         Columns { items, table: Self { head: Vec::new(), rows, numbers: true } }
     }
 
-    /// The same table without its second column, if that column has this head. In tables of a paper's designs the second
-    /// column has their specs, which are too wide for a terminal.
+    /// The same table without its second column, if that column has this head. In tables of a
+    /// paper's designs the second column has their specs, which are too wide for a terminal.
     pub fn without_second(mut self, head: &str) -> Self {
         if self.head.get(1).is_some_and(|second| second == head) {
             self.head.remove(1);
@@ -135,7 +135,8 @@ pub(crate) fn or_dash(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "–".to_owned())
 }
 
-/// `text` with HTML markup characters escaped, and those that a browser [obeys](printable) instead of showing them.
+/// `text` with HTML markup characters escaped, and those that a browser [obeys](printable) instead
+/// of showing them.
 pub fn escape(text: &str) -> String {
     let text = printable_lines(text).to_string();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
@@ -209,8 +210,8 @@ pub fn quality(metric: Metric, quality: &Spread) -> String {
     format!("{} ± {} [{}–{}]", show(mean), significant(sd), show(min), show(max))
 }
 
-/// A difference of qualities with its sign, and its standard deviation if there are several; of fractions in percentage
-/// points.
+/// A difference of qualities with its sign, and its standard deviation if there are several; of
+/// fractions in percentage points.
 pub fn difference(metric: Metric, difference: &Spread) -> String {
     let Spread { mean, sd, count, .. } = *difference;
     let (shown, deviation) = match mean.abs() {

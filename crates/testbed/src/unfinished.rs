@@ -1,10 +1,12 @@
-//! Runs that are stopped or killed before their end, and go on from a checkpoint beside the results.
+//! Runs that are stopped or killed before their end, and go on from a checkpoint beside the
+//! results.
 //!
-//! The name of a checkpoint contains the [fingerprint](RunConfig::fingerprint) of its run, so that no other run resumes from it.
-//! So that a run that is killed can continue, every run is stopped every three minutes, which writes a checkpoint, and
-//! resumes from it at once. That changes neither the result nor the recorded times of steps. Two kinds of runs are not stopped in
-//! this way, and have a checkpoint only if the user stops them: those whose workers do not wait for each other, and those with
-//! `min_workers`.
+//! The name of a checkpoint contains the [fingerprint](RunConfig::fingerprint) of its run, so that
+//! no other run resumes from it. So that a run that is killed can continue, every run is stopped
+//! every three minutes, which writes a checkpoint, and resumes from it at once. That changes
+//! neither the result nor the recorded times of steps. Two kinds of runs are not stopped in this
+//! way, and have a checkpoint only if the user stops them: those whose workers do not wait for each
+//! other, and those with `min_workers`.
 
 use std::collections::HashSet;
 use std::fs;
@@ -200,7 +202,8 @@ mod tests {
     use crate::experiment::{Experiment, known};
     use crate::runner::{Outcome, run_all};
 
-    /// Notes the first step it sees, stops runs when it is asked for the n-th time, once a step, and each time takes a moment.
+    /// Notes the first step it sees, stops runs when it is asked for the n-th time, once a step,
+    /// and each time takes a moment.
     #[derive(Default)]
     struct Watching {
         stops_at: Option<u64>,
@@ -259,7 +262,8 @@ mod tests {
         experiment.runs(&Arc::new(data::embedded_sized(0, 100, 10))).remove(0)
     }
 
-    /// The outcome of a run, stopped after about this number of steps, and the first step that was taken.
+    /// The outcome of a run, stopped after about this number of steps, and the first step that was
+    /// taken.
     fn outcome(config: &RunConfig, stops_at: Option<u64>, folder: &Path) -> (Outcome, u64) {
         let progress = Watching { stops_at, ..Watching::default() };
         let configs = std::slice::from_ref(config);

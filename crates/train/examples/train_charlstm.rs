@@ -1,6 +1,7 @@
 //! Trains a language model on a text and prints how fast it reads and how well it predicts.
 //!
-//! `cargo run --release -p gradwire-train --example train_charlstm -- TEXT [MODEL] [COMPRESSOR] [STEPS]`
+//! `cargo run --release -p gradwire-train --example train_charlstm -- TEXT MODEL COMPRESSOR STEPS`;
+//! all but the text may be left out.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -16,13 +16,13 @@
 //! | `worker0/diagnosis exchanges`, `overdue` | exchanges since the last diagnosis; whether one is overdue |
 //! | `record` | the trace and evaluations so far, as JSON |
 //!
-//! A checkpoint is complete if it has the state of each of its workers, all after the same step. An incomplete one is
-//! never written, and counts as damaged when read.
+//! A checkpoint is complete if it has the state of each of its workers, all after the same step. An
+//! incomplete one is never written, and counts as damaged when read.
 //!
-//! The latest checkpoints of a run are [kept](crate::rotation). A run with another number of workers can
-//! resume from one: residuals are redistributed by the rule of
-//! [`reshard`](gradwire_exchange::reshard), batch-norm statistics by rank, and the order of the data
-//! continues as if the new number of workers had taken all steps.
+//! The latest checkpoints of a run are [kept](crate::rotation). A run with another number of
+//! workers can resume from one: residuals are redistributed by the rule of
+//! [`reshard`](gradwire_exchange::reshard), batch-norm statistics by rank, and the order of the
+//! data continues as if the new number of workers had taken all steps.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -73,8 +73,8 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads the newest good checkpoint at a path and compares its configuration. `skipped` is called
-    /// for each newer checkpoint, which is damaged.
+    /// Reads the newest good checkpoint at a path and compares its configuration. `skipped` is
+    /// called for each newer checkpoint, which is damaged.
     pub(crate) fn read(
         path: &Path,
         config: &RunConfig,
@@ -109,8 +109,8 @@ impl Checkpoint {
         self.state.to_bytes()
     }
 
-    /// Checks the sizes of all workers' residuals, and restores the state of each replica in a run of
-    /// `workers` workers. Returns the common parameters.
+    /// Checks the sizes of all workers' residuals, and restores the state of each replica in a run
+    /// of `workers` workers. Returns the common parameters.
     pub(crate) fn restore(
         &self,
         replicas: &mut [Box<dyn Replica + '_>],
@@ -126,7 +126,8 @@ impl Checkpoint {
     }
 
     /// The state of a worker in a run of this configuration. If another number of workers wrote the
-    /// checkpoint, their residuals are redistributed, so that the mean of the residuals stays the same.
+    /// checkpoint, their residuals are redistributed, so that the mean of the residuals stays the
+    /// same.
     pub(crate) fn worker(&self, rank: usize, config: &RunConfig) -> State {
         let saved = |rank| self.state.extract(&worker_prefix(rank));
         if self.saved_by == config.workers {
@@ -150,8 +151,8 @@ fn called(name: &str, error: StateError) -> StateError {
     }
 }
 
-/// Whether a run of this configuration can resume from the checkpoint at a path: it exists, is intact, and
-/// has the settings that a resumed run must repeat. Reads the whole file.
+/// Whether a run of this configuration can resume from the checkpoint at a path: it exists, is
+/// intact, and has the settings that a resumed run must repeat. Reads the whole file.
 pub fn can_resume(path: &Path, config: &RunConfig) -> bool {
     Checkpoint::read(path, config, |_, _| {}).is_ok()
 }
@@ -170,7 +171,8 @@ fn saved_by(state: &State) -> Result<usize, StateError> {
         .ok_or_else(|| damaged("it does not say how many workers wrote it"))
 }
 
-/// Refuses a checkpoint without its step, its record, or the state of one of its workers after that step.
+/// Refuses a checkpoint without its step, its record, or the state of one of its workers after that
+/// step.
 fn check_complete(state: &State) -> Result<(), StateError> {
     let workers = saved_by(state)?;
     let step = state.number("step").map_err(|_| damaged("it does not say its step"))?;

@@ -19,8 +19,8 @@ impl Clip {
         Self { norm, own }
     }
 
-    /// Calls `add` to add a gradient to `sum`, scaled down where its norm is above the bound. Returns what `add`
-    /// returned, and the factor.
+    /// Calls `add` to add a gradient to `sum`, scaled down where its norm is above the bound.
+    /// Returns what `add` returned, and the factor.
     pub(crate) fn bounded<R>(
         &mut self,
         sum: &mut [Vec<f32>],
@@ -30,7 +30,8 @@ impl Clip {
         self.own.iter_mut().for_each(|values| values.fill(0.0));
         let result = add(&mut self.own);
         let norm = self.own.iter().map(|values| squares(values)).sum::<f64>().sqrt();
-        // A norm that is not finite leaves the gradient as it is, so that the check of gradients names the tensor.
+        // A norm that is not finite leaves the gradient as it is, so that the check of gradients
+        // names the tensor.
         let factor = if norm > f64::from(bound) && norm.is_finite() {
             (f64::from(bound) / norm) as f32
         } else {
@@ -43,8 +44,8 @@ impl Clip {
     }
 }
 
-/// Scales a worker's update down to the median of the norms of all workers if it is longer (Sarfi et al.
-/// 2025, "SparseLoCo"). All workers call it at the same time; they exchange their norms.
+/// Scales a worker's update down to the median of the norms of all workers if it is longer (Sarfi
+/// et al. 2025, "SparseLoCo"). All workers call it at the same time; they exchange their norms.
 pub(crate) fn to_median(
     update: &mut [Vec<f32>],
     rank: usize,

@@ -11,7 +11,8 @@ use sha2::{Digest as _, Sha256};
 use crate::settings::{SETTINGS, TrainingSettings};
 
 /// Everything that defines a run; the same configuration gives the same bits (except with backup or
-/// asynchronous workers, whose steps depend on which pushes arrive first). Dereferences to its settings: `config.workers`.
+/// asynchronous workers, whose steps depend on which pushes arrive first). Dereferences to its
+/// settings: `config.workers`.
 #[derive(Debug, Clone)]
 pub struct RunConfig {
     /// The settings.
@@ -20,9 +21,11 @@ pub struct RunConfig {
     pub data: Arc<Dataset>,
     /// Compressor, memory and local steps, for each step of the run.
     pub compressor: CompressionSchedule,
-    /// Seeds initial parameters, data order, augmentation, dropout and every random draw of compressors.
+    /// Seeds initial parameters, data order, augmentation, dropout and every random draw of
+    /// compressors.
     pub seed: u64,
-    /// Steps between evaluations on the test set; the last step is always evaluated. 0: only the last.
+    /// Steps between evaluations on the test set; the last step is always evaluated. 0: only the
+    /// last.
     pub evaluate_every: u64,
     /// Steps between comparisons of a digest of the parameters across ranks; 0: none.
     pub check_every: u64,
@@ -31,8 +34,8 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
-    /// A run with seed 0 that is evaluated at its end, and checks each 100 steps that all ranks hold the same
-    /// parameters.
+    /// A run with seed 0 that is evaluated at its end, and checks each 100 steps that all ranks
+    /// hold the same parameters.
     pub fn new(
         settings: TrainingSettings,
         data: Arc<Dataset>,
@@ -62,8 +65,8 @@ impl RunConfig {
         self.settings.augment.unwrap_or_else(in_colour)
     }
 
-    /// How long a rank waits for another. It must be longer than an evaluation, for which servers wait. A rank that
-    /// dies is noticed at once.
+    /// How long a rank waits for another. It must be longer than an evaluation, for which servers
+    /// wait. A rank that dies is noticed at once.
     pub(crate) fn deadline(&self) -> Duration {
         Duration::from_secs_f64(self.settings.deadline_s)
     }
@@ -81,13 +84,14 @@ impl RunConfig {
         }
     }
 
-    /// Whether stopping and resuming the run gives the bits of a run never stopped: not where workers do not wait for each
-    /// other.
+    /// Whether stopping and resuming the run gives the bits of a run never stopped: not where
+    /// workers do not wait for each other.
     pub fn resumes_exactly(&self) -> bool {
         self.exchange.keeps_replicas_identical() && self.backups() == 0
     }
 
-    /// Sixteen hexadecimal digits that differ between runs with different settings, data or versions of gradwire.
+    /// Sixteen hexadecimal digits that differ between runs with different settings, data or
+    /// versions of gradwire.
     pub fn fingerprint(&self) -> String {
         let digest = Sha256::digest(self.text_for_ranks());
         digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -116,8 +120,8 @@ impl RunConfig {
         facts
     }
 
-    /// The names and values that must be equal on all ranks, and the version of gradwire, a line for
-    /// each.
+    /// The names and values that must be equal on all ranks, and the version of gradwire, a line
+    /// for each.
     pub(crate) fn text_for_ranks(&self) -> String {
         let line = |(name, value): (String, String)| format!("{name} {value}\n");
         let version = format!("gradwire {}\n", env!("CARGO_PKG_VERSION"));

@@ -1,5 +1,5 @@
-//! Gradients and residuals of a worker, layer by layer: the figures with which the authors of AdaComp
-//! explain why a method diverges (Chen et al. 2018, figures 5 and 6).
+//! Gradients and residuals of a worker, layer by layer: the figures with which the authors of
+//! AdaComp explain why a method diverges (Chen et al. 2018, figures 5 and 6).
 
 use gradwire::{State, StateError, Tensor};
 use gradwire_exchange::DistributedOptimizer;
@@ -54,7 +54,8 @@ pub struct LayerDiagnosis {
     pub gradient: f32,
     /// The 95th percentile of the residual's absolute values; 0 without a residual.
     pub residual: f32,
-    /// Bytes of the messages since the last diagnosis, without headers; a message to several ranks counts once.
+    /// Bytes of the messages since the last diagnosis, without headers; a message to several ranks
+    /// counts once.
     pub bytes: u64,
     /// The residual's distribution; `None` without a residual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +65,8 @@ pub struct LayerDiagnosis {
 /// How often values occur.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// The largest absolute value: cells of equal width cover the range from minus this value to this value.
+    /// The largest absolute value: cells of equal width cover the range from minus this value to
+    /// this value.
     pub largest: f32,
     /// Values in each cell. The number of cells is odd, so that zero lies in the middle of one.
     pub counts: Vec<u64>,
@@ -120,7 +122,8 @@ impl Diagnoser {
         self.exchanges = self.exchanges.saturating_add(u64::from(any));
     }
 
-    /// Whether to diagnose now: a diagnosis is due or overdue, and the worker has taken part in the round.
+    /// Whether to diagnose now: a diagnosis is due or overdue, and the worker has taken part in the
+    /// round.
     pub(crate) fn is_due(&mut self, due: bool, present: bool) -> bool {
         self.overdue |= due;
         present && std::mem::take(&mut self.overdue)
@@ -173,8 +176,8 @@ impl Diagnoser {
     }
 }
 
-/// The 95th percentile of the absolute values; 0 of none. Replaces the values by their absolute values, in another
-/// order.
+/// The 95th percentile of the absolute values; 0 of none. Replaces the values by their absolute
+/// values, in another order.
 fn percentile(values: &mut [f32]) -> f32 {
     values.iter_mut().for_each(|x| *x = x.abs());
     let Some(last) = values.len().checked_sub(1) else { return 0.0 };
@@ -199,7 +202,8 @@ impl Growth {
     const DIAGNOSES: usize = 8;
     /// Diagnoses in a row in which the residual has risen.
     const RISING: usize = 4;
-    /// The factor by which it must exceed the largest residual of the first quarter of the diagnoses.
+    /// The factor by which it must exceed the largest residual of the first quarter of the
+    /// diagnoses.
     const TIMES: f32 = 10.0;
 
     /// Continues from the diagnoses on record.
@@ -213,7 +217,8 @@ impl Growth {
         growth
     }
 
-    /// Takes a diagnosis and returns a warning for each layer whose residual grows without bound; once per layer.
+    /// Takes a diagnosis and returns a warning for each layer whose residual grows without bound;
+    /// once per layer.
     pub(crate) fn watch(&mut self, diagnosis: &Diagnosis) -> Vec<String> {
         let mut warnings = Vec::new();
         for (index, layer) in diagnosis.layers.iter().enumerate() {

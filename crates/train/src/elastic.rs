@@ -1,9 +1,10 @@
 //! Runs that go on without workers that are lost, and with workers that join.
 //!
-//! A run with [`min_workers`](crate::TrainingSettings::min_workers) is a series of attempts. The number of workers is
-//! fixed in each: an attempt ends when a worker is lost or when the observer asks for another number. The first worker
-//! keeps the state after the last exchange in memory, and the next attempt resumes from it as from a checkpoint. An
-//! exchange that was in progress is repeated by the workers of the next attempt.
+//! A run with [`min_workers`](crate::TrainingSettings::min_workers) is a series of attempts. The
+//! number of workers is fixed in each: an attempt ends when a worker is lost or when the observer
+//! asks for another number. The first worker keeps the state after the last exchange in memory, and
+//! the next attempt resumes from it as from a checkpoint. An exchange that was in progress is
+//! repeated by the workers of the next attempt.
 
 use std::num::NonZero;
 
@@ -29,7 +30,8 @@ pub(crate) struct Attempt {
 /// The reason why an attempt ended before the last step.
 pub(crate) struct Interrupted {
     pub(crate) error: TrainError,
-    /// The state after the last exchange: only in runs with `min_workers`, and in the process of the first worker.
+    /// The state after the last exchange: only in runs with `min_workers`, and in the process of
+    /// the first worker.
     pub(crate) kept: Option<Box<Checkpoint>>,
     /// The number of workers that the observer has asked for, if that is the reason.
     pub(crate) workers: Option<NonZero<usize>>,
@@ -42,7 +44,8 @@ impl From<TrainError> for Interrupted {
 }
 
 impl Attempt {
-    /// The first attempt, from the checkpoint that the run resumes from, which another number of workers may have written.
+    /// The first attempt, from the checkpoint that the run resumes from, which another number of
+    /// workers may have written.
     pub(crate) fn first(config: &RunConfig, checkpoint: Option<Box<Checkpoint>>) -> Self {
         let mut changes = Vec::new();
         if let Some(saved) = &checkpoint {
@@ -58,7 +61,8 @@ impl Attempt {
     /// The attempt after this one, where workers are threads: a lost worker is one that panicked.
     ///
     /// # Errors
-    /// The interruption's own error, if it ends the run: nobody was lost, or too few workers are left.
+    /// The interruption's own error, if it ends the run: nobody was lost, or too few workers are
+    /// left.
     pub(crate) fn next(
         self,
         Interrupted { error, kept, workers }: Interrupted,
@@ -79,7 +83,8 @@ impl Attempt {
         self.resume_with(workers, checkpoint, loss.as_ref(), observer)
     }
 
-    /// The attempt after this one, with this number of workers: after the loss of a rank, or on request.
+    /// The attempt after this one, with this number of workers: after the loss of a rank, or on
+    /// request.
     ///
     /// # Errors
     /// If the configuration does not allow this number.
@@ -119,8 +124,8 @@ pub(crate) fn config_for(config: &RunConfig, workers: usize) -> RunConfig {
 /// Refuses what [`run`](crate::run()) refuses before it trains.
 ///
 /// # Errors
-/// As there, for a configuration that cannot work. Makes the model of one worker; with `min_workers`, once for each number of
-/// workers.
+/// As there, for a configuration that cannot work. Makes the model of one worker; with
+/// `min_workers`, once for each number of workers.
 pub fn check(config: &RunConfig) -> Result<(), TrainError> {
     check_attempt(config)?;
     check_fewer(config)

@@ -25,8 +25,8 @@ pub(crate) enum Event {
     Saved(SavePoint, Box<State>),
 }
 
-/// Where in a run workers save their states. Of one step the point in memory comes first: workers may save there, and then,
-/// at a stop, for a file.
+/// Where in a run workers save their states. Of one step the point in memory comes first: workers
+/// may save there, and then, at a stop, for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SavePoint {
     /// Steps done.
@@ -35,8 +35,8 @@ pub(crate) struct SavePoint {
     pub(crate) to_file: bool,
 }
 
-/// States of each worker that may wait for the thread that keeps the record: a run that saves faster than the disk
-/// writes must not fill the memory.
+/// States of each worker that may wait for the thread that keeps the record: a run that saves
+/// faster than the disk writes must not fill the memory.
 const STATES: usize = 2;
 
 /// A worker's channel to the thread that keeps the record.
@@ -74,7 +74,8 @@ impl Events {
 impl Iterator for Received {
     type Item = (usize, Event);
 
-    /// The next event; `None` after the last worker has ended. It never waits for a worker that waits for it.
+    /// The next event; `None` after the last worker has ended. It never waits for a worker that
+    /// waits for it.
     fn next(&mut self) -> Option<Self::Item> {
         let (rank, event) = self.events.recv().ok()?;
         if matches!(event, Event::Saved(..)) {

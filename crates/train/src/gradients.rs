@@ -12,7 +12,8 @@ pub(crate) fn penalise(gradients: &mut [Vec<f32>], parameters: &[Vec<f32>], weig
 
 /// The first value that is not finite.
 pub(crate) fn non_finite(values: &[f32]) -> Option<f32> {
-    // One pass of integer operations at memory speed finds whether there is one; a rare second pass finds which.
+    // One pass of integer operations at memory speed finds whether there is one; a rare second pass
+    // finds which.
     let exponents = |value: &f32| value.to_bits() & 0x7f80_0000;
     let found = values.iter().fold(false, |found, value| found | (exponents(value) == 0x7f80_0000));
     if found { values.iter().copied().find(|value| !value.is_finite()) } else { None }

@@ -18,12 +18,13 @@ mod tests;
 
 /// Trains, and evaluates at the end.
 ///
-/// Deterministic: the same configuration gives the same bits on any number of cores, except with backup or
-/// asynchronous workers. A run resumed from a checkpoint gives the bits of an uninterrupted run.
+/// Deterministic: the same configuration gives the same bits on any number of cores, except with
+/// backup or asynchronous workers. A run resumed from a checkpoint gives the bits of an
+/// uninterrupted run.
 ///
 /// # Errors
-/// See [`TrainError`]. All threads have ended when this returns. If several fail, it returns the error that explains
-/// the others.
+/// See [`TrainError`]. All threads have ended when this returns. If several fail, it returns the
+/// error that explains the others.
 pub fn run(
     config: &RunConfig,
     observer: &dyn Observer,

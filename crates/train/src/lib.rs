@@ -1,8 +1,9 @@
 //! Data-parallel training through compressed exchanges.
 //!
-//! [`run()`] takes a [`RunConfig`] and returns a [`RunRecord`], with workers as threads; [`run_rank()`] runs one rank
-//! as a separate process. Each worker has a replica of the model and a shard of the data; an [`Observer`] watches the
-//! run and can stop it. Models, data sets and optimizers are in [`gradwire_models`].
+//! [`run()`] takes a [`RunConfig`] and returns a [`RunRecord`], with workers as threads;
+//! [`run_rank()`] runs one rank as a separate process. Each worker has a replica of the model and a
+//! shard of the data; an [`Observer`] watches the run and can stop it. Models, data sets and
+//! optimizers are in [`gradwire_models`].
 
 mod checkpoint;
 mod clip;

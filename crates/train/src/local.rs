@@ -5,8 +5,9 @@ use gradwire_exchange::{DistributedOptimizer, Optimizer};
 
 use crate::settings::Payload;
 
-/// The worker's own parameters and optimizer. At the end of a round it sends the parameter update since the
-/// beginning of the round, or the parameters; then it continues from the common parameters.
+/// The worker's own parameters and optimizer. At the end of a round it sends the parameter update
+/// since the beginning of the round, or the parameters; then it continues from the common
+/// parameters.
 pub(crate) struct LocalSteps {
     /// The worker's own parameters.
     pub(crate) parameters: Vec<Vec<f32>>,
@@ -56,7 +57,8 @@ impl LocalSteps {
         self.optimizer.save("local/", state);
     }
 
-    /// Restores what [`save`](Self::save) wrote, between two rounds, when the worker has the `common` parameters.
+    /// Restores what [`save`](Self::save) wrote, between two rounds, when the worker has the
+    /// `common` parameters.
     pub(crate) fn restore(&mut self, common: &[Vec<f32>], state: &State) -> Result<(), StateError> {
         self.optimizer.restore("local/", state)?;
         self.parameters.clone_from_slice(common);

@@ -16,7 +16,8 @@ use crate::resolution::Resolution;
 pub(crate) struct Estimate {
     /// The workers of this process.
     workers: u64,
-    /// For each worker: the model, its gradients, optimizer and residuals, the messages of the others, and the loaded batch.
+    /// For each worker: the model, its gradients, optimizer and residuals, the messages of the
+    /// others, and the loaded batch.
     each: u64,
     /// The activations of the workers that compute at the same time.
     activations: u64,
@@ -29,7 +30,8 @@ const WORKER: u64 = 4 << 20;
 /// One over the part of the available memory that is reserved for everything outside the estimate.
 const MARGIN: u64 = 16;
 
-/// Refuses a run of which this process trains some workers, if it takes more memory than there is. Makes the model of one worker.
+/// Refuses a run of which this process trains some workers, if it takes more memory than there is.
+/// Makes the model of one worker.
 ///
 /// # Errors
 /// The estimate does not fit, or the configuration cannot work.

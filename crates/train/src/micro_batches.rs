@@ -1,5 +1,5 @@
-//! The gradient of a batch as the sum of the gradients of its parts, and the sum of their squares, for compressors that
-//! use how much the parts agree.
+//! The gradient of a batch as the sum of the gradients of its parts, and the sum of their squares,
+//! for compressors that use how much the parts agree.
 //!
 //! Batch normalisation uses the statistics of a part, not of the batch. Each part updates the
 //! running statistics.
@@ -28,7 +28,8 @@ impl MicroBatches {
         Self { part: zeros(), squares: zeros(), round: zeros() }
     }
 
-    /// [`Replica::add_gradients`], part by part: each adds its mean gradient, weighted by its fraction of the examples.
+    /// [`Replica::add_gradients`], part by part: each adds its mean gradient, weighted by its
+    /// fraction of the examples.
     pub(crate) fn add_gradients(
         &mut self,
         replica: &mut dyn Replica,

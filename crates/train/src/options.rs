@@ -14,18 +14,19 @@ pub struct RunOptions {
     pub link: Option<Link>,
     /// Writes checkpoints.
     pub save: Option<Save>,
-    /// Resumes from this checkpoint, of the same configuration; if it is damaged, from the newest good one before it.
+    /// Resumes from this checkpoint, of the same configuration; if it is damaged, from the newest
+    /// good one before it.
     pub resume: Option<PathBuf>,
 }
 
-/// When and where checkpoints are written. A new one replaces the one before, which is renamed to `<path>.1`, that one
-/// to `<path>.2`, and so on.
+/// When and where checkpoints are written. A new one replaces the one before, which is renamed to
+/// `<path>.1`, that one to `<path>.2`, and so on.
 #[derive(Debug, Clone)]
 pub struct Save {
     /// The file.
     pub path: PathBuf,
-    /// Steps between checkpoints, each written at the first exchange after the interval; 0: none between. One is also
-    /// written when the run is stopped.
+    /// Steps between checkpoints, each written at the first exchange after the interval; 0: none
+    /// between. One is also written when the run is stopped.
     pub every: u64,
     /// Whether to write one at the end.
     pub at_end: bool,
@@ -34,7 +35,8 @@ pub struct Save {
 }
 
 impl RunOptions {
-    /// Checks that checkpoints can be written, before a run starts, and that none would replace another kind of file.
+    /// Checks that checkpoints can be written, before a run starts, and that none would replace
+    /// another kind of file.
     pub(crate) fn check_save(&self) -> Result<(), TrainError> {
         let Some(Save { path, .. }) = &self.save else { return Ok(()) };
         let failed = |source| TrainError::Save { path: path.clone(), source };

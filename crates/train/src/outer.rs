@@ -3,8 +3,8 @@
 use gradwire::{State, StateError};
 use gradwire_exchange::Optimizer;
 
-/// Applies the mean of the workers' updates with an optimizer, as the negative of a gradient. Every worker holds the same
-/// state, as it sees the same mean.
+/// Applies the mean of the workers' updates with an optimizer, as the negative of a gradient. Every
+/// worker holds the same state, as it sees the same mean.
 pub(crate) struct OuterOptimizer {
     optimizer: Box<dyn Optimizer>,
     rate: f32,
@@ -48,7 +48,8 @@ mod tests {
         let tensors = [Tensor::new("a", &[1])];
         let mut outer = OuterOptimizer::new(nesterov.build(&tensors, 0.0), 0.7);
         let mut parameters = [0.0];
-        // v = −1, and 0.7·(1 + 0.9·1); then v = −0.9 − 0, and 0.7·0.9·0.9 more. The rate of the local steps has no effect.
+        // v = −1, and 0.7·(1 + 0.9·1); then v = −0.9 − 0, and 0.7·0.9·0.9 more. The rate of the
+        // local steps has no effect.
         for (change, expected) in [(1.0, 1.33), (0.0, 1.897)] {
             outer.update(0, 123.0, &[change], &mut parameters);
             assert!((parameters[0] - expected).abs() < 1e-6, "{parameters:?}");

@@ -1,5 +1,5 @@
-//! Overlap of the exchange with back-propagation: the settings that it needs, and the groups of tensors that are
-//! exchanged together.
+//! Overlap of the exchange with back-propagation: the settings that it needs, and the groups of
+//! tensors that are exchanged together.
 
 use gradwire_exchange::fuse;
 use gradwire_models::tasks::Replica;
@@ -9,8 +9,8 @@ use crate::error::TrainError;
 use crate::rounds::Rounds;
 use crate::settings::Payload;
 
-/// The fewest bytes of a group, as `f32`. On a fast network, sending them takes about as long as the fixed cost of a
-/// message.
+/// The fewest bytes of a group, as `f32`. On a fast network, sending them takes about as long as
+/// the fixed cost of a message.
 const LEAST_BYTES: usize = 64 << 10;
 
 /// Refuses settings that need all gradients at once, or gradients of more than one backward pass.

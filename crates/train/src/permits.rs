@@ -2,7 +2,8 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// A counting semaphore that serves in the order of arrival, so that no worker gets far ahead of another.
+/// A counting semaphore that serves in the order of arrival, so that no worker gets far ahead of
+/// another.
 #[derive(Debug)]
 pub(crate) struct Permits {
     queue: Mutex<Queue>,

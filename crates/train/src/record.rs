@@ -25,7 +25,8 @@ pub struct StepRecord {
     pub bytes_up: f64,
     /// Bytes a worker received.
     pub bytes_down: f64,
-    /// Bytes that the busiest worker sent, or received if those are more; 0 if they were not recorded.
+    /// Bytes that the busiest worker sent, or received if those are more; 0 if they were not
+    /// recorded.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_busiest: f64,
     /// What a worker sent, in elements.
@@ -41,14 +42,15 @@ pub struct StepRecord {
     pub update: f64,
     /// Sending and waiting.
     pub wire: f64,
-    /// Wall-clock time of the step; 0 if it was not recorded. If workers wait for each other at every
-    /// step, all have the same time.
+    /// Wall-clock time of the step; 0 if it was not recorded. If workers wait for each other at
+    /// every step, all have the same time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub wall: f64,
     /// Time in which the reducer's thread encoded, sent, waited and decoded; 0 without overlap.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub background: f64,
-    /// The part of `background` that the worker waited for after its backward pass; the rest was hidden.
+    /// The part of `background` that the worker waited for after its backward pass; the rest was
+    /// hidden.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waited: f64,
 }
@@ -93,8 +95,8 @@ impl SentCounts {
         *self == Self::default()
     }
 
-    /// Counts the elements of a tensor that were sent, and the bits of their positions by equation 5 of
-    /// the SBC paper. If all were sent, there are no positions.
+    /// Counts the elements of a tensor that were sent, and the bits of their positions by equation
+    /// 5 of the SBC paper. If all were sent, there are no positions.
     pub(crate) fn count(&mut self, sent: Option<&[u32]>, elements: usize, raw: bool) {
         match sent {
             Some([]) => {}
@@ -160,16 +162,16 @@ pub struct RunRecord {
     /// The name of the processor of worker 0; empty if it was not recorded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub processor: String,
-    /// The instruction set that worker 0 used, such as `avx512+fma`: the instruction set of the kernels,
-    /// and `+fma` if products of matrices are fused. Empty if it was not recorded.
+    /// The instruction set that worker 0 used, such as `avx512+fma`: the instruction set of the
+    /// kernels, and `+fma` if products of matrices are fused. Empty if it was not recorded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instruction_set: String,
     /// The number of threads that computed at the same time in the process of worker 0; 0 if it was
     /// not recorded. No bit depends on it.
     #[serde(default, skip_serializing_if = "is_none")]
     pub threads: usize,
-    /// The [mark](crate::marks) of each part of gradwire that decides the bits of this run. Empty until
-    /// [`marked`](crate::marked) adds the marks, and if they were not recorded.
+    /// The [mark](crate::marks) of each part of gradwire that decides the bits of this run. Empty
+    /// until [`marked`](crate::marked) adds the marks, and if they were not recorded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub numerics: BTreeMap<String, String>,
     /// Parameters of the model.
@@ -206,15 +208,15 @@ pub struct RunRecord {
     pub sent: SentCounts,
     /// Digest of the final parameters.
     pub digest: String,
-    /// Digests of the parameters of worker 0 on the way, by steps done: at the first exchange after 10,
-    /// 100 and 1000 steps. Empty in shorter runs, in runs with asynchronous workers, and if they were not
-    /// recorded.
+    /// Digests of the parameters of worker 0 on the way, by steps done: at the first exchange after
+    /// 10, 100 and 1000 steps. Empty in shorter runs, in runs with asynchronous workers, and if
+    /// they were not recorded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub digest_at: BTreeMap<u64, String>,
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// Processor seconds per step of the busiest server, for decoding, the optimizer and encoding, since
-    /// the run was last resumed. `None` without servers, and if they are separate processes.
+    /// Processor seconds per step of the busiest server, for decoding, the optimizer and encoding,
+    /// since the run was last resumed. `None` without servers, and if they are separate processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<f64>,
     /// The changes of the number of workers; `settings` has the number at the end.
@@ -232,9 +234,9 @@ pub struct RunRecord {
     pub diagnoses: Vec<Diagnosis>,
 }
 
-/// An estimate of the bytes that a worker sent, by equation 1 of Sattler, Wiedemann, Müller and Samek ("Sparse binary
-/// compression", 2018), from the factors of a run: iterations × frequency × non-zeros × (position bits + value bits) ×
-/// receivers. It leaves out means, lengths and headers.
+/// An estimate of the bytes that a worker sent, by equation 1 of Sattler, Wiedemann, Müller and
+/// Samek ("Sparse binary compression", 2018), from the factors of a run: iterations × frequency ×
+/// non-zeros × (position bits + value bits) × receivers. It leaves out means, lengths and headers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrafficEstimate {
     /// Training steps.
@@ -282,9 +284,10 @@ impl DerefMut for RunRecord {
 }
 
 impl RunRecord {
-    /// The traffic by equation 1 of the SBC paper. `None` for a compressor whose elements take different
-    /// numbers of bits, for a record without counts of elements, with rules or several compressors, and
-    /// if the number of receivers varies: absent owners in a scatter-reduce still send means.
+    /// The traffic by equation 1 of the SBC paper. `None` for a compressor whose elements take
+    /// different numbers of bits, for a record without counts of elements, with rules or several
+    /// compressors, and if the number of receivers varies: absent owners in a scatter-reduce still
+    /// send means.
     pub fn traffic_estimate(&self) -> Option<TrafficEstimate> {
         let schedule: CompressionSchedule = self.compressor.parse().ok()?;
         if !schedule.is_of_one() || !self.rules.is_empty() {
@@ -310,7 +313,8 @@ impl RunRecord {
         })
     }
 
-    /// The fraction of the exchange time during which workers computed, 0 to 1; `None` without overlap.
+    /// The fraction of the exchange time during which workers computed, 0 to 1; `None` without
+    /// overlap.
     pub fn hidden(&self) -> Option<f64> {
         let sum = |time: fn(&StepRecord) -> f64| self.trace.iter().map(time).sum::<f64>();
         let (background, waited) = (sum(|step| step.background), sum(|step| step.waited));

@@ -59,8 +59,8 @@ impl Recorder {
         self.server = reports.iter().map(worked).max_by(f64::total_cmp);
     }
 
-    /// Takes a worker's sample and the step it takes next. Returns the steps that are now complete: every worker has
-    /// taken or skipped them.
+    /// Takes a worker's sample and the step it takes next. Returns the steps that are now complete:
+    /// every worker has taken or skipped them.
     pub(crate) fn add(&mut self, rank: usize, sample: Sample, next: u64) -> &[StepRecord] {
         let workers = self.next.len();
         self.next[rank] = next;

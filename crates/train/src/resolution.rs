@@ -1,4 +1,5 @@
-//! Resolving a configuration: which worker has which examples, how each tensor is compressed, where rounds end.
+//! Resolving a configuration: which worker has which examples, how each tensor is compressed, where
+//! rounds end.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -221,7 +222,8 @@ fn participation_of(config: &RunConfig, shards: Option<&[Vec<u32>]>) -> Particip
     participation.with_participants(config.participants(), config.dropout, config.seed)
 }
 
-/// Refuses a configuration that cannot run with its number of workers. Makes the model of one worker.
+/// Refuses a configuration that cannot run with its number of workers. Makes the model of one
+/// worker.
 pub(crate) fn check_attempt(config: &RunConfig) -> Result<(), TrainError> {
     validate(config)?;
     let resolution = Resolution::new(config, 0..1)?;

@@ -1,10 +1,10 @@
-//! Checkpoint rotation: `run.state` is the newest checkpoint, `run.state.1` the one before, `run.state.2` the one
-//! before that, and so on.
+//! Checkpoint rotation: `run.state` is the newest checkpoint, `run.state.1` the one before,
+//! `run.state.2` the one before that, and so on.
 //!
-//! A new checkpoint is written completely, under another name and synced to disk, before any other is changed. Then
-//! each is renamed to the next place, and the new one to the first. An interruption at any moment, a full disk
-//! included, leaves every good checkpoint where [`newest_good`] finds it. The caller says which states are complete
-//! checkpoints.
+//! A new checkpoint is written completely, under another name and synced to disk, before any other
+//! is changed. Then each is renamed to the next place, and the new one to the first. An
+//! interruption at any moment, a full disk included, leaves every good checkpoint where
+//! [`newest_good`] finds it. The caller says which states are complete checkpoints.
 
 use std::fs::{self, File};
 use std::io;
@@ -29,7 +29,8 @@ fn beside(path: &Path) -> PathBuf {
     new.into()
 }
 
-/// Writes `state` to `path`, through links to their target, and keeps the latest `keep − 1` checkpoints before it.
+/// Writes `state` to `path`, through links to their target, and keeps the latest `keep − 1`
+/// checkpoints before it.
 pub(crate) fn write(path: &Path, keep: usize, state: &State) -> Result<(), StateError> {
     let path = &target(path)?;
     let new = beside(path);
@@ -43,7 +44,8 @@ fn target(path: &Path) -> Result<PathBuf, StateError> {
     files::target(path).map_err(|source| StateError::File { path: path.to_owned(), source })
 }
 
-/// Renames every checkpoint before the first free place to the next place, and removes those beyond the last.
+/// Renames every checkpoint before the first free place to the next place, and removes those beyond
+/// the last.
 fn rotate(path: &Path, keep: usize) -> io::Result<()> {
     let free = (0..keep).find(|&before| !earlier(path, before).exists());
     for before in (1..=free.unwrap_or(keep.max(1) - 1)).rev() {
@@ -141,8 +143,8 @@ pub(crate) fn newest_good(
     Err(first.unwrap_or_else(|| StateError::Missing("checkpoint".to_owned())))
 }
 
-/// Where checkpoints may lie, the newest first. An interrupted rotation leaves one place empty: if that is the first,
-/// the new checkpoint is complete already.
+/// Where checkpoints may lie, the newest first. An interrupted rotation leaves one place empty: if
+/// that is the first, the new checkpoint is complete already.
 fn candidates(path: &Path) -> impl Iterator<Item = PathBuf> + use<'_> {
     let last = (1..)
         .find(|&before| !earlier(path, before).exists() && !earlier(path, before + 1).exists());
@@ -240,7 +242,8 @@ mod tests {
             for step in 1..keep as u64 {
                 write(&path, keep, &state(step)).unwrap();
             }
-            // The newest is damaged; a run resumed from the one before is stopped while it writes the next.
+            // The newest is damaged; a run resumed from the one before is stopped while it writes
+            // the next.
             fs::write(&path, b"damaged").unwrap();
             state(9).write_atomic(beside(&path)).unwrap();
             for before in (1..keep).rev() {

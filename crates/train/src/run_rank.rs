@@ -27,15 +27,17 @@ pub fn deadline(config: &RunConfig) -> Result<Duration, TrainError> {
     Ok(Resolution::new(config, 0..1)?.deadline(config))
 }
 
-/// Trains as one of the ranks that `transport` connects: first the workers, then the servers. Every rank calls it with
-/// the same configuration; together they do what [`run`](crate::run()) does, with the same bits.
+/// Trains as one of the ranks that `transport` connects: first the workers, then the servers. Every
+/// rank calls it with the same configuration; together they do what [`run`](crate::run()) does,
+/// with the same bits.
 ///
-/// The first worker reads and writes checkpoints, keeps the record and returns it. The other workers ask their observers whether
-/// to stop, and send their states, so the [intervals](Save::every) of checkpoints must be the same on all ranks.
+/// The first worker reads and writes checkpoints, keeps the record and returns it. The other
+/// workers ask their observers whether to stop, and send their states, so the
+/// [intervals](Save::every) of checkpoints must be the same on all ranks.
 ///
 /// # Errors
-/// As [`run`](crate::run()); if this rank fails first, the errors of the other ranks name it. Ranks of different
-/// versions, configurations or data fail with the first difference.
+/// As [`run`](crate::run()); if this rank fails first, the errors of the other ranks name it. Ranks
+/// of different versions, configurations or data fail with the first difference.
 pub fn run_rank(
     config: &RunConfig,
     observer: &dyn Observer,
@@ -51,12 +53,13 @@ pub fn run_rank(
     run_elastic_rank(config, observer, options, once)
 }
 
-/// [`run_rank`] for runs that may go on without ranks that are lost. `connect` returns a transport between the ranks of
-/// the job; called again after the loss of a rank, between those that are left, which all call it and are numbered anew
-/// in the same order. The last ranks become the servers.
+/// [`run_rank`] for runs that may go on without ranks that are lost. `connect` returns a transport
+/// between the ranks of the job; called again after the loss of a rank, between those that are
+/// left, which all call it and are numbered anew in the same order. The last ranks become the
+/// servers.
 ///
-/// The first worker keeps the state after the last exchange. If it is lost itself, the run goes on from the last
-/// checkpoint in a file, which the new first worker must be able to read.
+/// The first worker keeps the state after the last exchange. If it is lost itself, the run goes on
+/// from the last checkpoint in a file, which the new first worker must be able to read.
 ///
 /// # Errors
 /// The errors of [`run_rank`] and of `connect`. The loss of a rank is an error without
@@ -79,7 +82,8 @@ pub fn run_elastic_rank(
     let mut before: Option<Former> = None;
     loop {
         let mut transport = connect().map_err(|source| {
-            // The error that has ended this rank explains more than that the others have gone on without it.
+            // The error that has ended this rank explains more than that the others have gone on
+            // without it.
             let own = ended.take().filter(|error| lost_peer(error).is_none());
             own.unwrap_or(TrainError::Servers(source))
         })?;
@@ -124,12 +128,12 @@ pub fn run_elastic_rank(
     }
 }
 
-/// The rank whose loss ended an attempt, and the error of that loss. `former` is the number that this
-/// rank had in the attempt.
+/// The rank whose loss ended an attempt, and the error of that loss. `former` is the number that
+/// this rank had in the attempt.
 ///
 /// # Errors
-/// An error that is not the loss of a rank. The other ranks would take this rank for lost, so it sends
-/// them the error, which ends the run on all ranks.
+/// An error that is not the loss of a rank. The other ranks would take this rank for lost, so it
+/// sends them the error, which ends the run on all ranks.
 fn loss_of(
     error: TrainError,
     former: usize,
@@ -204,8 +208,8 @@ impl Beginning<'_> {
     }
 }
 
-/// Tells all ranks the error of this rank, if it has one, and its number in the attempt before. Returns
-/// the former numbers of all ranks.
+/// Tells all ranks the error of this rank, if it has one, and its number in the attempt before.
+/// Returns the former numbers of all ranks.
 ///
 /// # Errors
 /// The error of another rank, if this one has none.
@@ -345,8 +349,8 @@ impl Start {
     }
 }
 
-/// Refuses to save to a file that is there and that the run does not resume from: it could be taken for one of this run if the
-/// first worker is lost.
+/// Refuses to save to a file that is there and that the run does not resume from: it could be taken
+/// for one of this run if the first worker is lost.
 fn refuse_other_file(config: &RunConfig, options: &RunOptions) -> Result<(), TrainError> {
     let resumed = options.resume.as_ref().and_then(|path| path.canonicalize().ok());
     // `canonicalize` succeeds for paths that exist.
@@ -369,7 +373,8 @@ fn facts_of_saving(options: &RunOptions) -> String {
     }
 }
 
-/// Compares the configurations of all ranks, and gives every rank the start that the first one has chosen.
+/// Compares the configurations of all ranks, and gives every rank the start that the first one has
+/// chosen.
 fn agree_on(
     start: &Start,
     config: &RunConfig,

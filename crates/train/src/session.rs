@@ -101,8 +101,9 @@ impl<'a> Session<'a> {
 }
 
 impl Session<'_> {
-    /// Runs the workers of this process to their end: all workers, as threads of `group`, or one worker without
-    /// `group`. Returns the record, which is complete if worker 0 is among them, and the final parameters.
+    /// Runs the workers of this process to their end: all workers, as threads of `group`, or one
+    /// worker without `group`. Returns the record, which is complete if worker 0 is among them, and
+    /// the final parameters.
     pub(crate) fn train(
         &self,
         workers: Vec<WorkerParts<'_>>,
@@ -128,7 +129,8 @@ impl Session<'_> {
         drop(events);
 
         let abandon = |reason: TrainError| {
-            // The worker of a process ends where its next round begins, and others notice that it has left.
+            // The worker of a process ends where its next round begins, and others notice that it
+            // has left.
             failure.record(reason.into());
             group.iter().for_each(|group| group.abandon());
         };
@@ -181,7 +183,8 @@ impl Session<'_> {
         }
     }
 
-    /// Starts a worker's thread, from the checkpoint if there is one. The thread returns the worker's parameters.
+    /// Starts a worker's thread, from the checkpoint if there is one. The thread returns the
+    /// worker's parameters.
     fn start<'scope>(
         &self,
         scope: &'scope Scope<'scope, '_>,
@@ -201,8 +204,8 @@ impl Session<'_> {
             })
     }
 
-    /// Keeps the record until the last worker has ended. Returns it, and the state after the last exchange if the run goes
-    /// on without lost workers.
+    /// Keeps the record until the last worker has ended. Returns it, and the state after the last
+    /// exchange if the run goes on without lost workers.
     fn listen(
         &self,
         events: Received,

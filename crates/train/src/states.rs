@@ -6,7 +6,8 @@ use gradwire::State;
 
 use crate::events::SavePoint;
 
-/// Collects states, in any order of arrival, until the states of all workers after a step are there.
+/// Collects states, in any order of arrival, until the states of all workers after a step are
+/// there.
 #[derive(Debug)]
 pub(crate) struct States {
     workers: usize,
@@ -20,8 +21,8 @@ impl States {
         Self { workers, pending: BTreeMap::new() }
     }
 
-    /// Takes a worker's state; a later one replaces an earlier one of the same point. Returns the merged states of all
-    /// workers once the last is there.
+    /// Takes a worker's state; a later one replaces an earlier one of the same point. Returns the
+    /// merged states of all workers once the last is there.
     pub(crate) fn add(&mut self, point: SavePoint, rank: usize, state: State) -> Option<State> {
         let saved = self.pending.entry(point).or_default();
         saved.insert(rank, state);

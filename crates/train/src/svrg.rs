@@ -1,14 +1,14 @@
-//! Variance-reduced gradients: a worker sends the difference between the gradient of a batch and the gradient of the
-//! same batch at a snapshot of the parameters.
+//! Variance-reduced gradients: a worker sends the difference between the gradient of a batch and
+//! the gradient of the same batch at a snapshot of the parameters.
 //!
-//! Every `svrg` steps all workers take a snapshot x̃ of the common parameters, compute the gradient of the whole
-//! training set there together, and share its exact mean μ. In between a worker sends, compressed,
-//! ∇f_batch(x) − ∇f_batch(x̃); the optimizer gets the mean of that plus μ. The nearer x is to x̃, the smaller is the
-//! difference, and what its compression loses (Johnson and Zhang 2013; Yu, Wu and Huang 2019 with the quantizer
-//! `lpc-svrg`).
+//! Every `svrg` steps all workers take a snapshot x̃ of the common parameters, compute the gradient
+//! of the whole training set there together, and share its exact mean μ. In between a worker sends,
+//! compressed, ∇f_batch(x) − ∇f_batch(x̃); the optimizer gets the mean of that plus μ. The nearer x
+//! is to x̃, the smaller is the difference, and what its compression loses (Johnson and Zhang 2013;
+//! Yu, Wu and Huang 2019 with the quantizer `lpc-svrg`).
 //!
-//! A step costs two backward passes, a snapshot one pass over the worker's part of the training set and one
-//! uncompressed exchange, both counted where they occur.
+//! A step costs two backward passes, a snapshot one pass over the worker's part of the training set
+//! and one uncompressed exchange, both counted where they occur.
 
 use gradwire::{State, StateError, Tensor};
 
@@ -23,8 +23,8 @@ use gradwire_models::tasks::Replica;
 pub(crate) struct Svrg {
     every: u64,
     snapshot: Vec<Vec<f32>>,
-    /// The mean gradient of the whole training set at the snapshot, over all workers; added to the mean of the
-    /// differences before the optimizer.
+    /// The mean gradient of the whole training set at the snapshot, over all workers; added to the
+    /// mean of the differences before the optimizer.
     pub(crate) mean: Vec<Vec<f32>>,
     scratch: Vec<Vec<f32>>,
 }
@@ -41,16 +41,16 @@ impl Svrg {
         step.is_multiple_of(self.every)
     }
 
-    /// Takes a snapshot, with this worker's part of the mean gradient. Every worker calls it with the same parameters before
-    /// the same step, and then averages the [gradients](Self::mean).
+    /// Takes a snapshot, with this worker's part of the mean gradient. Every worker calls it with
+    /// the same parameters before the same step, and then averages the [gradients](Self::mean).
     pub(crate) fn renew(&mut self, replica: &mut dyn Replica, parameters: &[Vec<f32>]) {
         self.snapshot.clone_from_slice(parameters);
         self.mean.iter_mut().for_each(|values| values.fill(0.0));
         replica.add_full_gradient(parameters, &mut self.scratch, &mut self.mean);
     }
 
-    /// Adds the difference between the gradients of the loaded batch, at the parameters and at the snapshot. Returns
-    /// the mean loss at the parameters.
+    /// Adds the difference between the gradients of the loaded batch, at the parameters and at the
+    /// snapshot. Returns the mean loss at the parameters.
     pub(crate) fn add_gradients(
         &mut self,
         replica: &mut dyn Replica,

@@ -31,7 +31,8 @@ pub(crate) fn validate(config: &RunConfig) -> Result<(), TrainError> {
     tasks::check(&config.data, &task_config(config)).map_err(TrainError::Config)
 }
 
-/// Refuses exchanges whose state does not fit another number of workers, or whose workers are at different steps.
+/// Refuses exchanges whose state does not fit another number of workers, or whose workers are at
+/// different steps.
 fn check_min_workers(config: &RunConfig) -> Result<(), TrainError> {
     let exchange = config.exchange;
     let fits = !exchange.leads() && config.backups() == 0 && exchange.keeps_replicas_identical();
@@ -86,7 +87,8 @@ fn check_momentum(config: &RunConfig) -> Result<(), TrainError> {
     }
 }
 
-/// Refuses compressors that do not go with the other settings, at any stage of the schedule and in any rule.
+/// Refuses compressors that do not go with the other settings, at any stage of the schedule and in
+/// any rule.
 pub(crate) fn check_policy(
     config: &RunConfig,
     policy: &Policy,
@@ -143,7 +145,8 @@ fn check_squares(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
     )))
 }
 
-/// Refuses a budget of bytes beside what sends bytes that the budget does not count, or changes their number.
+/// Refuses a budget of bytes beside what sends bytes that the budget does not count, or changes
+/// their number.
 fn check_budget(config: &RunConfig) -> Result<(), TrainError> {
     let uncounted = [
         (config.svrg > 0, "variance reduction sends snapshots' gradients, too: leave svrg at 0"),

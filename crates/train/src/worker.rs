@@ -42,7 +42,8 @@ pub(crate) struct Worker<'a> {
     replica: Box<dyn Replica + 'a>,
     clip: Clip,
     pub(crate) parameters: Vec<Vec<f32>>,
-    /// The gradients of a step, or their sum over a round; at the end of the round, the values to exchange.
+    /// The gradients of a step, or their sum over a round; at the end of the round, the values to
+    /// exchange.
     gradients: Vec<Vec<f32>>,
     /// `Some` if the worker sends updates or weights.
     local: Option<LocalSteps>,
@@ -159,7 +160,8 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         let to_file = self.shared.save.is_some();
-        // With backup workers, workers may be at different steps, and their states make no checkpoint.
+        // With backup workers, workers may be at different steps, and their states make no
+        // checkpoint.
         if (to_file || self.shared.keeps_state) && config.backups() == 0 {
             self.save(SavePoint { step, to_file })?;
         }
@@ -336,8 +338,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Takes part in the evaluation of the global model, with the batch-norm statistics of the first worker that took
-    /// part in the round, which are estimated anew if they are stale.
+    /// Takes part in the evaluation of the global model, with the batch-norm statistics of the
+    /// first worker that took part in the round, which are estimated anew if they are stale.
     fn evaluate(&mut self, done: u64, last: bool) -> Result<(), Failure> {
         let (config, participation) = (self.shared.config, &self.shared.resolution.participation);
         let all = self.replica.test_examples();
@@ -369,8 +371,8 @@ impl<'a> Worker<'a> {
         stale && !self.replica.statistics().is_empty()
     }
 
-    /// Saves everything a resumed worker needs, in a file or only in memory; at most once per step. A stop may ask again;
-    /// all workers then skip it, because all save after the same steps.
+    /// Saves everything a resumed worker needs, in a file or only in memory; at most once per step.
+    /// A stop may ask again; all workers then skip it, because all save after the same steps.
     fn save(&mut self, point: SavePoint) -> Result<(), Failure> {
         if self.saved.is_some_and(|saved| saved.step == point.step && saved >= point) {
             return Ok(());
@@ -419,8 +421,8 @@ const ESTIMATED: u64 = 20;
 /// Numbers of steps after which the parameters' digest is recorded.
 const DIGESTED: [u64; 3] = [10, 100, 1000];
 
-/// Whether a multiple of `interval` lies between the exchange after `before` steps and this one, after
-/// `done`. Never for an interval of 0.
+/// Whether a multiple of `interval` lies between the exchange after `before` steps and this one,
+/// after `done`. Never for an interval of 0.
 fn due(before: u64, done: u64, interval: u64) -> bool {
     interval > 0 && done / interval > before / interval
 }

@@ -62,9 +62,9 @@ pub(super) fn frames(trial: &mut Trial) -> Result<(), String> {
     Ok(())
 }
 
-/// Damages the newest checkpoint of a run and resumes. If an older checkpoint is left, the run must end with the same
-/// digest; if there is none, resuming must fail with an error. A checkpoint with wrong content and a correct checksum must
-/// lead to an error or to a finished run.
+/// Damages the newest checkpoint of a run and resumes. If an older checkpoint is left, the run must
+/// end with the same digest; if there is none, resuming must fail with an error. A checkpoint with
+/// wrong content and a correct checksum must lead to an error or to a finished run.
 pub(super) fn checkpoints(trial: &mut Trial) -> Result<(), String> {
     let (settings, digest) = loop {
         trial.restart()?;

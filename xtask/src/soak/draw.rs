@@ -6,7 +6,8 @@ use std::process::Command;
 use fastrand::Rng;
 use serde_json::Value;
 
-/// Flags that are added to some runs: one of each row. Settings that do not go together are refused and drawn again.
+/// Flags that are added to some runs: one of each row. Settings that do not go together are refused
+/// and drawn again.
 const FLAGS: [&[&str]; 12] = [
     &["--overlap on"],
     &["--send updates", "--send weights"],

@@ -1,4 +1,5 @@
-//! State files with changed content and a checksum that is right, so that readers get past the checksum.
+//! State files with changed content and a checksum that is right, so that readers get past the
+//! checksum.
 
 use crc32fast::Hasher;
 use fastrand::Rng;

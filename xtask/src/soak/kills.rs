@@ -1,4 +1,5 @@
-//! Runs that are interrupted at random moments and resumed end with the digest of an undisturbed run.
+//! Runs that are interrupted at random moments and resumed end with the digest of an undisturbed
+//! run.
 
 use std::process::Command;
 use std::thread;
@@ -11,9 +12,10 @@ use super::trial::{Ended, LIMIT, Trial};
 const DEADLINE: Duration = Duration::from_secs(3);
 const LATE: Duration = Duration::from_secs(2);
 
-/// After how much time no rank may be left. Ranks wait for an absent one as long as its local steps last, and a rank
-/// that waits for a waiting rank waits longer, up to 7/4 of the deadline in the sparse exchange among five. A rank that
-/// is still starting begins to wait when it has started, which on a busy machine takes most of what the whole job `took`.
+/// After how much time no rank may be left. Ranks wait for an absent one as long as its local steps
+/// last, and a rank that waits for a waiting rank waits longer, up to 7/4 of the deadline in the
+/// sparse exchange among five. A rank that is still starting begins to wait when it has started,
+/// which on a busy machine takes most of what the whole job `took`.
 fn patience(run: &Reference, took: Duration) -> Duration {
     let words = run.settings.iter().flat_map(|word| word.split([':', ',', ' ']));
     let steps = words.filter_map(|word| word.strip_prefix("every=")?.parse().ok());
@@ -124,7 +126,8 @@ fn job(trial: &Trial, go_on: bool, count: usize, arguments: &[String]) -> Comman
     mpirun((open, go_on), count, &trial.command(arguments), trial.folder())
 }
 
-/// Starts or resumes a job that takes some time, and sends signals to its ranks; no rank may be left `patience` later.
+/// Starts or resumes a job that takes some time, and sends signals to its ranks; no rank may be
+/// left `patience` later.
 fn interrupt(
     trial: &mut Trial,
     (count, settings): (usize, &[String]),

@@ -9,8 +9,8 @@ use super::trial::Trial;
 const TIME: Duration = Duration::from_secs(30);
 const WARM: f64 = 0.25;
 
-/// By how much memory may grow after that: what allocators keep, and the record, which has a row of some 150 bytes for
-/// each step in a vector that doubles. A gradient of the run has 50 000 bytes.
+/// By how much memory may grow after that: what allocators keep, and the record, which has a row of
+/// some 150 bytes for each step in a vector that doubles. A gradient of the run has 50 000 bytes.
 const MARGIN: u64 = 16 << 20;
 const STEP: u64 = 512;
 

@@ -1,7 +1,8 @@
 //! `cargo xtask soak`: attacks the release binary with random trials until a time is over.
 //!
-//! A trial is chosen by the seed and its number alone, so `--seed` and `--trial` repeat it. The moments at which signals
-//! arrive are drawn, too, but what a process is doing at that moment differs from run to run.
+//! A trial is chosen by the seed and its number alone, so `--seed` and `--trial` repeat it. The
+//! moments at which signals arrive are drawn, too, but what a process is doing at that moment
+//! differs from run to run.
 
 mod damage;
 mod draw;

@@ -36,7 +36,8 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Returns whether the command has succeeded; if not, it was refused with a message, as bad input should be.
+    /// Returns whether the command has succeeded; if not, it was refused with a message, as bad
+    /// input should be.
     ///
     /// # Errors
     /// Its status and its last words if it ended in any other way.

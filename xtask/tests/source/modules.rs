@@ -44,7 +44,8 @@ enum Target {
 }
 
 impl Crate {
-    /// Parses the file at `path` and the files of its modules. `read` returns the content of a file.
+    /// Parses the file at `path` and the files of its modules. `read` returns the content of a
+    /// file.
     pub(crate) fn parse(path: &Path, read: &dyn Fn(&Path) -> Option<String>) -> Self {
         let mut parsed = Self::default();
         let folder = path.parent().expect("a file is in a folder");
@@ -144,7 +145,8 @@ impl Crate {
         }
     }
 
-    /// The module `name` that is written inside the file of `module`, or that has a file of its own.
+    /// The module `name` that is written inside the file of `module`, or that has a file of its
+    /// own.
     pub(crate) fn child(&self, module: Id, name: &str) -> Option<Id> {
         self.modules[module].children.get(name).copied()
     }
@@ -154,8 +156,8 @@ impl Crate {
         self.modules[module].file
     }
 
-    /// The file that declares the item at `path`, as code of `module` writes the path. Nothing if the
-    /// path leads to a module, a local name or another crate.
+    /// The file that declares the item at `path`, as code of `module` writes the path. Nothing if
+    /// the path leads to a module, a local name or another crate.
     pub(crate) fn declaring_file(&self, module: Id, path: &[String]) -> Option<usize> {
         match self.resolve(module, path, 0)? {
             Target::Item(file) => Some(file),

@@ -8,8 +8,8 @@ use crate::root;
 /// The most characters of a line.
 const WIDTH: usize = 100;
 
-/// The numbers of the lines that are too wide: whole-line comments, but for rows of tables and lines
-/// that a web address makes wide. Code blocks in documentation count.
+/// The numbers of the lines that are too wide: whole-line comments, but for rows of tables and
+/// lines that a web address makes wide. Code blocks in documentation count.
 fn wide_comments(source: &str) -> Vec<usize> {
     let lines = (1..).zip(source.lines());
     lines.filter(|(_, line)| is_wide(line)).map(|(number, _)| number).collect()

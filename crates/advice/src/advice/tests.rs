@@ -25,7 +25,8 @@ fn recording(elements: usize, step_seconds: f64, backward: f64) -> Recording<'st
     Recording::untimed(tensors.clone(), gradients, step_seconds, backward)
 }
 
-/// For a model of half a million parameters, of which a step takes 0.2 s, half of it the backward pass.
+/// For a model of half a million parameters, of which a step takes 0.2 s, half of it the backward
+/// pass.
 fn advice(candidates: &[Candidate], links: &[f64], optimizer: OptimizerFamily) -> Advice {
     let recording = recording(1 << 19, 0.2, 0.1);
     let links: Vec<_> = links.iter().map(|&mbit| Link::mbit(mbit)).collect();
@@ -40,7 +41,8 @@ fn only(spec: &str) -> [Candidate; 1] {
 
 #[test]
 fn slow_links_call_for_compression_and_fast_ones_for_none() {
-    // 2 MB a step of 0.2 s: 170 ms at 100 Mbit/s, of which backward hides some; 0.4 ms at 40 Gbit/s.
+    // 2 MB a step of 0.2 s: 170 ms at 100 Mbit/s, of which backward hides some; 0.4 ms at 40
+    // Gbit/s.
     let candidates = Candidate::defaults();
     let found = advice(&candidates, &[1.0, 100.0, 40_000.0], OptimizerFamily::Adaptive);
     let name = |at: Option<usize>| at.map(|at| found.predictions[at].candidate.clone());
@@ -106,9 +108,10 @@ fn each_tensor_has_its_own_advice() {
     assert!(embedding.gain > 15.0 && embedding.gain < 17.0 && bias.gain <= 0.0);
 }
 
-/// Agarwal et al. (MLSys 2022, abstract) found compression faster in 6 of more than 200 data-centre set-ups. These
-/// are not theirs, but of the same kind: ResNet-50 (25.6 million parameters; a step of 0.2 s, two thirds of it backward)
-/// on 4 to 96 ranks at 10 to 100 Gbit/s, with compression as fast as one core does it. From 25 Gbit/s nothing is gained.
+/// Agarwal et al. (MLSys 2022, abstract) found compression faster in 6 of more than 200 data-centre
+/// set-ups. These are not theirs, but of the same kind: ResNet-50 (25.6 million parameters; a step
+/// of 0.2 s, two thirds of it backward) on 4 to 96 ranks at 10 to 100 Gbit/s, with compression as
+/// fast as one core does it. From 25 Gbit/s nothing is gained.
 #[test]
 fn in_a_data_centre_there_is_nothing_to_gain() {
     /// Elements of each of the layers.
@@ -131,8 +134,8 @@ fn in_a_data_centre_there_is_nothing_to_gain() {
             Cluster::of(ranks).step_seconds(&recording, &costs(sent, codec), link, plain)
         };
         let reduced = 2.0 * (1.0 - 1.0 / n);
-        // fp16 at 5 GB/s; a quantizer with a thirtieth of the bytes at 2 GB/s; a hundredth of the elements in a gather
-        // at 3 GB/s and, for each message, 100 GB/s.
+        // fp16 at 5 GB/s; a quantizer with a thirtieth of the bytes at 2 GB/s; a hundredth of the
+        // elements in a gather at 3 GB/s and, for each message, 100 GB/s.
         let codecs = [
             (reduced / 2.0, 1.0 / 5e9),
             (reduced / 30.0, 1.0 / 2e9),

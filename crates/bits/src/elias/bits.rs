@@ -43,7 +43,8 @@ impl Elias {
         }
     }
 
-    /// The number whose code comes first, and the code's width; 0 if it has more than `most` bits, at most 63.
+    /// The number whose code comes first, and the code's width; 0 if it has more than `most` bits,
+    /// at most 63.
     pub(super) const fn parse(self, bits: u64, most: u32) -> (u64, u32) {
         let (value, width) = match self {
             Elias::Gamma => {

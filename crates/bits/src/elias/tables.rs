@@ -1,4 +1,5 @@
-//! Tables of codes, which the compiler computes: to write small numbers, and to read one or several with short codes.
+//! Tables of codes, which the compiler computes: to write small numbers, and to read one or several
+//! with short codes.
 
 use super::bits::Elias;
 use crate::BitReader;
@@ -18,7 +19,8 @@ pub(super) static WRITE: [[u32; SMALL]; 3] =
 pub(super) static READ: [[u16; 1 << SHORT]; 3] =
     [read_table(Elias::Gamma), read_table(Elias::Delta), read_table(Elias::Omega)];
 
-/// The number of bits that index the tables of several numbers. One table's 16 KiB stay in the first-level cache.
+/// The number of bits that index the tables of several numbers. One table's 16 KiB stay in the
+/// first-level cache.
 const BITS: u32 = 11;
 /// The most numbers of an entry, which are below 2^8.
 pub(super) const MOST: usize = 6;
@@ -27,8 +29,8 @@ pub(super) const WRITTEN: usize = 8;
 /// The entries that one window of bits covers.
 pub(super) const LOOKUPS: usize = (BitReader::WINDOW / BITS) as usize;
 
-/// By code and the next bits: the numbers whose codes are whole among them, a byte each; then their count, and in the
-/// uppermost byte the number of bits. 0 if the first code is longer.
+/// By code and the next bits: the numbers whose codes are whole among them, a byte each; then their
+/// count, and in the uppermost byte the number of bits. 0 if the first code is longer.
 pub(super) static SEVERAL: [[u64; 1 << BITS]; 3] =
     [several_table(Elias::Gamma), several_table(Elias::Delta), several_table(Elias::Omega)];
 

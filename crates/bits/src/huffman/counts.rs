@@ -13,11 +13,13 @@ const SMALL: usize = 1024;
 /// The symbols that are counted before the tables are added up.
 const STRETCH: usize = 1 << 20;
 
-/// Tables of counts, with a line of the cache between them: stores to the same places of pages wait for each other.
+/// Tables of counts, with a line of the cache between them: stores to the same places of pages wait
+/// for each other.
 #[repr(align(64))]
 struct Tables<const SIZE: usize, const TABLES: usize>([([u32; SIZE], [u32; 16]); TABLES]);
 
-/// Adds to each count how often its symbol occurs; counts stay at `u32::MAX` instead of overflowing.
+/// Adds to each count how often its symbol occurs; counts stay at `u32::MAX` instead of
+/// overflowing.
 ///
 /// # Panics
 /// If a symbol has no count.
@@ -51,8 +53,8 @@ fn count_few(symbols: &[u16], counts: &mut [u32]) {
     }
 }
 
-/// Counts neighbours in separate tables: a processor that increments the same count twice in a row waits for the
-/// first increment to be stored.
+/// Counts neighbours in separate tables: a processor that increments the same count twice in a row
+/// waits for the first increment to be stored.
 fn count_small<const SIZE: usize, const TABLES: usize>(symbols: &[u16], counts: &mut [u32]) {
     // Below this the tables cost more than they save.
     if symbols.len() < 4 * SIZE {

@@ -7,12 +7,12 @@ use crate::{BitReader, DecodeError};
 pub(super) type Table = [u32; 1 << TABLE_BITS];
 
 impl Code {
-    /// Fills `out` with symbols decoded from the start of `bytes`, and returns the number of bytes read. The code must come from
-    /// [`read`](Self::read).
+    /// Fills `out` with symbols decoded from the start of `bytes`, and returns the number of bytes
+    /// read. The code must come from [`read`](Self::read).
     ///
     /// # Errors
-    /// `Truncated`, or `Corrupt` for padding that is not zero, and for symbols of an empty alphabet. What is in `out` is then
-    /// unspecified.
+    /// `Truncated`, or `Corrupt` for padding that is not zero, and for symbols of an empty
+    /// alphabet. What is in `out` is then unspecified.
     ///
     /// # Panics
     /// If the code was fitted instead of read.
@@ -25,7 +25,8 @@ impl Code {
         reader.finish()
     }
 
-    /// Whether there is a stream, from which `out` is to be filled; if not, the symbols are in their places.
+    /// Whether there is a stream, from which `out` is to be filled; if not, the symbols are in
+    /// their places.
     pub(super) fn has_stream(&self, bytes: &[u8], out: &mut [u16]) -> Result<bool, DecodeError> {
         if let Some(symbol) = self.single {
             out.fill(symbol);

@@ -7,8 +7,9 @@ use crate::group_writer::{CHUNK, GROUP_BITS, GroupWriter};
 use crate::kernels::join_codes;
 
 impl Code {
-    /// Appends the symbols' codes; the last byte is padded with zeros. A symbol that has no code, or is not in the
-    /// alphabet, is a mistake: this panics, or writes nothing or the code of another symbol.
+    /// Appends the symbols' codes; the last byte is padded with zeros. A symbol that has no code,
+    /// or is not in the alphabet, is a mistake: this panics, or writes nothing or the code of
+    /// another symbol.
     pub fn encode(&self, symbols: &[u16], out: &mut Vec<u8>) {
         if self.single.is_some() || self.longest == 0 {
             return;
@@ -43,13 +44,14 @@ impl Code {
         writer.finish();
     }
 
-    /// The codes of symbols, in the uppermost bits, and their total length in the lowest byte of the second number; other
-    /// bits have any value.
+    /// The codes of symbols, in the uppermost bits, and their total length in the lowest byte of
+    /// the second number; other bits have any value.
     #[inline(always)]
     fn joined<const GROUP: usize>(&self, symbols: &[u16; GROUP]) -> (u64, u64) {
         symbols.iter().fold((0, 0), |(codes, width): (u64, u64), &symbol| {
             let entry = self.entries[usize::from(symbol)];
-            // Shifts by the lowest six bits of the entry: its length. The length itself is below what is used.
+            // Shifts by the lowest six bits of the entry: its length. The length itself is below
+            // what is used.
             (codes.wrapping_shr(entry as u32) | entry, width.wrapping_add(entry))
         })
     }

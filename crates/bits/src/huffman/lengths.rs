@@ -1,14 +1,16 @@
 //! Optimal code lengths up to a limit.
 //!
-//! Lengths without a limit come first: Huffman's algorithm takes the two cheapest nodes, symbols or pairs, and makes a pair
-//! of them. Pairs arise in the order of their prices, so that both kinds are lists that are read from the front. If a
-//! length exceeds the limit, the package-merge algorithm follows, which takes ten times as long.
+//! Lengths without a limit come first: Huffman's algorithm takes the two cheapest nodes, symbols or
+//! pairs, and makes a pair of them. Pairs arise in the order of their prices, so that both kinds
+//! are lists that are read from the front. If a length exceeds the limit, the package-merge
+//! algorithm follows, which takes ten times as long.
 //!
-//! Its problem is a coin collector's. A code of length l corresponds to coins of face value 1/2, 1/4, …,
-//! 1/2^l, each at the price of its symbol's count; the algorithm finds the cheapest set of coins of total
-//! value n − 1. Starting with the smallest value, it joins pairs of coins into packages, which compete with
-//! the coins of the next larger value. It selects the 2n − 2 cheapest items of the largest value, and
-//! with each package its pair. The length of a symbol's code is the number of its selected coins.
+//! Its problem is a coin collector's. A code of length l corresponds to coins of face value 1/2,
+//! 1/4, …, 1/2^l, each at the price of its symbol's count; the algorithm finds the cheapest set of
+//! coins of total value n − 1. Starting with the smallest value, it joins pairs of coins into
+//! packages, which compete with the coins of the next larger value. It selects the 2n − 2 cheapest
+//! items of the largest value, and with each package its pair. The length of a symbol's code is the
+//! number of its selected coins.
 
 use alloc::vec::Vec;
 
@@ -81,7 +83,8 @@ impl Packages {
         }
     }
 
-    /// Writes the lengths that are optimal without a limit, if none exceeds it. Returns whether that is so.
+    /// Writes the lengths that are optimal without a limit, if none exceeds it. Returns whether
+    /// that is so.
     fn unlimited(&mut self, limit: u32, lengths: &mut [u8]) -> bool {
         let Self { order, pairs, parents, .. } = self;
         pairs.clear();

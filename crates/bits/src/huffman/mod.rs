@@ -1,26 +1,29 @@
 //! Canonical, length-limited Huffman code of symbols below 2^16.
 //!
-//! A [`Code`] is fitted to the counts of symbols ([`fit`](Code::fit)), transmitted as its code lengths
-//! ([`write`](Code::write), [`read`](Code::read)), and encodes and decodes symbols. Lengths are optimal
-//! among those up to the limit (package-merge). Codes are assigned in order of length, then of symbol. The
-//! first bit of a code comes first; bytes of the stream fill from the lowest bit. An alphabet with a
-//! single symbol needs no stream: the number of symbols suffices.
+//! A [`Code`] is fitted to the counts of symbols ([`fit`](Code::fit)), transmitted as its code
+//! lengths ([`write`](Code::write), [`read`](Code::read)), and encodes and decodes symbols. Lengths
+//! are optimal among those up to the limit (package-merge). Codes are assigned in order of length,
+//! then of symbol. The first bit of a code comes first; bytes of the stream fill from the lowest
+//! bit. An alphabet with a single symbol needs no stream: the number of symbols suffices.
 //!
-//! Many symbols are faster in [four streams](Code::encode_streams), each of a quarter of them. A decoder waits for
-//! each table entry before it knows where the next code starts, so it decodes four streams in turn.
+//! Many symbols are faster in [four streams](Code::encode_streams), each of a quarter of them. A
+//! decoder waits for each table entry before it knows where the next code starts, so it decodes
+//! four streams in turn.
 //!
-//! Where a compressor of gradwire has `code=huffman`, the byte before a list of symbols says which form the list has: fixed
-//! width, this code in one stream or in four, or [tANS](crate::tans) where symbols are so frequent that it is shorter.
+//! Where a compressor of gradwire has `code=huffman`, the byte before a list of symbols says which
+//! form the list has: fixed width, this code in one stream or in four, or [tANS](crate::tans) where
+//! symbols are so frequent that it is shorter.
 //!
 //! Range: alphabets of up to 2^16 symbols, lengths of up to [`MOST_BITS`] bits; with four streams
-//! [`STREAMS_BITS`] bits. Cost: at most one bit per symbol above the entropy; encoding looks up 8 bytes per
-//! symbol (2 in alphabets of up to 256 symbols with codes of at most 12 bits), decoding 4 bytes of a table of 4·2^longest bytes, at least 16 KiB. With four streams codes that are short
-//! are looked up in pairs, 8 bytes in a table of 32 KiB. A `Code` keeps its tables, so fitting again allocates
-//! nothing in a steady state.
+//! [`STREAMS_BITS`] bits. Cost: at most one bit per symbol above the entropy; encoding looks up 8
+//! bytes per symbol (2 in alphabets of up to 256 symbols with codes of at most 12 bits), decoding 4
+//! bytes of a table of 4·2^longest bytes, at least 16 KiB. With four streams codes that are short
+//! are looked up in pairs, 8 bytes in a table of 32 KiB. A `Code` keeps its tables, so fitting
+//! again allocates nothing in a steady state.
 //!
 //! Sources: Huffman: "A Method for the Construction of Minimum-Redundancy Codes", Proc. IRE 40,
-//! 1952; Larmore, Hirschberg: "A fast algorithm for optimal length-limited Huffman codes", J. ACM 37,
-//! 1990.
+//! 1952; Larmore, Hirschberg: "A fast algorithm for optimal length-limited Huffman codes", J. ACM
+//! 37, 1990.
 //!
 //! ```
 //! use gradwire_bits::huffman::{Code, limit};
@@ -62,8 +65,8 @@ pub use streams::{STREAMS_BITS, STREAMS_EXTRA};
 pub const MOST_BITS: u32 = 18;
 /// The most symbols of an alphabet.
 pub const MOST_SYMBOLS: usize = 1 << 16;
-/// The least width of the decoding table's index. Tables of this width have a size known to the compiler, which then
-/// checks no index.
+/// The least width of the decoding table's index. Tables of this width have a size known to the
+/// compiler, which then checks no index.
 const TABLE_BITS: u32 = 12;
 /// The most symbols of an alphabet whose codes a kernel joins.
 const SHORT_SYMBOLS: usize = 256;
@@ -79,14 +82,15 @@ pub fn limit(symbols: usize) -> u32 {
 pub struct Code {
     /// The length of each symbol's code in bits; 0 for symbols without a code.
     lengths: Vec<u8>,
-    /// By symbol: its code in the uppermost bits, the first one lowest, and its length in the lowest byte.
+    /// By symbol: its code in the uppermost bits, the first one lowest, and its length in the
+    /// lowest byte.
     entries: Vec<u64>,
     /// The same for a small alphabet with short codes.
     short: ShortCodes,
     /// By the next bits: the symbol from bit 16 up, and the length of its code in the lowest byte.
     table: Vec<u32>,
-    /// By the next bits: two symbols or one from bit 32 up, their number in the second byte, and the length of their
-    /// codes in the lowest.
+    /// By the next bits: two symbols or one from bit 32 up, their number in the second byte, and
+    /// the length of their codes in the lowest.
     pairs: Vec<u64>,
     longest: u32,
     /// The symbol of an alphabet of one, whose code is never written.
@@ -120,8 +124,8 @@ impl Code {
     /// Fits the code to the counts of symbols. Symbols with count 0 get no code.
     ///
     /// # Panics
-    /// If there are more than [`MOST_SYMBOLS`] counts, the limit is above [`MOST_BITS`], or more than
-    /// 2^limit symbols occur.
+    /// If there are more than [`MOST_SYMBOLS`] counts, the limit is above [`MOST_BITS`], or more
+    /// than 2^limit symbols occur.
     pub fn fit(&mut self, counts: &[u32], limit: u32) {
         assert!(counts.len() <= MOST_SYMBOLS && limit <= MOST_BITS);
         self.packages.lengths(counts, limit, &mut self.lengths);
@@ -154,8 +158,9 @@ impl Code {
         packed::write(&self.lengths, out);
     }
 
-    /// Reads the code lengths of `symbols` symbols that [`write`](Self::write) wrote with this limit or a
-    /// lower one, and returns the number of bytes read. The code must not be used after an error.
+    /// Reads the code lengths of `symbols` symbols that [`write`](Self::write) wrote with this
+    /// limit or a lower one, and returns the number of bytes read. The code must not be used after
+    /// an error.
     ///
     /// # Errors
     /// `Truncated`, `OutOfMemory`, or `Corrupt` if a length exceeds the limit, or the lengths are

@@ -1,10 +1,10 @@
 //! Compressed code lengths.
 //!
-//! Each length is encoded relative to the last one that was not 0 (initially 8): `0` for the same length,
-//! `10` and a bit for one less (0) or one more (1), `111` and five bits for any other. `110` stands for a run
-//! of symbols without a code; the length of the run follows in Elias γ code: as many zeros as the number has
-//! bits after the highest, a one, and these bits. Bits are written from left to right; binary numbers have
-//! their lowest bit first.
+//! Each length is encoded relative to the last one that was not 0 (initially 8): `0` for the same
+//! length, `10` and a bit for one less (0) or one more (1), `111` and five bits for any other.
+//! `110` stands for a run of symbols without a code; the length of the run follows in Elias γ code:
+//! as many zeros as the number has bits after the highest, a one, and these bits. Bits are written
+//! from left to right; binary numbers have their lowest bit first.
 
 use alloc::vec::Vec;
 
@@ -66,8 +66,8 @@ pub(super) fn write(lengths: &[u8], out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Reads the lengths of `symbols` symbols, none above `limit`, and returns the number of bytes read. Accepts
-/// only the form that [`write`] produces.
+/// Reads the lengths of `symbols` symbols, none above `limit`, and returns the number of bytes
+/// read. Accepts only the form that [`write`] produces.
 pub(super) fn read(
     bytes: &[u8],
     symbols: usize,

@@ -1,8 +1,9 @@
 //! Symbols in four streams.
 //!
-//! The first ⌈n/4⌉ of n symbols are the first stream, the next as many the second, and so on. The lengths of the first
-//! three streams in bytes come first, a little-endian `u32` each, then the streams, each as [`Code::encode`] writes it.
-//! A decoder follows four chains of table entries at the same time, each of which waits for its last entry.
+//! The first ⌈n/4⌉ of n symbols are the first stream, the next as many the second, and so on. The
+//! lengths of the first three streams in bytes come first, a little-endian `u32` each, then the
+//! streams, each as [`Code::encode`] writes it. A decoder follows four chains of table entries at
+//! the same time, each of which waits for its last entry.
 
 use alloc::vec::Vec;
 
@@ -14,7 +15,8 @@ use crate::{BitReader, DecodeError};
 
 /// The longest code that streams may have.
 pub const STREAMS_BITS: u32 = TABLE_BITS;
-/// The most bytes that streams take beyond those of a single stream: the lengths, and the padding of three of them.
+/// The most bytes that streams take beyond those of a single stream: the lengths, and the padding
+/// of three of them.
 pub const STREAMS_EXTRA: usize = LENGTHS + STREAMS - 1;
 /// The number of table entries that one window covers.
 const GROUP: usize = 4;
@@ -27,7 +29,8 @@ impl Code {
     /// Appends the symbols' codes in four streams.
     ///
     /// # Panics
-    /// As [`encode`](Self::encode), and if a code is longer than [`STREAMS_BITS`] or a stream than `u32::MAX` bytes.
+    /// As [`encode`](Self::encode), and if a code is longer than [`STREAMS_BITS`] or a stream than
+    /// `u32::MAX` bytes.
     pub fn encode_streams(&self, symbols: &[u16], out: &mut Vec<u8>) {
         assert!(self.longest <= STREAMS_BITS, "streams have no codes of {} bits", self.longest);
         if self.single.is_some() || symbols.is_empty() {
@@ -44,12 +47,12 @@ impl Code {
         put_lengths([a, b, c], &mut out[start..]);
     }
 
-    /// Fills `out` with symbols decoded from streams at the start of `bytes`, and returns the number of bytes read. See
-    /// [`decode`](Self::decode).
+    /// Fills `out` with symbols decoded from streams at the start of `bytes`, and returns the
+    /// number of bytes read. See [`decode`](Self::decode).
     ///
     /// # Errors
-    /// As for [`decode`](Self::decode), and `OutOfMemory`, and `Corrupt` if the code has longer codes than [`STREAMS_BITS`], or a stream
-    /// is longer than its codes.
+    /// As for [`decode`](Self::decode), and `OutOfMemory`, and `Corrupt` if the code has longer
+    /// codes than [`STREAMS_BITS`], or a stream is longer than its codes.
     ///
     /// # Panics
     /// If the code was fitted instead of read.
@@ -88,8 +91,8 @@ impl Code {
         Ok(used)
     }
 
-    /// The average number of symbols that an entry of the table of pairs has, if symbols are as frequent as their codes
-    /// are short.
+    /// The average number of symbols that an entry of the table of pairs has, if symbols are as
+    /// frequent as their codes are short.
     fn symbols_per_lookup(&self) -> f32 {
         // By length: how often a code has it.
         let mut shares = [0f32; STREAMS_BITS as usize + 1];
@@ -125,7 +128,8 @@ fn pair(symbols: u32, number: u32, length: u32) -> u64 {
     u64::from(symbols) << 32 | u64::from(number << 8 | length)
 }
 
-/// Decodes the same number of symbols of each stream while all have whole words left, and returns this number.
+/// Decodes the same number of symbols of each stream while all have whole words left, and returns
+/// this number.
 #[allow(clippy::needless_range_loop, reason = "the streams take turns at each place")]
 fn decode_singles(
     table: &[u32; 1 << TABLE_BITS],

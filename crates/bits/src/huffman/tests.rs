@@ -53,8 +53,8 @@ fn a_single_symbol_needs_no_stream() {
     let code = fitted(&[0, 0, 9, 0], 12);
     assert_eq!(code.lengths(), [0, 0, 1, 0]);
     assert!(encoded(&code, &[2; 9]).is_empty() && code.len_bits(&[0, 0, 9, 0]) == 0);
-    // A run of two: 110, γ(2) = 0 1 0; one bit where eight are expected: 111, 1 as five bits; a run of one:
-    // 110 1. From the lowest bit: 110 010 11|1 10000 11|01.
+    // A run of two: 110, γ(2) = 0 1 0; one bit where eight are expected: 111, 1 as five bits; a run
+    // of one: 110 1. From the lowest bit: 110 010 11|1 10000 11|01.
     assert_eq!(packed(&code), [0b1101_0011, 0b1100_0011, 0b10]);
     round_trip(&[2; 9], 4, 12);
     round_trip(&[0; 3], 1, 12);
@@ -117,7 +117,8 @@ fn lengths_under_a_tight_limit_are_optimal() {
 
 #[test]
 fn many_symbols_round_trip() {
-    // 2^16 symbols, the larger the rarer; an even alphabet; one whose codes are longer than 14 bits.
+    // 2^16 symbols, the larger the rarer; an even alphabet; one whose codes are longer than 14
+    // bits.
     let all: Vec<u16> = (0..=u16::MAX).collect();
     round_trip(&all, 1 << 16, limit(1 << 16));
     let mut skewed = all.clone();

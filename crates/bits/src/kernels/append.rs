@@ -1,6 +1,7 @@
 //! Numbers at the end of a message, written in one pass that also finds the largest of them.
 //!
-//! A copy is bound by memory, so a second pass that looks for NaN and infinity would show in its speed.
+//! A copy is bound by memory, so a second pass that looks for NaN and infinity would show in its
+//! speed.
 
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 use core::arch::x86_64::*;
@@ -10,11 +11,12 @@ use super::convert::{bf16_pattern, f16_pattern};
 use super::room::{Room, Unwritten};
 use super::vectorised;
 
-/// Fills room with little-endian binary32 numbers. Returns the bits of the largest absolute value, as
-/// [`abs_max_bits`](super::abs_max_bits) does.
+/// Fills room with little-endian binary32 numbers. Returns the bits of the largest absolute value,
+/// as [`abs_max_bits`](super::abs_max_bits) does.
 ///
-/// For messages that caches cannot hold, let them be `streamed`: then stores bypass the caches, where the processor has AVX2
-/// and the memory is aligned. That moves 8 bytes per element; usual stores read the memory that they write, and move 12.
+/// For messages that caches cannot hold, let them be `streamed`: then stores bypass the caches,
+/// where the processor has AVX2 and the memory is aligned. That moves 8 bytes per element; usual
+/// stores read the memory that they write, and move 12.
 ///
 /// # Panics
 /// If the room is not that of the numbers.
@@ -22,8 +24,9 @@ pub fn f32_fill(values: &[f32], room: Room<'_>, streamed: bool) -> u32 {
     room.fill::<4>(values, if streamed { f32_stream } else { f32_write })
 }
 
-/// Fills room with little-endian binary16 patterns: rounded to nearest, ties to even, and saturated. Returns the bits of the
-/// largest absolute value. Moves 6 bytes per element if `streamed`, as [`f32_fill`] is, otherwise 8.
+/// Fills room with little-endian binary16 patterns: rounded to nearest, ties to even, and
+/// saturated. Returns the bits of the largest absolute value. Moves 6 bytes per element if
+/// `streamed`, as [`f32_fill`] is, otherwise 8.
 ///
 /// # Panics
 /// If the room is not that of the patterns.
@@ -31,8 +34,9 @@ pub fn f16_fill(values: &[f32], room: Room<'_>, streamed: bool) -> u32 {
     room.fill::<2>(values, if streamed { f16_stream } else { f16_write })
 }
 
-/// Fills room with little-endian bfloat16 patterns: rounded to nearest, ties to even, and saturated. Returns the bits of the
-/// largest absolute value. Moves 6 bytes per element if `streamed`, as [`f32_fill`] is, otherwise 8.
+/// Fills room with little-endian bfloat16 patterns: rounded to nearest, ties to even, and
+/// saturated. Returns the bits of the largest absolute value. Moves 6 bytes per element if
+/// `streamed`, as [`f32_fill`] is, otherwise 8.
 ///
 /// # Panics
 /// If the room is not that of the patterns.
@@ -72,12 +76,13 @@ fn is_aligned(out: &Unwritten) -> bool {
     out.as_ptr().addr().is_multiple_of(16)
 }
 
-/// Writes groups of sixteen numbers in `BYTES` bytes each, and returns the bits of the largest absolute value.
+/// Writes groups of sixteen numbers in `BYTES` bytes each, and returns the bits of the largest
+/// absolute value.
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 type Groups<const BYTES: usize> = unsafe fn(&[[f32; 16]], &mut [[MaybeUninit<u8>; BYTES]]) -> u32;
 
-/// Writes whole groups of sixteen with `groups`, and what is left with `rest`: all of `out`, which has `BYTES` bytes for sixteen
-/// values.
+/// Writes whole groups of sixteen with `groups`, and what is left with `rest`: all of `out`, which
+/// has `BYTES` bytes for sixteen values.
 ///
 /// # Safety
 /// `out` is aligned to 16 bytes, and the processor has the instructions of `groups`.
@@ -180,7 +185,8 @@ mod streamed {
         largest_of(largest)
     }
 
-    /// The patterns of eight numbers, as `bf16_pattern` makes them; unless they are limited, those of numbers up to the largest bfloat16.
+    /// The patterns of eight numbers, as `bf16_pattern` makes them; unless they are limited, those
+    /// of numbers up to the largest bfloat16.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn bf16_patterns<const LIMITED: bool>(bits: __m256i) -> __m256i {
@@ -208,8 +214,8 @@ mod streamed {
     }
 
     /// # Safety
-    /// `out` is aligned to 16 bytes, and 32 bytes of it may be written. Only behind a fence, other threads see these bytes as they
-    /// see those of usual stores.
+    /// `out` is aligned to 16 bytes, and 32 bytes of it may be written. Only behind a fence, other
+    /// threads see these bytes as they see those of usual stores.
     #[target_feature(enable = "avx2")]
     #[inline]
     unsafe fn put(bytes: __m256i, out: *mut __m128i) {
@@ -258,15 +264,16 @@ fn f32_write_scalar(values: &[f32], out: &mut Unwritten) -> u32 {
     largest
 }
 
-/// The compiler turns the scalar loop into a call of `memcpy`, which may be [slow](super::copy()), and a second pass for the largest; but
-/// not a loop with two stores.
+/// The compiler turns the scalar loop into a call of `memcpy`, which may be [slow](super::copy()),
+/// and a second pass for the largest; but not a loop with two stores.
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 #[target_feature(enable = "avx2")]
 fn avx2_f32_write(values: &[[f32; 16]], out: &mut [[MaybeUninit<u8>; 64]]) -> u32 {
     let mut largest = [_mm256_setzero_si256(); 2];
     for (values, out) in values.iter().zip(out) {
         let (values, out) = (values.as_ptr().cast::<__m256i>(), out.as_mut_ptr().cast::<__m256i>());
-        // SAFETY: the arrays hold the sixteen numbers that are read and the 64 bytes that are written.
+        // SAFETY: the arrays hold the sixteen numbers that are read and the 64 bytes that are
+        // written.
         unsafe {
             let [low, high] = [_mm256_loadu_si256(values), _mm256_loadu_si256(values.add(1))];
             largest = [larger(largest[0], low), larger(largest[1], high)];
@@ -339,7 +346,8 @@ fn f16c_write_limited<const LIMITED: bool>(
     for (values, out) in values.iter().zip(out) {
         let (eights, places) = (values.as_chunks::<8>().0, out.as_chunks_mut::<16>().0);
         for ((eight, place), largest) in eights.iter().zip(places).zip(&mut largest) {
-            // SAFETY: the arrays hold the eight numbers that are read and the eight patterns that are written.
+            // SAFETY: the arrays hold the eight numbers that are read and the eight patterns that
+            // are written.
             unsafe {
                 let x = _mm256_loadu_ps(eight.as_ptr());
                 *largest = larger(*largest, _mm256_castps_si256(x));
@@ -376,7 +384,8 @@ fn avx512_f16_write_limited<const LIMITED: bool>(
     let (sign, most) = (_mm512_set1_epi32(i32::MIN), _mm512_set1_ps(super::convert::F16_MAX));
     let mut largest = _mm512_setzero_si512();
     for (values, out) in values.iter().zip(out) {
-        // SAFETY: the arrays hold the sixteen numbers that are read and the sixteen patterns that are written.
+        // SAFETY: the arrays hold the sixteen numbers that are read and the sixteen patterns that
+        // are written.
         unsafe {
             let x = _mm512_loadu_si512(values.as_ptr().cast());
             let magnitude = _mm512_andnot_si512(sign, x);
@@ -457,7 +466,8 @@ mod tests {
 
     #[test]
     fn streamed_numbers_are_the_numbers() {
-        // The second is the least that bfloat16 would round to infinity, the third the largest binary32.
+        // The second is the least that bfloat16 would round to infinity, the third the largest
+        // binary32.
         for large in [f32::from_bits(0x7f7f_7fff), f32::from_bits(0x7f7f_8000), f32::MAX] {
             for value in [large, -large] {
                 let mut message = Vec::with_capacity(64);

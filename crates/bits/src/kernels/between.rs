@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 
 use super::Side;
 
-/// Appends the values of a side that are above `low` but not above `high`, in order, and returns how many are above `high`. Values
-/// of both sides are compared by their absolute values, those below zero by their negatives; NaN is neither.
+/// Appends the values of a side that are above `low` but not above `high`, in order, and returns
+/// how many are above `high`. Values of both sides are compared by their absolute values, those
+/// below zero by their negatives; NaN is neither.
 pub fn values_between(
     values: &[f32],
     side: Side,
@@ -75,8 +76,8 @@ mod avx512 {
             let over = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(key, high);
             let mask = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(key, low) & !over;
             above += over.count_ones() as usize;
-            // SAFETY: the caller has reserved room for all values and more than a register. The length grows by the number of
-            // selected lanes.
+            // SAFETY: the caller has reserved room for all values and more than a register. The
+            // length grows by the number of selected lanes.
             unsafe {
                 let end = taken.as_mut_ptr().add(taken.len());
                 _mm512_storeu_ps(end, _mm512_maskz_compress_ps(mask, x));
@@ -121,8 +122,9 @@ mod avx2 {
             }
             // Without a branch for each eight, which would often be mispredicted.
             for eight in eights {
-                // SAFETY: the array holds the eight floats that are read. The caller has reserved room for all values and more
-                // than a register. The length grows by the number of selected lanes.
+                // SAFETY: the array holds the eight floats that are read. The caller has reserved
+                // room for all values and more than a register. The length grows by the number of
+                // selected lanes.
                 unsafe {
                     let x = _mm256_loadu_si256(eight.as_ptr().cast());
                     let over = _mm256_cmp_ps::<_CMP_GT_OQ>(key(x), high);

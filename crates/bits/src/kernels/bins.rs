@@ -30,8 +30,8 @@ pub struct Near<'a> {
     pub weight: f32,
 }
 
-/// Appends `base` + index of each non-zero element x of `values` with |x + weight·g| at or above the
-/// limit of its bin, where g is the element of `gradient`.
+/// Appends `base` + index of each non-zero element x of `values` with |x + weight·g| at or above
+/// the limit of its bin, where g is the element of `gradient`.
 ///
 /// # Panics
 /// If the lengths differ, the length of a bin is 0, or there are fewer limits than bins.
@@ -98,8 +98,8 @@ mod avx512 {
             let end = (start + near.bin).min(values.len());
             let mut at = if limit > 0.0 { start } else { end };
             let limit = _mm512_set1_ps(limit);
-            // Stores whole registers without a branch: about every second one has selected elements,
-            // which a branch would mispredict.
+            // Stores whole registers without a branch: about every second one has selected
+            // elements, which a branch would mispredict.
             positions.reserve(end - at + 16);
             let (found, mut len) = (positions.as_mut_ptr(), positions.len());
             while at < end {

@@ -4,7 +4,8 @@ use super::vectorised;
 
 /// The number of lower bits of a pattern, which do not select the cell.
 const SHIFT: u32 = 17;
-/// The number of lower bits of an entry, which hold a limit; it may be above every pattern of the cell.
+/// The number of lower bits of an entry, which hold a limit; it may be above every pattern of the
+/// cell.
 const LIMIT: u32 = SHIFT + 1;
 
 /// A codebook of up to 129 magnitudes in increasing order, the first of which is 0. Negative
@@ -14,14 +15,14 @@ const LIMIT: u32 = SHIFT + 1;
 pub struct Codebook {
     /// The first cell of the table. A cell is 1/64 of the distance between two powers of two.
     first: u32,
-    /// By cell: the number of magnitudes below it, and the lower bits of the pattern from which on it
-    /// is one more.
+    /// By cell: the number of magnitudes below it, and the lower bits of the pattern from which on
+    /// it is one more.
     cells: [u32; 2048],
 }
 
 impl Codebook {
-    /// Creates a codebook from `limits`: the numbers from which on each magnitude except the first is
-    /// the nearest. Limits increase, are at least 2^−22, and are in different cells.
+    /// Creates a codebook from `limits`: the numbers from which on each magnitude except the first
+    /// is the nearest. Limits increase, are at least 2^−22, and are in different cells.
     ///
     /// # Panics
     /// If the limits break these rules.
@@ -47,9 +48,9 @@ impl Codebook {
 }
 
 vectorised! {
-    /// Writes the byte of the number nearest to each value times `inverse`, and leaves `value −
-    /// numbers[byte]` in `values`. A tie rounds to the larger magnitude. A NaN may become any byte. Processes the shorter
-    /// length.
+    /// Writes the byte of the number nearest to each value times `inverse`, and leaves
+    /// `value − numbers[byte]` in `values`. A tie rounds to the larger magnitude. A NaN may become
+    /// any byte. Processes the shorter length.
     pub fn nearest_residual / nearest_residual_scalar(
         values: &mut [f32],
         inverse: f32,
@@ -86,7 +87,8 @@ vectorised! {
     }
 }
 
-/// Adds one of eight numbers to each element: that of the three lower bits of its symbol. Processes the shorter length.
+/// Adds one of eight numbers to each element: that of the three lower bits of its symbol. Processes
+/// the shorter length.
 pub fn few_numbers_add(symbols: &[u16], numbers: &[f32; 8], out: &mut [f32]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::level::Level::Avx2.is_used() {

@@ -1,8 +1,9 @@
 //! Codes of symbols, looked up and joined four at a time.
 //!
-//! A word is a `u64` that contains one code, or several that were joined. The bits of the codes are the uppermost ones of the
-//! word, the bit that comes first lowest; their number is in the lowest byte. To append a code to a word, the bits of the word are
-//! shifted right by the length of the code, and the bits of the code are added with an "or".
+//! A word is a `u64` that contains one code, or several that were joined. The bits of the codes are
+//! the uppermost ones of the word, the bit that comes first lowest; their number is in the lowest
+//! byte. To append a code to a word, the bits of the word are shifted right by the length of the
+//! code, and the bits of the code are added with an "or".
 
 use super::vectorised;
 use crate::group_writer::{Bits, Buffer};
@@ -15,7 +16,8 @@ const MOST_BITS: u32 = 12;
 /// Codes of at most 12 bits for symbols of one byte, prepared for [`join_codes`].
 #[derive(Debug, Clone)]
 pub struct ShortCodes {
-    /// By symbol: its code in the upper twelve bits, the first one lowest, and its length in the lower four.
+    /// By symbol: its code in the upper twelve bits, the first one lowest, and its length in the
+    /// lower four.
     entries: [u16; SYMBOLS],
 }
 
@@ -27,8 +29,8 @@ impl Default for ShortCodes {
 }
 
 impl ShortCodes {
-    /// Replaces all codes by those of these words, the first of which is that of symbol 0. Symbols beyond the last have codes
-    /// without bits.
+    /// Replaces all codes by those of these words, the first of which is that of symbol 0. Symbols
+    /// beyond the last have codes without bits.
     ///
     /// # Panics
     /// If there are more than 256 words, or a code has more than 12 bits.
@@ -42,8 +44,8 @@ impl ShortCodes {
     }
 }
 
-/// Writes the joined codes of each four symbols, up to 48 bits; the bits between the codes and the length byte are zero. Only the lower byte of
-/// a symbol counts. Processes the shorter length.
+/// Writes the joined codes of each four symbols, up to 48 bits; the bits between the codes and the
+/// length byte are zero. Only the lower byte of a symbol counts. Processes the shorter length.
 pub fn join_codes(symbols: &[[u16; 4]], codes: &ShortCodes, words: &mut [u64]) {
     let len = symbols.len().min(words.len());
     let (symbols, words) = (&symbols[..len], &mut words[..len]);
@@ -63,8 +65,8 @@ fn join_codes_scalar(symbols: &[[u16; 4]], codes: &ShortCodes, words: &mut [u64]
     }
 }
 
-/// Joins each four codes of two bytes, as [`join_codes`] does: a code is in the upper twelve bits, the first one lowest, and
-/// its length in the lower four. Processes the shorter length.
+/// Joins each four codes of two bytes, as [`join_codes`] does: a code is in the upper twelve bits,
+/// the first one lowest, and its length in the lower four. Processes the shorter length.
 pub fn join_entries(entries: &[[u16; 4]], words: &mut [u64]) {
     let len = entries.len().min(words.len());
     let (entries, words) = (&entries[..len], &mut words[..len]);
@@ -96,8 +98,9 @@ fn joined(entries: [u16; 4]) -> u64 {
 }
 
 vectorised! {
-    /// Writes the bits of words, after those that did not fill a byte, as far as they fill bytes; returns the number of bytes. Each word
-    /// starts where the one before it ends, so each shift by a length delays all words after it. With BMI2 that is one instruction.
+    /// Writes the bits of words, after those that did not fill a byte, as far as they fill bytes;
+    /// returns the number of bytes. Each word starts where the one before it ends, so each shift by
+    /// a length delays all words after it. With BMI2 that is one instruction.
     pub(crate) fn pack_words / packed(words: &[u64], bits: &mut Bits, buffer: &mut Buffer) -> usize {
         bits.pack(words.iter().map(|&word| (word, word)), buffer)
     }
@@ -144,7 +147,8 @@ mod avx512 {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     pub(super) fn join_entries(entries: &[[[u16; 4]; 8]], words: &mut [[u64; 8]]) {
         for (entries, words) in entries.iter().zip(words) {
-            // SAFETY: the arrays hold the 32 entries that are read and the eight words that are written.
+            // SAFETY: the arrays hold the 32 entries that are read and the eight words that are
+            // written.
             unsafe {
                 let entry = _mm512_loadu_si512(entries.as_ptr().cast());
                 _mm512_storeu_si512(words.as_mut_ptr().cast(), joined(entry));
@@ -158,12 +162,14 @@ mod avx512 {
     fn joined(entry: __m512i) -> __m512i {
         let length = _mm512_and_si512(entry, _mm512_set1_epi16(0xf));
         let code = _mm512_xor_si512(entry, length);
-        // The first of two codes in the upper half of 32 bits, then behind it the second, which is there.
+        // The first of two codes in the upper half of 32 bits, then behind it the second, which is
+        // there.
         let (behind, first) = (_mm512_srli_epi32::<16>(length), _mm512_slli_epi32::<16>(code));
         let second = _mm512_and_si512(code, _mm512_set1_epi32(0xffff << 16));
         let pair = _mm512_or_si512(_mm512_srlv_epi32(first, behind), second);
         let width = _mm512_add_epi32(behind, length);
-        // The same with two pairs. The lengths of the first ones are still in the upper half of the widths.
+        // The same with two pairs. The lengths of the first ones are still in the upper half of the
+        // widths.
         let width = _mm512_and_si512(width, _mm512_set1_epi32(0xff));
         let (behind, first) = (_mm512_srli_epi64::<32>(width), _mm512_slli_epi64::<32>(pair));
         let second = _mm512_and_si512(pair, _mm512_set1_epi64(!0 << 32));
@@ -185,7 +191,8 @@ mod tests {
         let long = 0b1010_0000_0011;
         let mut codes = ShortCodes::default();
         codes.set(&[word(0b0, 1), word(0b01, 2), word(long, 12)]);
-        // The code of symbol 0x100 is that of 0, and 9 has none. Eight groups are processed together.
+        // The code of symbol 0x100 is that of 0, and 9 has none. Eight groups are processed
+        // together.
         let three = [[0, 1, 2, 1], [2, 2, 2, 2], [0, 9, 0x100, 1]];
         let symbols: Vec<[u16; 4]> = three.into_iter().cycle().take(13).collect();
         let mut words = [7; 13];

@@ -16,7 +16,8 @@ pub enum Side {
 }
 
 impl Side {
-    /// A mask and then an exclusive-or on a value's pattern; the value is selected if the result is above t.
+    /// A mask and then an exclusive-or on a value's pattern; the value is selected if the result is
+    /// above t.
     pub(super) const fn masks(self) -> (u32, u32) {
         match self {
             Side::Both => (0x7fff_ffff, 0),
@@ -26,8 +27,8 @@ impl Side {
     }
 }
 
-/// Moves the elements beyond `threshold` out of `values`: appends `base` + index and value of each, in
-/// order, and sets the element to 0.
+/// Moves the elements beyond `threshold` out of `values`: appends `base` + index and value of each,
+/// in order, and sets the element to 0.
 pub fn compact_beyond(
     values: &mut [f32],
     side: Side,
@@ -105,9 +106,9 @@ mod avx512 {
             let count = mask.count_ones() as usize;
             positions.reserve(16);
             taken.reserve(16);
-            // SAFETY: both vectors have capacity for sixteen more elements, where whole registers are
-            // stored; the lengths grow by the number of selected lanes. The group holds the sixteen
-            // floats that are written.
+            // SAFETY: both vectors have capacity for sixteen more elements, where whole registers
+            // are stored; the lengths grow by the number of selected lanes. The group holds the
+            // sixteen floats that are written.
             unsafe {
                 let end = positions.as_mut_ptr().add(positions.len());
                 _mm512_storeu_si512(end.cast(), _mm512_maskz_compress_epi32(mask, at));
@@ -163,9 +164,9 @@ mod avx2 {
                 let mask = _mm256_movemask_ps(beyond) as u8;
                 let places = _mm256_add_epi32(lanes, _mm256_set1_epi32(at as i32));
                 let count = mask.count_ones() as usize;
-                // SAFETY: both vectors have capacity for 32 more elements, and each of the four stores of eight begins at
-                // most eight after the one before. The lengths grow by the number of selected lanes. The array holds the
-                // eight floats that are written.
+                // SAFETY: both vectors have capacity for 32 more elements, and each of the four
+                // stores of eight begins at most eight after the one before. The lengths grow by
+                // the number of selected lanes. The array holds the eight floats that are written.
                 unsafe {
                     let x = _mm256_loadu_si256(eight.as_ptr().cast());
                     let end = positions.as_mut_ptr().add(positions.len());

@@ -5,8 +5,8 @@
 
 use super::vectorised;
 
-/// Converts groups of eight elements with the processor's instructions for binary16, if it has them. Gives the elements
-/// that are left.
+/// Converts groups of eight elements with the processor's instructions for binary16, if it has
+/// them. Gives the elements that are left.
 macro_rules! by_instruction {
     ($instructions:ident::$name:ident($from:expr, $to:expr $(, $more:expr)?)) => {{
         let len = $from.len().min($to.len());
@@ -47,8 +47,8 @@ pub fn f16_to_f32(patterns: &[u16], out: &mut [f32]) {
     }
 }
 
-/// Adds `weight` times the numbers of little-endian binary16 patterns to `out`, up to the shorter length. Moves 10
-/// bytes per element.
+/// Adds `weight` times the numbers of little-endian binary16 patterns to `out`, up to the shorter
+/// length. Moves 10 bytes per element.
 pub fn f16_add(patterns: &[u8], weight: f32, out: &mut [f32]) {
     let (patterns, _) = patterns.as_chunks::<2>();
     let (patterns, out) = by_instruction!(f16c::add(patterns, out, weight));
@@ -75,8 +75,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Adds `weight` times the numbers of little-endian bfloat16 patterns to `out`, up to the shorter length. Moves 10
-    /// bytes per element.
+    /// Adds `weight` times the numbers of little-endian bfloat16 patterns to `out`, up to the
+    /// shorter length. Moves 10 bytes per element.
     pub fn bf16_add / bf16_add_scalar(patterns: &[u8], weight: f32, out: &mut [f32]) {
         for (bytes, out) in patterns.as_chunks::<2>().0.iter().zip(out) {
             *out += weight * bf16_value(u16::from_le_bytes(*bytes));
@@ -94,7 +94,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Adds `weight` times little-endian binary32 numbers to `out`, up to the shorter length. Moves 12 bytes per element.
+    /// Adds `weight` times little-endian binary32 numbers to `out`, up to the shorter length. Moves
+    /// 12 bytes per element.
     pub fn f32_add / f32_add_scalar(numbers: &[u8], weight: f32, out: &mut [f32]) {
         for (bytes, out) in numbers.as_chunks::<4>().0.iter().zip(out) {
             *out += weight * f32::from_le_bytes(*bytes);
@@ -157,7 +158,8 @@ pub(super) mod f16c {
     #[target_feature(enable = "avx2,f16c")]
     pub(super) fn widen(patterns: &[[u16; 8]], out: &mut [[f32; 8]]) {
         for (patterns, out) in patterns.iter().zip(out) {
-            // SAFETY: the arrays hold the eight patterns that are read and the eight numbers that are written.
+            // SAFETY: the arrays hold the eight patterns that are read and the eight numbers that
+            // are written.
             unsafe {
                 let values = _mm256_cvtph_ps(_mm_loadu_si128(patterns.as_ptr().cast()));
                 _mm256_storeu_ps(out.as_mut_ptr(), values);
@@ -182,7 +184,8 @@ pub(super) mod f16c {
     #[target_feature(enable = "avx2,f16c")]
     pub(super) fn narrow(values: &[[f32; 8]], out: &mut [[u16; 8]]) {
         for (values, out) in values.iter().zip(out) {
-            // SAFETY: the arrays hold the eight numbers that are read and the eight patterns that are written.
+            // SAFETY: the arrays hold the eight numbers that are read and the eight patterns that
+            // are written.
             unsafe {
                 let patterns = narrow_eight(_mm256_loadu_ps(values.as_ptr()));
                 _mm_storeu_si128(out.as_mut_ptr().cast(), patterns);

@@ -5,8 +5,9 @@ use core::arch::x86_64::*;
 
 /// Copies numbers. Processes the shorter length.
 ///
-/// From some kilobytes on, `memcpy` of GNU/Linux is one instruction (`rep movsb`). On a Zen 3 that takes ten times as long as a loop
-/// if source and destination are at nearly the same place of their pages, or if the destination is not aligned.
+/// From some kilobytes on, `memcpy` of GNU/Linux is one instruction (`rep movsb`). On a Zen 3 that
+/// takes ten times as long as a loop if source and destination are at nearly the same place of
+/// their pages, or if the destination is not aligned.
 pub fn copy(values: &[f32], out: &mut [f32]) {
     let len = values.len().min(out.len());
     let (values, out) = (&values[..len], &mut out[..len]);

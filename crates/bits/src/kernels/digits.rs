@@ -3,7 +3,8 @@
 use super::vectorised;
 
 vectorised! {
-    /// Adds `factor` times each digit to the number at its place, modulo 2^16. Processes the shorter length.
+    /// Adds `factor` times each digit to the number at its place, modulo 2^16. Processes the
+    /// shorter length.
     pub(crate) fn add_digits / add_digits_scalar(numbers: &mut [u16], digits: &[u16], factor: u16) {
         for (number, &digit) in numbers.iter_mut().zip(digits) {
             *number = number.wrapping_add(digit.wrapping_mul(factor));
@@ -12,7 +13,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Divides each number by `base`, and writes the remainder, its last digit. Processes the shorter length.
+    /// Divides each number by `base`, and writes the remainder, its last digit. Processes the
+    /// shorter length.
     ///
     /// Exact for numbers below 2^10 and bases from 2 to 64; of others the result is some number.
     pub(crate) fn take_digits / take_digits_scalar(numbers: &mut [u16], base: u16, digits: &mut [u16]) {

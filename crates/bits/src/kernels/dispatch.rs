@@ -1,8 +1,8 @@
 //! The choice of an instruction set for kernels that are plain loops.
 
-/// Defines a kernel from a plain loop. The second name is the scalar twin, which is the loop itself.
-/// The first name is the entry, which runs the same loop compiled for AVX-512 or AVX2, and BMI2, if
-/// the processor has them.
+/// Defines a kernel from a plain loop. The second name is the scalar twin, which is the loop
+/// itself. The first name is the entry, which runs the same loop compiled for AVX-512 or AVX2, and
+/// BMI2, if the processor has them.
 macro_rules! vectorised {
     ($(#[$meta:meta])* $vis:vis fn $name:ident / $twin:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         #[inline(always)]

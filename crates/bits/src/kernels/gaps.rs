@@ -1,7 +1,7 @@
 //! Gaps of increasing positions in [Rice code](crate::rice).
 //!
-//! A code starts where the one before it ends, so each shift by the length of a code delays all codes after it. With BMI2 that is one
-//! instruction.
+//! A code starts where the one before it ends, so each shift by the length of a code delays all
+//! codes after it. With BMI2 that is one instruction.
 
 use core::mem;
 
@@ -24,8 +24,9 @@ pub(crate) fn gap_code(gap: u32, parameter: u32) -> (u64, u32) {
 }
 
 vectorised! {
-    /// Writes the codes of each two positions as a [word](super::codes), or 0 if one of them has more than [`SHORT`] bits. An odd number's
-    /// last position has no word. `next` is the least position that can come first. Returns whether all positions increase from there.
+    /// Writes the codes of each two positions as a [word](super::codes), or 0 if one of them has
+    /// more than [`SHORT`] bits. An odd number's last position has no word. `next` is the least
+    /// position that can come first. Returns whether all positions increase from there.
     pub(crate) fn join_gaps / joined(
         next: u64,
         positions: &[u32],
@@ -67,7 +68,8 @@ fn gap(before: u32, position: u32) -> u32 {
 }
 
 vectorised! {
-    /// The number of ones in the codes of increasing positions, the first of which is at least `next`.
+    /// The number of ones in the codes of increasing positions, the first of which is at least
+    /// `next`.
     pub(crate) fn ones_of_gaps / ones_of(next: u64, positions: &[u32], parameter: u32) -> u64 {
         let gaps = positions.array_windows().map(|&[before, position]| gap(before, position));
         let ones = gaps.map(|gap| u64::from(gap >> parameter));
@@ -76,7 +78,8 @@ vectorised! {
     }
 }
 
-/// The most codes that are read until the window is filled again. Filling it for each code would delay the next one.
+/// The most codes that are read until the window is filled again. Filling it for each code would
+/// delay the next one.
 const BETWEEN: usize = 4;
 /// The largest parameter with which four codes rarely have more bits than the window.
 const FOUR: u32 = 10;
@@ -91,8 +94,9 @@ pub(crate) struct Place {
 }
 
 vectorised! {
-    /// Reads positions below `universe`, and returns their number. Stops before a code that is longer than a window, does not end
-    /// within the bytes, or is that of a position past the universe, or up to [`BETWEEN`] codes earlier.
+    /// Reads positions below `universe`, and returns their number. Stops before a code that is
+    /// longer than a window, does not end within the bytes, or is that of a position past the
+    /// universe, or up to [`BETWEEN`] codes earlier.
     pub(crate) fn read_gaps / gaps_read(
         bytes: &[u8],
         parameter: u32,
@@ -129,8 +133,8 @@ impl<'a> Lane<'a> {
         Some(Self { window, universe, next: place.next, positions })
     }
 
-    /// Reads this many positions, if their codes are in the window, and there is room for them. What the room has is overwritten in
-    /// any case.
+    /// Reads this many positions, if their codes are in the window, and there is room for them.
+    /// What the room has is overwritten in any case.
     #[inline(always)]
     fn read<const COUNT: usize>(&mut self, parameter: u32) -> bool {
         self.window.fill();
@@ -168,7 +172,8 @@ impl<'a> Lane<'a> {
 
 /// The next bits of bytes. They are added without a branch that depends on how many were skipped.
 struct Window<'a> {
-    /// The next bits, the first one lowest, each inverted: ones are counted as zeros, in one instruction.
+    /// The next bits, the first one lowest, each inverted: ones are counted as zeros, in one
+    /// instruction.
     inverted: u64,
     /// How many of them count, up to 63; those above are zeros, or the inverted bits that follow.
     filled: u32,

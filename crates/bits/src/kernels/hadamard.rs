@@ -5,11 +5,13 @@ use super::vectorised;
 /// Elements that are transformed within a register.
 const GROUP: usize = 16;
 
-/// The Walsh–Hadamard transform in place, not normalised: applied twice, it multiplies by the length. Element i of the
-/// result is the sum of the elements, each with the sign (−1)^(number of bits that i and its index have in common).
+/// The Walsh–Hadamard transform in place, not normalised: applied twice, it multiplies by the
+/// length. Element i of the result is the sum of the elements, each with the sign (−1)^(number of
+/// bits that i and its index have in common).
 ///
-/// The order of additions is the same on every processor: elements 1 apart are combined first, then 2 apart, then 4. It
-/// takes log2(length) additions an element; call it for blocks that stay in the first-level cache.
+/// The order of additions is the same on every processor: elements 1 apart are combined first, then
+/// 2 apart, then 4. It takes log2(length) additions an element; call it for blocks that stay in the
+/// first-level cache.
 ///
 /// # Panics
 /// If the length is not a power of two.
@@ -23,8 +25,8 @@ pub fn hadamard(values: &mut [f32]) {
     transform(values);
 }
 
-/// A random rotation, not normalised: flips the sign of element i where bit i mod 32 of word i / 32 is 1, then applies the
-/// [transform](hadamard).
+/// A random rotation, not normalised: flips the sign of element i where bit i mod 32 of word i / 32
+/// is 1, then applies the [transform](hadamard).
 ///
 /// # Panics
 /// If the length is not a power of two, or there are fewer words than one for 32 elements.
@@ -171,8 +173,9 @@ mod avx512 {
         _mm512_castsi512_ps(_mm512_mask_xor_epi32(x, bits, x, sign))
     }
 
-    /// The transform in as few passes as sixteen registers allow: of 4096 elements in two. The first applies `before` to
-    /// the registers that it loads, the last `after` to those that it stores, each with the index of its first element.
+    /// The transform in as few passes as sixteen registers allow: of 4096 elements in two. The
+    /// first applies `before` to the registers that it loads, the last `after` to those that it
+    /// stores, each with the index of its first element.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
     fn passes(
@@ -227,7 +230,8 @@ mod avx512 {
         }
     }
 
-    /// Combines elements `apart`, a multiple of a register's, and multiples of that up to half of `REGISTERS` times.
+    /// Combines elements `apart`, a multiple of a register's, and multiples of that up to half of
+    /// `REGISTERS` times.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
     fn across<const REGISTERS: usize>(
@@ -241,7 +245,8 @@ mod avx512 {
             for column in (0..apart).step_by(LANES) {
                 let mut x = [_mm512_setzero_ps(); REGISTERS];
                 for (at, x) in x.iter_mut().enumerate() {
-                    // SAFETY: a column and the registers that are multiples of `apart` behind it are within the block.
+                    // SAFETY: a column and the registers that are multiples of `apart` behind it
+                    // are within the block.
                     *x = unsafe { _mm512_loadu_ps(start.add(column + at * apart)) };
                 }
                 butterflies(&mut x);
@@ -258,7 +263,8 @@ mod avx512 {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
     fn butterflies<const REGISTERS: usize>(x: &mut [__m512; REGISTERS]) {
-        // One loop for each distance, so that the compiler unrolls them, and keeps the registers in registers.
+        // One loop for each distance, so that the compiler unrolls them, and keeps the registers in
+        // registers.
         combine::<REGISTERS, 1>(x);
         combine::<REGISTERS, 2>(x);
         combine::<REGISTERS, 4>(x);
@@ -277,7 +283,8 @@ mod avx512 {
         }
     }
 
-    /// The transform of the elements of a register: of each pair the sum in the lower place, the difference in the higher.
+    /// The transform of the elements of a register: of each pair the sum in the lower place, the
+    /// difference in the higher.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
     fn within(x: __m512) -> __m512 {
@@ -287,7 +294,8 @@ mod avx512 {
         step(x, _mm512_shuffle_f32x4::<0b01_00_11_10>(x, x), 0xff00)
     }
 
-    /// `other + x`, or `other − x` in the higher places. The product is exact, so it rounds as a difference does.
+    /// `other + x`, or `other − x` in the higher places. The product is exact, so it rounds as a
+    /// difference does.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
     fn step(x: __m512, other: __m512, higher: __mmask16) -> __m512 {
@@ -342,8 +350,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Writes for each value how many `limits` the absolute value times `inverse` reaches, plus `below` if the value is
-    /// negative. Processes the shorter length.
+    /// Writes for each value how many `limits` the absolute value times `inverse` reaches, plus
+    /// `below` if the value is negative. Processes the shorter length.
     pub fn limits_reached / limits_reached_scalar(
         values: &[f32],
         inverse: f32,

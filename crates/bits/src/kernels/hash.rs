@@ -3,9 +3,9 @@
 use super::vectorised;
 
 vectorised! {
-    /// Writes the bin, below `bins`, of each key: a pseudo-random function of key and seed. Processes the
-    /// shorter length. In wrapping 32-bit arithmetic x = (key ⊕ seed) · 0x9e3779b1,
-    /// x ← (x ⊕ (x >> 15)) · 0x85ebca77, x ← x ⊕ (x >> 13); the bin is (x >> 16) · bins >> 16.
+    /// Writes the bin, below `bins`, of each key: a pseudo-random function of key and seed.
+    /// Processes the shorter length. In wrapping 32-bit arithmetic x = (key ⊕ seed) · 0x9e3779b1, x
+    /// ← (x ⊕ (x >> 15)) · 0x85ebca77, x ← x ⊕ (x >> 13); the bin is (x >> 16) · bins >> 16.
     ///
     /// # Panics
     /// If `bins` is 0.
@@ -21,9 +21,10 @@ vectorised! {
 }
 
 vectorised! {
-    /// Writes for each of successive elements a column, below `columns`, and a sign, which is 0 or the sign bit of a float. Of h,
-    /// the upper half of the 64-bit hash of an element, the column is h · columns >> 32 and the sign the lowest bit. The hash of the
-    /// first element is `hash`, and grows by `factor` from one to the next, wrapping. Processes the shorter length.
+    /// Writes for each of successive elements a column, below `columns`, and a sign, which is 0 or
+    /// the sign bit of a float. Of h, the upper half of the 64-bit hash of an element, the column
+    /// is h · columns >> 32 and the sign the lowest bit. The hash of the first element is `hash`,
+    /// and grows by `factor` from one to the next, wrapping. Processes the shorter length.
     pub fn columns_and_signs / columns_and_signs_scalar(
         hash: u64,
         factor: u64,
@@ -49,8 +50,9 @@ mod tests {
 
     #[test]
     fn hashes_by_hand() {
-        // Key and seed 0 stay 0. For key 1: 0x9e3779b1 ⊕ 0x13c6e = 0x9e3645df; times 0x85ebca77, mod
-        // 2^32, is 0x5d1170a9; ⊕ 0x2e88b = 0x5d139822, of which 0x5d13 = 23827, · 820 >> 16 = 298.
+        // Key and seed 0 stay 0. For key 1: 0x9e3779b1 ⊕ 0x13c6e = 0x9e3645df; times 0x85ebca77,
+        // mod 2^32, is 0x5d1170a9; ⊕ 0x2e88b = 0x5d139822, of which 0x5d13 = 23827, · 820 >> 16 =
+        // 298.
         let mut out = [7; 2];
         hashed(&[0, 1], 0, 820, &mut out);
         assert_eq!(out, [0, 298]);

@@ -57,8 +57,8 @@ mod limit {
         pub(super) static LIMIT: Cell<Level> = const { Cell::new(Level::Vbmi2) };
     }
 
-    /// Runs `f`. Kernels in this thread use at most the instructions of `level`, and only those that
-    /// the processor has.
+    /// Runs `f`. Kernels in this thread use at most the instructions of `level`, and only those
+    /// that the processor has.
     pub fn limited<T>(level: Level, f: impl FnOnce() -> T) -> T {
         let before = LIMIT.replace(level);
         let result = f();

@@ -23,13 +23,13 @@ const ROUND: f32 = 12_582_912.0;
 const FRACTIONS: f32 = 16_777_216.0;
 
 vectorised! {
-    /// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the lowest and the
-    /// highest level. It chooses the upper level if the upper 24 bits of a random word, as a number in
-    /// [0, 1), are below t − ⌊t⌋. Writes levels counted from the lowest one. A NaN becomes the lowest level. Processes the
-    /// shortest length.
+    /// Quantizes `values` to level ⌊t⌋ or ⌊t⌋ + 1 with t = value·inverse, clipped to the lowest and
+    /// the highest level. It chooses the upper level if the upper 24 bits of a random word, as a
+    /// number in [0, 1), are below t − ⌊t⌋. Writes levels counted from the lowest one. A NaN
+    /// becomes the lowest level. Processes the shortest length.
     ///
-    /// t has a precision of 2⁻²⁴: if levels are those of 8 bits, it is first rounded towards zero to a multiple of 2⁻²⁴;
-    /// otherwise t − ⌊t⌋ is rounded to an f32.
+    /// t has a precision of 2⁻²⁴: if levels are those of 8 bits, it is first rounded towards zero
+    /// to a multiple of 2⁻²⁴; otherwise t − ⌊t⌋ is rounded to an f32.
     pub fn stochastic_levels / stochastic_levels_scalar(
         values: &[f32],
         levels: Levels,
@@ -39,16 +39,19 @@ vectorised! {
         let Levels { least, most, inverse, .. } = levels;
         let clipped = |x: f32| {
             let t = x * inverse;
-            // A NaN compares false, and becomes the lowest level; its bits might not be those of any.
+            // A NaN compares false, and becomes the lowest level; its bits might not be those of
+            // any.
             let t = if t > least { t } else { least };
             if t > most { most } else { t }
         };
         let of_eight_bits = -128.0..=127.0;
         if of_eight_bits.contains(&least) && of_eight_bits.contains(&most) {
-            // Makes levels count from the lowest one, and adds all fractions, of which the word takes some away again.
+            // Makes levels count from the lowest one, and adds all fractions, of which the word
+            // takes some away again.
             let all = ((FRACTIONS * -least) as i64 as u32).wrapping_add(FRACTIONS as u32 - 1);
             for ((x, word), symbol) in values.iter().zip(random).zip(symbols) {
-                // SAFETY: the product is from −2^31 to 127·2^24, because t is from −128 to 127, and no NaN.
+                // SAFETY: the product is from −2^31 to 127·2^24, because t is from −128 to 127, and
+                // no NaN.
                 let t = unsafe { (clipped(*x) * FRACTIONS).to_int_unchecked::<i32>() };
                 let counted = (t as u32).wrapping_add(all).wrapping_sub(word >> 8);
                 *symbol = (counted >> 24) as u16;
@@ -67,14 +70,15 @@ vectorised! {
     }
 }
 
-/// Subtracts `level·step` from each value: what quantization to these levels leaves. Processes the shorter length.
+/// Subtracts `level·step` from each value: what quantization to these levels leaves. Processes the
+/// shorter length.
 pub fn levels_off(values: &mut [f32], symbols: &[u16], levels: Levels) {
     levels_add(symbols, levels.least, -levels.step, values);
 }
 
 vectorised! {
-    /// Adds `step` times each level; levels are counted from `least`, an integer. Processes the shorter
-    /// length.
+    /// Adds `step` times each level; levels are counted from `least`, an integer. Processes the
+    /// shorter length.
     pub fn levels_add / levels_add_scalar(symbols: &[u16], least: f32, step: f32, out: &mut [f32]) {
         for (&symbol, out) in symbols.iter().zip(out) {
             *out += step * (f32::from(symbol) + least);

@@ -5,8 +5,9 @@
 //! decode are elementwise and multiply before they add, without fusing, so that every processor
 //! computes the same bits. Kernels that sum use the same number of lanes on every processor.
 //!
-//! Only this module of the crate has `unsafe` code: calls of functions compiled for instruction sets
-//! that were detected, loads and stores of whole registers in them, and writes into reserved capacity.
+//! Only this module of the crate has `unsafe` code: calls of functions compiled for instruction
+//! sets that were detected, loads and stores of whole registers in them, and writes into reserved
+//! capacity.
 
 #![allow(unsafe_code)]
 

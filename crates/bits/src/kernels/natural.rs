@@ -1,8 +1,8 @@
 //! Stochastic rounding to powers of two; the symbol is the exponent.
 //!
-//! A positive `f32` lies between two powers of two, at the fraction m·2^−23 of their distance, where m
-//! is its lowest 23 bits. This also holds for subnormals, between 0 and the smallest normal number, so
-//! rounding is an integer addition to the pattern.
+//! A positive `f32` lies between two powers of two, at the fraction m·2^−23 of their distance,
+//! where m is its lowest 23 bits. This also holds for subnormals, between 0 and the smallest normal
+//! number, so rounding is an integer addition to the pattern.
 
 use super::vectorised;
 
@@ -12,10 +12,10 @@ const MANTISSA: u32 = 23;
 const SIGN: u32 = 1 << 31;
 
 vectorised! {
-    /// Rounds each value to a power of two or zero, away from zero with the probability that makes the
-    /// value the expectation; the upper 23 bits of a random word decide. A value that would become 2^128
-    /// becomes 2^127. Writes the rounded values, with zeros positive, and their biased exponents, and
-    /// leaves the rounding errors in `values`. Processes the shortest length.
+    /// Rounds each value to a power of two or zero, away from zero with the probability that makes
+    /// the value the expectation; the upper 23 bits of a random word decide. A value that would
+    /// become 2^128 becomes 2^127. Writes the rounded values, with zeros positive, and their biased
+    /// exponents, and leaves the rounding errors in `values`. Processes the shortest length.
     pub fn natural_residual / natural_residual_scalar(
         values: &mut [f32],
         random: &[u32],
@@ -35,8 +35,8 @@ vectorised! {
     }
 }
 
-/// Adds `weight` times the powers of two with these biased exponents, at most 254; a value is negative
-/// if its sign bit is 0. Processes the shorter length.
+/// Adds `weight` times the powers of two with these biased exponents, at most 254; a value is
+/// negative if its sign bit is 0. Processes the shorter length.
 ///
 /// # Panics
 /// If there are too few signs.
@@ -68,8 +68,9 @@ fn natural_add_scalar(exponents: &[u16], signs: &[u8], weight: f32, out: &mut [f
     }
 }
 
-/// Whether an element has the exponent 0 and a negative sign, which is a bit that is 0. Looks at whole groups of eight
-/// elements only, up to the shorter length; the caller checks a shorter last group.
+/// Whether an element has the exponent 0 and a negative sign, which is a bit that is 0. Looks at
+/// whole groups of eight elements only, up to the shorter length; the caller checks a shorter last
+/// group.
 pub fn negative_zeros(exponents: &[u16], signs: &[u8]) -> bool {
     let eights = (exponents.len() / 8).min(signs.len());
     let (exponents, signs) = (&exponents[..8 * eights], &signs[..eights]);
@@ -106,7 +107,8 @@ mod avx512 {
     ) {
         let (weight, negative) = (_mm512_set1_ps(weight), _mm512_set1_epi32(i32::MIN));
         for ((exponents, signs), out) in exponents.iter().zip(signs).zip(out) {
-            // SAFETY: the arrays hold the sixteen exponents and floats that are read, and then written.
+            // SAFETY: the arrays hold the sixteen exponents and floats that are read, and then
+            // written.
             unsafe {
                 let power = _mm512_cvtepu16_epi32(_mm256_loadu_si256(exponents.as_ptr().cast()));
                 let power = _mm512_slli_epi32::<23>(power);
@@ -144,7 +146,8 @@ mod avx2 {
         let top = _mm256_set1_epi32(i32::MIN);
         for ((exponents, &signs), out) in exponents.iter().zip(signs).zip(out) {
             let signs = _mm256_sllv_epi32(_mm256_set1_epi32(!i32::from(signs)), up);
-            // SAFETY: the arrays hold the eight exponents and floats that are read, and then written.
+            // SAFETY: the arrays hold the eight exponents and floats that are read, and then
+            // written.
             unsafe {
                 let power = _mm256_cvtepu16_epi32(_mm_loadu_si128(exponents.as_ptr().cast()));
                 let power = _mm256_slli_epi32::<23>(power);

@@ -6,8 +6,8 @@ use super::vectorised;
 const BIAS: i8 = 8;
 
 vectorised! {
-    /// Packs numbers from −8 to 7, the first of each two in the low half of a byte. An odd last number shares its byte with
-    /// a 0.
+    /// Packs numbers from −8 to 7, the first of each two in the low half of a byte. An odd last
+    /// number shares its byte with a 0.
     ///
     /// # Panics
     /// If `bytes` is not half as long as `numbers`, rounded up.

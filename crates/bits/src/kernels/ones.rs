@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 /// Bits of a word.
 const WORD: u32 = 64;
 
-/// Appends `base` plus the index of each bit that is 1, in order. Bit i is bit i mod 8 of byte i / 8. Sums wrap around.
+/// Appends `base` plus the index of each bit that is 1, in order. Bit i is bit i mod 8 of byte i
+/// / 8. Sums wrap around.
 pub fn ones(bits: &[u8], base: u32, positions: &mut Vec<u32>) {
     let (words, rest) = bits.as_chunks();
     let after = base.wrapping_add(WORD.wrapping_mul(words.len() as u32));
@@ -55,8 +56,8 @@ mod avx512 {
             positions.reserve(WORD as usize);
             for mask in word.as_chunks::<2>().0 {
                 let mask = u16::from_le_bytes(*mask);
-                // SAFETY: there is room for the places of a word, and this store begins at most sixteen behind the one before.
-                // The length grows by the number of ones.
+                // SAFETY: there is room for the places of a word, and this store begins at most
+                // sixteen behind the one before. The length grows by the number of ones.
                 unsafe {
                     let end = positions.as_mut_ptr().add(positions.len());
                     _mm512_storeu_si512(end.cast(), _mm512_maskz_compress_epi32(mask, places));
@@ -100,7 +101,8 @@ mod avx2 {
                 positions.reserve(FEW);
                 let mut left = u64::from_le_bytes(*word);
                 for room in &mut positions.spare_capacity_mut()[..FEW] {
-                    // Without a branch that depends on the word: places that it does not have are written, and do not count.
+                    // Without a branch that depends on the word: places that it does not have are
+                    // written, and do not count.
                     room.write(base.wrapping_add(left.trailing_zeros()));
                     left &= left.wrapping_sub(1);
                 }
@@ -121,8 +123,8 @@ mod avx2 {
         for word in words {
             positions.reserve(WORD as usize);
             for &mask in word {
-                // SAFETY: there is room for the places of a word, and this store begins at most eight behind the one before. The
-                // length grows by the number of ones.
+                // SAFETY: there is room for the places of a word, and this store begins at most
+                // eight behind the one before. The length grows by the number of ones.
                 unsafe {
                     let end = positions.as_mut_ptr().add(positions.len());
                     _mm256_storeu_si256(end.cast(), compress(places, mask));

@@ -2,7 +2,8 @@
 
 use super::vectorised;
 
-/// Puts the smaller of each two numbers into `smaller` and the larger into `larger`. Processes the shorter length.
+/// Puts the smaller of each two numbers into `smaller` and the larger into `larger`. Processes the
+/// shorter length.
 pub fn smaller_first(smaller: &mut [f32], larger: &mut [f32]) {
     let len = smaller.len().min(larger.len());
     let (smaller, larger) = (&mut smaller[..len], &mut larger[..len]);
@@ -22,7 +23,8 @@ fn smaller_first_scalar(smaller: &mut [f32], larger: &mut [f32]) {
     }
 }
 
-/// LLVM compiles the loop to masked stores, each of which takes many cycles on AMD's processors before Zen 4.
+/// LLVM compiles the loop to masked stores, each of which takes many cycles on AMD's processors
+/// before Zen 4.
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 mod avx2 {
     use core::arch::x86_64::*;
@@ -33,7 +35,8 @@ mod avx2 {
             // SAFETY: the arrays hold the eight floats that are read, and then written.
             unsafe {
                 let (x, y) = (_mm256_loadu_ps(a.as_ptr()), _mm256_loadu_ps(b.as_ptr()));
-                // Of equal numbers, and with one that is not a number, both give their second argument.
+                // Of equal numbers, and with one that is not a number, both give their second
+                // argument.
                 _mm256_storeu_ps(a.as_mut_ptr(), _mm256_min_ps(x, y));
                 _mm256_storeu_ps(b.as_mut_ptr(), _mm256_max_ps(y, x));
             }
@@ -42,7 +45,8 @@ mod avx2 {
 }
 
 vectorised! {
-    /// Leaves the mean of each two numbers, as the sum of their halves, in `b`. Processes the shorter length.
+    /// Leaves the mean of each two numbers, as the sum of their halves, in `b`. Processes the
+    /// shorter length.
     pub fn middle / middle_scalar(a: &[f32], b: &mut [f32]) {
         for (a, b) in a.iter().zip(b) {
             *b = a / 2.0 + *b / 2.0;
@@ -51,7 +55,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Leaves the median of each five numbers in `c`. Processes the shortest length. NaN may give any of them.
+    /// Leaves the median of each five numbers in `c`. Processes the shortest length. NaN may give
+    /// any of them.
     pub fn median_of_five / median_of_five_scalar(
         a: &[f32],
         b: &[f32],
@@ -63,7 +68,8 @@ vectorised! {
         let greatest = |x: f32, y: f32| if x > y { x } else { y };
         let four = a.iter().zip(b).zip(d).zip(e);
         for ((((&a, &b), &d), &e), c) in four.zip(c) {
-            // Neither the least nor the greatest of four is the median: it is that of the two others and the fifth.
+            // Neither the least nor the greatest of four is the median: it is that of the two
+            // others and the fifth.
             let low = greatest(least(a, b), least(d, e));
             let high = least(greatest(a, b), greatest(d, e));
             *c = greatest(least(low, high), least(greatest(low, high), *c));

@@ -16,8 +16,8 @@ const LANES: usize = 16;
 /// The most blocks that are computed one after another.
 const FEW: usize = 3;
 
-/// Fills `out` with the blocks of successive counters from `counter`, four words each; the last may be
-/// truncated. The first word of the counter is incremented and carries into the second.
+/// Fills `out` with the blocks of successive counters from `counter`, four words each; the last may
+/// be truncated. The first word of the counter is incremented and carries into the second.
 pub fn philox4x32(key: [u32; 2], counter: [u32; 4], out: &mut [u32]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if out.len() >= 4 * LANES {
@@ -80,8 +80,8 @@ fn after(counter: [u32; 4], blocks: usize) -> [u32; 4] {
     [count as u32, (count >> 32) as u32, counter[2], counter[3]]
 }
 
-/// The lane that computes a block of a group: block 4·j + i is in lane 4·i + j. A transposition within
-/// the quarters of a register then brings the words of the group into order.
+/// The lane that computes a block of a group: block 4·j + i is in lane 4·i + j. A transposition
+/// within the quarters of a register then brings the words of the group into order.
 #[inline(always)]
 fn lane(block: usize) -> usize {
     4 * (block % 4) + block / 4
@@ -129,7 +129,8 @@ mod avx512 {
     /// The same word of eight blocks, each in the lower half of 64 bits, as in `avx2`.
     type Words = __m512i;
 
-    /// Eights of blocks that are computed together, because the multiplications of one do not wait for those of another.
+    /// Eights of blocks that are computed together, because the multiplications of one do not wait
+    /// for those of another.
     const TOGETHER: usize = 4;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
@@ -201,8 +202,8 @@ mod avx2 {
 
     use super::{LANES, MULTIPLIERS, ROUNDS, WEYL};
 
-    /// The same word of four blocks, each in the lower half of 64 bits. The upper halves do not matter: multiplications
-    /// and `put` ignore them.
+    /// The same word of four blocks, each in the lower half of 64 bits. The upper halves do not
+    /// matter: multiplications and `put` ignore them.
     type Words = __m256i;
 
     #[target_feature(enable = "avx2")]

@@ -2,8 +2,8 @@
 
 /// Asks the processor to load these elements into its first-level cache, and returns at once.
 ///
-/// While a method works on a block that is in the cache, the processor loads only a few kilobytes of what follows it.
-/// This asks for all of it. It does nothing on processors other than x86-64.
+/// While a method works on a block that is in the cache, the processor loads only a few kilobytes
+/// of what follows it. This asks for all of it. It does nothing on processors other than x86-64.
 #[inline]
 pub fn prefetch(elements: &[f32]) {
     #[cfg(target_arch = "x86_64")]

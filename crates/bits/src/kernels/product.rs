@@ -30,11 +30,12 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Adds `weight·P·Qᵀ` to a row-major matrix; `P` and `Q` are column-major, with `rank` columns. Products are summed in order of
-/// the columns, and their sum is multiplied and added, without fusing.
+/// Adds `weight·P·Qᵀ` to a row-major matrix; `P` and `Q` are column-major, with `rank` columns.
+/// Products are summed in order of the columns, and their sum is multiplied and added, without
+/// fusing.
 ///
-/// With AVX-512, sums of 4 × 64 elements stay in registers, and eight vector loads serve sixteen products; with AVX2, sums of
-/// 4 × 16 elements, and six loads serve eight.
+/// With AVX-512, sums of 4 × 64 elements stay in registers, and eight vector loads serve sixteen
+/// products; with AVX2, sums of 4 × 16 elements, and six loads serve eight.
 ///
 /// # Panics
 /// If the lengths do not fit.
@@ -50,7 +51,8 @@ pub fn add_product(out: &mut [f32], p: &[f32], q: &[f32], rank: usize, weight: f
     add_plain(out, width, (0..high, wide..width), p, q, weight);
 }
 
-/// Computes what the processor's vector instructions do in whole tiles; returns how many rows and columns that is.
+/// Computes what the processor's vector instructions do in whole tiles; returns how many rows and
+/// columns that is.
 #[allow(unused_variables, reason = "only x86-64 has such instructions")]
 fn whole_tiles(
     out: &mut [f32],
@@ -231,7 +233,8 @@ mod tests {
 
     #[test]
     fn products_of_any_size_are_those_of_whole_numbers() {
-        // Whole tiles, rows and columns past them, more columns than sums are kept for, and several panels.
+        // Whole tiles, rows and columns past them, more columns than sums are kept for, and several
+        // panels.
         for [rows, columns, rank] in
             [[9, 1000, 2], [3, 259, 2], [41, 1, 2], [4, 64, 1], [6, 130, 3], [5, 9000, 9]]
         {

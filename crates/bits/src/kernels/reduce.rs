@@ -7,17 +7,17 @@ use super::vectorised;
 vectorised! {
     /// The largest absolute value, as its bit pattern; 0 for an empty slice.
     ///
-    /// Bit patterns of absolute values have the order of the numbers, with infinity (`0x7f80_0000`) above
-    /// the finite ones and NaN above infinity. One maximum therefore finds the scale and also detects
-    /// non-finite elements.
+    /// Bit patterns of absolute values have the order of the numbers, with infinity (`0x7f80_0000`)
+    /// above the finite ones and NaN above infinity. One maximum therefore finds the scale and also
+    /// detects non-finite elements.
     pub fn abs_max_bits / abs_max_bits_scalar(values: &[f32]) -> u32 {
         values.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
     }
 }
 
 vectorised! {
-    /// The [largest absolute value](abs_max_bits) of the sum that [`accumulate`](super::accumulate) would leave. Processes the
-    /// shorter length.
+    /// The [largest absolute value](abs_max_bits) of the sum that [`accumulate`](super::accumulate)
+    /// would leave. Processes the shorter length.
     pub fn abs_max_of_sum / abs_max_of_sum_scalar(
         memory: &[f32],
         gradient: &[f32],
@@ -81,8 +81,8 @@ impl AddAssign for SignSums {
 const LANES: usize = 16;
 
 vectorised! {
-    /// The inner product in double precision. Products are added in lanes, as for [`sum_of_squares`]. Processes the shorter
-    /// length.
+    /// The inner product in double precision. Products are added in lanes, as for
+    /// [`sum_of_squares`]. Processes the shorter length.
     pub fn inner_product / inner_product_scalar(a: &[f32], b: &[f32]) -> f64 {
         let mut lanes = [0.0; LANES];
         let len = a.len().min(b.len());
@@ -100,8 +100,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// The sum of the squares in double precision. Element i is added in lane i mod 16; then the lanes are
-    /// added from first to last.
+    /// The sum of the squares in double precision. Element i is added in lane i mod 16; then the
+    /// lanes are added from first to last.
     pub fn sum_of_squares / sum_of_squares_scalar(values: &[f32]) -> f64 {
         let mut lanes = [[0.0; HALF]; 2];
         for_each_half(values, |half, values| {
@@ -114,7 +114,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// The sum of the values, and that of their squares, in double precision and in lanes, as for [`sum_of_squares`].
+    /// The sum of the values, and that of their squares, in double precision and in lanes, as for
+    /// [`sum_of_squares`].
     pub fn moments / moments_scalar(values: &[f32]) -> [f64; 2] {
         let (mut sums, mut squares) = ([[0.0; HALF]; 2], [[0.0; HALF]; 2]);
         for_each_half(values, |half, values| {
@@ -130,8 +131,9 @@ vectorised! {
 /// The lanes that fit in a register of double precision: half of them.
 const HALF: usize = LANES / 2;
 
-/// Calls `add` with 0 and the values for the first half of the lanes, with 1 and those for the second, and so on. A compiler
-/// that gets all lanes at once divides them among registers of different sizes.
+/// Calls `add` with 0 and the values for the first half of the lanes, with 1 and those for the
+/// second, and so on. A compiler that gets all lanes at once divides them among registers of
+/// different sizes.
 #[inline(always)]
 fn for_each_half(values: &[f32], mut add: impl FnMut(usize, &[f32])) {
     let (groups, rest) = values.as_chunks::<LANES>();
@@ -147,8 +149,8 @@ fn for_each_half(values: &[f32], mut add: impl FnMut(usize, &[f32])) {
 /// The sums of one sign, by lane.
 type Lanes = [f64; LANES];
 
-/// Sums by sign in double precision. Element i is added in lane i mod 16; then the lanes are added from
-/// first to last, so that the result does not depend on the processor.
+/// Sums by sign in double precision. Element i is added in lane i mod 16; then the lanes are added
+/// from first to last, so that the result does not depend on the processor.
 pub fn sums_by_sign(values: &[f32]) -> SignSums {
     let (groups, rest) = values.as_chunks::<LANES>();
     #[cfg(all(target_arch = "x86_64", feature = "std"))]

@@ -7,7 +7,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 /// Bytes of a message that are reserved and not yet written.
 pub(super) type Unwritten = [MaybeUninit<u8>];
 
-/// Room for bytes at the end of a message, which kernels fill. Threads may fill parts of it side by side.
+/// Room for bytes at the end of a message, which kernels fill. Threads may fill parts of it side by
+/// side.
 pub struct Room<'a> {
     unwritten: &'a mut Unwritten,
     /// How many bytes of the whole room have been written.
@@ -25,8 +26,9 @@ impl<'a> Room<'a> {
         let unwritten = &mut message.spare_capacity_mut()[..len];
         let result = fill(Room { unwritten, written: &written });
         assert_eq!(written.into_inner(), len, "the room is filled");
-        // SAFETY: these bytes are reserved, and all were written: rooms share no byte, and bytes count only after they were
-        // written. Threads that hold a room have ended, because it does not outlive the closure.
+        // SAFETY: these bytes are reserved, and all were written: rooms share no byte, and bytes
+        // count only after they were written. Threads that hold a room have ended, because it does
+        // not outlive the closure.
         unsafe { message.set_len(message.len() + len) };
         result
     }

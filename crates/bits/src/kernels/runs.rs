@@ -8,9 +8,11 @@ pub const RUN: usize = 16;
 /// Where the runs of some elements are in a row.
 #[derive(Debug, Clone, Copy)]
 pub struct Runs<'a> {
-    /// Elements of a run, 1 to [`RUN`] and at most the length of the row. The last run of the values may be shorter.
+    /// Elements of a run, 1 to [`RUN`] and at most the length of the row. The last run of the
+    /// values may be shorter.
     pub len: usize,
-    /// The column of the first element of each run; the others follow in the columns behind it, around the end of the row.
+    /// The column of the first element of each run; the others follow in the columns behind it,
+    /// around the end of the row.
     pub columns: &'a [u32],
     /// 0, or the sign bit of a float where the run is negated.
     pub signs: &'a [u32],
@@ -72,7 +74,8 @@ mod tests {
 
     #[test]
     fn runs_by_hand() {
-        // Runs of two in a row of three: columns 1 and 2, then 2 and 0, negated, then the last, which has one element.
+        // Runs of two in a row of three: columns 1 and 2, then 2 and 0, negated, then the last,
+        // which has one element.
         let runs = Runs { len: 2, columns: &[1, 2, 0], signs: &[0, 1 << 31, 0] };
         let mut row = [10.0, 20.0, 30.0];
         add_runs(&[1.0, 2.0, 3.0, 4.0, 5.0], runs, &mut row);

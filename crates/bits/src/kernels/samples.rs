@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-/// Finite values of every kind: both zeros, subnormals, halves, large and small numbers, both signs.
+/// Finite values of every kind: both zeros, subnormals, halves, large and small numbers, both
+/// signs.
 fn values(len: usize) -> Vec<f32> {
     let mut state = 0x2545_f491_4f6c_dd1du64;
     (0..len)

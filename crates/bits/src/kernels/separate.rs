@@ -1,7 +1,7 @@
 //! A list without its most frequent symbol, and marks that say where the others were.
 
-/// Writes the symbols other than `common` to `others`, in order, and returns their number; what is behind them is unspecified. A mark
-/// is 1 where the list has such a symbol, and otherwise 0.
+/// Writes the symbols other than `common` to `others`, in order, and returns their number; what is
+/// behind them is unspecified. A mark is 1 where the list has such a symbol, and otherwise 0.
 ///
 /// # Panics
 /// If there are not as many marks as symbols, or `others` is shorter than the list.
@@ -10,7 +10,8 @@ pub fn separate(list: &[u16], common: u16, marks: &mut [u16], others: &mut [u16]
     assert!(list.len() <= others.len(), "there is room for every symbol");
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::level::Level::Vbmi2.is_used() {
-        // SAFETY: the processor has the features the function is compiled for, and slices are as long as it requires.
+        // SAFETY: the processor has the features the function is compiled for, and slices are as
+        // long as it requires.
         let (done, kept) = unsafe { avx512::separate(list, common, marks, others) };
         let rest = (&list[done..], &mut marks[done..], &mut others[kept..]);
         return kept + separate_scalar(rest.0, common, rest.1, rest.2);
@@ -29,7 +30,8 @@ fn separate_scalar(list: &[u16], common: u16, marks: &mut [u16], others: &mut [u
     kept
 }
 
-/// Replaces each mark that is 0 by `common`, and the others, in order, by the symbols in `others`, or by 0 where there are too few.
+/// Replaces each mark that is 0 by `common`, and the others, in order, by the symbols in `others`,
+/// or by 0 where there are too few.
 pub fn put_back(marks: &mut [u16], common: u16, others: &[u16]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::level::Level::Vbmi2.is_used() {
@@ -57,7 +59,8 @@ mod avx512 {
     /// Symbols of a register.
     const LANES: usize = 32;
 
-    /// Separates the symbols of whole registers, and returns how many these are, and how many of them are others.
+    /// Separates the symbols of whole registers, and returns how many these are, and how many of
+    /// them are others.
     ///
     /// # Safety
     /// There are as many marks as symbols, and room for as many others.
@@ -71,7 +74,8 @@ mod avx512 {
         let (whole, mut kept) = (list.len() / LANES * LANES, 0);
         let common = _mm512_set1_epi16(common as i16);
         for at in (0..whole).step_by(LANES) {
-            // SAFETY: all slices have a register of symbols from this index on, and at most `at` symbols were kept.
+            // SAFETY: all slices have a register of symbols from this index on, and at most `at`
+            // symbols were kept.
             unsafe {
                 let symbols = _mm512_loadu_si512(list.as_ptr().add(at).cast());
                 let differ = _mm512_cmpneq_epi16_mask(symbols, common);
@@ -85,7 +89,8 @@ mod avx512 {
         (whole, kept)
     }
 
-    /// Replaces the marks of whole registers, and returns how many others are used, or are missing and used as 0.
+    /// Replaces the marks of whole registers, and returns how many others are used, or are missing
+    /// and used as 0.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
     pub(super) fn put_back(groups: &mut [[u16; LANES]], common: u16, others: &[u16]) -> usize {
         let common = _mm512_set1_epi16(common as i16);
@@ -93,7 +98,8 @@ mod avx512 {
         for marks in groups {
             let others = others.get(used..).unwrap_or_default();
             let there = !u32::MAX.checked_shl(others.len() as u32).unwrap_or(0);
-            // SAFETY: the array has the symbols of a register; of the others, only those are read that are there.
+            // SAFETY: the array has the symbols of a register; of the others, only those are read
+            // that are there.
             unsafe {
                 let marked = _mm512_loadu_si512(marks.as_ptr().cast());
                 let marked = _mm512_test_epi16_mask(marked, marked);

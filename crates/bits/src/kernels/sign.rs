@@ -33,7 +33,8 @@ fn signs_scalar(values: &[f32], bits: &mut [u8]) {
 }
 
 vectorised! {
-    /// Packs the sign bits of `values`: 1 for values below zero and for −0. Bits past the end are 0.
+    /// Packs the sign bits of `values`: 1 for values below zero and for −0. Bits past the end are
+    /// 0.
     ///
     /// # Panics
     /// If the length of `bits` is not `values.len().div_ceil(8)`.

@@ -3,8 +3,8 @@
 /// The number of elements that share the lower bits of their words.
 pub const SHARING: usize = 16;
 
-/// Writes words whose upper 8 bits are an element's own byte, and whose next 16 are those of its group of [`SHARING`]
-/// elements; the lowest 8 are 0. Processes the shortest length.
+/// Writes words whose upper 8 bits are an element's own byte, and whose next 16 are those of its
+/// group of [`SHARING`] elements; the lowest 8 are 0. Processes the shortest length.
 pub fn spread(own: &[u8], shared: &[u16], out: &mut [u32]) {
     let len = out.len().min(own.len());
     let (groups, rest) = out[..len].as_chunks_mut::<SHARING>();
@@ -47,7 +47,8 @@ mod avx512 {
     pub(super) fn spread(own: &[[u8; SHARING]], shared: &[u16], out: &mut [[u32; SHARING]]) {
         for ((words, bytes), &low) in out.iter_mut().zip(own).zip(shared) {
             let low = _mm512_set1_epi32(i32::from(low) << 8);
-            // SAFETY: the arrays hold the sixteen bytes that are read and the sixteen words that are written.
+            // SAFETY: the arrays hold the sixteen bytes that are read and the sixteen words that
+            // are written.
             unsafe {
                 let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()));
                 let spread = _mm512_or_si512(_mm512_slli_epi32::<24>(bytes), low);
@@ -69,7 +70,8 @@ mod avx2 {
             let low = _mm256_set1_epi32(i32::from(low) << 8);
             let half =
                 |bytes| _mm256_or_si256(_mm256_slli_epi32::<24>(_mm256_cvtepu8_epi32(bytes)), low);
-            // SAFETY: the arrays hold the sixteen bytes that are read and the sixteen words that are written.
+            // SAFETY: the arrays hold the sixteen bytes that are read and the sixteen words that
+            // are written.
             unsafe {
                 let bytes = _mm_loadu_si128(bytes.as_ptr().cast());
                 let words = words.as_mut_ptr().cast::<__m256i>();

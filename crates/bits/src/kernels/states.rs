@@ -1,7 +1,7 @@
 //! The states of four [tANS](crate::tans) streams at a time.
 //!
-//! BMI2 takes the lowest n bits of a word, and shifts by a number in any register, in one instruction. Each symbol waits for
-//! the state before it, and so for these.
+//! BMI2 takes the lowest n bits of a word, and shifts by a number in any register, in one
+//! instruction. Each symbol waits for the state before it, and so for these.
 
 use crate::bit_io::window;
 use crate::quarters::STREAMS;
@@ -9,7 +9,8 @@ use crate::quarters::STREAMS;
 /// The symbols whose bits fit in a word, with seven before them.
 const GROUP: usize = 4;
 
-/// What a decoder does in a state: its symbol, the least state after it, and the number of bits to read and add.
+/// What a decoder does in a state: its symbol, the least state after it, and the number of bits to
+/// read and add.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Entry(u32);
 
@@ -24,7 +25,8 @@ impl Entry {
     /// Where the symbol is.
     const SYMBOL_AT: u32 = Self::NEXT_AT + Self::STATE_BITS;
 
-    /// An entry for a symbol below 2^12 and a state after it below 2^12; up to twelve bits are read.
+    /// An entry for a symbol below 2^12 and a state after it below 2^12; up to twelve bits are
+    /// read.
     pub(crate) fn new(symbol: u32, next: u32, bits: u32) -> Self {
         debug_assert!(
             symbol >> 12 == 0 && next >> Self::STATE_BITS == 0 && bits <= Self::STATE_BITS
@@ -55,7 +57,8 @@ impl Entry {
     }
 }
 
-/// How an encoder gets from a state, to which the number of states is added, to the state that leads to it by a symbol.
+/// How an encoder gets from a state, to which the number of states is added, to the state that
+/// leads to it by a symbol.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Transition {
     /// Added to the state it gives the number of bits to write, from bit 16 up.
@@ -67,9 +70,9 @@ pub(crate) struct Transition {
 /// For each symbol the states that it has, each with the number of states added.
 pub(crate) type States = [u16; 1 << Entry::STATE_BITS];
 
-/// Replaces the symbols of four streams, from the last to the first, by the bits to which they lead, in the upper twelve bits,
-/// the first one lowest, and their number in the lower four. `states` has those after the last symbols, and gets those before
-/// the first ones.
+/// Replaces the symbols of four streams, from the last to the first, by the bits to which they
+/// lead, in the upper twelve bits, the first one lowest, and their number in the lower four.
+/// `states` has those after the last symbols, and gets those before the first ones.
 ///
 /// # Panics
 /// If a symbol has no transition.
@@ -97,7 +100,8 @@ fn walk_back(
     let step = |state: &mut u32, symbol: &mut u16| {
         let transition = transitions[usize::from(*symbol)];
         let count = state.wrapping_add(transition.add) >> 16;
-        // What is left of the state is in the upper half, the bits that leave it at the top of the lower half.
+        // What is left of the state is in the upper half, the bits that leave it at the top of the
+        // lower half.
         *symbol = (*state << 16).wrapping_shr(count) as u16 | count as u16;
         let place = state.wrapping_shr(count).wrapping_add(transition.find);
         *state = u32::from(next[place as usize % next.len()]);
@@ -118,7 +122,8 @@ fn walk_back(
     *states = [at, bt, ct, dt];
 }
 
-/// Decodes the same number of symbols of each stream while all have whole words left, and returns this number.
+/// Decodes the same number of symbols of each stream while all have whole words left, and returns
+/// this number.
 pub(crate) fn decode_states(
     entries: &Entries,
     bytes: &[u8],

@@ -5,8 +5,8 @@ use super::vectorised;
 /// The most that the last integer of a table may be.
 const MOST: usize = 32;
 
-/// A table of integers that increase from 0, prepared for [`stochastic_entries`]. For each integer below the last it has
-/// the entry at or below this integer.
+/// A table of integers that increase from 0, prepared for [`stochastic_entries`]. For each integer
+/// below the last it has the entry at or below this integer.
 #[derive(Debug, Clone, Copy)]
 pub struct Table {
     last: f32,
@@ -41,9 +41,10 @@ impl Table {
     }
 }
 
-/// Writes for each `t = value·scale + offset`, clipped to the table's range, the index of the entry at or below t, or
-/// that of the next one: of this if the upper 24 bits of a random word, as a part of 1, are below t's part of the way to it. A
-/// NaN may become any index. Processes the shortest length.
+/// Writes for each `t = value·scale + offset`, clipped to the table's range, the index of the entry
+/// at or below t, or that of the next one: of this if the upper 24 bits of a random word, as a part
+/// of 1, are below t's part of the way to it. A NaN may become any index. Processes the shortest
+/// length.
 pub fn stochastic_entries(
     values: &[f32],
     scale: f32,
@@ -87,7 +88,8 @@ vectorised! {
     }
 }
 
-/// Writes for each index one of sixteen numbers, that of its four lower bits. Processes the shorter length.
+/// Writes for each index one of sixteen numbers, that of its four lower bits. Processes the shorter
+/// length.
 pub fn looked_up(indices: &[u16], numbers: &[f32; 16], out: &mut [f32]) {
     let len = indices.len().min(out.len());
     let (indices, out) = (&indices[..len], &mut out[..len]);
@@ -169,7 +171,8 @@ mod avx2 {
             (_mm256_loadu_ps(numbers.as_ptr()), _mm256_loadu_ps(numbers.as_ptr().add(8)))
         };
         for (indices, out) in indices.iter().zip(out) {
-            // SAFETY: the arrays hold the eight indices that are read and the numbers that are written.
+            // SAFETY: the arrays hold the eight indices that are read and the numbers that are
+            // written.
             unsafe {
                 let index = _mm256_cvtepu16_epi32(_mm_loadu_si128(indices.as_ptr().cast()));
                 // The permutations use the three lower bits, the choice between them the fourth.

@@ -1,8 +1,8 @@
 //! Words stored in 0, 1, 2 or 4 bytes; a tag of two bits gives the size of each.
 //!
-//! Four tags share a byte, from the lowest bit up. As in Stream VByte (Lemire, Kurz, Rupp: "Stream VByte: Faster Byte-Oriented Integer
-//! Compression", Information Processing Letters 130, 2018), such a byte selects a permutation of 16 bytes, which packs or unpacks four
-//! words at a time.
+//! Four tags share a byte, from the lowest bit up. As in Stream VByte (Lemire, Kurz, Rupp: "Stream
+//! VByte: Faster Byte-Oriented Integer Compression", Information Processing Letters 130, 2018),
+//! such a byte selects a permutation of 16 bytes, which packs or unpacks four words at a time.
 
 use alloc::vec::Vec;
 
@@ -78,7 +78,8 @@ vectorised! {
 vectorised! {
     /// The number of bytes of the words with these packed tags.
     pub fn tagged_len / tagged_len_scalar(packed: &[u8]) -> usize {
-        // The size is the tag, and one more for a tag of 3. Each half of a byte has two sizes, which add up to 8 at most.
+        // The size is the tag, and one more for a tag of 3. Each half of a byte has two sizes,
+        // which add up to 8 at most.
         let size = |tags: u8| {
             let (low, high) = (tags & 0x55, tags >> 1 & 0x55);
             let in_halves = |bits: u8| (bits & 0x33) + (bits >> 2 & 0x33);
@@ -100,7 +101,8 @@ pub fn pack_tagged(packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::level::Level::Avx2.is_used() {
         let (fours, rest) = words.as_chunks();
-        // SAFETY: the processor has the instructions, and room for four bytes of each word was reserved.
+        // SAFETY: the processor has the instructions, and room for four bytes of each word was
+        // reserved.
         unsafe { avx2::pack_tagged(packed, fours, out) };
         return pack_tagged_scalar(&packed[fours.len()..], rest, out);
     }
@@ -119,7 +121,8 @@ fn pack_tagged_scalar(packed: &[u8], words: &[u32], out: &mut Vec<u8>) {
 /// Reads words whose sizes are given by packed tags, and returns how many bytes they take.
 ///
 /// # Panics
-/// If `packed` does not have a byte for every four words, rounded up, or if there are fewer bytes than [`tagged_len`] says.
+/// If `packed` does not have a byte for every four words, rounded up, or if there are fewer bytes
+/// than [`tagged_len`] says.
 pub fn unpack_tagged(packed: &[u8], bytes: &[u8], words: &mut [u32]) -> usize {
     assert_eq!(packed.len(), words.len().div_ceil(TAGS));
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
@@ -163,7 +166,8 @@ mod avx2 {
     /// The bytes of four words, as bytes of a register.
     type Places = [i8; 4 * TAGS];
 
-    /// For each byte of tags, where each byte of its words is among the packed ones; −1 for bytes that are 0.
+    /// For each byte of tags, where each byte of its words is among the packed ones; −1 for bytes
+    /// that are 0.
     static UNPACKED: [Places; 256] = {
         let mut all = [[-1; 4 * TAGS]; 256];
         let mut tags = 0;
@@ -207,7 +211,8 @@ mod avx2 {
         let mut len = out.len();
         for (&tags, words) in packed.iter().zip(words) {
             let tags = usize::from(tags);
-            // SAFETY: arrays have 16 bytes. Each four words before these took at most 16, so there is room for as many.
+            // SAFETY: arrays have 16 bytes. Each four words before these took at most 16, so there
+            // is room for as many.
             unsafe {
                 let words = _mm_loadu_si128(words.as_ptr().cast());
                 let bytes = _mm_shuffle_epi8(words, _mm_loadu_si128(PACKED[tags].as_ptr().cast()));
@@ -219,8 +224,8 @@ mod avx2 {
         unsafe { out.set_len(len) };
     }
 
-    /// Unpacks words while a whole register of bytes is left. Returns how many groups of four there were, and how many bytes they
-    /// took.
+    /// Unpacks words while a whole register of bytes is left. Returns how many groups of four there
+    /// were, and how many bytes they took.
     #[target_feature(enable = "avx2")]
     pub(super) fn unpack_tagged(
         packed: &[u8],

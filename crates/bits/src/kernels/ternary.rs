@@ -1,13 +1,13 @@
 //! Ternary quantization, accumulated as base-3 digits.
 //!
-//! Five calls build the bytes of the [quartic code](crate::quartic): each call multiplies the bytes by
-//! three and adds the digits `1 + q` of one fifth of the tensor.
+//! Five calls build the bytes of the [quartic code](crate::quartic): each call multiplies the bytes
+//! by three and adds the digits `1 + q` of one fifth of the tensor.
 
 use super::vectorised;
 
-/// Quantizes `values` to `q` = +1 above `scale / 2`, −1 below `−scale / 2`, otherwise 0 (a tie becomes
-/// 0, as with rounding to even). Leaves `value − q·scale` in `values`, and appends the base-3 digit `1 + q` to each
-/// byte of `digits`. The scale is not negative.
+/// Quantizes `values` to `q` = +1 above `scale / 2`, −1 below `−scale / 2`, otherwise 0 (a tie
+/// becomes 0, as with rounding to even). Leaves `value − q·scale` in `values`, and appends the
+/// base-3 digit `1 + q` to each byte of `digits`. The scale is not negative.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -183,7 +183,8 @@ mod avx2 {
             let x = _mm256_loadu_ps(lanes.as_ptr());
             let over = _mm256_cmp_ps::<_CMP_GT_OQ>(x, _mm256_set1_ps(scale * 0.5));
             let under = _mm256_cmp_ps::<_CMP_LT_OQ>(x, _mm256_set1_ps(scale * -0.5));
-            // Zero is subtracted from the others, not added to them, which leaves −0 what it is. A signalling NaN becomes quiet.
+            // Zero is subtracted from the others, not added to them, which leaves −0 what it is. A
+            // signalling NaN becomes quiet.
             let sent = _mm256_or_ps(
                 _mm256_and_ps(over, _mm256_set1_ps(scale)),
                 _mm256_and_ps(under, _mm256_set1_ps(-scale)),
@@ -230,8 +231,8 @@ mod avx2 {
 
 /// Quantizes stochastically: q = sign(value) with probability |value| / scale (1 beyond the scale),
 /// otherwise 0. Appends the base-3 digit `1 + q` to each byte of `digits`. Element i compares with
-/// the upper 24 bits of `random[i]`, as a fraction times the scale, which below 2⁻¹²⁶ is rounded to a multiple of 2⁻¹⁴⁹. The
-/// scale is not negative. Processes the shortest length.
+/// the upper 24 bits of `random[i]`, as a fraction times the scale, which below 2⁻¹²⁶ is rounded to
+/// a multiple of 2⁻¹⁴⁹. The scale is not negative. Processes the shortest length.
 pub fn stochastic_ternary(values: &[f32], scale: f32, random: &[u32], digits: &mut [u8]) {
     let len = values.len().min(random.len()).min(digits.len());
     let (values, random, digits) = (&values[..len], &random[..len], &mut digits[..len]);
@@ -265,8 +266,8 @@ vectorised! {
     }
 }
 
-/// Adds `scale·(digit − 1)` to `out`, where digit is the base-3 digit with weight 3^(4 − part) of each
-/// byte: the values of fifth `part` of the tensor. Processes the shorter length.
+/// Adds `scale·(digit − 1)` to `out`, where digit is the base-3 digit with weight 3^(4 − part) of
+/// each byte: the values of fifth `part` of the tensor. Processes the shorter length.
 ///
 /// # Panics
 /// If `part` is above 4.
@@ -308,8 +309,9 @@ fn values(scale: f32) -> [f32; 3] {
     [-1.0, 0.0, 1.0].map(|trit| scale * trit)
 }
 
-/// The fraction digit / (3·power) in 16 bits, rounded up by less than its least step 1/243, is the byte times this number;
-/// three times the fraction is the digit. Multiplications of 16 bits are faster than a division.
+/// The fraction digit / (3·power) in 16 bits, rounded up by less than its least step 1/243, is the
+/// byte times this number; three times the fraction is the digit. Multiplications of 16 bits are
+/// faster than a division.
 const fn reciprocal(power: u16) -> u16 {
     (1u32 << 16).div_ceil(3 * power as u32) as u16
 }

@@ -5,12 +5,13 @@ use super::vectorised;
 /// Sums of a row are taken in this many lanes, whatever the processor.
 const LANES: usize = 16;
 
-/// Replaces `out` by `C·Q`. `C` has rows × columns elements, row by row; `Q` has columns × rank and `out` rows × rank elements,
-/// column by column. An element is a sum in sixteen lanes, of which the upper half is added to the lower until one number is left;
-/// all processors compute the same bits.
+/// Replaces `out` by `C·Q`. `C` has rows × columns elements, row by row; `Q` has columns × rank and
+/// `out` rows × rank elements, column by column. An element is a sum in sixteen lanes, of which the
+/// upper half is added to the lower until one number is left; all processors compute the same bits.
 ///
-/// With AVX-512, sums of 4 × 4 elements stay in registers, and eight loads serve sixteen products; with AVX2, sums of 2 × 2
-/// elements, and four loads serve four. Reads `C` once from memory, as long as `Q` fits in the cache.
+/// With AVX-512, sums of 4 × 4 elements stay in registers, and eight loads serve sixteen products;
+/// with AVX2, sums of 2 × 2 elements, and four loads serve four. Reads `C` once from memory, as
+/// long as `Q` fits in the cache.
 ///
 /// # Panics
 /// If the lengths do not fit.
@@ -38,7 +39,8 @@ type Lanes = [f32; LANES];
 /// Whole chunks, and what is left.
 type Vector<'a> = (&'a [Lanes], &'a [f32]);
 
-/// Computes the product in blocks of rows by columns, by a closure that returns the sums of whole chunks of them.
+/// Computes the product in blocks of rows by columns, by a closure that returns the sums of whole
+/// chunks of them.
 #[inline(always)]
 fn in_blocks<const ROWS: usize, const COLUMNS: usize>(
     c: &[f32],
@@ -174,9 +176,10 @@ mod avx2 {
 }
 
 vectorised! {
-    /// Replaces `out` by `Dᵀ·P`, where `D` consists of consecutive columns of `C`, the one at index `first` and those behind it. `C` is
-    /// row-major and has `columns` columns; `P` has as many rows as `C` and `out` one for each column of `D`, and both have `rank`
-    /// columns and are column-major. An element is a sum in order of the rows.
+    /// Replaces `out` by `Dᵀ·P`, where `D` consists of consecutive columns of `C`, the one at index
+    /// `first` and those behind it. `C` is row-major and has `columns` columns; `P` has as many
+    /// rows as `C` and `out` one for each column of `D`, and both have `rank` columns and are
+    /// column-major. An element is a sum in order of the rows.
     ///
     /// Reads `D` once from memory, as long as `out` fits in the cache.
     ///
@@ -218,7 +221,8 @@ vectorised! {
     }
 }
 
-/// Adds rows, from their element at `first` on, each times its factor, to a row, one after the other.
+/// Adds rows, from their element at `first` on, each times its factor, to a row, one after the
+/// other.
 #[inline(always)]
 fn add_rows<const ROWS: usize>(c: &[f32], first: usize, factors: &[f32], out: &mut [f32]) {
     let (columns, used) = (c.len() / ROWS, out.len());
@@ -231,7 +235,8 @@ fn add_rows<const ROWS: usize>(c: &[f32], first: usize, factors: &[f32], out: &m
     }
 }
 
-/// The lengths of a column of a thin factor and of the product, of a matrix that is as long as one by the other.
+/// The lengths of a column of a thin factor and of the product, of a matrix that is as long as one
+/// by the other.
 #[inline(always)]
 pub(super) fn sizes(c: &[f32], factor: &[f32], rank: usize, out: &[f32]) -> [usize; 2] {
     let sizes @ [inner, outer] =

@@ -1,7 +1,7 @@
 //! Truncation of floats to 32, 16, 8 or 0 bits, by their magnitude.
 //!
-//! A tag says what is kept: 3 the whole float, for magnitudes of 1 or more; 2 a sign and 15 fractional
-//! bits; 1 a sign and 7 fractional bits; 0 nothing. The sign is the highest bit.
+//! A tag says what is kept: 3 the whole float, for magnitudes of 1 or more; 2 a sign and 15
+//! fractional bits; 1 a sign and 7 fractional bits; 0 nothing. The sign is the highest bit.
 
 use super::vectorised;
 
@@ -40,8 +40,8 @@ fn number(tag: u32, word: u32) -> f32 {
 }
 
 vectorised! {
-    /// Writes the tag and the truncated bits of each value, and leaves the truncation error in `values`.
-    /// Processes the shortest length.
+    /// Writes the tag and the truncated bits of each value, and leaves the truncation error in
+    /// `values`. Processes the shortest length.
     pub fn truncate_residual / truncate_residual_scalar(
         values: &mut [f32],
         cuts: Cuts,
@@ -80,8 +80,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Whether truncating finite values can produce these words and tags, which are below 4. Processes the
-    /// shorter length.
+    /// Whether truncating finite values can produce these words and tags, which are below 4.
+    /// Processes the shorter length.
     pub fn truncated_valid / truncated_valid_scalar(
         tags: &[u8],
         words: &[u32],

@@ -40,8 +40,8 @@ vectorised! {
 }
 
 vectorised! {
-    /// Writes the bin of each value; values above the highest bin are clamped to it. Processes the shorter
-    /// length.
+    /// Writes the bin of each value; values above the highest bin are clamped to it. Processes the
+    /// shorter length.
     pub fn bin_of / bin_of_scalar(values: &[f32], bins: Bins, symbols: &mut [u16]) {
         let (scale, top) = (1.0 / bins.width, f64::from(bins.top));
         for (symbol, &x) in symbols.iter_mut().zip(values) {

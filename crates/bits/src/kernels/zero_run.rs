@@ -41,8 +41,8 @@ pub(crate) fn above(word: &[u8; 64], limit: u8) -> u64 {
 }
 
 /// Encodes whole words of 64 bytes, if the processor supports this, and returns the number of bytes
-/// encoded. A run of `pending` zeros (up to 14) precedes them; afterwards `pending` is the run at their
-/// end, which has not been written.
+/// encoded. A run of `pending` zeros (up to 14) precedes them; afterwards `pending` is the run at
+/// their end, which has not been written.
 pub(crate) fn encode_words(digits: &[u8], pending: &mut usize, out: &mut Vec<u8>) -> usize {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if super::level::Level::Vbmi2.is_used() {
@@ -70,9 +70,9 @@ mod avx512 {
     use super::{encode_runs, has_long_run};
     use crate::zero_run::run_bytes::{LONGEST, ZEROS, code};
 
-    /// Encodes a word of 64 bytes at once: the byte at the end of each run becomes the run's code, and
-    /// one compression of the register removes the other bytes of runs. A run at the end of the word
-    /// stays pending; words with runs longer than [`LONGEST`] are encoded run by run.
+    /// Encodes a word of 64 bytes at once: the byte at the end of each run becomes the run's code,
+    /// and one compression of the register removes the other bytes of runs. A run at the end of the
+    /// word stays pending; words with runs longer than [`LONGEST`] are encoded run by run.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,popcnt")]
     pub(super) fn encode(words: &[[u8; 64]], pending: &mut usize, out: &mut Vec<u8>) {
         for word in words {
@@ -142,12 +142,13 @@ mod avx2 {
     use super::{encode_runs, has_long_run};
     use crate::zero_run::run_bytes::{LONGEST, ZEROS, code};
 
-    /// The most bytes that are written for a word: its own and the run before it. The bytes of a run that ends a quarter are
-    /// written with the next one, so that no quarter begins after more than its place and one byte.
+    /// The most bytes that are written for a word: its own and the run before it. The bytes of a
+    /// run that ends a quarter are written with the next one, so that no quarter begins after more
+    /// than its place and one byte.
     const ROOM: usize = 64 + 1;
 
-    /// Encodes a word of 64 bytes by its quarters. A run at the end of the word stays pending; words with runs longer than
-    /// [`LONGEST`] are encoded run by run.
+    /// Encodes a word of 64 bytes by its quarters. A run at the end of the word stays pending;
+    /// words with runs longer than [`LONGEST`] are encoded run by run.
     #[target_feature(enable = "avx2,popcnt")]
     pub(super) fn encode(words: &[[u8; 64]], pending: &mut usize, out: &mut Vec<u8>) {
         for word in words {
@@ -169,8 +170,8 @@ mod avx2 {
         }
     }
 
-    /// Encodes sixteen bytes as the AVX-512 version does a word, and returns the number of bytes written. No run, together
-    /// with what is pending, is longer than [`LONGEST`].
+    /// Encodes sixteen bytes as the AVX-512 version does a word, and returns the number of bytes
+    /// written. No run, together with what is pending, is longer than [`LONGEST`].
     ///
     /// # Safety
     /// There is room for 17 bytes at `out`.
@@ -198,7 +199,8 @@ mod avx2 {
         let kept = !zeros | (zeros & !(zeros >> 1) & 0x7fff);
         let [low, high] = kept.to_le_bytes();
         let mut len = usize::from(flushes);
-        // SAFETY: one byte and two registers of eight bytes are written, the last one after nine bytes at most.
+        // SAFETY: one byte and two registers of eight bytes are written, the last one after nine
+        // bytes at most.
         unsafe {
             out.write(if *pending > 0 { code(*pending) } else { 0 });
             _mm_storel_epi64(out.add(len).cast(), compress_bytes(coded, low));
@@ -216,7 +218,8 @@ mod avx2 {
     #[inline]
     fn run_lengths(set: __m128i) -> __m128i {
         let lengths = _mm_and_si128(set, _mm_set1_epi8(1));
-        // If the last bytes, one, two, four or eight, are all in the run, adds the count of the bytes before them.
+        // If the last bytes, one, two, four or eight, are all in the run, adds the count of the
+        // bytes before them.
         let lengths = lengthened(lengths, 1, _mm_slli_si128::<1>(lengths));
         let lengths = lengthened(lengths, 2, _mm_slli_si128::<2>(lengths));
         let lengths = lengthened(lengths, 4, _mm_slli_si128::<4>(lengths));

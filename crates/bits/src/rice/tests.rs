@@ -97,7 +97,8 @@ fn many_positions_with_short_and_long_gaps() {
     };
     for count in [1, 2, 255, 256, 257, 513, 1023, 1024, 1025, 3000] {
         for parameter in [0, 1, 5, 8, 12, 19, 24, 30] {
-            // Below 2^32 in total. One in fifty takes more ones, of the larger parameters only one in all.
+            // Below 2^32 in total. One in fifty takes more ones, of the larger parameters only one
+            // in all.
             let short = (2u32 << parameter).min(u32::MAX / 8 / count);
             let long = (60u32 << parameter.min(12)).min(u32::MAX / 8 / count);
             // The third quarter has many long gaps, and the others none or few.

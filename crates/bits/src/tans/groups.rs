@@ -1,15 +1,18 @@
-//! Groups of symbols of a small alphabet as symbols of a larger one: a state then stands for several symbols. This is block coding, with
-//! the extension of the alphabet (Cover, Thomas: "Elements of Information Theory", chapter 5).
+//! Groups of symbols of a small alphabet as symbols of a larger one: a state then stands for
+//! several symbols. This is block coding, with the extension of the alphabet (Cover, Thomas:
+//! "Elements of Information Theory", chapter 5).
 //!
-//! Of n symbols in groups of g, group i of ⌈n/g⌉ has symbols i, i + ⌈n/g⌉, i + 2·⌈n/g⌉ and so on; those behind the last symbol are 0.
-//! With an alphabet of a symbols its value is the first, plus a times the second, plus a² times the third, and so on.
+//! Of n symbols in groups of g, group i of ⌈n/g⌉ has symbols i, i + ⌈n/g⌉, i + 2·⌈n/g⌉ and so on;
+//! those behind the last symbol are 0. With an alphabet of a symbols its value is the first, plus a
+//! times the second, plus a² times the third, and so on.
 
 use alloc::vec::Vec;
 
 use crate::DecodeError;
 use crate::kernels::{add_digits, take_digits};
 
-/// The most values of a group. Values that hardly occur take a state each, which others lack: with more values, code becomes longer.
+/// The most values of a group. Values that hardly occur take a state each, which others lack: with
+/// more values, code becomes longer.
 pub const MOST_VALUES: usize = 256;
 /// Groups that are joined or split at a time: they stay in the first-level cache.
 const BLOCK: usize = 2048;
@@ -30,8 +33,8 @@ pub fn size(alphabet: usize) -> Option<usize> {
     (2..).take_while(|&size| values(alphabet, size).is_ok()).last()
 }
 
-/// Replaces `expected` by how often each value would occur if symbols were independent of their neighbours, from how often each symbol
-/// occurs; one value occurs at least once.
+/// Replaces `expected` by how often each value would occur if symbols were independent of their
+/// neighbours, from how often each symbol occurs; one value occurs at least once.
 ///
 /// # Panics
 /// If groups of this size have too many [values], or no symbol occurs.
@@ -73,7 +76,8 @@ pub fn join(symbols: &[u16], alphabet: usize, size: usize, groups: &mut Vec<u16>
     }
 }
 
-/// Fills `symbols` with the symbols whose groups have these values; `groups` are unspecified afterwards.
+/// Fills `symbols` with the symbols whose groups have these values; `groups` are unspecified
+/// afterwards.
 ///
 /// # Errors
 /// `Corrupt` for wrong [values], or if a symbol behind the last is not 0.

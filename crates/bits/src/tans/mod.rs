@@ -1,30 +1,33 @@
 //! Tabled asymmetric numeral systems (tANS) of symbols below 2^10, in four streams.
 //!
-//! A [`Code`] divides 2^12 states among the symbols in proportion to their counts ([`fit`](Code::fit)). A decoder is in a
-//! state; its symbol is the next one, and the state and some bits of the stream give the next state. A symbol with q of 2^12
-//! states takes about 12 − log2 q bits, which need not be whole: unlike a Huffman code it comes close to the entropy for
+//! A [`Code`] divides 2^12 states among the symbols in proportion to their counts
+//! ([`fit`](Code::fit)). A decoder is in a state; its symbol is the next one, and the state and
+//! some bits of the stream give the next state. A symbol with q of 2^12 states takes about 12 −
+//! log2 q bits, which need not be whole: unlike a Huffman code it comes close to the entropy for
 //! symbols that occur more often than not.
 //!
-//! - **Shares**: each symbol that occurs has at least one state. [`write`](Code::write) sends, for each such symbol in order,
-//!   its distance from the previous one (the first from −1) and its share, both in Elias δ code. The shares end when their sum
-//!   is 2^12.
-//! - **States**: symbol by symbol, each in its number of states, at places 0, 2563, 2·2563, … modulo 2^12. The k-th state of a
-//!   symbol with q states, in increasing order from k = 0, has x = q + k: with n = 12 − ⌊log2 x⌋ it reads n bits and goes to
-//!   state x·2^n − 2^12 plus their value.
-//! - **Streams**: the first ⌈n/4⌉ of n symbols are the first stream, the next as many the second, and so on; the lengths of
-//!   the first three in bytes come first, a little-endian `u32` each. A stream is zeros, a one, and the first state in twelve
-//!   bits, then the bits that states read, the lowest first. The number of zeros, below eight, makes it end with a whole
-//!   byte. The last symbol leads to state 0. Without symbols a stream has no bytes.
+//! - **Shares**: each symbol that occurs has at least one state. [`write`](Code::write) sends, for
+//!   each such symbol in order, its distance from the previous one (the first from −1) and its
+//!   share, both in Elias δ code. The shares end when their sum is 2^12.
+//! - **States**: symbol by symbol, each in its number of states, at places 0, 2563, 2·2563, …
+//!   modulo 2^12. The k-th state of a symbol with q states, in increasing order from k = 0, has x =
+//!   q + k: with n = 12 − ⌊log2 x⌋ it reads n bits and goes to state x·2^n − 2^12 plus their value.
+//! - **Streams**: the first ⌈n/4⌉ of n symbols are the first stream, the next as many the second,
+//!   and so on; the lengths of the first three in bytes come first, a little-endian `u32` each. A
+//!   stream is zeros, a one, and the first state in twelve bits, then the bits that states read,
+//!   the lowest first. The number of zeros, below eight, makes it end with a whole byte. The last
+//!   symbol leads to state 0. Without symbols a stream has no bytes.
 //!
-//! Symbols of an alphabet of up to sixteen are encoded and decoded 1.5 to 3.6 times as fast as [groups].
+//! Symbols of an alphabet of up to sixteen are encoded and decoded 1.5 to 3.6 times as fast as
+//! [groups].
 //!
-//! Range: alphabets of up to 2^10 symbols. Cost: a few thousandths above the entropy of the shares, and about three bytes
-//! for each stream. The tables have 16 KiB for decoding, 8 KiB and 8 bytes per symbol of the alphabet for encoding, besides 2 bytes
-//! for each symbol that is encoded.
+//! Range: alphabets of up to 2^10 symbols. Cost: a few thousandths above the entropy of the shares,
+//! and about three bytes for each stream. The tables have 16 KiB for decoding, 8 KiB and 8 bytes
+//! per symbol of the alphabet for encoding, besides 2 bytes for each symbol that is encoded.
 //!
-//! Sources: Duda: "Asymmetric numeral systems: entropy coding combining speed of Huffman coding with compression rate
-//! of arithmetic coding", arXiv:1311.2540; the order of states and the search for the next one follow Collet's Finite
-//! State Entropy.
+//! Sources: Duda: "Asymmetric numeral systems: entropy coding combining speed of Huffman coding
+//! with compression rate of arithmetic coding", arXiv:1311.2540; the order of states and the search
+//! for the next one follow Collet's Finite State Entropy.
 //!
 //! ```
 //! use gradwire_bits::tans::Code;
@@ -80,8 +83,8 @@ pub struct Code {
 }
 
 impl Code {
-    /// Reserves memory for an alphabet and a number of symbols, so that [`fit`](Self::fit) and [`encode`](Self::encode)
-    /// allocate nothing.
+    /// Reserves memory for an alphabet and a number of symbols, so that [`fit`](Self::fit) and
+    /// [`encode`](Self::encode) allocate nothing.
     pub fn reserve(&mut self, alphabet: usize, symbols: usize) {
         room(&mut self.shares, alphabet);
         room(&mut self.transitions, alphabet);
@@ -98,7 +101,8 @@ impl Code {
         try_room(&mut self.decoding, STATES)
     }
 
-    /// Divides the states among symbols in proportion to their counts. Symbols with count 0 get none.
+    /// Divides the states among symbols in proportion to their counts. Symbols with count 0 get
+    /// none.
     ///
     /// # Panics
     /// If there are more than [`MOST_SYMBOLS`] counts, or all are 0.
@@ -111,8 +115,8 @@ impl Code {
         &self.shares
     }
 
-    /// The estimated length of code for symbols with the given counts, in bits: the entropy relative to the shares, the
-    /// starts of streams and the shares themselves.
+    /// The estimated length of code for symbols with the given counts, in bits: the entropy
+    /// relative to the shares, the starts of streams and the shares themselves.
     pub fn estimated_bits(&self, counts: &[u32]) -> u64 {
         let starts = (8 * LENGTHS + 20 * STREAMS) as u64;
         shares::cost_bits(counts, &self.shares) + starts + shares::len_bits(&self.shares)
@@ -123,8 +127,8 @@ impl Code {
         shares::write(&self.shares, out);
     }
 
-    /// Reads the shares of an alphabet of `symbols` that [`write`](Self::write) wrote, and returns the number of bytes
-    /// read. The code must not be used after an error.
+    /// Reads the shares of an alphabet of `symbols` that [`write`](Self::write) wrote, and returns
+    /// the number of bytes read. The code must not be used after an error.
     ///
     /// # Errors
     /// `Truncated`, `OutOfMemory`, or `Corrupt` if the shares are not those of an alphabet.

@@ -1,4 +1,5 @@
-//! Encoding from the last symbol to the first, and decoding from the first to the last, of four streams at a time.
+//! Encoding from the last symbol to the first, and decoding from the first to the last, of four
+//! streams at a time.
 
 use alloc::vec::Vec;
 
@@ -40,12 +41,12 @@ impl Code {
         put_lengths([a, b, c], &mut out[start..]);
     }
 
-    /// Fills `out` with symbols decoded from streams at the start of `bytes`, and returns the number of bytes read. The code must
-    /// come from [`read`](Self::read).
+    /// Fills `out` with symbols decoded from streams at the start of `bytes`, and returns the
+    /// number of bytes read. The code must come from [`read`](Self::read).
     ///
     /// # Errors
-    /// `Truncated`, or `Corrupt` if a stream does not end with its last symbol. What is in `out` is then
-    /// unspecified.
+    /// `Truncated`, or `Corrupt` if a stream does not end with its last symbol. What is in `out` is
+    /// then unspecified.
     ///
     /// # Panics
     /// If the code was fitted instead of read.

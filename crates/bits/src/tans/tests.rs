@@ -1,4 +1,5 @@
-//! Tests of exact bytes, against a coder that follows the definition with arithmetic instead of tables, and of damage.
+//! Tests of exact bytes, against a coder that follows the definition with arithmetic instead of
+//! tables, and of damage.
 
 use super::*;
 use alloc::vec;
@@ -43,7 +44,8 @@ fn states(shares: &[u16]) -> Vec<(usize, u64)> {
     symbols.into_iter().map(state).collect()
 }
 
-/// The bits of a stream in order, by searching, symbol by symbol from the last, the state that leads to the current one.
+/// The bits of a stream in order, by searching, symbol by symbol from the last, the state that
+/// leads to the current one.
 fn stream_by_definition(shares: &[u16], symbols: &[u16]) -> Vec<u8> {
     let states = states(shares);
     let (mut state, mut backwards) = (0u64, Vec::new());
@@ -107,13 +109,15 @@ fn round_trip(symbols: &[u16], counts: &[u32]) -> usize {
 
 #[test]
 fn bytes_by_hand() {
-    // One symbol has all states and needs no bits: state 0 after three zeros and a one, in sixteen bits.
+    // One symbol has all states and needs no bits: state 0 after three zeros and a one, in sixteen
+    // bits.
     let mut code = received(&[0, 3]);
     let bytes = [2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0b1000, 0, 0b1000, 0];
     assert_eq!(encoded(&mut code, &[1, 1]), bytes);
     assert_eq!(decoded(&code, &bytes, 2), Ok((vec![1, 1], 16)));
-    // Two symbols with half of the states each: 0 has states 0, 2563, 1030, …; 1 bit each. State 0 has x = 2048, reads one bit,
-    // and goes to 0 or 1. State 1 has symbol 1 if it is among the last 2048 places.
+    // Two symbols with half of the states each: 0 has states 0, 2563, 1030, …; 1 bit each. State 0
+    // has x = 2048, reads one bit, and goes to 0 or 1. State 1 has symbol 1 if it is among the last
+    // 2048 places.
     let code = received(&[1, 1]);
     let place = (0..4096).find(|place| place * 2563 % 4096 == 1).unwrap();
     assert_eq!(code.decoding[0].symbol(), 0);

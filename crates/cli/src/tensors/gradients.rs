@@ -4,7 +4,8 @@ use super::{LeftOut, Named};
 use crate::failure::Failure;
 use crate::output;
 
-/// Keeps the tensors of which every step has finite floats, and names the others. The steps have the same tensors.
+/// Keeps the tensors of which every step has finite floats, and names the others. The steps have
+/// the same tensors.
 ///
 /// # Errors
 /// If none is left.

@@ -19,7 +19,8 @@ impl LeftOut {
         }
     }
 
-    /// The tensors and reasons in a line, such as `'ids', 'step' (type i64), 'mask' (with -inf)`; `None` if there are none.
+    /// The tensors and reasons in a line, such as `'ids', 'step' (type i64), 'mask' (with -inf)`;
+    /// `None` if there are none.
     pub(crate) fn text(&self) -> Option<String> {
         let group = |(reason, names): &(String, Vec<String>)| {
             let shown = names[..names.len().min(SHOWN)].join(", ");

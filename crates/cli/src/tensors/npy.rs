@@ -1,5 +1,6 @@
-//! NumPy's `.npy`: a magic string, a version, and a Python dictionary that describes the bytes after
-//! it (NumPy Enhancement Proposal 1). Only little-endian numbers and truth values in row-major order are supported.
+//! NumPy's `.npy`: a magic string, a version, and a Python dictionary that describes the bytes
+//! after it (NumPy Enhancement Proposal 1). Only little-endian numbers and truth values in
+//! row-major order are supported.
 
 use std::borrow::Cow;
 
@@ -54,7 +55,8 @@ fn split(bytes: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
         _ => return None,
     };
     let (header, data) = rest.split_at_checked(usize::try_from(len).ok()?)?;
-    // Only names of fields, which are refused, have other characters; those of versions 1 and 2 are Latin-1.
+    // Only names of fields, which are refused, have other characters; those of versions 1 and 2 are
+    // Latin-1.
     Some((String::from_utf8_lossy(header), data))
 }
 

@@ -131,7 +131,8 @@ pub(super) fn write(contents: &Contents) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The file with an entry for the metadata in its header. The library would write the texts in another order each time.
+/// The file with an entry for the metadata in its header. The library would write the texts in
+/// another order each time.
 fn with_metadata(mut file: Vec<u8>, metadata: &Metadata) -> Result<Vec<u8>, String> {
     let (len, _) = file.split_first_chunk::<PREFIX>().expect("the library wrote the length");
     let end = PREFIX + u64::from_le_bytes(*len) as usize;

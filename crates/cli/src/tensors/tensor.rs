@@ -36,8 +36,9 @@ pub(crate) enum Values {
 }
 
 impl Values {
-    /// Converts values to a type, rounding to nearest even. Values beyond its range, and NaN, become its largest finite value,
-    /// because a message can decode to slightly more than was encoded. An error is a lack of memory.
+    /// Converts values to a type, rounding to nearest even. Values beyond its range, and NaN,
+    /// become its largest finite value, because a message can decode to slightly more than was
+    /// encoded. An error is a lack of memory.
     pub(crate) fn from_f32(values: Vec<f32>, dtype: Dtype) -> Result<Self, String> {
         Ok(match dtype {
             Dtype::F32 => Values::F32(values),

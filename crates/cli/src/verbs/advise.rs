@@ -17,14 +17,14 @@ use crate::tensors::{self, Named, gradients};
 
 /// Predict from recorded gradients whether compression pays, and which.
 ///
-/// Runs every compressor on the gradients, measures bytes, CPU time and the error that remains after
-/// error feedback, and computes from these and --step-ms the time of a step on each link. Gradients
-/// are assumed to become ready in reverse order of their names.
-/// gradwire.torch.advise records gradients and times of a PyTorch model by itself.
+/// Runs every compressor on the gradients, measures bytes, CPU time and the error that remains
+/// after error feedback, and computes from these and --step-ms the time of a step on each link.
+/// Gradients are assumed to become ready in reverse order of their names. gradwire.torch.advise
+/// records gradients and times of a PyTorch model by itself.
 #[derive(Debug, Args)]
 pub(crate) struct Advise {
-    /// The gradients of a step, as .safetensors; give a file for each of several consecutive steps. Tensors that are no finite float32,
-    /// float16 or bfloat16 are left out
+    /// The gradients of a step, as .safetensors; give a file for each of several consecutive steps.
+    /// Tensors that are no finite float32, float16 or bfloat16 are left out
     #[arg(required = true, value_name = "FILE")]
     gradients: Vec<PathBuf>,
     /// Ranks of the run
@@ -33,7 +33,8 @@ pub(crate) struct Advise {
     /// The time of a training step of one rank, without any exchange
     #[arg(long, value_name = "MS")]
     step_ms: f64,
-    /// The part of a step that is the backward pass, which hides communication [default: two thirds]
+    /// The part of a step that is the backward pass, which hides communication [default: two
+    /// thirds]
     #[arg(long, value_name = "MS")]
     backward_ms: Option<f64>,
     /// Each rank's link, such as 100mbit or 1gbit/2ms with a latency; repeat it for several

@@ -24,13 +24,16 @@ pub(crate) struct Bench {
     /// Measure the entropy codes alone, in symbols a second
     #[arg(long, conflicts_with = "compressors")]
     codes: bool,
-    /// Measure one tensor, and a group of 16, that this many threads share, beside one thread and beside as many that share nothing; repeat it for several
+    /// Measure one tensor, and a group of 16, that this many threads share, beside one thread and
+    /// beside as many that share nothing; repeat it for several
     #[arg(long, value_name = "N", conflicts_with = "codes", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Vec<u32>,
-    /// Measure beside PyTorch's operations, where one does what the compressor does; needs a python3 with PyTorch
+    /// Measure beside PyTorch's operations, where one does what the compressor does; needs a
+    /// python3 with PyTorch
     #[arg(long, conflicts_with_all = ["codes", "threads"])]
     peers: bool,
-    /// Elements of the tensor; repeat it for several [default: 65536, 1048576, 20971520; with --codes 65536, 8388608]
+    /// Elements of the tensor; repeat it for several [default: 65536, 1048576, 20971520; with
+    /// --codes 65536, 8388608]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     elements: Vec<u32>,
     /// Fewer repetitions

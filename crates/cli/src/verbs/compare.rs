@@ -17,10 +17,10 @@ use crate::{engine, output};
 
 /// Train one model with several compressors, and compare quality, bytes and time.
 ///
-/// With no flags: LeNet-5 on generated digits with four workers and a parameter server, in two to three minutes on two
-/// cores. With `--exchange all-gather` workers exchange as gradwire.torch does with eden and up to
-/// eight ranks.
-/// Prints tables and writes a report, one HTML file, with the runs beside it.
+/// With no flags: LeNet-5 on generated digits with four workers and a parameter server, in two to
+/// three minutes on two cores. With `--exchange all-gather` workers exchange as gradwire.torch does
+/// with eden and up to eight ranks. Prints tables and writes a report, one HTML file, with the runs
+/// beside it.
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
     #[command(flatten)]
@@ -30,9 +30,10 @@ pub(crate) struct Compare {
     /// The folder for report.html, runs.jsonl and experiment.toml
     #[arg(long, value_name = "DIR", default_value = "gradwire-report")]
     out: PathBuf,
-    /// Continue the runs in that folder, including a stopped one. The report then has all finished runs of the same length there, also
-    /// those with other compressors and seeds. Without --resume, checkpoints of stopped runs are removed, and runs.jsonl is renamed
-    /// to runs.jsonl.1, or to the next number that is free
+    /// Continue the runs in that folder, including a stopped one. The report then has all finished
+    /// runs of the same length there, also those with other compressors and seeds. Without
+    /// --resume, checkpoints of stopped runs are removed, and runs.jsonl is renamed to
+    /// runs.jsonl.1, or to the next number that is free
     #[arg(long)]
     resume: bool,
     /// Print JSON: an array with a row for each run
@@ -97,7 +98,8 @@ impl Compare {
         Ok(())
     }
 
-    /// Prints the result, and writes the report. A result whose report cannot be written is printed all the same.
+    /// Prints the result, and writes the report. A result whose report cannot be written is printed
+    /// all the same.
     fn show(&self, experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {
         let report = self.out.join("report.html");
         self.print(experiment, outcome)?;
@@ -128,8 +130,8 @@ impl Compare {
     }
 }
 
-/// Adds finished runs of the same length that were not asked for to those that are shown, and their compressors and seeds to the
-/// experiment. Names those that are left out.
+/// Adds finished runs of the same length that were not asked for to those that are shown, and their
+/// compressors and seeds to the experiment. Names those that are left out.
 fn add_others(
     experiment: &mut Experiment,
     outcome: &mut Outcome,

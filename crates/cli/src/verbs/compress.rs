@@ -13,9 +13,9 @@ use crate::tensors::{self, Contents, LeftOut, Named};
 
 /// Compress the tensors of a .npy or .safetensors file into a .gw file.
 ///
-/// Each tensor becomes one frame, which says by itself how it is decoded. float32, float16 and bfloat16
-/// are compressed. Tensors of other types, and those with NaN or infinity, are kept bit for bit, and so
-/// is the metadata of a .safetensors file.
+/// Each tensor becomes one frame, which says by itself how it is decoded. float32, float16 and
+/// bfloat16 are compressed. Tensors of other types, and those with NaN or infinity, are kept bit
+/// for bit, and so is the metadata of a .safetensors file.
 #[derive(Debug, Args)]
 pub(crate) struct Compress {
     /// The file to read
@@ -67,7 +67,8 @@ impl Compress {
         ))
     }
 
-    /// Appends the frame of a compressed tensor. Appends nothing and returns the reason if no compressor takes the tensor.
+    /// Appends the frame of a compressed tensor. Appends nothing and returns the reason if no
+    /// compressor takes the tensor.
     fn append(
         &self,
         encoder: &mut Encoder,

@@ -22,7 +22,8 @@ enum Action {
     List,
     /// Recognise and load the data set in a folder, and compare its files with known checksums
     Check {
-        /// The folder, not the name of a data set; without arguments, gradwire data shows the folders of known ones
+        /// The folder, not the name of a data set; without arguments, gradwire data shows the
+        /// folders of known ones
         dir: PathBuf,
     },
 }
@@ -121,8 +122,9 @@ fn sizes(content: &Content) -> String {
     }
 }
 
-/// The verdicts on the known data set that has the most files in `dir`, if any has one. A known data set of a single file
-/// must also have the name of the loaded one, since other data sets may have a file of that name.
+/// The verdicts on the known data set that has the most files in `dir`, if any has one. A known
+/// data set of a single file must also have the name of the loaded one, since other data sets may
+/// have a file of that name.
 fn verdicts(name: &str, dir: &Path) -> Result<Vec<(&'static str, Verdict)>, Failure> {
     let there = |known: &Known| {
         if known.files.len() == 1 && known.name != name {

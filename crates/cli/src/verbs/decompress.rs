@@ -17,15 +17,16 @@ use crate::verbs::inspect::frames;
 /// Decompress a .gw file into a .npy or .safetensors file.
 ///
 /// Tensors come back in the element type they had, and so does the metadata of a .safetensors file.
-/// A .npy file holds one tensor and no metadata, and bfloat16, which NumPy does not have, becomes float32
-/// there, which loses nothing.
+/// A .npy file holds one tensor and no metadata, and bfloat16, which NumPy does not have, becomes
+/// float32 there, which loses nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Decompress {
     /// The .gw file to read
     input: PathBuf,
     /// The file to write; its ending says which format
     output: PathBuf,
-    /// The most bytes that the tensors may take together, compressed ones as float32 [default: 1024 times the input, at least 256 MiB]
+    /// The most bytes that the tensors may take together, compressed ones as float32 [default: 1024
+    /// times the input, at least 256 MiB]
     #[arg(long, value_name = "BYTES")]
     max_bytes: Option<u64>,
 }

@@ -20,36 +20,41 @@ use crate::{engine, interrupt, output};
 
 /// Run a paper's table again; print its figures and the measured ones side by side.
 ///
-/// Without a name, lists what there is. Finished runs are kept in the output folder, and a checkpoint
-/// of one that was stopped: the same command goes on where an earlier one ended. experiments/ has settings for real data.
+/// Without a name, lists what there is. Finished runs are kept in the output folder, and a
+/// checkpoint of one that was stopped: the same command goes on where an earlier one ended.
+/// experiments/ has settings for real data.
 #[derive(Debug, Args)]
 #[command(mut_args(default_of_study))]
 pub(crate) struct Reproduce {
     /// Which table
     name: Option<String>,
-    /// Repeat the runs in the runs.jsonl of this folder and of those below it, each with the settings that it was made with, and compare
-    /// them with those there. With --row, only those with this compressor or line; with --steps 10, 100 or 1000, only the digest after
-    /// these steps. Exit code 1 if one differs
+    /// Repeat the runs in the runs.jsonl of this folder and of those below it, each with the
+    /// settings that it was made with, and compare them with those there. With --row, only those
+    /// with this compressor or line; with --steps 10, 100 or 1000, only the digest after these
+    /// steps. Exit code 1 if one differs
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["name", "compressors", "seeds", "fractions", "out"])]
     check: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-    /// One of its compressors; repeat it for several [default: all, whatever an experiment file has]
+    /// One of its compressors; repeat it for several [default: all, whatever an experiment file
+    /// has]
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<CompressionSchedule>,
-    /// Seed; repeat it for the spread over seeds [default: the study's, or those of the experiment file]
+    /// Seed; repeat it for the spread over seeds [default: the study's, or those of the experiment
+    /// file]
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,
-    /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm), of adacomp-table2 (mnist-cnn, cifar-cnn, bn50-dnn,
-    /// lstm), of grace-fig6, grace-fig8 and grace-feedback (resnet20, densenet40, resnet9, vgg16, ncf, lstm, unet), of
-    /// grace-fig6-sgd (the first four of these), or of all-methods (compressors, exchanges) [default: the first]
+    /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm), of adacomp-table2 (mnist-cnn,
+    /// cifar-cnn, bn50-dnn, lstm), of grace-fig6, grace-fig8 and grace-feedback (resnet20,
+    /// densenet40, resnet9, vgg16, ncf, lstm, unet), of grace-fig6-sgd (the first four of these),
+    /// or of all-methods (compressors, exchanges) [default: the first]
     #[arg(long, value_name = "ROW")]
     row: Option<String>,
     /// Part of the steps to train for, each a run of its own; repeatable [default: the paper's]
     #[arg(long = "fraction", value_name = "PART", value_parser = fraction)]
     fractions: Vec<f64>,
-    /// The folder for runs, tables and charts; its notes.md, if it has one, goes into the page [default: results/NAME, or
-    /// results/NAME/ROW]
+    /// The folder for runs, tables and charts; its notes.md, if it has one, goes into the page
+    /// [default: results/NAME, or results/NAME/ROW]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -27,8 +27,8 @@ use crate::{engine, output};
 pub(crate) struct Train {
     #[command(flatten)]
     settings: Settings,
-    /// The compressor, such as 3lc:s=1.75, or a schedule such as 'sbc2 until 0.5 then sbc1' [default: that of the
-    /// experiment file, or 3lc]
+    /// The compressor, such as 3lc:s=1.75, or a schedule such as 'sbc2 until 0.5 then sbc1'
+    /// [default: that of the experiment file, or 3lc]
     #[arg(long, value_name = "SPEC")]
     compressor: Option<CompressionSchedule>,
     /// Seed of weights, data order and draws [default: that of the experiment file, or 0]
@@ -43,8 +43,8 @@ pub(crate) struct Train {
     /// How many checkpoints stay: FILE, FILE.1 before it, and so on
     #[arg(long, value_name = "N", requires = "save", default_value_t = 2, value_parser = at_least_one)]
     keep: usize,
-    /// Resume from this checkpoint or, if damaged, the newest intact one; settings must match, except the number of
-    /// workers
+    /// Resume from this checkpoint or, if damaged, the newest intact one; settings must match,
+    /// except the number of workers
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// Write the run with its trace, as JSON
@@ -55,7 +55,8 @@ pub(crate) struct Train {
     json: bool,
 }
 
-/// Replaces what an experiment file has of something by the `flag`, if it was given. Only one may be left.
+/// Replaces what an experiment file has of something by the `flag`, if it was given. Only one may
+/// be left.
 fn choose<T: Clone + Display>(
     flag: &str,
     given: Option<&T>,

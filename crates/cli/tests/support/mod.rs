@@ -18,7 +18,8 @@ pub fn rows(bench: &Bench, line: &str) -> Vec<Value> {
     serde_json::from_str(&bench.ok(&format!("{line} --json"))).unwrap()
 }
 
-/// Writes that a test is skipped to standard output itself: the test runner hides what a test prints that passes.
+/// Writes that a test is skipped to standard output itself: the test runner hides what a test
+/// prints that passes.
 pub fn skipped(reason: &str) {
     let _ = writeln!(io::stdout(), "skipped: {reason}");
 }

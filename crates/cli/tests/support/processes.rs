@@ -38,8 +38,9 @@ pub fn open_mpi() -> Option<bool> {
     Some(String::from_utf8_lossy(&output.stdout).contains("Open MPI"))
 }
 
-/// A job of `processes` processes of `program` in `folder`, by `mpirun`, which is Open MPI's if `open`. If the ranks
-/// `go_on`, the launcher does not end the others when one dies; it then returns 0, whatever their status.
+/// A job of `processes` processes of `program` in `folder`, by `mpirun`, which is Open MPI's if
+/// `open`. If the ranks `go_on`, the launcher does not end the others when one dies; it then
+/// returns 0, whatever their status.
 pub fn mpirun(
     (open, go_on): (bool, bool),
     processes: usize,

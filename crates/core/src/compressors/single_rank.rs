@@ -85,8 +85,8 @@ pub(crate) fn sixteen(table: &[u8], number: impl Fn(u8) -> f32) -> [f32; 16] {
     std::array::from_fn(|at| table.get(at).map_or(0.0, |&entry| number(entry)))
 }
 
-/// A multi-round method as a compressor: its message is the transcript of a single rank, little-endian `f32`, and packed
-/// indices where a round [adds integers](ReduceOp::TableMean).
+/// A multi-round method as a compressor: its message is the transcript of a single rank,
+/// little-endian `f32`, and packed indices where a round [adds integers](ReduceOp::TableMean).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SingleRank<R>(pub R);
 

@@ -42,7 +42,8 @@ fn encode_and_keep(spec: &str, gradient: &[f32]) -> (Vec<u8>, Vec<f32>) {
     (message, sender.encoder.residual("t").unwrap_or(&[]).to_vec())
 }
 
-/// The error that a message for a tensor of this many elements is refused with. Checks that nothing is added.
+/// The error that a message for a tensor of this many elements is refused with. Checks that nothing
+/// is added.
 pub(super) fn refused(spec: &str, elements: usize, message: &[u8]) -> DecodeError {
     let mut out = vec![0.5; elements];
     let error = decode(spec, message, 1.0, &mut out).unwrap_err();

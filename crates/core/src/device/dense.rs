@@ -15,7 +15,8 @@ pub(crate) enum Direction {
     Unpack,
 }
 
-/// A form with the fields of the message, in which only the code of symbols may differ: one function converts both ways.
+/// A form with the fields of the message, in which only the code of symbols may differ: one
+/// function converts both ways.
 pub(crate) trait DenseForm {
     /// Checks the bytes, and appends the converted ones.
     fn convert(&self, direction: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError>;

@@ -7,7 +7,8 @@ use crate::wire::positions::make_room;
 
 /// Positions and values of a sparse message, after numbers that belong to the whole message.
 ///
-/// The bytes are `LEVELS` × f32, the number n of elements as u32, n increasing positions as u32, n values as f32.
+/// The bytes are `LEVELS` × f32, the number n of elements as u32, n increasing positions as u32, n
+/// values as f32.
 pub(crate) struct Pairs<'a, const LEVELS: usize> {
     pub(crate) levels: [f32; LEVELS],
     positions: &'a [[u8; 4]],

@@ -5,8 +5,8 @@ use crate::{Compressor, NonFinite, Residual, StateError, Tensor};
 /// The kind of a compressor's own array.
 pub(super) const KEPT: &str = "kept";
 
-/// The kinds of arrays in saved states: the residual, a running sum or mean of gradients, and the compressor's own
-/// array.
+/// The kinds of arrays in saved states: the residual, a running sum or mean of gradients, and the
+/// compressor's own array.
 pub(super) const KINDS: [&str; 3] = ["residual", "velocity", KEPT];
 
 /// A kind of array that is kept for a tensor from step to step.
@@ -35,16 +35,16 @@ impl KeptArrays {
         self.0[0].as_deref()
     }
 
-    /// Refuses a velocity with an element that is not finite. Encoding does not look: from finite gradients a finite velocity
-    /// stays finite.
+    /// Refuses a velocity with an element that is not finite. Encoding does not look: from finite
+    /// gradients a finite velocity stays finite.
     pub(super) fn check_velocity(&self) -> Result<(), NonFinite> {
         let velocity = self.0[Kept::Velocity as usize].as_deref().unwrap_or_default();
         let bad = velocity.iter().position(|x| !x.is_finite());
         bad.map_or(Ok(()), |index| Err(NonFinite { index, value: velocity[index] }))
     }
 
-    /// The arrays for a step of a tensor: the residual with these weights, if there is error feedback; the velocity, if
-    /// needed; and the compressor's own array. New ones are zeros.
+    /// The arrays for a step of a tensor: the residual with these weights, if there is error
+    /// feedback; the velocity, if needed; and the compressor's own array. New ones are zeros.
     pub(super) fn arrays_of(
         &mut self,
         tensor: &Tensor,

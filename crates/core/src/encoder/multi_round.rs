@@ -13,19 +13,21 @@ use crate::{Context, Coverage, Error, Input, Residual, Source, Tensor};
 
 impl Encoder {
     /// Whether the tensor called `name` is encoded in [rounds](crate::MultiRound) of all-reduce, by
-    /// [`contribute`](Self::contribute). A method whose own [memory](crate::memories) is in use is not.
+    /// [`contribute`](Self::contribute). A method whose own [memory](crate::memories) is in use is
+    /// not.
     pub fn has_rounds(&self, name: &str) -> bool {
         let spec = self.spec_of(name);
         spec.compressor().rounds().is_some() && spec.own_memory(self.sender.plain).is_none()
     }
 
-    /// Replaces `addend` by this rank's addend of a [round](crate::MultiRound), and returns how it is combined with those of
-    /// the other ranks; `None` after the last round. Rounds of a step are numbered from 0; only round 0 reads the input. `means` are the means of the
-    /// previous rounds.
+    /// Replaces `addend` by this rank's addend of a [round](crate::MultiRound), and returns how it
+    /// is combined with those of the other ranks; `None` after the last round. Rounds of a step are
+    /// numbered from 0; only round 0 reads the input. `means` are the means of the previous rounds.
     ///
-    /// Between rounds other tensors may be encoded. What the addends of a step have not taken stays in the residual, also
-    /// if the step is not [concluded](Self::conclude). What they have taken is lost then: if another rank may fail during
-    /// the step, make a [`checkpoint`](Self::checkpoint) before round 0 and [roll back](Self::rollback) to it.
+    /// Between rounds other tensors may be encoded. What the addends of a step have not taken stays
+    /// in the residual, also if the step is not [concluded](Self::conclude). What they have taken
+    /// is lost then: if another rank may fail during the step, make a
+    /// [`checkpoint`](Self::checkpoint) before round 0 and [roll back](Self::rollback) to it.
     ///
     /// # Errors
     /// Those of [`encode`](Self::encode).
@@ -57,12 +59,12 @@ impl Encoder {
         Ok(Some(op))
     }
 
-    /// Decodes the means of all rounds, adds the result to `out`, and keeps the part of the gradient that this rank's
-    /// addends left out.
+    /// Decodes the means of all rounds, adds the result to `out`, and keeps the part of the
+    /// gradient that this rank's addends left out.
     ///
     /// # Errors
-    /// [`Error::Message`] if the means are malformed, [`Error::WrongLength`] for `out` of another length than the tensor's,
-    /// [`Error::OutOfMemory`]; nothing has changed then.
+    /// [`Error::Message`] if the means are malformed, [`Error::WrongLength`] for `out` of another
+    /// length than the tensor's, [`Error::OutOfMemory`]; nothing has changed then.
     ///
     /// # Panics
     /// If the tensor [has no rounds](Self::has_rounds).
@@ -85,13 +87,14 @@ impl Encoder {
         Ok(rounds.settle(&mut state))
     }
 
-    /// Appends what a device needs to compute this rank's addend of a [round](crate::MultiRound), and returns what the
-    /// addends of the round are; `None` after the last round. The device keeps the
-    /// residual. `means` are as for [`contribute`](Self::contribute).
+    /// Appends what a device needs to compute this rank's addend of a [round](crate::MultiRound),
+    /// and returns what the addends of the round are; `None` after the last round. The device keeps
+    /// the residual. `means` are as for [`contribute`](Self::contribute).
     ///
     /// # Errors
-    /// [`Error::NoDeviceForm`] for a method that works on the host only; [`Error::TooLarge`] for a tensor that the
-    /// compressor does not accept; [`Error::State`] if a restored array has another size.
+    /// [`Error::NoDeviceForm`] for a method that works on the host only; [`Error::TooLarge`] for a
+    /// tensor that the compressor does not accept; [`Error::State`] if a restored array has another
+    /// size.
     pub fn device_round(
         &mut self,
         tensor: &Tensor,
@@ -110,10 +113,12 @@ impl Encoder {
         Ok(addends)
     }
 
-    /// As [`conclude`](Self::conclude), where a device has the gradient: appends what the device adds to the mean.
+    /// As [`conclude`](Self::conclude), where a device has the gradient: appends what the device
+    /// adds to the mean.
     ///
     /// # Errors
-    /// Those of `conclude`, and [`Error::NoDeviceForm`]; then `form` is unspecified behind its former end.
+    /// Those of `conclude`, and [`Error::NoDeviceForm`]; then `form` is unspecified behind its
+    /// former end.
     pub fn device_conclude(
         &mut self,
         tensor: &Tensor,

@@ -31,11 +31,13 @@ impl<'a> EncodeJob<'a> {
 }
 
 impl Encoder {
-    /// Encodes several tensors as [`encode`](Self::encode) does one, side by side. Threads share the work on a tensor that has
-    /// more elements than all tensors have per thread; each other tensor is the work of one thread.
+    /// Encodes several tensors as [`encode`](Self::encode) does one, side by side. Threads share
+    /// the work on a tensor that has more elements than all tensors have per thread; each other
+    /// tensor is the work of one thread.
     ///
     /// # Errors
-    /// The first error of `encode` in the order of jobs. The state of tensors without an error has changed then.
+    /// The first error of `encode` in the order of jobs. The state of tensors without an error has
+    /// changed then.
     ///
     /// # Panics
     /// If two jobs have a tensor of the same name.

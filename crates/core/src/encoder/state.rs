@@ -5,10 +5,12 @@ use super::{Encoder, Entry, entry_of};
 use crate::{Compressor, Spec, State, StateError};
 
 impl Encoder {
-    /// The kinds of arrays in saved states: the residual, a running sum or mean of gradients, and the compressor's own array.
+    /// The kinds of arrays in saved states: the residual, a running sum or mean of gradients, and
+    /// the compressor's own array.
     pub const KINDS: [&str; 3] = KINDS;
 
-    /// The key of the spec of the tensor called `name` in a state that was [saved](Self::save) under `prefix`.
+    /// The key of the spec of the tensor called `name` in a state that was [saved](Self::save)
+    /// under `prefix`.
     pub fn spec_key(prefix: &str, name: &str) -> String {
         format!("{prefix}spec/{name}")
     }
@@ -18,26 +20,29 @@ impl Encoder {
         state.number(&saved_key(prefix)).is_ok()
     }
 
-    /// Copies the state of every tensor, for [`rollback`](Self::rollback). The buffers of the copies are reused.
+    /// Copies the state of every tensor, for [`rollback`](Self::rollback). The buffers of the
+    /// copies are reused.
     pub fn checkpoint(&mut self) {
         for Entry { kept, checkpoint, .. } in self.tensors.values_mut() {
             checkpoint.0.clone_from(&kept.0);
         }
     }
 
-    /// Restores the state of the last [`checkpoint`](Self::checkpoint): a tensor that was encoded first after it has no
-    /// residual then. [`restore`](Self::restore) and [`forget`](Self::forget) discard the checkpoint, so make another one
-    /// after them; without one, `rollback` discards the state of all tensors.
+    /// Restores the state of the last [`checkpoint`](Self::checkpoint): a tensor that was encoded
+    /// first after it has no residual then. [`restore`](Self::restore) and [`forget`](Self::forget)
+    /// discard the checkpoint, so make another one after them; without one, `rollback` discards the
+    /// state of all tensors.
     pub fn rollback(&mut self) {
         for Entry { kept, checkpoint, .. } in self.tensors.values_mut() {
             kept.0.clone_from(&checkpoint.0);
         }
     }
 
-    /// Adds the encoder's state to `state`, under keys that start with `prefix`: for every tensor that was encoded or
-    /// has an assigned spec, the spec as the setting `spec/NAME`, and its arrays `residual/NAME`, `velocity/NAME` and
-    /// `kept/NAME`. The number `encoder` says that an encoder was saved there, even if it has no tensors yet. The prefix is
-    /// used as it is: let it end with a slash.
+    /// Adds the encoder's state to `state`, under keys that start with `prefix`: for every tensor
+    /// that was encoded or has an assigned spec, the spec as the setting `spec/NAME`, and its
+    /// arrays `residual/NAME`, `velocity/NAME` and `kept/NAME`. The number `encoder` says that an
+    /// encoder was saved there, even if it has no tensors yet. The prefix is used as it is: let it
+    /// end with a slash.
     pub fn save(&self, prefix: &str, state: &mut State) {
         state.set_number(&saved_key(prefix), 1);
         for (name, entry) in &self.tensors {
@@ -51,14 +56,15 @@ impl Encoder {
         }
     }
 
-    /// Replaces the encoder's state by the one that [`save`](Self::save) wrote under the same prefix. Specs are not
-    /// restored: [assign](Self::assign) them before. An error leaves the encoder unchanged.
+    /// Replaces the encoder's state by the one that [`save`](Self::save) wrote under the same
+    /// prefix. Specs are not restored: [assign](Self::assign) them before. An error leaves the
+    /// encoder unchanged.
     ///
     /// # Errors
-    /// [`StateError::Missing`] if no encoder was saved under the prefix, or an array without a spec;
-    /// [`StateError::Mismatch`] if a tensor was saved with another spec than it has now; [`StateError::OutOfRange`] if an array has
-    /// numbers that no encoder leaves there. An array of the wrong size is refused when its tensor is next encoded: only then is the
-    /// size known.
+    /// [`StateError::Missing`] if no encoder was saved under the prefix, or an array without a
+    /// spec; [`StateError::Mismatch`] if a tensor was saved with another spec than it has now;
+    /// [`StateError::OutOfRange`] if an array has numbers that no encoder leaves there. An array of
+    /// the wrong size is refused when its tensor is next encoded: only then is the size known.
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         self.check_state(prefix, state)?;
         self.forget();
@@ -112,7 +118,8 @@ impl Encoder {
     }
 }
 
-/// Refuses an array of a kind with numbers that encoding does not leave there. An error says what is wrong.
+/// Refuses an array of a kind with numbers that encoding does not leave there. An error says what
+/// is wrong.
 fn check_values(kind: &str, values: &[f32], compressor: &dyn Compressor) -> Result<(), String> {
     let squares = kind == KEPT && compressor.keeps_squares();
     // Sums of finite squares may overflow.

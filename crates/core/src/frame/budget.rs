@@ -4,11 +4,13 @@ use crate::Tensor;
 use crate::frame::error::FrameError;
 use crate::frame::stored::StoredTensor;
 
-/// The number of bytes that frames may decode to, all together: 4 for each element of a message, and those of stored tensors.
+/// The number of bytes that frames may decode to, all together: 4 for each element of a message,
+/// and those of stored tensors.
 ///
-/// A frame of a few bytes can hold a tensor of zeros of any size, so a file from elsewhere gets a limit before memory is
-/// allocated for it. Working memory comes on top, up to three times as much (`demo`, and Huffman codes of a byte or two for
-/// each element), and of `sketchml` with sketches as large as the tensor five times.
+/// A frame of a few bytes can hold a tensor of zeros of any size, so a file from elsewhere gets a
+/// limit before memory is allocated for it. Working memory comes on top, up to three times as much
+/// (`demo`, and Huffman codes of a byte or two for each element), and of `sketchml` with sketches
+/// as large as the tensor five times.
 #[derive(Debug, Clone)]
 pub struct Budget {
     limit: u64,
@@ -26,8 +28,8 @@ impl Budget {
         Self { limit: bytes, left: bytes }
     }
 
-    /// The default for frames of `encoded` bytes in all: [`FACTOR`](Self::FACTOR) times as much, and at least
-    /// [`FLOOR`](Self::FLOOR).
+    /// The default for frames of `encoded` bytes in all: [`FACTOR`](Self::FACTOR) times as much,
+    /// and at least [`FLOOR`](Self::FLOOR).
     pub fn for_frames(encoded: usize) -> Self {
         Self::new((encoded as u64).saturating_mul(Self::FACTOR).max(Self::FLOOR))
     }

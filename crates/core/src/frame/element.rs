@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::Dtype;
 
-/// The type of a tensor's elements: those of [safetensors](https://github.com/huggingface/safetensors). Its value is the
-/// code in a frame.
+/// The type of a tensor's elements: those of
+/// [safetensors](https://github.com/huggingface/safetensors). Its value is the code in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names say it")]
@@ -88,7 +88,8 @@ impl ElementType {
         TABLE[usize::from(self.code())].2
     }
 
-    /// The bytes of a tensor of this shape; `None` if its bits fill no whole number of bytes, or too many.
+    /// The bytes of a tensor of this shape; `None` if its bits fill no whole number of bytes, or
+    /// too many.
     pub fn bytes(self, shape: &[usize]) -> Option<usize> {
         let elements = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n))?;
         let bits = elements.checked_mul(self.bits())?;

@@ -20,8 +20,8 @@ pub enum Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Reads the frame at the front of `input`, of whichever kind, and moves `input` past it. Nothing of a message is decoded,
-    /// and nothing larger than the frame itself allocated.
+    /// Reads the frame at the front of `input`, of whichever kind, and moves `input` past it.
+    /// Nothing of a message is decoded, and nothing larger than the frame itself allocated.
     ///
     /// # Errors
     /// As for [`Frame::read`]; `input` is then where it was.
@@ -54,7 +54,7 @@ impl<'a> Item<'a> {
     }
 
     /// What the frame holds, for errors.
-    pub(super) fn describe(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Item::Message(frame) => {
                 format!("a message of tensor '{}'", printable(frame.tensor.name()))
@@ -64,6 +64,27 @@ impl<'a> Item<'a> {
                 format!("tensor '{name}' of type {} as it is", stored.element())
             }
             Item::Metadata(_) => "metadata".to_owned(),
+        }
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// Reads the frame at the front of `input`, and moves `input` past it. Nothing of the message
+    /// is decoded, and nothing larger than the frame's own header allocated.
+    ///
+    /// # Errors
+    /// [`FrameError::NotAFrame`], [`FrameError::Version`], [`FrameError::Truncated`],
+    /// [`FrameError::Checksum`], [`FrameError::Malformed`], [`FrameError::Spec`],
+    /// [`FrameError::TooLarge`], or [`FrameError::NoMessage`] for a frame that [`Item::read`]
+    /// reads; `input` is then where it was.
+    pub fn read(input: &mut &'a [u8]) -> Result<Frame<'a>, FrameError> {
+        let mut rest = *input;
+        match Item::read(&mut rest)? {
+            Item::Message(frame) => {
+                *input = rest;
+                Ok(frame)
+            }
+            other => Err(FrameError::NoMessage { found: other.describe() }),
         }
     }
 }

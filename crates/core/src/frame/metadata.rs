@@ -10,7 +10,8 @@ use super::wire;
 /// The byte after the version of a frame of metadata.
 pub(super) const KIND: u8 = 1;
 
-/// The metadata of a file of tensors: texts by name, as `__metadata__` in safetensors, such as `format` with `pt`.
+/// The metadata of a file of tensors: texts by name, as `__metadata__` in safetensors, such as
+/// `format` with `pt`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metadata(
     /// The entries.

@@ -13,7 +13,8 @@ const AS_IT_IS: u8 = 0;
 
 /// A tensor of any element type, stored without a compressor: its bytes come back as they were.
 ///
-/// Files have such frames for tensors that no compressor takes: integers, masks with infinities, floats of other widths.
+/// Files have such frames for tensors that no compressor takes: integers, masks with infinities,
+/// floats of other widths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredTensor<'a> {
     tensor: Tensor,
@@ -22,8 +23,8 @@ pub struct StoredTensor<'a> {
 }
 
 impl<'a> StoredTensor<'a> {
-    /// A tensor with its elements in row-major order, little-endian; those of less than a byte are packed as in
-    /// safetensors.
+    /// A tensor with its elements in row-major order, little-endian; those of less than a byte are
+    /// packed as in safetensors.
     ///
     /// # Errors
     /// [`FrameError::StoredLength`] if the data is longer or shorter than the elements.
@@ -57,7 +58,8 @@ impl<'a> StoredTensor<'a> {
     /// Appends the frame to `out`.
     ///
     /// # Errors
-    /// [`FrameError::Dimensions`] for a tensor of more than [`MAX_DIMENSIONS`](super::MAX_DIMENSIONS) dimensions.
+    /// [`FrameError::Dimensions`] for a tensor of more than
+    /// [`MAX_DIMENSIONS`](super::MAX_DIMENSIONS) dimensions.
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         wire::check_dimensions(&self.tensor)?;
         let mut head = vec![self.element.code(), AS_IT_IS];

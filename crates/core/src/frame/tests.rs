@@ -178,7 +178,8 @@ fn the_default_budget_is_in_proportion_with_a_floor() {
 fn what_memory_cannot_hold_is_an_error() {
     let tensor = Tensor::new("zeros", &[(1 << 32) - 1, 1 << 24]);
     let spec: Spec = "threshold".parse().unwrap();
-    // It reads as a shape that this compressor cannot have; the tensor stands in for a smaller machine.
+    // It reads as a shape that this compressor cannot have; the tensor stands in for a smaller
+    // machine.
     let frame = Frame { spec, tensor, ..frame(&[]) };
     let error = frame.decode(&mut Budget::new(u64::MAX)).unwrap_err();
     assert!(matches!(error, FrameError::OutOfMemory { .. }), "{error}");

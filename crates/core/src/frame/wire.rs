@@ -27,8 +27,8 @@ pub(super) fn version(input: &[u8]) -> Result<u8, FrameError> {
     Ok(version)
 }
 
-/// Reads the fields at the front of `input` and verifies the checksum after them. Returns the fields, and what follows the
-/// frame.
+/// Reads the fields at the front of `input` and verifies the checksum after them. Returns the
+/// fields, and what follows the frame.
 pub(super) fn checked<'a, T>(
     input: &'a [u8],
     fields: impl FnOnce(&mut &'a [u8]) -> Result<T, FrameError>,

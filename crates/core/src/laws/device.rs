@@ -1,7 +1,7 @@
 //! Laws of device forms.
 
-use super::over_tensors;
 use super::samples::{RANK, SEED, encode, encoder, gaussian};
+use super::subjects::over_tensors;
 use crate::{Coverage, Decoder, Error, Rng, Spec, Tensor};
 
 /// The device form of a message.

@@ -1,7 +1,8 @@
 //! Laws of encoders: what they send and keep.
 
+use super::formats;
 use super::samples::{RANK, SEED, bits, decode, encode, encoder, gaussian, tensors};
-use super::{formats, over_tensors};
+use super::subjects::over_tensors;
 use crate::{Coverage, Decoder, Dtype, Encoder, Error, Floats, Residual, Spec, State, Tensor};
 
 pub(super) fn is_deterministic_and_bounded(spec: &Spec) {

@@ -1,7 +1,8 @@
 //! Laws of means: of linear messages over ranks, of unbiased ones over draws.
 
+use super::formats;
 use super::samples::{RANK, SEED, SIZES, decode, encode, encoder, gaussian, means_and_variances};
-use super::{formats, over_tensors_of, parse};
+use super::subjects::{over_tensors_of, parse};
 use crate::parameters::Kind;
 use crate::{Decoder, Dtype, Encoder, Entry, Floats, Residual, Spec, SpecError, Tensor};
 
@@ -56,8 +57,8 @@ pub(super) fn linear_messages_add(spec: &Spec) {
     }
 }
 
-/// The squared error of a contractive compressor's messages, in the mean over some draws, is at most the squared norm, also for
-/// tensors at the ends of formats' ranges.
+/// The squared error of a contractive compressor's messages, in the mean over some draws, is at
+/// most the squared norm, also for tensors at the ends of formats' ranges.
 pub(super) fn contractive_messages_help(spec: &Spec) {
     const DRAWS: u64 = 5;
     if !spec.properties().is_contractive {
@@ -90,13 +91,15 @@ pub(super) fn contractive_messages_help(spec: &Spec) {
     }
 }
 
-/// A small gradient of 120 elements, as a matrix: the ends of formats' ranges are far, and few elements are soon all sent.
+/// A small gradient of 120 elements, as a matrix: the ends of formats' ranges are far, and few
+/// elements are soon all sent.
 fn small() -> (Tensor, Vec<f32>) {
     let gradient = gaussian(120, 8).into_iter().map(|x| 2e-4 * x).collect();
     (Tensor::new("t", &[12, 10]), gradient)
 }
 
-/// With `ef=ef21`, a small gradient that stays the same is known to the receivers after some hundred steps.
+/// With `ef=ef21`, a small gradient that stays the same is known to the receivers after some
+/// hundred steps.
 pub(super) fn estimates_converge(spec: &Spec) {
     if !spec.properties().is_contractive || spec.compressor().memory().is_some() {
         return;
@@ -120,8 +123,8 @@ pub(super) fn estimates_converge(spec: &Spec) {
     assert!(error <= 0.1 * norm, "{spec}: a squared error of {} of the norm", error / norm);
 }
 
-/// Of a method with error feedback by default: residuals of a gradient that stays the same do not grow without bound, with the
-/// defaults and with each word of a parameter.
+/// Of a method with error feedback by default: residuals of a gradient that stays the same do not
+/// grow without bound, with the defaults and with each word of a parameter.
 pub(super) fn residuals_stay_bounded(entry: &'static Entry) {
     let words = entry.parameters.iter().flat_map(|parameter| {
         let options: &[&str] = match parameter.kind {
@@ -176,7 +179,8 @@ pub(super) fn accumulated_messages_decode(spec: &Spec) {
     });
 }
 
-/// Of the default configuration: the mean of many draws is within five standard deviations of each element.
+/// Of the default configuration: the mean of many draws is within five standard deviations of each
+/// element.
 pub(super) fn expectation_is_the_gradient(entry: &'static Entry) {
     const DRAWS: u64 = 5000;
     // A matrix of which a few atoms are shorter than its elements; one of these is small, one is 0.
@@ -187,7 +191,8 @@ pub(super) fn expectation_is_the_gradient(entry: &'static Entry) {
     for (&x, [mean, variance]) in gradient.iter().zip(moments) {
         let deviation = (variance.max(0.0) / DRAWS as f64).sqrt();
         let error = (mean - f64::from(x)).abs();
-        // An element that is hardly ever sent may never have been: the room is then that of a chance of 1e-3.
+        // An element that is hardly ever sent may never have been: the room is then that of a
+        // chance of 1e-3.
         let rare = 0.01 * f64::from(x.abs()) + 1e-6;
         assert!(error <= 5.0 * deviation + rare, "{x}: mean {mean}");
     }

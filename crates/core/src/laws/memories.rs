@@ -1,7 +1,7 @@
 //! Laws of the memories that any compressor can have: `ef=ef21` and `momentum`.
 
 use super::samples::{decode, encode, encoder};
-use super::{over_tensors_of, parse};
+use super::subjects::{over_tensors_of, parse};
 use crate::{Encoder, Entry, Spec, State, Tensor};
 
 /// The configurations of an entry with these memories.
@@ -16,8 +16,8 @@ pub(super) fn specs(entry: &'static Entry) -> Vec<Spec> {
     all.into_iter().map(|text| parse(entry, text)).collect()
 }
 
-/// `v ← m·v + (1 − m)·g` is compressed; with a plain residual r, `c = v + r` is, and `r ← c − decoded`; with EF21,
-/// `c = v − h` is, and `h ← h + decoded`.
+/// `v ← m·v + (1 − m)·g` is compressed; with a plain residual r, `c = v + r` is, and
+/// `r ← c − decoded`; with EF21, `c = v − h` is, and `h ← h + decoded`.
 pub(super) fn memories_follow_their_formulas(spec: &Spec) {
     // Two blocks, of which the second is not full, are the largest.
     over_tensors_of(&[0, 1, 5, 1023, 5000], |tensor, gradient, case| {

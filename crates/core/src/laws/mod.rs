@@ -1,5 +1,5 @@
-//! The laws that every compressor obeys, for the tests of a compressor in this crate or outside it. Needs the feature
-//! `testing`.
+//! The laws that every compressor obeys, for the tests of a compressor in this crate or outside it.
+//! Needs the feature `testing`.
 //!
 //! ```
 //! # use gradwire::registry::REGISTRY;
@@ -17,8 +17,10 @@ mod ranges;
 pub mod samples;
 mod several;
 mod states;
+mod subjects;
 
-use crate::{Entry, Spec, Tensor};
+use self::subjects::parse;
+use crate::{Entry, Spec};
 
 /// A law of one configuration: it panics where the configuration breaks it.
 pub type Law = fn(&Spec);
@@ -69,8 +71,9 @@ const LAWS_OF_MEMORIES: &[(&str, Law)] = &[
     ("what is sent and kept follows the formulas", memories::memories_follow_their_formulas),
 ];
 
-/// Checks all laws of a compressor, registered or not: the default configuration with error feedback on and off, the
-/// entry's examples, the memories that any compressor can have, and the ends of its parameters' ranges. Takes seconds.
+/// Checks all laws of a compressor, registered or not: the default configuration with error
+/// feedback on and off, the entry's examples, the memories that any compressor can have, and the
+/// ends of its parameters' ranges. Takes seconds.
 ///
 /// # Panics
 /// If the compressor breaks a law; the law and the configuration are printed.
@@ -105,17 +108,14 @@ pub fn check(entry: &'static Entry) {
     }
 }
 
-/// The configurations that the laws check: the defaults with error feedback on and off, and the entry's examples.
+/// The configurations that the laws check: the defaults with error feedback on and off, and the
+/// entry's examples.
 ///
 /// # Panics
 /// If an example is not a configuration of the entry.
 pub fn specs(entry: &'static Entry) -> Vec<Spec> {
     let texts = ["ef=on", "ef=off"].iter().chain(entry.examples);
     texts.map(|text| parse(entry, text)).collect()
-}
-
-fn parse(entry: &'static Entry, parameters: &str) -> Spec {
-    Spec::with_parameters(entry, parameters).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Prints the law that is broken when its check panics.
@@ -125,25 +125,6 @@ impl Drop for Named {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("a law is broken: {}", self.0);
-        }
-    }
-}
-
-/// Checks all sizes, shapes and kinds of tensor.
-fn over_tensors(check: impl FnMut(&Tensor, &[f32], &str)) {
-    over_tensors_of(&samples::SIZES, check);
-}
-
-/// Checks all shapes and kinds of tensor of these sizes; of a large one, other shapes than a vector only of the first kind, because
-/// it takes long.
-fn over_tensors_of(sizes: &[usize], mut check: impl FnMut(&Tensor, &[f32], &str)) {
-    const LARGE: usize = 10_000;
-    for &elements in sizes {
-        for (number, (kind, values)) in samples::tensors(elements).into_iter().enumerate() {
-            let shapes = if elements > LARGE && number > 0 { 1 } else { usize::MAX };
-            for shape in samples::shapes(elements).into_iter().take(shapes) {
-                check(&Tensor::new("layer.weight", &shape), &values, &format!("{shape:?}, {kind}"));
-            }
         }
     }
 }

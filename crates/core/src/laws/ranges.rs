@@ -1,10 +1,10 @@
-//! Laws of parameters: a value outside its range is refused with the parameter's name; values inside work, including
-//! the ends.
+//! Laws of parameters: a value outside its range is refused with the parameter's name; values
+//! inside work, including the ends.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-use super::parse;
 use super::samples::{decode, encode, encoder, gaussian};
+use super::subjects::parse;
 use crate::parameters::Kind;
 use crate::{Entry, Spec, SpecError, Tensor};
 

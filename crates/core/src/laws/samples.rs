@@ -7,10 +7,12 @@ pub const SEED: u64 = 11;
 /// The rank that sends.
 pub const RANK: u32 = 2;
 
-/// Numbers of elements: none, few, not a multiple of anything, and more than the largest block, of 65 536.
+/// Numbers of elements: none, few, not a multiple of anything, and more than the largest block, of
+/// 65 536.
 pub const SIZES: [usize; 9] = [0, 1, 2, 4, 5, 6, 7, 1023, 70_000];
 
-/// A vector, and for some sizes also matrices or tensors of more dimensions, which low-rank methods treat differently.
+/// A vector, and for some sizes also matrices or tensors of more dimensions, which low-rank methods
+/// treat differently.
 pub fn shapes(elements: usize) -> Vec<Vec<usize>> {
     let mut shapes = vec![vec![elements]];
     match elements {
@@ -22,7 +24,8 @@ pub fn shapes(elements: usize) -> Vec<Vec<usize>> {
     shapes
 }
 
-/// Finite tensors with edge cases, each with a name. Two steps of the one called `huge` may add up to infinity.
+/// Finite tensors with edge cases, each with a name. Two steps of the one called `huge` may add up
+/// to infinity.
 pub fn tensors(elements: usize) -> Vec<(&'static str, Vec<f32>)> {
     let noise = gaussian(elements, elements as u64);
     let map = |f: &dyn Fn(usize, f32) -> f32| -> Vec<f32> {
@@ -40,7 +43,8 @@ pub fn tensors(elements: usize) -> Vec<(&'static str, Vec<f32>)> {
     ]
 }
 
-/// Normal values as sums of twelve uniform ones: enough tail for tests, and the same on every machine.
+/// Normal values as sums of twelve uniform ones: enough tail for tests, and the same on every
+/// machine.
 pub fn gaussian(elements: usize, seed: u64) -> Vec<f32> {
     let mut words = vec![0; 12 * elements];
     Rng::new(seed, 1, 2, 3, 4).fill(&mut words);
@@ -78,8 +82,8 @@ pub fn decode(spec: &Spec, tensor: &Tensor, step: u64, message: &[u8]) -> Result
     Ok(out)
 }
 
-/// For each element, the mean and the variance of the decoded values over this number of steps, without state between
-/// steps.
+/// For each element, the mean and the variance of the decoded values over this number of steps,
+/// without state between steps.
 ///
 /// # Panics
 /// If a message is not encoded or decoded.

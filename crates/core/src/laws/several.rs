@@ -30,8 +30,9 @@ pub(super) fn threads_that_share_a_tensor_change_nothing(spec: &Spec) {
     non_finite_is_refused(spec, &model[2]);
 }
 
-/// Symbols in code that are too many for one list: each part has a code of its own. Positions are in parts where one per cent of a million
-/// elements are sent, which is compared with the defaults only.
+/// Symbols in code that are too many for one list: each part has a code of its own. Positions are
+/// in parts where one per cent of a million elements are sent, which is compared with the defaults
+/// only.
 pub(super) fn threads_that_share_a_list_change_nothing(spec: &Spec) {
     let sparse = matches!(spec.entry().family, Family::Sparsification | Family::Hybrid);
     if sparse && spec.to_string() == spec.entry().id {

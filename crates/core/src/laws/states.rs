@@ -21,7 +21,8 @@ const NUMBERS: [f32; 14] = [
     -1e-45,
 ];
 
-/// A state is refused, or every message that an encoder makes from it is one that its decoder takes.
+/// A state is refused, or every message that an encoder makes from it is one that its decoder
+/// takes.
 pub(super) fn messages_of_any_state_decode(spec: &Spec) {
     for shape in [&[7][..], &[33, 31]] {
         let tensor = Tensor::new("layer.weight", shape);
@@ -58,7 +59,8 @@ fn follow(spec: &Spec, tensor: &Tensor, gradient: &[f32], state: &State, case: &
     }
 }
 
-/// Copies of an array in which all elements are another number, or the last is, or one within; and one of random patterns.
+/// Copies of an array in which all elements are another number, or the last is, or one within; and
+/// one of random patterns.
 fn changed(values: &[f32]) -> Vec<(String, Vec<f32>)> {
     let mut all = Vec::new();
     for x in NUMBERS {

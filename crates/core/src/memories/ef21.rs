@@ -3,15 +3,17 @@
 use super::{Encoding, Memory, Step, for_blocks};
 use crate::{Coverage, Floats, NonFinite, Residual, Velocity};
 
-/// The change `c = Q(v − h)` of an estimate h of v is sent, and `h ← h + c`. Receivers add up the means of the
-/// messages, and that sum, the mean of all ranks' h, takes the place of the mean gradient.
+/// The change `c = Q(v − h)` of an estimate h of v is sent, and `h ← h + c`. Receivers add up the
+/// means of the messages, and that sum, the mean of all ranks' h, takes the place of the mean
+/// gradient.
 ///
-/// Without momentum v is the gradient (Richtárik, Sokolov, Fatkhullin: "EF21: A New, Simpler, Theoretically Better, and
-/// Practically Faster Error Feedback", NeurIPS 2021, Algorithm 2). With momentum it is the running mean
-/// `v ← m·v + (1 − m)·g` (Fatkhullin, Tyurin, Richtárik: "Momentum Provably Improves Error Feedback!", NeurIPS 2023,
-/// Algorithm 1, EF21-SGDM, whose η is 1 − m).
+/// Without momentum v is the gradient (Richtárik, Sokolov, Fatkhullin: "EF21: A New, Simpler,
+/// Theoretically Better, and Practically Faster Error Feedback", NeurIPS 2021, Algorithm 2). With
+/// momentum it is the running mean `v ← m·v + (1 − m)·g` (Fatkhullin, Tyurin, Richtárik: "Momentum
+/// Provably Improves Error Feedback!", NeurIPS 2023, Algorithm 1, EF21-SGDM, whose η is 1 − m).
 ///
-/// The estimate is the array of the residual. The encoding leaves `v − h − c` in it, from which c and the new h follow.
+/// The estimate is the array of the residual. The encoding leaves `v − h − c` in it, from which c
+/// and the new h follow.
 ///
 /// Deviation: EF21-SGDM starts v and h with a gradient; here both start at 0, as h does in EF21.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,9 +1,9 @@
 //! Error-feedback memories: rules for the part of a gradient that a message leaves out.
 //!
 //! A memory is a rule without state. The arrays it works on belong to a tensor's name; an
-//! [`Encoder`](crate::Encoder) holds, saves and restores them. The plain [`Residual`] is what a spec configures
-//! (`ef`, `beta`, `gamma`), which can also ask for [`Ef21`] or [`Average`]; a compressor can bring another rule
-//! ([`Compressor::memory`](crate::Compressor::memory)).
+//! [`Encoder`](crate::Encoder) holds, saves and restores them. The plain [`Residual`] is what a
+//! spec configures (`ef`, `beta`, `gamma`), which can also ask for [`Ef21`] or [`Average`]; a
+//! compressor can bring another rule ([`Compressor::memory`](crate::Compressor::memory)).
 
 mod average;
 mod ef21;
@@ -31,15 +31,16 @@ use crate::{
 
 /// A rule by which part of a gradient is kept and added to later gradients.
 ///
-/// It implements φ and ψ of the GRACE survey's Algorithm 1 (Xu et al.: "GRACE: A Compressed Communication Framework for
-/// Distributed Machine Learning"): `g̃ = Q(φ(m, g))`, then `m ← ψ(m, g, g̃)`.
+/// It implements φ and ψ of the GRACE survey's Algorithm 1 (Xu et al.: "GRACE: A Compressed
+/// Communication Framework for Distributed Machine Learning"): `g̃ = Q(φ(m, g))`, then
+/// `m ← ψ(m, g, g̃)`.
 pub trait Memory: Debug + Send + Sync {
-    /// Corrects the gradient by the kept arrays, calls [`Encoding::encode`] exactly once for the sum, and updates the
-    /// kept arrays.
+    /// Corrects the gradient by the kept arrays, calls [`Encoding::encode`] exactly once for the
+    /// sum, and updates the kept arrays.
     ///
     /// # Errors
-    /// [`NonFinite`] for a gradient, a sum or a new memory that is not finite. Then the arrays in `step` must be
-    /// unchanged; the caller removes a message that was already appended.
+    /// [`NonFinite`] for a gradient, a sum or a new memory that is not finite. Then the arrays in
+    /// `step` must be unchanged; the caller removes a message that was already appended.
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Coverage, NonFinite>;
 
     /// Says when the rule replaces the plain residual.
@@ -52,13 +53,14 @@ pub trait Memory: Debug + Send + Sync {
         false
     }
 
-    /// Whether it uses [`Input::squares`], and keeps a sum of squares for each element in [`Step::kept`].
+    /// Whether it uses [`Input::squares`], and keeps a sum of squares for each element in
+    /// [`Step::kept`].
     fn keeps_squares(&self) -> bool {
         false
     }
 
-    /// Whether messages carry changes: receivers add the mean of all ranks' messages to a sum that they keep, and the sum
-    /// is the result.
+    /// Whether messages carry changes: receivers add the mean of all ranks' messages to a sum that
+    /// they keep, and the sum is the result.
     fn sends_changes(&self) -> bool {
         false
     }
@@ -80,8 +82,8 @@ pub enum Scope {
     Always,
 }
 
-/// The arguments of [`Memory::encode`] for one step of one tensor. Arrays have the tensor's length unless stated
-/// otherwise; kept arrays are zeros before the tensor's first step.
+/// The arguments of [`Memory::encode`] for one step of one tensor. Arrays have the tensor's length
+/// unless stated otherwise; kept arrays are zeros before the tensor's first step.
 #[derive(Debug)]
 pub struct Step<'a> {
     /// The gradient.
@@ -109,12 +111,13 @@ pub struct Encoding<'a> {
 }
 
 impl Encoding<'_> {
-    /// Combines a gradient with its residual and their weights, as [`Source::new`] does, and gathers the
-    /// [statistics](crate::Compressor::statistics) that the compressor asks for.
+    /// Combines a gradient with its residual and their weights, as [`Source::new`] does, and
+    /// gathers the [statistics](crate::Compressor::statistics) that the compressor asks for.
     ///
     /// # Errors
-    /// As for [`Source::new`]. They are left to [`encode`](Self::encode) where a compressor asks for none, without a residual,
-    /// and where it checks the elements itself ([`Statistics::Peeked`]).
+    /// As for [`Source::new`]. They are left to [`encode`](Self::encode) where a compressor asks
+    /// for none, without a residual, and where it checks the elements itself
+    /// ([`Statistics::Peeked`]).
     pub fn source<'a>(
         &mut self,
         gradient: Floats<'a>,
@@ -124,8 +127,8 @@ impl Encoding<'_> {
         self.examined(Source::unchecked(gradient, feedback, scratch))
     }
 
-    /// As [`source`](Self::source), with the new velocity, `u ← momentum·u + factor·g`, in the gradient's place.
-    /// [`encode`](Self::encode) stores it.
+    /// As [`source`](Self::source), with the new velocity, `u ← momentum·u + factor·g`, in the
+    /// gradient's place. [`encode`](Self::encode) stores it.
     ///
     /// # Errors
     /// As for [`source`](Self::source).
@@ -140,7 +143,8 @@ impl Encoding<'_> {
         self.examined(source.with_velocity(weights, velocity))
     }
 
-    /// A source after the pass that checks its elements and gathers statistics, if there is one before the encoding.
+    /// A source after the pass that checks its elements and gathers statistics, if there is one
+    /// before the encoding.
     fn examined<'a>(&mut self, mut source: Source<'a>) -> Result<Source<'a>, NonFinite> {
         let kind = self.statistics;
         let overwrites = source.keeps_residual() || source.has_velocity();
@@ -165,12 +169,13 @@ impl Encoding<'_> {
         }
     }
 
-    /// Appends the message for `source`, leaves in the source's residual what the message does not carry, and stores its
-    /// velocity.
+    /// Appends the message for `source`, leaves in the source's residual what the message does not
+    /// carry, and stores its velocity.
     ///
     /// # Errors
-    /// [`NonFinite`] for an element that is not finite, if [`source`](Self::source) has not looked for one. Residual and
-    /// velocity are then unchanged; so until here the memory must not change any array in [`Step`].
+    /// [`NonFinite`] for an element that is not finite, if [`source`](Self::source) has not looked
+    /// for one. Residual and velocity are then unchanged; so until here the memory must not change
+    /// any array in [`Step`].
     pub fn encode(&mut self, source: &mut Source<'_>) -> Result<Coverage, NonFinite> {
         let sent = (self.encode)(source, self.workspace);
         source.finish()?;
@@ -184,8 +189,8 @@ impl Encoding<'_> {
         self.context
     }
 
-    /// The flat positions of the elements that the message carries, increasing, if [`encode`](Self::encode) returned
-    /// [`Coverage::Positions`].
+    /// The flat positions of the elements that the message carries, increasing, if
+    /// [`encode`](Self::encode) returned [`Coverage::Positions`].
     pub fn positions(&self) -> &[u32] {
         &self.workspace.positions
     }

@@ -3,13 +3,14 @@
 use super::{Encoding, Memory, Step, for_blocks};
 use crate::{Coverage, Floats, NonFinite, Residual, Velocity};
 
-/// The clipped gradient is added to a velocity, `u ← m·u + g`, and the velocity to the residual, `v ← v + u`, which is
-/// compressed; both become 0 where elements were sent.
+/// The clipped gradient is added to a velocity, `u ← m·u + g`, and the velocity to the residual,
+/// `v ← v + u`, which is compressed; both become 0 where elements were sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Momentum {
     /// Momentum m, in \[0, 1).
     pub momentum: f32,
-    /// The clipping norm: each of n ranks clips its gradient to n^(−1/2) times this norm; 0 does not clip.
+    /// The clipping norm: each of n ranks clips its gradient to n^(−1/2) times this norm; 0 does
+    /// not clip.
     pub clip: f32,
 }
 

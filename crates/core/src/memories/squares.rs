@@ -3,8 +3,9 @@
 use super::{Encoding, Memory, Scope, Step};
 use crate::{Coverage, NonFinite, Source, Statistics};
 
-/// The plain residual, and elementwise sums of the squares of the parts (micro-batches) of gradients. The compressor
-/// sets the sums of the elements that it sends to 0, and decays the others.
+/// The plain residual, and elementwise sums of the squares of the parts (micro-batches) of
+/// gradients. The compressor sets the sums of the elements that it sends to 0, and decays the
+/// others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Squares;
 

@@ -7,8 +7,9 @@ use gradwire_bits::kernels::{self, Side};
 use crate::Helpers;
 use crate::parts::Parts;
 
-/// Appends the positions that `find` appends for each part, in the order of the parts. `find` gets the index of the part's first
-/// element and its value, such as its elements. The helpers share the parts.
+/// Appends the positions that `find` appends for each part, in the order of the parts. `find` gets
+/// the index of the part's first element and its value, such as its elements. The helpers share the
+/// parts.
 pub(crate) fn positions_in_parts<T: Send>(
     parts: Parts,
     values: impl Iterator<Item = T> + Send,
@@ -27,9 +28,10 @@ pub(crate) fn positions_in_parts<T: Send>(
 
 /// Finds the largest elements of one chunk after the other.
 ///
-/// The chunks of a tensor resemble each other, so a limit somewhat below the smallest element that the last chunk sent lets few
-/// elements of the next one pass, and the largest are searched among these. If fewer pass than are wanted, all
-/// elements are searched, so the result does not depend on the limit.
+/// The chunks of a tensor resemble each other, so a limit somewhat below the smallest element that
+/// the last chunk sent lets few elements of the next one pass, and the largest are searched among
+/// these. If fewer pass than are wanted, all elements are searched, so the result does not depend
+/// on the limit.
 #[derive(Debug, Default)]
 pub(crate) struct Largest {
     limit: f32,
@@ -42,13 +44,13 @@ pub(crate) struct Largest {
     largest: Vec<f32>,
 }
 
-/// The limit for the next chunk, in parts of the smallest element that this one sent. Of normal values and the largest 64 of 4096,
-/// 7 % pass.
+/// The limit for the next chunk, in parts of the smallest element that this one sent. Of normal
+/// values and the largest 64 of 4096, 7 % pass.
 const MARGIN: f32 = 0.75;
 
 impl Largest {
-    /// The indices and values of the `kept` largest absolute values of a chunk, in increasing order of the indices; of equal ones
-    /// the first, and no zeros. Overwrites the chunk.
+    /// The indices and values of the `kept` largest absolute values of a chunk, in increasing order
+    /// of the indices; of equal ones the first, and no zeros. Overwrites the chunk.
     ///
     /// # Panics
     /// If `kept` is 0.

@@ -4,11 +4,12 @@ use super::eigen;
 use super::matrix::{abs_max, orthonormalise};
 use super::svd::orthonormal;
 
-/// Writes the leading eigenvectors of the second moments `XᵀX` of rows with this number of columns to `components`, one after the
-/// other, with unit length; zeros where the rows have no further direction but by rounding. All are zero if a decomposition does not converge.
+/// Writes the leading eigenvectors of the second moments `XᵀX` of rows with this number of columns
+/// to `components`, one after the other, with unit length; zeros where the rows have no further
+/// direction but by rounding. All are zero if a decomposition does not converge.
 ///
-/// Fewer rows than columns span as many directions at most, which are found from the inner products of the rows. The time grows
-/// with the cube of the smaller number, and is 120 ms for 512.
+/// Fewer rows than columns span as many directions at most, which are found from the inner products
+/// of the rows. The time grows with the cube of the smaller number, and is 120 ms for 512.
 pub(crate) fn leading(rows: &[f32], columns: usize, components: &mut [f32]) {
     let found = if rows.len() < columns * columns {
         of_few_rows(rows, columns)

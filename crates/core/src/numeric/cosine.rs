@@ -1,4 +1,5 @@
-//! The orthonormal discrete cosine transform (DCT-II) of small blocks, the same bits on every machine.
+//! The orthonormal discrete cosine transform (DCT-II) of small blocks, the same bits on every
+//! machine.
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
 
@@ -33,7 +34,8 @@ impl Basis {
     }
 }
 
-/// cos(π·m / 2s), from its series: only sums and products, so that the bits do not depend on a library.
+/// cos(π·m / 2s), from its series: only sums and products, so that the bits do not depend on a
+/// library.
 fn cosine(m: usize, s: usize) -> f64 {
     match m % (4 * s) {
         m if m > 2 * s => cosine(4 * s - m, s),
@@ -75,7 +77,8 @@ impl<'a> Transform<'a> {
         self.products(&self.high.rows, block, &self.wide.rows, out);
     }
 
-    /// The product of a matrix given by columns, the block, and the transpose of another matrix given by columns.
+    /// The product of a matrix given by columns, the block, and the transpose of another matrix
+    /// given by columns.
     fn products(&mut self, left: &'a [f32], block: &[f32], right: &'a [f32], out: &mut [f32]) {
         let (high, wide) = (self.high.side(), self.wide.side());
         // The transpose of the first product: its rows are the columns that the second one needs.
@@ -85,8 +88,8 @@ impl<'a> Transform<'a> {
     }
 }
 
-/// Writes `P·Qᵀ`; both are given by columns, of which there are `rank`. Skips each column of P that is zero, with the same
-/// column of Q, because their product is zero.
+/// Writes `P·Qᵀ`; both are given by columns, of which there are `rank`. Skips each column of P that
+/// is zero, with the same column of Q, because their product is zero.
 fn product(out: &mut [f32], p: &[f32], q: &[f32], rank: usize, [of_p, of_q]: &mut [Square; 2]) {
     let (rows, width) = (p.len() / rank, q.len() / rank);
     let mut kept = 0;

@@ -20,8 +20,9 @@ pub(crate) fn products_of_columns(x: &[f32], columns: usize) -> DMatrix<f64> {
     products
 }
 
-/// The second moments `XᵀX` of the rows of a matrix with this number of columns, row after row, up to a factor: the largest
-/// element counts as 1, so that no square overflows. Products of 256 rows are added in single precision.
+/// The second moments `XᵀX` of the rows of a matrix with this number of columns, row after row, up
+/// to a factor: the largest element counts as 1, so that no square overflows. Products of 256 rows
+/// are added in single precision.
 pub(crate) fn moments_of_rows(x: &[f32], columns: usize) -> DMatrix<f64> {
     /// Rows that are turned at a time, so that columns stay in the cache.
     const ROWS: usize = 256;
@@ -46,9 +47,9 @@ pub(super) fn scale(largest: f32) -> impl Fn(&f32) -> f32 {
     move |&x| (f64::from(x) * scale) as f32
 }
 
-/// The eigenvalues of a symmetric matrix, in decreasing order, and for each a vector of unit length. `None` if the
-/// decomposition does not converge or an element is not finite. Takes 120 ms for 512 × 512, and time grows with the
-/// cube of the side.
+/// The eigenvalues of a symmetric matrix, in decreasing order, and for each a vector of unit
+/// length. `None` if the decomposition does not converge or an element is not finite. Takes 120 ms
+/// for 512 × 512, and time grows with the cube of the side.
 pub(crate) fn decreasing(matrix: DMatrix<f64>) -> Option<(Vec<f64>, DMatrix<f64>)> {
     /// More steps than any matrix is known to need.
     const STEPS_OF_A_VALUE: usize = 100;

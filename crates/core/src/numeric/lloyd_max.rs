@@ -1,7 +1,7 @@
 //! The quantizer of least squared error for normally distributed values.
 //!
-//! Lloyd (1982) and Max (1960): each level is the mean of the values that are nearer to it than to any other. The table
-//! was found by Newton's method in double precision.
+//! Lloyd (1982) and Max (1960): each level is the mean of the values that are nearer to it than to
+//! any other. The table was found by Newton's method in double precision.
 
 /// The positive levels of 1 to 8 bits, for a variance of 1; the others are their negatives.
 pub static LEVELS: [&[f32]; 8] = [
@@ -245,7 +245,8 @@ pub static LEVELS: [&[f32]; 8] = [
     ],
 ];
 
-/// The limits between the positive levels of this many bits: the midpoints, one fewer than the levels; zeros follow.
+/// The limits between the positive levels of this many bits: the midpoints, one fewer than the
+/// levels; zeros follow.
 pub fn limits(bits: u32) -> [f32; 127] {
     let mut limits = [0.0; 127];
     for (limit, pair) in limits.iter_mut().zip(LEVELS[bits as usize - 1].windows(2)) {
@@ -268,7 +269,8 @@ pub fn numbers(bits: u32) -> [f32; 256] {
 mod tests {
     use super::*;
 
-    /// The integrals of x^power times the density of the standard normal distribution, by Simpson's rule.
+    /// The integrals of x^power times the density of the standard normal distribution, by Simpson's
+    /// rule.
     fn integral(power: i32, from: f64, to: f64) -> f64 {
         let steps = 2000;
         let width = (to - from) / f64::from(steps);

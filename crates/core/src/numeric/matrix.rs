@@ -1,7 +1,7 @@
 //! Products of a gradient, as a matrix, with thin factors.
 //!
-//! A tensor is a row-major matrix, its first dimension by the product of the others; factors are column-major. All results
-//! are computed in the same order of operations on every machine.
+//! A tensor is a row-major matrix, its first dimension by the product of the others; factors are
+//! column-major. All results are computed in the same order of operations on every machine.
 
 use std::iter::repeat;
 use std::ops::Range;
@@ -13,8 +13,8 @@ use crate::{Helpers, MIN_DIVIDED};
 /// The most columns of a factor.
 pub const MAX_RANK: usize = 32;
 
-/// Rows and columns of a tensor as a matrix; `None` for fewer than two dimensions, and for empty tensors, whose other
-/// dimensions may have a product that overflows.
+/// Rows and columns of a tensor as a matrix; `None` for fewer than two dimensions, and for empty
+/// tensors, whose other dimensions may have a product that overflows.
 pub fn dimensions(shape: &[usize]) -> Option<[usize; 2]> {
     match shape {
         _ if shape.contains(&0) => None,
@@ -23,8 +23,8 @@ pub fn dimensions(shape: &[usize]) -> Option<[usize; 2]> {
     }
 }
 
-/// Appends `C·Q`, rows × rank, to `out`; `C` has `rows` rows, `Q` as many rows as `C` has columns. The helpers share the
-/// rows.
+/// Appends `C·Q`, rows × rank, to `out`; `C` has `rows` rows, `Q` as many rows as `C` has columns.
+/// The helpers share the rows.
 pub(crate) fn times(
     c: &[f32],
     rows: usize,
@@ -57,8 +57,8 @@ pub(crate) fn transposed_times(
     });
 }
 
-/// Adds `weight·P·Qᵀ` to a row-major matrix; `P` has a row for each of its rows, and `Q` for each of its columns. The
-/// helpers share the rows.
+/// Adds `weight·P·Qᵀ` to a row-major matrix; `P` has a row for each of its rows, and `Q` for each
+/// of its columns. The helpers share the rows.
 pub(crate) fn add_product(
     out: &mut [f32],
     [p, q]: [&[f32]; 2],
@@ -79,7 +79,8 @@ pub(crate) fn add_product(
     });
 }
 
-/// Rows of a panel of a product are a multiple of this: of four, as kernels compute them, and of a line of the cache.
+/// Rows of a panel of a product are a multiple of this: of four, as kernels compute them, and of a
+/// line of the cache.
 const LINE: usize = 16;
 
 /// A division of the rows of a thin matrix among threads.
@@ -94,8 +95,8 @@ impl Panels {
     /// Panels of a thread, so that one that is held up leaves work to the others.
     const EACH: usize = 4;
 
-    /// Panels of a multiple of `unit` rows, as many for each thread, of a product with a matrix of `rows × width` elements, or its
-    /// transpose.
+    /// Panels of a multiple of `unit` rows, as many for each thread, of a product with a matrix of
+    /// `rows × width` elements, or its transpose.
     pub(crate) fn new(rows: usize, width: usize, unit: usize, helpers: &Helpers) -> Self {
         let divided = helpers.count() > 0 && rows * width >= MIN_DIVIDED;
         let panels = if divided { Self::EACH * (helpers.count() + 1) } else { 1 };
@@ -111,8 +112,8 @@ impl Panels {
         (0..self.rows).step_by(self.len).map(move |at| at..self.rows.min(at + self.len))
     }
 
-    /// Fills a column-major matrix. `fill` gets the range of rows of a panel, a column-major buffer for those rows, and the panel's own
-    /// value.
+    /// Fills a column-major matrix. `fill` gets the range of rows of a panel, a column-major buffer
+    /// for those rows, and the panel's own value.
     pub(crate) fn fill<T: Send>(
         self,
         out: &mut [f32],
@@ -157,8 +158,8 @@ pub fn abs_max(values: &[f32]) -> f32 {
     f32::from_bits(kernels::abs_max_bits(values))
 }
 
-/// Orthonormalises the columns by Gram–Schmidt, applied twice. A column that is in the span of the previous ones, to
-/// the precision of `f32`, becomes zero.
+/// Orthonormalises the columns by Gram–Schmidt, applied twice. A column that is in the span of the
+/// previous ones, to the precision of `f32`, becomes zero.
 pub fn orthonormalise(columns: &mut [f32], rows: usize) {
     /// If less than this fraction of a column's norm is left, the rest is rounding error.
     const ROUNDING: f64 = 1e-5;
@@ -186,9 +187,9 @@ pub fn normalise(column: &mut [f32]) {
     }
 }
 
-/// Replaces factors `A` with `rows` rows by `A·(AᵀA + λI)⁻¹`, where λ is `lambda` times the mean of the
-/// diagonal of `AᵀA`, by Cholesky decomposition in double precision. Zeros stay. There are at most [`MAX_RANK`]
-/// columns.
+/// Replaces factors `A` with `rows` rows by `A·(AᵀA + λI)⁻¹`, where λ is `lambda` times the mean of
+/// the diagonal of `AᵀA`, by Cholesky decomposition in double precision. Zeros stay. There are at
+/// most [`MAX_RANK`] columns.
 pub fn regularised_inverse(factors: &mut [f32], rows: usize, lambda: f64) {
     let rank = factors.len().checked_div(rows).unwrap_or(0);
     let column = |at: usize| &factors[at * rows..(at + 1) * rows];

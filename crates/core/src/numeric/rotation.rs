@@ -1,11 +1,14 @@
-//! The random rotation of a tensor in pieces, after which its elements are close to normally distributed.
+//! The random rotation of a tensor in pieces, after which its elements are close to normally
+//! distributed.
 //!
-//! A piece x of n elements becomes y = H·D·x, with H the Walsh–Hadamard matrix, whose elements are 1 and −1, and D random
-//! signs. The rotation back is x = D·H·y / n. The elements of y have the deviation ‖x‖.
+//! A piece x of n elements becomes y = H·D·x, with H the Walsh–Hadamard matrix, whose elements are
+//! 1 and −1, and D random signs. The rotation back is x = D·H·y / n. The elements of y have the
+//! deviation ‖x‖.
 //!
-//! A piece has 4096 elements, so that it stays in the cache. What is left behind the last whole one is padded to the next
-//! power of two if it has fewer than 64 elements, or if at most an eighth of the padded piece is padding. Otherwise as many
-//! elements as the largest power of two below its length are a piece, and the rest is divided again in this way.
+//! A piece has 4096 elements, so that it stays in the cache. What is left behind the last whole one
+//! is padded to the next power of two if it has fewer than 64 elements, or if at most an eighth of
+//! the padded piece is padding. Otherwise as many elements as the largest power of two below its
+//! length are a piece, and the rest is divided again in this way.
 
 use std::ops::Range;
 
@@ -47,8 +50,8 @@ pub(crate) fn pieces_of(part: Range<usize>) -> impl Iterator<Item = RotationPiec
 pub(crate) struct Signs([u32; BLOCK / 32]);
 
 impl Signs {
-    /// The sign of element i of the tensor is bit i mod 32 of word i / 32 of the stream. Padding has the bits behind those
-    /// of its piece.
+    /// The sign of element i of the tensor is bit i mod 32 of word i / 32 of the stream. Padding
+    /// has the bits behind those of its piece.
     pub(crate) fn draw(rng: &Rng, piece: RotationPiece) -> Self {
         let mut signs = [0; BLOCK / 32];
         rng.fill_from(piece.start / 32, &mut signs[..piece.size.div_ceil(32)]);

@@ -18,10 +18,10 @@ pub struct SelectionBuffers {
 
 /// The k-th largest absolute value, `1 ≤ k ≤ source.len()`, exactly.
 ///
-/// A sample gives a bracket. One pass over the tensor counts the values above the bracket and gathers those inside it,
-/// a few per cent of k, from which the value is selected. If the value is outside the bracket, because many values are
-/// equal or the tensor is ordered, radix selection follows. Nothing is searched if the compressor has asked for
-/// [`Statistics::KthLargest`].
+/// A sample gives a bracket. One pass over the tensor counts the values above the bracket and
+/// gathers those inside it, a few per cent of k, from which the value is selected. If the value is
+/// outside the bracket, because many values are equal or the tensor is ordered, radix selection
+/// follows. Nothing is searched if the compressor has asked for [`Statistics::KthLargest`].
 pub fn kth_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> Threshold {
     assert!((1..=source.len()).contains(&k));
     if let Some(Found::Threshold(threshold)) = source.found(Statistics::KthLargest(k)) {
@@ -38,7 +38,8 @@ pub fn kth_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace)
     found
 }
 
-/// Bounds that almost certainly contain the k-th largest absolute value: above `low`, at most `high`.
+/// Bounds that almost certainly contain the k-th largest absolute value: above `low`, at most
+/// `high`.
 fn bracket(source: &mut Source<'_>, k: usize, values: &mut Vec<f32>) -> (f32, f32) {
     let elements = source.len();
     evenly(source, values);
@@ -46,7 +47,8 @@ fn bracket(source: &mut Source<'_>, k: usize, values: &mut Vec<f32>) -> (f32, f3
         return (-1.0, f32::MAX);
     }
     let rank = k as f64 * values.len() as f64 / elements as f64;
-    // Six standard deviations of the rank, and 8 more, because a small rank is not normally distributed.
+    // Six standard deviations of the rank, and 8 more, because a small rank is not normally
+    // distributed.
     let room = 6.0 * rank.sqrt() + 8.0;
     let (above, below) = (rank - room, (rank + room) as usize);
     let low = if below < values.len() { nth_largest(values, below) } else { -1.0 };
@@ -54,7 +56,8 @@ fn bracket(source: &mut Source<'_>, k: usize, values: &mut Vec<f32>) -> (f32, f3
     (low, high)
 }
 
-/// Fills `values` with a sample for a bracket: evenly spaced runs, or all elements of a small tensor.
+/// Fills `values` with a sample for a bracket: evenly spaced runs, or all elements of a small
+/// tensor.
 pub(super) fn evenly(source: &mut Source<'_>, values: &mut Vec<f32>) {
     evenly_of(source, 0, values);
 }
@@ -67,7 +70,8 @@ pub(super) fn evenly_of(source: &mut Source<'_>, least: usize, values: &mut Vec<
     });
 }
 
-/// The k-th largest absolute value, if it is above `low` and at most `high`. The helpers share the pass.
+/// The k-th largest absolute value, if it is above `low` and at most `high`. The helpers share the
+/// pass.
 fn within(
     source: &mut Source<'_>,
     k: usize,
@@ -99,7 +103,8 @@ struct Gathered {
 
 part_result!(Gathered { above, values });
 
-/// Appends the values above `low` and at most `high`, in absolute value, and counts those above `high`.
+/// Appends the values above `low` and at most `high`, in absolute value, and counts those above
+/// `high`.
 fn gather_within(source: &mut Source<'_>, low: f32, high: f32, to: &mut Gathered) {
     source.peek_short_blocks(|_, block| {
         to.above += kernels::values_between(block, Side::Both, [low, high], &mut to.values);
@@ -212,8 +217,8 @@ const MIN_BRACKET: usize = 1024;
 
 /// Estimates the k-th largest absolute value from a random sample.
 ///
-/// The sample has 1/256 of the elements, at least 4096 or all, in runs of 16 at random positions; the estimate is its
-/// value at the same relative rank. It is a value that occurs in the tensor.
+/// The sample has 1/256 of the elements, at least 4096 or all, in runs of 16 at random positions;
+/// the estimate is its value at the same relative rank. It is a value that occurs in the tensor.
 pub fn sampled_threshold(
     source: &mut Source<'_>,
     k: usize,
@@ -228,8 +233,8 @@ pub fn sampled_threshold(
     nth_largest(values, rank - 1)
 }
 
-/// Fills `values` with a random sample of `size` elements or at least `least`, or all: runs of neighbours, drawn
-/// with replacement.
+/// Fills `values` with a random sample of `size` elements or at least `least`, or all: runs of
+/// neighbours, drawn with replacement.
 pub fn at_random(
     source: &mut Source<'_>,
     size: usize,
@@ -241,8 +246,8 @@ pub fn at_random(
     sample(source, size, least, values, |_, _| rng.below(runs) as usize);
 }
 
-/// Fills `values` with `size` elements or at least `least`, in runs; `place` gives the index in the tensor of the
-/// i-th of n runs. A tensor of no more elements is taken whole.
+/// Fills `values` with `size` elements or at least `least`, in runs; `place` gives the index in the
+/// tensor of the i-th of n runs. A tensor of no more elements is taken whole.
 fn sample(
     source: &mut Source<'_>,
     size: usize,

@@ -1,14 +1,16 @@
 //! Count sketches: a table of sums, from which the large elements of a long vector can be found.
 //!
-//! Each row of the table adds every element, with a random sign, to a random one of its columns. The table
-//! of a sum is the sum of tables. The estimate of an element is the median over rows of its column times its sign; its
-//! error is about the norm of the other elements divided by the square root of the number of columns.
+//! Each row of the table adds every element, with a random sign, to a random one of its columns.
+//! The table of a sum is the sum of tables. The estimate of an element is the median over rows of
+//! its column times its sign; its error is about the norm of the other elements divided by the
+//! square root of the number of columns.
 //!
-//! Neighbours in runs of 16 share a hash: the first has its column, and the others follow in the columns behind it, around the end
-//! of the row; all have its sign. Two elements of different runs are still in the same column with a probability of one
-//! in the number of columns, and their signs are independent. Two elements of one run never are in the same column. So the mean of an
-//! estimate is that of a hash for each element, and its variance is no greater; but memory is read and written in runs, which
-//! is several times as fast.
+//! Neighbours in runs of 16 share a hash: the first has its column, and the others follow in the
+//! columns behind it, around the end of the row; all have its sign. Two elements of different runs
+//! are still in the same column with a probability of one in the number of columns, and their signs
+//! are independent. Two elements of one run never are in the same column. So the mean of an
+//! estimate is that of a hash for each element, and its variance is no greater; but memory is read
+//! and written in runs, which is several times as fast.
 
 use std::ops::Range;
 
@@ -16,8 +18,8 @@ use gradwire_bits::kernels;
 
 use crate::{Helpers, MIN_DIVIDED};
 
-/// The hash functions of a table: multiply, add and shift, so that the columns and signs of any two runs are
-/// independent (Dietzfelbinger 1996).
+/// The hash functions of a table: multiply, add and shift, so that the columns and signs of any two
+/// runs are independent (Dietzfelbinger 1996).
 #[derive(Debug, Clone)]
 pub struct CountSketch {
     /// Factor and term of each row.
@@ -27,7 +29,8 @@ pub struct CountSketch {
 }
 
 impl CountSketch {
-    /// A table with a row for each pair of keys, of which [`MAX_ROWS`] are used, and at least one column.
+    /// A table with a row for each pair of keys, of which [`MAX_ROWS`] are used, and at least one
+    /// column.
     pub fn new(pairs: impl IntoIterator<Item = [u64; 2]>, columns: usize) -> Self {
         let (mut keys, mut rows) = ([[0; 2]; MAX_ROWS], 0);
         for (key, pair) in keys.iter_mut().zip(pairs) {
@@ -56,7 +59,8 @@ impl CountSketch {
         1 << self.columns.min(kernels::RUN).ilog2()
     }
 
-    /// The columns and signs of the runs of `len` elements from `first` on, a multiple of [`PART`], in a row.
+    /// The columns and signs of the runs of `len` elements from `first` on, a multiple of [`PART`],
+    /// in a row.
     fn place<'a>(
         &self,
         [factor, term]: [u64; 2],
@@ -95,8 +99,8 @@ impl CountSketch {
         }
     }
 
-    /// Calls `take` with the estimates of a range of elements that begins with a multiple of [`PART`], a part at a time with the offset
-    /// of its first. `found` is working memory.
+    /// Calls `take` with the estimates of a range of elements that begins with a multiple of
+    /// [`PART`], a part at a time with the offset of its first. `found` is working memory.
     pub fn estimates(
         &self,
         table: &[f32],
@@ -120,9 +124,11 @@ impl CountSketch {
     }
 }
 
-/// Elements that are looked up at a time. The estimates by five rows take 20 KiB, which stay in the first cache.
+/// Elements that are looked up at a time. The estimates by five rows take 20 KiB, which stay in the
+/// first cache.
 pub const PART: usize = 1024;
-/// Elements that are added to one row after the other: 128 KiB, which stay in the second cache beside a row.
+/// Elements that are added to one row after the other: 128 KiB, which stay in the second cache
+/// beside a row.
 const CACHED: usize = 32 * PART;
 
 /// Columns and signs of the runs of a part.
@@ -137,8 +143,8 @@ impl Places {
 
 /// The medians over rows; of an even number of rows the means of the middle two.
 ///
-/// Rows are sorted up to the middle, by the same exchanges for all elements, without branches: a branch on the order of
-/// random numbers is mispredicted half of the time.
+/// Rows are sorted up to the middle, by the same exchanges for all elements, without branches: a
+/// branch on the order of random numbers is mispredicted half of the time.
 fn medians(rows: &mut [[f32; PART]]) -> &mut [f32; PART] {
     if let [a, b, c, d, e] = rows {
         kernels::median_of_five(a, b, c, d, e);
@@ -207,8 +213,9 @@ mod tests {
 
     #[test]
     fn runs_worked_by_hand() {
-        // Factor 2^32 and term 0 hash run r to r. Of four columns, runs have four elements, and begin in column r·4 >> 32 = 0; odd
-        // runs are negative. The second row's term is three quarters of the range: column 3, then 0, 1 and 2.
+        // Factor 2^32 and term 0 hash run r to r. Of four columns, runs have four elements, and
+        // begin in column r·4 >> 32 = 0; odd runs are negative. The second row's term is three
+        // quarters of the range: column 3, then 0, 1 and 2.
         let sketch = CountSketch::new([[1 << 32, 0], [1 << 32, 3 << 62]], 4);
         let mut table = vec![0.0; 8];
         sketch.add(&[1.0, 2.0, 3.0, 4.0, 10.0, 20.0], &mut table, &mut Helpers::default());
@@ -220,8 +227,9 @@ mod tests {
 
     #[test]
     fn a_step_of_an_eighth_worked_by_hand() {
-        // Three columns, runs of two. Factor 2^61 + 2^32 and term 2^63: run r hashes to r and 4 + r eighths of the range, which is
-        // column 1 of 3 for r = 0 and 1, then 2; odd runs are negative.
+        // Three columns, runs of two. Factor 2^61 + 2^32 and term 2^63: run r hashes to r and 4 + r
+        // eighths of the range, which is column 1 of 3 for r = 0 and 1, then 2; odd runs are
+        // negative.
         let sketch = CountSketch::new([[(1 << 61) + (1 << 32), 1 << 63]], 3);
         let mut table = vec![0.0; 3];
         sketch.add(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0], &mut table, &mut Helpers::default());
@@ -251,7 +259,8 @@ mod tests {
 
     #[test]
     fn two_elements_share_a_column_as_often_as_by_chance() {
-        // Over 20 000 tables of 40 columns: one time in 40, which is 500, with a standard deviation of 22; never in a run.
+        // Over 20 000 tables of 40 columns: one time in 40, which is 500, with a standard deviation
+        // of 22; never in a run.
         let meet = |a: u64, b: u64| {
             let mut keys = crate::Rng::new(1, 2, 3, 4, 5);
             let mut sum = 0.0;

@@ -1,12 +1,13 @@
 //! The largest singular values of a matrix, and their vectors.
 //!
-//! For any orthonormal basis of the shorter side of a matrix, the matrix is the sum over the basis vectors of each vector times its
-//! product with the matrix. The vectors are called *short* here and their products *long*. If the basis consists of singular
-//! vectors, the length of a product is the singular value.
+//! For any orthonormal basis of the shorter side of a matrix, the matrix is the sum over the basis
+//! vectors of each vector times its product with the matrix. The vectors are called *short* here
+//! and their products *long*. If the basis consists of singular vectors, the length of a product is
+//! the singular value.
 //!
-//! All vectors are found exactly, from the eigenvectors of the inner products of rows or columns. Fewer are found by subspace
-//! iteration from a random start: Halko, Martinsson, Tropp, "Finding structure with randomness", SIAM Review 2011, Algorithm 4.4
-//! with one iteration.
+//! All vectors are found exactly, from the eigenvectors of the inner products of rows or columns.
+//! Fewer are found by subspace iteration from a random start: Halko, Martinsson, Tropp, "Finding
+//! structure with randomness", SIAM Review 2011, Algorithm 4.4 with one iteration.
 
 use gradwire_bits::kernels;
 use nalgebra::DMatrix;
@@ -60,7 +61,8 @@ impl Matrix<'_> {
         }
     }
 
-    /// Appends the products with the unit vectors: the rows of a wide matrix, the columns of another.
+    /// Appends the products with the unit vectors: the rows of a wide matrix, the columns of
+    /// another.
     fn all_products(self, out: &mut Vec<f32>) {
         match self.is_wide() {
             true => out.extend_from_slice(self.values),
@@ -87,11 +89,12 @@ pub(crate) struct Svd {
 }
 
 impl Svd {
-    /// Finds the `count` largest singular values and their vectors, or all of them. Elements must be finite, and small enough
-    /// that sums of their squares do not overflow.
+    /// Finds the `count` largest singular values and their vectors, or all of them. Elements must
+    /// be finite, and small enough that sums of their squares do not overflow.
     ///
-    /// Reads the matrix four times, with `count` multiplications for each element, and finds the eigenvectors of `count` ×
-    /// `count` numbers seven times, or once for all vectors. Returns false if that does not converge.
+    /// Reads the matrix four times, with `count` multiplications for each element, and finds the
+    /// eigenvectors of `count` × `count` numbers seven times, or once for all vectors. Returns
+    /// false if that does not converge.
     pub(crate) fn decompose(
         &mut self,
         matrix: Matrix<'_>,
@@ -131,8 +134,8 @@ impl Svd {
         true
     }
 
-    /// Appends a singular vector of the shorter side, of unit length, and its product with the matrix, whose length is the
-    /// singular value.
+    /// Appends a singular vector of the shorter side, of unit length, and its product with the
+    /// matrix, whose length is the singular value.
     pub(crate) fn vectors(
         &self,
         at: usize,
@@ -149,8 +152,9 @@ impl Svd {
         append_sum(&self.products, matrix.long(), turn.as_slice(), long);
     }
 
-    /// Appends random directions of the shorter side, orthonormal and orthogonal to the vectors that were found, and their
-    /// products with the matrix. Each is uniform among all directions there are.
+    /// Appends random directions of the shorter side, orthonormal and orthogonal to the vectors
+    /// that were found, and their products with the matrix. Each is uniform among all directions
+    /// there are.
     ///
     /// # Panics
     /// If there are not as many directions.
@@ -192,8 +196,8 @@ fn append_sum(columns: &[f32], len: usize, weights: &[f64], out: &mut Vec<f32>) 
     }
 }
 
-/// The norm of what is left of a matrix without these squared singular values. Never less than what rounding may hide, so
-/// that it has a chance to be drawn.
+/// The norm of what is left of a matrix without these squared singular values. Never less than what
+/// rounding may hide, so that it has a chance to be drawn.
 fn rest(matrix: &[f32], squares: &[f64]) -> f64 {
     const ROUNDING: f64 = 1e-7;
     let all = kernels::sum_of_squares(matrix);
@@ -210,17 +214,18 @@ fn append_uniform(count: usize, random: &mut Rng, out: &mut Vec<f32>) {
     }
 }
 
-/// Replaces vectors of this length by orthonormal ones with their span. Directions in which they extend by less than rounding are
-/// left out. Returns false if the decomposition does not converge.
+/// Replaces vectors of this length by orthonormal ones with their span. Directions in which they
+/// extend by less than rounding are left out. Returns false if the decomposition does not converge.
 fn make_orthonormal(vectors: &mut Vec<f32>, len: usize, scratch: &mut Vec<f32>) -> bool {
     // The second time it removes the rounding errors of the first.
     orthonormal(vectors, len, scratch).is_some() && orthonormal(scratch, len, vectors).is_some()
 }
 
-/// Writes orthonormal vectors with the span of others: the leading eigenvectors of their second moments, in decreasing order of the
-/// eigenvalues. `None` if the decomposition does not converge.
+/// Writes orthonormal vectors with the span of others: the leading eigenvectors of their second
+/// moments, in decreasing order of the eigenvalues. `None` if the decomposition does not converge.
 pub(super) fn orthonormal(vectors: &[f32], len: usize, out: &mut Vec<f32>) -> Option<()> {
-    /// A direction is only rounding if its squared extent is not above this share of the largest one.
+    /// A direction is only rounding if its squared extent is not above this share of the largest
+    /// one.
     const MIN_SHARE: f64 = 1e-10;
     let (squares, turn) = decreasing(products_of_columns(vectors, vectors.len() / len))?;
     out.clear();
@@ -339,7 +344,8 @@ mod tests {
 
     #[test]
     fn directions_are_uniform() {
-        // Of 5 dimensions one is found, along the first axis: others have a mean square of ¼ in each other dimension.
+        // Of 5 dimensions one is found, along the first axis: others have a mean square of ¼ in
+        // each other dimension.
         let mut values = vec![0.0; 25];
         values[0] = 1.0;
         let matrix = Matrix { values: &values, rows: 5, columns: 5 };

@@ -26,10 +26,10 @@ struct Sides {
 
 part_result!(Sides { above, below });
 
-/// Both tails of up to `k` elements each, exactly. A sample gives a bound for each tail, and one pass over the tensor
-/// gathers the elements beyond it. If that misses part of a tail, because values are ordered or many are equal, a
-/// second pass gathers all elements of the sign. Nothing is searched if the compressor has asked for
-/// [`Statistics::Tails`].
+/// Both tails of up to `k` elements each, exactly. A sample gives a bound for each tail, and one
+/// pass over the tensor gathers the elements beyond it. If that misses part of a tail, because
+/// values are ordered or many are equal, a second pass gathers all elements of the sign. Nothing is
+/// searched if the compressor has asked for [`Statistics::Tails`].
 pub fn tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [Tail; 2] {
     if let Some(Found::Tails(tails)) = source.found(Statistics::Tails(k)) {
         return tails;
@@ -54,7 +54,8 @@ pub fn tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [T
     tails
 }
 
-/// The approximate number of elements of a tail that a sample must contain: with fewer the estimate varies too much.
+/// The approximate number of elements of a tail that a sample must contain: with fewer the estimate
+/// varies too much.
 const MIN_TAIL: usize = 32;
 
 /// Estimates both tails from a sample alone, by its tails of the same relative size.
@@ -71,9 +72,9 @@ pub fn sampled_tails(source: &mut Source<'_>, k: usize, buffers: &mut TailBuffer
     [tail(Side::Above, k, above, patterns), tail(Side::Below, k, below, patterns)]
 }
 
-/// Estimates two limits on absolute values: a fraction `ratio` of the elements at or above zero exceeds the first, the
-/// same fraction of those below zero the second. 0 for a side with only zeros in the sample; otherwise at least one element
-/// of the sample exceeds it.
+/// Estimates two limits on absolute values: a fraction `ratio` of the elements at or above zero
+/// exceeds the first, the same fraction of those below zero the second. 0 for a side with only
+/// zeros in the sample; otherwise at least one element of the sample exceeds it.
 pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, buffers: &mut TailBuffers) -> [f32; 2] {
     let Sides { above, below } = &mut buffers.sides;
     // Either side has about half of the elements.
@@ -93,8 +94,8 @@ pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, buffers: &mut TailBuff
     })
 }
 
-/// An absolute value that almost certainly all elements of the tail on one side exceed; 0 if the tail may have all
-/// elements of the sign.
+/// An absolute value that almost certainly all elements of the tail on one side exceed; 0 if the
+/// tail may have all elements of the sign.
 fn bound(source: &mut Source<'_>, k: usize, side: Side, values: &mut Vec<f32>) -> f32 {
     let elements = source.len();
     super::selection::evenly(source, values);
@@ -103,7 +104,8 @@ fn bound(source: &mut Source<'_>, k: usize, side: Side, values: &mut Vec<f32>) -
     }
     let sign = if side == Side::Below { -1.0 } else { 1.0 };
     let rank = k as f64 * values.len() as f64 / elements as f64;
-    // Six standard deviations of the rank, and 8 more, because a small rank is not normally distributed.
+    // Six standard deviations of the rank, and 8 more, because a small rank is not normally
+    // distributed.
     let rank = (rank + 6.0 * rank.sqrt() + 8.0) as usize;
     if rank >= values.len() {
         return 0.0;

@@ -1,4 +1,5 @@
-//! Moves elements, and their positions, from a tensor to the workspace: those beyond a limit, or those at given positions.
+//! Moves elements, and their positions, from a tensor to the workspace: those beyond a limit, or
+//! those at given positions.
 
 use std::ops::Range;
 
@@ -8,8 +9,8 @@ use super::selection::{Threshold, kth_largest};
 use crate::parts::{cut_mut, part_result};
 use crate::{BLOCK, Source, Workspace};
 
-/// Clears the positions and values of the workspace, and reserves memory for `most` of them and a block, because the
-/// kernel writes whole registers past the end.
+/// Clears the positions and values of the workspace, and reserves memory for `most` of them and a
+/// block, because the kernel writes whole registers past the end.
 pub(crate) fn clear(most: usize, workspace: &mut Workspace) {
     workspace.positions.clear();
     workspace.positions.reserve(most + BLOCK);
@@ -17,8 +18,8 @@ pub(crate) fn clear(most: usize, workspace: &mut Workspace) {
     workspace.values.reserve(most + BLOCK);
 }
 
-/// Moves exactly the k largest elements to the workspace, and sets them to 0 in the tensor; k is at least 1 unless the
-/// tensor is empty.
+/// Moves exactly the k largest elements to the workspace, and sets them to 0 in the tensor; k is at
+/// least 1 unless the tensor is empty.
 pub(crate) fn take_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) {
     let threshold = (!source.is_empty()).then(|| kth_largest(source, k, workspace));
     clear(k, workspace);
@@ -30,8 +31,9 @@ pub(crate) fn take_largest(source: &mut Source<'_>, k: usize, workspace: &mut Wo
 /// No remainder: elements that are moved become 0 in the tensor.
 pub(crate) const NOTHING: Option<fn(f32) -> f32> = None;
 
-/// Moves the elements that an exact threshold selects on a side to the workspace, behind what is there, and leaves the `remainder` of
-/// each in the tensor. The helpers share the work, unless only some of the elements that equal the threshold are selected.
+/// Moves the elements that an exact threshold selects on a side to the workspace, behind what is
+/// there, and leaves the `remainder` of each in the tensor. The helpers share the work, unless only
+/// some of the elements that equal the threshold are selected.
 pub(crate) fn take_exactly(
     source: &mut Source<'_>,
     side: Side,
@@ -63,8 +65,8 @@ pub(crate) fn take_exactly(
     });
 }
 
-/// Moves the elements of a side whose absolute value is above a limit to the workspace, behind what is there, and leaves the
-/// `remainder` of each in the tensor. The helpers share the work.
+/// Moves the elements of a side whose absolute value is above a limit to the workspace, behind what
+/// is there, and leaves the `remainder` of each in the tensor. The helpers share the work.
 pub(crate) fn take_beyond(
     source: &mut Source<'_>,
     side: Side,
@@ -81,7 +83,8 @@ pub(crate) fn take_beyond(
     });
 }
 
-/// Writes the remainders of elements that were moved to their places in a block, which begins at `offset`.
+/// Writes the remainders of elements that were moved to their places in a block, which begins at
+/// `offset`.
 fn leave(
     remainder: &Option<impl Fn(f32) -> f32>,
     block: &mut [f32],
@@ -96,7 +99,8 @@ fn leave(
     }
 }
 
-/// The elements that were taken from a tensor or a part of it: their positions, increasing, and their values.
+/// The elements that were taken from a tensor or a part of it: their positions, increasing, and
+/// their values.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) positions: Vec<u32>,
@@ -117,7 +121,8 @@ impl Taken {
 
 part_result!(Taken { positions, values });
 
-/// Appends what `take` appends for each part to the positions and values of the workspace. The helpers share the parts.
+/// Appends what `take` appends for each part to the positions and values of the workspace. The
+/// helpers share the parts.
 pub(crate) fn take_in_parts(
     source: &mut Source<'_>,
     workspace: &mut Workspace,
@@ -128,7 +133,8 @@ pub(crate) fn take_in_parts(
     all.keep_in(workspace);
 }
 
-/// Moves the elements of a side that reach a sampled threshold, at most `most` of them: the first ones. The helpers share the work.
+/// Moves the elements of a side that reach a sampled threshold, at most `most` of them: the first
+/// ones. The helpers share the work.
 pub(crate) fn take_reaching(
     source: &mut Source<'_>,
     side: Side,
@@ -163,8 +169,9 @@ pub(crate) fn take_reaching(
     }
 }
 
-/// Copies the elements at increasing positions, times a factor and limited to finite numbers, to the values of the workspace, and
-/// subtracts them from the tensor. The positions are those of the workspace. The helpers share the work.
+/// Copies the elements at increasing positions, times a factor and limited to finite numbers, to
+/// the values of the workspace, and subtracts them from the tensor. The positions are those of the
+/// workspace. The helpers share the work.
 pub(crate) fn take_at_positions(source: &mut Source<'_>, factor: f32, workspace: &mut Workspace) {
     let mut taken = Taken::out_of(workspace);
     let Taken { positions, values } = &mut taken;
@@ -191,8 +198,8 @@ pub(crate) fn take_at_positions(source: &mut Source<'_>, factor: f32, workspace:
     taken.keep_in(workspace);
 }
 
-/// Of the elements moved since index `start`, puts those that are not kept back into their block, which begins at
-/// `offset`.
+/// Of the elements moved since index `start`, puts those that are not kept back into their block,
+/// which begins at `offset`.
 fn put_back(
     block: &mut [f32],
     offset: usize,

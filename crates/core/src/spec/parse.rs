@@ -144,8 +144,8 @@ impl Given {
 }
 
 impl Spec {
-    /// An entry, in the registry or not, with values of its own and the common parameters, written as after the colon
-    /// of a spec string: `ratio=0.01,ef=off`.
+    /// An entry, in the registry or not, with values of its own and the common parameters, written
+    /// as after the colon of a spec string: `ratio=0.01,ef=off`.
     ///
     /// # Errors
     /// If there is no such parameter, or its value is not allowed.
@@ -153,7 +153,8 @@ impl Spec {
         Given::new(entry, parameters)?.into_spec()
     }
 
-    /// The same compressor with another value of a numeric parameter; rounded if the parameter is a whole number.
+    /// The same compressor with another value of a numeric parameter; rounded if the parameter is a
+    /// whole number.
     ///
     /// # Errors
     /// If there is no such parameter, or its value is not allowed or does not go with `ef`.

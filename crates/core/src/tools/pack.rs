@@ -6,11 +6,12 @@ use crate::wire::positions::{self, PositionCode};
 use crate::wire::symbols::Alphabet;
 use crate::{DecodeError, Helpers, Workspace};
 
-/// Appends symbols of an alphabet of 2 to 2¹⁶, each in ⌈log2 alphabet⌉ bits, from the lowest bit of a byte up; the last
-/// byte is padded with zeros.
+/// Appends symbols of an alphabet of 2 to 2¹⁶, each in ⌈log2 alphabet⌉ bits, from the lowest bit of
+/// a byte up; the last byte is padded with zeros.
 ///
 /// # Panics
-/// If the alphabet is of another size. A symbol outside the alphabet may panic or corrupt the message.
+/// If the alphabet is of another size. A symbol outside the alphabet may panic or corrupt the
+/// message.
 pub fn pack(symbols: &[u16], alphabet: usize, message: &mut Vec<u8>) {
     of(alphabet).put_fixed(symbols, message);
 }
@@ -18,7 +19,8 @@ pub fn pack(symbols: &[u16], alphabet: usize, message: &mut Vec<u8>) {
 /// Replaces `symbols` by `count` symbols read off the front of a message.
 ///
 /// # Errors
-/// If the bytes end too early, a symbol is outside the alphabet, padding is not zero, or memory is short.
+/// If the bytes end too early, a symbol is outside the alphabet, padding is not zero, or memory is
+/// short.
 ///
 /// # Panics
 /// If the alphabet is not of 2 to 2¹⁶ symbols.
@@ -50,8 +52,9 @@ fn of(symbols: usize) -> Alphabet {
     Alphabet::new(symbols, false)
 }
 
-/// Appends symbols of an alphabet of 2 to 2¹⁶ in an entropy code: close to the entropy of order 0, where frequent symbols
-/// take few bits, even less than one. A byte says which code it is; what a code would not shorten is [packed](pack).
+/// Appends symbols of an alphabet of 2 to 2¹⁶ in an entropy code: close to the entropy of order 0,
+/// where frequent symbols take few bits, even less than one. A byte says which code it is; what a
+/// code would not shorten is [packed](pack).
 ///
 /// # Panics
 /// If the alphabet is of another size, or a symbol is outside it.
@@ -64,11 +67,13 @@ pub fn pack_coded(
     of(alphabet).coded().put(symbols, &mut workspace.coder, &mut workspace.helpers, message);
 }
 
-/// Replaces `symbols` by `count` symbols read off the front of a message, which [`pack_coded`] wrote. A few bytes may stand for any
-/// number of symbols: `count` has to come from the tensor, or be checked against it.
+/// Replaces `symbols` by `count` symbols read off the front of a message, which [`pack_coded`]
+/// wrote. A few bytes may stand for any number of symbols: `count` has to come from the tensor, or
+/// be checked against it.
 ///
 /// # Errors
-/// If the bytes end too early, are not of a code, a symbol is outside the alphabet, or memory is short.
+/// If the bytes end too early, are not of a code, a symbol is outside the alphabet, or memory is
+/// short.
 ///
 /// # Panics
 /// If the alphabet is not of 2 to 2¹⁶ symbols.
@@ -88,19 +93,20 @@ pub fn packed_coded_len(count: usize, alphabet: usize) -> usize {
     of(alphabet).coded().max_len(count)
 }
 
-/// Appends increasing positions in a tensor of `elements` elements, at most 2³² − 1: a byte with their code, their
-/// number as varint, and the shortest of a bitmap, a Rice code and 32 bits each.
+/// Appends increasing positions in a tensor of `elements` elements, at most 2³² − 1: a byte with
+/// their code, their number as varint, and the shortest of a bitmap, a Rice code and 32 bits each.
 pub fn pack_positions(positions: &[u32], elements: usize, message: &mut Vec<u8>) {
     let code = PositionCode::shortest(positions, elements);
     positions::put_header(code, positions.len(), message);
     code.encode(positions, elements, &mut Helpers::default(), message);
 }
 
-/// Reads positions in a tensor of `elements` elements off the front of a message, and stores them in `positions`:
-/// increasing, and all in the tensor.
+/// Reads positions in a tensor of `elements` elements off the front of a message, and stores them
+/// in `positions`: increasing, and all in the tensor.
 ///
 /// # Errors
-/// If the bytes end too early, are not what [`pack_positions`] could have written, or memory is short.
+/// If the bytes end too early, are not what [`pack_positions`] could have written, or memory is
+/// short.
 pub fn unpack_positions(
     message: &mut &[u8],
     elements: usize,
@@ -135,7 +141,8 @@ mod tests {
 
     #[test]
     fn coded_symbols_take_the_entropy() {
-        // One of sixteen is 1, 2 or 3, equally often: the entropy is 0.337 + log2 3 / 16 = 0.436 bits.
+        // One of sixteen is 1, 2 or 3, equally often: the entropy is 0.337 + log2 3 / 16 = 0.436
+        // bits.
         let mut words = vec![0; 48_000];
         Rng::new(0, 1, 2, 3, 4).fill(&mut words);
         let symbol = |word: u32| if word % 16 == 3 { 1 + word / 16 % 3 } else { 0 };

@@ -17,8 +17,9 @@ impl Grid {
     /// The most numbers on either side of zero.
     pub const MOST: u16 = 32_767;
 
-    /// `each_side` numbers on either side of zero, the last of which is `largest`, up to rounding, and finite. If the
-    /// numbers would be too close for `f32` (a step below about 3·10⁻³⁹), all are zero.
+    /// `each_side` numbers on either side of zero, the last of which is `largest`, up to rounding,
+    /// and finite. If the numbers would be too close for `f32` (a step below about 3·10⁻³⁹), all
+    /// are zero.
     ///
     /// # Panics
     /// If `each_side` is 0 or above [`MOST`](Self::MOST), or `largest` is negative or not finite.
@@ -47,7 +48,8 @@ impl Grid {
     /// Reads the step off the front of a message.
     ///
     /// # Errors
-    /// If the bytes end too early, the step is negative or not finite, or the largest number is not finite.
+    /// If the bytes end too early, the step is negative or not finite, or the largest number is not
+    /// finite.
     ///
     /// # Panics
     /// If `each_side` is 0 or above [`MOST`](Self::MOST).
@@ -73,8 +75,9 @@ fn checked(each_side: u16) -> f32 {
 pub enum Rounding<'a> {
     /// The nearest neighbour, and the lower one on a tie: the least error.
     Nearest,
-    /// One of the two at random, so that the expectation is the value: [word for rounding](Rng::fill_rounding)
-    /// `first` + i of a [stream](crate::Context::rng) decides for value i.
+    /// One of the two at random, so that the expectation is the value: [word for
+    /// rounding](Rng::fill_rounding) `first` + i of a [stream](crate::Context::rng) decides for
+    /// value i.
     Random {
         /// The stream.
         rng: &'a Rng,
@@ -88,8 +91,8 @@ const CHUNK: usize = 1024;
 /// The word with which a value becomes its upper neighbour only if that is nearer.
 const HALF: u32 = 1 << 31;
 
-/// Appends the index on the grid of each value, from 0, and leaves the quantization errors in `values`. Values beyond
-/// the grid become its ends.
+/// Appends the index on the grid of each value, from 0, and leaves the quantization errors in
+/// `values`. Values beyond the grid become its ends.
 ///
 /// Cost: 8 bytes per element, and the draws of [`Rng::fill_rounding`].
 pub fn quantize(values: &mut [f32], grid: Grid, rounding: Rounding<'_>, symbols: &mut Vec<u16>) {
@@ -107,8 +110,8 @@ pub fn quantize(values: &mut [f32], grid: Grid, rounding: Rounding<'_>, symbols:
     }
 }
 
-/// Adds `weight` times the grid's number at each index to `out`, up to the shorter length. Indices must be below
-/// [`Grid::numbers`], which [`unpack`](super::unpack) checks.
+/// Adds `weight` times the grid's number at each index to `out`, up to the shorter length. Indices
+/// must be below [`Grid::numbers`], which [`unpack`](super::unpack) checks.
 pub fn dequantize(symbols: &[u16], grid: Grid, weight: f32, out: &mut [f32]) {
     kernels::levels_add(symbols, -grid.each_side, weight * grid.step, out);
 }

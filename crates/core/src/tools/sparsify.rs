@@ -14,13 +14,13 @@ pub enum Selection {
     Above(f32),
 }
 
-/// Moves the selected elements to the workspace, as increasing positions and values, and sets them to 0 in the tensor.
-/// All others stay in the residual.
+/// Moves the selected elements to the workspace, as increasing positions and values, and sets them
+/// to 0 in the tensor. All others stay in the residual.
 ///
 /// The compressor must then return [`Coverage::Positions`](crate::Coverage::Positions).
 ///
-/// Cost: 12 bytes per element, and for [`Selection::Largest`] 8 before, unless the compressor asks for
-/// [`Statistics::KthLargest`](crate::Statistics::KthLargest).
+/// Cost: 12 bytes per element, and for [`Selection::Largest`] 8 before, unless the compressor asks
+/// for [`Statistics::KthLargest`](crate::Statistics::KthLargest).
 pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut Workspace) {
     let above = match selection {
         // No finite value is above the largest one.
@@ -33,8 +33,8 @@ pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut W
     take::take_beyond(source, Side::Both, above, take::NOTHING, workspace);
 }
 
-/// Writes the part of the sparsified values that a message does not carry back to their positions, which increase. The
-/// helpers of the workspace share the work.
+/// Writes the part of the sparsified values that a message does not carry back to their positions,
+/// which increase. The helpers of the workspace share the work.
 pub fn give_back(
     source: &mut Source<'_>,
     positions: &[u32],
@@ -44,8 +44,8 @@ pub fn give_back(
     source.give_back(positions, values, helpers);
 }
 
-/// Adds `weight` times each value to the element of `out` at its position. Threads share the work of
-/// [`Helpers::add_at`](crate::Helpers::add_at), which needs increasing positions.
+/// Adds `weight` times each value to the element of `out` at its position. Threads share the work
+/// of [`Helpers::add_at`](crate::Helpers::add_at), which needs increasing positions.
 ///
 /// # Panics
 /// If a position is out of range, which [`unpack_positions`](super::unpack_positions) excludes.

@@ -1,4 +1,5 @@
-//! The common part of compressors with evenly spaced levels: the step between levels, and the norms it depends on.
+//! The common part of compressors with evenly spaced levels: the step between levels, and the norms
+//! it depends on.
 
 use gradwire_bits::{DecodeError, kernels};
 

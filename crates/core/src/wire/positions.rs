@@ -21,7 +21,8 @@ pub(crate) enum PositionCode {
     Rice = 1,
     /// 32 bits a position.
     Raw = 2,
-    /// Rice-coded gaps in parts, after a byte with their parameter. Writers use it in place of [`Rice`](Self::Rice) for many positions.
+    /// Rice-coded gaps in parts, after a byte with their parameter. Writers use it in place of
+    /// [`Rice`](Self::Rice) for many positions.
     RiceParts = 3,
 }
 
@@ -112,7 +113,8 @@ impl PositionCode {
         }
     }
 
-    /// Reads exactly `count` increasing positions below `elements` from exactly these bytes. The helpers share those in parts.
+    /// Reads exactly `count` increasing positions below `elements` from exactly these bytes. The
+    /// helpers share those in parts.
     pub(crate) fn decode(
         self,
         mut bytes: &[u8],
@@ -125,7 +127,8 @@ impl PositionCode {
         fields::expect_len(bytes, 0)
     }
 
-    /// Reads exactly `count` increasing positions below `elements` off the front. The helpers share those in parts.
+    /// Reads exactly `count` increasing positions below `elements` off the front. The helpers share
+    /// those in parts.
     pub(crate) fn take(
         self,
         bytes: &mut &[u8],
@@ -150,7 +153,8 @@ impl PositionCode {
             }
             PositionCode::RiceParts => {
                 let parameter = take_parameter(bytes)?;
-                // Each takes a bit at least, so that no more memory is written than the message warrants.
+                // Each takes a bit at least, so that no more memory is written than the message
+                // warrants.
                 if count / 8 > bytes.len() {
                     return Err(DecodeError::Truncated);
                 }
@@ -215,9 +219,9 @@ fn put_bitmap(positions: &[u32], elements: usize, helpers: &mut Helpers, message
     assert!(rest.is_empty(), "positions are below {elements}");
 }
 
-/// The most bits of up to `count` Rice-coded positions with their optimal parameter. With parameter b each takes b low
-/// bits and a terminating bit, and the quotients add up to at most d / 2^b; b is optimal only for up to d / 2^b
-/// positions.
+/// The most bits of up to `count` Rice-coded positions with their optimal parameter. With parameter
+/// b each takes b low bits and a terminating bit, and the quotients add up to at most d / 2^b; b is
+/// optimal only for up to d / 2^b positions.
 fn rice_bound(count: usize, elements: usize) -> usize {
     (rice::optimal_parameter(count, elements)..=rice::MAX_PARAMETER)
         .map(|b| {
@@ -229,8 +233,9 @@ fn rice_bound(count: usize, elements: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Clears a list of up to `count` of `elements` positions, or of their values, and reserves memory for twice `count`:
-/// counts vary from step to step, and a larger one up to that number then allocates nothing.
+/// Clears a list of up to `count` of `elements` positions, or of their values, and reserves memory
+/// for twice `count`: counts vary from step to step, and a larger one up to that number then
+/// allocates nothing.
 pub(crate) fn make_room<T>(
     count: usize,
     elements: usize,
@@ -322,7 +327,8 @@ mod tests {
         assert_eq!(code, PositionCode::RiceParts);
         let mut bytes = Vec::new();
         code.encode(&positions, elements, &mut Helpers::default(), &mut bytes);
-        // A gap of 0, then gaps of 8: a zero or 1 0, and three zeros. 4 + 8191·5 bits are 5120 bytes less 1 bit.
+        // A gap of 0, then gaps of 8: a zero or 1 0, and three zeros. 4 + 8191·5 bits are 5120
+        // bytes less 1 bit.
         let end = (9 * 8191 + 1u32).to_le_bytes();
         assert_eq!(bytes[..9], [&[3, 0x00, 0x14, 0, 0], &end[..]].concat());
         assert_eq!(bytes[9..11], [0b0001_0000, 0b0100_0010]);

@@ -1,4 +1,5 @@
-//! Compressors in no registry, with memories of their own: φ and ψ of the GRACE survey's Algorithm 1.
+//! Compressors in no registry, with memories of their own: φ and ψ of the GRACE survey's Algorithm
+//! 1.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! The corpora of the fuzz targets, replayed.
 //!
-//! Every input that a fuzzer found and that was kept in `fuzz/corpus` is checked again by the functions of
-//! `fuzz/checks.rs`. `cargo xtask corpus`, or `GRADWIRE_WRITE_CORPUS=1`, adds the golden files as seeds; they are replayed
-//! as frames too.
+//! Every input that a fuzzer found and that was kept in `fuzz/corpus` is checked again by the
+//! functions of `fuzz/checks.rs`. `cargo xtask corpus`, or `GRADWIRE_WRITE_CORPUS=1`, adds the
+//! golden files as seeds; they are replayed as frames too.
 
 #[path = "../../../../fuzz/checks.rs"]
 mod checks;

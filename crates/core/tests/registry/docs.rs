@@ -1,4 +1,5 @@
-//! `docs/compressors.md` is generated from the registry and from measured rows; this test says where it is out of date.
+//! `docs/compressors.md` is generated from the registry and from measured rows; this test says
+//! where it is out of date.
 //!
 //! `cargo xtask docs`, or `GRADWIRE_WRITE_DOCS=1`, generates it again.
 

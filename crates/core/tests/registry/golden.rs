@@ -1,8 +1,9 @@
 //! Frames of every compressor, written once and then frozen.
 //!
-//! A release must read, and write, the same bytes as earlier ones. `cargo xtask golden`, or `GRADWIRE_WRITE_GOLDEN=1`, writes
-//! the files that are absent and never changes one that is there. A change of format takes a new version beside the old
-//! one. A file is found by the configuration in its frames; its name is for people.
+//! A release must read, and write, the same bytes as earlier ones. `cargo xtask golden`, or
+//! `GRADWIRE_WRITE_GOLDEN=1`, writes the files that are absent and never changes one that is there.
+//! A change of format takes a new version beside the old one. A file is found by the configuration
+//! in its frames; its name is for people.
 
 mod stored;
 
@@ -121,7 +122,8 @@ fn squares(elements: usize, step: u64) -> Vec<f32> {
     gaussian(elements, step).iter().map(|x| x * x.abs()).collect()
 }
 
-/// The configurations that have a file: of each compressor the defaults and the examples, with the file's name.
+/// The configurations that have a file: of each compressor the defaults and the examples, with the
+/// file's name.
 fn configurations() -> impl Iterator<Item = (Spec, String)> {
     REGISTRY.iter().flat_map(|entry| {
         [""].iter().chain(entry.examples).map(|text| {
@@ -172,8 +174,8 @@ fn frozen() -> BTreeMap<String, Vec<u8>> {
     entries.filter(is_file).map(read).collect()
 }
 
-/// Checks the content of a file: two frames that took the claimed code path, and whose sum with the residual is the sum
-/// of the gradients.
+/// Checks the content of a file: two frames that took the claimed code path, and whose sum with the
+/// residual is the sum of the gradients.
 fn check(spec: &Spec, mut file: &[u8], residual: &[f32]) {
     let claim = CLAIMS
         .iter()
@@ -252,7 +254,8 @@ fn claims_are_of_golden_files() {
     }
 }
 
-/// Configurations whose long messages have another form, with a claim for it. Their files are in `golden/large`.
+/// Configurations whose long messages have another form, with a claim for it. Their files are in
+/// `golden/large`.
 const LARGE: &[(&str, Claim)] = &[
     ("8bit:code=huffman", |m| m[4] == 2),
     ("natural:code=huffman", |m| m[LARGE_SHAPE[0] * LARGE_SHAPE[1] / 8] == 2),

@@ -1,4 +1,5 @@
-//! What holds for every registered compressor beside the laws, in one program, which is compiled faster than one for each file.
+//! What holds for every registered compressor beside the laws, in one program, which is compiled
+//! faster than one for each file.
 
 #[path = "../common/mod.rs"]
 mod common;

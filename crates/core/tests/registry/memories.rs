@@ -1,6 +1,7 @@
 //! What methods with a memory of their own send and keep, beside plain loops over their formulas.
 //!
-//! A reference runs in double precision, element by element; which elements a message carried it is told.
+//! A reference runs in double precision, element by element; which elements a message carried it is
+//! told.
 
 use crate::common::*;
 use gradwire::{Coverage, Decoder, Encoder, Floats, Input, Spec, State, Tensor};
@@ -42,7 +43,8 @@ struct Seen {
 }
 
 impl Run<'_> {
-    /// Encodes and decodes the gradient of a step; `None` where a sum overflowed, and nothing has changed.
+    /// Encodes and decodes the gradient of a step; `None` where a sum overflowed, and nothing has
+    /// changed.
     fn step(&mut self, step: u64, squares: Option<&[f32]>) -> Option<Seen> {
         let gradient = &self.gradients[step as usize];
         let before = self.memory();
@@ -99,7 +101,8 @@ impl Run<'_> {
         assert!(error <= self.room(at), "{case}, {what} of {at}: {found} for {expected}");
     }
 
-    /// Checks that what was sent is no smaller than what was not, and that something was, if there was anything.
+    /// Checks that what was sent is no smaller than what was not, and that something was, if there
+    /// was anything.
     fn largest_are_sent(&self, values: &[f64], sent: &[bool]) {
         let of = |which: bool| {
             let pairs = values.iter().zip(sent).enumerate();
@@ -114,7 +117,8 @@ impl Run<'_> {
     }
 }
 
-/// `u ← m·u + g`, `v ← v + u`; v is sent, and both are 0 where it was. The norm of g is cut to clip / √n.
+/// `u ← m·u + g`, `v ← v + u`; v is sent, and both are 0 where it was. The norm of g is cut to clip
+/// / √n.
 fn momentum(run: &mut Run<'_>, momentum: f32, clip: f32) {
     let elements = run.sizes.len();
     let (mut u, mut v) = (vec![0.0; elements], vec![0.0; elements]);
@@ -164,7 +168,8 @@ fn long_term(run: &mut Run<'_>, epsilon: f32, alpha: f32) {
     }
 }
 
-/// `z ← (1 − δ)·g + δ·z`; the sign of z is sent. With error feedback it is that of `c = z + r`, and `r ← c − sign`.
+/// `z ← (1 − δ)·g + δ·z`; the sign of z is sent. With error feedback it is that of `c = z + r`, and
+/// `r ← c − sign`.
 fn average(run: &mut Run<'_>, decay: f32) {
     let feedback = run.spec.feedback().is_some();
     let elements = run.sizes.len();
@@ -189,12 +194,13 @@ fn average(run: &mut Run<'_>, decay: f32) {
     }
 }
 
-/// `r ← r + g`, `v ← v + Σ of the squares of g's parts`; where `r² > α·v` the element is sent as a power of two, and
-/// both are 0 afterwards; elsewhere r stays and `v ← ζ·v`. Without error feedback r is g.
+/// `r ← r + g`, `v ← v + Σ of the squares of g's parts`; where `r² > α·v` the element is sent as a
+/// power of two, and both are 0 afterwards; elsewhere r stays and `v ← ζ·v`. Without error feedback
+/// r is g.
 ///
-/// So the law `c = decoded + residual` does not hold: what rounding takes from a sent element is not kept. An element
-/// whose square is below the range of `f32` waits, and so does one below 3/512 of the largest's power of two; one whose
-/// square is above the range is sent.
+/// So the law `c = decoded + residual` does not hold: what rounding takes from a sent element is
+/// not kept. An element whose square is below the range of `f32` waits, and so does one below 3/512
+/// of the largest's power of two; one whose square is above the range is sent.
 fn variance(run: &mut Run<'_>, alpha: f64, zeta: f64) {
     let elements = run.sizes.len();
     let (mut r, mut v) = (vec![0.0; elements], vec![0.0; elements]);
@@ -232,7 +238,8 @@ fn variance(run: &mut Run<'_>, alpha: f64, zeta: f64) {
     }
 }
 
-/// The squares of a gradient's parts: of the gradient itself, or of two parts, ¼ and ¾ of it or −½ and 3/2.
+/// The squares of a gradient's parts: of the gradient itself, or of two parts, ¼ and ¾ of it or −½
+/// and 3/2.
 fn squares(gradient: &[f32], step: u64) -> Vec<f32> {
     let share = |at: usize| match (step % 2, at % 2) {
         (0, _) => 1.0,
@@ -242,7 +249,8 @@ fn squares(gradient: &[f32], step: u64) -> Vec<f32> {
     gradient.iter().enumerate().map(|(at, g)| (g * g * share(at)).min(f32::MAX)).collect()
 }
 
-/// Checks that a number was sent as the nearest power of two, but for the largest, where that may be above `top`.
+/// Checks that a number was sent as the nearest power of two, but for the largest, where that may
+/// be above `top`.
 fn power_of_two(sent: f32, r: f64, top: f64, case: &str) {
     let sent = f64::from(sent);
     assert_eq!(sent.abs().log2().fract(), 0.0, "{case}, {sent}");
@@ -251,7 +259,8 @@ fn power_of_two(sent: f32, r: f64, top: f64, case: &str) {
     assert!(sent.abs() >= top / 128.0 && sent.abs() <= top, "{case}, {sent}");
 }
 
-/// `δ ← m·δ + g`; what is decoded is subtracted. Signs decode to something else than what they subtract.
+/// `δ ← m·δ + g`; what is decoded is subtracted. Signs decode to something else than what they
+/// subtract.
 fn decoupled(run: &mut Run<'_>, momentum: f32) {
     let momentum = f64::from(momentum);
     let mut delta = vec![0.0; run.sizes.len()];

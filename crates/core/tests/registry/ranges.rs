@@ -1,15 +1,17 @@
-//! The ranges of parameters, compared with the values that make sense by the definition of each method. The
-//! [laws](gradwire::laws) check that values at the ends work.
+//! The ranges of parameters, compared with the values that make sense by the definition of each
+//! method. The [laws](gradwire::laws) check that values at the ends work.
 
 use crate::common::*;
 use gradwire::{Floats, Spec, Tensor};
 
-/// For each numeric parameter: values just outside the sensible ones, and the outermost sensible ones.
+/// For each numeric parameter: values just outside the sensible ones, and the outermost sensible
+/// ones.
 const RANGES: &[(&str, &[&str], &[&str])] = &[
     // One level up to the norm at least; level + s is a symbol of 16 bits.
     ("qsgd:s", &["0", "32768"], &["1", "32767"]),
     ("qsgd:bucket", &["-1", "1073741825"], &["0", "1", "1073741824"]),
-    // One bit leaves no step; λ = 0 would clip everything to nothing, and above 1 there is nothing to clip.
+    // One bit leaves no step; λ = 0 would clip everything to nothing, and above 1 there is nothing
+    // to clip.
     ("lpc-svrg:w", &["1", "17"], &["2", "16"]),
     ("lpc-svrg:lambda", &["0", "-0.5", "1.0001"], &["1e-300", "1"]),
     ("terngrad:clip", &["-0.1", "1000001"], &["0", "1000000"]),
@@ -37,7 +39,8 @@ const RANGES: &[(&str, &[&str], &[&str])] = &[
     ("sgc:warmup", &["-1", "1000000001"], &["0", "1000000000"]),
     ("adaptive:ratio", &["0", "1.01"], &["1e-9", "1"]),
     ("variance:alpha", &["-0.1", "1000001"], &["0", "1000000"]),
-    // With ζ = 0 a variance would be forgotten at once, and above 1 an undecided element would wait for ever.
+    // With ζ = 0 a variance would be forgotten at once, and above 1 an undecided element would wait
+    // for ever.
     ("variance:zeta", &["0", "1.01"], &["0.001", "1"]),
     ("sketched-sgd:ratio", &["0", "1.01"], &["1e-9", "1"]),
     ("sketched-sgd:rows", &["0", "16"], &["1", "15"]),

@@ -67,7 +67,8 @@ impl Codec<'_> {
         second.encode(self.piece.tensor, self.step, Floats::F32(values), message).map(drop)
     }
 
-    /// Replaces `message` by the message of a device form, and records the elements that it carries.
+    /// Replaces `message` by the message of a device form, and records the elements that it
+    /// carries.
     pub(crate) fn pack(&mut self, form: &[u8], message: &mut Vec<u8>) -> Result<(), Error> {
         let Self { codecs, piece, step } = self;
         message.clear();

@@ -25,7 +25,8 @@ impl SentElements {
         self.bytes = 0;
     }
 
-    /// Adds a message of `bytes` bytes for the elements from `offset` on, with the positions that it carries.
+    /// Adds a message of `bytes` bytes for the elements from `offset` on, with the positions that
+    /// it carries.
     pub(super) fn note(&mut self, offset: usize, sent: Coverage, positions: &[u32], bytes: usize) {
         self.bytes += bytes;
         match sent {

@@ -7,7 +7,8 @@ use super::codec::Sender;
 use crate::group::{Group, Piece};
 
 impl Codecs {
-    /// Sets the number of threads that encode and decode the tensors of a group, and share a large tensor that is encoded alone.
+    /// Sets the number of threads that encode and decode the tensors of a group, and share a large
+    /// tensor that is encoded alone.
     pub(crate) fn use_threads(&mut self, count: usize) {
         self.threads = Threads::new(count);
         self.encoder.use_threads(count);
@@ -24,7 +25,8 @@ impl Codecs {
         self.threads.share(group.tensors.len(), group.elements())
     }
 
-    /// Encodes pieces side by side, calls `take` with each message in order, and records the elements that it carries.
+    /// Encodes pieces side by side, calls `take` with each message in order, and records the
+    /// elements that it carries.
     pub(crate) fn encode_all(
         &mut self,
         step: u64,

@@ -27,8 +27,8 @@ impl Codecs {
             .for_each(|codec| codec.estimate.now.clone_from(&codec.estimate.checkpoint));
     }
 
-    /// Adds the state of the encoder and the estimates to `state`, under `prefix`; the state of the encoder of averages,
-    /// under `reduce/`.
+    /// Adds the state of the encoder and the estimates to `state`, under `prefix`; the state of the
+    /// encoder of averages, under `reduce/`.
     pub(crate) fn save(&self, prefix: &str, state: &mut State) {
         self.encoder.save(prefix, state);
         self.second.iter().for_each(|second| second.save(REDUCE, state));
@@ -44,7 +44,8 @@ impl Codecs {
         }
     }
 
-    /// Restores the estimates that [`save_estimates`](Self::save_estimates) wrote, and empties all others.
+    /// Restores the estimates that [`save_estimates`](Self::save_estimates) wrote, and empties all
+    /// others.
     ///
     /// # Errors
     /// `State` for an estimate of another length than the tensor's; nothing has changed then.
@@ -69,8 +70,8 @@ impl Codecs {
     /// Restores what [`save`](Self::save) wrote, at any stage of the schedules.
     ///
     /// # Errors
-    /// `State` for a tensor whose state was saved with a compressor that it does not have at any stage, and as for
-    /// [`restore_estimates`](Self::restore_estimates); nothing has changed then.
+    /// `State` for a tensor whose state was saved with a compressor that it does not have at any
+    /// stage, and as for [`restore_estimates`](Self::restore_estimates); nothing has changed then.
     pub(crate) fn restore(&mut self, prefix: &str, state: &State) -> Result<()> {
         let before: Vec<_> = self.tensors.iter().map(|codec| codec.stage).collect();
         self.enter_saved(prefix, state);
@@ -91,7 +92,8 @@ impl Codecs {
         self.restore_estimates(prefix, state)
     }
 
-    /// Refuses a state, whether whole or cut into slices, of a tensor that was saved with a compressor that it has at no stage.
+    /// Refuses a state, whether whole or cut into slices, of a tensor that was saved with a
+    /// compressor that it has at no stage.
     pub(crate) fn check_specs(&self, state: &State) -> Result<()> {
         let prefix = Encoder::spec_key(PUSH, "");
         let saved: Vec<_> = state.settings_under(&prefix).collect();
@@ -121,7 +123,8 @@ impl Codecs {
         self.estimates_in(prefix, state).map(drop)
     }
 
-    /// Selects for each tensor the stage at which its state was saved; the first if it has no such stage.
+    /// Selects for each tensor the stage at which its state was saved; the first if it has no such
+    /// stage.
     fn enter_saved(&mut self, prefix: &str, state: &State) {
         for index in 0..self.tensors.len() {
             let TensorState { schedule, names, .. } = &self.tensors[index];

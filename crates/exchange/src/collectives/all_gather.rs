@@ -1,10 +1,10 @@
 //! All-gather: every rank gets every message, and decodes and averages by itself.
 //!
 //! One phase. With messages of `b` bytes in all, a rank sends and receives `(n − 1)·b` bytes, and
-//! decodes `n` messages of each tensor. It decodes in rank order, and holds its own messages and the
-//! messages of one other rank at a time. The means replace its gradients. A rank that does not take
-//! part in a step sends an empty message. Uncompressed tensors are gathered with the compressor
-//! `none`.
+//! decodes `n` messages of each tensor. It decodes in rank order, and holds its own messages and
+//! the messages of one other rank at a time. The means replace its gradients. A rank that does not
+//! take part in a step sends an empty message. Uncompressed tensors are gathered with the
+//! compressor `none`.
 
 use super::collective::{Collective, Reduction};
 use super::packed;

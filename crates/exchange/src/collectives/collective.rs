@@ -20,9 +20,9 @@ pub(crate) trait Collective: Send {
 
     /// Averages one group of tensors.
     ///
-    /// In: this rank's gradients of the group's tensors, concatenated, or a device that compresses them.
-    /// Out: their mean over all ranks, with the same bits on every rank. After an error the content is
-    /// unspecified.
+    /// In: this rank's gradients of the group's tensors, concatenated, or a device that compresses
+    /// them. Out: their mean over all ranks, with the same bits on every rank. After an error the
+    /// content is unspecified.
     fn reduce(&mut self, step: &mut Reduction<'_>, values: Values<'_>) -> Result<()>;
 }
 
@@ -68,8 +68,8 @@ impl<'a> Reduction<'a> {
         Operation::whole(phase, self.step)
     }
 
-    /// The operation of a message about the whole group that names its first tensor, by which ranks notice that they are at different
-    /// groups.
+    /// The operation of a message about the whole group that names its first tensor, by which ranks
+    /// notice that they are at different groups.
     pub(super) fn operation_of_group(&self, phase: Phase) -> Operation<'a> {
         let Group { indices, tensors, .. } = self.group;
         match (indices.first(), tensors.first()) {
@@ -107,8 +107,8 @@ impl<'a> Reduction<'a> {
         self.encode_pieces(self.group.pieces(), values, message, take)
     }
 
-    /// Encodes pieces, side by side if threads share the work for the group, and calls `take` with each message in order;
-    /// `message` is working memory.
+    /// Encodes pieces, side by side if threads share the work for the group, and calls `take` with
+    /// each message in order; `message` is working memory.
     pub(super) fn encode_pieces<'t>(
         &mut self,
         pieces: impl Iterator<Item = Piece<'t>>,
@@ -132,7 +132,8 @@ impl<'a> Reduction<'a> {
         Ok(())
     }
 
-    /// Decodes the messages of a rank for pieces, whose places in `values` are in order, and adds them there.
+    /// Decodes the messages of a rank for pieces, whose places in `values` are in order, and adds
+    /// them there.
     pub(super) fn decode_all<'t>(
         &mut self,
         phase: Phase,
@@ -178,7 +179,8 @@ impl<'a> Reduction<'a> {
         packed::finish(sender.rank, packed, read, Operation::whole(phase, step))
     }
 
-    /// Turns the means of all tensors into the input of the optimizer: the mean itself, or the result of a vote.
+    /// Turns the means of all tensors into the input of the optimizer: the mean itself, or the
+    /// result of a vote.
     pub(super) fn aggregate(&mut self, means: &mut [f32]) -> Result<()> {
         for piece in self.group.pieces() {
             let mean = &mut means[piece.range.clone()];
@@ -188,7 +190,8 @@ impl<'a> Reduction<'a> {
     }
 }
 
-/// A piece of `values` as the input of a compressor. `squares` has the squares of each tensor of the model.
+/// A piece of `values` as the input of a compressor. `squares` has the squares of each tensor of
+/// the model.
 fn input<'a>(piece: &Piece<'_>, values: &'a [f32], squares: Option<&'a [Vec<f32>]>) -> Input<'a> {
     let elements = piece.offset..piece.offset + piece.range.len();
     let squares = squares.map(|all| &all[piece.index][elements]);

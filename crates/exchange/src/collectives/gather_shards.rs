@@ -1,9 +1,11 @@
 //! Gathering of shards: every rank gets the shards of all ranks, compressed once.
 //!
-//! The values of a group are the shards of all ranks, as in [reduce-scatter](super::reduce_scatter), and nothing is
-//! averaged: every rank compresses its own chunk of each tensor, sends it to all, and decodes the chunks of all, its own
-//! included, so that all ranks have the same bits. For parameters, which are sent whole each time: values that a message leaves
-//! out are not kept. With messages of `b` bytes in all, a rank sends `b·(n − 1)/n` bytes and receives as many.
+//! The values of a group are the shards of all ranks, as in
+//! [reduce-scatter](super::reduce_scatter), and nothing is averaged: every rank compresses its own
+//! chunk of each tensor, sends it to all, and decodes the chunks of all, its own included, so that
+//! all ranks have the same bits. For parameters, which are sent whole each time: values that a
+//! message leaves out are not kept. With messages of `b` bytes in all, a rank sends `b·(n − 1)/n`
+//! bytes and receives as many.
 
 use std::ops::Range;
 

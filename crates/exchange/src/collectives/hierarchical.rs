@@ -1,21 +1,23 @@
 //! Hierarchical exchange: at full precision inside a node, compressed between nodes.
 //!
-//! A node consists of `node` consecutive ranks (the last node may have fewer). Its first rank is the leader. The
-//! network inside a node is assumed to be fast. Three phases:
+//! A node consists of `node` consecutive ranks (the last node may have fewer). Its first rank is
+//! the leader. The network inside a node is assumed to be fast. Three phases:
 //!
-//! 1. Members send their gradients to their leader as `f32`. The leader averages them and its own in rank order, with
-//!    their weights in the node.
-//! 2. Leaders compress the node's mean and all-gather the messages between them. Each leader decodes the messages of
-//!    all nodes in order, weighted by the weights of their ranks.
+//! 1. Members send their gradients to their leader as `f32`. The leader averages them and its own
+//!    in rank order, with their weights in the node.
+//! 2. Leaders compress the node's mean and all-gather the messages between them. Each leader
+//!    decodes the messages of all nodes in order, weighted by the weights of their ranks.
 //! 3. Leaders send the mean to their members as `f32`.
 //!
-//! All leaders add the same messages in the same order, and members take their leader's sum, so that all ranks hold the
-//! same bits. Only leaders keep residuals and other state of compressors, and random draws use the leader's rank. With
-//! `node=1` every rank is a leader and this is all-gather, to the bit.
+//! All leaders add the same messages in the same order, and members take their leader's sum, so
+//! that all ranks hold the same bits. Only leaders keep residuals and other state of compressors,
+//! and random draws use the leader's rank. With `node=1` every rank is a leader and this is
+//! all-gather, to the bit.
 //!
-//! With tensors of `b` bytes and messages of `c` bytes, a member sends and receives `b` bytes. The leader of a node of
-//! `K` ranks sends and receives `(K − 1)·b` bytes inside the node, and `(m − 1)·c` bytes between `m` nodes. A rank that
-//! does not take part in a round sends an empty message; so does the leader of a node in which no rank takes part.
+//! With tensors of `b` bytes and messages of `c` bytes, a member sends and receives `b` bytes. The
+//! leader of a node of `K` ranks sends and receives `(K − 1)·b` bytes inside the node, and
+//! `(m − 1)·c` bytes between `m` nodes. A rank that does not take part in a round sends an empty
+//! message; so does the leader of a node in which no rank takes part.
 
 use std::ops::Range;
 
@@ -147,7 +149,8 @@ impl Hierarchical {
         let weight = |members: Range<usize>| weights[members].iter().sum::<f32>();
         self.outgoing.clear();
         if self.members(step, own).len() > 1 {
-            // The squares belong to the leader's own gradient; the node's mean counts as a single part.
+            // The squares belong to the leader's own gradient; the node's mean counts as a single
+            // part.
             step.squares = None;
         }
         if weight(self.members(step, own)) != 0.0 {

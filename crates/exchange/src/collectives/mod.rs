@@ -1,7 +1,8 @@
 //! The collectives: how a group of tensors is averaged over all ranks.
 //!
-//! A collective owns buffers and nothing else. Compressors and their state are in the rank's codecs, by tensor name. So
-//! one collective averages any group of tensors, and new groups change no state.
+//! A collective owns buffers and nothing else. Compressors and their state are in the rank's
+//! codecs, by tensor name. So one collective averages any group of tensors, and new groups change
+//! no state.
 
 pub mod all_gather;
 pub mod all_reduce;
@@ -21,7 +22,8 @@ use crate::codecs::Codecs;
 use crate::error::refuse;
 use crate::{Exchange, GroupConfig, Result};
 
-/// The collective of an exchange without servers. A collective that cuts tensors tells the codecs the names of the slices.
+/// The collective of an exchange without servers. A collective that cuts tensors tells the codecs
+/// the names of the slices.
 pub(crate) fn of(
     config: &GroupConfig<'_>,
     cut: Cut,

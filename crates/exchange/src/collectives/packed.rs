@@ -1,5 +1,5 @@
-//! One step's messages for one peer, packed into a single transport message: for each tensor in order, the length of
-//! its message as a varint, then the message.
+//! One step's messages for one peer, packed into a single transport message: for each tensor in
+//! order, the length of its message as a varint, then the message.
 
 use gradwire_bits::varint;
 
@@ -11,8 +11,9 @@ pub(crate) fn append(message: &[u8], packed: &mut Vec<u8>) {
     packed.extend_from_slice(message);
 }
 
-/// Appends one tensor's message and leaves `message` empty. The first message of a step is not copied: the buffers are
-/// swapped, so that a group of one large tensor takes one buffer of its size, not two.
+/// Appends one tensor's message and leaves `message` empty. The first message of a step is not
+/// copied: the buffers are swapped, so that a group of one large tensor takes one buffer of its
+/// size, not two.
 pub(crate) fn take(message: &mut Vec<u8>, packed: &mut Vec<u8>) {
     if !packed.is_empty() {
         append(message, packed);

@@ -1,11 +1,13 @@
 //! Scatter-reduce: every rank averages one slice of the model, and compresses the average for all.
 //!
-//! The tensors are concatenated and cut into `n` runs of equal length. If the model is averaged in groups, each
-//! tensor is cut separately. A slice is encoded as a tensor called `name[a..b]`, with its own residuals and random
-//! draws. Every rank compresses each slice for the owner of the slice. The owner decodes and averages them, compresses
-//! the average again, with a second residual, and sends it to all. Two phases; with messages of `b` bytes in all, a
-//! rank sends and receives about `2·b·(n − 1)/n` bytes. The owner, too, continues with the compressed average, not with
-//! its exact mean. A rank that does not take part in a round sends no gradients, but still averages its slices.
+//! The tensors are concatenated and cut into `n` runs of equal length. If the model is averaged in
+//! groups, each tensor is cut separately. A slice is encoded as a tensor called `name[a..b]`, with
+//! its own residuals and random draws. Every rank compresses each slice for the owner of the slice.
+//! The owner decodes and averages them, compresses the average again, with a second residual, and
+//! sends it to all. Two phases; with messages of `b` bytes in all, a rank sends and receives about
+//! `2·b·(n − 1)/n` bytes. The owner, too, continues with the compressed average, not with its exact
+//! mean. A rank that does not take part in a round sends no gradients, but still averages its
+//! slices.
 
 use std::ops::Range;
 

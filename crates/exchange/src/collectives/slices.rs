@@ -62,7 +62,8 @@ pub(super) fn names(slices: &[Vec<Slice>]) -> Vec<Vec<String>> {
     slices.iter().map(|slices| slices.iter().map(name).collect()).collect()
 }
 
-/// Cuts a model's elements into `parts` runs of equal length, in order; an empty tensor stays whole.
+/// Cuts a model's elements into `parts` runs of equal length, in order; an empty tensor stays
+/// whole.
 pub(super) fn cut_model(tensors: &[Tensor], parts: usize) -> Vec<Vec<Slice>> {
     let total: usize = tensors.iter().map(Tensor::elements).sum();
     let border = |part: usize| (total as u128 * part as u128 / parts as u128) as usize;
@@ -89,8 +90,8 @@ pub(super) fn cut_model(tensors: &[Tensor], parts: usize) -> Vec<Vec<Slice>> {
 /// The fewest elements of a slice, if each tensor is cut separately.
 const SLICE: usize = 4096;
 
-/// Cuts a tensor into `parts` slices of equal length, one for each owner. A small tensor stays whole, and its name
-/// determines the owner.
+/// Cuts a tensor into `parts` slices of equal length, one for each owner. A small tensor stays
+/// whole, and its name determines the owner.
 pub(super) fn cut_tensor(tensor: &Tensor, parts: usize) -> Vec<Slice> {
     let elements = tensor.elements();
     if elements < parts * SLICE {
@@ -102,11 +103,11 @@ pub(super) fn cut_tensor(tensor: &Tensor, parts: usize) -> Vec<Slice> {
     (0..parts).map(slice).collect()
 }
 
-/// A model whose tensors are cut into a chunk of whole rows for each rank, as `torch.chunk` does and as FSDP2 of PyTorch
-/// shards parameters. The last chunks have fewer rows, or none.
+/// A model whose tensors are cut into a chunk of whole rows for each rank, as `torch.chunk` does
+/// and as FSDP2 of PyTorch shards parameters. The last chunks have fewer rows, or none.
 ///
-/// The chunks of one rank, one tensor after the other, are its shard. In a buffer with the shards of all ranks, chunks with
-/// fewer rows are padded to the length of the others.
+/// The chunks of one rank, one tensor after the other, are its shard. In a buffer with the shards
+/// of all ranks, chunks with fewer rows are padded to the length of the others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shards {
     pub(super) ranks: usize,
@@ -141,7 +142,8 @@ impl Shards {
         tensors.iter().map(|tensor| self.padded(tensor)).sum::<usize>() * self.ranks
     }
 
-    /// The range of a slice in a buffer with the shards of all ranks, given the place of its tensor among these.
+    /// The range of a slice in a buffer with the shards of all ranks, given the place of its tensor
+    /// among these.
     pub(super) fn places(
         self,
         tensors: &[Tensor],
@@ -168,7 +170,8 @@ fn rows_of(tensor: &Tensor) -> (usize, usize) {
 
 impl Slice {
     fn of(tensor: &Tensor, range: Range<usize>, owner: usize) -> Self {
-        // The same number of dimensions as the whole: some compressors use it to tell the kind of the layer.
+        // The same number of dimensions as the whole: some compressors use it to tell the kind of
+        // the layer.
         let mut shape = vec![1; tensor.shape().len()];
         shape.iter_mut().take(1).for_each(|first| *first = range.len());
         Self::shaped(tensor, range, &shape, owner)

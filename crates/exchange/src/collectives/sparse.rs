@@ -1,24 +1,26 @@
 //! Sparse all-reduce: ranks exchange sums of sparse messages pairwise; the sums grow on their way.
 //!
-//! Every rank compresses its gradients with its own residuals. It decodes its own messages to elements with positions
-//! and multiplies them by its weight in the mean. Then the ranks add up by recursive doubling. Let p be the greatest
-//! power of two up to n. First, rank p + i sends its elements to rank i, which adds them to its own. Then, for d = 1,
-//! 2, 4, … below p, rank i swaps its sum with rank i ⊕ d, and both add the two sums, the lower rank's first. Last, rank
-//! i sends the total to rank p + i.
+//! Every rank compresses its gradients with its own residuals. It decodes its own messages to
+//! elements with positions and multiplies them by its weight in the mean. Then the ranks add up by
+//! recursive doubling. Let p be the greatest power of two up to n. First, rank p + i sends its
+//! elements to rank i, which adds them to its own. Then, for d = 1, 2, 4, … below p, rank i swaps
+//! its sum with rank i ⊕ d, and both add the two sums, the lower rank's first. Last, rank i sends
+//! the total to rank p + i.
 //!
-//! Sums are in `f32`. Both ranks of a pair add the same sums in the same order, so that after each phase all ranks of a
-//! block of 2d hold the same bits, and in the end all ranks do. The order of addition is a tree, not the order of
-//! the ranks: ((0 + p) + (1 + (p + 1))) + ((2 + …) + …). It does not depend on which rank is faster.
+//! Sums are in `f32`. Both ranks of a pair add the same sums in the same order, so that after each
+//! phase all ranks of a block of 2d hold the same bits, and in the end all ranks do. The order of
+//! addition is a tree, not the order of the ranks: ((0 + p) + (1 + (p + 1))) + ((2 + …) + …). It
+//! does not depend on which rank is faster.
 //!
-//! A sparse tensor is sent as the number of its positions as a varint, the positions in Rice code, and the values as
-//! `f32`. If all elements as `f32` take no more bytes, the tensor becomes dense. Raw tensors are dense from the
-//! first phase on. A rank sends and receives log2 p messages, each with up to twice the elements of the previous one.
-//! Rank i with a partner p + i has one more message each way; rank p + i has one each way. If messages overlap
-//! little, all-gather moves the same values without positions; if they overlap, or n is large, this exchange moves
-//! fewer.
+//! A sparse tensor is sent as the number of its positions as a varint, the positions in Rice code,
+//! and the values as `f32`. If all elements as `f32` take no more bytes, the tensor becomes dense.
+//! Raw tensors are dense from the first phase on. A rank sends and receives log2 p messages, each
+//! with up to twice the elements of the previous one. Rank i with a partner p + i has one more
+//! message each way; rank p + i has one each way. If messages overlap little, all-gather moves the
+//! same values without positions; if they overlap, or n is large, this exchange moves fewer.
 //!
-//! The residual keeps the values that a rank's message leaves out; the addition loses nothing. The method is by Renggli,
-//! Ashkboos, Aghagolzadeh, Alistarh and Hoefler, SparCML, 2019, section 5.
+//! The residual keeps the values that a rank's message leaves out; the addition loses nothing. The
+//! method is by Renggli, Ashkboos, Aghagolzadeh, Alistarh and Hoefler, SparCML, 2019, section 5.
 
 mod stream;
 
@@ -133,8 +135,8 @@ impl SparseAllReduce {
         step.wire(|transport| transport.send(to, operation, &self.outgoing))
     }
 
-    /// Replaces `self.other` by the sum that a rank sends. The deadline grows with the phase, because that rank may
-    /// still wait for other ranks in earlier phases.
+    /// Replaces `self.other` by the sum that a rank sends. The deadline grows with the phase,
+    /// because that rank may still wait for other ranks in earlier phases.
     fn receive(
         &mut self,
         step: &mut Reduction<'_>,

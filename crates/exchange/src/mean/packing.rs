@@ -1,6 +1,7 @@
 //! How the parts of an all-reduce are sent: as their bytes in the buffer, except integers of a
-//! [table](gradwire::ReduceOp::TableMean), which are packed: indices on the way to a part's owner, sums
-//! on the way back. The buffer holds them as `f32`, as in other rounds; sums up to 2^24 are exact.
+//! [table](gradwire::ReduceOp::TableMean), which are packed: indices on the way to a part's owner,
+//! sums on the way back. The buffer holds them as `f32`, as in other rounds; sums up to 2^24 are
+//! exact.
 
 use std::ops::Range;
 

@@ -9,8 +9,8 @@ use crate::{Exchange, GroupConfig, Participation, Policy, Result};
 /// The configuration of a reducer, the same on all ranks.
 #[derive(Debug, Clone)]
 pub struct ReducerConfig {
-    /// How ranks average: all-reduce, all-gather or scatter-reduce; reduce-scatter or gather-shards if each rank
-    /// has a shard of the model.
+    /// How ranks average: all-reduce, all-gather or scatter-reduce; reduce-scatter or gather-shards
+    /// if each rank has a shard of the model.
     pub exchange: Exchange,
     /// The compressor of each tensor.
     pub policy: Policy,
@@ -27,9 +27,10 @@ pub struct ReducerConfig {
 pub enum OnNonFinite {
     /// Fail with an error that names the tensor.
     Refuse,
-    /// Skip the step: roll back the residuals on all ranks and return NaN, for a trainer that then scales its losses
-    /// down. All values of a buffer count, also padding and the places of other ranks' shards: let them be zeros. Costs, for
-    /// each group, a message of one byte between any two ranks, and a second copy of the residuals.
+    /// Skip the step: roll back the residuals on all ranks and return NaN, for a trainer that then
+    /// scales its losses down. All values of a buffer count, also padding and the places of other
+    /// ranks' shards: let them be zeros. Costs, for each group, a message of one byte between any
+    /// two ranks, and a second copy of the residuals.
     Skip,
 }
 
@@ -38,20 +39,25 @@ pub enum OnNonFinite {
 pub enum Outcome {
     /// The values are the mean.
     Averaged,
-    /// The step is skipped on all ranks: the values are NaN, and all residuals are as they were before it.
+    /// The step is skipped on all ranks: the values are NaN, and all residuals are as they were
+    /// before it.
     Skipped,
 }
 
 impl ReducerConfig {
-    /// The exchange that suits a policy: all-reduce if messages can be added, otherwise all-gather or scatter-reduce.
+    /// The exchange that suits a policy: all-reduce if messages can be added, otherwise all-gather
+    /// or scatter-reduce.
     ///
-    /// In an all-gather each rank sends its message to n − 1 others; in a scatter-reduce it sends two of about the same
-    /// size, but the mean is compressed a second time. Scatter-reduce suits more than eight ranks. It also suits more than
-    /// two ranks with large messages, such as the messages of a quantizer that sends b bits for each element, with b·n ≥ 32:
-    /// `int8` from four ranks on. An all-gather sends at least half as many bytes of these as an uncompressed all-reduce
-    /// sends. The last compressor of a schedule decides whether messages are large; rules do not.
+    /// In an all-gather each rank sends its message to n − 1 others; in a scatter-reduce it sends
+    /// two of about the same size, but the mean is compressed a second time. Scatter-reduce suits
+    /// more than eight ranks. It also suits more than two ranks with large messages, such as the
+    /// messages of a quantizer that sends b bits for each element, with b·n ≥ 32: `int8` from four
+    /// ranks on. An all-gather sends at least half as many bytes of these as an uncompressed
+    /// all-reduce sends. The last compressor of a schedule decides whether messages are large;
+    /// rules do not.
     pub fn suitable(policy: &Policy, ranks: usize) -> Exchange {
-        // An all-gather sends b·(n − 1) bits for each element, an uncompressed all-reduce 2·32·(n − 1)/n.
+        // An all-gather sends b·(n − 1) bits for each element, an uncompressed all-reduce 2·32·(n −
+        // 1)/n.
         let saves_little = |bits| ranks > 2 && ranks * bits as usize >= 32;
         match policy.pushes().all(adds) {
             true => Exchange::AllReduce,
@@ -79,8 +85,8 @@ impl ReducerConfig {
     }
 }
 
-/// The bits of an element in the messages of the last compressor of a schedule, if it sends a value of fixed width for each
-/// element, as quantization does.
+/// The bits of an element in the messages of the last compressor of a schedule, if it sends a value
+/// of fixed width for each element, as quantization does.
 fn bits_per_element(policy: &Policy) -> Option<u32> {
     let last =
         policy.push.specs().last().filter(|spec| spec.entry().family == Family::Quantization)?;

@@ -6,12 +6,14 @@ use crate::error::refuse;
 use crate::{DeviceGroup, ExchangeError, Result};
 
 impl Reducer {
-    /// Averages a group that a device compresses, as [`average`](Self::average) does. Messages have the same layout as those
-    /// of the host, so some ranks may use devices and others not. For all-gather with compressors that have a
-    /// [device form](gradwire::Compressor::device_form), and for all-reduce with methods in rounds that have
-    /// [theirs](gradwire::MultiRound::device_rounds), and linear compressors whose residual does not depend on the message
-    /// that comes back. With all-gather the device must apply a vote ([`gradwire::Aggregation::Vote`]) to the mean itself.
-    /// If a later group of the step is skipped, the device must roll back the residuals that earlier groups of the step have
+    /// Averages a group that a device compresses, as [`average`](Self::average) does. Messages have
+    /// the same layout as those of the host, so some ranks may use devices and others not. For
+    /// all-gather with compressors that have a [device form](gradwire::Compressor::device_form),
+    /// and for all-reduce with methods in rounds that have
+    /// [theirs](gradwire::MultiRound::device_rounds), and linear compressors whose residual does
+    /// not depend on the message that comes back. With all-gather the device must apply a vote
+    /// ([`gradwire::Aggregation::Vote`]) to the mean itself. If a later group of the step is
+    /// skipped, the device must roll back the residuals that earlier groups of the step have
     /// changed.
     ///
     /// # Errors

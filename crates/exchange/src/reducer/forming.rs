@@ -8,12 +8,13 @@ use crate::group::Group;
 use crate::{Result, control};
 
 impl Reducer {
-    /// Forms a group of tensors and returns its number. `names` is the order of the tensors in the group's buffer. All
-    /// ranks form the same groups in the same order, and compare their configurations here.
+    /// Forms a group of tensors and returns its number. `names` is the order of the tensors in the
+    /// group's buffer. All ranks form the same groups in the same order, and compare their
+    /// configurations here.
     ///
     /// # Errors
-    /// `Config` for a tensor that the model does not have, or if another rank was started with another
-    /// configuration, naming both.
+    /// `Config` for a tensor that the model does not have, or if another rank was started with
+    /// another configuration, naming both.
     pub fn form(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
         self.alive()?;
         let formed = self.try_form(names);
@@ -40,13 +41,15 @@ impl Reducer {
         Ok(self.groups.len() - 1)
     }
 
-    /// Adds a group of tensors, given by their places in the model, without comparing configurations.
+    /// Adds a group of tensors, given by their places in the model, without comparing
+    /// configurations.
     pub(crate) fn add_group(&mut self, indices: Vec<usize>) -> usize {
         self.groups.push(Group::new(indices, &self.config.tensors));
         self.groups.len() - 1
     }
 
-    /// The number of the group of these tensors in this order, [formed](Self::form) if there is none yet.
+    /// The number of the group of these tensors in this order, [formed](Self::form) if there is
+    /// none yet.
     ///
     /// # Errors
     /// As for [`form`](Self::form).

@@ -13,8 +13,9 @@ impl Reducer {
         self.report
     }
 
-    /// The length in bytes of this rank's messages for its gradients, of the step in progress; a message to several ranks counts
-    /// once. Averages that an owner or a leader sends on are not in it; [`report`](Self::report) has all traffic.
+    /// The length in bytes of this rank's messages for its gradients, of the step in progress; a
+    /// message to several ranks counts once. Averages that an owner or a leader sends on are not in
+    /// it; [`report`](Self::report) has all traffic.
     pub fn message_bytes(&self) -> usize {
         self.message_bytes
     }
@@ -27,7 +28,8 @@ impl Reducer {
         self.codecs.spec_at(index, step)
     }
 
-    /// The length in bytes of this rank's last messages for the tensor at some place of the model; 0 before the first.
+    /// The length in bytes of this rank's last messages for the tensor at some place of the model;
+    /// 0 before the first.
     ///
     /// # Panics
     /// If the model has fewer tensors.

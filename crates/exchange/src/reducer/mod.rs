@@ -1,11 +1,12 @@
 //! The reducer: averages groups of tensors over all ranks.
 //!
-//! A group is a list of tensors; the whole model is the case of one group. A trainer that computes gradients from the
-//! last layer to the first averages one group while it computes the next. Compressors and residuals belong to tensor
-//! names. When groups change, residuals stay with their tensors, and the averages are the same as in the old groups.
+//! A group is a list of tensors; the whole model is the case of one group. A trainer that computes
+//! gradients from the last layer to the first averages one group while it computes the next.
+//! Compressors and residuals belong to tensor names. When groups change, residuals stay with their
+//! tensors, and the averages are the same as in the old groups.
 //!
-//! A reducer works in its caller's thread or in a [`ReducerThread`]. A [`Pipeline`] feeds that thread with gradients as
-//! they become ready.
+//! A reducer works in its caller's thread or in a [`ReducerThread`]. A [`Pipeline`] feeds that
+//! thread with gradients as they become ready.
 
 mod config;
 mod device;
@@ -41,12 +42,13 @@ use crate::{
 
 /// Averages groups of tensors over all ranks, with compressed messages.
 ///
-/// In: one rank's gradients of a group of tensors, concatenated in one buffer of `f32`. Out: in the same buffer, their
-/// mean over all ranks, with the same bits on every rank. Every rank has one reducer over its transport, and all ranks
-/// call the same methods in the same order.
+/// In: one rank's gradients of a group of tensors, concatenated in one buffer of `f32`. Out: in the
+/// same buffer, their mean over all ranks, with the same bits on every rank. Every rank has one
+/// reducer over its transport, and all ranks call the same methods in the same order.
 ///
-/// Tensors have names. The reducer keeps the residual and the other state of each compressor by tensor name, so that a
-/// tensor may move to another group. [`save`](Self::save) and [`restore`](Self::restore) store and restore this state.
+/// Tensors have names. The reducer keeps the residual and the other state of each compressor by
+/// tensor name, so that a tensor may move to another group. [`save`](Self::save) and
+/// [`restore`](Self::restore) store and restore this state.
 pub struct Reducer {
     transport: Box<dyn Transport>,
     config: ReducerConfig,
@@ -95,10 +97,12 @@ impl Reducer {
         Self::of(transport, &whole, Cut::EachTensor, config.on_non_finite)
     }
 
-    /// The same reducer with a number of [threads](gradwire::Threads) that encode and decode the tensors of a group: 1 by default, the
-    /// caller's. Messages and means do not depend on it, and ranks may differ in it. With all-reduce, and when an owner compresses its
-    /// averages in scatter-reduce, tensors are processed one after the other; threads share tensors of at least [`LEAST_DIVIDED`] elements.
-    /// With several threads, the report has elapsed time instead of CPU time.
+    /// The same reducer with a number of [threads](gradwire::Threads) that encode and decode the
+    /// tensors of a group: 1 by default, the caller's. Messages and means do not depend on it, and
+    /// ranks may differ in it. With all-reduce, and when an owner compresses its averages in
+    /// scatter-reduce, tensors are processed one after the other; threads share tensors of at least
+    /// [`LEAST_DIVIDED`] elements. With several threads, the report has elapsed time instead of CPU
+    /// time.
     ///
     /// [`LEAST_DIVIDED`]: gradwire::LEAST_DIVIDED
     pub fn with_threads(mut self, threads: usize) -> Self {
@@ -157,13 +161,14 @@ impl Reducer {
         Control::new(self, workers, true)
     }
 
-    /// Averages a group. In: `values` holds this rank's gradients of the group's tensors, concatenated. Out: `values`
-    /// holds their mean over all ranks, with the same bits on every rank. All ranks average the same groups in the same
-    /// order, with increasing steps.
+    /// Averages a group. In: `values` holds this rank's gradients of the group's tensors,
+    /// concatenated. Out: `values` holds their mean over all ranks, with the same bits on every
+    /// rank. All ranks average the same groups in the same order, with increasing steps.
     ///
-    /// With [reduce-scatter](crate::collectives::reduce_scatter) `values` holds the shards of all ranks, and then this
-    /// rank's shard holds its mean; the others are unspecified. With
-    /// [gather-shards](crate::collectives::gather_shards) this rank's shard is given, and then all shards are there.
+    /// With [reduce-scatter](crate::collectives::reduce_scatter) `values` holds the shards of all
+    /// ranks, and then this rank's shard holds its mean; the others are unspecified. With
+    /// [gather-shards](crate::collectives::gather_shards) this rank's shard is given, and then all
+    /// shards are there.
     ///
     /// # Errors
     /// Any; the exchange has then ended, here and on the other ranks.
@@ -171,8 +176,8 @@ impl Reducer {
         self.average_with(group, step, values, None)
     }
 
-    /// Averages a group whose values have another type: `read` fills a buffer with them as `f32`, and `write` receives
-    /// the buffer with the means. The buffer is reused from call to call.
+    /// Averages a group whose values have another type: `read` fills a buffer with them as `f32`,
+    /// and `write` receives the buffer with the means. The buffer is reused from call to call.
     ///
     /// # Errors
     /// As for [`average`](Self::average); `write` is called also after an error.
@@ -191,8 +196,8 @@ impl Reducer {
         outcome
     }
 
-    /// As [`average`](Self::average), with the sums of squares of the gradients' parts, a flat buffer for each tensor
-    /// of the model.
+    /// As [`average`](Self::average), with the sums of squares of the gradients' parts, a flat
+    /// buffer for each tensor of the model.
     pub(crate) fn average_with(
         &mut self,
         group: usize,
@@ -285,8 +290,8 @@ impl Reducer {
         Ok(())
     }
 
-    /// Whether the step is skipped, because a rank's values or earlier ones are not finite. If so, the averages of this step are
-    /// rolled back.
+    /// Whether the step is skipped, because a rank's values or earlier ones are not finite. If so,
+    /// the averages of this step are rolled back.
     fn skips(&mut self, step: u64, finite: bool) -> Result<bool> {
         if self.skipping {
             return Ok(true);
@@ -301,7 +306,8 @@ impl Reducer {
         Ok(self.skipping)
     }
 
-    /// Returns the bytes of all ranks, in rank order, on every rank. All ranks call it at the same time.
+    /// Returns the bytes of all ranks, in rank order, on every rank. All ranks call it at the same
+    /// time.
     ///
     /// # Errors
     /// As for [`average`](Self::average).
@@ -316,7 +322,8 @@ impl Reducer {
         self.or_abort(gathered.map(|()| all))
     }
 
-    /// Waits until all sent messages have left. Call it at the end of a step after which this rank may end.
+    /// Waits until all sent messages have left. Call it at the end of a step after which this rank
+    /// may end.
     ///
     /// # Errors
     /// As for [`average`](Self::average).

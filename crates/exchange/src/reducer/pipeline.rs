@@ -1,8 +1,8 @@
 //! Averages gradients in a thread while the next ones are being computed.
 //!
-//! Gradients become ready one by one and fill buckets, one bucket per group. A bucket is sent to the reducer's thread
-//! when it is complete and all buckets before it have been sent, and comes back with the mean. Buckets and queues are
-//! reused: a steady state allocates nothing.
+//! Gradients become ready one by one and fill buckets, one bucket per group. A bucket is sent to
+//! the reducer's thread when it is complete and all buckets before it have been sent, and comes
+//! back with the mean. Buckets and queues are reused: a steady state allocates nothing.
 
 use std::any::Any;
 use std::fmt;
@@ -96,8 +96,9 @@ impl Pipeline {
         Ok(Self { feed, done, stopped, thread: Some(thread) })
     }
 
-    /// The receiver of a step's gradients as they become ready; `None` while a step is in progress. If no bucket
-    /// of a step has been sent, the step begins anew: its backward pass has been abandoned.
+    /// The receiver of a step's gradients as they become ready; `None` while a step is in progress.
+    /// If no bucket of a step has been sent, the step begins anew: its backward pass has been
+    /// abandoned.
     pub(crate) fn sink(&self, step: u64) -> Option<Arc<dyn GradientSink>> {
         let mut buckets = self.feed.lock();
         if buckets.in_progress().is_some() {
@@ -137,7 +138,8 @@ impl Pipeline {
         let mut bucket = self.done.pop().ok_or_else(ExchangeError::ended)?;
         let outcome = std::mem::replace(&mut bucket.outcome, Ok(Ok(())));
         if !matches!(outcome, Ok(Ok(()))) {
-            // The exchange has ended. The bucket does not come back, so that nobody may wait for it.
+            // The exchange has ended. The bucket does not come back, so that nobody may wait for
+            // it.
             self.done.close();
         }
         match outcome {
@@ -168,8 +170,8 @@ impl TransportOwner for Pipeline {
     }
 }
 
-/// Waits until the thread has dropped the transport, because its owner may need it back. Buckets that the thread has
-/// not begun are not averaged. A rank that panics stops the other ranks.
+/// Waits until the thread has dropped the transport, because its owner may need it back. Buckets
+/// that the thread has not begun are not averaged. A rank that panics stops the other ranks.
 impl Drop for Pipeline {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
@@ -223,7 +225,8 @@ impl Feed {
         self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a gradient of the step in progress, if it has not come yet, and sends the buckets that are complete.
+    /// Takes a gradient of the step in progress, if it has not come yet, and sends the buckets that
+    /// are complete.
     fn take(&self, buckets: &mut Buckets, index: usize, gradient: &[f32]) {
         if !buckets.fill(index, gradient) {
             return;

@@ -36,7 +36,8 @@ impl Reducer {
         state
     }
 
-    /// The states that all ranks [save](Self::save), in rank order, on every rank. All ranks call it at the same time.
+    /// The states that all ranks [save](Self::save), in rank order, on every rank. All ranks call
+    /// it at the same time.
     ///
     /// # Errors
     /// As for [`average`](Self::average).
@@ -50,7 +51,8 @@ impl Reducer {
         self.or_abort(states)
     }
 
-    /// Returns the bytes of all ranks, which may be more than a message holds: they are sent in [`parts`] of `most` bytes.
+    /// Returns the bytes of all ranks, which may be more than a message holds: they are sent in
+    /// [`parts`] of `most` bytes.
     fn gather_in_parts(&mut self, own: &[u8], most: usize) -> Result<Vec<Vec<u8>>> {
         // The step of ranks may differ: a rank that has restored a state has none.
         let step = 0;
@@ -68,12 +70,14 @@ impl Reducer {
         }
     }
 
-    /// Restores the state of an earlier run, given this rank's own state, or the states of all ranks. With another
-    /// number of ranks, or another exchange, all states are needed, and [`reshard`](crate::reshard) describes the
-    /// result. If nothing is kept, as by compressors without error feedback, the state of any rank is enough.
+    /// Restores the state of an earlier run, given this rank's own state, or the states of all
+    /// ranks. With another number of ranks, or another exchange, all states are needed, and
+    /// [`reshard`](crate::reshard) describes the result. If nothing is kept, as by compressors
+    /// without error feedback, the state of any rank is enough.
     ///
     /// # Errors
-    /// `State` if states are missing or of another model or configuration; nothing has changed then.
+    /// `State` if states are missing or of another model or configuration; nothing has changed
+    /// then.
     pub fn restore(&mut self, states: Vec<State>) -> Result<()> {
         self.alive()?;
         let (ranks, mut states) = by_rank(states)?;
@@ -131,12 +135,13 @@ impl Reducer {
         state
     }
 
-    /// Restores the state that this worker saved as a rank of another group, of any size: survivors of a lost rank
-    /// keep their residuals. Only for all-gather, in which a rank's state is its own and covers whole tensors.
+    /// Restores the state that this worker saved as a rank of another group, of any size: survivors
+    /// of a lost rank keep their residuals. Only for all-gather, in which a rank's state is its own
+    /// and covers whole tensors.
     ///
     /// # Errors
-    /// `Config` for another exchange, or for `ef=ef21`; `State` for the state of another model or configuration. Nothing has changed
-    /// then.
+    /// `Config` for another exchange, or for `ef=ef21`; `State` for the state of another model or
+    /// configuration. Nothing has changed then.
     pub fn adopt(&mut self, state: &State) -> Result<()> {
         self.alive()?;
         let saved = state.setting("exchange")?;
@@ -167,8 +172,8 @@ fn by_rank(states: Vec<State>) -> Result<(Vec<u64>, Vec<State>)> {
     Ok((ranks, states))
 }
 
-/// Refuses two states of the same rank: they come from several exchanges, such as the replicas of a model on a mesh of two
-/// dimensions, and which of them belongs here is not known.
+/// Refuses two states of the same rank: they come from several exchanges, such as the replicas of a
+/// model on a mesh of two dimensions, and which of them belongs here is not known.
 fn refuse_repeated(ranks: &[u64]) -> Result<()> {
     match ranks.windows(2).find(|pair| pair[0] == pair[1]) {
         None => Ok(()),
@@ -241,7 +246,8 @@ mod tests {
         };
         let error = reducer.restore(vec![of(0, "push/residual/t", vec![0.0; 1000])]).unwrap_err();
         assert!(error.to_string().contains("of no ranks"), "{error}");
-        // Of another exchange, so that slices are put together: one that begins far behind the tensor.
+        // Of another exchange, so that slices are put together: one that begins far behind the
+        // tensor.
         for range in ["4000000000000..4000000000000", "4000000000000..0"] {
             let far = format!("push/residual/t[{range}]");
             assert!(reducer.restore(vec![of(1, &far, vec![])]).is_err(), "{range}");

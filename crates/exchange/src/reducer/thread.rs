@@ -24,14 +24,16 @@ pub(super) type Jobs = Queue<Box<dyn Job>>;
 
 /// Runs a [`Reducer`] in a background thread, one job at a time, in the order of submission.
 ///
-/// Every rank submits the same averages in the same order, so that the ranks match even if one caller is ahead of
-/// another. Dropping it finishes the submitted jobs in the background; [`join`](Self::join) waits for them.
+/// Every rank submits the same averages in the same order, so that the ranks match even if one
+/// caller is ahead of another. Dropping it finishes the submitted jobs in the background;
+/// [`join`](Self::join) waits for them.
 pub struct ReducerThread {
     jobs: Arc<Jobs>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Drops the remaining jobs when the thread ends, and with them the channels that their submitters wait on.
+/// Drops the remaining jobs when the thread ends, and with them the channels that their submitters
+/// wait on.
 struct Ending(Arc<Jobs>);
 
 impl fmt::Debug for ReducerThread {
@@ -66,8 +68,8 @@ impl ReducerThread {
         Ok(Self { jobs, thread: Some(thread) })
     }
 
-    /// Submits a job and returns at once; the job sends its result itself. Returns false if the thread has ended, by
-    /// a panic or because it was [closed](Self::close).
+    /// Submits a job and returns at once; the job sends its result itself. Returns false if the
+    /// thread has ended, by a panic or because it was [closed](Self::close).
     pub fn submit(&self, job: impl FnOnce(&mut Reducer) + Send + 'static) -> bool {
         self.jobs.push(Box::new(job)).is_ok()
     }
@@ -90,7 +92,8 @@ impl ReducerThread {
         answered.recv().ok()
     }
 
-    /// Takes no further jobs, and waits until the submitted ones are done and the transport is dropped.
+    /// Takes no further jobs, and waits until the submitted ones are done and the transport is
+    /// dropped.
     pub fn close(&mut self) {
         self.jobs.close();
         // The submitter of a job that panicked has noticed: its answer is missing.

@@ -3,7 +3,8 @@
 use super::{CompressionSchedule, RunDescription, Schedule, ScheduleError};
 
 impl CompressionSchedule {
-    /// The schedule of a budget: one compressor until the first drop of the learning rate, and one from there on.
+    /// The schedule of a budget: one compressor until the first drop of the learning rate, and one
+    /// from there on.
     pub(super) fn within(
         &self,
         bytes: u64,
@@ -26,7 +27,8 @@ impl CompressionSchedule {
         let (every, p) = match delay(until, share / cost(given)) {
             Some(every) => (every, given),
             None => {
-                // One round. It may take more than its share, if one round after the drop still fits.
+                // One round. It may take more than its share, if one round after the drop still
+                // fits.
                 let spare = bits - if drop.is_some() { cost(least) } else { 0.0 };
                 let within = |most: f64| largest(|p| cost(p) <= most, [least, given]);
                 (until, within(share).or_else(|| within(spare)).ok_or_else(nothing_fits)?)
@@ -48,11 +50,12 @@ impl CompressionSchedule {
 
 /// The lowest ratio that a budget may choose.
 const LEAST: f64 = 1e-4;
-/// The most bits of a sparse message apart from its positions and values: a kind, a count, a mean, and the length that
-/// packed messages begin with.
+/// The most bits of a sparse message apart from its positions and values: a kind, a count, a mean,
+/// and the length that packed messages begin with.
 const MESSAGE_BITS: f64 = 104.0;
 
-/// The shortest delay that makes at most `rounds` rounds of `span` steps; `None` for less than one round.
+/// The shortest delay that makes at most `rounds` rounds of `span` steps; `None` for less than one
+/// round.
 fn delay(span: u64, rounds: f64) -> Option<u64> {
     (rounds >= 1.0).then(|| span.div_ceil((rounds as u64).min(span)))
 }
@@ -69,8 +72,8 @@ fn round_bits(run: RunDescription<'_>, p: f64, value_bits: f64) -> f64 {
         + 8.0 * run.headers as f64
 }
 
-/// The most bits that a Golomb code takes for `kept` positions with the best parameter b: b + 1 bits for each position,
-/// and the quotients, whose sum is at most elements / 2^b.
+/// The most bits that a Golomb code takes for `kept` positions with the best parameter b: b + 1
+/// bits for each position, and the quotients, whose sum is at most elements / 2^b.
 fn longest_positions(kept: f64, elements: f64) -> f64 {
     let with = |b: i32| kept * f64::from(b + 1) + (elements / 2f64.powi(b)).floor();
     (0..32).map(with).fold(f64::INFINITY, f64::min)
@@ -92,8 +95,8 @@ pub fn position_bits(p: f64) -> f64 {
     f64::from(parameter) - 1.0 / logarithm.exp_m1()
 }
 
-/// The largest p of a range that fits, found by bisection; `None` if none fits. It is rounded down to three digits, to
-/// print short.
+/// The largest p of a range that fits, found by bisection; `None` if none fits. It is rounded down
+/// to three digits, to print short.
 fn largest(fits: impl Fn(f64) -> bool, [least, most]: [f64; 2]) -> Option<f64> {
     if fits(most) {
         return Some(most);
@@ -129,16 +132,18 @@ mod tests {
 
     #[test]
     fn a_budget_delays_before_the_drop_and_thins_out_after_it() {
-        // A round at ratio 0.01: 1000 elements of 32 bits and 7 of position with b = 6, whose quotients
-        // take 100 000 / 64 bits at most; 100 raw floats; 2 · 104 bits and 20 bytes of framing: 44 130
-        // bits. Half of 1 MB allows 90 rounds in the first 500 steps: every 6 steps, 84 rounds.
+        // A round at ratio 0.01: 1000 elements of 32 bits and 7 of position with b = 6, whose
+        // quotients take 100 000 / 64 bits at most; 100 raw floats; 2 · 104 bits and 20 bytes of
+        // framing: 44 130 bits. Half of 1 MB allows 90 rounds in the first 500 steps: every 6
+        // steps, 84 rounds.
         let found = resolved("topk within 1MB", &[500]);
         assert_eq!(found[0], (0, "topk:every=6".to_owned()));
         assert_eq!(found[1].0, 500);
         let later: Spec = found[1].1.parse().unwrap();
         assert_eq!(later.every(), 1);
-        // 8 000 000 − 84 · 44 130 bits are left for 500 rounds: 8586 each. 115 elements of 32 + 10 bits,
-        // quotients of at most 195 bits, 3568 for the rest: 8593 with b = 9 are too many, 114 fit.
+        // 8 000 000 − 84 · 44 130 bits are left for 500 rounds: 8586 each. 115 elements of 32 + 10
+        // bits, quotients of at most 195 bits, 3568 for the rest: 8593 with b = 9 are too many, 114
+        // fit.
         assert_eq!(later.real("ratio"), Some(0.00114));
         // 1 MB is 181 rounds: every 6 steps.
         assert_eq!(resolved("topk within 1MB", &[]), named(&[(0, "topk:every=6")]));
@@ -149,8 +154,8 @@ mod tests {
 
     #[test]
     fn a_budget_below_one_round_thins_that_round_out() {
-        // One round of 5000 bits: 3568 are framing and raw, 1432 are left for 32 elements of 32 + 12
-        // bits, with quotients of at most 100 000 / 2048; 33 take too many.
+        // One round of 5000 bits: 3568 are framing and raw, 1432 are left for 32 elements of 32 +
+        // 12 bits, with quotients of at most 100 000 / 2048; 33 take too many.
         let found = resolved("topk within 625B", &[]);
         let spec: Spec = found[0].1.parse().unwrap();
         assert_eq!((found.len(), spec.every()), (1, 1000));

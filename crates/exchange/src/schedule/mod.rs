@@ -10,20 +10,22 @@
 //! | `topk:ratio=0.001 from ratio=0.25 over 0.05` | a parameter that reaches its value in eight equal ratios, over a part of the steps or a number of steps |
 //! | `sbc within 2MB` | delay and sparsity chosen such that a worker sends at most two megabytes over the run |
 //!
-//! A [`CompressionSchedule`] is such a text. [`resolve`](CompressionSchedule::resolve) applies it to a run and gives a
-//! [`Schedule`], which names the compressor of every step.
+//! A [`CompressionSchedule`] is such a text. [`resolve`](CompressionSchedule::resolve) applies it
+//! to a run and gives a [`Schedule`], which names the compressor of every step.
 //!
-//! A stage that keeps residuals or other state is followed by the same compressor with other parameters, and the state is
-//! carried over. A stage that keeps no state may be followed by any compressor. A parameter moves as in the warm-up of Lin et al. ("Deep gradient
-//! compression", 2018, section 3.3), from sparsity 75 % to 99.9 %; integers are rounded.
+//! A stage that keeps residuals or other state is followed by the same compressor with other
+//! parameters, and the state is carried over. A stage that keeps no state may be followed by any
+//! compressor. A parameter moves as in the warm-up of Lin et al. ("Deep gradient compression",
+//! 2018, section 3.3), from sparsity 75 % to 99.9 %; integers are rounded.
 //!
-//! The budget follows Sattler, Wiedemann, Müller and Samek ("Sparse binary compression", 2018, section III): they found
-//! that communication delay serves better while the learning rate is high, and gradient sparsity after it has dropped.
-//! Until the first drop, the sparsity of the spec is kept, and the delay is chosen such that these steps take their
-//! share of the budget. From the drop on, every step is a round if possible, and the sparsity uses what is left. Each
-//! message is counted with the longest code that its positions can take and with its headers. So a compressor that
-//! sends exactly its ratio stays within the budget. Where only some workers take part in a round, this holds on
-//! average.
+//! The budget follows Sattler, Wiedemann, Müller and Samek ("Sparse binary compression", 2018,
+//! section III): they found that communication delay serves better while the learning rate is high,
+//! and gradient sparsity after it has dropped. Until the first drop, the sparsity of the spec is
+//! kept, and the delay is chosen such that these steps take their share of the budget. From the
+//! drop on, every step is a round if possible, and the sparsity uses what is left. Each message is
+//! counted with the longest code that its positions can take and with its headers. So a compressor
+//! that sends exactly its ratio stays within the budget. Where only some workers take part in a
+//! round, this holds on average.
 
 mod budget;
 mod stages;
@@ -34,7 +36,8 @@ use gradwire::Spec;
 pub use budget::position_bits;
 pub use stages::Schedule;
 
-/// A compression schedule as a user writes it. Parses from and prints to the texts of the [module](self).
+/// A compression schedule as a user writes it. Parses from and prints to the texts of the
+/// [module](self).
 #[derive(Debug, Clone, PartialEq)]
 pub struct CompressionSchedule {
     stages: Vec<Stage>,
@@ -125,8 +128,8 @@ pub struct RunDescription<'a> {
     pub compressed: &'a [usize],
     /// Elements of each tensor that is sent uncompressed.
     pub raw: &'a [usize],
-    /// How often a worker sends its messages in a round, on average: the number of receivers times the share of rounds
-    /// in which the worker takes part.
+    /// How often a worker sends its messages in a round, on average: the number of receivers times
+    /// the share of rounds in which the worker takes part.
     pub sends: f64,
     /// Bytes of headers around the messages of all tensors to one receiver.
     pub headers: usize,
@@ -166,7 +169,8 @@ impl CompressionSchedule {
         self.stages.iter().all(|stage| stage.spec.entry().id == self.first().entry().id)
     }
 
-    /// Whether all its times are numbers of steps, so that it can be resolved for a run of unknown length.
+    /// Whether all its times are numbers of steps, so that it can be resolved for a run of unknown
+    /// length.
     pub fn is_absolute(&self) -> bool {
         let part = |length: &Length| matches!(length, Length::Part(_));
         let ramps = |stage: &Stage| stage.ramp.as_ref().is_some_and(|ramp| part(&ramp.over));
@@ -181,8 +185,8 @@ impl CompressionSchedule {
     /// The compressor of every step of a run.
     ///
     /// # Errors
-    /// `Unfit` if the learning rate has too few drops, stages are not in order, or a budget cannot be kept or does not
-    /// go with the compressor.
+    /// `Unfit` if the learning rate has too few drops, stages are not in order, or a budget cannot
+    /// be kept or does not go with the compressor.
     pub fn resolve(&self, run: RunDescription<'_>) -> Result<Schedule, ScheduleError> {
         match self.budget {
             Some(bytes) => self.within(bytes, run),
@@ -217,7 +221,8 @@ impl CompressionSchedule {
         Ok(stages)
     }
 
-    /// The compressors of a stage that begins at step `start`: one, or one for each value of its parameter.
+    /// The compressors of a stage that begins at step `start`: one, or one for each value of its
+    /// parameter.
     fn ramp(
         &self,
         stage: &Stage,
@@ -309,7 +314,8 @@ mod tests {
         let levels: Vec<String> = found.iter().map(|(_, spec)| spec.to_string()).collect();
         let expected = [64, 45, 32, 23, 16, 11, 8, 6, 4].map(|s| format!("qsgd:s={s}"));
         assert_eq!(levels, expected);
-        // The first value is the one that was asked for, where four digits would be beyond the range.
+        // The first value is the one that was asked for, where four digits would be beyond the
+        // range.
         for (text, first) in [
             ("qsgd:s=4 from s=32767 over 0.1", "qsgd:s=32767"),
             ("sbc from p=0.99996 over 0.1", "sbc:p=0.99996"),

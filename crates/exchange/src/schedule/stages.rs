@@ -4,8 +4,9 @@ use gradwire::Spec;
 
 /// The compressor of every step: one at first, others from later steps on.
 ///
-/// A single spec is a schedule. [`CompressionSchedule::resolve`](super::CompressionSchedule::resolve) makes one from a
-/// user's text.
+/// A single spec is a schedule.
+/// [`CompressionSchedule::resolve`](super::CompressionSchedule::resolve) makes one from a user's
+/// text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     /// The compressor from step 0 on.

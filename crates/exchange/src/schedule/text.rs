@@ -136,7 +136,8 @@ impl fmt::Display for CompressionSchedule {
     }
 }
 
-/// Prints the text of an absolute [`CompressionSchedule`]: each compressor with the first step of the next.
+/// Prints the text of an absolute [`CompressionSchedule`]: each compressor with the first step of
+/// the next.
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.first)?;

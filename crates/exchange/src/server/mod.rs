@@ -1,22 +1,26 @@
 //! The parameter server: workers push gradients, servers update the model and send its change back.
 //!
-//! Ranks `0..n` are workers, ranks `n..n + k` are servers. The tensors are spread over the servers by size. A worker
-//! compresses each gradient with its own residual and pushes it, from the last tensor to the first, the order in which
-//! back-propagation computes them. A server processes each tensor separately. When all pushes of the tensor have
-//! arrived, it averages them in rank order and runs the optimizer on its full-precision parameters. It compresses the
-//! *change* once, with the server's residual, and sends the same bytes to every worker, which adds them to its own
+//! Ranks `0..n` are workers, ranks `n..n + k` are servers. The tensors are spread over the servers
+//! by size. A worker compresses each gradient with its own residual and pushes it, from the last
+//! tensor to the first, the order in which back-propagation computes them. A server processes each
+//! tensor separately. When all pushes of the tensor have arrived, it averages them in rank order
+//! and runs the optimizer on its full-precision parameters. It compresses the *change* once, with
+//! the server's residual, and sends the same bytes to every worker, which adds them to its own
 //! copy. There is no barrier for the whole model.
 //!
-//! All workers add the same bytes to the same parameters, so they hold the same bits. The server's parameters are those
-//! plus the residual of the pulls. With a pull compressor without error feedback (such as `none`, `terngrad`, `fp16`) there is no
-//! residual: the server continues from the parameters that it has sent, and holds the workers' bits.
+//! All workers add the same bytes to the same parameters, so they hold the same bits. The server's
+//! parameters are those plus the residual of the pulls. With a pull compressor without error
+//! feedback (such as `none`, `terngrad`, `fp16`) there is no residual: the server continues from
+//! the parameters that it has sent, and holds the workers' bits.
 //!
-//! With `b` backup workers, a server averages the first `n − b` pushes of a tensor. It drops and counts later pushes;
-//! the content of their messages is lost. Pulls go to all workers, and a late worker applies them in order.
+//! With `b` backup workers, a server averages the first `n − b` pushes of a tensor. It drops and
+//! counts later pushes; the content of their messages is lost. Pulls go to all workers, and a late
+//! worker applies them in order.
 //!
-//! A server may also be asynchronous (`mode=async`), or bound the staleness of its workers (`stale=S`). It then applies
-//! each push as it arrives, and each worker has its own pulls: the change since its last pull. A server holds a pull
-//! back while its worker is more than S steps ahead of the slowest.
+//! A server may also be asynchronous (`mode=async`), or bound the staleness of its workers
+//! (`stale=S`). It then applies each push as it arrives, and each worker has its own pulls: the
+//! change since its last pull. A server holds a pull back while its worker is more than S steps
+//! ahead of the slowest.
 //!
 //! This is the system of 3LC (Lim, Andersen, Kaminsky, 2019, section 2), in which the same scheme
 //! compresses pushes and pulls.
@@ -48,10 +52,11 @@ fn parameters(exchange: Exchange) -> Result<(usize, usize, Synchronization)> {
     }
 }
 
-/// Spreads tensors over `servers` and returns the server of each tensor: largest first, each to the server with the
-/// smallest load so far; ties go to the earlier tensor and the lower server.
+/// Spreads tensors over `servers` and returns the server of each tensor: largest first, each to the
+/// server with the smallest load so far; ties go to the earlier tensor and the lower server.
 ///
-/// The load of a tensor is its elements plus one, so that every server gets a tensor if there are enough.
+/// The load of a tensor is its elements plus one, so that every server gets a tensor if there are
+/// enough.
 ///
 /// # Panics
 /// If there are no servers.

@@ -37,7 +37,8 @@ pub struct Server {
     /// Pushes that complete the step in progress.
     needed: usize,
     participation: Participation,
-    /// The weight of each worker in the mean of the step in progress; 0 for workers that do not take part.
+    /// The weight of each worker in the mean of the step in progress; 0 for workers that do not
+    /// take part.
     weights: Vec<f32>,
     /// Workers that have not left.
     present: Vec<usize>,
@@ -80,8 +81,8 @@ pub struct ServerReport {
 }
 
 impl Server {
-    /// Joins the other ranks. All ranks call this at the same time. The optimizer will see only the tensors that this
-    /// server holds.
+    /// Joins the other ranks. All ranks call this at the same time. The optimizer will see only the
+    /// tensors that this server holds.
     ///
     /// # Errors
     /// `Config` if the configuration cannot work or differs between ranks.
@@ -135,8 +136,8 @@ impl Server {
     /// Serves until every worker has left.
     ///
     /// # Errors
-    /// `PeerLost` if a worker leaves that is still needed, `Deadline` naming the worker whose push is missing;
-    /// malformed messages and state. An error stops all ranks.
+    /// `PeerLost` if a worker leaves that is still needed, `Deadline` naming the worker whose push
+    /// is missing; malformed messages and state. An error stops all ranks.
     pub fn run(mut self) -> Result<ServerReport> {
         let served = self.serve();
         or_abort(&mut *self.transport, served)?;
@@ -181,8 +182,9 @@ impl Server {
         step.into_iter().chain(gathering).chain(held).min()
     }
 
-    /// The step that pushes are awaited for, in the bulk-synchronous mode. It begins before the first push, which may be the one
-    /// that is missing: workers that do not take part in the step begin it, too.
+    /// The step that pushes are awaited for, in the bulk-synchronous mode. It begins before the
+    /// first push, which may be the one that is missing: workers that do not take part in the step
+    /// begin it, too.
     fn awaited_step(&self) -> Option<u64> {
         self.begun.map(|begun| begun.step).filter(|_| self.staleness.is_none())
     }
@@ -212,7 +214,8 @@ impl Server {
         }
     }
 
-    /// The operation of the message that is waited for: a push for `slot`, or a request of all workers.
+    /// The operation of the message that is waited for: a push for `slot`, or a request of all
+    /// workers.
     fn awaited<'a>(&self, slot: Option<&'a Slot>) -> Option<Operation<'a>> {
         let gathering = self.gathering.as_ref();
         let push = slot.map(|slot| slot.operation(Phase::Push, self.step()));
@@ -244,8 +247,9 @@ impl Server {
         ExchangeError::protocol(worker, Operation::whole(Phase::Push, self.step()), header)
     }
 
-    /// Stores a step and its learning rate, which the first worker to begin the step determines. In the bulk-synchronous mode no
-    /// worker may begin a step while pushes of the one before are incomplete: the mean would be of both.
+    /// Stores a step and its learning rate, which the first worker to begin the step determines. In
+    /// the bulk-synchronous mode no worker may begin a step while pushes of the one before are
+    /// incomplete: the mean would be of both.
     fn begin(&mut self, worker: usize, header: Header, payload: &[u8]) -> Result<()> {
         let Some((step, learning_rate)) = decode_begin(payload) else {
             return Err(self.refuse(worker, header));
@@ -273,7 +277,8 @@ impl Server {
         if self.staleness.is_some() {
             return self.apply_push(worker, header, at, payload);
         }
-        // A worker begins a step when it has all pulls of the step before, so all steps but the latest are done.
+        // A worker begins a step when it has all pulls of the step before, so all steps but the
+        // latest are done.
         if header.step != step as u32 {
             return self.drop_late(worker, header);
         }
@@ -288,7 +293,8 @@ impl Server {
         }
     }
 
-    /// Drops and counts a push whose step is done. Without backup workers a step waits for all pushes, so none comes late.
+    /// Drops and counts a push whose step is done. Without backup workers a step waits for all
+    /// pushes, so none comes late.
     fn drop_late(&mut self, worker: usize, header: Header) -> Result<()> {
         if self.backups == 0 {
             return Err(self.refuse(worker, header));
@@ -335,9 +341,9 @@ impl Server {
         present.try_for_each(|&to| send_unless_left(&mut *self.transport, to, pull, &self.message))
     }
 
-    /// Replaces `self.message` by the change of a tensor from the parameters in `self.delta`, which the workers hold if no
-    /// residual is kept. The values that the message leaves out are lost then: the server continues from the
-    /// parameters that it has sent, with the workers' bits.
+    /// Replaces `self.message` by the change of a tensor from the parameters in `self.delta`, which
+    /// the workers hold if no residual is kept. The values that the message leaves out are lost
+    /// then: the server continues from the parameters that it has sent, with the workers' bits.
     fn encode_change(&mut self, at: usize, step: u64) -> Result<(), gradwire::Error> {
         let rank = self.transport.rank();
         let Self { slots, pulls, mean: held, delta, message, .. } = self;
@@ -359,7 +365,8 @@ impl Server {
     }
 }
 
-/// Sends a message to a worker that may have left. Whether the worker is missed is decided when its pushes are needed.
+/// Sends a message to a worker that may have left. Whether the worker is missed is decided when its
+/// pushes are needed.
 fn send_unless_left(
     transport: &mut dyn Transport,
     to: usize,

@@ -41,8 +41,8 @@ impl Slot {
         Self { index, tensor, parameters, done: None, pushes }
     }
 
-    /// Keeps a worker's push for `step` if it is still needed, and swaps `message` for a used buffer. The step is
-    /// complete with `needed` pushes.
+    /// Keeps a worker's push for `step` if it is still needed, and swaps `message` for a used
+    /// buffer. The step is complete with `needed` pushes.
     pub(super) fn push(
         &mut self,
         worker: usize,
@@ -143,7 +143,8 @@ mod tests {
         assert_eq!(accepted, [(0, &[0, 5][..]), (2, &[2, 5])]);
         slot.finish(5);
         assert!(!slot.is_behind(Some(5)) && slot.is_behind(Some(6)));
-        // Nobody has to push for a step that is done; for one that has begun they have, though none has yet.
+        // Nobody has to push for a step that is done; for one that has begun they have, though none
+        // has yet.
         assert!(!slot.is_stuck(Some(5), &[], 2));
         assert!(slot.is_stuck(Some(6), &[1], 2));
         assert_eq!(push(&mut slot, 1, 5), PushOutcome::Late);

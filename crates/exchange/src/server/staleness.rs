@@ -1,18 +1,20 @@
 //! Asynchronous workers: without a bound on their staleness, or with one.
 //!
-//! Each push is applied alone, when it arrives. The optimizer takes the worker's gradient times its weight in the
-//! mean, so that n pushes move the model by as much as a bulk-synchronous step. The answer is a pull for this worker
-//! only: the change of the tensor since its last pull, compressed with the worker's own residual on the server. If the
-//! compressor has no error feedback, it is the change since the parameters that the worker holds, so nothing is lost.
+//! Each push is applied alone, when it arrives. The optimizer takes the worker's gradient times its
+//! weight in the mean, so that n pushes move the model by as much as a bulk-synchronous step. The
+//! answer is a pull for this worker only: the change of the tensor since its last pull, compressed
+//! with the worker's own residual on the server. If the compressor has no error feedback, it is the
+//! change since the parameters that the worker holds, so nothing is lost.
 //!
-//! With a bound of S steps, an answer is held back while the worker has pushed the tensor more than S times more often
-//! than the slowest worker; without a bound it never is. With S = 0, all answers of a step are sent together, when its
-//! last push has arrived and before the next message is read. All workers then hold the same bits. They differ from the
-//! bits of the bulk-synchronous server, because pushes are added in order of arrival, and because an optimizer with
-//! state sees n small gradients instead of their mean.
+//! With a bound of S steps, an answer is held back while the worker has pushed the tensor more than
+//! S times more often than the slowest worker; without a bound it never is. With S = 0, all answers
+//! of a step are sent together, when its last push has arrived and before the next message is read.
+//! All workers then hold the same bits. They differ from the bits of the bulk-synchronous server,
+//! because pushes are added in order of arrival, and because an optimizer with state sees n small
+//! gradients instead of their mean.
 //!
-//! Memory: for each worker a residual and a copy of the parameters as of its last pull. Compression: one encoding for
-//! each worker and tensor instead of one for each tensor.
+//! Memory: for each worker a residual and a copy of the parameters as of its last pull.
+//! Compression: one encoding for each worker and tensor instead of one for each tensor.
 
 use std::time::Instant;
 
@@ -48,7 +50,8 @@ pub(super) struct Pull {
 
 /// The progress of the workers on one tensor.
 struct Clocks {
-    /// For each worker, the parameters as of its last pull; without a residual, the parameters that the worker holds.
+    /// For each worker, the parameters as of its last pull; without a residual, the parameters that
+    /// the worker holds.
     bases: Vec<Vec<f32>>,
     /// For each worker, the number of its pushes.
     pushed: Vec<u64>,
@@ -95,8 +98,8 @@ impl Staleness {
         Some(worker)
     }
 
-    /// Replaces `message` by a worker's pull of a slot: the change since its last pull. `delta` is a
-    /// buffer.
+    /// Replaces `message` by a worker's pull of a slot: the change since its last pull. `delta` is
+    /// a buffer.
     pub(super) fn pull(
         &mut self,
         Pull { at, step, server, worker }: Pull,
@@ -113,11 +116,13 @@ impl Staleness {
             base.copy_from_slice(&slot.parameters);
             return Ok(());
         }
-        // The next change includes the values that the message leaves out: the base is the worker's copy.
+        // The next change includes the values that the message leaves out: the base is the worker's
+        // copy.
         pulls.at(&slot.piece(), step).add(Sender::alone(server), message, base)
     }
 
-    /// The answer that has waited longest: the time of its push, its slot, and the slowest worker, for which it waits.
+    /// The answer that has waited longest: the time of its push, its slot, and the slowest worker,
+    /// for which it waits.
     pub(super) fn overdue(&self) -> Option<(Instant, usize, usize)> {
         let since = |(slot, clocks): (usize, &Clocks)| {
             let first = clocks.waiting.iter().flatten().min().copied();

@@ -101,8 +101,8 @@ impl ServerWorker {
         Ok(())
     }
 
-    /// Tells the servers that this worker is at a step. An absent worker says so, too: it waits for the step's changes, and the
-    /// servers must know when a worker that takes part leaves instead.
+    /// Tells the servers that this worker is at a step. An absent worker says so, too: it waits for
+    /// the step's changes, and the servers must know when a worker that takes part leaves instead.
     fn begin(&mut self, learning_rate: f32) -> Result<()> {
         let begin = encode_begin(self.step, learning_rate);
         for &server in &self.servers {
@@ -155,7 +155,8 @@ impl ServerWorker {
             if header.step == step as u32 && !self.applied[index] {
                 self.apply(index, step, parameters, report)?;
             } else if self.backups > 0 || !self.participation.everyone() {
-                // A round can end before a worker that does not take part in it has all pulls of the previous round.
+                // A round can end before a worker that does not take part in it has all pulls of
+                // the previous round.
                 self.pulls.keep(index, header.step, &mut self.message);
             } else {
                 let operation =
@@ -194,7 +195,8 @@ impl ServerWorker {
         self.transport.recv_any(&self.servers, operation, until, &mut self.message)
     }
 
-    /// When to give up on a server: after the server's own deadline, whose error names the missing worker.
+    /// When to give up on a server: after the server's own deadline, whose error names the missing
+    /// worker.
     fn gives_up_at(&self) -> Instant {
         Instant::now() + patience(self.transport.deadline(), 1)
     }

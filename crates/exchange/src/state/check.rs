@@ -6,9 +6,9 @@ use gradwire::{Encoder, State, StateError, Tensor};
 
 use super::names::{ArrayKey, PUSH, REDUCE, read_slice};
 
-/// Refuses compressors and arrays of tensors that this model does not have, and residuals and velocities of another size, in
-/// the state of a rank, whose keys start with `prefix`. Call it before [`reshard`], which allocates as many elements as the keys of
-/// slices name.
+/// Refuses compressors and arrays of tensors that this model does not have, and residuals and
+/// velocities of another size, in the state of a rank, whose keys start with `prefix`. Call it
+/// before [`reshard`], which allocates as many elements as the keys of slices name.
 ///
 /// # Errors
 /// [`StateError::Foreign`] and [`StateError::WrongSize`].

@@ -1,10 +1,10 @@
 //! The keys of saved states.
 //!
-//! An exchange saves, for every tensor, its compressor as the setting `push/spec/fc.weight`, and the
-//! arrays that it keeps: `push/residual/fc.weight`, and `velocity` and `kept` in place of
-//! `residual`. Scatter-reduce has entries of slices, `fc.weight[0..512]`, and entries of the owners'
-//! averages under `reduce/`. If messages carry changes (`ef=ef21`), `push/sum/fc.weight` is their
-//! sum.
+//! An exchange saves, for every tensor, its compressor as the setting `push/spec/fc.weight`, and
+//! the arrays that it keeps: `push/residual/fc.weight`, and `velocity` and `kept` in place of
+//! `residual`. Scatter-reduce has entries of slices, `fc.weight[0..512]`, and entries of the
+//! owners' averages under `reduce/`. If messages carry changes (`ef=ef21`), `push/sum/fc.weight` is
+//! their sum.
 
 use std::ops::Range;
 
@@ -17,9 +17,9 @@ pub(crate) const PUSH: &str = "push/";
 /// The prefix of the state of an owner's averages.
 pub(crate) const REDUCE: &str = "reduce/";
 
-/// The name under which an exchange saves its state. Only the same exchange with the same number of workers restores it.
-/// Overlap does not change the name, except for scatter-reduce, which then cuts each tensor separately and has another
-/// state.
+/// The name under which an exchange saves its state. Only the same exchange with the same number of
+/// workers restores it. Overlap does not change the name, except for scatter-reduce, which then
+/// cuts each tensor separately and has another state.
 pub fn saved_as(exchange: Exchange, workers: usize, overlap: bool) -> String {
     let by_tensor = overlap && exchange == Exchange::ScatterReduce;
     let cut = if by_tensor { " of each tensor" } else { "" };

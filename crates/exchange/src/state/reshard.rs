@@ -6,8 +6,8 @@ use gradwire::{Encoder, Spec, State};
 
 use super::names::{ArrayKey, PUSH, REDUCE, read_slice};
 
-/// Cuts the entries of whole tensors into entries of `slices`, except `kept` arrays, which are dropped. Other entries
-/// stay.
+/// Cuts the entries of whole tensors into entries of `slices`, except `kept` arrays, which are
+/// dropped. Other entries stay.
 pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) -> State {
     let (mut split, mut replaced) = (state.clone(), BTreeSet::new());
     for slice in slices {
@@ -32,18 +32,20 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
     split
 }
 
-/// The state that rank `rank` of `workers` ranks starts from, given the states of all ranks of an earlier run, in rank
-/// order.
+/// The state that rank `rank` of `workers` ranks starts from, given the states of all ranks of an
+/// earlier run, in rank order.
 ///
-/// The mean of the residuals over the ranks stays the same, so nothing that is still to be sent is lost. Rank j takes
-/// over the residuals and velocities of the old ranks j, j + `workers`, j + 2·`workers` …, added up and multiplied by
-/// `workers` / `states.len()`; if there are more ranks than before, the new ranks start with none. Slices of
-/// scatter-reduce are put together, and an owner's second residual, which stands for all ranks, is weighted by the old
-/// number of ranks. All else (sums of changes, statistics and factors that methods start from, an optimizer's state, settings) is that
-/// of the old rank j modulo `states.len()`.
+/// The mean of the residuals over the ranks stays the same, so nothing that is still to be sent is
+/// lost. Rank j takes over the residuals and velocities of the old ranks j, j + `workers`, j +
+/// 2·`workers` …, added up and multiplied by `workers` / `states.len()`; if there are more ranks
+/// than before, the new ranks start with none. Slices of scatter-reduce are put together, and an
+/// owner's second residual, which stands for all ranks, is weighted by the old number of ranks. All
+/// else (sums of changes, statistics and factors that methods start from, an optimizer's state,
+/// settings) is that of the old rank j modulo `states.len()`.
 ///
-/// This holds for equal weights, and not for hierarchical exchanges. With the same number of ranks and the same
-/// exchange, use each rank's own state, which is exact. [Check](check_arrays) states that come from a file first.
+/// This holds for equal weights, and not for hierarchical exchanges. With the same number of ranks
+/// and the same exchange, use each rank's own state, which is exact. [Check](check_arrays) states
+/// that come from a file first.
 ///
 /// # Panics
 /// If there are no states.
@@ -84,8 +86,8 @@ fn specs_of_whole(state: &State) -> Vec<(String, String)> {
     [of(&Encoder::spec_key(PUSH, "")), of(&Encoder::spec_key(REDUCE, ""))].concat()
 }
 
-/// Replaces the `kept` arrays of the wanted tensors by the arrays in `from`: multi-round methods start from the same values
-/// on all ranks, but under other exchanges each rank has its own.
+/// Replaces the `kept` arrays of the wanted tensors by the arrays in `from`: multi-round methods
+/// start from the same values on all ranks, but under other exchanges each rank has its own.
 pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -> bool) {
     for (key, values) in from.floats_under("") {
         let is_wanted = |key: ArrayKey<'_>| key.is_kept_of_pushes() && wanted(key.name);
@@ -95,8 +97,9 @@ pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -
     }
 }
 
-/// Adds the residuals and velocities of a state to the sums of whole tensors. A tensor for which `estimates` is true has
-/// estimates instead of residuals; they contain what an owner has yet to pass on.
+/// Adds the residuals and velocities of a state to the sums of whole tensors. A tensor for which
+/// `estimates` is true has estimates instead of residuals; they contain what an owner has yet to
+/// pass on.
 fn add_whole(
     state: &State,
     workers: f32,

@@ -1,4 +1,5 @@
-//! What all transports have in common: the rank, the number of ranks, the deadline and the byte counts.
+//! What all transports have in common: the rank, the number of ranks, the deadline and the byte
+//! counts.
 
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The longest deadline, 34 years. Longer ones, such as [`Duration::MAX`], are limited to it, because points in time that lie
-    /// further ahead cannot be computed.
+    /// The longest deadline, 34 years. Longer ones, such as [`Duration::MAX`], are limited to it,
+    /// because points in time that lie further ahead cannot be computed.
     pub const LONGEST_DEADLINE: Duration = Duration::from_secs(1 << 30);
 
     /// A rank that has sent nothing yet.
@@ -34,8 +35,8 @@ impl Endpoint {
         (self.rank + 1..self.size).chain(0..self.rank)
     }
 
-    /// The header of a message of `length` bytes to another rank, over an engine whose messages have at most `most`
-    /// bytes.
+    /// The header of a message of `length` bytes to another rank, over an engine whose messages
+    /// have at most `most` bytes.
     ///
     /// # Errors
     /// `Config` for a rank that does not exist, and for a message that is too long.

@@ -1,13 +1,14 @@
 //! Ranks as threads of one process.
 //!
-//! Every rank has a mailbox. Buffers circulate: a send copies its payload into a buffer of a shared pool; a receive
-//! takes that buffer and returns the receiver's old one, so that a steady state allocates no buffers. A payload for all
-//! ranks is copied once and shared until each has read it: when `n` ranks send to one another, they hold `n` payloads,
-//! not `n²`.
+//! Every rank has a mailbox. Buffers circulate: a send copies its payload into a buffer of a shared
+//! pool; a receive takes that buffer and returns the receiver's old one, so that a steady state
+//! allocates no buffers. A payload for all ranks is copied once and shared until each has read it:
+//! when `n` ranks send to one another, they hold `n` payloads, not `n²`.
 //!
-//! With a [`Link`] the transport is throttled. Each rank has an egress and an ingress, each of the link's bandwidth,
-//! and a message arrives when it has passed both, one latency apart. The sender does not wait, as with a network card
-//! that has its own queue; the receiver sleeps until the message's last bit has arrived.
+//! With a [`Link`] the transport is throttled. Each rank has an egress and an ingress, each of the
+//! link's bandwidth, and a message arrives when it has passed both, one latency apart. The sender
+//! does not wait, as with a network card that has its own queue; the receiver sleeps until the
+//! message's last bit has arrived.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +24,8 @@ const NOBODY: usize = usize::MAX;
 /// How in-process ranks are connected.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// How long a rank waits for another. Must be longer than the pauses of a single rank, such as an evaluation.
+    /// How long a rank waits for another. Must be longer than the pauses of a single rank, such as
+    /// an evaluation.
     pub deadline: Duration,
     /// Throttles every rank to this link; `None` leaves memory speed.
     pub link: Option<Link>,
@@ -86,7 +88,8 @@ impl Shared {
         if Arc::get_mut(&mut buffer).is_some() {
             pool.push(buffer);
         } else {
-            // Under the lock: otherwise two users could each see the other's reference, and neither would return the buffer.
+            // Under the lock: otherwise two users could each see the other's reference, and neither
+            // would return the buffer.
             drop(buffer);
         }
     }
@@ -224,7 +227,8 @@ impl Transport for InProcess {
     }
 }
 
-/// A rank that panics stops all ranks; a rank that merely leaves stops the ranks that still need it.
+/// A rank that panics stops all ranks; a rank that merely leaves stops the ranks that still need
+/// it.
 impl Drop for InProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {

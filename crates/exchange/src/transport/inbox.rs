@@ -32,15 +32,16 @@ impl Inbox {
     }
 }
 
-/// One direction of a throttled link: a token bucket without tokens, so that no burst is faster than the link.
+/// One direction of a throttled link: a token bucket without tokens, so that no burst is faster
+/// than the link.
 #[derive(Default)]
 pub(super) struct Pacer {
     free: Option<Instant>,
 }
 
 impl Pacer {
-    /// Lets a letter pass that is `ready` at that time and takes `occupancy` to pass; returns the time at which it
-    /// starts.
+    /// Lets a letter pass that is `ready` at that time and takes `occupancy` to pass; returns the
+    /// time at which it starts.
     pub(super) fn pass(&mut self, ready: Instant, occupancy: Duration) -> Instant {
         let start = self.free.map_or(ready, |free| free.max(ready));
         self.free = Some(start + occupancy);
@@ -48,9 +49,9 @@ impl Pacer {
     }
 }
 
-/// The receiving direction of a throttled link. Letters are announced before they arrive, in the order in which the
-/// senders' threads run. Each takes the first gap in which the link is free for long enough, but none overtakes an
-/// earlier letter of the same sender.
+/// The receiving direction of a throttled link. Letters are announced before they arrive, in the
+/// order in which the senders' threads run. Each takes the first gap in which the link is free for
+/// long enough, but none overtakes an earlier letter of the same sender.
 #[derive(Default)]
 pub(super) struct Ingress {
     /// The intervals in which the link is taken, in order, without overlap.
@@ -60,8 +61,8 @@ pub(super) struct Ingress {
 }
 
 impl Ingress {
-    /// Lets a letter pass that is `ready` at that time and takes `occupancy` to pass; returns the time at which it has
-    /// passed. Nothing is ready before `now`.
+    /// Lets a letter pass that is `ready` at that time and takes `occupancy` to pass; returns the
+    /// time at which it has passed. Nothing is ready before `now`.
     pub(super) fn pass(
         &mut self,
         from: usize,
@@ -103,7 +104,8 @@ impl Mailbox {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the owner. The lock is taken first, so that an owner that is about to sleep does not miss it.
+    /// Wakes the owner. The lock is taken first, so that an owner that is about to sleep does not
+    /// miss it.
     pub(super) fn wake(&self) {
         drop(self.lock());
         self.news.notify_all();

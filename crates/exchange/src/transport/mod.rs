@@ -14,13 +14,14 @@ use crate::{ExchangeError, Result, Traffic};
 
 /// One rank's connection to the other ranks.
 ///
-/// Messages between two ranks arrive in the order in which they were sent. A send does not wait for the receiver.
-/// Dropping a transport announces to the other ranks that this rank has left.
+/// Messages between two ranks arrive in the order in which they were sent. A send does not wait for
+/// the receiver. Dropping a transport announces to the other ranks that this rank has left.
 ///
-/// [`in_process`] connects threads, and the crate `gradwire-mpi` connects processes; there is no transport over TCP. To write one,
-/// keep an [`Endpoint`]. `send` gets the header from [`Endpoint::header`] and counts the bytes. `recv_any` reads it with
-/// [`Header::from_bytes`], checks its length, counts, and returns `PeerLost` or `Deadline` if nothing comes. `abort` wakes all
-/// ranks.
+/// [`in_process`] connects threads, and the crate `gradwire-mpi` connects processes; there is no
+/// transport over TCP. To write one, keep an [`Endpoint`]. `send` gets the header from
+/// [`Endpoint::header`] and counts the bytes. `recv_any` reads it with [`Header::from_bytes`],
+/// checks its length, counts, and returns `PeerLost` or `Deadline` if nothing comes. `abort` wakes
+/// all ranks.
 pub trait Transport: Send {
     /// This rank's number, the number of ranks, the deadline and the counted bytes.
     fn endpoint(&self) -> &Endpoint;
@@ -48,18 +49,19 @@ pub trait Transport: Send {
     /// Sends `payload` under a header made of `operation` and its length.
     ///
     /// # Errors
-    /// `PeerLost` if the receiver has left; `Config` for a payload of 4 GiB or more, or a rank that does not exist.
+    /// `PeerLost` if the receiver has left; `Config` for a payload of 4 GiB or more, or a rank that
+    /// does not exist.
     fn send(&mut self, to: usize, operation: Operation<'_>, payload: &[u8]) -> Result<()>;
 
-    /// [Sends](Self::send) the same `payload` to every other rank. Each rank starts with the rank after it, so that the
-    /// ranks do not all send to the same receiver first.
+    /// [Sends](Self::send) the same `payload` to every other rank. Each rank starts with the rank
+    /// after it, so that the ranks do not all send to the same receiver first.
     fn send_to_others(&mut self, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
         self.endpoint().others().try_for_each(|to| self.send(to, operation, payload))
     }
 
-    /// Waits until `until` for the next message of any rank in `from`; the payload replaces the content of `into`.
-    /// Messages of other ranks stay in the queue. If `until` has passed, it takes a message that has arrived, and does
-    /// not wait.
+    /// Waits until `until` for the next message of any rank in `from`; the payload replaces the
+    /// content of `into`. Messages of other ranks stay in the queue. If `until` has passed, it
+    /// takes a message that has arrived, and does not wait.
     ///
     /// # Errors
     /// `PeerLost` if a rank of `from` has left and no message is on its way, or if some rank has
@@ -72,8 +74,8 @@ pub trait Transport: Send {
         into: &mut Vec<u8>,
     ) -> Result<(usize, Header)>;
 
-    /// Waits until all sent messages have left this rank, so that it may compute for a while, or end. Does nothing for
-    /// engines that send in the background.
+    /// Waits until all sent messages have left this rank, so that it may compute for a while, or
+    /// end. Does nothing for engines that send in the background.
     ///
     /// # Errors
     /// `PeerLost` or `Deadline`.
@@ -81,7 +83,8 @@ pub trait Transport: Send {
         Ok(())
     }
 
-    /// Tells every rank to stop waiting, because of an error of rank `culprit`. The first call of a run counts.
+    /// Tells every rank to stop waiting, because of an error of rank `culprit`. The first call of a
+    /// run counts.
     fn abort(&mut self, culprit: usize);
 
     /// Waits for the message of `operation` from one rank, until the deadline.
@@ -92,8 +95,8 @@ pub trait Transport: Send {
         self.recv_within(from, operation, self.deadline(), into)
     }
 
-    /// As [`recv`](Self::recv), with another deadline. A rank that waits for a waiting rank uses a longer deadline, so
-    /// that the other rank fails first and names the rank that is missing.
+    /// As [`recv`](Self::recv), with another deadline. A rank that waits for a waiting rank uses a
+    /// longer deadline, so that the other rank fails first and names the rank that is missing.
     fn recv_within(
         &mut self,
         from: usize,
@@ -118,8 +121,8 @@ pub trait Transport: Send {
         Err(ExchangeError::protocol(from, operation, what))
     }
 
-    /// Sends `messages[rank]` to every other rank, and fills the rest of `messages` with theirs. One phase; with
-    /// messages of `b` bytes, `(n − 1)·b` bytes each way.
+    /// Sends `messages[rank]` to every other rank, and fills the rest of `messages` with theirs.
+    /// One phase; with messages of `b` bytes, `(n − 1)·b` bytes each way.
     fn all_gather_v(&mut self, operation: Operation<'_>, messages: &mut [Vec<u8>]) -> Result<()> {
         let (rank, size) = (self.rank(), self.size());
         self.send_to_others(operation, &messages[rank])?;
@@ -129,14 +132,14 @@ pub trait Transport: Send {
         Ok(())
     }
 
-    /// Sends any number of bytes, such as a state, for which one message may be too short: in parts of 256 MiB, the last of
-    /// which is shorter, perhaps empty.
+    /// Sends any number of bytes, such as a state, for which one message may be too short: in parts
+    /// of 256 MiB, the last of which is shorter, perhaps empty.
     fn send_in_parts(&mut self, to: usize, operation: Operation<'_>, bytes: &[u8]) -> Result<()> {
         parts(bytes, PART).try_for_each(|part| self.send(to, operation, part))
     }
 
-    /// Receives the other parts of a message whose first part is in `into`, and appends them. The message was
-    /// [sent in parts](Self::send_in_parts); the deadline is for each part.
+    /// Receives the other parts of a message whose first part is in `into`, and appends them. The
+    /// message was [sent in parts](Self::send_in_parts); the deadline is for each part.
     fn recv_rest(
         &mut self,
         from: usize,
@@ -146,7 +149,8 @@ pub trait Transport: Send {
         recv_rest(self, from, operation, PART, into)
     }
 
-    /// Gives every rank the `message` of rank `root`, which [sends it in parts](Self::send_in_parts) `n − 1` times.
+    /// Gives every rank the `message` of rank `root`, which [sends it in
+    /// parts](Self::send_in_parts) `n − 1` times.
     fn broadcast(
         &mut self,
         root: usize,

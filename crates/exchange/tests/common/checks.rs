@@ -3,8 +3,8 @@
 use super::engine::Engine;
 use super::{RATE, Run, SIZES, SMALL_SIZES, bits, exchange, gradients, lossless, suits};
 
-/// All ranks end with the same bits, for every compressor that the strategy takes, tensor size and number of ranks; and
-/// the parameters have changed.
+/// All ranks end with the same bits, for every compressor that the strategy takes, tensor size and
+/// number of ranks; and the parameters have changed.
 pub fn ends_identical(engine: &mut impl Engine, name: &str) {
     for spec in engine.specs().into_iter().filter(|spec| suits(name, spec)) {
         for workers in engine.workers(exchange(name).servers()) {
@@ -19,15 +19,16 @@ pub fn ends_identical(engine: &mut impl Engine, name: &str) {
                 assert!(same, "{name}, {spec}: {rank} of {workers}");
             }
             let moved = run.initial.iter().zip(&first.parameters).filter(|(a, b)| a != b);
-            // Means of ±τ, and a learning rate times them, reach τ again only after some more steps.
+            // Means of ±τ, and a learning rate times them, reach τ again only after some more
+            // steps.
             let later = spec.entry().id == "strom" && name != "all-gather";
             assert!(later || moved.count() >= 6, "{name}, {spec}: nothing was learned");
         }
     }
 }
 
-/// Without compression a strategy computes the mean that a naive loop does, to the bit: `mean` has its
-/// order of operations.
+/// Without compression a strategy computes the mean that a naive loop does, to the bit: `mean` has
+/// its order of operations.
 pub fn uncompressed_means_are_naive(
     engine: &mut impl Engine,
     name: &str,
@@ -53,7 +54,8 @@ pub fn mean_is_naive(
     }
 }
 
-/// The parameters of a single worker that sees all gradients; `mean` averages the ranks' values at a step.
+/// The parameters of a single worker that sees all gradients; `mean` averages the ranks' values at
+/// a step.
 pub fn naive(run: &Run, steps: u64, mean: impl Fn(u64, &[f32]) -> f32) -> Vec<Vec<f32>> {
     let (mut parameters, mut global) = (run.initial.clone(), run.initial.clone());
     for step in 0..steps {
@@ -87,8 +89,8 @@ pub fn mean_of(name: &str) -> fn(&[f32]) -> f32 {
     }
 }
 
-/// Every value times 1/n. The values from the greatest power of two on are added to the first ones; then neighbours are
-/// added, then pairs of neighbours, and so on.
+/// Every value times 1/n. The values from the greatest power of two on are added to the first ones;
+/// then neighbours are added, then pairs of neighbours, and so on.
 fn pairwise_sum(values: &[f32]) -> f32 {
     let weight = 1.0 / values.len() as f32;
     let pairs =

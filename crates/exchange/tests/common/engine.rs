@@ -15,8 +15,8 @@ pub trait Engine {
         specs()
     }
 
-    /// Runs `work` as every worker that this process holds, and the servers that it holds: what those
-    /// workers are left with, in rank order.
+    /// Runs `work` as every worker that this process holds, and the servers that it holds: what
+    /// those workers are left with, in rank order.
     fn run<R: Send>(
         &mut self,
         run: &Run,

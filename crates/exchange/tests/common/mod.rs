@@ -268,8 +268,8 @@ impl Run {
         }
     }
 
-    /// Runs steps `0..end` as one worker; then restores its state after `middle` steps and repeats the rest, which ends with
-    /// the same bits.
+    /// Runs steps `0..end` as one worker; then restores its state after `middle` steps and repeats
+    /// the rest, which ends with the same bits.
     pub fn repeat(
         &self,
         rank: usize,
@@ -339,7 +339,8 @@ fn threads_of<T: Send, R: Send>(
 
 type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// Runs each job in a thread of its own. Not generic, so that the code that starts threads is compiled only once.
+/// Runs each job in a thread of its own. Not generic, so that the code that starts threads is
+/// compiled only once.
 fn at_once(jobs: Vec<Job<'_>>) -> Vec<thread::Result<()>> {
     thread::scope(|scope| {
         let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(job)).collect();

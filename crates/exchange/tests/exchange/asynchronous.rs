@@ -104,7 +104,8 @@ fn every_gradient_counts_once() {
 
 #[test]
 fn what_a_worker_pulls_and_what_is_kept_for_it_are_all_there_was() {
-    // One worker pulls last, and nothing changes after. So its copy plus the residual of its pulls is the global model.
+    // One worker pulls last, and nothing changes after. So its copy plus the residual of its pulls
+    // is the global model.
     let run = run("server:mode=async", "topk:ratio=0.1");
     let (others, last) = (Barrier::new(WORKERS), Mutex::new(None));
     let (ends, servers) = run.workers(|rank, exchange| {

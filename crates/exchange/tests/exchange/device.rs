@@ -1,4 +1,5 @@
-//! Averages of tensors that a device compresses. The device of these tests is a host codec behind device forms.
+//! Averages of tensors that a device compresses. The device of these tests is a host codec behind
+//! device forms.
 
 mod rounds;
 
@@ -164,7 +165,8 @@ fn a_device_gets_the_means_and_sends_the_bytes_of_the_host() {
     }
 }
 
-/// The outcome of a step in which the second rank has an infinite element, and whether the device skipped it.
+/// The outcome of a step in which the second rank has an infinite element, and whether the device
+/// skipped it.
 fn poisoned(on_non_finite: OnNonFinite) -> Vec<(Result<Outcome>, bool)> {
     connected(2, |rank, transport| {
         let model = model("3lc", "all-gather", on_non_finite);

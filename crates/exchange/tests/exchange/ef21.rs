@@ -34,7 +34,8 @@ fn average(reducer: &mut Reducer, rank: usize, steps: std::ops::Range<u64>) -> V
     values
 }
 
-/// The mean of the estimates in the states of all ranks, with what owners of slices still keep back.
+/// The mean of the estimates in the states of all ranks, with what owners of slices still keep
+/// back.
 fn mean_estimate(states: &[State], name: &str) -> Vec<f32> {
     let one = reshard(states, 0, 1);
     one.floats(&format!("push/residual/{name}")).unwrap().to_vec()

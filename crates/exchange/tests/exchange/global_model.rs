@@ -1,5 +1,5 @@
-//! The law of a parameter server: its parameters are those that a worker holds plus the residual of that worker's pulls;
-//! where no residual is kept, they are the worker's, bit for bit.
+//! The law of a parameter server: its parameters are those that a worker holds plus the residual of
+//! that worker's pulls; where no residual is kept, they are the worker's, bit for bit.
 
 use crate::common::{Run, bits, saved, specs, suits};
 use gradwire::{Spec, State};

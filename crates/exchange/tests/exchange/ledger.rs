@@ -87,7 +87,8 @@ fn fused(messages: &[u64]) -> u64 {
     messages.iter().map(|&bytes| varint(bytes) + bytes).sum()
 }
 
-/// Elements of the formulas' tensors: messages of `none` and `fp16` need varints of one to three bytes.
+/// Elements of the formulas' tensors: messages of `none` and `fp16` need varints of one to three
+/// bytes.
 const TENSORS: [usize; 4] = [9, 0, 50, 9000];
 
 /// Bytes of an element under the two compressors of fixed size.
@@ -151,7 +152,8 @@ fn reduced_bytes_are_those_of_the_table() {
             assert!(ranks.iter().all(|rank| rank.messages_up == 2 * others));
             let sum = total(ranks);
             assert_eq!(sum.bytes_up, 2 * n * others * HEADER + 2 * all * others);
-            // For each owner, the length of its slices as a packed message; an empty tensor stays whole.
+            // For each owner, the length of its slices as a packed message; an empty tensor stays
+            // whole.
             let (mut owned, mut before) = (vec![0; workers], 0);
             let total: u64 = TENSORS.iter().map(|&elements| elements as u64).sum();
             for elements in TENSORS.map(|elements| elements as u64) {
@@ -233,8 +235,8 @@ fn sums_of_the_same_positions_do_not_grow() {
         let ends = run.each(|rank, exchange| {
             let report = run.step(rank, 0, exchange, &mut run.initial.clone());
             let positions = exchange.sent(0).unwrap();
-            // Of 9000 places 450: p = 0.05, b = 1 + ⌊log2(0.4812 / 0.0513)⌋ = 4, so a position takes
-            // five bits and one for each 16 places of its gap.
+            // Of 9000 places 450: p = 0.05, b = 1 + ⌊log2(0.4812 / 0.0513)⌋ = 4, so a position
+            // takes five bits and one for each 16 places of its gap.
             let mut next = 0;
             let bits = positions.iter().map(|&at| {
                 let gap = at - std::mem::replace(&mut next, at + 1);
@@ -254,7 +256,8 @@ fn sums_of_the_same_positions_do_not_grow() {
 
 #[test]
 fn sums_grow_no_further_than_dense_tensors() {
-    // A quarter of the elements each: two ranks' are cheaper with their positions, eight ranks' are not.
+    // A quarter of the elements each: two ranks' are cheaper with their positions, eight ranks' are
+    // not.
     let spec = "topk:ratio=0.25".parse().unwrap();
     let up = |workers| {
         let run = Run::new(exchange("sparse-all-reduce"), workers, &spec, &[9000]);

@@ -1,4 +1,5 @@
-//! The tests of the exchanges. They are one program, because linking takes longer than most of them.
+//! The tests of the exchanges. They are one program, because linking takes longer than most of
+//! them.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -81,7 +81,8 @@ fn with_error_feedback_what_was_applied_and_what_is_kept_are_all_there_was() {
             let run = Run::of(name, 3, text, &SIZES);
             let steps = if text.starts_with("terngrad") { 1 } else { 5 };
             let ranks = run.steps(steps);
-            // parameters = initial − rate · mean of (gradients − worker residuals) + kept by others.
+            // parameters = initial − rate · mean of (gradients − worker residuals) + kept by
+            // others.
             let mut expected = run.initial.clone();
             for (rank, end) in ranks.iter().enumerate() {
                 for step in 0..steps {

@@ -1,4 +1,5 @@
-//! An exchange with overlap ends with the same bits as one without, and sends groups before the other gradients are known.
+//! An exchange with overlap ends with the same bits as one without, and sends groups before the
+//! other gradients are known.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -160,7 +161,8 @@ fn a_step_of_which_nothing_has_left_may_begin_again() {
     let ends = run.each(|rank, exchange| {
         let mut parameters = run.initial.clone();
         let gradients = gradients(&run.tensors, rank, 0);
-        // A gradient in a group that waits for the one before it; then its backward pass is abandoned.
+        // A gradient in a group that waits for the one before it; then its backward pass is
+        // abandoned.
         exchange.gradient_sink(0).unwrap().ready(3, &vec![9.0; 20_000]);
         exchange.gradient_sink(0).unwrap().ready(3, &gradients[3]);
         run.step(rank, 0, exchange, &mut parameters);

@@ -276,7 +276,8 @@ fn skipping() -> impl Iterator<Item = ReducerConfig> {
     models.into_iter().flatten().map(skip)
 }
 
-/// A step in two groups of two tensors, with NaN on rank 1 in the tensor `poisoned`: the outcomes and means of both.
+/// A step in two groups of two tensors, with NaN on rank 1 in the tensor `poisoned`: the outcomes
+/// and means of both.
 fn halves(
     reducer: &mut Reducer,
     rank: usize,

@@ -64,7 +64,8 @@ fn squares_reach_the_compressor_whole_or_in_slices() {
             assert!(exchange.needs_squares());
             let mut parameters = run.initial.clone();
             let gradients = gradients(&run.tensors, rank, 0);
-            // The parts agree in the first half of each tensor; in the rest, the gradient is smaller than its parts.
+            // The parts agree in the first half of each tensor; in the rest, the gradient is
+            // smaller than its parts.
             let squares: Vec<Vec<f32>> = gradients
                 .iter()
                 .map(|gradient| {

@@ -1,5 +1,5 @@
-//! Compressors that change during a run: all ranks change at the same step, residuals are carried over, and a state can be
-//! restored into any stage.
+//! Compressors that change during a run: all ranks change at the same step, residuals are carried
+//! over, and a state can be restored into any stage.
 
 use crate::common::{Run, SIZES, bits};
 

@@ -1,4 +1,5 @@
-//! Shards: their means, bytes and residuals, and their gathering, beside references that know whole tensors only.
+//! Shards: their means, bytes and residuals, and their gathering, beside references that know whole
+//! tensors only.
 
 use crate::common::{connected, exchange, gradients, specs};
 use gradwire::{Decoder, Encoder, Floats, Spec, State, Tensor};
@@ -8,7 +9,8 @@ use gradwire_exchange::{
 
 const SEED: u64 = 3;
 
-/// Rows that do not divide by two or three, fewer rows than ranks, and a tensor that a vector instruction does not fill.
+/// Rows that do not divide by two or three, fewer rows than ranks, and a tensor that a vector
+/// instruction does not fill.
 fn tensors() -> Vec<Tensor> {
     let shapes: [&[usize]; 5] = [&[5, 3, 2], &[7], &[64, 48], &[1, 9], &[200]];
     let tensor = |(at, shape): (usize, &&[usize])| Tensor::new(format!("t{at}.weight"), shape);
@@ -102,7 +104,8 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// The means of the chunks of `owner` at each step, from an encoder a rank and a decoder, without any exchange.
+/// The means of the chunks of `owner` at each step, from an encoder a rank and a decoder, without
+/// any exchange.
 fn reference(spec: &Spec, ranks: usize, owner: usize, steps: u64) -> Vec<Vec<Vec<f32>>> {
     let encoder = |rank| Encoder::new(spec, SEED, rank as u32).with_ranks(ranks as u32);
     let mut encoders: Vec<Encoder> = (0..ranks).map(encoder).collect();
@@ -197,7 +200,8 @@ fn without_compression_it_is_the_mean_for_half_the_bytes_of_an_all_reduce() {
             reducer.report().traffic.bytes_up as usize
         })
     };
-    // What each rank owns of the 5, 64 and 1 rows, and of 7 and 200 elements, and a length for each of five messages.
+    // What each rank owns of the 5, 64 and 1 rows, and of 7 and 200 elements, and a length for each
+    // of five messages.
     let owned = [3 * 6 + 4 + 32 * 48 + 9 + 100, 2 * 6 + 3 + 32 * 48 + 100];
     let [first, second] = traffic("reduce-scatter")[..] else { panic!("two ranks") };
     let overhead = HEADER_BYTES..HEADER_BYTES + 4 * 5;

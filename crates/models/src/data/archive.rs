@@ -14,10 +14,12 @@ use super::files::{content, unreadable};
 /// The largest size of a file in an archive; a larger entry counts as damage.
 const MAX_FILE: u64 = 256 << 20;
 
-/// The largest total size of an archive's unpacked files, so that a small archive cannot fill the memory.
+/// The largest total size of an archive's unpacked files, so that a small archive cannot fill the
+/// memory.
 pub(super) const MAX_ALL: u64 = 8 << 30;
 
-/// The largest size of the attributes of a tar archive's entry that do not fit into its header, such as a long path.
+/// The largest size of the attributes of a tar archive's entry that do not fit into its header,
+/// such as a long path.
 const MAX_ATTRIBUTES: u64 = 1 << 20;
 
 /// The end of a tar archive: two blocks of zeros.
@@ -69,8 +71,8 @@ impl Entry<'_> {
     }
 }
 
-/// Calls `each` with every folder and regular file of the archive at `path`, whose content is `bytes`, but for hidden ones
-/// and those that macOS adds.
+/// Calls `each` with every folder and regular file of the archive at `path`, whose content is
+/// `bytes`, but for hidden ones and those that macOS adds.
 pub(super) fn visit(
     path: &Path,
     bytes: &[u8],
@@ -120,7 +122,8 @@ fn visit_tar(
     Ok(())
 }
 
-/// The attributes of an entry of a tar archive that precede it because they do not fit into its header.
+/// The attributes of an entry of a tar archive that precede it because they do not fit into its
+/// header.
 #[derive(Default)]
 struct Extension {
     path: Option<Vec<u8>>,

@@ -1,4 +1,5 @@
-//! Conversion of pixel bytes to the inputs of a model: normalisation, random crops and shifts, horizontal flips.
+//! Conversion of pixel bytes to the inputs of a model: normalisation, random crops and shifts,
+//! horizontal flips.
 
 /// Pixels of zeros added to each side before a random crop, as is usual for CIFAR-10 (He et al.,
 /// "Deep residual learning for image recognition", CVPR 2016, section 4.2).
@@ -7,8 +8,8 @@ pub const PADDING: usize = 4;
 /// Writes `(pixel/255 − mean) / std` of its channel for each pixel of a channels-first image.
 ///
 /// # Panics
-/// If `mean` and `std` differ in length, if the length of the image is not a multiple of their length, or if `out`
-/// is not of the image's length.
+/// If `mean` and `std` differ in length, if the length of the image is not a multiple of their
+/// length, or if `out` is not of the image's length.
 pub fn normalise(image: &[u8], mean: &[f32], std: &[f32], out: &mut [f32]) {
     let channels = check(image, mean, std, out);
     let plane = (image.len() / channels).max(1);
@@ -20,11 +21,12 @@ pub fn normalise(image: &[u8], mean: &[f32], std: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Normalises `image`, of `shape` [channels, height, width], pads it by [`PADDING`] zeros on each side (after
-/// normalisation, so in the mean colour), crops a random window of the image's original size, and flips it horizontally
-/// with probability one half.
+/// Normalises `image`, of `shape` [channels, height, width], pads it by [`PADDING`] zeros on each
+/// side (after normalisation, so in the mean colour), crops a random window of the image's original
+/// size, and flips it horizontally with probability one half.
 ///
-/// `draws` are two uniform random words: the first selects one of 9 × 9 positions of the window, the second the flip.
+/// `draws` are two uniform random words: the first selects one of 9 × 9 positions of the window,
+/// the second the flip.
 ///
 /// # Panics
 /// As [`normalise`], and if the image does not have this shape.
@@ -63,8 +65,8 @@ pub fn augment(
     }
 }
 
-/// Whether images of `shape` [channels, height, width] are larger than what [`augment`], or of grey ones [`shift`], may move
-/// out of sight.
+/// Whether images of `shape` [channels, height, width] are larger than what [`augment`], or of grey
+/// ones [`shift`], may move out of sight.
 pub fn can_move(shape: [usize; 3]) -> bool {
     let [channels, height, width] = shape;
     height.min(width) > 2 * if channels == 1 { SHIFT } else { PADDING }
@@ -73,8 +75,9 @@ pub fn can_move(shape: [usize; 3]) -> bool {
 /// The largest shift of a grey image, in pixels.
 pub const SHIFT: usize = 2;
 
-/// Shifts `image`, of `shape` [channels, height, width], by up to [`SHIFT`] pixels in each direction, pads it with
-/// black, and normalises it. For grey images such as digits, which must not be flipped.
+/// Shifts `image`, of `shape` [channels, height, width], by up to [`SHIFT`] pixels in each
+/// direction, pads it with black, and normalises it. For grey images such as digits, which must not
+/// be flipped.
 ///
 /// `draw` is a uniform random word, which selects one of 5 × 5 shifts.
 ///
@@ -112,7 +115,8 @@ fn offset(bits: u32) -> usize {
     place(bits, PADDING)
 }
 
-/// Maps 16 uniform bits to one of the 2 · room + 1 positions of a window with `room` pixels on each side.
+/// Maps 16 uniform bits to one of the 2 · room + 1 positions of a window with `room` pixels on each
+/// side.
 fn place(bits: u32, room: usize) -> usize {
     ((bits as usize) * (2 * room + 1)) >> 16
 }
@@ -142,7 +146,8 @@ mod tests {
             shift(&image, [1, 2, 3], &PLAIN.0, &PLAIN.1, draw, &mut out);
             out
         };
-        // Place 2 of 0 to 4 is the middle; words of 16 bits: 0x8000 is place 2, 0xffff 4, 0 the first.
+        // Place 2 of 0 to 4 is the middle; words of 16 bits: 0x8000 is place 2, 0xffff 4, 0 the
+        // first.
         assert_eq!(shifted(0x8000_8000), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         // One to the left and one up: place 3 both ways.
         assert_eq!(shifted(0xa000_a000), [5.0, 6.0, 0.0, 0.0, 0.0, 0.0]);

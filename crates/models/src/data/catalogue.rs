@@ -167,8 +167,8 @@ pub(super) fn places_under(
     }
 }
 
-/// Loads data set `name` from the first of its [`places`] that exists. The name need not be in the catalogue; `digits`
-/// and `frames` are generated from seed 0 if no folder is given.
+/// Loads data set `name` from the first of its [`places`] that exists. The name need not be in the
+/// catalogue; `digits` and `frames` are generated from seed 0 if no folder is given.
 ///
 /// # Errors
 /// [`DataError::NotFound`] with these places if none of them exists; otherwise as [`load`].

@@ -11,7 +11,8 @@ use crate::TaskKind;
 pub struct Dataset {
     /// The name of the folder, of the archive or of the generated set.
     pub name: String,
-    /// SHA-256, in hexadecimal, over the files read (see [`load`](super::load())) or the bytes generated.
+    /// SHA-256, in hexadecimal, over the files read (see [`load`](super::load())) or the bytes
+    /// generated.
     pub checksum: String,
     /// The images, the text or the ratings.
     pub content: Content,
@@ -37,7 +38,8 @@ pub struct ImageSet {
     pub test: Images,
     /// Mean of each channel over the training images, with pixels from 0 to 1.
     pub mean: Vec<f32>,
-    /// Standard deviation of each channel over the training images, with pixels from 0 to 1; 1 for a constant channel.
+    /// Standard deviation of each channel over the training images, with pixels from 0 to 1; 1 for
+    /// a constant channel.
     pub std: Vec<f32>,
 }
 

@@ -27,8 +27,8 @@ impl Checksums {
         Ok(bytes)
     }
 
-    /// The digest of the list of digests, in the form `sha256sum` prints and sorted by name, so that
-    /// `sha256sum FILES | sha256sum` gives the same.
+    /// The digest of the list of digests, in the form `sha256sum` prints and sorted by name, so
+    /// that `sha256sum FILES | sha256sum` gives the same.
     pub(super) fn total(&self) -> String {
         let mut listing = String::new();
         for (name, digest) in &self.by_name {

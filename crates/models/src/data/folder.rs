@@ -1,8 +1,9 @@
 //! Image folders: `train/<class>/*.jpg` and `test/<class>/*.jpg` (or `.jpeg`, `.png`), on disk or
 //! inside one archive that is read in memory.
 //!
-//! Classes are numbered in the order of their names. Images alternate between the classes, each class sorted by path,
-//! so that every prefix of the data has about the same number of images of each class.
+//! Classes are numbered in the order of their names. Images alternate between the classes, each
+//! class sorted by path, so that every prefix of the data has about the same number of images of
+//! each class.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,7 +54,8 @@ pub(super) fn load_folders(
     assemble(dir, splits, u64::MAX)
 }
 
-/// Loads such folders from the archive at `path`, at its top level or inside a folder; `None` if it has none.
+/// Loads such folders from the archive at `path`, at its top level or inside a folder; `None` if it
+/// has none.
 pub(super) fn load_archive(
     path: &Path,
     bytes: &[u8],
@@ -68,8 +70,8 @@ fn is_image(file: &str) -> bool {
         && ["jpg", "jpeg", "png"].iter().any(|known| extension.eq_ignore_ascii_case(known))
 }
 
-/// Whether a path is one of a file, or of something that cannot be looked at, so that reading it gives the reason.
-/// A pipe or a device could be read without end.
+/// Whether a path is one of a file, or of something that cannot be looked at, so that reading it
+/// gives the reason. A pipe or a device could be read without end.
 fn may_be_file(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |found| found.is_file())
 }
@@ -95,8 +97,8 @@ fn unpack(path: &Path, bytes: &[u8]) -> Result<Splits, DataError> {
     Ok(splits)
 }
 
-/// Decodes both splits, whose classes must be the same, each to at most `most` bytes; `origin` is the folder or
-/// archive.
+/// Decodes both splits, whose classes must be the same, each to at most `most` bytes; `origin` is
+/// the folder or archive.
 fn assemble(origin: &Path, mut splits: Splits, most: u64) -> Result<(Images, Images), DataError> {
     let lacks =
         |file: &str| DataError::MissingFile { path: origin.to_owned(), file: file.to_owned() };

@@ -1,10 +1,11 @@
 //! Generated frames of features in thousands of classes, as acoustic models of speech classify
 //! them.
 //!
-//! As in the BN50 corpus of AdaComp's paper (Chen et al. 2018) an example is 440 features, and one of 5999 classes. A
-//! class is a pair of parts, one of 77 and one of 78, like a state of a phone. Each part has a pattern, and a frame is
-//! the sum of two patterns and noise. So a class can be learned from few examples, through its parts, and a model whose
-//! hidden layers represent the parts does better than one that compares frames.
+//! As in the BN50 corpus of AdaComp's paper (Chen et al. 2018) an example is 440 features, and one
+//! of 5999 classes. A class is a pair of parts, one of 77 and one of 78, like a state of a phone.
+//! Each part has a pattern, and a frame is the sum of two patterns and noise. So a class can be
+//! learned from few examples, through its parts, and a model whose hidden layers represent the
+//! parts does better than one that compares frames.
 //!
 //! A frame is a pure function of seed, split and index, computed with integers.
 
@@ -20,8 +21,8 @@ const CLASSES: usize = 5999;
 /// Second parts.
 const SECONDS: usize = 78;
 
-/// Generates the set: 60 000 training and 6000 test frames as grey images of one row: ten and one of each class, and a
-/// few more of the first classes. Takes a fraction of a second.
+/// Generates the set: 60 000 training and 6000 test frames as grey images of one row: ten and one
+/// of each class, and a few more of the first classes. Takes a fraction of a second.
 ///
 /// ```
 /// let data = gradwire_models::data::frames_sized(7, 20, 10);
@@ -63,7 +64,8 @@ fn pattern(seed: u64, part: u32, at: usize) -> Vec<i32> {
     words.iter().map(|&word| (word >> 24) as i32 - 128).collect()
 }
 
-/// Approximately normal noise with standard deviation 54: the sum of a word's four bytes, minus its mean, times 4/11.
+/// Approximately normal noise with standard deviation 54: the sum of a word's four bytes, minus its
+/// mean, times 4/11.
 fn noise(word: u32) -> i32 {
     let sum: i32 = word.to_le_bytes().into_iter().map(i32::from).sum();
     (sum - 510) * 4 / 11

@@ -121,8 +121,8 @@ fn parse(
                 format!("its header claims sizes {sizes:?}, of more than {most} GiB"),
             )
         })?;
-    // Reads one byte more than announced: this detects trailing bytes, and makes gzip verify its checksum.
-    // Memory grows with the bytes that exist, not with the size that the header claims.
+    // Reads one byte more than announced: this detects trailing bytes, and makes gzip verify its
+    // checksum. Memory grows with the bytes that exist, not with the size that the header claims.
     let mut data = Vec::new();
     content.take(expected + 1).read_to_end(&mut data).map_err(|e| unreadable(path, &e))?;
     match (data.len() as u64).cmp(&expected) {

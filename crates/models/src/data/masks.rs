@@ -1,10 +1,11 @@
-//! Images with masks: in one archive, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, whose white pixels mark the
-//! pixels of the second class.
+//! Images with masks: in one archive, `<folder>/<name>.jpg` beside `<folder>/<name>.png`, whose
+//! white pixels mark the pixels of the second class.
 //!
-//! Images may have any size, which their masks share; they are converted to grey and scaled down to [`SIDE`] × [`SIDE`]. A
-//! pixel of the scaled mask is the mean around it, in which near pixels weigh more; it is of the second class if at least a
-//! quarter of this weight is, so that thin cracks stay. Images alternate between
-//! the folders, each folder sorted by name; every fifth image of a folder is for testing.
+//! Images may have any size, which their masks share; they are converted to grey and scaled down to
+//! [`SIDE`] × [`SIDE`]. A pixel of the scaled mask is the mean around it, in which near pixels
+//! weigh more; it is of the second class if at least a quarter of this weight is, so that thin
+//! cracks stay. Images alternate between the folders, each folder sorted by name; every fifth image
+//! of a folder is for testing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,8 +30,8 @@ struct Pair {
 /// Pairs by name, by folder.
 type Folders = BTreeMap<String, BTreeMap<String, Pair>>;
 
-/// Loads images with masks, for training and for testing, from the archive at `path`; `None` if no image in
-/// it has a mask.
+/// Loads images with masks, for training and for testing, from the archive at `path`; `None` if no
+/// image in it has a mask.
 pub(super) fn load_archive(
     path: &Path,
     bytes: &[u8],
@@ -84,7 +85,8 @@ fn unpack(path: &Path, bytes: &[u8]) -> Result<Folders, DataError> {
     Ok(folders)
 }
 
-/// The first image of each folder, then the second of each, and so on, each with its index in its folder.
+/// The first image of each folder, then the second of each, and so on, each with its index in its
+/// folder.
 fn in_turn(folders: Folders) -> Vec<(usize, String, Pair)> {
     let mut keyed: Vec<_> = folders
         .into_values()

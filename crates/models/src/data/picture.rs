@@ -157,8 +157,9 @@ impl Picture {
         (0..self.channels).flat_map(plane).collect()
     }
 
-    /// A grey picture of another size. A new pixel is the mean of the old ones around it, with weights that fall linearly to 0
-    /// at the distance of one new pixel, or of one old pixel if it becomes larger.
+    /// A grey picture of another size. A new pixel is the mean of the old ones around it, with
+    /// weights that fall linearly to 0 at the distance of one new pixel, or of one old pixel if it
+    /// becomes larger.
     pub(super) fn scaled(&self, width: usize, height: usize) -> Self {
         assert_eq!(self.channels, 1, "only grey pictures are scaled");
         let (columns, rows) = (tents(self.width, width), tents(self.height, height));
@@ -270,7 +271,8 @@ mod tests {
     fn scaling_by_hand() {
         let row = Picture { width: 4, height: 1, channels: 1, pixels: vec![0, 100, 200, 40] };
         assert_eq!(row.scaled(4, 1), row);
-        // Around 1, between the first two: weights 3, 3 and 1 of 7; around 3 the same the other way round.
+        // Around 1, between the first two: weights 3, 3 and 1 of 7; around 3 the same the other way
+        // round.
         let half = row.scaled(2, 1).pixels;
         assert_eq!(
             half,

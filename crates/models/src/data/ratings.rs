@@ -1,5 +1,5 @@
-//! Ratings of items by users, read from MovieLens' files. Their values are ignored: only the pairs of user and item
-//! count.
+//! Ratings of items by users, read from MovieLens' files. Their values are ignored: only the pairs
+//! of user and item count.
 //!
 //! | file | a line |
 //! |---|---|
@@ -7,10 +7,11 @@
 //! | `ratings.dat` | the same, separated by `::` |
 //! | `ratings.csv` | the same, separated by commas, below a line of names |
 //!
-//! Users and items are numbered from 0 in the order of their numbers in the file. As He, Liao, Zhang, Nie, Hu and Chua
-//! evaluate ("Neural collaborative filtering", WWW 2017, section 4.1), the last item that a user took is held out for
-//! testing, and ranked among 99 items that the user has never taken. They are drawn once, keyed by the user's number,
-//! so that every run is tested on the same items. A user who has taken a single item is not tested.
+//! Users and items are numbered from 0 in the order of their numbers in the file. As He, Liao,
+//! Zhang, Nie, Hu and Chua evaluate ("Neural collaborative filtering", WWW 2017, section 4.1), the
+//! last item that a user took is held out for testing, and ranked among 99 items that the user has
+//! never taken. They are drawn once, keyed by the user's number, so that every run is tested on the
+//! same items. A user who has taken a single item is not tested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -53,7 +54,8 @@ pub struct Question {
 }
 
 impl Ratings {
-    /// Sorts ratings of user, item and time. Users and items get numbers from 0, in the order of their ids.
+    /// Sorts ratings of user, item and time. Users and items get numbers from 0, in the order of
+    /// their ids.
     ///
     /// A user's last item is the one with the latest time; of several, the last in the file.
     pub fn new(lines: &[(u32, u32, u64)]) -> Self {
@@ -84,8 +86,9 @@ impl Ratings {
         Self { users: users.len(), items: items.len(), train, test, taken }
     }
 
-    /// An item that the user has not taken in the training set, drawn from `rng`. It may be the held-out item: if that
-    /// were never drawn, a model could learn it from its absence. If all items are taken, it is any item.
+    /// An item that the user has not taken in the training set, drawn from `rng`. It may be the
+    /// held-out item: if that were never drawn, a model could learn it from its absence. If all
+    /// items are taken, it is any item.
     pub fn untaken(&self, user: u32, rng: &mut Rng) -> u32 {
         let taken = &self.taken[user as usize];
         loop {
@@ -97,8 +100,9 @@ impl Ratings {
     }
 }
 
-/// Distinct items that a user has not taken, in the order in which they are drawn: the beginning of a shuffle (Fisher and Yates) of
-/// all such items. A list of all of them for each user would take too much time and memory, so that only those that were swapped are stored.
+/// Distinct items that a user has not taken, in the order in which they are drawn: the beginning of
+/// a shuffle (Fisher and Yates) of all such items. A list of all of them for each user would take
+/// too much time and memory, so that only those that were swapped are stored.
 fn others(user: u32, items: usize, taken: &[u32]) -> Vec<u32> {
     let mut rng = Rng::new(0, u64::from(user), 0, 0, STREAM);
     let free = (items - taken.len()) as u64;

@@ -7,12 +7,13 @@
 //! | any other `.txt` | characters | all files, in the order of their names; the last 2 % are the test text |
 //!
 //! Characters are Unicode's; the vocabulary is that of the whole text, or of `train.txt` where the
-//! test text has a file of its own. Words are separated by white space, `<eos>` stands for the end of a line, and the
-//! vocabulary is the 10 000 most common words of the training text, with one more symbol, `<unk>`, for all others; a
-//! text that has `<unk>` among its common words needs no other. (The common distribution of the Penn Treebank has 9 999
-//! words, including `<unk>`.)
+//! test text has a file of its own. Words are separated by white space, `<eos>` stands for the end
+//! of a line, and the vocabulary is the 10 000 most common words of the training text, with one
+//! more symbol, `<unk>`, for all others; a text that has `<unk>` among its common words needs no
+//! other. (The common distribution of the Penn Treebank has 9 999 words, including `<unk>`.)
 //!
-//! The complete works of Shakespeare in 42 files have 5 178 120 + 105 675 characters, 80 of them distinct.
+//! The complete works of Shakespeare in 42 files have 5 178 120 + 105 675 characters, 80 of them
+//! distinct.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -54,8 +55,8 @@ impl fmt::Display for Unit {
 pub struct Text {
     /// The unit of text that is a token.
     pub unit: Unit,
-    /// The symbols; a token is an index in this list. Characters are in the order of their code points, words in
-    /// decreasing order of frequency.
+    /// The symbols; a token is an index in this list. Characters are in the order of their code
+    /// points, words in decreasing order of frequency.
     pub vocabulary: Vec<String>,
     /// The training text.
     pub train: Vec<u32>,
@@ -222,8 +223,8 @@ fn words(train: File<'_>, test: File<'_>) -> Result<Text, DataError> {
     Ok(Text { unit: Unit::Words, vocabulary, train, test })
 }
 
-/// The `most` most common words, the most common first, equally common ones in alphabetical order; then [`UNKNOWN`],
-/// unless it is among them.
+/// The `most` most common words, the most common first, equally common ones in alphabetical order;
+/// then [`UNKNOWN`], unless it is among them.
 fn common(text: &str, most: usize) -> Vec<&str> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     tokenise(text).for_each(|word| *counts.entry(word).or_default() += 1);

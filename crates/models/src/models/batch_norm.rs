@@ -68,8 +68,9 @@ fn normalise(maps: &Maps, statistics: &Statistics, scale: &[f32], shift: &[f32])
     Maps::new(out, maps.shape)
 }
 
-/// The gradients of the maps, the scale and the shift. With n values a channel, x̂ the normalised maps and g the gradient:
-/// ∂x = scale / σ · (g − mean(g) − x̂·mean(g·x̂)), ∂scale = Σ g·x̂, ∂shift = Σ g.
+/// The gradients of the maps, the scale and the shift. With n values a channel, x̂ the normalised
+/// maps and g the gradient: ∂x = scale / σ · (g − mean(g) − x̂·mean(g·x̂)), ∂scale = Σ g·x̂,
+/// ∂shift = Σ g.
 fn backward(maps: &Maps, batch: &Statistics, scale: &[f32], gradient: &[f32]) -> [Vec<f32>; 3] {
     let (count, inverse) = ((maps.batch() * maps.map_len()) as f64, batch.inverses());
     let channels = maps.shape[0];

@@ -72,8 +72,8 @@ impl Doubling {
     }
 }
 
-/// Where each row of maps of one place in the square begins in the output of an image: map by map, place by place, row by
-/// row. Its values are two apart.
+/// Where each row of maps of one place in the square begins in the output of an image: map by map,
+/// place by place, row by row. Its values are two apart.
 fn rows(maps: usize, height: usize, width: usize) -> impl Iterator<Item = usize> {
     let places = (0..maps).flat_map(|map| [[0, 0], [0, 1], [1, 0], [1, 1]].map(|at| (map, at)));
     places.flat_map(move |(map, [y, x])| {

@@ -19,7 +19,8 @@ pub enum ModelError {
         /// The smallest height and width.
         least: usize,
     },
-    /// Images that cannot be halved as often as the model needs, or whose number of classes is not two.
+    /// Images that cannot be halved as often as the model needs, or whose number of classes is not
+    /// two.
     #[error(
         "{model} tells two classes of pixels apart in images whose sides are multiples of {sides}, these are {shape} with {} classes; give such images",
         shape.classes

@@ -15,12 +15,14 @@ use super::{cifar_cnn::cifar_cnn, densenet::densenet, lenet5::lenet5, resnet::re
 use crate::TaskKind;
 use crate::options::OptionsError;
 
-/// The models: `mlp` (layers of 300 and 100 units with relu; others as in `mlp:392-50,tanh`), `lenet5`
-/// or `lenet5:relu`, `cifar-cnn`, `resnet` followed by its depth 6n + 2 (`resnet20`, `resnet110`),
-/// `resnet9`, `densenet40` or `vgg16` for images of CIFAR's size; `alexnet`, `resnet18`, `resnet50` or
-/// `vgg19` for those of ImageNet's; `unet` (16 channels in its narrowest layer; others as in `unet:4`) for images with
-/// masks; `gpt` (others as in `gpt:layers=6,heads=6,width=384,context=256`), `charlstm` (200 hidden units; others as in
-/// `charlstm:hidden=512,unroll=35,dropout=0.5,embedding=off`) or `wordlstm` for text; `ncf` for ratings.
+/// The models: `mlp` (layers of 300 and 100 units with relu; others as in `mlp:392-50,tanh`),
+/// `lenet5` or `lenet5:relu`, `cifar-cnn`, `resnet` followed by its depth 6n + 2 (`resnet20`,
+/// `resnet110`), `resnet9`, `densenet40` or `vgg16` for images of CIFAR's size; `alexnet`,
+/// `resnet18`, `resnet50` or `vgg19` for those of ImageNet's; `unet` (16 channels in its narrowest
+/// layer; others as in `unet:4`) for images with masks; `gpt` (others as in
+/// `gpt:layers=6,heads=6,width=384,context=256`), `charlstm` (200 hidden units; others as in
+/// `charlstm:hidden=512,unroll=35,dropout=0.5,embedding=off`) or `wordlstm` for text; `ncf` for
+/// ratings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelKind {
     /// Fully connected layers.
@@ -37,8 +39,8 @@ pub enum ModelKind {
     CifarCnn,
     /// CIFAR's ResNet.
     ResNet {
-        /// Blocks in each of the three stages: the n of depth 6n + 2, at least 1. Depth 50 has no name, as `resnet50`
-        /// is ImageNet's.
+        /// Blocks in each of the three stages: the n of depth 6n + 2, at least 1. Depth 50 has no
+        /// name, as `resnet50` is ImageNet's.
         n: usize,
     },
     /// The ResNet of DAWNBench.

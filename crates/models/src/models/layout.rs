@@ -27,9 +27,10 @@ impl Init {
         Init::Uniform { variance: 2.0 / fan_in as f32 }
     }
 
-    /// Variance 0.65 / fan-in, for weights in front of a rectifier and max-pooling. Pooling takes the largest of four
-    /// values: if they are independent and normal, its square after the rectifier is on average 1/0.65 of their variance;
-    /// without pooling it is half of it, hence He's 2. With He's variance each such layer would triple the scores' variance.
+    /// Variance 0.65 / fan-in, for weights in front of a rectifier and max-pooling. Pooling takes
+    /// the largest of four values: if they are independent and normal, its square after the
+    /// rectifier is on average 1/0.65 of their variance; without pooling it is half of it, hence
+    /// He's 2. With He's variance each such layer would triple the scores' variance.
     fn pooled(fan_in: usize) -> Self {
         Init::Uniform { variance: 0.65 / fan_in as f32 }
     }
@@ -57,9 +58,11 @@ impl Init {
 /// The operation after a layer, which determines the initialisation of its weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Next {
-    /// A rectifier; in all models but two also one that pooling follows, as in `vgg16`, `vgg19`, `alexnet` and `unet`.
+    /// A rectifier; in all models but two also one that pooling follows, as in `vgg16`, `vgg19`,
+    /// `alexnet` and `unet`.
     Relu,
-    /// A rectifier, and pooling of the largest of 2×2 values before or after it: in `lenet5:relu` and `cifar-cnn` only.
+    /// A rectifier, and pooling of the largest of 2×2 values before or after it: in `lenet5:relu`
+    /// and `cifar-cnn` only.
     PooledRelu,
     /// Anything else.
     Linear,

@@ -1,12 +1,12 @@
-//! LeNet-5 as Caffe's MNIST example has it, the model that sparse binary compression (Sattler et al.
-//! 2018) is measured on.
+//! LeNet-5 as Caffe's MNIST example has it, the model that sparse binary compression (Sattler et
+//! al. 2018) is measured on.
 //!
 //! conv 20@5×5 → max-pool 2 → conv 50@5×5 → max-pool 2 → fc 500 → relu → fc classes; convolutions
 //! without padding, pooling of odd sizes drops the last row and column. 431 080 parameters in 8
-//! tensors on 28×28×1 images and 10 classes: 520 + 25 050 + 400 500 + 5 010. Images must be at least
-//! 16×16. `lenet5:relu` also has relu after the convolutions, as in many descriptions of Caffe's network; it
-//! then also fits the description of AdaComp's MNIST-CNN (Chen et al. 2018: two convolutions of 5×5 with rectifiers,
-//! two fully connected layers, 1.7 MB).
+//! tensors on 28×28×1 images and 10 classes: 520 + 25 050 + 400 500 + 5 010. Images must be at
+//! least 16×16. `lenet5:relu` also has relu after the convolutions, as in many descriptions of
+//! Caffe's network; it then also fits the description of AdaComp's MNIST-CNN (Chen et al. 2018: two
+//! convolutions of 5×5 with rectifiers, two fully connected layers, 1.7 MB).
 
 use super::layout::Next;
 use super::network::Builder;

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::pointwise::add;
 
-/// A batch of feature maps: image after image, channel after channel, row after row. A copy shares the values until one of
-/// them changes.
+/// A batch of feature maps: image after image, channel after channel, row after row. A copy shares
+/// the values until one of them changes.
 #[derive(Debug, Clone)]
 pub(super) struct Maps {
     values: Rc<Vec<f32>>,

@@ -1,4 +1,5 @@
-//! Max-pooling: squares of 2×2 pixels one by one, other windows row by row, which is faster than window by window.
+//! Max-pooling: squares of 2×2 pixels one by one, other windows row by row, which is faster than
+//! window by window.
 
 use pulp::Arch;
 
@@ -6,8 +7,8 @@ use super::maps::Maps;
 use super::pass::Pass;
 use super::window::Window;
 
-/// The largest value of each window. Padding is never the largest. Of equal values the first one gets the gradient. NaN is the
-/// largest.
+/// The largest value of each window. Padding is never the largest. Of equal values the first one
+/// gets the gradient. NaN is the largest.
 pub(super) fn max_pool(pass: &mut Pass<'_>, window: Window, x: Maps) -> Maps {
     let [channels, height, width] = x.shape;
     let shape = [channels, window.places(height), window.places(width)];

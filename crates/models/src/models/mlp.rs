@@ -1,11 +1,12 @@
-//! Multi-layer perceptrons: fully connected layers with an activation after each except the last; after the last, too, if
-//! they are trained on squared errors.
+//! Multi-layer perceptrons: fully connected layers with an activation after each except the last;
+//! after the last, too, if they are trained on squared errors.
 //!
-//! `mlp` has hidden layers of 300 and 100 units (LeCun et al. 1998, "Gradient-based learning applied to
-//! document recognition", LeNet-300-100), rectified: 266 610 parameters in 6 tensors on 28×28×1 images
-//! and 10 classes, 784·300 + 300, 300·100 + 100, 100·10 + 10. `mlp:392-50,tanh,squared` is the
-//! network of Øland and Raj 2015 (327 880 parameters), `mlp:1024-1024-1024-1024-1024` on 440 features and 5999 classes
-//! AdaComp's BN50-DNN (10 798 959; Chen et al. 2018).
+//! `mlp` has hidden layers of 300 and 100 units (LeCun et al. 1998, "Gradient-based learning
+//! applied to document recognition", LeNet-300-100), rectified: 266 610 parameters in 6 tensors on
+//! 28×28×1 images and 10 classes, 784·300 + 300, 300·100 + 100, 100·10 + 10.
+//! `mlp:392-50,tanh,squared` is the network of Øland and Raj 2015 (327 880 parameters),
+//! `mlp:1024-1024-1024-1024-1024` on 440 features and 5999 classes AdaComp's BN50-DNN (10 798 959;
+//! Chen et al. 2018).
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +20,8 @@ const MOST_LAYERS: usize = 8;
 /// The most units of a hidden layer.
 const MOST_UNITS: u32 = 1 << 16;
 
-/// The hidden layers of a perceptron, and its loss. Strings: `300-100`, `392-50,tanh`, `392-50,tanh,squared`.
+/// The hidden layers of a perceptron, and its loss. Strings: `300-100`, `392-50,tanh`,
+/// `392-50,tanh,squared`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hidden {
     /// Units, layer by layer; 0 after the last.

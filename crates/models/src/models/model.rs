@@ -60,11 +60,12 @@ impl Model {
         self.shape
     }
 
-    /// Adds the gradient of the batch's mean loss, as a rule cross-entropy, to `gradients` and returns that mean.
-    /// Updates the batch-norm statistics. Passes each gradient to `sink` as soon as it is final.
+    /// Adds the gradient of the batch's mean loss, as a rule cross-entropy, to `gradients` and
+    /// returns that mean. Updates the batch-norm statistics. Passes each gradient to `sink` as soon
+    /// as it is final.
     ///
-    /// `images` are normalised values, image after image, each channel by channel; `labels` has one label per image, or
-    /// one per pixel if the model scores pixels.
+    /// `images` are normalised values, image after image, each channel by channel; `labels` has one
+    /// label per image, or one per pixel if the model scores pixels.
     ///
     /// # Panics
     /// If lengths do not fit, there is no image, or a label is not a class.
@@ -85,8 +86,8 @@ impl Model {
         loss
     }
 
-    /// Updates the running statistics of batch normalisation by those that a batch has with these parameters, which get
-    /// this weight, in (0, 1].
+    /// Updates the running statistics of batch normalisation by those that a batch has with these
+    /// parameters, which get this weight, in (0, 1].
     ///
     /// # Panics
     /// If lengths do not fit.

@@ -1,8 +1,9 @@
 //! Neural collaborative filtering: predicting which items a user takes.
 //!
-//! NeuMF of He, Liao, Zhang, Nie, Hu and Chua ("Neural collaborative filtering", WWW 2017, section 3.4) in the sizes of
-//! MLPerf's reference, which the survey of compressed communication trains. A user u and an item i each have an
-//! embedding row: 64 values for a factorisation, then 128 for a perceptron:
+//! NeuMF of He, Liao, Zhang, Nie, Hu and Chua ("Neural collaborative filtering", WWW 2017, section
+//! 3.4) in the sizes of MLPerf's reference, which the survey of compressed communication trains. A
+//! user u and an item i each have an embedding row: 64 values for a factorisation, then 128 for a
+//! perceptron:
 //!
 //! ```text
 //! g = u[..64] ∘ i[..64]
@@ -10,11 +11,12 @@
 //! score = w·[g h] + d
 //! ```
 //!
-//! The loss is the mean over pairs of the cross-entropy of σ(score). Rows start uniform with a deviation of 0.01.
+//! The loss is the mean over pairs of the cross-entropy of σ(score). Rows start uniform with a
+//! deviation of 0.01.
 //!
-//! Parameters: 192·(users + items) + 107 073, in ten tensors; with MovieLens' 138 493 users and 26 744 items of twenty
-//! million ratings these are 31 832 577. A step uses only the rows of its pairs, but the gradient is stored densely, as
-//! large as the tables.
+//! Parameters: 192·(users + items) + 107 073, in ten tensors; with MovieLens' 138 493 users and 26
+//! 744 items of twenty million ratings these are 31 832 577. A step uses only the rows of its
+//! pairs, but the gradient is stored densely, as large as the tables.
 
 use super::architecture::Architecture;
 use super::layout::{Init, Layout};
@@ -123,8 +125,8 @@ impl Recommender {
         Self { widths, dense, layout }
     }
 
-    /// Adds the gradient of the mean cross-entropy of these pairs to `gradients` and returns that mean. `taken` says
-    /// for each pair whether the user has taken the item.
+    /// Adds the gradient of the mean cross-entropy of these pairs to `gradients` and returns that
+    /// mean. `taken` says for each pair whether the user has taken the item.
     ///
     /// # Panics
     /// If lengths do not fit, there are no pairs, or there is no such user or item.

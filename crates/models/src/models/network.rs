@@ -1,7 +1,7 @@
 //! Networks of images: layers one after another, with residual and concatenated branches.
 //!
-//! A [`Builder`] declares the parameters of each layer as the layer is added, and tracks the shape of the feature maps,
-//! so that a network states only the output size of each layer.
+//! A [`Builder`] declares the parameters of each layer as the layer is added, and tracks the shape
+//! of the feature maps, so that a network states only the output size of each layer.
 
 use super::ImageShape;
 use super::batch_norm::BatchNorm;
@@ -54,7 +54,8 @@ impl Layer {
         }
     }
 
-    /// Groups of parameters whose gradients become final together, in the order of back-propagation.
+    /// Groups of parameters whose gradients become final together, in the order of
+    /// back-propagation.
     fn gradient_order(&self) -> Vec<Vec<usize>> {
         match self {
             Layer::Conv(conv) => vec![conv.parameters().collect()],
@@ -114,12 +115,14 @@ fn concat(body: &Network, last: bool, pass: &mut Pass<'_>, x: Maps) -> Maps {
 pub(super) struct Network(Vec<Layer>);
 
 impl Network {
-    /// Computes a row of class scores for each image, or for each pixel. The rows are maps of the shape `[classes, 1, 1]`.
+    /// Computes a row of class scores for each image, or for each pixel. The rows are maps of the
+    /// shape `[classes, 1, 1]`.
     pub(super) fn forward(&self, pass: &mut Pass<'_>, images: Maps) -> Maps {
         self.0.iter().fold(images, |x, layer| layer.forward(pass, x))
     }
 
-    /// Groups of parameters whose gradients become final together, in the order of back-propagation.
+    /// Groups of parameters whose gradients become final together, in the order of
+    /// back-propagation.
     pub(super) fn gradient_order(&self) -> Vec<Vec<usize>> {
         self.0.iter().rev().flat_map(Layer::gradient_order).collect()
     }
@@ -291,7 +294,8 @@ impl Builder {
         self.add(Layer::Residual { body, shortcut })
     }
 
-    /// Concatenates the last layer's output and the output of a body as channels; the body's output first if `last`.
+    /// Concatenates the last layer's output and the output of a body as channels; the body's output
+    /// first if `last`.
     pub(super) fn concat(&mut self, last: bool, body: impl FnOnce(&mut Self)) -> &mut Self {
         let channels = self.channels();
         let body = self.branch(body);

@@ -100,7 +100,8 @@ pub(super) struct Gradients<'a> {
 }
 
 impl Gradients<'_> {
-    /// Passes on these gradients. Call it once for each parameter, when nothing more is added to its gradient.
+    /// Passes on these gradients. Call it once for each parameter, when nothing more is added to
+    /// its gradient.
     pub(super) fn ready(&self, indices: impl IntoIterator<Item = usize>) {
         let Some(sink) = self.sink else { return };
         indices.into_iter().for_each(|index| sink.ready(index, &self.all[index]));

@@ -1,7 +1,7 @@
 //! Operations on rows of values: sums, softmax, GELU.
 //!
-//! They are written so that compilers vectorise them: sums have [`LANES`] independent parts, and [`exp`] is a polynomial
-//! instead of a call.
+//! They are written so that compilers vectorise them: sums have [`LANES`] independent parts, and
+//! [`exp`] is a polynomial instead of a call.
 
 /// The partial sums of a sum, in an order that does not depend on the processor.
 pub(super) const LANES: usize = 16;
@@ -97,10 +97,12 @@ fn gate(x: f32) -> f32 {
 
 /// eˣ, with a relative error below 3·10⁻⁷; x is clamped to ±87, where f32 is normal.
 ///
-/// e^x = 2ⁿ·eʳ with n = round(x / ln 2), and eʳ by its Taylor polynomial of degree 7 on |r| ≤ ln 2 / 2.
+/// e^x = 2ⁿ·eʳ with n = round(x / ln 2), and eʳ by its Taylor polynomial of degree 7 on |r| ≤ ln 2
+/// / 2.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    /// Adding it rounds to a whole number, which then is in the lowest bits; 127 is the exponent's bias.
+    /// Adding it rounds to a whole number, which then is in the lowest bits; 127 is the exponent's
+    /// bias.
     const ROUND: f32 = (3 << 22) as f32 + 127.0;
     /// ln 2 in two parts, of which the first has few digits, so that its products are exact.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];

@@ -1,14 +1,14 @@
-//! The nine-layer residual network that Page ("How to train your ResNet", 2018) trains on CIFAR-10 for
-//! the DAWNBench competition, the "custom ResNet-9" of the survey of Xu et al. 2020.
+//! The nine-layer residual network that Page ("How to train your ResNet", 2018) trains on CIFAR-10
+//! for the DAWNBench competition, the "custom ResNet-9" of the survey of Xu et al. 2020.
 //!
 //! conv 64 → conv 128, max-pool 2 → residual of two convs 128 → conv 256, max-pool 2 → conv 512,
-//! max-pool 2 → residual of two convs 512 → largest of each channel → fc classes without bias, whose
-//! scores are divided by 8. Convolutions are 3×3, padded, without bias, each followed by batch norm and relu; a
-//! residual adds its input to its output.
+//! max-pool 2 → residual of two convs 512 → largest of each channel → fc classes without bias,
+//! whose scores are divided by 8. Convolutions are 3×3, padded, without bias, each followed by
+//! batch norm and relu; a residual adds its input to its output.
 //!
-//! 6 573 120 parameters in 25 tensors on 3-channel images and 10 classes, the numbers of the survey's
-//! Table 3: 6 563 520 in convolutions, 4 480 in batch norms, 5 120 in the classifier. Images must be at
-//! least 8×8.
+//! 6 573 120 parameters in 25 tensors on 3-channel images and 10 classes, the numbers of the
+//! survey's Table 3: 6 563 520 in convolutions, 4 480 in batch norms, 5 120 in the classifier.
+//! Images must be at least 8×8.
 
 use super::network::Builder;
 use super::operations::{eighth, global_max};

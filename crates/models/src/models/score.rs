@@ -5,10 +5,12 @@ use serde::{Deserialize, Serialize};
 /// The sums of an evaluation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Score {
-    /// Images, pixels or tokens whose correct class had the highest score; on a tie, the lowest class counts. Users
-    /// whose held-out item was among the ten highest scores; on a tie, the other items rank higher.
+    /// Images, pixels or tokens whose correct class had the highest score; on a tie, the lowest
+    /// class counts. Users whose held-out item was among the ten highest scores; on a tie, the
+    /// other items rank higher.
     pub correct: usize,
-    /// Sum of the losses: cross-entropies in nats, for a user the mean over the items ranked, or squared errors.
+    /// Sum of the losses: cross-entropies in nats, for a user the mean over the items ranked, or
+    /// squared errors.
     pub loss: f64,
     /// The number of images, pixels, tokens or users.
     pub examples: usize,

@@ -1,9 +1,10 @@
 //! The plain deep networks of Simonyan and Zisserman 2015 ("Very deep convolutional networks for
 //! large-scale image recognition", Table 1, configurations D and E).
 //!
-//! Five stages of 3×3 convolutions with 64, 128, 256, 512 and 512 channels, each convolution padded, with bias and
-//! relu, and max-pool 2 at the end of each stage; then fully connected layers with relu, the last without. There is no
-//! batch norm, and the paper's dropout between the fully connected layers is left out.
+//! Five stages of 3×3 convolutions with 64, 128, 256, 512 and 512 channels, each convolution
+//! padded, with bias and relu, and max-pool 2 at the end of each stage; then fully connected layers
+//! with relu, the last without. There is no batch norm, and the paper's dropout between the fully
+//! connected layers is left out.
 //!
 //! | model | convolutions | hidden units | images | classes | parameters | tensors |
 //! |---|---|---|---|---|---|---|
@@ -11,9 +12,10 @@
 //! | `vgg19` | 2, 2, 4, 4, 4 | 4096, 4096 | 224×224×3 | 1000 | 143 667 240 | 38 |
 //!
 //! `vgg16` is the network in CIFAR-10's size, with one hidden layer of 512 units in place of two of
-//! 4096: 14 714 688 + 262 656 + 5 130. The survey of Xu et al. 2020 (its Table 3) counts 14 982 987 in
-//! 30 and 143 671 337 in 38 tensors, which is one class more, "background": 513 and 4 097 parameters.
-//! Images must be at least 32×32. All initial weights in front of a rectifier have He's variance, also where pooling follows.
+//! 4096: 14 714 688 + 262 656 + 5 130. The survey of Xu et al. 2020 (its Table 3) counts 14 982 987
+//! in 30 and 143 671 337 in 38 tensors, which is one class more, "background": 513 and 4 097
+//! parameters. Images must be at least 32×32. All initial weights in front of a rectifier have He's
+//! variance, also where pooling follows.
 
 use super::layout::Next;
 use super::network::Builder;

@@ -7,7 +7,8 @@ pub(crate) struct Window {
     pub(crate) kernel: usize,
     /// The stride, in rows and columns.
     pub(crate) stride: usize,
-    /// The padding, in rows and columns, less than the kernel: zeros for a convolution, −∞ for max-pooling.
+    /// The padding, in rows and columns, less than the kernel: zeros for a convolution, −∞ for
+    /// max-pooling.
     pub(crate) padding: usize,
 }
 

@@ -1,23 +1,29 @@
-//! Adam (Kingma and Ba 2015, Algorithm 1), with the bias corrections folded into the learning rate as
-//! its section 2 suggests:
+//! Adam (Kingma and Ba 2015, Algorithm 1), with the bias corrections folded into the learning rate
+//! as its section 2 suggests:
 //!
 //! m ← β₁·m + (1−β₁)·g, v ← β₂·v + (1−β₂)·g², p ← p − lr·√(1−β₂ᵗ)/(1−β₁ᵗ) · m / (√v + ε)
 //!
-//! with t counted from 1 for each tensor. As `adamw` its weight decay is decoupled from the gradient (Loshchilov and
-//! Hutter 2019): p is first multiplied by 1 − lr·decay, except in tensors of one dimension, which do not decay. With
-//! `freeze` v and its correction stay what they are after that number of updates, as in 1-bit Adam (Tang et al. 2021);
-//! then an update is linear in the gradients. With `exchange=momentum` it is 1-bit Adam: from the freeze on ranks exchange,
-//! in place of gradients, what m would be with their gradient alone, β₁·m + (1−β₁)·g, and the mean of that is m. Error
-//! feedback keeps what compression leaves out of the momentum. The momentum is sent undivided; each rank divides the mean by √v.
+//! with t counted from 1 for each tensor. As `adamw` its weight decay is decoupled from the
+//! gradient (Loshchilov and Hutter 2019): p is first multiplied by 1 − lr·decay, except in tensors
+//! of one dimension, which do not decay. With `freeze` v and its correction stay what they are
+//! after that number of updates, as in 1-bit Adam (Tang et al. 2021); then an update is linear in
+//! the gradients. With `exchange=momentum` it is 1-bit Adam: from the freeze on ranks exchange, in
+//! place of gradients, what m would be with their gradient alone, β₁·m + (1−β₁)·g, and the mean of
+//! that is m. Error feedback keeps what compression leaves out of the momentum. The momentum is
+//! sent undivided; each rank divides the mean by √v.
 //!
-//! The paper sends gradients uncompressed until the freeze, which a schedule says: `none until 1000 then onebit` with
-//! `freeze=1000`. It freezes when second moments have become stable; here the number of updates is given.
+//! The paper sends gradients uncompressed until the freeze, which a schedule says:
+//! `none until 1000 then onebit` with `freeze=1000`. It freezes when second moments have become
+//! stable; here the number of updates is given.
 //!
-//! Deviations after the freeze, because compression spreads noise over a whole tensor, and an update divides it by √v:
+//! Deviations after the freeze, because compression spreads noise over a whole tensor, and an
+//! update divides it by √v:
 //!
-//! - An element whose v is 0 had no gradient before the freeze. Ranks send 0 as its momentum, m stays 0, and only decoupled weight
-//!   decay changes it. In `adam` weight decay is part of the gradient.
-//! - No element moves further in an update than Adam can ever move one, 7.3 learning rates with the default β₁ and β₂.
+//! - An element whose v is 0 had no gradient before the freeze. Ranks send 0 as its momentum, m
+//!   stays 0, and only decoupled weight decay changes it. In `adam` weight decay is part of the
+//!   gradient.
+//! - No element moves further in an update than Adam can ever move one, 7.3 learning rates with the
+//!   default β₁ and β₂.
 
 use gradwire::Tensor;
 
@@ -60,10 +66,12 @@ impl AdamConfig {
         (f64::from(step.learning_rate) * squares.sqrt() / means) as f32
     }
 
-    /// The most learning rates that Adam can move an element in an update, whatever the gradients are; infinite if β₂ ≤ β₁².
+    /// The most learning rates that Adam can move an element in an update, whatever the gradients
+    /// are; infinite if β₂ ≤ β₁².
     ///
-    /// By the inequality of Cauchy and Schwarz, m is at most (1−β₁) / √((1−β₂)·(1−β₁²/β₂)) times √v. Bias corrections make the
-    /// bound smaller, since x + y ≥ 2·√(x·y) for the powers of β₁²/β₂ and β₂ in it.
+    /// By the inequality of Cauchy and Schwarz, m is at most (1−β₁) / √((1−β₂)·(1−β₁²/β₂)) times
+    /// √v. Bias corrections make the bound smaller, since x + y ≥ 2·√(x·y) for the powers of β₁²/β₂
+    /// and β₂ in it.
     fn largest_update(&self) -> f32 {
         let [beta1, beta2] = [self.beta1, self.beta2].map(f64::from);
         match beta2 - beta1 * beta1 {
@@ -158,8 +166,8 @@ impl Rule for AdamConfig {
     }
 }
 
-/// 1 for an element with a second moment, 0 for another: nothing says how large its updates should be. A factor, so that NaN stays
-/// NaN and is found.
+/// 1 for an element with a second moment, 0 for another: nothing says how large its updates should
+/// be. A factor, so that NaN stays NaN and is found.
 fn had_gradient(square: f32) -> f32 {
     f32::from(square != 0.0)
 }

@@ -52,7 +52,8 @@ impl OptimizerKind {
         }
     }
 
-    /// The vectors that are kept for a tensor, each as long as the tensor. A tensor that Muon updates as Adam does has one more.
+    /// The vectors that are kept for a tensor, each as long as the tensor. A tensor that Muon
+    /// updates as Adam does has one more.
     pub fn vectors(self) -> usize {
         fn of<R: Rule>(_: R) -> usize {
             R::STATE.len()

@@ -1,6 +1,7 @@
-//! Gradient descent with momentum: `v ← m·v + g`, then `p ← p − lr·v`, or, with Nesterov's look-ahead
-//! (in the form of Sutskever et al. 2013 that evaluates the gradient at the current parameters),
-//! `p ← p − lr·(g + m·v)`. The learning rate is outside `v`, as in TensorFlow and PyTorch.
+//! Gradient descent with momentum: `v ← m·v + g`, then `p ← p − lr·v`, or, with Nesterov's
+//! look-ahead (in the form of Sutskever et al. 2013 that evaluates the gradient at the current
+//! parameters), `p ← p − lr·(g + m·v)`. The learning rate is outside `v`, as in TensorFlow and
+//! PyTorch.
 
 use super::per_tensor::{Rule, Step};
 

@@ -4,7 +4,8 @@ use gradwire::{State, StateError, Tensor};
 
 use super::*;
 
-/// The parameters after each of two gradients, 1 and −2, on a tensor of one element that starts at 1.
+/// The parameters after each of two gradients, 1 and −2, on a tensor of one element that starts at
+/// 1.
 fn path(kind: &str, decay: f32) -> [f32; 2] {
     let tensors = [Tensor::new("a", &[2]), Tensor::new("b", &[1])];
     let mut optimizer = kind.parse::<OptimizerKind>().unwrap().build(&tensors, decay);
@@ -41,7 +42,8 @@ fn two_steps_by_hand() {
         ("adam:freeze=1", 0.0, [0.5, 0.789_473_7]),
         // β₁ = β₂ = 0 leaves lr·sign(g).
         ("adam:beta1=0,beta2=0", 0.0, [0.5, 1.0]),
-        // s = 0.1, p = 1 − 0.5/√0.1 = −0.5811388; s = 0.09 + 0.4 = 0.49, p = −0.5811388 + 0.5·2/0.7.
+        // s = 0.1, p = 1 − 0.5/√0.1 = −0.5811388; s = 0.09 + 0.4 = 0.49, p = −0.5811388 +
+        // 0.5·2/0.7.
         ("rmsprop", 0.0, [-0.581_138_8, 0.847_432_6]),
         // s = 0.75, v = 1.1547005, p = 1 − 0.5·v; s = 0.1875 + 3 = 3.1875, √ = 1.7853571,
         // v = 0.5·1.1547005 − 1.1202241 = −0.5428738, p = 0.4226497 − 0.5·v.
@@ -95,8 +97,8 @@ fn momentum_is_exchanged_after_the_freeze() {
     assert!(error.contains("give freeze=N"), "{error}");
 }
 
-/// The parameters after two updates before the freeze and two after it, in which all elements but the first get noise, as
-/// compression adds it.
+/// The parameters after two updates before the freeze and two after it, in which all elements but
+/// the first get noise, as compression adds it.
 fn around_the_freeze<const N: usize>(kind: &str, gradients: [[f32; N]; 4], noise: f32) -> [f32; N] {
     let tensors = [Tensor::new("a", &[1, N])];
     let mut optimizer = kind.parse::<OptimizerKind>().unwrap().build(&tensors, 0.1);
@@ -141,7 +143,8 @@ fn a_momentum_that_is_sent_is_zero_where_no_gradient_was_before_the_freeze() {
 
 #[test]
 fn no_update_after_the_freeze_is_larger_than_any_of_adam() {
-    // The gradients that make an update of Adam as large as possible: each is β₂/β₁ times the one before it.
+    // The gradients that make an update of Adam as large as possible: each is β₂/β₁ times the one
+    // before it.
     let kind: OptimizerKind = "adam:beta2=0.99".parse().unwrap();
     let mut optimizer = kind.build(&[Tensor::new("a", &[1])], 0.0);
     let (mut largest, mut gradient) = (0f32, 1e-30f32);

@@ -9,7 +9,8 @@ pub struct TaskConfig {
     pub model: ModelKind,
     /// Number of workers, at least 1.
     pub workers: usize,
-    /// Examples per worker and step; for text, windows of a transformer, or streams that an LSTM reads in parallel. At least 1.
+    /// Examples per worker and step; for text, windows of a transformer, or streams that an LSTM
+    /// reads in parallel. At least 1.
     pub batch: usize,
     /// Whether training images are randomly cropped, flipped or shifted.
     pub augment: bool,

@@ -14,11 +14,11 @@ pub enum Metric {
     /// e to the mean cross-entropy of a test token, from 1 on; less is better. A choice among N
     /// equally likely tokens has the perplexity N.
     Perplexity,
-    /// Intersection over union of the second class: of all test pixels of this class or predicted as such, the fraction
-    /// that are both, 0 to 1; more is better.
+    /// Intersection over union of the second class: of all test pixels of this class or predicted
+    /// as such, the fraction that are both, 0 to 1; more is better.
     Iou,
-    /// Hit rate at 10: the fraction of users whose held-out item is among the ten highest scores of it and 99 items new
-    /// to the user, 0 to 1; more is better.
+    /// Hit rate at 10: the fraction of users whose held-out item is among the ten highest scores of
+    /// it and 99 items new to the user, 0 to 1; more is better.
     HitRate,
 }
 
@@ -33,7 +33,8 @@ impl Metric {
         }
     }
 
-    /// Whether a quality is a fraction, 0 to 1, of which more is better. A perplexity is not: less is better.
+    /// Whether a quality is a fraction, 0 to 1, of which more is better. A perplexity is not: less
+    /// is better.
     pub fn is_fraction(self) -> bool {
         self != Metric::Perplexity
     }

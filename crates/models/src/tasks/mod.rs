@@ -1,5 +1,5 @@
-//! Tasks, which models learn from data sets: a [`Task`] for each kind of data, and the [`Replica`] that a worker
-//! trains.
+//! Tasks, which models learn from data sets: a [`Task`] for each kind of data, and the [`Replica`]
+//! that a worker trains.
 
 mod config;
 mod images;

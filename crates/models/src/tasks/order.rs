@@ -1,10 +1,11 @@
 //! The examples of a worker at a step.
 //!
-//! Unless the training set is split, all workers share one endless sequence of examples: epoch after epoch, each a
-//! fresh permutation of the training set. Step t takes the next n·b of it, and worker r the r-th slice of b. The
-//! sequence depends on the seed alone, so with equal seeds every compressor sees the same data, and n workers with
-//! batches of b together see the same examples as one worker with batches of n·b. A worker with its own shard has its
-//! own sequence: step t takes the t-th slice of b.
+//! Unless the training set is split, all workers share one endless sequence of examples: epoch
+//! after epoch, each a fresh permutation of the training set. Step t takes the next n·b of it, and
+//! worker r the r-th slice of b. The sequence depends on the seed alone, so with equal seeds every
+//! compressor sees the same data, and n workers with batches of b together see the same examples as
+//! one worker with batches of n·b. A worker with its own shard has its own sequence: step t takes
+//! the t-th slice of b.
 
 use gradwire::Rng;
 
@@ -52,8 +53,8 @@ impl Order {
         Self { seed, rank: rank as u32, permutation: members.clone(), members, epoch: None }
     }
 
-    /// The visit at a position of the sequence. Positions within one epoch cost nothing; each change
-    /// of epoch draws a permutation.
+    /// The visit at a position of the sequence. Positions within one epoch cost nothing; each
+    /// change of epoch draws a permutation.
     pub(super) fn at(&mut self, position: u64) -> Visit {
         let examples = self.permutation.len() as u64;
         let epoch = position / examples;

@@ -15,7 +15,8 @@ use crate::models::{
     Architecture, ModelError, Pairs, Recommender, Score, Statistics, cross_entropy,
 };
 
-/// Negative samples per rating: pairs with items not taken (He et al., "Neural collaborative filtering", section 4.1).
+/// Negative samples per rating: pairs with items not taken (He et al., "Neural collaborative
+/// filtering", section 4.1).
 const UNTAKEN: usize = 4;
 /// Pairs for each rating: the rating itself, and the same user with items not taken.
 const PAIRS: usize = 1 + UNTAKEN;
@@ -86,8 +87,8 @@ impl Replica for RatingReplica<'_> {
         BatchBytes::new(PAIRS * self.sampler.batch, 9, self.model.activations())
     }
 
-    /// The draws depend on seed, visit and user alone, so that runs with different compressors learn from the same
-    /// pairs.
+    /// The draws depend on seed, visit and user alone, so that runs with different compressors
+    /// learn from the same pairs.
     fn load_batch(&mut self, step: u64) {
         self.users.clear();
         self.items.clear();

@@ -25,8 +25,8 @@ impl BatchBytes {
     }
 }
 
-/// One worker's copy of the model, and the batches it learns from. Parameters and gradients stay outside: one vector
-/// for each tensor, in the order of [`tensors`](Self::tensors).
+/// One worker's copy of the model, and the batches it learns from. Parameters and gradients stay
+/// outside: one vector for each tensor, in the order of [`tensors`](Self::tensors).
 pub trait Replica: Send + Sync {
     /// The model.
     fn model(&self) -> &dyn Architecture;
@@ -49,13 +49,15 @@ pub trait Replica: Send + Sync {
     /// Loads the batch of a step.
     fn load_batch(&mut self, step: u64);
 
-    /// The number of parts the loaded batch can be divided into: its examples, or 1 where they depend on each other, as the windows of a
-    /// text do. Batch normalisation takes its statistics of the parts that are given at once.
+    /// The number of parts the loaded batch can be divided into: its examples, or 1 where they
+    /// depend on each other, as the windows of a text do. Batch normalisation takes its statistics
+    /// of the parts that are given at once.
     fn parts(&self) -> usize;
 
-    /// Adds the mean gradient of these parts of the batch loaded for `step`, as if there were no others, and returns
-    /// their mean loss. An LSTM adds the gradient of the sum over its unrolled steps of the mean over streams. A model whose gradients become final layer by layer passes each to `sink` as soon as it is
-    /// final; others do not use `sink`.
+    /// Adds the mean gradient of these parts of the batch loaded for `step`, as if there were no
+    /// others, and returns their mean loss. An LSTM adds the gradient of the sum over its unrolled
+    /// steps of the mean over streams. A model whose gradients become final layer by layer passes
+    /// each to `sink` as soon as it is final; others do not use `sink`.
     fn add_gradients(
         &mut self,
         step: u64,
@@ -70,9 +72,10 @@ pub trait Replica: Send + Sync {
         self.model().gradient_order()
     }
 
-    /// Adds this worker's part of the gradient of the mean loss over the whole training set, without augmentation: the
-    /// mean over workers is that gradient. `scratch` has the sizes of the parameters. The model has no batch normalisation,
-    /// whose gradient of an example depends on the others in its batch.
+    /// Adds this worker's part of the gradient of the mean loss over the whole training set,
+    /// without augmentation: the mean over workers is that gradient. `scratch` has the sizes of the
+    /// parameters. The model has no batch normalisation, whose gradient of an example depends on
+    /// the others in its batch.
     ///
     /// # Panics
     /// If the task does not learn from [images](crate::TaskKind::is_of_images).
@@ -91,8 +94,8 @@ pub trait Replica: Send + Sync {
         &[]
     }
 
-    /// Replaces the running statistics of batch normalisation by the means of those that the batches of these steps have
-    /// with these parameters. Load a batch again afterwards.
+    /// Replaces the running statistics of batch normalisation by the means of those that the
+    /// batches of these steps have with these parameters. Load a batch again afterwards.
     fn estimate_statistics(&mut self, steps: Range<u64>, parameters: &[Vec<f32>]) {
         let _ = (steps, parameters);
     }
@@ -102,13 +105,15 @@ pub trait Replica: Send + Sync {
         let _ = statistics;
     }
 
-    /// Examples in the test set: images, tokens that can be predicted, or users with a held-out item.
+    /// Examples in the test set: images, tokens that can be predicted, or users with a held-out
+    /// item.
     fn test_examples(&self) -> usize;
 
     /// The number of parts that workers divide an evaluation of `examples` test examples into.
     fn test_parts(&self, examples: usize) -> usize;
 
-    /// Evaluates one part of the first `examples` test examples, with these parameters and batch-norm statistics.
+    /// Evaluates one part of the first `examples` test examples, with these parameters and
+    /// batch-norm statistics.
     fn score(
         &self,
         parameters: &[Vec<f32>],
@@ -123,9 +128,9 @@ pub trait Replica: Send + Sync {
         let _ = state;
     }
 
-    /// Restores what [`save`](Self::save) wrote in a run of `saved_by` workers, in a run of `workers`. If the numbers
-    /// differ, it uses the batch-norm statistics of one saved worker, and a language model starts with a zero hidden
-    /// state.
+    /// Restores what [`save`](Self::save) wrote in a run of `saved_by` workers, in a run of
+    /// `workers`. If the numbers differ, it uses the batch-norm statistics of one saved worker, and
+    /// a language model starts with a zero hidden state.
     ///
     /// # Errors
     /// If an entry is missing or of another size.

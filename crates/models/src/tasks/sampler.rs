@@ -43,14 +43,15 @@ impl Sampler {
         (start..start + self.batch as u64).map(|position| self.order.at(position))
     }
 
-    /// The examples of this worker if each example belongs to one worker: its shard, or every n-th of all, for n
-    /// workers.
+    /// The examples of this worker if each example belongs to one worker: its shard, or every n-th
+    /// of all, for n workers.
     pub(super) fn own_examples(&self) -> Vec<u32> {
         let all = || (0..self.examples as u32).skip(self.rank).step_by(self.workers);
         self.shard.clone().unwrap_or_else(|| all().collect())
     }
 
-    /// The weight of an example in its worker's sum, so that the mean over workers is the mean over all examples.
+    /// The weight of an example in its worker's sum, so that the mean over workers is the mean over
+    /// all examples.
     pub(super) fn weight(&self) -> f32 {
         self.workers as f32 / self.examples as f32
     }
@@ -69,7 +70,8 @@ mod tests {
         for shards in [split.shards(&[0; 4], 2, 0).unwrap(), None] {
             let shard = |rank: usize| shards.as_ref().map(|shards| shards[rank].clone());
             let samplers = [0, 1].map(|rank| Sampler::new(&config, rank, shard(rank), 4));
-            // Half of the sum over both workers of half of each example is a quarter of the sum over all four.
+            // Half of the sum over both workers of half of each example is a quarter of the sum
+            // over all four.
             assert_eq!(samplers.each_ref().map(Sampler::weight), [0.5, 0.5]);
             let own = samplers.each_ref().map(|sampler| sampler.own_examples().len());
             assert_eq!(own, if shards.is_some() { [3, 1] } else { [2, 2] });

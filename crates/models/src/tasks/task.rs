@@ -12,7 +12,8 @@ pub trait Task<'a> {
     /// The number of training examples: images, tokens or ratings.
     fn examples(&self) -> usize;
 
-    /// Refuses settings that the task cannot be trained with, and data that is too small to train or to evaluate on.
+    /// Refuses settings that the task cannot be trained with, and data that is too small to train
+    /// or to evaluate on.
     ///
     /// # Errors
     /// The reason, with what to change.
@@ -26,7 +27,8 @@ pub trait Task<'a> {
     /// The examples of each worker; `None` if all workers share one sequence of examples.
     ///
     /// # Errors
-    /// The reason, with what to change: the task has no such split, or a worker would get no example.
+    /// The reason, with what to change: the task has no such split, or a worker would get no
+    /// example.
     fn shards(
         &self,
         split: &Split,
@@ -42,8 +44,8 @@ pub trait Task<'a> {
         split.shards(&vec![0; self.examples()], workers, seed)
     }
 
-    /// The replica of worker `rank`, which draws its batches from `shard` or, without one, from the sequence that all
-    /// workers share.
+    /// The replica of worker `rank`, which draws its batches from `shard` or, without one, from the
+    /// sequence that all workers share.
     ///
     /// # Errors
     /// If the model cannot be built for the data.

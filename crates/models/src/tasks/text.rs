@@ -91,7 +91,8 @@ impl<'a> Task<'a> for Language<'a> {
     }
 }
 
-/// The tokens that a recurrent model is unrolled for. Other models are refused where they are built.
+/// The tokens that a recurrent model is unrolled for. Other models are refused where they are
+/// built.
 fn unroll(model: ModelKind) -> usize {
     match model {
         ModelKind::CharLstm(config) | ModelKind::WordLstm(config) => config.unroll,
@@ -158,7 +159,8 @@ impl Replica for TextReplica<'_> {
         gradients: &mut [Vec<f32>],
         _: Option<&Arc<dyn GradientSink>>,
     ) -> f64 {
-        // The batch does not continue the last one at the start of an epoch, and after rounds without this worker.
+        // The batch does not continue the last one at the start of an epoch, and after rounds
+        // without this worker.
         if self.next != step || self.batches.starts_epoch(step) {
             self.hidden.clear();
         }

@@ -1,8 +1,11 @@
-//! Batches of text for recurrent models: the tokens that a worker reads at a step, and those for testing.
+//! Batches of text for recurrent models: the tokens that a worker reads at a step, and those for
+//! testing.
 //!
-//! The training text is cut into as many equal parts as there are workers, and each part into as many equal streams as
-//! the batch has; remainders are not used. A step reads the next chunk of each stream, as many tokens as the model is
-//! unrolled for, and predicts those one further on. When a stream has no whole chunk left, an epoch is over, and all streams start from their beginning.
+//! The training text is cut into as many equal parts as there are workers, and each part into as
+//! many equal streams as the batch has; remainders are not used. A step reads the next chunk of
+//! each stream, as many tokens as the model is unrolled for, and predicts those one further on.
+//! When a stream has no whole chunk left, an epoch is over, and all streams start from their
+//! beginning.
 
 use std::ops::Range;
 
@@ -22,8 +25,8 @@ pub(super) struct TextBatches<'a> {
     targets: Vec<u32>,
 }
 
-/// Steps in which `workers` with batches of `streams` read a text of `tokens` tokens once, in chunks of `unroll` tokens;
-/// 0 if it is too short.
+/// Steps in which `workers` with batches of `streams` read a text of `tokens` tokens once, in
+/// chunks of `unroll` tokens; 0 if it is too short.
 pub(super) fn steps_per_epoch(tokens: usize, workers: usize, streams: usize, unroll: usize) -> u64 {
     let stream = tokens / workers / streams;
     (stream.saturating_sub(1) / unroll) as u64
@@ -49,7 +52,8 @@ pub(super) fn check(
 }
 
 impl<'a> TextBatches<'a> {
-    /// The batches of a worker. The text has a chunk and one more token for each stream of each worker.
+    /// The batches of a worker. The text has a chunk and one more token for each stream of each
+    /// worker.
     pub(super) fn new(
         text: &'a [u32],
         rank: usize,
@@ -108,8 +112,9 @@ const TOGETHER: usize = 8;
 /// Parts that workers divide an evaluation into.
 pub(super) const TEST_PARTS: usize = TEST_STREAMS / TOGETHER;
 
-/// One part of the test text: some streams side by side. Each predicts a piece of the text. It first reads the chunk
-/// of text before its piece. Before the beginning of the text it reads the vocabulary's first symbol instead.
+/// One part of the test text: some streams side by side. Each predicts a piece of the text. It
+/// first reads the chunk of text before its piece. Before the beginning of the text it reads the
+/// vocabulary's first symbol instead.
 #[derive(Debug)]
 pub(super) struct TestPart<'a> {
     text: &'a [u32],
@@ -149,7 +154,8 @@ impl<'a> TestPart<'a> {
             counts.clear();
             for time in start..(start + unroll).min(unroll + longest) {
                 for piece in &self.pieces {
-                    // Positions outside the text are read as the vocabulary's first symbol, and are not scored.
+                    // Positions outside the text are read as the vocabulary's first symbol, and are
+                    // not scored.
                     let target = (piece.start + time).checked_sub(unroll);
                     let known = |at: Option<usize>| at.and_then(|at| self.text.get(at)).copied();
                     inputs.push(known(target.and_then(|at| at.checked_sub(1))).unwrap_or(0));

@@ -1,8 +1,8 @@
-//! Text for transformers: each batch is a number of windows, as long as the model's context, at places of the text that
-//! are drawn from the seed, by worker and step.
+//! Text for transformers: each batch is a number of windows, as long as the model's context, at
+//! places of the text that are drawn from the seed, by worker and step.
 //!
-//! The test text is cut into windows one after the other, and its first token is not predicted. A token of a window is
-//! predicted from those before it in the window, as in training.
+//! The test text is cut into windows one after the other, and its first token is not predicted. A
+//! token of a window is predicted from those before it in the window, as in training.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -55,7 +55,8 @@ pub(super) fn check(
 }
 
 impl<'a> WindowReplica<'a> {
-    /// The replica of worker `rank`. It reads its `shard`, which is consecutive, or else the whole text.
+    /// The replica of worker `rank`. It reads its `shard`, which is consecutive, or else the whole
+    /// text.
     pub(super) fn new(
         text: &'a Text,
         config: &TaskConfig,
@@ -208,7 +209,8 @@ mod tests {
         let text = text();
         let replica = replica(&text, 0, None);
         let parameters = replica.initial_parameters(1);
-        // 64 tokens in the first part; in the second, five windows of four, or three and a window of two.
+        // 64 tokens in the first part; in the second, five windows of four, or three and a window
+        // of two.
         for examples in [84, 78, 64, 3] {
             let parts = 0..replica.test_parts(examples);
             let mut found = Score::default();

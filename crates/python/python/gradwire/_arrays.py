@@ -20,9 +20,8 @@ def is_torch(array: Any) -> bool:
 def buffer(array: Any, what: str = "the tensor") -> Tuple[int, int, str]:
     """The address, number of elements and element type of an array, for the Rust side.
 
-    The array must outlive every use of the address. Raises ``ConfigError`` for arrays that are not dense, contiguous
-    floats in main memory.
-    """
+    The array must outlive every use of the address. Raises ``ConfigError`` for arrays that are not
+    dense, contiguous floats in main memory. """
     if is_torch(array):
         dtype = str(array.dtype).replace("torch.", "")
         if array.device.type == "meta":
@@ -58,7 +57,8 @@ def buffer(array: Any, what: str = "the tensor") -> Tuple[int, int, str]:
 
 
 def _address(tensor: Any, what: str) -> int:
-    """The address of a tensor's first element. Raises ``ConfigError`` if not all of its elements are in memory."""
+    """The address of a tensor's first element. Raises ``ConfigError`` if not all of its elements
+    are in memory."""
     try:
         memory = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
         address: int = tensor.data_ptr()
@@ -73,7 +73,8 @@ def _address(tensor: Any, what: str) -> int:
 
 
 def check_class(array: Any) -> None:
-    """Refuses arrays and tensors of special classes, such as masked ones, whose meaning a frame does not contain."""
+    """Refuses arrays and tensors of special classes, such as masked ones, whose meaning a frame
+    does not contain."""
     kind = type(array).__name__
     if is_torch(array):
         _check_tensor_class(array, kind)
@@ -112,7 +113,8 @@ def _check_tensor_class(tensor: Any, kind: str) -> None:
 
 
 def _snapshot(array: Any) -> Any:
-    """A copy of an array that ``buffer`` takes. Other threads cannot write to it while it is compressed."""
+    """A copy of an array that ``buffer`` takes. Other threads cannot write to it while it is
+    compressed."""
     check_class(array)
     if is_torch(array):
         array = array.detach().resolve_neg()
@@ -126,7 +128,8 @@ def _snapshot(array: Any) -> Any:
 
 
 def whole_number(name: str, value: Any, bits: int = 64) -> int:
-    """An argument as an integer. Raises ``ConfigError`` unless it is one from 0 to ``2**bits - 1``."""
+    """An argument as an integer. Raises ``ConfigError`` unless it is one from 0 to ``2**bits -
+    1``."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -137,7 +140,8 @@ def whole_number(name: str, value: Any, bits: int = 64) -> int:
 
 
 def keeping(array: Any) -> Callable[[], None]:
-    """A callback that does nothing and keeps an array alive for the averaging thread, even if Ctrl-C ends the wait."""
+    """A callback that does nothing and keeps an array alive for the averaging thread, even if
+    Ctrl-C ends the wait."""
     return partial(_nothing, array)
 
 
@@ -150,10 +154,11 @@ def compress(
 ) -> bytes:
     """Compresses an array or CPU tensor of float32, float16 or bfloat16 to a frame.
 
-    A frame contains the message, its compressor, name and shape, and a checksum. Masked arrays and other special classes are
-    refused, because a frame does not contain what they mean. There is no error feedback: what the message leaves out is lost. ``seed``, ``rank``, ``step`` and ``name`` are the key of the random draws of stochastic
-    compressors. The array is copied first, so other threads may write to it meanwhile.
-    """
+    A frame contains the message, its compressor, name and shape, and a checksum. Masked arrays and
+    other special classes are refused, because a frame does not contain what they mean. There is no
+    error feedback: what the message leaves out is lost. ``seed``, ``rank``, ``step`` and ``name``
+    are the key of the random draws of stochastic compressors. The array is copied first, so other
+    threads may write to it meanwhile. """
     array = _snapshot(array)
     key = whole_number("step", step), whole_number("seed", seed), whole_number("rank", rank, 32)
     return _core.encode(buffer(array), tuple(array.shape), spec, name, *key)
@@ -162,12 +167,12 @@ def compress(
 def decompress(data: Union[bytes, bytearray, memoryview], *, to: str = "numpy", max_bytes: Optional[int] = None) -> Any:
     """Decompresses a frame to a numpy array or, with ``to="torch"``, to a tensor.
 
-    The result has the type of the original. numpy has no bfloat16, which becomes float32. Frames in which the command ``gradwire
-    compress`` stored an array as it is, of any type, are read, too.
+    The result has the type of the original. numpy has no bfloat16, which becomes float32. Frames in
+    which the command ``gradwire compress`` stored an array as it is, of any type, are read, too.
 
-    A short frame can hold a huge tensor of zeros. ``max_bytes`` limits what the frame may decode to, as float32; the default
-    is 1024 times its length, and at least 256 MiB. A stored array counts with its own bytes.
-    """
+    A short frame can hold a huge tensor of zeros. ``max_bytes`` limits what the frame may decode
+    to, as float32; the default is 1024 times its length, and at least 256 MiB. A stored array
+    counts with its own bytes. """
     if not isinstance(data, bytes):
         if not isinstance(data, (bytearray, memoryview)):
             raise _core.ConfigError(f"the frame is a {type(data).__name__}; pass the bytes that compress returned")

@@ -8,21 +8,23 @@ from typing import Any
 from . import _core
 from ._arrays import compress, decompress, is_torch
 
-# The most that a model may change: 2 bits for each element change it by 0.37 of its norm, 1 bit by 0.60 or more.
+# The most that a model may change: 2 bits for each element change it by 0.37 of its norm, 1 bit by
+# 0.60 or more.
 _LARGEST_ERROR = 0.5
 
 
 def sample_side(elements: int) -> int:
-    """The rows and columns of the sample that ``check_quantizer`` takes for a model whose largest tensor has ``elements``."""
+    """The rows and columns of the sample that ``check_quantizer`` takes for a model whose largest
+    tensor has ``elements``."""
     return min(max(math.isqrt(elements), 64), 1024)
 
 
 def check_quantizer(what: str, spec: str, sample: Any) -> None:
-    """Refuses compressors that do not suit a model: they change much of it, and no later message corrects that.
+    """Refuses compressors that do not suit a model: they change much of it, and no later message
+    corrects that.
 
-    ``sample`` is a square matrix of normally distributed float32, an array or a tensor. Its size matters: methods with one norm
-    per tensor change larger ones more.
-    """
+    ``sample`` is a square matrix of normally distributed float32, an array or a tensor. Its size
+    matters: methods with one norm per tensor change larger ones more. """
     for stage in _core.canonical(spec).split(" then "):
         error = _error(stage.split()[0], sample)
         # An error that is NaN is refused, too.

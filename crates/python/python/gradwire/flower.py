@@ -1,16 +1,17 @@
 """Compressed federated rounds with Flower.
 
-Clients send the compressed change of the model that they received, with error feedback, and the server the compressed
-model. On the client a mod compresses, and the app does not change; on the server a mixin for a strategy does::
+Clients send the compressed change of the model that they received, with error feedback, and the
+server the compressed model. On the client a mod compresses, and the app does not change; on the
+server a mixin for a strategy does::
 
     client = ClientApp(mods=[gradwire.flower.CompressionMod("topk:ratio=0.05")])
 
     class Strategy(gradwire.flower.CompressedStrategy, FedAvg):
         pass
 
-A client may return a part of the model, such as adapters, or all but its batch norm. numpy has no bfloat16: such arrays
-travel as float32, and ``from_torch_state_dict`` makes a record of a model that has some.
-"""
+A client may return a part of the model, such as adapters, or all but its batch norm. numpy has no
+bfloat16: such arrays travel as float32, and ``from_torch_state_dict`` makes a record of a model
+that has some. """
 
 from __future__ import annotations
 
@@ -37,15 +38,17 @@ Named = Dict[str, numpy.ndarray]
 
 
 class CompressionMod:
-    """A client mod that sends the compressed change of the model, and keeps what a message leaves out for the next.
+    """A client mod that sends the compressed change of the model, and keeps what a message leaves
+    out for the next.
 
-    The app receives the model and returns it, or a part of it, as usual. ``key`` is the array record of the model in both messages, and
-    ``error_feedback`` says whether a residual is kept, in the state of Flower's node; ``None``: as the compressor does. With
-    ``raw_vectors``, arrays of one dimension are sent uncompressed; arrays that are not of floats always are. ``seed`` is that of random
-    draws.
+    The app receives the model and returns it, or a part of it, as usual. ``key`` is the array
+    record of the model in both messages, and ``error_feedback`` says whether a residual is kept, in
+    the state of Flower's node; ``None``: as the compressor does. With ``raw_vectors``, arrays of
+    one dimension are sent uncompressed; arrays that are not of floats always are. ``seed`` is that
+    of random draws.
 
-    The residual is stored before the reply leaves the client: what a reply carries is lost if it does not arrive.
-    """
+    The residual is stored before the reply leaves the client: what a reply carries is lost if it
+    does not arrive. """
 
     def __init__(
         self,
@@ -56,14 +59,16 @@ class CompressionMod:
         raw_vectors: bool = True,
         seed: int = 0,
     ) -> None:
-        # Refuses what no message can be compressed with, such as a schedule, before the first round.
+        # Refuses what no message can be compressed with, such as a schedule, before the first
+        # round.
         compress(numpy.zeros(1, "float32"), compressor)
         self._compressor, self._key = compressor, key
         self._error_feedback = has_error_feedback(compressor) if error_feedback is None else error_feedback
         self._raw_vectors, self._seed = raw_vectors, seed
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Decompresses the model in a message, calls the app, and compresses the change in its reply to training."""
+        """Decompresses the model in a message, calls the app, and compresses the change in its
+        reply to training."""
         key = self._key
         if key not in message.content:
             return call_next(message, context)
@@ -119,16 +124,19 @@ def _check_returned(start: Named, end: Named) -> None:
 
 
 class CompressedStrategy:
-    """A mixin for strategies such as Flower's ``FedAvg``: the server sends compressed models and takes compressed changes.
+    """A mixin for strategies such as Flower's ``FedAvg``: the server sends compressed models and
+    takes compressed changes.
 
-    Not for strategies that read the model before they send it (``FedOpt``, ``FedAdam``, ``FedAdagrad``, ``FedYogi``, ``FedAvgM``,
-    ``QFedAvg``), nor inside the wrappers ``DifferentialPrivacy…``, which read the changes.
+    Not for strategies that read the model before they send it (``FedOpt``, ``FedAdam``,
+    ``FedAdagrad``, ``FedYogi``, ``FedAvgM``, ``QFedAvg``), nor inside the wrappers
+    ``DifferentialPrivacy…``, which read the changes.
 
-    Put it before the strategy among the base classes. ``compressor`` is that of the models, a quantizer such as ``fp16``, ``8bit`` or
-    ``int8``. Clients start from the model that they decompress, and the server adds the mean of their changes to its exact model, so that
-    small changes are not lost. The mean is over all clients: an array that a client did not return has not changed there. The model of the
-    next round has the arrays that any client returned, as with the strategies of Flower.
-    """
+    Put it before the strategy among the base classes. ``compressor`` is that of the models, a
+    quantizer such as ``fp16``, ``8bit`` or ``int8``. Clients start from the model that they
+    decompress, and the server adds the mean of their changes to its exact model, so that small
+    changes are not lost. The mean is over all clients: an array that a client did not return has
+    not changed there. The model of the next round has the arrays that any client returned, as with
+    the strategies of Flower. """
 
     compressor = "fp16"
     # The exact model of the round.
@@ -161,17 +169,19 @@ class CompressedStrategy:
 
 
 def _compressed(replies: Iterable[Message]) -> List[Tuple[Message, str, ArrayRecord]]:
-    """The replies with records that have frames, with their keys. All arrays of such a record are changes."""
+    """The replies with records that have frames, with their keys. All arrays of such a record are
+    changes."""
     completed = [reply for reply in replies if not reply.has_error()]
     records = [(reply, key, record) for reply in completed for key, record in reply.content.array_records.items()]
     return [one for one in records if any(array.stype == _FRAME for array in one[2].values())]
 
 
 def from_torch_state_dict(state_dict: Mapping[str, Any]) -> ArrayRecord:
-    """An array record of a state dict, as ``ArrayRecord(state_dict)``, but also of bfloat16 tensors, which Flower refuses.
+    """An array record of a state dict, as ``ArrayRecord(state_dict)``, but also of bfloat16
+    tensors, which Flower refuses.
 
-    The record holds the bits of these tensors. The app receives them as float32, which ``load_state_dict`` converts.
-    """
+    The record holds the bits of these tensors. The app receives them as float32, which
+    ``load_state_dict`` converts. """
 
     def of(tensor: Any) -> Array:
         if str(tensor.dtype) != "torch.bfloat16":
@@ -201,9 +211,8 @@ def pack(arrays: Named, compressor: str, *, raw_vectors: bool = True, **key: int
 def unpack(record: ArrayRecord, like: Optional[Named] = None) -> Named:
     """The arrays of a record, of which some may be frames.
 
-    A short frame can hold a huge array of zeros. Frames of arrays that are in ``like`` may decode to the size that they have there;
-    others, to that of ``gradwire.decompress``.
-    """
+    A short frame can hold a huge array of zeros. Frames of arrays that are in ``like`` may decode
+    to the size that they have there; others, to that of ``gradwire.decompress``. """
 
     def of(name: str, array: Array) -> numpy.ndarray:
         if array.stype != _FRAME:
@@ -219,7 +228,8 @@ def _arrays(record: ArrayRecord) -> Named:
 
 
 def _numbers(name: str, array: Array) -> numpy.ndarray:
-    """The values of an array that is no frame. numpy loads bfloat16 as pairs of bytes; it becomes float32."""
+    """The values of an array that is no frame. numpy loads bfloat16 as pairs of bytes; it becomes
+    float32."""
     if array.stype != _NUMPY:
         raise _core.ConfigError(
             f"the array '{name}' is serialized as '{array.stype}', which gradwire cannot read; make it of a numpy array, or for "
@@ -254,7 +264,8 @@ def _sample(model: Named) -> numpy.ndarray:
 
 
 def _adds(values: numpy.ndarray) -> bool:
-    """Whether changes of such values can be added; others, such as booleans, are sent as they are."""
+    """Whether changes of such values can be added; others, such as booleans, are sent as they
+    are."""
     return bool(numpy.issubdtype(values.dtype, numpy.number))
 
 
@@ -263,7 +274,8 @@ def _is_float(values: numpy.ndarray) -> bool:
 
 
 def _change(end: numpy.ndarray, start: numpy.ndarray, left: Optional[numpy.ndarray]) -> numpy.ndarray:
-    """What a client sends of an array: the change in training, and what earlier messages left out."""
+    """What a client sends of an array: the change in training, and what earlier messages left
+    out."""
     if not _adds(end):
         return end
     return end - start if left is None else end - start + left

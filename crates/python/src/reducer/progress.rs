@@ -70,7 +70,8 @@ impl Shared {
     }
 }
 
-/// An average or a flush that is submitted and not done. It counts as done, too, if the thread panics or has ended.
+/// An average or a flush that is submitted and not done. It counts as done, too, if the thread
+/// panics or has ended.
 pub(super) struct Pending(pub(super) Arc<Shared>);
 
 impl Pending {

@@ -1,8 +1,10 @@
-//! Speed of the entropy codes alone, in symbols per second, relative to a copy of the symbols in the same run.
+//! Speed of the entropy codes alone, in symbols per second, relative to a copy of the symbols in
+//! the same run.
 //!
-//! Encoding, decoding and copying take turns, and the best of several repetitions counts, as for compressors. Huffman code and
-//! tANS are measured as messages use them: encoding includes the counts and the fit, decoding includes reading the code. The symbols
-//! of Rice code are positions; the choice of its parameter is not included.
+//! Encoding, decoding and copying take turns, and the best of several repetitions counts, as for
+//! compressors. Huffman code and tANS are measured as messages use them: encoding includes the
+//! counts and the fit, decoding includes reading the code. The symbols of Rice code are positions;
+//! the choice of its parameter is not included.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -39,7 +41,8 @@ pub struct Measurement {
     pub encode: f64,
     /// Decoding speed, in 10⁹ symbols per second.
     pub decode: f64,
-    /// The speed of copying the symbols (two bytes each; numbers in Elias code, and positions, have four), in 10⁹ symbols per second.
+    /// The speed of copying the symbols (two bytes each; numbers in Elias code, and positions, have
+    /// four), in 10⁹ symbols per second.
     pub copy: f64,
     /// Bits per symbol, with the code lengths.
     pub bits: f64,
@@ -50,9 +53,9 @@ pub struct Measurement {
 /// A name, and the symbol that a uniform random word stands for.
 type Distribution = (&'static str, fn(u32) -> usize);
 
-/// The distributions: levels of normal values in fine and in coarse steps, exponents of normal values, a symbol that
-/// occurs nine times in ten, with eight others, one that occurs three times in five, with dozens of others, and three symbols, of which
-/// one occurs four times in five.
+/// The distributions: levels of normal values in fine and in coarse steps, exponents of normal
+/// values, a symbol that occurs nine times in ten, with eight others, one that occurs three times
+/// in five, with dozens of others, and three symbols, of which one occurs four times in five.
 const DISTRIBUTIONS: [Distribution; 6] = [
     ("fine levels", |word| levels(word, 1.0)),
     ("coarse levels", |word| levels(word, 0.125)),
@@ -74,8 +77,8 @@ fn levels(word: u32, scale: f64) -> usize {
 /// Random positions: a name, and how many elements there are for each.
 const POSITIONS: [(&str, u32); 3] = [("one in 10", 10), ("one in 100", 100), ("one in 4096", 4096)];
 
-/// Measures the codes: Huffman, tANS and the form that messages choose on every distribution, Elias on exponents, which are mostly small,
-/// and Rice on positions.
+/// Measures the codes: Huffman, tANS and the form that messages choose on every distribution, Elias
+/// on exponents, which are mostly small, and Rice on positions.
 ///
 /// # Panics
 /// If a code does not decode what it encoded.
@@ -114,7 +117,8 @@ pub fn measure(symbols: usize, effort: Effort) -> Vec<Measurement> {
     rows
 }
 
-/// Rice code of positions, as many as words, or as fit into 32 bits: each is drawn with a chance of one in `step`.
+/// Rice code of positions, as many as words, or as fit into 32 bits: each is drawn with a chance of
+/// one in `step`.
 fn measure_rice(name: &str, step: u32, words: &[u32], effort: Effort) -> Measurement {
     let share = 1.0 / f64::from(step);
     // Gaps of random positions are geometric.

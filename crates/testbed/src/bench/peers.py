@@ -1,4 +1,5 @@
-# Times PyTorch's operations on one thread. Reads a line for each request, and answers each with a line.
+# Times PyTorch's operations on one thread. Reads a line for each request, and answers each with a
+# line.
 import itertools
 import signal
 import sys
@@ -14,7 +15,8 @@ WEIGHT = 0.25
 
 
 def operations(name, elements):
-    """What compresses a tensor and what adds the result to another, with buffers that are reused."""
+    """What compresses a tensor and what adds the result to another, with buffers that are
+    reused."""
     # Two tensors in turn, as in the bench, so that neither side finds its input in a nearer cache.
     inputs = itertools.cycle([torch.randn(elements).mul_(0.01) for _ in range(2)])
     out = torch.zeros(elements)

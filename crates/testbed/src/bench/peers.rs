@@ -1,9 +1,10 @@
 //! Speed of compressors beside PyTorch's own operations.
 //!
-//! PyTorch runs in a process of its own, on one thread. Both sides take turns, so that noise affects both, and the best of
-//! several repetitions counts. Buffers are reused, except that PyTorch's quantization allocates its results; with glibc
-//! their memory stays with the process. PyTorch's times include the calls from Python, of a few microseconds. Pin both to
-//! one core with `taskset`.
+//! PyTorch runs in a process of its own, on one thread. Both sides take turns, so that noise
+//! affects both, and the best of several repetitions counts. Buffers are reused, except that
+//! PyTorch's quantization allocates its results; with glibc their memory stays with the process.
+//! PyTorch's times include the calls from Python, of a few microseconds. Pin both to one core with
+//! `taskset`.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -20,7 +21,8 @@ use crate::table::Table;
 /// What PyTorch runs.
 const SCRIPT: &str = include_str!("peers.py");
 
-/// Compressors for which PyTorch has an operation that does the same, what the script calls it, and what it is.
+/// Compressors for which PyTorch has an operation that does the same, what the script calls it, and
+/// what it is.
 const PEERS: [(&str, &str, &str); 4] = [
     ("none", "float32", "copy_"),
     ("fp16", "float16", "copy_ to float16"),
@@ -108,7 +110,8 @@ impl Torch {
     fn start_with(program: &str, script: &str) -> Result<Self, PeerError> {
         let mut command = Command::new(program);
         command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Memory that PyTorch gives back stays with the process, so that its results are as warm as ours.
+        // Memory that PyTorch gives back stays with the process, so that its results are as warm as
+        // ours.
         command.env("MALLOC_MMAP_THRESHOLD_", "4294967296");
         command.env("MALLOC_TRIM_THRESHOLD_", "4294967296");
         let mut process = command.spawn()?;

@@ -1,7 +1,9 @@
-//! Speed of compressors with several threads, which share one large tensor, or the tensors of a group.
+//! Speed of compressors with several threads, which share one large tensor, or the tensors of a
+//! group.
 //!
-//! Beside them run as many threads that share nothing: each has its own part of the elements, encoder and decoder. Their speed is
-//! what the processor and its memory allow the method; a core may be slower when others work, too.
+//! Beside them run as many threads that share nothing: each has its own part of the elements,
+//! encoder and decoder. Their speed is what the processor and its memory allow the method; a core
+//! may be slower when others work, too.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -45,8 +47,8 @@ pub struct Measurement {
     pub decompress_speedup: f64,
 }
 
-/// Measures a compressor on [groups](TENSORS) of normal variates with one thread and with each of `counts`, in turn, so that noise
-/// affects all.
+/// Measures a compressor on [groups](TENSORS) of normal variates with one thread and with each of
+/// `counts`, in turn, so that noise affects all.
 ///
 /// # Errors
 /// If the compressor refuses the tensors.
@@ -134,14 +136,16 @@ pub fn table(measurements: &[Measurement]) -> Table {
         .table()
 }
 
-/// As many threads as are measured: together on one group of tensors, and apart, each on a group of its own.
+/// As many threads as are measured: together on one group of tensors, and apart, each on a group of
+/// its own.
 struct Team<'a> {
     together: Group<'a>,
     apart: Vec<Group<'a>>,
 }
 
 impl<'a> Team<'a> {
-    /// Threads apart have each its share of the tensors, or with fewer tensors than threads, its share of the elements.
+    /// Threads apart have each its share of the tensors, or with fewer tensors than threads, its
+    /// share of the elements.
     fn new(spec: &Spec, gradients: &[&'a [f32]], tensors: usize, threads: usize) -> Self {
         let elements = gradients[0].len();
         let unit = if tensors < threads { 1 } else { elements / tensors };
@@ -161,7 +165,8 @@ impl<'a> Team<'a> {
         }
     }
 
-    /// Passes each operation to the closure: compression and decompression together, then both apart.
+    /// Passes each operation to the closure: compression and decompression together, then both
+    /// apart.
     fn operations(
         &mut self,
         mut run: impl FnMut(&mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error>,

@@ -35,7 +35,8 @@ impl Committed {
         name == self.line.to_string() || name == self.record.compressor
     }
 
-    /// Whether its compressor, or the first of its schedule, has this name, whatever the parameters.
+    /// Whether its compressor, or the first of its schedule, has this name, whatever the
+    /// parameters.
     pub fn is_of(&self, compressor: &str) -> bool {
         self.record.compressor.split([':', ' ']).next() == Some(compressor)
     }
@@ -82,7 +83,8 @@ fn collect(folder: &Path, found: &mut Found) -> Result<(), TestbedError> {
     below.iter().try_for_each(|folder| collect(folder, found))
 }
 
-/// Whether the first line of a file is of a run of the trainer, or damaged; other programs write no digest of parameters.
+/// Whether the first line of a file is of a run of the trainer, or damaged; other programs write no
+/// digest of parameters.
 fn is_of_trainer(file: &Path) -> Result<bool, TestbedError> {
     let text = fs::read_to_string(file).map_err(TestbedError::read(file))?;
     let first: Option<serde_json::Value> =

@@ -1,4 +1,5 @@
-//! Checks of committed runs: each is repeated with the settings that its record has, and compared with it.
+//! Checks of committed runs: each is repeated with the settings that its record has, and compared
+//! with it.
 
 mod committed;
 mod repeat;

@@ -32,11 +32,12 @@ pub struct Checked {
 /// Data sets that were loaded, by name, or why one cannot be.
 type Loaded = BTreeMap<String, Result<Arc<Dataset>, String>>;
 
-/// Repeats runs with the settings that their records have, on the data set of the same name or on `data`, and compares them. With
-/// `steps`, repeats only that many steps, and compares the digest then.
+/// Repeats runs with the settings that their records have, on the data set of the same name or on
+/// `data`, and compares them. With `steps`, repeats only that many steps, and compares the digest
+/// then.
 ///
-/// Settings that change no bit, such as delays of a worker, are left out. A run that cannot be repeated is
-/// [not checked](Verdict::NotChecked).
+/// Settings that change no bit, such as delays of a worker, are left out. A run that cannot be
+/// repeated is [not checked](Verdict::NotChecked).
 ///
 /// # Errors
 /// `Stopped` if the progress asks to stop. `Config` if a record has no digest after `steps` steps.

@@ -27,10 +27,11 @@ pub struct Figures {
 pub enum Verdict {
     /// All bits are equal: the digest, the quality and the bytes.
     Identical,
-    /// The digest and the quality are equal, and the bytes within 1 %; the text says why they are others.
+    /// The digest and the quality are equal, and the bytes within 1 %; the text says why they are
+    /// others.
     OtherBytes(String),
-    /// Other bits, but the quality is within half a point (a perplexity within 1 %), and the bytes within 1 %. The text says why the bits
-    /// are others.
+    /// Other bits, but the quality is within half a point (a perplexity within 1 %), and the bytes
+    /// within 1 %. The text says why the bits are others.
     SameFigures(String),
     /// Other figures, or other bits after the first steps; why.
     Differs(String),

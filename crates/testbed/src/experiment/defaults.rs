@@ -7,9 +7,9 @@ use gradwire_models::schedule::LearningRate;
 use super::{Experiment, known};
 
 impl Experiment {
-    /// The default learning rate of a model. Models with batch normalisation use that of the 3LC paper, scaled by the
-    /// number of workers and with a warm-up; models without it use a lower one. The rate of language models falls in
-    /// steps, as in Sattler et al., Table III.
+    /// The default learning rate of a model. Models with batch normalisation use that of the 3LC
+    /// paper, scaled by the number of workers and with a warm-up; models without it use a lower
+    /// one. The rate of language models falls in steps, as in Sattler et al., Table III.
     pub fn learning_rate_for(model: ModelKind) -> LearningRate {
         match model {
             ModelKind::ResNet { .. }
@@ -33,12 +33,14 @@ impl Experiment {
         }
     }
 
-    /// The same experiment with another model and its default settings. Transformers are trained as nanoGPT does on a
-    /// CPU: AdamW with β₂ = 0.99, a weight decay of 0.1, 12 windows a worker, gradients clipped to a norm of 1. LSTMs are
-    /// trained as in the paper on sparse binary compression (Sattler et al., arXiv:1805.08768, Table III): plain SGD at a learning rate
-    /// that begins with 1, five streams a worker, gradients clipped to a norm of 5, no weight decay. The model of
-    /// ratings is trained with Adam, as He et al. do ("Neural collaborative filtering", WWW 2017), on 64 ratings a
-    /// worker and step, each with four negative samples. Models of images keep all settings but the learning rate.
+    /// The same experiment with another model and its default settings. Transformers are trained as
+    /// nanoGPT does on a CPU: AdamW with β₂ = 0.99, a weight decay of 0.1, 12 windows a worker,
+    /// gradients clipped to a norm of 1. LSTMs are trained as in the paper on sparse binary
+    /// compression (Sattler et al., arXiv:1805.08768, Table III): plain SGD at a learning rate that
+    /// begins with 1, five streams a worker, gradients clipped to a norm of 5, no weight decay. The
+    /// model of ratings is trained with Adam, as He et al. do ("Neural collaborative filtering",
+    /// WWW 2017), on 64 ratings a worker and step, each with four negative samples. Models of
+    /// images keep all settings but the learning rate.
     pub fn suiting(mut self, model: ModelKind) -> Self {
         self.model = model;
         self.learning_rate = Self::learning_rate_for(model);

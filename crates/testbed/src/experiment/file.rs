@@ -33,7 +33,8 @@ static KEYS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| OWN.into_iter().chain(SETTINGS.iter().map(|setting| setting.name)).collect());
 
 impl Experiment {
-    /// Reads an experiment file. A key that it does not have has the value of the default experiment.
+    /// Reads an experiment file. A key that it does not have has the value of the default
+    /// experiment.
     ///
     /// # Errors
     /// If there is no such file, or it has an unknown key or a value that is not allowed; the error

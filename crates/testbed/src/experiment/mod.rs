@@ -13,9 +13,9 @@ use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{CompressionSchedule, RunRecord};
 use serde::{Serialize, Serializer};
 
-/// An experiment, as a TOML file or the command line describes it. A setting that is not given has the value of
-/// [`Experiment::default`], the experiment of `gradwire compare` without flags. The settings of training are fields of
-/// an experiment, too: `experiment.workers`.
+/// An experiment, as a TOML file or the command line describes it. A setting that is not given has
+/// the value of [`Experiment::default`], the experiment of `gradwire compare` without flags. The
+/// settings of training are fields of an experiment, too: `experiment.workers`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Experiment {
     /// The settings of training; `steps` is used where `epochs` is not given.

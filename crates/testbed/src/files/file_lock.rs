@@ -7,11 +7,12 @@ use std::process;
 
 use crate::TestbedError;
 
-/// Keeps others that lock the same file from writing it, as long as it lives. The system ends the lock of a process that is
-/// killed.
+/// Keeps others that lock the same file from writing it, as long as it lives. The system ends the
+/// lock of a process that is killed.
 ///
-/// A lock on the file itself would be lost when the file is replaced, so the lock is on a hidden file next to it. The hidden file is
-/// removed with the lock. If a killed process has left one, the next process takes it over.
+/// A lock on the file itself would be lost when the file is replaced, so the lock is on a hidden
+/// file next to it. The hidden file is removed with the lock. If a killed process has left one, the
+/// next process takes it over.
 #[derive(Debug)]
 pub struct FileLock {
     place: PathBuf,
@@ -19,8 +20,8 @@ pub struct FileLock {
 }
 
 impl FileLock {
-    /// Locks the file that `path` names directly or through links. `None` where the file system has no locks, or does not
-    /// allow to make a file.
+    /// Locks the file that `path` names directly or through links. `None` where the file system has
+    /// no locks, or does not allow to make a file.
     ///
     /// # Errors
     /// `Config` if another process has locked it, with the process if it is known; errors of the
@@ -39,7 +40,8 @@ impl FileLock {
                     return Ok(None);
                 }
             }
-            // Whoever had the lock may have removed the file since it was opened here, and another may have made a new one.
+            // Whoever had the lock may have removed the file since it was opened here, and another
+            // may have made a new one.
             if is_at(&file, &place) {
                 // Only errors of others need it.
                 let _ = file.set_len(0).and_then(|()| write!(file, "{}", process::id()));

@@ -80,7 +80,8 @@ impl Chart {
         Self { title: title.into(), x, y, series: series.into_iter().collect() }
     }
 
-    /// Adds a point to the line with this label, or to a new line in the next colour. Points may come in any order.
+    /// Adds a point to the line with this label, or to a new line in the next colour. Points may
+    /// come in any order.
     pub(crate) fn add(&mut self, label: &str, point: Point) {
         let at = self.series.iter().position(|line| line.label == label).unwrap_or_else(|| {
             self.series.push(Series::new(label, self.series.len(), Vec::new()));
@@ -96,7 +97,8 @@ impl Figure for Chart {
         &self.title
     }
 
-    /// Values that have no place on an axis (not finite, or zero on a logarithmic one) are left out.
+    /// Values that have no place on an axis (not finite, or zero on a logarithmic one) are left
+    /// out.
     fn svg(&self) -> String {
         svg(SIZE, |root| self.draw(root))
     }

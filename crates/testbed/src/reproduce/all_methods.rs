@@ -1,5 +1,5 @@
-//! One short run of every registered compressor, and of every exchange, split and schedule. They show that each method
-//! trains a model, and count its bytes. They are too short to rank methods.
+//! One short run of every registered compressor, and of every exchange, split and schedule. They
+//! show that each method trains a model, and count its bytes. They are too short to rank methods.
 //!
 //! A test fails for a compressor or an exchange without a result in the repository.
 
@@ -193,8 +193,8 @@ const VARIATIONS: [Variation; 22] = [
     },
 ];
 
-/// A server that applies each worker's gradient as it comes, at a quarter of the learning rate: at the whole rate these
-/// runs diverge.
+/// A server that applies each worker's gradient as it comes, at a quarter of the learning rate: at
+/// the whole rate these runs diverge.
 fn unsynchronized(experiment: &mut Experiment, exchange: &str) {
     experiment.exchange = known(exchange);
     experiment.learning_rate.from /= 4.0;

@@ -1,10 +1,11 @@
-//! Bytes and time of exchanges by the number of workers, and the number of workers from which on one exchange takes less
-//! time than another.
+//! Bytes and time of exchanges by the number of workers, and the number of workers from which on
+//! one exchange takes less time than another.
 //!
-//! The runs have a few steps, and every exchange carries the same model. The transport counts the bytes; a second column
-//! has the bytes that the formulas of `docs/exchanges.md` give for b, the bytes of one worker's messages. Time is the
-//! CPU time of compressing and decompressing, and the link model's time for the bytes. The CPU time of the first step, in
-//! which the processor's caches are cold, does not count.
+//! The runs have a few steps, and every exchange carries the same model. The transport counts the
+//! bytes; a second column has the bytes that the formulas of `docs/exchanges.md` give for b, the
+//! bytes of one worker's messages. Time is the CPU time of compressing and decompressing, and the
+//! link model's time for the bytes. The CPU time of the first step, in which the processor's caches
+//! are cold, does not count.
 
 use std::collections::BTreeSet;
 
@@ -100,8 +101,8 @@ fn bytes(run: &RunRecord) -> f64 {
     run.bytes_up / run.steps.max(1) as f64
 }
 
-/// The bytes that a worker sends by the formulas if its messages have `b` bytes; `None` if they depend on which positions
-/// messages share.
+/// The bytes that a worker sends by the formulas if its messages have `b` bytes; `None` if they
+/// depend on which positions messages share.
 fn formula(run: &RunRecord, b: f64) -> Option<f64> {
     let (n, header) = (run.workers as f64, HEADER_BYTES as f64);
     match run.exchange {

@@ -24,7 +24,8 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// The paper's table, and the tables of quality, traffic and time that every comparison of one set-up shows.
+    /// The paper's table, and the tables of quality, traffic and time that every comparison of one
+    /// set-up shows.
     pub(super) fn of_one_setup(
         heading: &'static str,
         table: Table,
@@ -93,7 +94,8 @@ pub(super) fn page(
     Report { files: files(results, text, [], charts), printed }
 }
 
-/// The files of a page: `README.md` with notes, a text, the charts and the command; `more` files; and each chart.
+/// The files of a page: `README.md` with notes, a text, the charts and the command; `more` files;
+/// and each chart.
 fn files(
     results: &Results<'_>,
     text: &str,
@@ -124,8 +126,8 @@ fn files(
     [("README.md".to_owned(), readme)].into_iter().chain(more).chain(charts).collect()
 }
 
-/// The flag that repeats a study with the settings of its runs, and what it does; `None` for a study
-/// that trains nothing.
+/// The flag that repeats a study with the settings of its runs, and what it does; `None` for a
+/// study that trains nothing.
 fn as_it_was(results: &Results<'_>) -> Option<(String, &'static str)> {
     let file = results.out.join("experiment.toml");
     let effect =

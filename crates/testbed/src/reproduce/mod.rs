@@ -1,5 +1,5 @@
-//! Studies: tables and figures of papers, run again at a size that fits a small machine with the paper's figures beside
-//! the measured ones, and measurements of this project's own.
+//! Studies: tables and figures of papers, run again at a size that fits a small machine with the
+//! paper's figures beside the measured ones, and measurements of this project's own.
 
 mod adacomp;
 mod all_methods;

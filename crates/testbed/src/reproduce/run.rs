@@ -19,7 +19,8 @@ use crate::runner::{Outcome, Progress, differences, others, run_all};
 pub struct StudyPart {
     /// The experiment.
     pub experiment: Experiment,
-    /// The names of the settings that the study varies, whether or not the user asked for one number of workers.
+    /// The names of the settings that the study varies, whether or not the user asked for one
+    /// number of workers.
     pub varies: Vec<&'static str>,
     /// The lengths of its runs, in steps.
     pub lengths: Vec<u64>,
@@ -28,8 +29,8 @@ pub struct StudyPart {
 }
 
 impl StudyPart {
-    /// The finished runs of this part's lengths with compressors of this part that were not asked for, or with other seeds. Its page
-    /// shows them all the same.
+    /// The finished runs of this part's lengths with compressors of this part that were not asked
+    /// for, or with other seeds. Its page shows them all the same.
     fn others<'a>(&'a self, done: &'a [RunRecord]) -> impl Iterator<Item = &'a RunRecord> {
         others(&self.runs, done)
             .filter(|run| self.lengths.contains(&run.steps) && self.position(run).is_some())
@@ -41,7 +42,8 @@ impl StudyPart {
         self.experiment.compressors.iter().position(is)
     }
 
-    /// Whether a run belongs to this part: it differs in none of the settings that the study varies.
+    /// Whether a run belongs to this part: it differs in none of the settings that the study
+    /// varies.
     fn has(&self, run: &RunRecord) -> bool {
         let mut differences = differences(&self.experiment.settings, run);
         differences.all(|(setting, ..)| !self.varies.contains(&setting.name))
@@ -58,8 +60,9 @@ fn varied(experiments: &[Experiment]) -> Vec<&'static str> {
 }
 
 impl Study {
-    /// The parts of a row on `data`, with the compressors of `experiment` only. Each run is repeated for each of
-    /// `fractions` of its steps. `workers` is the number of workers that the user asked for, if any.
+    /// The parts of a row on `data`, with the compressors of `experiment` only. Each run is
+    /// repeated for each of `fractions` of its steps. `workers` is the number of workers that the
+    /// user asked for, if any.
     pub fn parts(
         &self,
         row: usize,
@@ -86,9 +89,9 @@ impl Study {
     }
 }
 
-/// Executes the runs of `parts` that are not in the result file `kept`, and adds each to it when it ends. A
-/// [checkpoint](crate::unfinished) of an unfinished run lies beside that file. The outcome also has the finished runs with other compressors of the parts, and with other
-/// seeds.
+/// Executes the runs of `parts` that are not in the result file `kept`, and adds each to it when it
+/// ends. A [checkpoint](crate::unfinished) of an unfinished run lies beside that file. The outcome
+/// also has the finished runs with other compressors of the parts, and with other seeds.
 ///
 /// # Errors
 /// As for [`run_all`], and if the file cannot be read or written.
@@ -161,7 +164,8 @@ mod tests {
         let mut run = RunRecord { settings, ..synthetic::run("none", 0) };
         let owners = |run: &RunRecord| parts.each_ref().map(|part| part.has(run));
         assert_eq!(owners(&run), [false, true]);
-        // A run with another optimizer is the part's, so that its settings are compared and it is refused.
+        // A run with another optimizer is the part's, so that its settings are compared and it is
+        // refused.
         run.optimizer = known("adam");
         assert_eq!(owners(&run), [false, true]);
     }

@@ -13,7 +13,8 @@ use crate::plot::Figure;
 use crate::runner::Progress;
 use crate::summary::{Summary, summarize};
 
-/// A study that `gradwire reproduce` runs: a table or figure of a paper, or a measurement of this project's own.
+/// A study that `gradwire reproduce` runs: a table or figure of a paper, or a measurement of this
+/// project's own.
 ///
 /// A new study is a constant of this type, and one line in [`STUDIES`](super::STUDIES).
 #[derive(Debug, Clone, Copy)]
@@ -24,22 +25,24 @@ pub struct Study {
     pub summary: &'static str,
     /// The paper, in a line; empty if there is none.
     pub citation: &'static str,
-    /// The rows of the paper's table. One row is run at a time; the first is the default. Empty if there is no choice.
-    /// Functions take a row as its index in this list, or 0 if the list is empty.
+    /// The rows of the paper's table. One row is run at a time; the first is the default. Empty if
+    /// there is no choice. Functions take a row as its index in this list, or 0 if the list is
+    /// empty.
     pub rows: &'static [&'static str],
-    /// The fractions of the number of steps that it trains for, each above 0, up to 1. Each fraction is a run of its own,
-    /// whose learning rate goes through its whole schedule.
+    /// The fractions of the number of steps that it trains for, each above 0, up to 1. Each
+    /// fraction is a run of its own, whose learning rate goes through its whole schedule.
     pub fractions: &'static [f64],
     /// The flags that are refused, because the study sets these settings itself.
     pub fixed: &'static [&'static str],
     /// Whether its workers may be processes of an MPI job.
     pub runs_under_mpi: bool,
-    /// The experiment of a row, which is run unless other settings are given; `None` for a study that trains nothing.
+    /// The experiment of a row, which is run unless other settings are given; `None` for a study
+    /// that trains nothing.
     pub experiment: Option<fn(row: usize) -> Experiment>,
     /// The compressors of runs with this many steps, if they depend on the number of steps.
     pub(super) compressors_by_steps: Option<fn(steps: u64) -> Vec<CompressionSchedule>>,
-    /// Makes the experiments of a study that compares several set-ups from the experiment of a row. `workers` is the
-    /// number of workers that the user asked for, if any.
+    /// Makes the experiments of a study that compares several set-ups from the experiment of a row.
+    /// `workers` is the number of workers that the user asked for, if any.
     pub(super) variants: fn(row: usize, &Experiment, workers: Option<usize>) -> Vec<Experiment>,
     /// Makes its page from the runs. A study that trains nothing measures or collects here.
     pub(super) report: fn(&Results<'_>, &dyn Progress) -> Result<Report, TestbedError>,
@@ -105,7 +108,8 @@ impl Study {
         all.filter(|one| experiment.compressors.contains(one) || ran(one)).collect()
     }
 
-    /// Refuses an experiment in which a setting that the study fixes has another value than in the study's own.
+    /// Refuses an experiment in which a setting that the study fixes has another value than in the
+    /// study's own.
     ///
     /// # Errors
     /// The key of the setting, and its line in an experiment file of this study.
@@ -150,7 +154,8 @@ impl Study {
     }
 }
 
-/// The key of a flag in experiment files; `None` for fractions, and for compressors, which studies do not take from files.
+/// The key of a flag in experiment files; `None` for fractions, and for compressors, which studies
+/// do not take from files.
 fn key_of(flag: &str) -> Option<&'static str> {
     let setting = SETTINGS.iter().find(|setting| setting.flag == flag);
     setting.map(|setting| setting.name).or((flag == "seed").then_some("seeds"))
@@ -207,7 +212,8 @@ impl Results<'_> {
 /// A study's page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Names and contents of the files in the study's folder: a `README.md`, and the files it refers to.
+    /// Names and contents of the files in the study's folder: a `README.md`, and the files it
+    /// refers to.
     pub files: Vec<(String, String)>,
     /// Lines for a terminal.
     pub printed: Vec<String>,
@@ -224,8 +230,8 @@ pub(super) fn chart(
     (name.into(), Box::new(figure))
 }
 
-/// The common part of experiments of several papers: a model with its data, an optimizer with its learning rate, and
-/// messages of all tensors, which every worker gets from every other.
+/// The common part of experiments of several papers: a model with its data, an optimizer with its
+/// learning rate, and messages of all tensors, which every worker gets from every other.
 pub(super) fn all_gathered(
     [model, data]: [&str; 2],
     [optimizer, learning_rate]: [&str; 2],
@@ -250,8 +256,8 @@ pub(super) fn schedules<S: AsRef<str>>(
     specs.into_iter().map(|spec| known(spec.as_ref())).collect()
 }
 
-/// Splits an experiment by exchange: compressors whose messages add use all-reduce; the others, and schedules of several,
-/// use all-gather. An exchange without compressors is left out.
+/// Splits an experiment by exchange: compressors whose messages add use all-reduce; the others, and
+/// schedules of several, use all-gather. An exchange without compressors is left out.
 pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
     let adds = |schedule: &CompressionSchedule| {
         schedule.is_of_one() && schedule.first().entry().compressor().adds()
@@ -264,9 +270,9 @@ pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
     used.map(variant).collect()
 }
 
-/// Splits an experiment whose optimizer is momentum: compressors whose memory applies momentum are trained with plain SGD,
-/// so that it is applied once. Experiments with other optimizers stay whole, also with Adam, for which DGC's correction is
-/// not defined.
+/// Splits an experiment whose optimizer is momentum: compressors whose memory applies momentum are
+/// trained with plain SGD, so that it is applied once. Experiments with other optimizers stay
+/// whole, also with Adam, for which DGC's correction is not defined.
 pub(super) fn by_momentum(experiment: &Experiment) -> Vec<Experiment> {
     if !matches!(experiment.optimizer, OptimizerKind::Momentum(_)) {
         return vec![experiment.clone()];

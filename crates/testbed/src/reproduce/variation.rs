@@ -29,8 +29,8 @@ pub(super) fn each_once<'a>(
     schedules(all)
 }
 
-/// The runs of an experiment with this compressor, of any length and seed. Whether images are augmented depends on the
-/// data where the experiment leaves it open, and does not count.
+/// The runs of an experiment with this compressor, of any length and seed. Whether images are
+/// augmented depends on the data where the experiment leaves it open, and does not count.
 pub(super) fn runs_of<'a>(
     runs: &'a [RunRecord],
     experiment: &Experiment,

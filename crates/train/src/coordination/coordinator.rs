@@ -18,8 +18,8 @@ pub(crate) struct Participant<'a> {
     pub(crate) exchange: &'a mut dyn DistributedOptimizer,
 }
 
-/// One worker's access to these operations. All workers make the same calls in the same order, except
-/// [`report`](Self::report) and [`abandon`](Self::abandon).
+/// One worker's access to these operations. All workers make the same calls in the same order,
+/// except [`report`](Self::report) and [`abandon`](Self::abandon).
 pub(crate) trait Coordinator: Send {
     /// Whether the worker ends before `step`, which belongs to `round`.
     fn stops(
@@ -32,8 +32,8 @@ pub(crate) trait Coordinator: Send {
     /// Reports the measurements of a step, and which step the worker takes next.
     fn report(&mut self, sample: Sample, next: u64);
 
-    /// Evaluates the global model on the first `examples` of the test set, with the batch-norm statistics of worker
-    /// `statistics_of`. Returns the score on the first worker.
+    /// Evaluates the global model on the first `examples` of the test set, with the batch-norm
+    /// statistics of worker `statistics_of`. Returns the score on the first worker.
     fn evaluate(
         &mut self,
         examples: usize,
@@ -49,8 +49,8 @@ pub(crate) trait Coordinator: Send {
         exchange: &mut dyn DistributedOptimizer,
     ) -> Result<(), Failure>;
 
-    /// Waits at the end of the run until the first worker has everything, if the run goes on without lost workers: a
-    /// worker that has ended could not help to repeat the end.
+    /// Waits at the end of the run until the first worker has everything, if the run goes on
+    /// without lost workers: a worker that has ended could not help to repeat the end.
     fn end(&mut self, exchange: &mut dyn DistributedOptimizer) -> Result<(), Failure> {
         let _ = exchange;
         Ok(())

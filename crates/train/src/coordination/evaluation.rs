@@ -16,8 +16,8 @@ pub(super) struct Subject {
     pub(super) examples: usize,
 }
 
-/// The evaluation in progress. Worker 0 and the source of statistics set its subject, all workers score parts, worker 0
-/// reads the result.
+/// The evaluation in progress. Worker 0 and the source of statistics set its subject, all workers
+/// score parts, worker 0 reads the result.
 #[derive(Debug, Default)]
 pub(super) struct SharedEvaluation {
     subject: RwLock<Subject>,
@@ -53,7 +53,8 @@ impl SharedEvaluation {
         }
     }
 
-    /// The total, once all workers are done; summed in the order of the parts, whichever worker scored them.
+    /// The total, once all workers are done; summed in the order of the parts, whichever worker
+    /// scored them.
     pub(super) fn result(&self) -> Score {
         let mut total = Score::default();
         self.scores().iter().for_each(|&score| total.add(score));

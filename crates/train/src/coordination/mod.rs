@@ -1,7 +1,8 @@
-//! What workers do together apart from exchanging gradients: stop, evaluate, report their steps and save.
+//! What workers do together apart from exchanging gradients: stop, evaluate, report their steps and
+//! save.
 //!
-//! A [`Coordinator`] is one worker's access to it. Workers that are threads share memory ([`ThreadGroup`]); workers
-//! that are processes send messages ([`ProcessCoordinator`]).
+//! A [`Coordinator`] is one worker's access to it. Workers that are threads share memory
+//! ([`ThreadGroup`]); workers that are processes send messages ([`ProcessCoordinator`]).
 
 mod barrier;
 mod coordinator;

@@ -1,6 +1,7 @@
 //! Coordination of workers that are processes: by messages on the control channel.
 //!
-//! The first worker keeps the record. The other workers send it their steps whenever all evaluate or save.
+//! The first worker keeps the record. The other workers send it their steps whenever all evaluate
+//! or save.
 
 use std::ops::Range;
 
@@ -18,8 +19,8 @@ use crate::observer::Observer;
 use crate::permits::Permits;
 use crate::record::Sample;
 
-/// The least number of steps between two agreements on whether to stop: each costs a message to the first worker and one
-/// back.
+/// The least number of steps between two agreements on whether to stop: each costs a message to the
+/// first worker and one back.
 const STEPS_BETWEEN: u64 = 8;
 
 /// One worker's end of a group of processes.

@@ -33,8 +33,8 @@ pub(crate) struct ThreadGroup {
 struct Stop {
     /// Workers end before this step; [`NEVER`] until a stop is asked for, or [`ABANDONED`].
     at: u64,
-    /// The end of the furthest round that a worker has begun: where only some workers take part in a round, some may be
-    /// ahead of the first.
+    /// The end of the furthest round that a worker has begun: where only some workers take part in
+    /// a round, some may be ahead of the first.
     furthest: u64,
     /// The number of workers with which the run goes on behind the stop, if that is its reason.
     workers: Option<usize>,
@@ -104,7 +104,8 @@ impl ThreadCoordinator<'_> {
 }
 
 impl Coordinator for ThreadCoordinator<'_> {
-    /// The first worker asks the observer; all end when the furthest round that any worker has begun is over.
+    /// The first worker asks the observer; all end when the furthest round that any worker has
+    /// begun is over.
     fn stops(
         &mut self,
         step: u64,

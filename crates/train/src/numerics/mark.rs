@@ -36,7 +36,8 @@ impl Mark {
     }
 }
 
-/// Fixed values as gradients have them, mostly small and a few larger ones: cubes of numbers from −1 to 1.
+/// Fixed values as gradients have them, mostly small and a few larger ones: cubes of numbers from
+/// −1 to 1.
 pub(super) fn values(count: usize, tensor: u64, rank: u32, step: u64) -> Vec<f32> {
     let mut rng = Rng::new(0, tensor, rank, step, 0);
     let cube = |x: f32| x * x * x;

@@ -1,8 +1,9 @@
 //! Marks: a short digest of what each part of gradwire computes in a tiny, fixed example.
 //!
-//! Two runs with the same settings, data and seed have the same bits if their marks are equal; if their digests differ, the marks that
-//! differ say why. A mark depends on the settings of a run only: not on its data or seed, the processor, or the number of threads. Nobody
-//! has to count it up, because it is computed.
+//! Two runs with the same settings, data and seed have the same bits if their marks are equal; if
+//! their digests differ, the marks that differ say why. A mark depends on the settings of a run
+//! only: not on its data or seed, the processor, or the number of threads. Nobody has to count it
+//! up, because it is computed.
 //!
 //! | part | what is computed |
 //! |---|---|
@@ -13,8 +14,8 @@
 //! | `exchange` | the means of fixed tensors over up to four workers, with the first compressor |
 //! | `trainer` | the parameters after a few steps of a small network with all other settings of the run: its clipping, local steps, penalties, splits and absences |
 //!
-//! A mark is a sample: a change that only shows in larger tensors or batches, or after more steps, can leave it as it is. Digests of
-//! the parameters still show such a change.
+//! A mark is a sample: a change that only shows in larger tensors or batches, or after more steps,
+//! can leave it as it is. Digests of the parameters still show such a change.
 
 mod cache;
 mod data;
@@ -33,8 +34,9 @@ use crate::config::RunConfig;
 use crate::record::RunRecord;
 use crate::settings::TrainingSettings;
 
-/// The marks of runs with these settings and this compressor, by part: 16 hexadecimal digits each. A part has none if it does not
-/// repeat its bits, as with asynchronous workers. Takes milliseconds, for models of ImageNet's size seconds; computed once in a process.
+/// The marks of runs with these settings and this compressor, by part: 16 hexadecimal digits each.
+/// A part has none if it does not repeat its bits, as with asynchronous workers. Takes
+/// milliseconds, for models of ImageNet's size seconds; computed once in a process.
 pub fn marks(
     settings: &TrainingSettings,
     compressor: &CompressionSchedule,

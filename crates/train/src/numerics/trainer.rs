@@ -39,7 +39,8 @@ pub(super) fn mark(
     })
 }
 
-/// The settings with a small network, few workers and few steps. `None` if their runs do not repeat their bits.
+/// The settings with a small network, few workers and few steps. `None` if their runs do not repeat
+/// their bits.
 fn small(settings: &TrainingSettings) -> Option<TrainingSettings> {
     let text = "mlp:12";
     Some(TrainingSettings {

@@ -9,11 +9,12 @@ pub enum Payload {
     /// Gradients, summed over the local steps of a round; the optimizer runs on their mean.
     #[default]
     Gradients,
-    /// Changes of parameters: each worker runs its own optimizer for the local steps of a round, and the
-    /// mean change is added to the common parameters (McMahan et al. 2017; Sattler et al. 2018,
-    /// Algorithm 1).
+    /// Changes of parameters: each worker runs its own optimizer for the local steps of a round,
+    /// and the mean change is added to the common parameters (McMahan et al. 2017; Sattler et al.
+    /// 2018, Algorithm 1).
     Updates,
-    /// The parameters themselves, from the same local steps; their mean replaces the common ones (Øland and Raj 2015).
+    /// The parameters themselves, from the same local steps; their mean replaces the common ones
+    /// (Øland and Raj 2015).
     Weights,
 }
 

@@ -46,7 +46,8 @@ impl Setting {
         self.name.replace('_', " ")
     }
 
-    /// Gives it the value that its flag has on the command line: one text, or one for each time it is repeated.
+    /// Gives it the value that its flag has on the command line: one text, or one for each time it
+    /// is repeated.
     ///
     /// # Errors
     /// The reason, for a text that is no value of this setting.
@@ -65,10 +66,12 @@ impl Setting {
     }
 }
 
-/// Declares the settings: documentation, which is also the flag's help; name and type; default; flag and value name.
+/// Declares the settings: documentation, which is also the flag's help; name and type; default;
+/// flag and value name.
 macro_rules! settings {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr, $flag:literal $value_name:literal;)+) => {
-        /// The settings that experiments, runs and records have in common. The text of each is its flag's help.
+        /// The settings that experiments, runs and records have in common. The text of each is its
+        /// flag's help.
         #[derive(Debug, Clone, PartialEq)]
         pub struct TrainingSettings {
             $($(#[doc = $doc])+ pub $name: $type,)+
@@ -100,7 +103,8 @@ macro_rules! settings {
         }),+];
 
         impl TrainingSettings {
-            /// Reads the value of the setting called `name` from a file's table, if there is such a setting.
+            /// Reads the value of the setting called `name` from a file's table, if there is such a
+            /// setting.
             pub(super) fn read_value<'de, A: serde::de::MapAccess<'de>>(
                 &mut self,
                 name: &str,
@@ -127,11 +131,12 @@ macro_rules! settings {
 }
 
 settings! {
-    /// The model: mlp (mlp:392-50,tanh with these hidden layers), lenet5, lenet5:relu, cifar-cnn, resnet20
-    /// (or any 6n+2), resnet9, densenet40, vgg16 for images; alexnet, resnet18, resnet50, vgg19 for images
-    /// of ImageNet's size; unet (unet:N with N channels in its narrowest layer) for images with masks;
-    /// gpt (gpt:layers=4,heads=4,width=128,context=64), charlstm
-    /// (charlstm:hidden=200,unroll=35,dropout=0.5,embedding=on), wordlstm for text; ncf for ratings [default: lenet5]
+    /// The model: mlp (mlp:392-50,tanh with these hidden layers), lenet5, lenet5:relu, cifar-cnn,
+    /// resnet20 (or any 6n+2), resnet9, densenet40, vgg16 for images; alexnet, resnet18, resnet50,
+    /// vgg19 for images of ImageNet's size; unet (unet:N with N channels in its narrowest layer)
+    /// for images with masks; gpt (gpt:layers=4,heads=4,width=128,context=64), charlstm
+    /// (charlstm:hidden=200,unroll=35,dropout=0.5,embedding=on), wordlstm for text; ncf for ratings
+    /// [default: lenet5]
     model: ModelKind = known("lenet5"), "model" "MODEL";
 
     /// Number of workers [default: 4; under mpirun, the processes that are no servers]
@@ -141,80 +146,89 @@ settings! {
     exchange: Exchange = Exchange::default(), "exchange" "EXCHANGE";
 
     /// What workers send: gradients; updates, the changes of parameters that each computes with an
-    /// optimizer of its own over the local steps of a round; or weights, the parameters themselves, which
-    /// are averaged [default: gradients]
+    /// optimizer of its own over the local steps of a round; or weights, the parameters themselves,
+    /// which are averaged [default: gradients]
     send: Payload = Payload::default(), "send" "WHAT";
 
-    /// With updates: the optimizer that applies their mean to the common parameters, as the negative of a gradient;
-    /// DiLoCo's is nesterov with --outer-lr 0.7 [default: off, the mean is added]
+    /// With updates: the optimizer that applies their mean to the common parameters, as the
+    /// negative of a gradient; DiLoCo's is nesterov with --outer-lr 0.7 [default: off, the mean is
+    /// added]
     outer: Option<OptimizerKind> = None, "outer" "NAME";
 
     /// The learning rate of the outer optimizer, the same at every round [default: 1]
     outer_rate: f32 = 1.0, "outer-lr" "RATE";
 
-    /// With updates: scale an update whose norm exceeds the median of all workers' norms down to it [default: off]
+    /// With updates: scale an update whose norm exceeds the median of all workers' norms down to it
+    /// [default: off]
     median_clip: bool = false, "median-clip" "on|off";
 
     /// How the training set is split among workers: shared, shards[:sizes=4+2+1+1],
     /// classes[:per=2], dirichlet[:alpha=0.5] [default: shared]
     split: Split = Split::default(), "split" "SPLIT";
 
-    /// The fraction of the workers that takes part in each round, drawn from the seed; above 0, up to 1 [default: 1]
+    /// The fraction of the workers that takes part in each round, drawn from the seed; above 0, up
+    /// to 1 [default: 1]
     participation: f64 = 1.0, "participation" "PART";
 
-    /// The probability with which a worker fails to deliver in a round; from 0, below 1 [default: 0]
+    /// The probability with which a worker fails to deliver in a round; from 0, below 1 [default:
+    /// 0]
     dropout: f64 = 0.0, "dropout" "P";
 
-    /// With updates and a sparse compressor: set the momentum of elements that were sent to zero [default: on]
+    /// With updates and a sparse compressor: set the momentum of elements that were sent to zero
+    /// [default: on]
     mask: bool = true, "mask" "on|off";
 
-    /// Exchange the gradients of the last layers while those of the first are still being computed. Reports show which
-    /// fraction of the time of the exchange this hid [default: off]
+    /// Exchange the gradients of the last layers while those of the first are still being computed.
+    /// Reports show which fraction of the time of the exchange this hid [default: off]
     overlap: bool = false, "overlap" "on|off";
 
     /// Training steps [default: 600]
     steps: u64 = 600, "steps" "N";
 
-    /// Images, or windows or streams of text, per worker and step [default: 32, 12 for gpt, 5 for LSTMs, 64 for ncf]
+    /// Images, or windows or streams of text, per worker and step [default: 32, 12 for gpt, 5 for
+    /// LSTMs, 64 for ncf]
     batch: usize = 32, "batch" "N";
 
     /// sgd, momentum[:m=0.9], nesterov[:m=0.9], adam[:beta1=0.9,beta2=0.999], adamw, 1-bit Adam as
-    /// adamw:freeze=N,exchange=momentum, muon[:m=0.95], rmsprop[:rho=0.9,m=0], adagrad [default: momentum, adamw for gpt, sgd for LSTMs, adam for ncf]
+    /// adamw:freeze=N,exchange=momentum, muon[:m=0.95], rmsprop[:rho=0.9,m=0], adagrad [default:
+    /// momentum, adamw for gpt, sgd for LSTMs, adam for ncf]
     optimizer: OptimizerKind = known("momentum"), "optimizer" "NAME";
 
     /// A number, or a schedule such as cosine:from=0.1,to=0.001,scale=on or
     /// step:from=0.1,factor=0.1,at=0.5+0.75 [default: one that suits the model]
     learning_rate: LearningRate = known("cosine:from=0.01,to=0.0001"), "lr" "RATE";
 
-    /// Weight of the ℓ2 penalty: the gradient gets this times the parameter, with --send gradients once for all steps of a
-    /// round; with adamw and muon, tensors of two or more dimensions lose this times the learning rate [default: 0.0001, 0.1 for gpt, none for LSTMs
-    /// and ncf]
+    /// Weight of the ℓ2 penalty: the gradient gets this times the parameter, with --send gradients
+    /// once for all steps of a round; with adamw and muon, tensors of two or more dimensions lose
+    /// this times the learning rate [default: 0.0001, 0.1 for gpt, none for LSTMs and ncf]
     weight_decay: f32 = 1e-4, "weight-decay" "W";
 
     /// Weight of the ℓ1 penalty: the gradient gets this times the parameter's sign [default: 0]
     l1: f32 = 0.0, "l1" "W";
 
-    /// Send variance-reduced gradients (SVRG): their difference from those at a snapshot of the parameters, whose whole
-    /// gradient is shared exactly; a new snapshot is taken every STEPS steps [default: 0, plain gradients]
+    /// Send variance-reduced gradients (SVRG): their difference from those at a snapshot of the
+    /// parameters, whose whole gradient is shared exactly; a new snapshot is taken every STEPS
+    /// steps [default: 0, plain gradients]
     svrg: u64 = 0, "svrg" "STEPS";
 
-    /// Delay a worker in every step: 3=0.2 delays worker 3 by 0.2 seconds. To see the effect, compare the seconds of
-    /// runs, which --json prints [default: off]
+    /// Delay a worker in every step: 3=0.2 delays worker 3 by 0.2 seconds. To see the effect,
+    /// compare the seconds of runs, which --json prints [default: off]
     straggler: Option<Straggler> = None, "straggler" "WORKER=SECONDS";
 
     /// Scale a worker's gradient down to this ℓ2 norm where it is longer [default: 1 for gpt, 5 for
     /// LSTMs, none for other models]
     clip: Option<f32> = None, "clip" "NORM";
 
-    /// Random crops (4 pixels of padding) and flips of colour training images, shifts (2 pixels) of grey ones
-    /// [default: on for colour images]
+    /// Random crops (4 pixels of padding) and flips of colour training images, shifts (2 pixels) of
+    /// grey ones [default: on for colour images]
     augment: Option<bool> = None, "augment" "on|off";
 
-    /// A compressor for certain tensors: '*.bias -> fp16', '<1000 -> none', '>=100000 -> powersgd', 'vectors -> none'
-    /// (or matrices, convolutions); repeatable, the first that fits counts
+    /// A compressor for certain tensors: '*.bias -> fp16', '<1000 -> none', '>=100000 -> powersgd',
+    /// 'vectors -> none' (or matrices, convolutions); repeatable, the first that fits counts
     rules: Vec<Rule> = Vec::new(), "rule" "TENSORS -> SPEC";
 
-    /// Tensors of one dimension or none (biases, the scales of norms) travel uncompressed [default: on]
+    /// Tensors of one dimension or none (biases, the scales of norms) travel uncompressed [default:
+    /// on]
     raw_vectors: bool = true, "raw-vectors" "on|off";
 
     /// Tensors with fewer than N elements travel uncompressed [default: 256]
@@ -227,12 +241,13 @@ settings! {
     /// [default: 1000, 20000 for text]
     evaluate_at_most: usize = 1000, "evaluate-at-most" "N";
 
-    /// Go on without workers that are lost, as long as this many are left: from the state after the last exchange, which
-    /// the first worker keeps in memory. Residuals of lost workers go to those left [default: off, a lost worker ends
-    /// the run]
+    /// Go on without workers that are lost, as long as this many are left: from the state after the
+    /// last exchange, which the first worker keeps in memory. Residuals of lost workers go to those
+    /// left [default: off, a lost worker ends the run]
     min_workers: Option<usize> = None, "min-workers" "N";
 
-    /// Seconds after which a silent rank counts as lost; more than the longest pause, such as an evaluation [default: 300]
+    /// Seconds after which a silent rank counts as lost; more than the longest pause, such as an
+    /// evaluation [default: 300]
     deadline_s: f64 = 300.0, "deadline" "SECONDS";
 }
 

@@ -1,4 +1,5 @@
-//! How values of settings are written: as texts on the command line and in checkpoints, as values in files.
+//! How values of settings are written: as texts on the command line and in checkpoints, as values
+//! in files.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -23,7 +24,8 @@ pub(super) trait Value: Sized {
     /// The separator between the texts of a list.
     const SEPARATOR: &'static str = ", ";
 
-    /// The value that flags with these texts mean: one text, or one for each time the flag is repeated.
+    /// The value that flags with these texts mean: one text, or one for each time the flag is
+    /// repeated.
     fn of_texts(texts: &[&str]) -> Result<Self, String>;
 
     /// The value as checkpoints and messages have it.

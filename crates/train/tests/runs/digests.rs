@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// With a constant learning rate the parameters after ten steps are those of a run of ten steps, which computes the digest at its end.
+/// With a constant learning rate the parameters after ten steps are those of a run of ten steps,
+/// which computes the digest at its end.
 #[test]
 fn digests_on_the_way_are_those_of_shorter_runs() {
     let of = |spec: &str, steps| {

@@ -318,7 +318,8 @@ impl Transport for Mortal {
     }
 }
 
-/// The results of all ranks where some die, fail or suspect another in the exchange of step 6; `lost` dies or fails.
+/// The results of all ranks where some die, fail or suspect another in the exchange of step 6;
+/// `lost` dies or fails.
 fn with_harm(
     lost: usize,
     harms: &[(usize, Harm)],

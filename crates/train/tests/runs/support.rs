@@ -67,7 +67,8 @@ pub(crate) fn resuming(path: &Path) -> RunOptions {
     RunOptions { resume: Some(path.to_owned()), ..RunOptions::default() }
 }
 
-/// Runs until the first worker has taken `steps` steps, and saves a checkpoint. Returns the steps done.
+/// Runs until the first worker has taken `steps` steps, and saves a checkpoint. Returns the steps
+/// done.
 pub(crate) fn stop(config: &RunConfig, steps: u64, path: &Path) -> u64 {
     match run(config, &StopAfter::new(steps), &saving(path, 0, 1)) {
         Err(TrainError::Stopped { step, saved }) if saved.as_deref() == Some(path) => step,

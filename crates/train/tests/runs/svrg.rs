@@ -23,8 +23,9 @@ fn config(compressor: &str, svrg: u64) -> RunConfig {
 
 #[test]
 fn a_snapshot_at_every_step_descends_by_the_whole_gradient() {
-    // Where x is x̃ the difference is nothing, and what is followed is the gradient over all 64 images: that of one
-    // worker with a batch of all of them. Whatever the compressor, as it has nothing to compress.
+    // Where x is x̃ the difference is nothing, and what is followed is the gradient over all 64
+    // images: that of one worker with a batch of all of them. Whatever the compressor, as it has
+    // nothing to compress.
     let mut whole = config("none", 0);
     whole.workers = 1;
     whole.batch = 64;
@@ -52,8 +53,8 @@ fn a_snapshot_costs_one_exact_exchange() {
 
 #[test]
 fn away_from_the_snapshot_differences_and_its_mean_make_up_the_gradient() {
-    // With batches that are the whole set together, what is sent and the mean at the snapshot add up to the plain
-    // gradient, wherever the parameters have gone since.
+    // With batches that are the whole set together, what is sent and the mean at the snapshot add
+    // up to the plain gradient, wherever the parameters have gone since.
     let plain = config("none", 0).with(|c| c.batch = 32);
     let reduced = plain.clone().with(|c| c.svrg = 6);
     let [plain, reduced] = [train(&plain), train(&reduced)];

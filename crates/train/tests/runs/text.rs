@@ -63,8 +63,9 @@ fn perplexity_begins_with_the_vocabulary_and_falls() {
     }));
     let last = record.evaluations.last().unwrap();
     assert!((last.quality - last.loss.exp()).abs() < 1e-9);
-    // The likeliest symbol has a probability of 7/8 + 1/48, the other five 1/48 each: an entropy of 0.502, a perplexity of
-    // 1.65. Of 199 test symbols the mean has a deviation of 0.08, so three deviations less are 1.3.
+    // The likeliest symbol has a probability of 7/8 + 1/48, the other five 1/48 each: an entropy of
+    // 0.502, a perplexity of 1.65. Of 199 test symbols the mean has a deviation of 0.08, so three
+    // deviations less are 1.3.
     assert!((1.3..3.0).contains(&record.quality), "{}", record.quality);
     assert_eq!(record.clip, Some(5.0));
 }
@@ -124,7 +125,8 @@ fn gpt(compressor: &str) -> RunConfig {
 #[test]
 fn a_transformer_learns_resumes_and_overlaps() {
     let learned = train(&gpt("none").with(|c| (c.steps, c.evaluate_every) = (300, 0)));
-    // 43 of 48 symbols can be known: an entropy of 0.50, a perplexity of 1.65, give or take what 199 symbols allow.
+    // 43 of 48 symbols can be known: an entropy of 0.50, a perplexity of 1.65, give or take what
+    // 199 symbols allow.
     assert!((1.4..2.0).contains(&learned.quality), "{}", learned.quality);
 
     let (_folder, path) = checkpoint();

@@ -213,7 +213,8 @@ fn statistics_are_estimated_anew_after_local_steps() {
     };
     let estimated = means("none:every=20", Payload::Updates);
     let running = means("none", Payload::Gradients);
-    // After twenty steps the mean of 0 before the first still has a weight of 0.9²⁰ in running statistics.
+    // After twenty steps the mean of 0 before the first still has a weight of 0.9²⁰ in running
+    // statistics.
     let ratio = running / estimated / (1.0 - 0.9f64.powi(20));
     assert!((ratio - 1.0).abs() < 0.04, "{ratio}");
 }

@@ -1,4 +1,5 @@
-//! Tests of exact bytes, against a decoder that follows the prefix code bit by bit, and of damaged streams.
+//! Tests of exact bytes, against a decoder that follows the prefix code bit by bit, and of damaged
+//! streams.
 
 use super::*;
 use alloc::vec;
@@ -27,7 +28,8 @@ fn decoded(code: &mut Code, bytes: &[u8], count: usize) -> Result<(Vec<u16>, usi
     Ok((out, used))
 }
 
-/// Decodes a stream by comparing every prefix with all canonical codes, and returns the symbols and the bits read.
+/// Decodes a stream by comparing every prefix with all canonical codes, and returns the symbols and
+/// the bits read.
 fn bit_by_bit(lengths: &[u8], bytes: &[u8], count: usize) -> (Vec<u16>, usize) {
     let mut order: Vec<usize> = (0..lengths.len()).filter(|&at| lengths[at] > 0).collect();
     order.sort_by_key(|&at| (lengths[at], at));
@@ -124,7 +126,8 @@ fn every_length_around_the_edges_returns() {
 
 #[test]
 fn quarters_of_different_statistics_return() {
-    // Streams whose codes are short end long before those whose codes are long, and the other way round.
+    // Streams whose codes are short end long before those whose codes are long, and the other way
+    // round.
     let mut all = symbols(4000, 2, 0);
     all.extend(symbols(12_000, 900, 0));
     round_trip(&all, 900);

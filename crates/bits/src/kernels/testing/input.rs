@@ -22,8 +22,8 @@ impl fmt::Debug for Input {
 }
 
 impl Input {
-    /// Slices of `len` elements, each `offset` elements after a multiple of 64 bytes. Their values are those of `words`,
-    /// which is repeated if it is shorter; if it is empty, they are 0.
+    /// Slices of `len` elements, each `offset` elements after a multiple of 64 bytes. Their values
+    /// are those of `words`, which is repeated if it is shorter; if it is empty, they are 0.
     pub fn new(words: &[u32], len: usize, offset: usize, [x, y]: [f32; 2]) -> Self {
         let words = if words.is_empty() { &[0] } else { words };
         Self { words: words.to_vec(), len, offset, x, y }
@@ -70,8 +70,8 @@ impl Input {
     }
 }
 
-/// A slice that starts some elements after a multiple of 64 bytes. Its end is that of its memory, so that tools find
-/// accesses past it.
+/// A slice that starts some elements after a multiple of 64 bytes. Its end is that of its memory,
+/// so that tools find accesses past it.
 pub(super) struct Shifted<T> {
     elements: Vec<T>,
     start: usize,

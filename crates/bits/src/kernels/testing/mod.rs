@@ -1,6 +1,8 @@
-//! Comparison of the kernels' instruction sets with each other, for tests and for the fuzz target `kernels`.
+//! Comparison of the kernels' instruction sets with each other, for tests and for the fuzz target
+//! `kernels`.
 //!
-//! [`limited`] runs code as on a processor with fewer instructions, so that one machine tests all of them.
+//! [`limited`] runs code as on a processor with fewer instructions, so that one machine tests all
+//! of them.
 
 mod cases;
 mod input;

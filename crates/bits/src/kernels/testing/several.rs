@@ -48,8 +48,8 @@ pub(super) fn run_places(input: &Input) -> (Shifted<u32>, Shifted<u32>) {
     (columns, input.elements(input.len, |at| input.word(at) << 31))
 }
 
-/// A matrix of rows as long as the input, the numbers of its rows and columns and of a thin matrix's columns, and elements of the
-/// thin matrix.
+/// A matrix of rows as long as the input, the numbers of its rows and columns and of a thin
+/// matrix's columns, and elements of the thin matrix.
 pub(super) fn thin(input: &Input) -> ([usize; 3], [Shifted<f32>; 2]) {
     let [rows, columns, rank] = [input.len % 10, input.len, input.len % 6];
     let float = |at| f32::from_bits(input.word(at));

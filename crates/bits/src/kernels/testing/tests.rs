@@ -7,8 +7,9 @@ use alloc::vec::Vec;
 const MOST: usize = if cfg!(miri) { 99 } else { 300 };
 const STRIDE: usize = if cfg!(miri) { 33 } else { 1 };
 
-/// Patterns of floats at which arithmetic changes: zeros, subnormals, the ends of the normal range, limits of 16-bit
-/// floats, infinities, and quiet and signalling NaNs with payloads, of either sign.
+/// Patterns of floats at which arithmetic changes: zeros, subnormals, the ends of the normal range,
+/// limits of 16-bit floats, infinities, and quiet and signalling NaNs with payloads, of either
+/// sign.
 const SPECIAL: [u32; 24] = [
     0,
     0x8000_0000,

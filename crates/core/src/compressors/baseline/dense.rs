@@ -12,14 +12,15 @@ use crate::{
     Aggregation, Compressor, Coverage, DecodeArgs, Dtype, EncodeArgs, Properties, Statistics, Unit,
 };
 
-/// Messages of this many bytes or more are written past the caches: with the tensor they exceed a last-level
-/// cache of 32 MiB. Tests take this path with small tensors.
+/// Messages of this many bytes or more are written past the caches: with the tensor they exceed a
+/// last-level cache of 32 MiB. Tests take this path with small tensors.
 const STREAMED: usize = if cfg!(test) { 8 << 10 } else { 16 << 20 };
 
 /// Elements in one format, given as conversions of whole blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dense {
-    /// Fills room with the numbers of a block, past the caches or not; returns the bits of its largest absolute value.
+    /// Fills room with the numbers of a block, past the caches or not; returns the bits of its
+    /// largest absolute value.
     pub(super) fill: fn(&[f32], Room<'_>, bool) -> u32,
     /// Adds the numbers of a message, times a weight.
     pub(super) add: fn(&[u8], f32, &mut [f32]),

@@ -1,12 +1,12 @@
 //! `fp16`: every element rounded to IEEE binary16.
 //!
 //! - **Message**: d little-endian 16-bit patterns, 16·d bits.
-//! - **Rounding**: to nearest, ties to even; values beyond ±65504 become ±65504 instead of infinity, those below 2⁻²⁵
-//!   zero.
-//! - **Aggregation**: linear; the mean of messages, computed in f32 and rounded once, is the message of the mean, up to
-//!   rounding.
-//! - **Error feedback**: off. With it, the residual holds the rounding errors. With `ef=ef21` an estimate comes within 2⁻²⁵
-//!   of each element and no closer, and moves by at most 65504 a step.
+//! - **Rounding**: to nearest, ties to even; values beyond ±65504 become ±65504 instead of
+//!   infinity, those below 2⁻²⁵ zero.
+//! - **Aggregation**: linear; the mean of messages, computed in f32 and rounded once, is the
+//!   message of the mean, up to rounding.
+//! - **Error feedback**: off. With it, the residual holds the rounding errors. With `ef=ef21` an
+//!   estimate comes within 2⁻²⁵ of each element and no closer, and moves by at most 65504 a step.
 //! - **Cost**: one pass, 6 bytes per element, or 8 where the message is shorter than 16 MiB.
 
 use std::sync::Arc;

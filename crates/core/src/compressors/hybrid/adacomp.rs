@@ -1,26 +1,30 @@
-//! `adacomp`: adaptive residual gradient compression: sends the elements close to the largest of their bin as ternary
-//! values.
+//! `adacomp`: adaptive residual gradient compression: sends the elements close to the largest of
+//! their bin as ternary values.
 //!
-//! - **Selection** (Algorithm 2): the corrected tensor G = m + g, of residual m and gradient g, is cut into bins of L_T
-//!   consecutive elements; the last may be shorter. An element is sent if |m + factor·g| is at least its bin's largest
+//! - **Selection** (Algorithm 2): the corrected tensor G = m + g, of residual m and gradient g, is
+//!   cut into bins of L_T consecutive elements; the last may be shorter. An element is sent if |m +
+//!   factor·g| is at least its bin's largest
 //!   |G|. This soft threshold adapts the number of elements sent to the activity of the bin. L_T is `conv` for tensors
 //!   of three or more dimensions and `fc` for others.
-//! - **Value**: ±scale with the sign of G. There is one scale for the tensor: the mean of the bins' maxima.
-//! - **Message** (`code=gaps`): a byte with the code of the positions, their number as varint and, unless that is 0,
-//!   the scale as f32, one bit per sign, and the positions in the shorter code, Rice or bitmap. `code=records` is the
-//!   paper's form: the scale, then one record per element, of 8 bits if L_T is below 64 and of 16 if it is below 16 Ki:
-//!   from the lowest bit, the index in the bin, whether it is the bin's last record, and the sign. The paper does not
-//!   say where a bin's records end; here one of its two bits for a ternary value marks the last, and an empty bin has a
-//!   record with all index bits set. An empty tensor has an empty message.
-//! - **Range**: L_T at least 1, possibly above the tensor's size; factor from 1 to 10 (the paper: 1.5 to 3);
-//!   up to 2³² − 1 elements.
+//! - **Value**: ±scale with the sign of G. There is one scale for the tensor: the mean of the bins'
+//!   maxima.
+//! - **Message** (`code=gaps`): a byte with the code of the positions, their number as varint and,
+//!   unless that is 0, the scale as f32, one bit per sign, and the positions in the shorter code,
+//!   Rice or bitmap. `code=records` is the paper's form: the scale, then one record per element, of
+//!   8 bits if L_T is below 64 and of 16 if it is below 16 Ki: from the lowest bit, the index in
+//!   the bin, whether it is the bin's last record, and the sign. The paper does not say where a
+//!   bin's records end; here one of its two bits for a ternary value marks the last, and an empty
+//!   bin has a record with all index bits set. An empty tensor has an empty message.
+//! - **Range**: L_T at least 1, possibly above the tensor's size; factor from 1 to 10 (the paper:
+//!   1.5 to 3); up to 2³² − 1 elements.
 //! - **Error feedback**: on; the residual of a sent element is G ∓ scale. Without it, m is 0.
-//! - **Deviations**: a bin whose maximum is 0 sends nothing, and an element with G = 0 is not sent: there the
-//!   inequality of Algorithm 2 holds, but the ternary value is 0.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to select and update; 8 more for bins above 4096 elements.
+//! - **Deviations**: a bin whose maximum is 0 sends nothing, and an element with G = 0 is not sent:
+//!   there the inequality of Algorithm 2 holds, but the ternary value is 0.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to select and update; 8 more for bins above
+//!   4096 elements.
 //!
-//! Reference: Chen, Choi, Brand, Agrawal, Zhang, Gopalakrishnan: "AdaComp: Adaptive Residual Gradient
-//! Compression for Data-Parallel Distributed Training", AAAI 2018.
+//! Reference: Chen, Choi, Brand, Agrawal, Zhang, Gopalakrishnan: "AdaComp: Adaptive Residual
+//! Gradient Compression for Data-Parallel Distributed Training", AAAI 2018.
 
 use std::ops::Bound::Included;
 use std::sync::Arc;
@@ -73,8 +77,8 @@ mod tests {
 
     #[test]
     fn a_first_message_worked_by_hand() {
-        // H = 2g: 3, −6, 2 against 3; 0, 0, 10 against 5; −8 against 4: elements 0, 1, 5, 6, scale 4.
-        // Bitmap 0b110_0011, signs + − + −.
+        // H = 2g: 3, −6, 2 against 3; 0, 0, 10 against 5; −8 against 4: elements 0, 1, 5, 6,
+        // scale 4. Bitmap 0b110_0011, signs + − + −.
         let expected = [0, 4, 0, 0, 0x80, 0x40, 0b1010, 0b110_0011];
         assert_eq!(encode("adacomp:fc=3", &GRADIENT), expected);
         let decoded = [4.0, -4.0, 0.0, 0.0, 0.0, 4.0, -4.0];

@@ -1,4 +1,5 @@
-//! The compressor behind `adacomp` and `local-selection`: it sends the largest elements of each bin, or those near it.
+//! The compressor behind `adacomp` and `local-selection`: it sends the largest elements of each
+//! bin, or those near it.
 
 use std::ops::Range;
 
@@ -44,12 +45,14 @@ pub(super) struct Bins {
 pub(super) enum Pick {
     /// The first of its largest elements.
     Largest,
-    /// All whose absolute value, with this multiple of the latest gradient added, reaches the largest of the bin.
+    /// All whose absolute value, with this multiple of the latest gradient added, reaches the
+    /// largest of the bin.
     Near(f32),
 }
 
 impl Bins {
-    /// Elements of a bin of a tensor with this shape. Tensors of three or more dimensions are convolution kernels.
+    /// Elements of a bin of a tensor with this shape. Tensors of three or more dimensions are
+    /// convolution kernels.
     fn bin(&self, shape: &[usize]) -> usize {
         if shape.len() > 2 { self.conv } else { self.fc }
     }
@@ -148,8 +151,8 @@ impl DeviceForm for Bins {
     }
 }
 
-/// Start and length of ranges of at most a block, a short one where bins are that short: whole bins, or parts of a bin that is longer
-/// than a block. The first begins with a bin.
+/// Start and length of ranges of at most a block, a short one where bins are that short: whole
+/// bins, or parts of a bin that is longer than a block. The first begins with a bin.
 fn stretches(places: Range<usize>, bin: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut start = places.start;
     std::iter::from_fn(move || {
@@ -174,7 +177,8 @@ struct Selected {
 
 part_result!(Selected { taken, maxima });
 
-/// Moves the elements to send into the workspace, and returns the mean of the bins' maxima. The helpers share the bins.
+/// Moves the elements to send into the workspace, and returns the mean of the bins' maxima. The
+/// helpers share the bins.
 fn select(pick: Pick, bin: usize, source: &mut Source<'_>, workspace: &mut Workspace) -> f32 {
     let Maxima(maxima) = std::mem::take(workspace.own());
     let mut all = Selected { taken: Taken::out_of(workspace), maxima };
@@ -223,7 +227,8 @@ fn select_of_part(pick: Pick, bin: usize, source: &mut Source<'_>, selected: &mu
     }
 }
 
-/// Of the positions from index `first` on, keeps only the first in each bin, and none in the bin `taken`.
+/// Of the positions from index `first` on, keeps only the first in each bin, and none in the bin
+/// `taken`.
 fn keep_first(bin: usize, first: usize, positions: &mut Vec<u32>, taken: &mut Option<usize>) {
     let mut kept = first;
     for at in first..positions.len() {
@@ -237,8 +242,8 @@ fn keep_first(bin: usize, first: usize, positions: &mut Vec<u32>, taken: &mut Op
     positions.truncate(kept);
 }
 
-/// A record of an element: its index in the bin, whether it is the bin's last, and its sign. A bin without elements to
-/// send has one record, with an index that none of its elements can have.
+/// A record of an element: its index in the bin, whether it is the bin's last, and its sign. A bin
+/// without elements to send has one record, with an index that none of its elements can have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Record {
     /// Bytes of a record.
@@ -306,7 +311,8 @@ fn write_records(
     }
 }
 
-/// Checks a message of records, replaces two lists by its positions and values, and returns its scale.
+/// Checks a message of records, replaces two lists by its positions and values, and returns its
+/// scale.
 fn read_records(
     mut message: &[u8],
     bin: usize,

@@ -1,31 +1,38 @@
-//! `chunk-topk`: of each chunk of 4096 elements the largest, in two bits each; the compressor of SparseLoCo.
+//! `chunk-topk`: of each chunk of 4096 elements the largest, in two bits each; the compressor of
+//! SparseLoCo.
 //!
-//! - **Chunks**: a tensor of two or more dimensions is a matrix, of its first dimension and the product of the others. If
-//!   both are 64 or more, chunks are tiles of 64 × 64, smaller at the edges; of other tensors chunks are 4096 elements in a
-//!   row.
-//! - **Selection**: the k elements of a chunk with the largest absolute values, of equal ones those with the lowest
-//!   positions; no zeros. Of a chunk with s elements there are max(1, round(k·s / 4096)).
-//! - **Values**: with μ and σ the mean and the standard deviation of all selected values of the tensor, a value v is in bin
-//!   ⌊(v − μ) / (1.5·σ)⌋ + 2, at least 0 and at most 3, and decodes to the mean of its bin.
-//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as varint and, unless that
-//!   is 0, the four means as f32, the bins of the values, and the positions. The bins begin with a byte, which says whether
-//!   they are in [Huffman code](gradwire_bits::huffman) because it is shorter than two bits: it takes about 1.5, as few
-//!   values are in the outer bins, and about one from 5500 values on, which are in [tANS](gradwire_bits::tans). With k = 64, a
-//!   position takes 7.5 bits in Rice code; 64 of 4096 have an entropy of 7.36 bits each, and SparseLoCo sends 12. An element
-//!   sent takes 9.2 bits in all in a tensor of 65 536 elements, 8.6 from 350 000 elements on.
+//! - **Chunks**: a tensor of two or more dimensions is a matrix, of its first dimension and the
+//!   product of the others. If both are 64 or more, chunks are tiles of 64 × 64, smaller at the
+//!   edges; of other tensors chunks are 4096 elements in a row.
+//! - **Selection**: the k elements of a chunk with the largest absolute values, of equal ones those
+//!   with the lowest positions; no zeros. Of a chunk with s elements there are max(1, round(k·s /
+//!   4096)).
+//! - **Values**: with μ and σ the mean and the standard deviation of all selected values of the
+//!   tensor, a value v is in bin ⌊(v − μ) / (1.5·σ)⌋ + 2, at least 0 and at most 3, and decodes to
+//!   the mean of its bin.
+//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as
+//!   varint and, unless that is 0, the four means as f32, the bins of the values, and the
+//!   positions. The bins begin with a byte, which says whether they are in [Huffman
+//!   code](gradwire_bits::huffman) because it is shorter than two bits: it takes about 1.5, as few
+//!   values are in the outer bins, and about one from 5500 values on, which are in
+//!   [tANS](gradwire_bits::tans). With k = 64, a position takes 7.5 bits in Rice code; 64 of 4096
+//!   have an entropy of 7.36 bits each, and SparseLoCo sends 12. An element sent takes 9.2 bits in
+//!   all in a tensor of 65 536 elements, 8.6 from 350 000 elements on.
 //! - **Range**: k from 1 to 4096; up to 2³² − 1 elements.
-//! - **Error feedback**: on; the residual of a sent element is its difference from the mean. SparseLoCo weighs the residual
-//!   by 0.95: `beta=0.95`.
-//! - **Limits**: where max|c| is above half of the largest f32, means are cut so that no residual overflows.
-//! - **Mean**: over all ranks, those that did not send an element count as 0; with `mean=senders` over the ranks that sent
-//!   it, as published code of SparseLoCo has it.
-//! - **Deviations**: positions are coded by their gaps in the whole tensor. Published code rounds (v − μ) / (1.5·σ) to the
-//!   nearest bin instead of down, and takes as sides of its tiles the largest divisors of the dimensions up to 64.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to gather the tensor, 8 to select in the cache, and a sort of the
-//!   positions of each row of tiles.
+//! - **Error feedback**: on; the residual of a sent element is its difference from the mean.
+//!   SparseLoCo weighs the residual by 0.95: `beta=0.95`.
+//! - **Limits**: where max|c| is above half of the largest f32, means are cut so that no residual
+//!   overflows.
+//! - **Mean**: over all ranks, those that did not send an element count as 0; with `mean=senders`
+//!   over the ranks that sent it, as published code of SparseLoCo has it.
+//! - **Deviations**: positions are coded by their gaps in the whole tensor. Published code rounds
+//!   (v − μ) / (1.5·σ) to the nearest bin instead of down, and takes as sides of its tiles the
+//!   largest divisors of the dimensions up to 64.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to gather the tensor, 8 to select in the
+//!   cache, and a sort of the positions of each row of tiles.
 //!
-//! Reference: Sarfi, Thérien, Lidin, Belilovsky: "Communication Efficient LLM Pre-training with SparseLoCo",
-//! arXiv:2508.15706, 2025.
+//! Reference: Sarfi, Thérien, Lidin, Belilovsky: "Communication Efficient LLM Pre-training with
+//! SparseLoCo", arXiv:2508.15706, 2025.
 
 use gradwire_bits::{DecodeError, bitmap, varint};
 
@@ -87,8 +94,8 @@ impl ChunkTopK {
         ((2 * self.k * size + CHUNK) / (2 * CHUNK)).max(1)
     }
 
-    /// A bound of the number of elements of a message. A matrix of 64 × 64 or more has at most four times as many tiles
-    /// as whole ones fit in it.
+    /// A bound of the number of elements of a message. A matrix of 64 × 64 or more has at most four
+    /// times as many tiles as whole ones fit in it.
     fn most(&self, elements: usize) -> usize {
         let chunks = elements.div_ceil(CHUNK).saturating_mul(4);
         (elements / CHUNK + 1).saturating_mul(self.k).saturating_add(chunks).min(elements)
@@ -136,7 +143,8 @@ impl ChunkTopK {
         });
     }
 
-    /// Collects the positions of a part that begins with the element at `base`: whole rows of tiles, or whole chunks.
+    /// Collects the positions of a part that begins with the element at `base`: whole rows of
+    /// tiles, or whole chunks.
     fn select_of_part(
         &self,
         c: &[f32],
@@ -168,7 +176,8 @@ impl ChunkTopK {
         }
     }
 
-    /// Calls `take` with the indices of the largest elements of a chunk that consists of these rows.
+    /// Calls `take` with the indices of the largest elements of a chunk that consists of these
+    /// rows.
     fn select_of_chunk<'a>(
         &self,
         rows: impl Iterator<Item = &'a [f32]>,
@@ -291,8 +300,8 @@ mod tests {
 
     #[test]
     fn a_message_by_hand() {
-        // Four of six, as k = 2731 of 4096 is two thirds: 4, −4, 2, 3. Mean 1.25, deviation 3.11, bins of 4.67: −4 is
-        // 1.12 below, in bin 0; 2, 3 and 4 are in bin 2.
+        // Four of six, as k = 2731 of 4096 is two thirds: 4, −4, 2, 3. Mean 1.25, deviation 3.11,
+        // bins of 4.67: −4 is 1.12 below, in bin 0; 2, 3 and 4 are in bin 2.
         let gradient = [4.0, -1.0, -4.0, 2.0, 3.0, 0.5];
         let message = encode("chunk-topk:k=2731", &gradient);
         let means = [-4.0f32, 0.0, 3.0, 0.0].map(f32::to_le_bytes).concat();

@@ -1,21 +1,24 @@
-//! `dryden`: sends a fraction of the elements of each sign, chosen by adaptive thresholds, as the mean of their sign.
+//! `dryden`: sends a fraction of the elements of each sign, chosen by adaptive thresholds, as the
+//! mean of their sign.
 //!
-//! - **Selection**: the fraction `ratio` of the elements at or above zero reaches the threshold τ⁺, and the same
-//!   fraction of those below zero reaches τ⁻. Both are estimated from a sample of evenly spaced runs: 1/256 of the
-//!   elements, but at least 64 / ratio and 1024, or all. No zeros are sent, and at most 2·max(1, round(ratio·d))
-//!   elements of each sign, the largest. A sign with only zeros in the sample reaches its threshold with any other element, so a
-//!   sign with non-zero elements sends at least one.
-//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as varint and, unless
-//!   that is 0, the mean absolute value of the positive and of the negative elements sent as f32, one bit per sign, and
-//!   the positions. An empty tensor has an empty message.
+//! - **Selection**: the fraction `ratio` of the elements at or above zero reaches the threshold τ⁺,
+//!   and the same fraction of those below zero reaches τ⁻. Both are estimated from a sample of
+//!   evenly spaced runs: 1/256 of the elements, but at least 64 / ratio and 1024, or all. No zeros
+//!   are sent, and at most 2·max(1, round(ratio·d)) elements of each sign, the largest. A sign with
+//!   only zeros in the sample reaches its threshold with any other element, so a sign with non-zero
+//!   elements sends at least one.
+//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as
+//!   varint and, unless that is 0, the mean absolute value of the positive and of the negative
+//!   elements sent as f32, one bit per sign, and the positions. An empty tensor has an empty
+//!   message.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements.
 //! - **Error feedback**: on; the residual of a sent element is its difference from the mean.
-//! - **Deviations**: the paper sends 32 bits for an element, 31 of them its position, and does not limit their number; here at most 2k of
-//!   a sign are sent.
+//! - **Deviations**: the paper sends 32 bits for an element, 31 of them its position, and does not
+//!   limit their number; here at most 2k of a sign are sent.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to select.
 //!
-//! Reference: Dryden, Jacobs, Moon, Van Essen: "Communication Quantization for Data-Parallel Training of
-//! Deep Neural Networks", MLHPC 2016, section III-B.
+//! Reference: Dryden, Jacobs, Moon, Van Essen: "Communication Quantization for Data-Parallel
+//! Training of Deep Neural Networks", MLHPC 2016, section III-B.
 
 use std::ops::Bound::{Excluded, Included};
 
@@ -99,7 +102,8 @@ impl Compressor for Dryden {
     }
 }
 
-/// Pairs of the elements beyond the thresholds of both signs; of a message, each with the mean of its sign.
+/// Pairs of the elements beyond the thresholds of both signs; of a message, each with the mean of
+/// its sign.
 impl DeviceForm for Dryden {
     fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
@@ -120,14 +124,16 @@ impl DeviceForm for Dryden {
     }
 }
 
-/// Moves the elements beyond the limit of their sign from the tensor to the workspace, in order. The helpers share the work.
+/// Moves the elements beyond the limit of their sign from the tensor to the workspace, in order.
+/// The helpers share the work.
 fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
     workspace.values.clear();
     take_in_parts(source, workspace, |source, Taken { positions, values }| {
         let mut found = [(0, 0.0); BLOCK];
         source.take_short_blocks(|offset, block| {
             let start = positions.len();
-            // The kernel writes whole registers past the end; with this room it never grows the lists.
+            // The kernel writes whole registers past the end; with this room it never grows the
+            // lists.
             positions.reserve(2 * BLOCK);
             values.reserve(2 * BLOCK);
             for (side, limit) in [Side::Above, Side::Below].into_iter().zip(limits) {
@@ -151,7 +157,8 @@ fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
 #[derive(Debug, Default)]
 struct Patterns(Vec<u32>);
 
-/// Puts all but the `most` largest of each sign back into the tensor; of equal ones, the last go back first.
+/// Puts all but the `most` largest of each sign back into the tensor; of equal ones, the last go
+/// back first.
 fn bound_sides(mut source: Option<&mut Source<'_>>, most: usize, workspace: &mut Workspace) {
     let Workspace { positions, values, own, .. } = workspace;
     let Patterns(patterns) = own.get();

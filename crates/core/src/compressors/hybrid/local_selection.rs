@@ -1,8 +1,8 @@
 //! `local-selection`: the largest element of each bin: AdaComp without its soft threshold.
 //!
-//! Like `adacomp`, but each bin sends only the element with the largest |G|, the first of equal ones. The number of
-//! elements sent does not adapt to their activity, so residuals of large bins may grow without bound. It is the
-//! comparator in AdaComp's section "Robustness".
+//! Like `adacomp`, but each bin sends only the element with the largest |G|, the first of equal
+//! ones. The number of elements sent does not adapt to their activity, so residuals of large bins
+//! may grow without bound. It is the comparator in AdaComp's section "Robustness".
 //!
 //! Message, range and cost are those of `adacomp`.
 //!
@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn records_worked_by_hand() {
-        // Maxima 3, 0 and 3: mean 2. Element 1 of its bin, the last and below zero; nothing; element 0, the last.
+        // Maxima 3, 0 and 3: mean 2. Element 1 of its bin, the last and below zero; nothing;
+        // element 0, the last.
         let (spec, gradient) = ("local-selection:fc=2,code=records", [1.0, -3.0, 0.0, 0.0, 3.0]);
         let expected = [0, 0, 0, 0x40, 0b1100_0001, 0b0111_1111, 0b0100_0000];
         assert_eq!(encode(spec, &gradient), expected);

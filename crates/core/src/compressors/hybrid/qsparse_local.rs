@@ -1,26 +1,29 @@
 //! `qsparse-local`: the largest elements, or random ones, quantized.
 //!
 //! - **Selection**: k = max(1, round(ratio·d)) elements, at most d: with `select=topk` those with
-//!   the largest absolute values, with `select=randomk` at random positions, the same on all ranks, as
-//!   [`topk`](crate::compressors::sparsification::topk) and [`randomk`](crate::compressors::sparsification::randomk) do.
-//! - **Values**: `quantizer=qsgd` sends the levels of [`qsgd`] with the Euclidean norm of each bucket of `bucket` sent
-//!   elements in order of position, or of all k with `bucket=0`; `quantizer=sign` sends ±‖·‖₁ / k: each sign, and the
-//!   mean absolute value.
+//!   the largest absolute values, with `select=randomk` at random positions, the same on all ranks,
+//!   as [`topk`](crate::compressors::sparsification::topk) and
+//!   [`randomk`](crate::compressors::sparsification::randomk) do.
+//! - **Values**: `quantizer=qsgd` sends the levels of [`qsgd`] with the Euclidean norm of each
+//!   bucket of `bucket` sent elements in order of position, or of all k with `bucket=0`;
+//!   `quantizer=sign` sends ±‖·‖₁ / k: each sign, and the mean absolute value.
 //! - **Scale**: with β = min(B / s², √B / s) for B elements that share a norm, E‖Q(x)‖² ≤ (1 +
-//!   β)‖x‖². `scale=on` divides the step by 1 + β: then E‖c − decoded‖² is at most (1 − k / (d·(1 + β)))·‖c‖² for every
-//!   β (Lemma 2). With `scale=off` the bound is (1 − (1 − β)·k / d)·‖c‖², which is below ‖c‖² only for β below 1 (Lemma
-//!   1). Signs need no scale (Lemma 3).
-//! - **Message**: with `topk` a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw). Then the values: the
-//!   mean as f32 and one bit per sign, 1 below zero; or the steps as f32, and level + s in ⌈log2(2s + 1)⌉ bits each or
-//!   in [Huffman code](gradwire_bits::huffman). With `topk` the positions follow, in the shortest code. An empty
-//!   tensor has an empty message.
+//!   β)‖x‖². `scale=on` divides the step by 1 + β: then E‖c − decoded‖² is at most (1 − k / (d·(1 +
+//!   β)))·‖c‖² for every β (Lemma 2). With `scale=off` the bound is (1 − (1 − β)·k / d)·‖c‖², which
+//!   is below ‖c‖² only for β below 1 (Lemma 1). Signs need no scale (Lemma 3).
+//! - **Message**: with `topk` a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw). Then
+//!   the values: the mean as f32 and one bit per sign, 1 below zero; or the steps as f32, and
+//!   level + s in ⌈log2(2s + 1)⌉ bits each or in [Huffman code](gradwire_bits::huffman). With
+//!   `topk` the positions follow, in the shortest code. An empty tensor has an empty message.
 //! - **Range**: ratio in (0, 1], s from 1 to 32 767; up to 2³² − 1 elements.
-//! - **Draws**: the i-th element sent uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the
-//!   sender's stream for the tensor and step; positions come from the shared stream.
+//! - **Draws**: the i-th element sent uses the upper 24 bits of word i [for
+//!   rounding](crate::Rng::fill_rounding) of the sender's stream for the tensor and step; positions
+//!   come from the shared stream.
 //! - **Error feedback**: on; it is part of the method, as are local steps (`every`).
 //! - **Limits**: a step below about 3·10⁻³⁹ is sent as zero, and so is a mean below 2⁻¹⁴⁹.
-//! - **Deviations**: the paper uses one norm for all k; the default here is one per 512 elements, which keeps β at 0.03
-//!   for tensors of any size. Of the norms that Lemma 3 allows for signs, this is the first.
+//! - **Deviations**: the paper uses one norm for all k; the default here is one per 512 elements,
+//!   which keeps β at 0.03 for tensors of any size. Of the norms that Lemma 3 allows for signs,
+//!   this is the first.
 //! - **Cost**: that of the selection, and 4 bytes per sent element to quantize and to write back.
 //!
 //! Reference: Basu, Data, Karakus, Diggavi: "Qsparse-local-SGD: Distributed SGD with Quantization,
@@ -91,7 +94,8 @@ crate::parameters! {
         s: u16 = qsgd::S,
         /// number of sent elements with a common norm; 0 takes one norm for all of them
         bucket: usize = whole(512, 0..=1 << 30),
-        /// shrink values by 1/(1 + β), so that rounding noise never makes the result worse than sending nothing (Lemma 2 of the paper)
+        /// shrink values by 1/(1 + β), so that rounding noise never makes the result worse than
+        /// sending nothing (Lemma 2 of the paper)
         scaled("scale"): bool = either(&["on", "off"]),
         /// symbols of fixed width, or Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),

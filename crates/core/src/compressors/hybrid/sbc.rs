@@ -1,33 +1,36 @@
 //! `sbc`: sparse binary compression: sends one tail of the tensor as its mean.
 //!
-//! - **Selection** (Algorithm 2): the tails of the corrected tensor c are its k largest and its k smallest elements, k
-//!   = max(1, round(p·d)). The tail whose mean is larger in absolute value is sent, each element as that mean; the
-//!   other stays in the residual. A tail contains only strictly positive or only strictly negative elements, so it may
-//!   have fewer than k. Of equal values those with the lowest positions belong to it; of equal means the negative tail
-//!   is sent. A tensor of zeros sends nothing. `select=sampled` estimates thresholds, and which mean is larger, from a
-//!   sample of runs: 1/256 of the elements, but at least 32·d/k and 1024, or all. It sends the elements that reach the threshold, at
-//!   most 2k, of more the first, as their own mean. If the sample has only zeros, tails are exact.
-//! - **Message**: a byte with the parameter b of the position code (lowest 5 bits; 31 for many positions, whose code is in parts, after b), the sign (bit 5),
-//!   whether the count is not k and follows (bit 6), and whether the mean is a bfloat16 (bit 7); the
-//!   count as varint if it follows; unless that is 0, the mean, and the positions in the Golomb code
-//!   with parameter 2^b (Algorithm 3). The message contains b, so a decoder does not depend on how it was chosen:
-//!   `golomb=derived` uses b* of equation 5 for the density of the message, `golomb=cheapest` the neighbour of b* with
-//!   the shortest code for these positions.
+//! - **Selection** (Algorithm 2): the tails of the corrected tensor c are its k largest and its k
+//!   smallest elements, k = max(1, round(p·d)). The tail whose mean is larger in absolute value is
+//!   sent, each element as that mean; the other stays in the residual. A tail contains only
+//!   strictly positive or only strictly negative elements, so it may have fewer than k. Of equal
+//!   values those with the lowest positions belong to it; of equal means the negative tail is sent.
+//!   A tensor of zeros sends nothing. `select=sampled` estimates thresholds, and which mean is
+//!   larger, from a sample of runs: 1/256 of the elements, but at least 32·d/k and 1024, or all. It
+//!   sends the elements that reach the threshold, at most 2k, of more the first, as their own mean.
+//!   If the sample has only zeros, tails are exact.
+//! - **Message**: a byte with the parameter b of the position code (lowest 5 bits; 31 for many
+//!   positions, whose code is in parts, after b), the sign (bit 5), whether the count is not k and
+//!   follows (bit 6), and whether the mean is a bfloat16 (bit 7); the count as varint if it
+//!   follows; unless that is 0, the mean, and the positions in the Golomb code with parameter 2^b
+//!   (Algorithm 3). The message contains b, so a decoder does not depend on how it was chosen:
+//!   `golomb=derived` uses b* of equation 5 for the density of the message, `golomb=cheapest` the
+//!   neighbour of b* with the shortest code for these positions.
 //! - **Range**: p in (0, 1); up to 2³² − 1 elements. An empty tensor has an empty message.
 //! - **Error feedback**: on; the residual of a sent element is its difference from the mean.
 //! - **Momentum masking**: done by the trainer; the encoder reports the positions.
 //! - **Cost**: 8 bytes per element to gather both tails, 12 to select one of them.
 //!
-//! Deviations: the thresholds of Algorithm 2 are applied to the update ΔW, where the paper writes W.
-//! `golomb=cheapest` looks for the parameter up to two away from that of Algorithm 3, and the sample of `select=sampled` is evenly spaced,
-//! where the paper draws it.
-//! A tail has only elements of its sign, where Algorithm 2 takes the mean of the k largest, or smallest, of all elements.
-//! `mean=bf16` is not in the paper: it rounds the mean towards zero, and the residual keeps the rest; a mean below 2⁻¹³³
-//! becomes 0.
-//! At p = 0.01 equation 5 gives 8.11 bits a position, not the 8.38 that the paper prints.
+//! Deviations: the thresholds of Algorithm 2 are applied to the update ΔW, where the paper writes
+//! W. `golomb=cheapest` looks for the parameter up to two away from that of Algorithm 3, and the
+//! sample of `select=sampled` is evenly spaced, where the paper draws it. A tail has only elements
+//! of its sign, where Algorithm 2 takes the mean of the k largest, or smallest, of all elements.
+//! `mean=bf16` is not in the paper: it rounds the mean towards zero, and the residual keeps the
+//! rest; a mean below 2⁻¹³³ becomes 0. At p = 0.01 equation 5 gives 8.11 bits a position, not the
+//! 8.38 that the paper prints.
 //!
-//! Reference: Sattler, Wiedemann, Müller, Samek: "Sparse Binary Compression: Towards Distributed Deep
-//! Learning with minimal Communication", 2018, section II.
+//! Reference: Sattler, Wiedemann, Müller, Samek: "Sparse Binary Compression: Towards Distributed
+//! Deep Learning with minimal Communication", 2018, section II.
 
 use std::ops::Bound::Excluded;
 
@@ -70,7 +73,8 @@ pub(crate) static ENTRY: Entry = Entry {
     passes: Passes::TWO,
     properties: |values| Properties {
         value_bits: Some(0),
-        // A sampled threshold may miss the largest element at every step, because the sample has the same positions.
+        // A sampled threshold may miss the largest element at every step, because the sample has
+        // the same positions.
         is_contractive: !Sbc::new(values).sampled,
         ..Properties::DEFAULT
     },
@@ -110,7 +114,8 @@ impl Sbc {
         if self.sampled { kept.saturating_mul(2).min(elements) } else { kept }
     }
 
-    /// The tail to send, estimated from a sample; `None` if tails are exact or the sample has only zeros.
+    /// The tail to send, estimated from a sample; `None` if tails are exact or the sample has only
+    /// zeros.
     fn sampled_winner(
         &self,
         source: &mut Source<'_>,
@@ -142,8 +147,8 @@ impl Sbc {
         near.min_by_key(cost).unwrap_or(derived)
     }
 
-    /// Moves the elements of the tail to send to the workspace, and returns the tail. `source` has a tensor of `elements`
-    /// elements, or those of them that may be sent.
+    /// Moves the elements of the tail to send to the workspace, and returns the tail. `source` has
+    /// a tensor of `elements` elements, or those of them that may be sent.
     fn send_winner(
         &self,
         source: &mut Source<'_>,
@@ -202,7 +207,8 @@ impl Sbc {
         }
     }
 
-    /// Checks a message, reads its positions into the workspace, and returns the value of its elements.
+    /// Checks a message, reads its positions into the workspace, and returns the value of its
+    /// elements.
     fn read(
         &self,
         mut message: &[u8],
@@ -353,7 +359,8 @@ mod tests {
 
     #[test]
     fn a_sample_s_mean_is_not_sent() {
-        // The sample has the one large element, and a mean far above that of the elements that are sent.
+        // The sample has the one large element, and a mean far above that of the elements that are
+        // sent.
         let mut gradient = vec![1.0; 100_000];
         gradient[0] = 1e6;
         let decoded = round_trip("sbc:p=0.01,select=sampled", &gradient);
@@ -378,9 +385,9 @@ mod tests {
 
     #[test]
     fn the_tail_with_the_larger_mean_is_sent() {
-        // Two of ten: 4 and 2 with mean 3 against 3 and 2 with mean 2.5.
-        // b* at 0.2 is 2: gaps 4 and 1 are quotient 1, remainder 0 and quotient 0, remainder 1, from
-        // the lowest bit: 1 0 00, 0 10.
+        // Two of ten: 4 and 2 with mean 3 against 3 and 2 with mean 2.5. b* at 0.2 is 2: gaps 4 and
+        // 1 are quotient 1, remainder 0 and quotient 0, remainder 1, from the lowest bit: 1 0 00, 0
+        // 10.
         let expected = [2, 0, 0, 0x40, 0x40, 0b0010_0001];
         assert_eq!(encode("sbc:p=0.2,golomb=derived", &GRADIENT), expected);
         assert_eq!(
@@ -405,7 +412,8 @@ mod tests {
 
     #[test]
     fn the_cheapest_parameter_suits_the_positions() {
-        // 100 elements of 10 000 side by side: with b = 6 each gap of 0 takes 7 bits, with b = 4 only 5.
+        // 100 elements of 10 000 side by side: with b = 6 each gap of 0 takes 7 bits, with b = 4
+        // only 5.
         let mut gradient = vec![0.0; 10_000];
         gradient[..100].fill(1.0);
         let (derived, cheapest) = ("sbc:golomb=derived", "sbc");

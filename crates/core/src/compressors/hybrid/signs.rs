@@ -1,9 +1,10 @@
-//! Messages of positions, signs, and one level (absolute value) for all elements, or one for each sign, unless the
-//! receiver knows it.
+//! Messages of positions, signs, and one level (absolute value) for all elements, or one for each
+//! sign, unless the receiver knows it.
 //!
-//! The message begins with a byte for the code of the positions, and their number as varint. Unless this number is 0,
-//! the levels follow as f32 (the level above zero first), then a bit for each sign (1: below zero; least significant
-//! first, the last byte padded with zeros), and the positions. The message of an empty tensor is empty.
+//! The message begins with a byte for the code of the positions, and their number as varint. Unless
+//! this number is 0, the levels follow as f32 (the level above zero first), then a bit for each
+//! sign (1: below zero; least significant first, the last byte padded with zeros), and the
+//! positions. The message of an empty tensor is empty.
 
 use gradwire_bits::{DecodeError, bitmap, kernels, varint};
 
@@ -32,7 +33,8 @@ pub(super) fn is_negative(signs: &[u8], at: usize) -> bool {
     signs[at / 8] >> (at % 8) & 1 == 1
 }
 
-/// Appends the message of elements at `positions` of a tensor with the signs of `values`. The helpers share the positions.
+/// Appends the message of elements at `positions` of a tensor with the signs of `values`. The
+/// helpers share the positions.
 pub(in crate::compressors) fn write(
     levels: &[f32],
     elements: usize,
@@ -68,8 +70,8 @@ pub(super) fn read_add<const LEVELS: usize>(
     Ok(())
 }
 
-/// Checks a message of up to `most` of `elements` elements, reads its positions, which the helpers share, and returns the levels (0 if it
-/// has no elements) and the bytes of signs.
+/// Checks a message of up to `most` of `elements` elements, reads its positions, which the helpers
+/// share, and returns the levels (0 if it has no elements) and the bytes of signs.
 pub(in crate::compressors) fn read<'a, const LEVELS: usize>(
     mut message: &'a [u8],
     most: usize,
@@ -96,12 +98,14 @@ pub(in crate::compressors) fn read<'a, const LEVELS: usize>(
     Ok((levels, signs))
 }
 
-/// The first level where the sign bit is 0, and minus the second where it is 1; more than there are signs.
+/// The first level where the sign bit is 0, and minus the second where it is 1; more than there are
+/// signs.
 pub(super) fn levels(signs: &[u8], [above, below]: [f32; 2]) -> impl Iterator<Item = f32> {
     (0..8 * signs.len()).map(move |at| if is_negative(signs, at) { -below } else { above })
 }
 
-/// Adds the first number at positions with sign bit 0, and the second at those with sign bit 1. The helpers share the work.
+/// Adds the first number at positions with sign bit 0, and the second at those with sign bit 1. The
+/// helpers share the work.
 pub(in crate::compressors) fn add(
     signs: &[u8],
     sides: [f32; 2],
@@ -119,8 +123,8 @@ pub(in crate::compressors) fn add(
     });
 }
 
-/// The largest size of a message of up to `most` of `elements` elements: the shortest code of positions is no longer
-/// than a bitmap.
+/// The largest size of a message of up to `most` of `elements` elements: the shortest code of
+/// positions is no longer than a bitmap.
 pub(in crate::compressors) fn max_len<const LEVELS: usize>(most: usize, elements: usize) -> usize {
     1 + varint::len(most as u64) + 4 * LEVELS + most.div_ceil(8) + bitmap::len(elements)
 }

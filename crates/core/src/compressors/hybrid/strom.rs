@@ -1,13 +1,14 @@
 //! `strom`: the elements above a fixed threshold, each sent as the threshold with its sign.
 //!
-//! - **Selection**: every element with |c| > τ is sent as τ with its sign. The rest of a large element stays in the
-//!   residual and is sent in later steps, τ at a time.
-//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as varint and, unless
-//!   that is 0, one bit per sign and the positions. τ is not sent: both ends know it. An empty tensor has an empty
-//!   message.
-//! - **Range**: τ from 10⁻³⁰ to 10³⁰; up to 2³² − 1 elements. The best value depends on the model; the default 0.01 is
-//!   for mean gradients, the paper's values are for summed gradients. A server that averages n workers gets values
-//!   of about τ/n. Compressed again with the same τ, they wait for several steps in its residual; give pulls a smaller τ.
+//! - **Selection**: every element with |c| > τ is sent as τ with its sign. The rest of a large
+//!   element stays in the residual and is sent in later steps, τ at a time.
+//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as
+//!   varint and, unless that is 0, one bit per sign and the positions. τ is not sent: both ends
+//!   know it. An empty tensor has an empty message.
+//! - **Range**: τ from 10⁻³⁰ to 10³⁰; up to 2³² − 1 elements. The best value depends on the model;
+//!   the default 0.01 is for mean gradients, the paper's values are for summed gradients. A server
+//!   that averages n workers gets values of about τ/n. Compressed again with the same τ, they wait
+//!   for several steps in its residual; give pulls a smaller τ.
 //! - **Error feedback**: on; the residual of a sent element is c ∓ τ.
 //! - **Deviation**: the paper sends 32 bits for an element, 31 of them its position.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to select.

@@ -1,27 +1,31 @@
 //! `acp-sgd`: one thin factor a step, `P` and `Q` in turn.
 //!
-//! `C` is the corrected gradient, rows × columns. One step computes `P = C·Q` with an orthonormal `Q`, the next one
-//! `Q = Cᵀ·P` with an orthonormal `P`; the gradient becomes `P·Qᵀ`. The factor that a step multiplies by is the mean that
-//! the step before computed, orthonormalised, so that all ranks have it. Two steps together send what
-//! one step of `powersgd` sends, and each waits for one all-reduce in place of two.
+//! `C` is the corrected gradient, rows × columns. One step computes `P = C·Q` with an orthonormal
+//! `Q`, the next one `Q = Cᵀ·P` with an orthonormal `P`; the gradient becomes `P·Qᵀ`. The factor
+//! that a step multiplies by is the mean that the step before computed, orthonormalised, so that
+//! all ranks have it. Two steps together send what one step of `powersgd` sends, and each waits for
+//! one all-reduce in place of two.
 //!
-//! - **Message**: the new factor, `f32` column by column: 32·rank·rows or 32·rank·columns bits. Tensors of fewer than two
-//!   dimensions, and tensors that two factors would not shrink, are sent uncompressed.
-//! - **Aggregation**: one round of all-reduce. Under other exchanges each rank alternates on its own; receivers do not
-//!   have its other factor, so both are gathered, `P` first, and a message is as long as that of `powersgd`.
+//! - **Message**: the new factor, `f32` column by column: 32·rank·rows or 32·rank·columns bits.
+//!   Tensors of fewer than two dimensions, and tensors that two factors would not shrink, are sent
+//!   uncompressed.
+//! - **Aggregation**: one round of all-reduce. Under other exchanges each rank alternates on its
+//!   own; receivers do not have its other factor, so both are gathered, `P` first, and a message is
+//!   as long as that of `powersgd`.
 //! - **Range**: rank 1 to 32.
-//! - **Error feedback**: on. The residual of a rank is `C − P·Qᵀ`, with its own new factor; the residuals of all ranks
-//!   add up to what the mean left out.
-//! - **Draws**: `Q` starts uniform in [−1, 1), orthonormalised, the same on every rank; a column that becomes zero is
-//!   drawn again.
-//! - **Deviations**: the paper also starts `P` at random, and never uses it. A rank whose product would overflow sends
-//!   zeros; its residual keeps everything.
-//! - **State**: the orthonormal factor, and which of the two it is, in an array of rank·max(rows, columns) + 1 elements.
-//! - **Cost**: 8 bytes per element for the sum, 4 for the new factor, 8 for the residual, and rank multiplications per
-//!   element in each of two matrix products, where `powersgd` has three.
+//! - **Error feedback**: on. The residual of a rank is `C − P·Qᵀ`, with its own new factor; the
+//!   residuals of all ranks add up to what the mean left out.
+//! - **Draws**: `Q` starts uniform in [−1, 1), orthonormalised, the same on every rank; a column
+//!   that becomes zero is drawn again.
+//! - **Deviations**: the paper also starts `P` at random, and never uses it. A rank whose product
+//!   would overflow sends zeros; its residual keeps everything.
+//! - **State**: the orthonormal factor, and which of the two it is, in an array of rank·max(rows,
+//!   columns) + 1 elements.
+//! - **Cost**: 8 bytes per element for the sum, 4 for the new factor, 8 for the residual, and rank
+//!   multiplications per element in each of two matrix products, where `powersgd` has three.
 //!
-//! Reference: Zhang, Shi, Chu, Li: "Evaluation and Optimization of Gradient Compression for Distributed Deep Learning",
-//! ICDCS 2023, Algorithm 1.
+//! Reference: Zhang, Shi, Chu, Li: "Evaluation and Optimization of Gradient Compression for
+//! Distributed Deep Learning", ICDCS 2023, Algorithm 1.
 
 use gradwire_bits::DecodeError;
 
@@ -65,8 +69,8 @@ enum Holds {
 struct Product(Vec<f32>);
 
 impl AcpSgd {
-    /// Which factor the array holds, which ends with 1 for `P`. Before the first step, all zeros, it is `Q`, yet to be
-    /// drawn.
+    /// Which factor the array holds, which ends with 1 for `P`. Before the first step, all zeros,
+    /// it is `Q`, yet to be drawn.
     fn holds(kept: &[f32]) -> Holds {
         if kept.last() == Some(&1.0) { Holds::P } else { Holds::Q }
     }
@@ -220,7 +224,8 @@ mod tests {
 
     #[test]
     fn two_messages_worked_by_hand() {
-        // C = (3, 4)·(3, 0, 4)ᵀ, and Q = (1, 0, 0) to begin with: P = (9, 12), and Ĉ = P·Qᵀ is the first column.
+        // C = (3, 4)·(3, 0, 4)ᵀ, and Q = (1, 0, 0) to begin with: P = (9, 12), and Ĉ = P·Qᵀ is the
+        // first column.
         let gradient = [9.0, 0.0, 12.0, 12.0, 0.0, 16.0];
         let mut sender = Sender::starting_from("acp-sgd:rank=1", &[2, 3], &[1.0, 0.0, 0.0, 0.0]);
         let (message, decoded) = sender.send(1, &gradient);

@@ -1,38 +1,47 @@
-//! `atomo`: sends randomly drawn atoms of the tensor: unbiased, with little variance for their expected number.
+//! `atomo`: sends randomly drawn atoms of the tensor: unbiased, with little variance for their
+//! expected number.
 //!
-//! - **Atoms** (`atoms=spectral`): the tensor, as an m × n matrix (the first dimension, and the product of the others),
-//!   is the sum of σᵢ·uᵢ·vᵢᵀ by singular value decomposition. With `atoms=entries` atoms are single elements.
-//! - **Probabilities** (Algorithm 1): with a budget s, the expected number of atoms, pᵢ = s·σᵢ / Σσ if none is above 1;
-//!   otherwise the largest atom is always sent, and the rule is repeated for the rest with s − 1. A drawn atom is sent
-//!   with σᵢ / pᵢ. `budget=l2` and `budget=max` set s to Σσ / ‖σ‖₂ and Σσ / max σ: for entries these are the
-//!   probabilities of QSGD with one level, |c| / ‖c‖₂, and of TernGrad, |c| / max |c|.
-//! - **Rank**: a randomised method finds the k largest singular values and their vectors, where k is `rank`, or fewer if the
-//!   matrix has no more; with rank ≥ min(m, n) it finds all, exactly. What is left of the matrix, of norm ρ, is the sum of
-//!   d·(Mᵀd)ᵀ over n′ = min(m, n) − k random orthonormal directions d, which are orthogonal to the vectors found. Each of them is
-//!   an atom with σ = ρ/√n′.
-//! - **Message** of spectral atoms: a byte 0, their number as varint, and for each (σ / p)·u as m × f32 and v as n ×
-//!   f32. Uncompressed tensors (below) have a byte 1 and all elements as f32. Entries are sent as in `adaptive`, whose
-//!   probabilities are those of a budget k. An empty tensor has an empty message.
-//! - **Uncompressed** are tensors of one dimension, tensors whose expected atoms are no shorter than the matrix, and
-//!   tensors with elements of 2⁶⁴ or more, whose products might overflow. This does not depend on which atoms are drawn.
-//! - **Draws**: atom i (in decreasing order) uses the upper 24 bits of word i of the sender's stream for the tensor and
-//!   step; its probability is rounded up to a multiple of 2⁻²⁴. Element i uses word i [for rounding](crate::Rng::fill_rounding), or, where few
-//!   are drawn, of the stream itself, as in `adaptive`. The
-//!   random start of the decomposition and the random directions have a stream each.
-//! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is Σσ²·(1 / p − 1) in all, plus the
-//!   rounding of products in f32. It is the least possible one if all singular vectors are found, or those that are not have
-//!   equal singular values.
-//! - **Error feedback**: off; the message is unbiased. With `ef=on` residuals grow from step to step where few of many atoms are sent: the variance
-//!   of the message is larger than the tensor itself.
-//! - **Cost**: the matrix is copied once and multiplied four times by a matrix of `rank` columns. Eigenvectors of rank × rank numbers
-//!   are computed seven times, or once for min(m, n) if all vectors are found; that takes 0.3 ms for 64, 0.1 s for 512 and about
-//!   a minute for 4096, and allocates memory. Entries have the speed of `adaptive`, vectors a third of copy bandwidth.
+//! - **Atoms** (`atoms=spectral`): the tensor, as an m × n matrix (the first dimension, and the
+//!   product of the others), is the sum of σᵢ·uᵢ·vᵢᵀ by singular value decomposition. With
+//!   `atoms=entries` atoms are single elements.
+//! - **Probabilities** (Algorithm 1): with a budget s, the expected number of atoms, pᵢ = s·σᵢ / Σσ
+//!   if none is above 1; otherwise the largest atom is always sent, and the rule is repeated for
+//!   the rest with s − 1. A drawn atom is sent with σᵢ / pᵢ. `budget=l2` and `budget=max` set s to
+//!   Σσ / ‖σ‖₂ and Σσ / max σ: for entries these are the probabilities of QSGD with one level, |c|
+//!   / ‖c‖₂, and of TernGrad, |c| / max |c|.
+//! - **Rank**: a randomised method finds the k largest singular values and their vectors, where k
+//!   is `rank`, or fewer if the matrix has no more; with rank ≥ min(m, n) it finds all, exactly.
+//!   What is left of the matrix, of norm ρ, is the sum of d·(Mᵀd)ᵀ over n′ = min(m, n) − k random
+//!   orthonormal directions d, which are orthogonal to the vectors found. Each of them is an atom
+//!   with σ = ρ/√n′.
+//! - **Message** of spectral atoms: a byte 0, their number as varint, and for each (σ / p)·u as m ×
+//!   f32 and v as n × f32. Uncompressed tensors (below) have a byte 1 and all elements as f32.
+//!   Entries are sent as in `adaptive`, whose probabilities are those of a budget k. An empty
+//!   tensor has an empty message.
+//! - **Uncompressed** are tensors of one dimension, tensors whose expected atoms are no shorter
+//!   than the matrix, and tensors with elements of 2⁶⁴ or more, whose products might overflow. This
+//!   does not depend on which atoms are drawn.
+//! - **Draws**: atom i (in decreasing order) uses the upper 24 bits of word i of the sender's
+//!   stream for the tensor and step; its probability is rounded up to a multiple of 2⁻²⁴. Element i
+//!   uses word i [for rounding](crate::Rng::fill_rounding), or, where few are drawn, of the stream
+//!   itself, as in `adaptive`. The random start of the decomposition and the random directions have
+//!   a stream each.
+//! - **Range**: s from 0.01 to 10⁹; up to 2³² − 1 elements. The variance of spectral atoms is
+//!   Σσ²·(1 / p − 1) in all, plus the rounding of products in f32. It is the least possible one if
+//!   all singular vectors are found, or those that are not have equal singular values.
+//! - **Error feedback**: off; the message is unbiased. With `ef=on` residuals grow from step to
+//!   step where few of many atoms are sent: the variance of the message is larger than the tensor
+//!   itself.
+//! - **Cost**: the matrix is copied once and multiplied four times by a matrix of `rank` columns.
+//!   Eigenvectors of rank × rank numbers are computed seven times, or once for min(m, n) if all
+//!   vectors are found; that takes 0.3 ms for 64, 0.1 s for 512 and about a minute for 4096, and
+//!   allocates memory. Entries have the speed of `adaptive`, vectors a third of copy bandwidth.
 //!   Decoding takes 2·m·n operations per atom. The slices of a scatter-reduce are vectors.
-//! - **Deviations**: σ / p is multiplied into u, where the paper sends it separately. The paper decomposes the whole matrix,
-//!   which `rank=4096` does for sides of up to as many elements.
+//! - **Deviations**: σ / p is multiplied into u, where the paper sends it separately. The paper
+//!   decomposes the whole matrix, which `rank=4096` does for sides of up to as many elements.
 //!
-//! Reference: Wang, Sievert, Liu, Charles, Papailiopoulos, Wright: "ATOMO: Communication-efficient Learning
-//! via Atomic Sparsification", NeurIPS 2018.
+//! Reference: Wang, Sievert, Liu, Charles, Papailiopoulos, Wright: "ATOMO: Communication-efficient
+//! Learning via Atomic Sparsification", NeurIPS 2018.
 
 use std::ops::Bound::Included;
 
@@ -82,7 +91,8 @@ crate::parameters! {
         entries("atoms"): bool = either(&["spectral", "entries"]),
         /// expected number of atoms to send
         s: f64 = real(3.0, Included(0.01), Included(1e9)),
-        /// expected number of atoms. `s`: as given; `l2`: Σσ/‖σ‖₂; `max`: Σσ/max σ, with σ the singular values (or absolute values of elements)
+        /// expected number of atoms. `s`: as given; `l2`: Σσ/‖σ‖₂; `max`: Σσ/max σ, with σ the
+        /// singular values (or absolute values of elements)
         norm("budget"): Option<Norm> = choice::<Option<Norm>>(),
         /// singular vectors to find; the rest of the matrix is drawn along random directions
         rank: usize = whole(32, 1..=4096),
@@ -130,8 +140,8 @@ impl Budget {
     }
 }
 
-/// The probability of each weight: the budget times its share of the sum. A weight whose probability would exceed 1 gets 1, and
-/// is removed from the sum with 1 of the budget.
+/// The probability of each weight: the budget times its share of the sum. A weight whose
+/// probability would exceed 1 gets 1, and is removed from the sum with 1 of the budget.
 fn probabilities(weights: &[f32], mut budget: f64, found: &mut Vec<f64>) {
     found.clear();
     found.resize(weights.len(), 0.0);
@@ -239,8 +249,8 @@ impl Atomo {
             .filter(|_| source.abs_max() < HUGE)
     }
 
-    /// Decomposes and draws: writes the atoms to send to the workspace's [`Atoms`]. Returns false if the tensor must be
-    /// sent uncompressed.
+    /// Decomposes and draws: writes the atoms to send to the workspace's [`Atoms`]. Returns false
+    /// if the tensor must be sent uncompressed.
     fn draw(
         &self,
         source: &mut Source<'_>,
@@ -297,8 +307,8 @@ impl Atomo {
         true
     }
 
-    /// The probability of each atom: the singular vectors that were found, then directions of the rest, which have equal shares
-    /// of its norm.
+    /// The probability of each atom: the singular vectors that were found, then directions of the
+    /// rest, which have equal shares of its norm.
     fn find_probabilities(&self, svd: &mut Svd, sides: Sides, found: &mut Vec<f64>) {
         let singular = svd.values.len();
         let share = svd.rest / ((sides.shorter() - singular).max(1) as f64).sqrt();

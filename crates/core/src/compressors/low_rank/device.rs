@@ -1,11 +1,14 @@
-//! Device forms of methods with two thin factors: the device multiplies by factors, the host makes them.
+//! Device forms of methods with two thin factors: the device multiplies by factors, the host makes
+//! them.
 //!
-//! - **A round**: the largest absolute value of an addend, beyond which, or with NaN, the addend is all zeros; then, in the
-//!   first round, the factor that multiplies `C`. In the second round `P` and, where it is not `P` that multiplies `Cᵀ`, the
-//!   factor that does. After the second addend, `Q`, the device subtracts `P·Qᵀ` from `C`.
-//! - **A transcript**: `P` and `Q`, of which the device adds `P·Qᵀ`. To have the same bits on all ranks, it adds the products
-//!   in order of the columns, each product and each sum rounded.
-//! - **A tensor that is sent uncompressed**: nothing; the addend is `C`, and zeros are left. Then its mean.
+//! - **A round**: the largest absolute value of an addend, beyond which, or with NaN, the addend is
+//!   all zeros; then, in the first round, the factor that multiplies `C`. In the second round `P`
+//!   and, where it is not `P` that multiplies `Cᵀ`, the factor that does. After the second addend,
+//!   `Q`, the device subtracts `P·Qᵀ` from `C`.
+//! - **A transcript**: `P` and `Q`, of which the device adds `P·Qᵀ`. To have the same bits on all
+//!   ranks, it adds the products in order of the columns, each product and each sum rounded.
+//! - **A tensor that is sent uncompressed**: nothing; the addend is `C`, and zeros are left. Then
+//!   its mean.
 //!
 //! Numbers are `f32`, factors are stored column by column.
 

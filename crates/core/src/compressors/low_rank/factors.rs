@@ -1,10 +1,11 @@
-//! The common part of methods with two thin factors: `C ≈ P·Qᵀ`, `P` all-reduced in the first round, `Q` in the second.
+//! The common part of methods with two thin factors: `C ≈ P·Qᵀ`, `P` all-reduced in the first
+//! round, `Q` in the second.
 //!
-//! The first round starts from the stored `Q` of the previous step. In each round the gradient `C`, which is
-//! row-major, is multiplied by one factor to give the other; an [`Alternation`] says how.
+//! The first round starts from the stored `Q` of the previous step. In each round the gradient `C`,
+//! which is row-major, is multiplied by one factor to give the other; an [`Alternation`] says how.
 //!
-//! The transcript of a factored tensor is the mean of `P`, rows × rank, and that of `Q`, columns × rank, both column by
-//! column. That of any other tensor is its mean, in one round.
+//! The transcript of a factored tensor is the mean of `P`, rows × rank, and that of `Q`, columns ×
+//! rank, both column by column. That of any other tensor is its mean, in one round.
 
 use std::fmt::Debug;
 
@@ -51,13 +52,14 @@ impl Factors {
         fits.then_some(()).ok_or(DecodeError::Corrupt("the product of the factors overflows"))
     }
 
-    /// The largest absolute value in a second factor for which no sum of its products with `p` overflows.
+    /// The largest absolute value in a second factor for which no sum of its products with `p`
+    /// overflows.
     pub(super) fn largest_second(&self, p: &[f32]) -> f32 {
         f32::MAX / 2.0 / self.rank as f32 / abs_max(p).max(1.0)
     }
 
-    /// Sets a second factor whose product would overflow, or would leave infinities of `from`, to zero: then nothing is sent, and
-    /// everything stays in the residual.
+    /// Sets a second factor whose product would overflow, or would leave infinities of `from`, to
+    /// zero: then nothing is sent, and everything stays in the residual.
     pub(super) fn keep_in_range(&self, p: &[f32], q: &mut [f32], from: &[f32]) {
         multi_round::zero_beyond(self.largest_second(p), q);
         let product = f64::from(abs_max(q)) * f64::from(abs_max(p)) * self.rank as f64;
@@ -86,8 +88,8 @@ impl Factors {
     }
 }
 
-/// Fills columns of zeros (initially all) with draws from [−1, 1) that are the same on every rank; otherwise they would
-/// stay zero.
+/// Fills columns of zeros (initially all) with draws from [−1, 1) that are the same on every rank;
+/// otherwise they would stay zero.
 pub(super) fn revive(columns: &mut [f32], rows: usize, context: &Context<'_>) {
     let rng = context.shared_rng(0);
     for (at, column) in columns.chunks_exact_mut(rows).enumerate() {
@@ -112,7 +114,8 @@ pub(super) fn check_unit(columns: &[f32]) -> Result<(), String> {
     }
 }
 
-/// The number of elements of the square matrix whose factors of `rank` columns have `message_len` bytes.
+/// The number of elements of the square matrix whose factors of `rank` columns have `message_len`
+/// bytes.
 pub(super) fn max_elements(rank: usize, message_len: usize) -> usize {
     let side = message_len / 4 / rank / 2 + 1;
     side.saturating_mul(side).max(message_len / 4)

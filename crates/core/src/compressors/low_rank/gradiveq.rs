@@ -1,28 +1,34 @@
 //! `gradiveq`: sends the coefficients of slices of the gradient in a basis that all ranks share.
 //!
-//! The flattened gradient is cut into slices of K elements. In the first exchange and then in every `refresh`-th (a
-//! refresh), slices are sent uncompressed. The basis B consists of the `keep` leading eigenvectors of the K × K matrix
-//! of second moments of their means. Until the next refresh each slice x is sent as Bᵀx, and B·mean(Bᵀx) gives the
-//! slices of the mean gradient. Elements after the last whole slice are sent uncompressed.
+//! The flattened gradient is cut into slices of K elements. In the first exchange and then in every
+//! `refresh`-th (a refresh), slices are sent uncompressed. The basis B consists of the `keep`
+//! leading eigenvectors of the K × K matrix of second moments of their means. Until the next
+//! refresh each slice x is sent as Bᵀx, and B·mean(Bᵀx) gives the slices of the mean gradient.
+//! Elements after the last whole slice are sent uncompressed.
 //!
-//! - **Message**: at a refresh the tensor, then the basis from rank 0 and zeros from the others; otherwise `keep`
-//!   coefficients per slice, coefficient by coefficient, then the remaining elements, all `f32`. A single rank sends
-//!   basis (K × keep, vector by vector), coefficients and remaining elements in every message. Tensors that this form
-//!   would not shrink are sent uncompressed.
-//! - **Aggregation**: one round of all-reduce, two at a refresh. Under other exchanges each rank computes its own
+//! - **Message**: at a refresh the tensor, then the basis from rank 0 and zeros from the others;
+//!   otherwise `keep` coefficients per slice, coefficient by coefficient, then the remaining
+//!   elements, all `f32`. A single rank sends basis (K × keep, vector by vector), coefficients and
+//!   remaining elements in every message. Tensors that this form would not shrink are sent
+//!   uncompressed.
+//! - **Aggregation**: one round of all-reduce, two at a refresh. Under other exchanges each rank
+//!   computes its own basis.
+//! - **Range**: slice 2 to 4096; keep 1 to 4096; refresh 1 or more, and 1 never compresses under
+//!   all-reduce.
+//! - **Error feedback**: on; the residual is the part of the gradient outside the span of the
 //!   basis.
-//! - **Range**: slice 2 to 4096; keep 1 to 4096; refresh 1 or more, and 1 never compresses under all-reduce.
-//! - **Error feedback**: on; the residual is the part of the gradient outside the span of the basis.
-//! - **Deviations**: eigenvectors are of second moments about zero rather than about the slices' mean, so that coding
-//!   is linear and needs no mean vector.
-//! - **Cost**: 8 bytes per element for the sum, 4 for the coefficients, 8 for the residual, and `keep` multiplications
-//!   per element in each of two matrix products; K multiplications per element and an eigenvalue problem of size K at a
-//!   refresh, or of as many slices as there are, if they are fewer. With 64 coefficients these are 256 operations per
-//!   20 bytes: arithmetic is the bottleneck, not memory. A core that multiplies and adds sixteen numbers in a cycle
-//!   needs eight cycles for an element.
+//! - **Deviations**: eigenvectors are of second moments about zero rather than about the slices'
+//!   mean, so that coding is linear and needs no mean vector.
+//! - **Cost**: 8 bytes per element for the sum, 4 for the coefficients, 8 for the residual, and
+//!   `keep` multiplications per element in each of two matrix products; K multiplications per
+//!   element and an eigenvalue problem of size K at a refresh, or of as many slices as there are,
+//!   if they are fewer. With 64 coefficients these are 256 operations per 20 bytes: arithmetic is
+//!   the bottleneck, not memory. A core that multiplies and adds sixteen numbers in a cycle needs
+//!   eight cycles for an element.
 //!
-//! Reference: Yu, Lin, Narra, Li, Li, Kim, Schwing, Annavaram, Avestimehr: "GradiVeQ: Vector Quantization for
-//! Bandwidth-Efficient Gradient Aggregation in Distributed CNN Training", NeurIPS 2018.
+//! Reference: Yu, Lin, Narra, Li, Li, Kim, Schwing, Annavaram, Avestimehr: "GradiVeQ: Vector
+//! Quantization for Bandwidth-Efficient Gradient Aggregation in Distributed CNN Training", NeurIPS
+//! 2018.
 
 use gradwire_bits::{DecodeError, kernels};
 
@@ -68,8 +74,8 @@ crate::parameters! {
 }
 
 impl GradiVeq {
-    /// Slices as rows and their coefficients as a first factor, the basis as a second; `None` where the tensor
-    /// is sent uncompressed.
+    /// Slices as rows and their coefficients as a first factor, the basis as a second; `None` where
+    /// the tensor is sent uncompressed.
     fn factors(&self, elements: usize) -> Option<Factors> {
         Factors::of(&[elements / self.slice, self.slice], self.keep)
     }
@@ -80,8 +86,8 @@ impl GradiVeq {
         *used == 0.0 || *used as u64 >= self.refresh || basis.iter().all(|&x| x == 0.0)
     }
 
-    /// Appends the coefficients of all slices and the remaining elements, and subtracts what they decode to from the
-    /// gradient. The helpers share the slices.
+    /// Appends the coefficients of all slices and the remaining elements, and subtracts what they
+    /// decode to from the gradient. The helpers share the slices.
     fn project(&self, factors: Factors, state: &mut RankState<'_>, addend: &mut Vec<f32>) {
         let start = addend.len();
         let [slices, slice] = factors.dimensions;
@@ -91,7 +97,8 @@ impl GradiVeq {
         let Coefficients(block) = own.get();
         addend.resize(start + factors.first(), 0.0);
         let coefficients = &mut addend[start..];
-        // A panel is whole blocks: what a block cannot carry without overflow, it leaves as a whole.
+        // A panel is whole blocks: what a block cannot carry without overflow, it leaves as a
+        // whole.
         let at_once = (BLOCK_ELEMENTS / slice).max(1);
         let panels = Panels::new(slices, slice, at_once, helpers);
         if panels.is_one() {
@@ -106,8 +113,8 @@ impl GradiVeq {
         rest.fill(0.0);
     }
 
-    /// Writes the coefficients of slices, column by column, and subtracts what they decode to. Slices are taken in blocks that stay in
-    /// the second-level cache.
+    /// Writes the coefficients of slices, column by column, and subtracts what they decode to.
+    /// Slices are taken in blocks that stay in the second-level cache.
     fn project_slices(
         &self,
         factors: &Factors,
@@ -253,8 +260,8 @@ impl MultiRound for GradiVeq {
     }
 }
 
-/// Writes the principal components of the slices to `basis`; zeros if the decomposition fails: then the next exchange is a
-/// refresh.
+/// Writes the principal components of the slices to `basis`; zeros if the decomposition fails: then
+/// the next exchange is a refresh.
 fn principal(values: &[f32], factors: Factors, basis: &mut [f32]) {
     let [slices, slice] = factors.dimensions;
     components::leading(&values[..slices * slice], slice, basis);
@@ -266,8 +273,8 @@ mod tests {
     use crate::compressors::testing::{Sender, encode, f32s, residual, round_trip};
     use crate::{Encoder, Floats, Spec, Tensor};
 
-    /// Four slices of four, the first and the third along the second axis, and a rest of two. Second moments are
-    /// diag(1, 4 + 9, 1, 0): the first component is the second axis.
+    /// Four slices of four, the first and the third along the second axis, and a rest of two.
+    /// Second moments are diag(1, 4 + 9, 1, 0): the first component is the second axis.
     #[rustfmt::skip]
     const AXES: [f32; 18] = [
         0.0, 2.0, 0.0, 0.0,
@@ -297,8 +304,8 @@ mod tests {
     fn a_basis_that_stays_worked_by_hand() {
         let mut sender = Sender::new("gradiveq:slice=4,keep=1", &[18]);
         sender.encode(0, &AXES);
-        // With what was left the slices are (1, 2, 3, 4), (0, 0, 1, 0), 0 and (1, 5, 0, -1): the second axis is no
-        // longer the first component, but it is the basis.
+        // With what was left the slices are (1, 2, 3, 4), (0, 0, 1, 0), 0 and (1, 5, 0, -1): the
+        // second axis is no longer the first component, but it is the basis.
         let mut next = [0.0; 18];
         next[..4].copy_from_slice(&[1.0, 2.0, 3.0, 4.0]);
         next[12..].copy_from_slice(&[0.0, 5.0, 0.0, -1.0, 0.5, 0.0]);
@@ -344,12 +351,14 @@ mod tests {
     fn means_of_two_ranks_worked_by_hand() {
         let spec: Spec = "gradiveq:slice=4,keep=1".parse().unwrap();
         let mut ranks = [0, 1].map(|rank| Encoder::new(&spec, 1, rank).with_ranks(2));
-        // Off the second axis the ranks contradict each other; the refresh takes everything as it is.
+        // Off the second axis the ranks contradict each other; the refresh takes everything as it
+        // is.
         let (mut other, mut mean) = (AXES, AXES);
         (other[6], other[12]) = (-1.0, -1.0);
         (mean[6], mean[12]) = (0.0, 0.0);
         assert_eq!(step_of_two(&mut ranks, 0, [AXES, other]), mean);
-        // Rank 0 sent the axis and rank 1 zeros: half an axis, which is made whole. Along it lie 2 and 4.
+        // Rank 0 sent the axis and rank 1 zeros: half an axis, which is made whole. Along it lie 2
+        // and 4.
         let (mut first, mut second) = ([0.0; 18], [0.0; 18]);
         first[..4].copy_from_slice(&[1.0, 2.0, 0.0, 0.0]);
         second[..4].copy_from_slice(&[0.0, 4.0, 6.0, 0.0]);
@@ -363,7 +372,8 @@ mod tests {
 
     #[test]
     fn threads_leave_the_same_blocks() {
-        // A coefficient that is too large for its product leaves its block of 64 slices as it is, whichever thread has it.
+        // A coefficient that is too large for its product leaves its block of 64 slices as it is,
+        // whichever thread has it.
         let tensor = Tensor::new("t", &[520 * 512]);
         let mut gradient = vec![1.0; tensor.elements()];
         gradient[100 * 512] = 1e37;
@@ -382,7 +392,8 @@ mod tests {
 
     #[test]
     fn exchanges_count_and_not_steps() {
-        // With ten local steps the exchanges are in steps 9, 19, 29, …: none is a multiple of 3 · 10.
+        // With ten local steps the exchanges are in steps 9, 19, 29, …: none is a multiple of 3 ·
+        // 10.
         let mut sender = Sender::new("gradiveq:slice=4,keep=1,refresh=3", &[18]);
         let along = |axis: usize| -> [f32; 18] {
             std::array::from_fn(|at| if at < 16 && at % 4 == axis { 1.0 } else { 0.0 })
@@ -391,13 +402,15 @@ mod tests {
             let message = sender.encode(10 * exchange as u64 + 9, &along(exchange / 3));
             f32s(&message)[..4].iter().position(|x| x.abs() > 0.5).unwrap()
         });
-        // Made of the first axis, of all that is there of the second, of all that is there of the third.
+        // Made of the first axis, of all that is there of the second, of all that is there of the
+        // third.
         assert_eq!(axes.collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 2]);
     }
 
     #[test]
     fn blocks_of_slices_are_coded_like_one_after_the_other() {
-        // 150 slices of 512 are three blocks. What a slice alone is coded to, with the same basis, is what it is in the tensor.
+        // 150 slices of 512 are three blocks. What a slice alone is coded to, with the same basis,
+        // is what it is in the tensor.
         let (slices, slice) = (150, 512);
         let draw = |at: usize| (at as u32).wrapping_mul(2_654_435_761) as i32 as f32 * 1e-9;
         let gradient: Vec<f32> = (0..slices * slice).map(draw).collect();
@@ -437,7 +450,8 @@ mod tests {
 
     #[test]
     fn what_lies_outside_the_basis_is_kept() {
-        // The first component is the first axis; what a later gradient has on the second stays behind.
+        // The first component is the first axis; what a later gradient has on the second stays
+        // behind.
         let along = |axis: usize| -> Vec<f32> {
             (0..40).map(|i| if i % 4 == axis { 1.0 } else { 0.0 }).collect()
         };

@@ -1,26 +1,29 @@
 //! `gradzip`: two thin factors by alternating least squares.
 //!
-//! `P` and `R` minimise `‖C − P·Rᵀ‖² + λ(‖P‖² + ‖R‖²)` in turn: `P = C·R·(RᵀR + λI)⁻¹`, averaged over ranks;
-//! `R = Cᵀ·P·(PᵀP + λI)⁻¹`, averaged; the gradient becomes `P·Rᵀ`. Given one factor, the other is linear in `C`, so two
-//! rounds of all-reduce suffice. The next step starts from `R`.
+//! `P` and `R` minimise `‖C − P·Rᵀ‖² + λ(‖P‖² + ‖R‖²)` in turn: `P = C·R·(RᵀR + λI)⁻¹`, averaged
+//! over ranks; `R = Cᵀ·P·(PᵀP + λI)⁻¹`, averaged; the gradient becomes `P·Rᵀ`. Given one factor,
+//! the other is linear in `C`, so two rounds of all-reduce suffice. The next step starts from `R`.
 //!
-//! - **Message**: `P`, then `R`, `f32` column by column: 32·rank·(rows + columns) bits. Tensors of fewer than two
-//!   dimensions, and tensors that this would not shrink, are sent uncompressed.
-//! - **Aggregation**: two rounds of all-reduce. Under other exchanges each rank factors on its own and both
-//!   factors are gathered.
-//! - **Range**: rank 1 to 32; λ from 10⁻⁹ to 1: below, gradients of a lower rank than `rank` would be solved for with f32's rounding alone.
-//! - **Error feedback**: on. The residual of a rank is `C − P·Rᵀ` with its own `R`; the residuals of all ranks add up
-//!   to what the mean left out.
-//! - **Draws**: `R` starts uniform in [−1, 1), the same on every rank; a column that becomes zero is drawn again.
-//! - **Deviations**: λ is relative to the mean squared norm of the columns of its factor, so that it does not depend on
-//!   the scale of gradients: with an absolute λ above a gradient's singular values both factors would vanish. For the
-//!   same reason `R` is scaled to norm 1 between steps: if the gradient turned faster than `R` followed, `R` would grow
-//!   and `P` shrink without bound. A rank whose product would overflow sends zeros; its residual keeps everything.
-//! - **Cost**: 8 bytes per element for the sum, 4 for each factor, 8 for the residual, and rank multiplications per
-//!   element in each of three matrix products.
+//! - **Message**: `P`, then `R`, `f32` column by column: 32·rank·(rows + columns) bits. Tensors of
+//!   fewer than two dimensions, and tensors that this would not shrink, are sent uncompressed.
+//! - **Aggregation**: two rounds of all-reduce. Under other exchanges each rank factors on its own
+//!   and both factors are gathered.
+//! - **Range**: rank 1 to 32; λ from 10⁻⁹ to 1: below, gradients of a lower rank than `rank` would
+//!   be solved for with f32's rounding alone.
+//! - **Error feedback**: on. The residual of a rank is `C − P·Rᵀ` with its own `R`; the residuals
+//!   of all ranks add up to what the mean left out.
+//! - **Draws**: `R` starts uniform in [−1, 1), the same on every rank; a column that becomes zero
+//!   is drawn again.
+//! - **Deviations**: λ is relative to the mean squared norm of the columns of its factor, so that
+//!   it does not depend on the scale of gradients: with an absolute λ above a gradient's singular
+//!   values both factors would vanish. For the same reason `R` is scaled to norm 1 between steps:
+//!   if the gradient turned faster than `R` followed, `R` would grow and `P` shrink without bound.
+//!   A rank whose product would overflow sends zeros; its residual keeps everything.
+//! - **Cost**: 8 bytes per element for the sum, 4 for each factor, 8 for the residual, and rank
+//!   multiplications per element in each of three matrix products.
 //!
-//! Reference: Cho, Muthusamy, Nemanich, Puri: "GradZip: Gradient Compression using Alternating Matrix
-//! Factorization for Large-scale Deep Learning", NeurIPS 2019 workshop on systems for ML.
+//! Reference: Cho, Muthusamy, Nemanich, Puri: "GradZip: Gradient Compression using Alternating
+//! Matrix Factorization for Large-scale Deep Learning", NeurIPS 2019 workshop on systems for ML.
 
 use std::ops::Bound::Included;
 
@@ -48,7 +51,8 @@ crate::parameters! {
     pub struct GradZip {
         /// columns of the factors
         pub rank: usize = whole(4, 1..=MAX_RANK as u64),
-        /// regularisation of the least squares, as a fraction of the mean squared column norm; larger is more stable and less exact
+        /// regularisation of the least squares, as a fraction of the mean squared column norm;
+        /// larger is more stable and less exact
         pub lambda: f64 = real(0.001, Included(1e-9), Included(1.0)),
     }
 }
@@ -126,8 +130,8 @@ mod tests {
 
     #[test]
     fn two_columns_worked_by_hand() {
-        // RᵀR = diag(14, 2), its mean is 8 and λ adds 2: columns divide by 16 and by 4. So do those of P, which are
-        // alike: C has 16 and 4 times them as its first and fourth column.
+        // RᵀR = diag(14, 2), its mean is 8 and λ adds 2: columns divide by 16 and by 4. So do those
+        // of P, which are alike: C has 16 and 4 times them as its first and fourth column.
         let (a, b) = ([1.0, 2.0, 3.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0, 1.0]);
         let start = [a, b].concat();
         let matrix = |first: f32, fourth: f32| -> Vec<f32> {

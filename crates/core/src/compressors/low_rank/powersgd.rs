@@ -1,27 +1,31 @@
 //! `powersgd`: two thin factors, by one step of subspace iteration per message.
 //!
-//! `C` is the corrected gradient, rows × columns; `Q`, columns × rank, is from the previous step. `P = C·Q` is averaged
-//! over ranks and orthonormalised; `Q = Cᵀ·P` is averaged; the gradient becomes `P·Qᵀ`. Both products are linear in
-//! `C`, so two rounds of all-reduce suffice, and all ranks have the same `P` and `Q`. As `Q` changes little from step
-//! to step, the iteration converges over steps, towards the leading singular vectors.
+//! `C` is the corrected gradient, rows × columns; `Q`, columns × rank, is from the previous step.
+//! `P = C·Q` is averaged over ranks and orthonormalised; `Q = Cᵀ·P` is averaged; the gradient
+//! becomes `P·Qᵀ`. Both products are linear in `C`, so two rounds of all-reduce suffice, and all
+//! ranks have the same `P` and `Q`. As `Q` changes little from step to step, the iteration
+//! converges over steps, towards the leading singular vectors.
 //!
-//! - **Message**: `P` before it is orthonormalised, then `Q`, `f32` column by column: 32·rank·(rows + columns)
-//!   bits. Tensors of fewer than two dimensions, and tensors that this would not shrink, are sent uncompressed.
-//! - **Aggregation**: two rounds of all-reduce. Under other exchanges each rank iterates on its own and both
-//!   factors are gathered.
-//! - **Range**: rank 1 to 32. The first step is exact for matrices of at most this rank; later the part of
-//!   the row space that `Q` misses stays in the residual.
-//! - **Error feedback**: on. The residual of a rank is `C − P·(Cᵀ·P)ᵀ`, with its own second factor; the residuals of
-//!   all ranks add up to what the mean left out.
-//! - **Draws**: `Q` starts uniform in [−1, 1), the same on every rank; a column that becomes zero is drawn again.
-//! - **Deviations**: `Q` starts uniform, in the paper normally distributed; columns of `Q` are scaled to norm 1 between steps, which changes no product but keeps
-//!   tiny gradients from vanishing; Gram–Schmidt is applied twice. A rank whose product would overflow sends zeros; its
+//! - **Message**: `P` before it is orthonormalised, then `Q`, `f32` column by column:
+//!   32·rank·(rows + columns) bits. Tensors of fewer than two dimensions, and tensors that this
+//!   would not shrink, are sent uncompressed.
+//! - **Aggregation**: two rounds of all-reduce. Under other exchanges each rank iterates on its own
+//!   and both factors are gathered.
+//! - **Range**: rank 1 to 32. The first step is exact for matrices of at most this rank; later the
+//!   part of the row space that `Q` misses stays in the residual.
+//! - **Error feedback**: on. The residual of a rank is `C − P·(Cᵀ·P)ᵀ`, with its own second factor;
+//!   the residuals of all ranks add up to what the mean left out.
+//! - **Draws**: `Q` starts uniform in [−1, 1), the same on every rank; a column that becomes zero
+//!   is drawn again.
+//! - **Deviations**: `Q` starts uniform, in the paper normally distributed; columns of `Q` are
+//!   scaled to norm 1 between steps, which changes no product but keeps tiny gradients from
+//!   vanishing; Gram–Schmidt is applied twice. A rank whose product would overflow sends zeros; its
 //!   residual keeps everything.
-//! - **Cost**: 8 bytes per element for the sum, 4 for each factor, 8 for the residual, and rank multiplications per
-//!   element in each of three matrix products.
+//! - **Cost**: 8 bytes per element for the sum, 4 for each factor, 8 for the residual, and rank
+//!   multiplications per element in each of three matrix products.
 //!
-//! Reference: Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
-//! Optimization", NeurIPS 2019, Algorithms 1 and 2.
+//! Reference: Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for
+//! Distributed Optimization", NeurIPS 2019, Algorithms 1 and 2.
 
 use super::factors::Alternation;
 use crate::compressors::single_rank::SingleRank;
@@ -119,7 +123,8 @@ mod tests {
 
     #[test]
     fn the_iteration_goes_on_over_steps() {
-        // Two directions, 10 and 9: a single step from a random start mixes them, many find the greater.
+        // Two directions, 10 and 9: a single step from a random start mixes them, many find the
+        // greater.
         let mut gradient = vec![0.0; 64];
         (gradient[0], gradient[9]) = (10.0, 9.0);
         let mut sender = Sender::new("powersgd:rank=1,ef=off", &[8, 8]);
@@ -130,8 +135,9 @@ mod tests {
 
     #[test]
     fn a_product_of_vectors_worked_by_hand() {
-        // C = (3, 4)·(3, 0, 4)ᵀ. With Q = (1, 0, 0): P = (9, 12), orthonormal (3/5, 4/5), Q = 5·(3, 0, 4).
-        // As f32 the fifths are rounded, but their products with numbers this small round to whole ones.
+        // C = (3, 4)·(3, 0, 4)ᵀ. With Q = (1, 0, 0): P = (9, 12), orthonormal (3/5, 4/5), Q = 5·(3,
+        // 0, 4). As f32 the fifths are rounded, but their products with numbers this small round to
+        // whole ones.
         let gradient = [9.0, 0.0, 12.0, 12.0, 0.0, 16.0];
         let mut sender = Sender::starting_from("powersgd:rank=1", &[2, 3], &[1.0, 0.0, 0.0]);
         let (message, decoded) = sender.send(1, &gradient);
@@ -144,7 +150,8 @@ mod tests {
 
     #[test]
     fn what_lies_across_the_factor_is_left() {
-        // (4, −3), across P, in the second column, which Q does not see: C = (3, 4)·(3, 4, 0)ᵀ + (4, −3)·(0, 1, 0)ᵀ.
+        // (4, −3), across P, in the second column, which Q does not see: C = (3, 4)·(3, 4, 0)ᵀ +
+        // (4, −3)·(0, 1, 0)ᵀ.
         let gradient = [9.0, 16.0, 0.0, 12.0, 13.0, 0.0];
         let mut sender = Sender::starting_from("powersgd:rank=1", &[2, 3], &[1.0, 0.0, 0.0]);
         let (message, decoded) = sender.send(1, &gradient);
@@ -156,7 +163,8 @@ mod tests {
 
     #[test]
     fn columns_beyond_the_rank_of_the_matrix_are_zero() {
-        // C = (3, 4, 0, 0, 0)·(1, 0, 0, 0)ᵀ; both columns of P lie along (3, 4), and the second counts for nothing.
+        // C = (3, 4, 0, 0, 0)·(1, 0, 0, 0)ᵀ; both columns of P lie along (3, 4), and the second
+        // counts for nothing.
         let mut gradient = [0.0; 20];
         (gradient[0], gradient[4]) = (3.0, 4.0);
         let start = [1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0];
@@ -171,7 +179,8 @@ mod tests {
 
     #[test]
     fn what_is_left_of_the_largest_floats_is_finite() {
-        // P is the second column. Its product with Q has the other sign than the first element, which is near the largest float.
+        // P is the second column. Its product with Q has the other sign than the first element,
+        // which is near the largest float.
         let mut gradient = [0.0; 16];
         (gradient[0], gradient[4]) = (3.4e38, 3.4e38);
         (gradient[1], gradient[5]) = (0.574e38, -0.819e38);
@@ -184,7 +193,8 @@ mod tests {
 
     #[test]
     fn two_ranks_worked_by_hand() {
-        // The matrix with something across, and (3, 4)·(−1, 0, 1)ᵀ: P is (9, 12) and (−3, −4), in the mean (3, 4).
+        // The matrix with something across, and (3, 4)·(−1, 0, 1)ᵀ: P is (9, 12) and (−3, −4), in
+        // the mean (3, 4).
         let gradients = [[9.0, 16.0, 0.0, 12.0, 13.0, 0.0], [-3.0, 0.0, 3.0, -4.0, 0.0, 4.0]];
         let addends =
             [[[9.0, 12.0, 0.0], [-3.0, -4.0, 0.0]], [[15.0, 20.0, 0.0], [-5.0, 0.0, 5.0]]];
@@ -216,7 +226,8 @@ mod tests {
 
     #[test]
     fn with_plain_memory_rounds_forget_nothing() {
-        // The steps of a sender with weights of its own for the residual, and of one with the usual ones.
+        // The steps of a sender with weights of its own for the residual, and of one with the usual
+        // ones.
         let left = |spec: &str| {
             let sender = Sender::starting_from(spec, &[2, 3], &[1.0, 0.0, 0.0]);
             let Sender { encoder, tensor } = sender;

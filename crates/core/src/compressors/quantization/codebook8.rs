@@ -1,19 +1,24 @@
-//! `codebook8`: 256 equal buckets over twelve standard deviations, each decoded to the mean of its elements.
+//! `codebook8`: 256 equal buckets over twelve standard deviations, each decoded to the mean of its
+//! elements.
 //!
-//! With μ and σ the mean and the standard deviation of the tensor, an element c is in bucket ⌊(c − μ) / (12·σ / 256)⌋ +
-//! 128, at least 0 and at most 255. It decodes to the mean of the elements in its bucket.
+//! With μ and σ the mean and the standard deviation of the tensor, an element c is in bucket ⌊(c −
+//! μ) / (12·σ / 256)⌋ + 128, at least 0 and at most 255. It decodes to the mean of the elements in
+//! its bucket.
 //!
-//! - **Message**: 32 bytes with a bit for each bucket that has elements, the means of these as f32, then d bytes with the
-//!   number of each element's bucket. With `code=huffman` a byte follows the means, which says whether
-//!   [Huffman code](gradwire_bits::huffman) follows because it is shorter: 6.5 bits for a normal distribution. An empty
-//!   tensor has an empty message.
-//! - **Error**: at most the width of a bucket, 0.047·σ, for elements up to 6·σ from the mean; 1.8·10⁻⁴ of the variance for a
-//!   normal distribution.
-//! - **Error feedback**: off, as in the paper, which compresses pseudo-gradients of a hundred local steps with it.
-//! - **Limits**: a σ below 10⁻⁶ of the root mean square counts as 0, and buckets are then 12/256 wide. Where max|c| is above half of the largest f32, means are cut so that no residual overflows.
+//! - **Message**: 32 bytes with a bit for each bucket that has elements, the means of these as f32,
+//!   then d bytes with the number of each element's bucket. With `code=huffman` a byte follows the
+//!   means, which says whether [Huffman code](gradwire_bits::huffman) follows because it is
+//!   shorter: 6.5 bits for a normal distribution. An empty tensor has an empty message.
+//! - **Error**: at most the width of a bucket, 0.047·σ, for elements up to 6·σ from the mean;
+//!   1.8·10⁻⁴ of the variance for a normal distribution.
+//! - **Error feedback**: off, as in the paper, which compresses pseudo-gradients of a hundred local
+//!   steps with it.
+//! - **Limits**: a σ below 10⁻⁶ of the root mean square counts as 0, and buckets are then 12/256
+//!   wide. Where max|c| is above half of the largest f32, means are cut so that no residual
+//!   overflows.
 //! - **Deviations**: means of empty buckets are not sent.
-//! - **Cost**: 8 bytes per element for mean and deviation, 8 for the buckets and their means, and 12 with
-//!   error feedback.
+//! - **Cost**: 8 bytes per element for mean and deviation, 8 for the buckets and their means, and
+//!   12 with error feedback.
 //!
 //! Reference: Jaghouar et al.: "INTELLECT-1 Technical Report", arXiv:2412.01152, 2024, section 2.
 
@@ -71,8 +76,8 @@ fn bins(source: &mut Source<'_>) -> Bins {
     Bins { least, width, top: (BUCKETS - 1) as u16 }
 }
 
-/// The sum and the number of the elements of each bucket. Equal buckets follow each other; with tables of their own, their sums do not
-/// wait for each other.
+/// The sum and the number of the elements of each bucket. Equal buckets follow each other; with
+/// tables of their own, their sums do not wait for each other.
 #[derive(Debug)]
 struct Sums {
     sums: [[f64; BUCKETS]; TABLES],
@@ -92,8 +97,8 @@ impl Sums {
     }
 }
 
-/// Writes the bucket of each element to `symbols`, and returns the means of the buckets; `None` for one without elements. The helpers
-/// share the work.
+/// Writes the bucket of each element to `symbols`, and returns the means of the buckets; `None` for
+/// one without elements. The helpers share the work.
 fn buckets(
     source: &mut Source<'_>,
     symbols: &mut Vec<u16>,
@@ -211,7 +216,8 @@ mod tests {
 
     #[test]
     fn a_message_by_hand() {
-        // Mean 0, deviation 1, buckets of 3/64: ±1 are 21.3 buckets from the middle, in 149 and in 106.
+        // Mean 0, deviation 1, buckets of 3/64: ±1 are 21.3 buckets from the middle, in 149 and in
+        // 106.
         let gradient = [1.0, -1.0, -1.0, 1.0];
         let message = encode("codebook8", &gradient);
         let mut expected = vec![0; 32];

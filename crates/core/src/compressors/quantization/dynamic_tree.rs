@@ -1,22 +1,25 @@
-//! `8bit`: rounds each element, relative to the largest, to the nearest of 256 numbers that are dense near zero.
+//! `8bit`: rounds each element, relative to the largest, to the nearest of 256 numbers that are
+//! dense near zero.
 //!
-//! A byte is a sign and seven bits p: z zeros, a one, and a number k of 6 − z bits. It stands for sign · 10^−z · (0.1 +
-//! 0.9·(k + ½) / 2^(6−z)) times max|c|: z selects a decade, which is cut into 2^(6−z) equal parts, and k the middle of
-//! a part. p = 0 is 0, or 1 if the sign bit is set. Values increase with p, from 0.55·10⁻⁶ to 0.993; an element becomes
-//! the nearest one.
+//! A byte is a sign and seven bits p: z zeros, a one, and a number k of 6 − z bits. It stands for
+//! sign · 10^−z · (0.1 + 0.9·(k + ½) / 2^(6−z)) times max|c|: z selects a decade, which is cut into
+//! 2^(6−z) equal parts, and k the middle of a part. p = 0 is 0, or 1 if the sign bit is set. Values
+//! increase with p, from 0.55·10⁻⁶ to 0.993; an element becomes the nearest one.
 //!
 //! - **Message**: max|c| as f32, then d bytes, the sign in the highest bit: 8·d + 32 bits.
 //!   `code=huffman` puts the bytes in [Huffman code](gradwire_bits::huffman) where that is
 //!   shorter.
-//! - **Error**: at most half the distance of two numbers: 6 % of the element's magnitude in the highest decade, 11 % in the next,
-//!   18 % in the third; elements below 10⁻⁶ of the largest become 0 or 0.55·10⁻⁶ of it.
+//! - **Error**: at most half the distance of two numbers: 6 % of the element's magnitude in the
+//!   highest decade, 11 % in the next, 18 % in the third; elements below 10⁻⁶ of the largest become
+//!   0 or 0.55·10⁻⁶ of it.
 //! - **Error feedback**: on.
 //! - **Limits**: where 1 / max|c| overflows (max|c| below about 3·10⁻³⁹) the scale is sent as zero
 //!   and everything stays in the residual.
-//! - **Deviations**: the paper does not define p = 0 with the sign bit set; here it is 1, as in the author's later code
-//!   (bitsandbytes), so that a positive largest element is exact.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize; with `code=huffman` 4 to write and read the bytes. An element takes two
-//!   look-ups: its upper bits select a cell of a table, which holds one limit to compare with.
+//! - **Deviations**: the paper does not define p = 0 with the sign bit set; here it is 1, as in the
+//!   author's later code (bitsandbytes), so that a positive largest element is exact.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize; with `code=huffman` 4 to write
+//!   and read the bytes. An element takes two look-ups: its upper bits select a cell of a table,
+//!   which holds one limit to compare with.
 //!
 //! Reference: Dettmers: "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, section
 //! 2.

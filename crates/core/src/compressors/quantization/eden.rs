@@ -1,38 +1,47 @@
 //! `eden`: the tensor rotated at random, quantized as if it were normally distributed, and scaled.
 //!
-//! A block of n = 4096 elements x becomes y = H·D·x with H the Walsh–Hadamard matrix and D random signs, which the
-//! receiver draws, too. The elements of y are close to normally distributed with the deviation ‖x‖, so y / ‖x‖ is
-//! rounded to the nearest level of the [Lloyd–Max quantizer](crate::numeric::lloyd_max) of a normal distribution. With q
-//! these levels, the block decodes to a·D·H·q.
+//! A block of n = 4096 elements x becomes y = H·D·x with H the Walsh–Hadamard matrix and D random
+//! signs, which the receiver draws, too. The elements of y are close to normally distributed with
+//! the deviation ‖x‖, so y / ‖x‖ is rounded to the nearest level of the [Lloyd–Max
+//! quantizer](crate::numeric::lloyd_max) of a normal distribution. With q these levels, the block
+//! decodes to a·D·H·q.
 //!
-//! - **Scale**: without error feedback a = ‖x‖² / ⟨q, y⟩, with which the decoded block has the right component along x.
-//!   Its squared error is 0.571, 0.133, 0.0358 and 0.00959 of ‖x‖² with 1 to 4 bits. With error feedback a =
-//!   ⟨q, y⟩ / (n·‖q‖²), with which the error of a block without padding is least: 0.363, 0.1175, 0.03454 and 0.00950.
-//! - **Bits**: from 0.1 to 8. With b = ⌊b⌋ + f bits, the first round(f·n) elements of a rotated block have ⌈b⌉ bits, the
-//!   others ⌊b⌋. `drive` is the preset of one bit. With b < 1 bits, k = max(1, round(b·d)) elements at random positions
-//!   are sent as a tensor of their own with one bit each, without error feedback times d / k. Its squared error is
-//!   π / (2·b) − 1 of ‖x‖², and 1 − 0.637·b with error feedback.
+//! - **Scale**: without error feedback a = ‖x‖² / ⟨q, y⟩, with which the decoded block has the
+//!   right component along x. Its squared error is 0.571, 0.133, 0.0358 and 0.00959 of ‖x‖² with 1
+//!   to 4 bits. With error feedback a = ⟨q, y⟩ / (n·‖q‖²), with which the error of a block without
+//!   padding is least: 0.363, 0.1175, 0.03454 and 0.00950.
+//! - **Bits**: from 0.1 to 8. With b = ⌊b⌋ + f bits, the first round(f·n) elements of a rotated
+//!   block have ⌈b⌉ bits, the others ⌊b⌋. `drive` is the preset of one bit. With b < 1 bits, k =
+//!   max(1, round(b·d)) elements at random positions are sent as a tensor of their own with one bit
+//!   each, without error feedback times d / k. Its squared error is π / (2·b) − 1 of ‖x‖², and 1 −
+//!   0.637·b with error feedback.
 //! - **Blocks**: [pieces](crate::numeric::rotation) of up to 4096 elements.
-//! - **Message**: a of each block as f32, then the levels of ⌈b⌉ bits of all blocks, then those of ⌊b⌋ bits. With
-//!   `code=huffman` each of the two lists begins with a byte, which says whether [Huffman code](gradwire_bits::huffman)
-//!   follows because it is shorter: 1.92, 2.88 and 3.81 bits for 2 (in tANS), 3 and 4, with scales. An empty tensor has an
-//!   empty message.
-//! - **Draws**: signs are those of the [rotation](crate::numeric::rotation), from the sender's stream for tensor and step.
-//!   Below one bit the positions are those of `randomk`, drawn on each rank separately, from stream 1; they are not sent.
-//! - **Expectation**: close to the gradient for blocks without dominant elements. A block of few elements, or with few
-//!   that are not 0, has a bias that stays over many steps: with 1 bit, two elements 1 and 0.5 among zeros decode to 1.25
-//!   and 0. Errors of elements of one message depend on each other; those of different ranks or steps do not.
+//! - **Message**: a of each block as f32, then the levels of ⌈b⌉ bits of all blocks, then those of
+//!   ⌊b⌋ bits. With `code=huffman` each of the two lists begins with a byte, which says whether
+//!   [Huffman code](gradwire_bits::huffman) follows because it is shorter: 1.92, 2.88 and 3.81 bits
+//!   for 2 (in tANS), 3 and 4, with scales. An empty tensor has an empty message.
+//! - **Draws**: signs are those of the [rotation](crate::numeric::rotation), from the sender's
+//!   stream for tensor and step. Below one bit the positions are those of `randomk`, drawn on each
+//!   rank separately, from stream 1; they are not sent.
+//! - **Expectation**: close to the gradient for blocks without dominant elements. A block of few
+//!   elements, or with few that are not 0, has a bias that stays over many steps: with 1 bit, two
+//!   elements 1 and 0.5 among zeros decode to 1.25 and 0. Errors of elements of one message depend
+//!   on each other; those of different ranks or steps do not.
 //! - **Error feedback**: off.
-//! - **Limits**: a tensor whose largest element is below about 3·10⁻³⁹, and a block whose norm is below as much of the
-//!   largest, are sent as zero. With error feedback the scale is lower where an element's residual would overflow.
-//! - **Deviations**: the paper rotates the whole tensor; here blocks stay in the cache, each with its own scale (0.008 bits
-//!   an element). A fraction of a bit is a fixed share of the elements, where the paper draws them.
-//! - **Cost**: 4 bytes per element for the maximum, 4 to quantize (with error feedback 8 and 12), and 4 to write and read the levels with `code=huffman` or
-//!   a fraction of a bit; 12 additions for a rotation, of which encoding takes one, with error feedback two, and decoding one; 2^(b−1) − 1 comparisons. Below one
-//!   bit only k elements are rotated; a cache miss for each.
+//! - **Limits**: a tensor whose largest element is below about 3·10⁻³⁹, and a block whose norm is
+//!   below as much of the largest, are sent as zero. With error feedback the scale is lower where
+//!   an element's residual would overflow.
+//! - **Deviations**: the paper rotates the whole tensor; here blocks stay in the cache, each with
+//!   its own scale (0.008 bits an element). A fraction of a bit is a fixed share of the elements,
+//!   where the paper draws them.
+//! - **Cost**: 4 bytes per element for the maximum, 4 to quantize (with error feedback 8 and 12),
+//!   and 4 to write and read the levels with `code=huffman` or a fraction of a bit; 12 additions
+//!   for a rotation, of which encoding takes one, with error feedback two, and decoding one;
+//!   2^(b−1) − 1 comparisons. Below one bit only k elements are rotated; a cache miss for each.
 //!
 //! References: Vargaftik et al.: "DRIVE: One-bit Distributed Mean Estimation", NeurIPS 2021; "EDEN:
-//! Communication-Efficient and Robust Distributed Mean Estimation for Federated Learning", ICML 2022.
+//! Communication-Efficient and Robust Distributed Mean Estimation for Federated Learning", ICML
+//! 2022.
 
 mod piece;
 mod quantizer;
@@ -249,7 +258,8 @@ impl Eden {
         Ok((symbols.each_ref().map(|symbols| View::List(symbols)), helpers))
     }
 
-    /// Decodes what [`encode_all`](Self::encode_all) or [`encode_pieces`](Self::encode_pieces) wrote.
+    /// Decodes what [`encode_all`](Self::encode_all) or [`encode_pieces`](Self::encode_pieces)
+    /// wrote.
     fn decode_all(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError> {
         let DecodeArgs { mut message, context, weight, workspace, out } = args;
         let (number, totals) = self.totals(out.len());
@@ -338,7 +348,8 @@ impl Compressor for Eden {
     }
 }
 
-/// The scale of each piece, then the levels of ⌈b⌉ bits of all pieces, then those of ⌊b⌋ bits. Below one bit there is no form.
+/// The scale of each piece, then the levels of ⌈b⌉ bits of all pieces, then those of ⌊b⌋ bits.
+/// Below one bit there is no form.
 impl DenseForm for Eden {
     fn convert(&self, direction: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError> {
         let DeviceArgs { from, to, elements, workspace, .. } = args;

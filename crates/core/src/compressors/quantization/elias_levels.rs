@@ -1,8 +1,9 @@
-//! Levels around zero in Elias' ω code: for each non-zero level its distance from the previous one, its sign and its
-//! magnitude.
+//! Levels around zero in Elias' ω code: for each non-zero level its distance from the previous one,
+//! its sign and its magnitude.
 //!
-//! Levels are symbols from 0 to 2s, of which s stands for 0. The first distance is from index −1; the distance to the
-//! index after the last level ends the code. An empty list of levels has no bits.
+//! Levels are symbols from 0 to 2s, of which s stands for 0. The first distance is from index −1;
+//! the distance to the index after the last level ends the code. An empty list of levels has no
+//! bits.
 
 use gradwire_bits::elias::Elias;
 use gradwire_bits::{BitReader, BitWriter, DecodeError, try_resize};
@@ -11,7 +12,8 @@ use crate::wire::fields;
 
 const CODE: Elias = Elias::Omega;
 
-/// By magnitude: the code of a level at distance 1, and from bit 24 on its width. The sign, the second bit, is 0.
+/// By magnitude: the code of a level at distance 1, and from bit 24 on its width. The sign, the
+/// second bit, is 0.
 static DENSE: [u32; 256] = {
     let (mut table, mut level) = ([0; 256], 1);
     while level < table.len() {
@@ -22,7 +24,8 @@ static DENSE: [u32; 256] = {
     table
 };
 
-/// The number of bits that index the table of several levels. Its 16 KiB stay in the first-level cache.
+/// The number of bits that index the table of several levels. Its 16 KiB stay in the first-level
+/// cache.
 const SHORT: u32 = 11;
 /// The highest level whose code, after those of a distance and a sign, the table has.
 const TABLED: u16 = 15;
@@ -33,8 +36,9 @@ const WRITTEN: usize = 8;
 /// The entries that one window of bits covers.
 const LOOKUPS: usize = (BitReader::WINDOW / SHORT) as usize;
 
-/// By the next bits: the elements that whole codes among them stand for, zeros between levels included, as signed bytes;
-/// then their number, and in the uppermost byte the number of bits. 0 if the first code is longer, or has too many zeros.
+/// By the next bits: the elements that whole codes among them stand for, zeros between levels
+/// included, as signed bytes; then their number, and in the uppermost byte the number of bits. 0 if
+/// the first code is longer, or has too many zeros.
 static SHORTS: [u64; 1 << SHORT] = {
     let (mut table, mut bits) = ([0; 1 << SHORT], 0);
     while bits < table.len() {
@@ -109,8 +113,8 @@ pub(super) fn write(symbols: &[u16], zero: u16, message: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Replaces `symbols` by the levels of `elements` elements, none above `zero` in magnitude, decoded from exactly these
-/// bytes.
+/// Replaces `symbols` by the levels of `elements` elements, none above `zero` in magnitude, decoded
+/// from exactly these bytes.
 pub(super) fn read(
     bytes: &[u8],
     elements: usize,
@@ -157,8 +161,8 @@ pub(super) fn read(
 
 const ABOVE: DecodeError = DecodeError::Corrupt("a level is above the highest");
 
-/// Reads levels by the table up to one whose code is too long, or close to the end. Returns the index of the next element,
-/// behind which symbols may have been overwritten.
+/// Reads levels by the table up to one whose code is too long, or close to the end. Returns the
+/// index of the next element, behind which symbols may have been overwritten.
 fn read_short(
     reader: &mut BitReader<'_>,
     mut next: usize,
@@ -187,8 +191,8 @@ fn read_short(
     next
 }
 
-/// The most bytes that the levels of `elements` elements take: a distance is never longer than a bit for each place
-/// and the levels that might have been there.
+/// The most bytes that the levels of `elements` elements take: a distance is never longer than a
+/// bit for each place and the levels that might have been there.
 pub(super) fn max_len(elements: usize, zero: u16) -> usize {
     let bits = 2 + u128::from(CODE.len(u64::from(zero)));
     (elements as u128 * bits + 1).div_ceil(8).min(usize::MAX as u128 / 2) as usize
@@ -259,7 +263,8 @@ mod tests {
         // Distance 2, −, 3: 100 1 110, from the lowest; then 0 0 0.
         let entry = SHORTS[0b0000_0011_1001].to_le_bytes();
         assert_eq!(entry, [0, -3i8 as u8, 1, 0, 0, 0, 3, 10]);
-        // Distance 1, +, 16: 0 0 10100100000 has thirteen bits. A distance of 7 has too many zeros: 10 111 0, 0 0.
+        // Distance 1, +, 16: 0 0 10100100000 has thirteen bits. A distance of 7 has too many zeros:
+        // 10 111 0, 0 0.
         assert_eq!((SHORTS[0b000_1001_0100], SHORTS[0b01_1101]), (0, 0));
         assert_eq!(SHORTS[0b111_1111_1111], 0);
     }

@@ -1,22 +1,27 @@
 //! `entropy-bits`: uniform bins, whose number depends on the entropy, in Huffman code.
 //!
-//! - **Bits** (section 3.4): H is the entropy of a random sample (a fraction F of the elements, at least 4096, in runs
-//!   of 16 neighbours) in 2^M bins between the tensor's least and greatest value. N = H + c, rounded to the nearest
-//!   whole number from 1 to 16. `bits` sets N directly.
-//! - **Values**: the range is cut into 2^N bins of equal width; an element decodes to the middle of its bin.
-//! - **Message**: a byte with N (lowest 5 bits), and what the bins are in (bits 5 to 7: 0 fixed width, 1 a stream of Huffman code,
-//!   2 tANS, 3 four streams of Huffman code, 4 tANS of groups, 5 a significance map); the least value as f32. The message of a
-//!   constant tensor ends here, with N = 0. Otherwise follow the greatest value as f32, and the code with its streams, or bins in
-//!   N bits each if that is not longer; `code=fixed` always uses the latter. An empty tensor has an empty message.
+//! - **Bits** (section 3.4): H is the entropy of a random sample (a fraction F of the elements, at
+//!   least 4096, in runs of 16 neighbours) in 2^M bins between the tensor's least and greatest
+//!   value. N = H + c, rounded to the nearest whole number from 1 to 16. `bits` sets N directly.
+//! - **Values**: the range is cut into 2^N bins of equal width; an element decodes to the middle of
+//!   its bin.
+//! - **Message**: a byte with N (lowest 5 bits), and what the bins are in (bits 5 to 7: 0 fixed
+//!   width, 1 a stream of Huffman code, 2 tANS, 3 four streams of Huffman code, 4 tANS of groups, 5
+//!   a significance map); the least value as f32. The message of a constant tensor ends here, with
+//!   N = 0. Otherwise follow the greatest value as f32, and the code with its streams, or bins in N
+//!   bits each if that is not longer; `code=fixed` always uses the latter. An empty tensor has an
+//!   empty message.
 //! - **Range**: up to 2³² − 1 elements.
-//! - **Error feedback**: off; the method is made for weights, which are sent as a whole each time. If it is on, for
-//!   gradients and updates, the residual is the difference from the middle of the bin.
-//! - **Deviations**: Algorithm 1 counts bins from the greatest value down and Algorithm 2 from the least
-//!   up; both count up here. At least 4096 elements are sampled, where the paper gives the fraction alone: of its
-//!   smallest layer, 500 weights, that would be 15. The code is sent as code lengths; the paper sends packed probabilities. Lengths
-//!   are limited to 12 bits for up to 1024 bins, and to two more than N above.
-//! - **Cost**: 4 bytes per element for the extremes, 4 to quantize (with error feedback 8 and 12), 4 to write and read the bins,
-//!   and Huffman coding.
+//! - **Error feedback**: off; the method is made for weights, which are sent as a whole each time.
+//!   If it is on, for gradients and updates, the residual is the difference from the middle of the
+//!   bin.
+//! - **Deviations**: Algorithm 1 counts bins from the greatest value down and Algorithm 2 from the
+//!   least up; both count up here. At least 4096 elements are sampled, where the paper gives the
+//!   fraction alone: of its smallest layer, 500 weights, that would be 15. The code is sent as code
+//!   lengths; the paper sends packed probabilities. Lengths are limited to 12 bits for up to 1024
+//!   bins, and to two more than N above.
+//! - **Cost**: 4 bytes per element for the extremes, 4 to quantize (with error feedback 8 and 12),
+//!   4 to write and read the bins, and Huffman coding.
 //!
 //! Reference: Øland, Raj: "Reducing Communication Overhead in Distributed Learning by an Order of
 //! Magnitude (Almost)", ICASSP 2015.
@@ -277,7 +282,8 @@ mod tests {
         gradient[98..].fill(1.0);
         let message = encode("entropy-bits:bits=2", &gradient);
         assert_eq!(message[..9], [2 | 1 << 5, 0, 0, 0, 0, 0, 0, 0x80, 0x3f]);
-        // Lengths 1, 0, 0, 1: 111 and 1 as five bits, 10000; a run of two, 110 010; the same again, 0.
+        // Lengths 1, 0, 0, 1: 111 and 1 as five bits, 10000; a run of two, 110 010; the same again,
+        // 0.
         assert_eq!(message[9..11], [0b0000_1111, 0b001_0011]);
         let mut stream = [0; 13];
         stream[12] = 0b1100;
@@ -343,7 +349,8 @@ mod tests {
         let one = DecodeError::Corrupt("all elements of a tensor with two values are in one bin");
         let range = [1 | 1 << 5, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
         assert_eq!(result(&[&range[..], &[0b0000_1111, 0b1011]].concat()), one);
-        // In tANS distance 1 and share 4096 are 1, 0001101 and twelve zeros. State 0 is 0001 and twelve zeros.
+        // In tANS distance 1 and share 4096 are 1, 0001101 and twelve zeros. State 0 is 0001 and
+        // twelve zeros.
         let range = [1 | 2 << 5, 0, 0, 0, 0, 0, 0, 0x80, 0x3f];
         let coded = [0b1011_0001, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0b1000, 0];
         assert_eq!(result(&[&range[..], &coded].concat()), one);

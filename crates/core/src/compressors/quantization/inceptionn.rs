@@ -1,6 +1,7 @@
 //! `inceptionn`: sends 32, 16, 8 or no bits of an element, depending on its magnitude.
 //!
-//! Magnitudes are relative to 1, with an error bound of 2^−b. An element with biased exponent e keeps
+//! Magnitudes are relative to 1, with an error bound of 2^−b. An element with biased exponent e
+//! keeps
 //! - e ≥ 127 (|c| ≥ 1): all 32 bits, tag 3;
 //! - e ≥ 127 − ⌊b/2⌋: the sign and 15 fractional bits, truncated, tag 2;
 //! - e ≥ 127 − b: the sign and 7 fractional bits, truncated, tag 1;
@@ -8,26 +9,31 @@
 //!
 //! The fractional bits are those of the significand 1.m shifted right by 127 − e.
 //!
-//! - **Message**: tags of 2 bits, four to a byte from the lowest bit up, the last byte padded with zeros; then the
-//!   truncated value of each element, in order, in 4, 2, 1 or no bytes, the sign highest: at least 2·d bits.
-//!   `code=huffman` sorts by size: the bytes of tags, one-byte values, the upper bytes of two-byte values, each of
-//!   these three in [Huffman code](gradwire_bits::huffman) if that is shorter; then the lower bytes, and four-byte
-//!   values. A one-byte value with only the sign left gets tag 0. Four tags share a code word, so frequent combinations
-//!   take few bits; there are few one-byte values (six with b = 10), and upper bytes contain sign and magnitude.
-//! - **Range**: b from 1 to 126; 10 is the paper's. Magnitudes are absolute, and truncation makes small elements 0: with b
-//!   from 7 to 15 all below 2^−7, from 30 on, which is the least, all below 2^−15. (Below 7 the limit is 2^−b; between 15
-//!   and 30 it is 2^−⌊b/2⌋.) Scale smaller gradients up, or use `ef=on`, which adds them up.
-//! - **Error**: below 2^−b with tag 0, 2^−15 with tag 2, and 2^−7 with tag 1, which for b above 7 exceeds the error
-//!   bound. The paper's hardware keeps exactly these bits, and so does this code.
+//! - **Message**: tags of 2 bits, four to a byte from the lowest bit up, the last byte padded with
+//!   zeros; then the truncated value of each element, in order, in 4, 2, 1 or no bytes, the sign
+//!   highest: at least 2·d bits. `code=huffman` sorts by size: the bytes of tags, one-byte values,
+//!   the upper bytes of two-byte values, each of these three in [Huffman
+//!   code](gradwire_bits::huffman) if that is shorter; then the lower bytes, and four-byte values.
+//!   A one-byte value with only the sign left gets tag 0. Four tags share a code word, so frequent
+//!   combinations take few bits; there are few one-byte values (six with b = 10), and upper bytes
+//!   contain sign and magnitude.
+//! - **Range**: b from 1 to 126; 10 is the paper's. Magnitudes are absolute, and truncation makes
+//!   small elements 0: with b from 7 to 15 all below 2^−7, from 30 on, which is the least, all
+//!   below 2^−15. (Below 7 the limit is 2^−b; between 15 and 30 it is 2^−⌊b/2⌋.) Scale smaller
+//!   gradients up, or use `ef=on`, which adds them up.
+//! - **Error**: below 2^−b with tag 0, 2^−15 with tag 2, and 2^−7 with tag 1, which for b above 7
+//!   exceeds the error bound. The paper's hardware keeps exactly these bits, and so does this code.
 //! - **Error feedback**: off, as in the survey of Xu et al. (2020).
-//! - **Deviations**: all tags precede all values; the paper interleaves them, eight values at a time.
-//! - **Cost**: 4 bytes per element; with error feedback 8 for a check before, and 12 to truncate; with `code=huffman` values are
-//!   sorted and looked up one by one.
+//! - **Deviations**: all tags precede all values; the paper interleaves them, eight values at a
+//!   time.
+//! - **Cost**: 4 bytes per element; with error feedback 8 for a check before, and 12 to truncate;
+//!   with `code=huffman` values are sorted and looked up one by one.
 //!
 //! Reference: Li, Park, Alian, Yuan, Qu, Pan, Wang, Schwing, Esmaeilzadeh, Kim: "A Network-Centric
 //! Hardware/Algorithm Co-Design to Accelerate Distributed Training of Deep Neural Networks", MICRO
 //! 2018, section V.
 
+mod check;
 mod sorted;
 
 use std::ops::Range;
@@ -35,6 +41,7 @@ use std::ops::Range;
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Cuts, TAGS};
 
+use self::check::{INVALID, check_padding};
 use crate::parameters::{either, whole};
 use crate::parts::cut_mut;
 use crate::wire::fields;
@@ -53,12 +60,11 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::of::<Inceptionn>()
 };
 
-const INVALID: DecodeError = DecodeError::Corrupt("a value does not have its tag's magnitude");
-
 crate::parameters! {
     /// Truncation by magnitude.
     pub struct Inceptionn {
-        /// elements below 2^−b are not sent; with b from 7 to 15 all below 2^−7 decode to 0, from 30 on all below 2^−15
+        /// elements below 2^−b are not sent; with b from 7 to 15 all below 2^−7 decode to 0, from
+        /// 30 on all below 2^−15
         b: u32 = whole(10, 1..=126),
         /// tags and values as they are, or sorted by size and Huffman coded
         huffman("code"): bool = either(&["fixed", "huffman"]),
@@ -84,20 +90,13 @@ impl Inceptionn {
     }
 }
 
-/// The packed tags of a tensor, which precede its values in the message but are complete only after them.
+/// The packed tags of a tensor, which precede its values in the message but are complete only after
+/// them.
 #[derive(Debug, Default)]
 struct Tags(Vec<u8>);
 
-/// Checks that the bits of the last byte of tags that belong to no element are zero.
-fn check_padding(packed: &[u8], elements: usize) -> Result<(), DecodeError> {
-    let used = elements % TAGS;
-    if used != 0 && packed.last().is_some_and(|last| last >> (2 * used) != 0) {
-        return Err(DecodeError::Corrupt("a padding bit is set"));
-    }
-    Ok(())
-}
-
-/// Calls `visit` with the tags and values of each block, until it returns false. `values` has as many bytes as the tags require.
+/// Calls `visit` with the tags and values of each block, until it returns false. `values` has as
+/// many bytes as the tags require.
 fn for_blocks(
     packed: &[u8],
     mut values: &[u8],
@@ -212,8 +211,8 @@ mod tests {
 
     #[test]
     fn huffman_worked_by_hand() {
-        // As above, by size: tags, 2; the upper bytes 0xe0 and 4; the lower ones, both 0; 1.5. So few do not
-        // pay for lengths.
+        // As above, by size: tags, 2; the upper bytes 0xe0 and 4; the lower ones, both 0; 1.5. So
+        // few do not pay for lengths.
         let gradient = [1.5, -0.75, 0.02, 0.0009, 0.031_25];
         let sorted = [0, 0b0001_1011, 0b10, 0, 2, 0, 0xe0, 4, 0, 0, 0, 0, 0xc0, 0x3f];
         assert_eq!(encode("inceptionn:code=huffman", &gradient), sorted);
@@ -221,9 +220,9 @@ mod tests {
             round_trip("inceptionn:code=huffman", &gradient),
             round_trip("inceptionn", &gradient)
         );
-        // Of 40 times 0.02 all bytes of tags are 85 and all values 2, which have no streams. Runs of 85, 170, 2
-        // and 253 symbols without a code are 110 000000 1 101010, 110 0000000 1 0101010, 110 0 1 0 and
-        // 110 0000000 1 1011111; between them one bit is 111 10000.
+        // Of 40 times 0.02 all bytes of tags are 85 and all values 2, which have no streams. Runs
+        // of 85, 170, 2 and 253 symbols without a code are 110 000000 1 101010, 110 0000000 1
+        // 0101010, 110 0 1 0 and 110 0000000 1 1011111; between them one bit is 111 10000.
         let tags = [1, 0b0000_0011, 0b0101_0110, 0b0000_1111, 0b0000_0011, 0b0101_0100, 0b1];
         let values = [1, 0b1101_0011, 0b1100_0011, 0b0000_0000, 0b1111_1011];
         let message = encode("inceptionn:code=huffman", &[0.02; 40]);

@@ -1,26 +1,30 @@
 //! `int4`: 15 evenly spaced levels in blocks, optionally after a Hadamard transform of each block.
 //!
-//! The tensor is cut into blocks of `block` elements; the last may be shorter. In each block `step = max|c| / 7`,
-//! `q = round(c / step)` in [−7, 7] (ties to even), decoded as `q·step`. With `hadamard=on` `H·c` of each whole block is
-//! quantized, where H is the Walsh–Hadamard matrix of ±1: `step = max|H·c| / (7·block)`, `q = round(H·c / (block·step))`,
-//! decoded as `step·H·q`. A large element is spread over its block, so that the others do not all become 0.
+//! The tensor is cut into blocks of `block` elements; the last may be shorter. In each block
+//! `step = max|c| / 7`, `q = round(c / step)` in [−7, 7] (ties to even), decoded as `q·step`. With
+//! `hadamard=on` `H·c` of each whole block is quantized, where H is the Walsh–Hadamard matrix of
+//! ±1: `step = max|H·c| / (7·block)`, `q = round(H·c / (block·step))`, decoded as `step·H·q`. A
+//! large element is spread over its block, so that the others do not all become 0.
 //!
-//! - **Message**: for each block `step` as bf16, rounded up, and two levels in a byte, the first in the low half, as q + 8:
-//!   4 + 16 / `block` bits an element. An odd last level shares its byte with a 0.
+//! - **Message**: for each block `step` as bf16, rounded up, and two levels in a byte, the first in
+//!   the low half, as q + 8: 4 + 16 / `block` bits an element. An odd last level shares its byte
+//!   with a 0.
 //! - **Range**: `block` is a power of two from 32 to 4096.
 //! - **Error feedback**: on.
-//! - **Limits**: in a block where `1 / step` overflows, or with `hadamard=on` max|c| of the tensor over the step, the step
-//!   is 0, and everything stays in the residual.
-//! - **Use**: under scatter-reduce a value is rounded to 4 bits twice: by the sender, and by the owner of the slice after
-//!   averaging. This is ZeRO++'s qgZ within one node. Across nodes use `hierarchical`.
-//! - **Deviations**: both papers quantize without error feedback (`ef=off` here). SDP4Bit transforms 32 elements and
-//!   quantizes 128 together; here both are `block`. qgZ does not say how it stores scales.
-//! - **Cost**: 8 bytes per element for the sum, 8 for the residual, half a byte for the message; the transform takes
-//!   log2(`block`) additions an element in each direction.
+//! - **Limits**: in a block where `1 / step` overflows, or with `hadamard=on` max|c| of the tensor
+//!   over the step, the step is 0, and everything stays in the residual.
+//! - **Use**: under scatter-reduce a value is rounded to 4 bits twice: by the sender, and by the
+//!   owner of the slice after averaging. This is ZeRO++'s qgZ within one node. Across nodes use
+//!   `hierarchical`.
+//! - **Deviations**: both papers quantize without error feedback (`ef=off` here). SDP4Bit
+//!   transforms 32 elements and quantizes 128 together; here both are `block`. qgZ does not say how
+//!   it stores scales.
+//! - **Cost**: 8 bytes per element for the sum, 8 for the residual, half a byte for the message;
+//!   the transform takes log2(`block`) additions an element in each direction.
 //!
-//! References: Wang et al.: "ZeRO++: Extremely Efficient Collective Communication for Giant Model Training", ICLR 2024,
-//! §3.3 (qgZ); Jia et al.: "SDP4Bit: Toward 4-bit Communication Quantization in Sharded Data Parallelism for LLM
-//! Training", NeurIPS 2024, §3.2 (the transform).
+//! References: Wang et al.: "ZeRO++: Extremely Efficient Collective Communication for Giant Model
+//! Training", ICLR 2024, §3.3 (qgZ); Jia et al.: "SDP4Bit: Toward 4-bit Communication Quantization
+//! in Sharded Data Parallelism for LLM Training", NeurIPS 2024, §3.2 (the transform).
 
 use gradwire_bits::{DecodeError, kernels};
 
@@ -79,7 +83,8 @@ const STEP: usize = 2;
 /// The greatest step as bf16 at which no level overflows.
 const MOST: f32 = f32::from_bits((f32::MAX / LEVELS).to_bits() & 0xffff_0000);
 
-/// The step as bf16, not below this one unless that would overflow, and its inverse; both 0 if the inverse overflows.
+/// The step as bf16, not below this one unless that would overflow, and its inverse; both 0 if the
+/// inverse overflows.
 fn step_from(least: f32) -> (f32, f32) {
     let up = f32::from_bits(least.to_bits().saturating_add(0xffff) & 0xffff_0000);
     levels::invertible(up.min(MOST))
@@ -104,7 +109,8 @@ impl BlockBuffers {
         step
     }
 
-    /// As [`quantize`](Self::quantize), for the transformed block; `largest` is the tensor's largest absolute value.
+    /// As [`quantize`](Self::quantize), for the transformed block; `largest` is the tensor's
+    /// largest absolute value.
     fn quantize_transformed(&mut self, block: &mut [f32], largest: f32) -> f32 {
         let (largest, inverse) = levels::invertible(largest);
         let size = block.len() as f32;
@@ -112,7 +118,8 @@ impl BlockBuffers {
             (&mut self.levels[..block.len()], &mut self.rotated[..block.len()]);
         rotated.iter_mut().zip(&*block).for_each(|(to, x)| *to = x * inverse);
         kernels::hadamard(rotated);
-        // Divided by the size once, the inverse need not be normalised. Neither power of two rounds.
+        // Divided by the size once, the inverse need not be normalised. Neither power of two
+        // rounds.
         let (mut step, _) = step_from(abs_max(rotated) / LEVELS / size * largest);
         let mut over_step = largest / size / step;
         if !over_step.is_finite() {
@@ -265,7 +272,8 @@ mod tests {
 
     #[test]
     fn a_transform_spreads_what_is_large() {
-        // One element of 32 in 32: all are 1 after the transform, the step is 1/7 rounded up, and all levels are 7.
+        // One element of 32 in 32: all are 1 after the transform, the step is 1/7 rounded up, and
+        // all levels are 7.
         let mut gradient = [0.0; 32];
         gradient[3] = 32.0;
         let message = encode("int4:block=32,hadamard=on", &gradient);
@@ -303,7 +311,8 @@ mod tests {
 
     #[test]
     fn the_error_of_gaussian_numbers_is_that_of_their_step() {
-        // A uniform error of step² / 12; the mean square of a seventh of the largest of 128 is about 0.15.
+        // A uniform error of step² / 12; the mean square of a seventh of the largest of 128 is
+        // about 0.15.
         let gradient = crate::laws::samples::gaussian(1 << 16, 5);
         for spec in ["int4", "int4:hadamard=on"] {
             let mut expected = 0.0;

@@ -1,24 +1,28 @@
-//! `lpc-svrg`: stochastic rounding to a fixed number of bits, with clipping to a fraction of the range.
+//! `lpc-svrg`: stochastic rounding to a fixed number of bits, with clipping to a fraction of the
+//! range.
 //!
-//! With w bits and δ = λ·max|c| / (2^(w−1) − 1) the code-words are −2^(w−1)·δ … (2^(w−1) − 1)·δ. An element outside
-//! them becomes the nearest of them; any other is between two code-words, ε and ε + δ, and becomes the upper one with
-//! probability (c − ε) / δ.
+//! With w bits and δ = λ·max|c| / (2^(w−1) − 1) the code-words are −2^(w−1)·δ … (2^(w−1) − 1)·δ. An
+//! element outside them becomes the nearest of them; any other is between two code-words, ε and ε +
+//! δ, and becomes the upper one with probability (c − ε) / δ.
 //!
 //! - **Message**: δ as f32, then for each element the code-word counted from the lowest, in w bits:
-//!   w·d + 32 bits. `code=huffman` uses [Huffman code](gradwire_bits::huffman) where that is shorter.
+//!   w·d + 32 bits. `code=huffman` uses [Huffman code](gradwire_bits::huffman) where that is
+//!   shorter.
 //! - **Range**: w from 2 (one bit leaves no δ) to 16; λ in (0, 1]. With λ = 1 no element is
-//!   clipped, and the message is unbiased up to 2⁻²⁴·δ, with variance (c − ε)·(ε + δ − c), at most δ² / 4. A smaller λ biases the
-//!   few largest elements, but reduces the variance of all others.
-//! - **Draws**: element i uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
-//!   the tensor and step.
+//!   clipped, and the message is unbiased up to 2⁻²⁴·δ, with variance (c − ε)·(ε + δ − c), at most
+//!   δ² / 4. A smaller λ biases the few largest elements, but reduces the variance of all others.
+//! - **Draws**: element i uses the upper 24 bits of word i [for
+//!   rounding](crate::Rng::fill_rounding) of the sender's stream for the tensor and step.
 //! - **Limits**: δ is at most 2^(128 − w), so that the lowest code-word is finite: larger tensors
 //!   are clipped. Where 1 / δ overflows (δ below about 3·10⁻³⁹), δ is sent as zero, and so are all
 //!   elements.
-//! - **Error feedback**: off; the survey of Xu et al. (2020) did not run the method. With few bits and `ef=on` residuals may grow.
-//! - **Deviations**: this is only the quantizer. The other half of the method, variance reduction, computes its input:
-//!   the differences of gradients from those at a snapshot. gradwire's trainer does so with `--svrg`.
-//! - **Cost**: 4 bytes per element for the maximum, 4 to quantize, 4 for the draws; with error feedback 8 and 12; with `code=huffman` 4 to write
-//!   and read the code-words.
+//! - **Error feedback**: off; the survey of Xu et al. (2020) did not run the method. With few bits
+//!   and `ef=on` residuals may grow.
+//! - **Deviations**: this is only the quantizer. The other half of the method, variance reduction,
+//!   computes its input: the differences of gradients from those at a snapshot. gradwire's trainer
+//!   does so with `--svrg`.
+//! - **Cost**: 4 bytes per element for the maximum, 4 to quantize, 4 for the draws; with error
+//!   feedback 8 and 12; with `code=huffman` 4 to write and read the code-words.
 //!
 //! Reference: Yu, Wu, Huang: "Exploring Fast and Communication-Efficient Algorithms in Large-Scale
 //! Distributed Networks", AISTATS 2019, section 3.

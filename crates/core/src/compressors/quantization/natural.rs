@@ -1,23 +1,26 @@
 //! `natural`: stochastic rounding to powers of two; the expectation is the gradient.
 //!
 //! For |c| in [2^e, 2^(e+1)) an element becomes sign(c)·2^(e+1) with probability |c| / 2^e − 1,
-//! else sign(c)·2^e: the probability is the mantissa. Zeros stay zero. A subnormal number, |c| below 2^−126, becomes
-//! sign(c)·2^−126 with probability |c| / 2^−126, else 0: the same operation on its bits.
+//! else sign(c)·2^e: the probability is the mantissa. Zeros stay zero. A subnormal number, |c|
+//! below 2^−126, becomes sign(c)·2^−126 with probability |c| / 2^−126, else 0: the same operation
+//! on its bits.
 //!
 //! - **Message**: d bits for the signs, least significant first, 1 for elements at or above zero,
 //!   the last byte padded with zeros; then the d biased exponents, 0 for a zero, 8 bits each: 9·d
-//!   bits. `code=huffman` uses [Huffman code](gradwire_bits::huffman) for the exponents where that is shorter; most
-//!   gradients then take about 4 bits an element.
+//!   bits. `code=huffman` uses [Huffman code](gradwire_bits::huffman) for the exponents where that
+//!   is shorter; most gradients then take about 4 bits an element.
 //! - **Range**: elements of magnitude above 2^127, which would round to 2^128 and thus to infinity,
 //!   round to 2^127. Apart from them the message is unbiased, with variance
 //!   (|c| − 2^e)·(2^(e+1) − |c|), at most c² / 8.
-//! - **Draws**: element i uses the upper 23 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
-//!   the tensor and step.
-//! - **Error feedback**: on, as in the survey of Xu et al. (2020, table 1), which found it to help in general, but not on
-//!   recommendation; the paper has none. `ef=ef21` is refused, because the bound of the variance does not hold for subnormal numbers.
-//! - **Deviations**: none; the paper does not define zeros, subnormal numbers and the top of the range.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize, 4 for the draws; with `code=huffman` 4 to write
-//!   and read the exponents.
+//! - **Draws**: element i uses the upper 23 bits of word i [for
+//!   rounding](crate::Rng::fill_rounding) of the sender's stream for the tensor and step.
+//! - **Error feedback**: on, as in the survey of Xu et al. (2020, table 1), which found it to help
+//!   in general, but not on recommendation; the paper has none. `ef=ef21` is refused, because the
+//!   bound of the variance does not hold for subnormal numbers.
+//! - **Deviations**: none; the paper does not define zeros, subnormal numbers and the top of the
+//!   range.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to quantize, 4 for the draws; with
+//!   `code=huffman` 4 to write and read the exponents.
 //!
 //! Reference: Horváth, Ho, Horváth, Sahu, Canini, Richtárik: "Natural Compression for Distributed
 //! Deep Learning", arXiv 1905.10988, 2019.

@@ -6,28 +6,32 @@
 //!
 //! - **Message**: the step of each bucket as f32, then the levels:
 //!   - `code=fixed`: level + s, in ⌈log2(2s + 1)⌉ bits each;
-//!   - `code=elias`: for each non-zero level its distance from the previous one (the first from index −1) in [Elias ω
-//!     code](gradwire_bits::elias), a sign bit, 1 below zero, and its magnitude in that code; finally the distance to
-//!     index d. For few levels and long buckets, where most levels are 0;
-//!   - `code=huffman`: level + s in [Huffman code](gradwire_bits::huffman), or, where a level is so frequent that it takes less than
-//!     a bit, in [tANS](gradwire_bits::tans) or a significance map; in fixed width where that is shorter.
+//!   - `code=elias`: for each non-zero level its distance from the previous one (the first from
+//!     index −1) in [Elias ω code](gradwire_bits::elias), a sign bit, 1 below zero, and its
+//!     magnitude in that code; finally the distance to index d. For few levels and long buckets,
+//!     where most levels are 0;
+//!   - `code=huffman`: level + s in [Huffman code](gradwire_bits::huffman), or, where a level is so
+//!     frequent that it takes less than a bit, in [tANS](gradwire_bits::tans) or a significance
+//!     map; in fixed width where that is shorter.
 //!
 //!   An empty tensor has an empty message.
 //! - **Range**: s from 1 to 32 767. The default, 127, is what 8 bits hold. `bucket=0` is one bucket
 //!   for the tensor, as in the analysis; the default of 512 is the paper's in experiments. `norm=2`
-//!   is the Euclidean norm, `norm=max` the largest absolute value, so that all levels are used. With Elias and Huffman
-//!   code up to 2³² − 1 elements. The message is unbiased up to 2⁻²⁴ of a step, with variance step²·(t − ⌊t⌋)·(⌊t⌋ + 1 − t).
-//! - **Draws**: element i uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
-//!   the tensor and step.
-//! - **Limits**: if 1 / step overflows (a step below about 3·10⁻³⁹), the step and the bucket's elements are sent as
-//!   zero. The norm is at most the largest finite number.
-//! - **Error feedback**: off; with it training may diverge (in a long bucket with few levels the rounding noise is larger
-//!   than the gradient itself, and feedback would amplify it).
-//! - **Deviations**: the step is sent, where the paper sends the norm. For negative t, ⌊t⌋ is the level farther from
-//!   zero; the two levels and their probabilities are the paper's. One Elias code covers all buckets; a final distance
-//!   ends it.
-//! - **Cost**: 4 bytes per element to quantize (a bucket is read twice, the second time from the cache), 4 for the draws; with
-//!   error feedback 8 for a check before, and 12 to quantize; with an entropy code 4 to write and read the levels. Elias code takes about 2 ns per non-zero level.
+//!   is the Euclidean norm, `norm=max` the largest absolute value, so that all levels are used.
+//!   With Elias and Huffman code up to 2³² − 1 elements. The message is unbiased up to 2⁻²⁴ of a
+//!   step, with variance step²·(t − ⌊t⌋)·(⌊t⌋ + 1 − t).
+//! - **Draws**: element i uses the upper 24 bits of word i [for
+//!   rounding](crate::Rng::fill_rounding) of the sender's stream for the tensor and step.
+//! - **Limits**: if 1 / step overflows (a step below about 3·10⁻³⁹), the step and the bucket's
+//!   elements are sent as zero. The norm is at most the largest finite number.
+//! - **Error feedback**: off; with it training may diverge (in a long bucket with few levels the
+//!   rounding noise is larger than the gradient itself, and feedback would amplify it).
+//! - **Deviations**: the step is sent, where the paper sends the norm. For negative t, ⌊t⌋ is the
+//!   level farther from zero; the two levels and their probabilities are the paper's. One Elias
+//!   code covers all buckets; a final distance ends it.
+//! - **Cost**: 4 bytes per element to quantize (a bucket is read twice, the second time from the
+//!   cache), 4 for the draws; with error feedback 8 for a check before, and 12 to quantize; with an
+//!   entropy code 4 to write and read the levels. Elias code takes about 2 ns per non-zero level.
 //!
 //! Reference: Alistarh, Grubic, Li, Tomioka, Vojnovic: "QSGD: Communication-Efficient SGD via
 //! Gradient Quantization and Encoding", NIPS 2017, sections 3.1, 3.2 and 4.
@@ -79,7 +83,8 @@ impl Choice for Norm {
     const VALUES: &'static [Self] = &[Norm::Euclidean, Norm::Max];
 }
 
-/// A bound β of the quantizer's variance: E‖Q(x) − x‖² ≤ β·‖x‖² for this number of elements that share a norm, of either kind.
+/// A bound β of the quantizer's variance: E‖Q(x) − x‖² ≤ β·‖x‖² for this number of elements that
+/// share a norm, of either kind.
 pub(in crate::compressors) fn beta(elements: usize, s: u16) -> f64 {
     let (elements, s) = (elements as f64, f64::from(s));
     (elements / (s * s)).min(elements.sqrt() / s)
@@ -179,8 +184,8 @@ impl Qsgd {
         Levels { least: -s, most: s, inverse, step }
     }
 
-    /// Quantizes the elements of a part, whose buckets have these places for their steps. Calls `write` with the levels of
-    /// [`BLOCK`] elements at a time.
+    /// Quantizes the elements of a part, whose buckets have these places for their steps. Calls
+    /// `write` with the levels of [`BLOCK`] elements at a time.
     fn quantize(
         &self,
         source: &mut Source<'_>,

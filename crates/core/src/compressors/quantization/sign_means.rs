@@ -1,7 +1,7 @@
 //! Signs with means: the compressor that `efsignsgd` and `onebit` share.
 //!
-//! A message has one or two means as f32, then a bit for each element: least significant first, 1 for elements at or
-//! above zero, the last byte padded with zeros.
+//! A message has one or two means as f32, then a bit for each element: least significant first, 1
+//! for elements at or above zero, the last byte padded with zeros.
 
 use gradwire_bits::DecodeError;
 

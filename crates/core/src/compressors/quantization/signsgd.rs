@@ -1,20 +1,22 @@
 //! `signsgd`: signs, combined by majority vote.
 //!
-//! `bit = (g ≥ 0)`; a message decodes to ±1. The gradient of a step is the sign of the weighted mean of the ranks'
-//! messages: +1 or −1 by majority, and 0 on a tie. So the learning rate is the length of every step, as in Adam. The
-//! computed sum of n weights of 1/n is within n·2⁻²⁵ of the exact one, and the smallest majority has a mean of 1/n.
-//! Means of magnitude below 2⁻¹³ count as ties, so ties and majorities are distinguished for up to 4095 ranks.
+//! `bit = (g ≥ 0)`; a message decodes to ±1. The gradient of a step is the sign of the weighted
+//! mean of the ranks' messages: +1 or −1 by majority, and 0 on a tie. So the learning rate is the
+//! length of every step, as in Adam. The computed sum of n weights of 1/n is within n·2⁻²⁵ of the
+//! exact one, and the smallest majority has a mean of 1/n. Means of magnitude below 2⁻¹³ count as
+//! ties, so ties and majorities are distinguished for up to 4095 ranks.
 //!
 //! - **Message**: d bits, least significant first, the last byte padded with zeros.
-//! - **Aggregation**: majority vote. Under scatter-reduce owners send the result as signs; a tie counts as +1. Servers
-//!   vote too; they compress the changes of the model that workers pull by `efsignsgd`.
+//! - **Aggregation**: majority vote. Under scatter-reduce owners send the result as signs; a tie
+//!   counts as +1. Servers vote too; they compress the changes of the model that workers pull by
+//!   `efsignsgd`.
 //! - **Error feedback**: off.
 //! - **Cost**: one pass of 4 bytes per element.
-//! - **Hierarchies**: nodes vote, not ranks: a node's vote is the sign of its mean gradient, with the weight of all its
-//!   ranks.
+//! - **Hierarchies**: nodes vote, not ranks: a node's vote is the sign of its mean gradient, with
+//!   the weight of all its ranks.
 //!
-//! Reference: Bernstein, Wang, Azizzadenesheli, Anandkumar: "signSGD: Compressed Optimisation for Non-Convex
-//! Problems", ICML 2018.
+//! Reference: Bernstein, Wang, Azizzadenesheli, Anandkumar: "signSGD: Compressed Optimisation for
+//! Non-Convex Problems", ICML 2018.
 
 use std::sync::Arc;
 
@@ -126,7 +128,8 @@ mod tests {
         assert_eq!(mean, [1.0, -1.0, 0.0, 0.0, 1.0]);
     }
 
-    /// Six shares of a sixth, three of them negative, add up to 0 in some orders and to 3·10⁻⁸ in others.
+    /// Six shares of a sixth, three of them negative, add up to 0 in some orders and to 3·10⁻⁸ in
+    /// others.
     #[test]
     fn ties_are_ties_in_every_order() {
         for ranks in 1..=12u32 {

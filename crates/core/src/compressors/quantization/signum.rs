@@ -1,15 +1,16 @@
 //! `signum`: signs of the gradients' running mean, combined by majority vote.
 //!
-//! `z ← δ·z + (1 − δ)·g` on every rank; the sign of z is sent as a vote, as in [`signsgd`](super::signsgd). Nothing is
-//! subtracted from z: it is momentum, not error feedback.
+//! `z ← δ·z + (1 − δ)·g` on every rank; the sign of z is sent as a vote, as in
+//! [`signsgd`](super::signsgd). Nothing is subtracted from z: it is momentum, not error feedback.
 //!
 //! - **Message**: d bits, as `signsgd`.
 //! - **Range**: momentum δ in \[0, 1); 0 is `signsgd`.
-//! - **Error feedback**: off; with it, the signs of z + residual are sent, and the difference becomes the residual.
+//! - **Error feedback**: off; with it, the signs of z + residual are sent, and the difference
+//!   becomes the residual.
 //! - **Cost**: 4 bytes per element to check the gradient, 12 for the running mean and its signs.
 //!
-//! Reference: Bernstein, Zhao, Azizzadenesheli, Anandkumar: "signSGD with Majority Vote is Communication Efficient
-//! and Fault Tolerant", ICLR 2019.
+//! Reference: Bernstein, Zhao, Azizzadenesheli, Anandkumar: "signSGD with Majority Vote is
+//! Communication Efficient and Fault Tolerant", ICLR 2019.
 
 use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! The common part of the ternary compressors: quartic packing, block by block.
 //!
 //! Quartic packing cuts a tensor into five contiguous fifths and packs one trit of each into a byte
-//! (see [`gradwire_bits::quartic`]). Here one block of each fifth is processed at a time, so that digits, gradient and
-//! residual stay in the first-level cache. Decoding takes longer pieces, because it reads and writes `out` once.
+//! (see [`gradwire_bits::quartic`]). Here one block of each fifth is processed at a time, so that
+//! digits, gradient and residual stay in the first-level cache. Decoding takes longer pieces,
+//! because it reads and writes `out` once.
 
 use std::ops::Range;
 
@@ -15,11 +16,13 @@ use crate::{BLOCK, Helpers, Source, Workspace};
 
 /// The quartic byte of five trits 0.
 const ZEROS: u8 = 121;
-/// The byte of five trits +1, the largest quartic byte. Larger bytes stand for runs, where runs are coded.
+/// The byte of five trits +1, the largest quartic byte. Larger bytes stand for runs, where runs are
+/// coded.
 const LARGEST_DIGIT: u8 = 242;
 
-/// The most bytes of a part that one of several threads works on, and of a piece that is decoded: the longer the stretches of
-/// the five fifths that are written in turn, the better the processor loads ahead.
+/// The most bytes of a part that one of several threads works on, and of a piece that is decoded:
+/// the longer the stretches of the five fifths that are written in turn, the better the processor
+/// loads ahead.
 const PART: usize = PART_ELEMENTS.div_ceil(5).next_multiple_of(BLOCK);
 
 /// The division of a tensor into five parts of equal length, of which the last may be shorter.
@@ -41,8 +44,9 @@ impl Fifths {
         first.min(self.elements)..(first + len).min(self.elements)
     }
 
-    /// Quantizes the tensor and appends the bytes, with or without zero-run code. `quantize` receives the offset of a
-    /// piece, the piece, and the digits, to each of which it appends a trit.
+    /// Quantizes the tensor and appends the bytes, with or without zero-run code. `quantize`
+    /// receives the offset of a piece, the piece, and the digits, to each of which it appends a
+    /// trit.
     pub(super) fn encode(
         &self,
         source: &mut Source<'_>,
@@ -112,8 +116,8 @@ impl Fifths {
         }
     }
 
-    /// Adds `scale` times the trits of these bytes, with or without zero-run code. The helpers share the work but for the
-    /// expansion of runs.
+    /// Adds `scale` times the trits of these bytes, with or without zero-run code. The helpers
+    /// share the work but for the expansion of runs.
     pub(super) fn decode_add(
         &self,
         mut bytes: &[u8],

@@ -1,16 +1,18 @@
-//! `terngrad`: stochastic rounding to three values; without clipping the expectation is the gradient.
+//! `terngrad`: stochastic rounding to three values; without clipping the expectation is the
+//! gradient.
 //!
-//! With `M` the largest absolute value after clipping, an element becomes `sign(c)·M` with probability
-//! `min(|c| / M, 1)` and 0 otherwise. Clipping limits |c| to `clip` standard deviations of the tensor,
-//! so that one large element does not make all others improbable.
+//! With `M` the largest absolute value after clipping, an element becomes `sign(c)·M` with
+//! probability `min(|c| / M, 1)` and 0 otherwise. Clipping limits |c| to `clip` standard deviations
+//! of the tensor, so that one large element does not make all others improbable.
 //!
-//! - **Message**: `M` as f32, then the trits, five to a byte in the [quartic](gradwire_bits::quartic) code: 1.6·d + 32
-//!   bits. With `code=huffman` runs of five zeros are [coded](gradwire_bits::zero_run) as in `3lc`; then follow the
-//!   number of bytes as varint and these bytes in [Huffman code](gradwire_bits::huffman), where that is shorter.
-//! - **Which code**: the table has bits per trit, for independent trits with a fraction z of zeros. Huffman code alone
-//!   takes at least a fifth of a bit, runs alone leave other bytes unchanged, and both together work for all z.
-//!   Clipping at 2.5 standard deviations makes two thirds of normally distributed elements zero; without clipping
-//!   nearly all are zero.
+//! - **Message**: `M` as f32, then the trits, five to a byte in the
+//!   [quartic](gradwire_bits::quartic) code: 1.6·d + 32 bits. With `code=huffman` runs of five
+//!   zeros are [coded](gradwire_bits::zero_run) as in `3lc`; then follow the number of bytes as
+//!   varint and these bytes in [Huffman code](gradwire_bits::huffman), where that is shorter.
+//! - **Which code**: the table has bits per trit, for independent trits with a fraction z of zeros.
+//!   Huffman code alone takes at least a fifth of a bit, runs alone leave other bytes unchanged,
+//!   and both together work for all z. Clipping at 2.5 standard deviations makes two thirds of
+//!   normally distributed elements zero; without clipping nearly all are zero.
 //!
 //!   | z | entropy | Huffman | runs | runs, then Huffman |
 //!   |---|---|---|---|---|
@@ -22,21 +24,24 @@
 //!   | 0.99 | 0.091 | 0.235 | 0.226 | 0.113 |
 //!   | 0.999 | 0.012 | 0.204 | 0.125 | 0.025 |
 //! - **Range**: clip ≥ 0, in standard deviations; 0 is no clipping, which is 3LC's comparator
-//!   "Stoch 3-value + QE". Without clipping the message is unbiased up to 2⁻²⁴·M, with variance c·(M − c).
-//! - **Draws**: element i uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
-//!   the tensor and step.
-//! - **Error feedback**: off; with it, training diverges according to Lim et al. 2019, §3.1. Here ResNet-8 gained 1.4 points by it, and the
-//!   perplexity of an LSTM rose by 1.6 (one seed each, `results/grace-feedback`).
-//! - **Deviations**: 1.6 bits per trit instead of 2; each sender uses its own M, while the paper optionally shares the
-//!   largest one; σ is the root mean square deviation from the tensor's mean.
-//! - **Limits**: clipping is about 0 and σ about the mean, so it cuts most of a tensor whose mean is larger than σ: of
-//!   elements near 1 with σ = 10⁻⁵ each decodes to 2.5·10⁻⁵. A σ below 10⁻⁶ of the root mean square counts as 0, and nothing is clipped
-//!   then. Where M is subnormal, thresholds are rounded to multiples of 2⁻¹⁴⁹, and probabilities with them.
-//! - **Cost**: 4 bytes per element for the maximum and σ, 4 for the draws; with `code=huffman` less than
-//!   one more.
+//!   "Stoch 3-value + QE". Without clipping the message is unbiased up to 2⁻²⁴·M, with variance
+//!   c·(M − c).
+//! - **Draws**: element i uses the upper 24 bits of word i [for
+//!   rounding](crate::Rng::fill_rounding) of the sender's stream for the tensor and step.
+//! - **Error feedback**: off; with it, training diverges according to Lim et al. 2019, §3.1. Here
+//!   ResNet-8 gained 1.4 points by it, and the perplexity of an LSTM rose by 1.6 (one seed each,
+//!   `results/grace-feedback`).
+//! - **Deviations**: 1.6 bits per trit instead of 2; each sender uses its own M, while the paper
+//!   optionally shares the largest one; σ is the root mean square deviation from the tensor's mean.
+//! - **Limits**: clipping is about 0 and σ about the mean, so it cuts most of a tensor whose mean
+//!   is larger than σ: of elements near 1 with σ = 10⁻⁵ each decodes to 2.5·10⁻⁵. A σ below 10⁻⁶ of
+//!   the root mean square counts as 0, and nothing is clipped then. Where M is subnormal,
+//!   thresholds are rounded to multiples of 2⁻¹⁴⁹, and probabilities with them.
+//! - **Cost**: 4 bytes per element for the maximum and σ, 4 for the draws; with `code=huffman` less
+//!   than one more.
 //!
-//! Reference: Wen, Xu, Yan, Wu, Wang, Chen, Li: "TernGrad: Ternary Gradients to Reduce Communication in
-//! Distributed Deep Learning", NIPS 2017.
+//! Reference: Wen, Xu, Yan, Wu, Wang, Chen, Li: "TernGrad: Ternary Gradients to Reduce
+//! Communication in Distributed Deep Learning", NIPS 2017.
 
 use std::ops::Bound::Included;
 
@@ -110,8 +115,8 @@ impl TernGrad {
     }
 }
 
-/// Replaces the bytes with coded runs at the end of a message, from `start` on, by their number and their code in this
-/// alphabet. Reserves memory for `most` bytes.
+/// Replaces the bytes with coded runs at the end of a message, from `start` on, by their number and
+/// their code in this alphabet. Reserves memory for `most` bytes.
 fn put_coded(
     alphabet: Alphabet,
     start: usize,
@@ -289,8 +294,8 @@ mod tests {
 
     #[test]
     fn huffman_worked_by_hand() {
-        // Runs of 14 bytes of five zeros: 255 three times, of which there is no stream. Lengths: a run of
-        // 255 symbols without a code is 110 0000000 1 1111111, and one bit 111 10000.
+        // Runs of 14 bytes of five zeros: 255 three times, of which there is no stream. Lengths: a
+        // run of 255 symbols without a code is 110 0000000 1 1111111, and one bit 111 10000.
         let zeros = [0.0; 5 * 42];
         let expected = [0, 0, 0, 0, 3, 0, 255, 255, 255];
         assert_eq!(encode("terngrad:code=huffman", &zeros), expected);

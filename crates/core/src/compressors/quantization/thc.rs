@@ -1,31 +1,37 @@
 //! `thc`: the tensor rotated at random, rounded to integers that all ranks can add.
 //!
-//! A piece x of n elements becomes y = H·D·x / ℓ by a [rotation](crate::numeric::rotation) that all ranks share, where ℓ is
-//! the largest norm ‖x‖ of any rank. The elements of y are close to normally distributed with a deviation of at most 1.
-//! They are clipped to [−T, T], which is divided into g = 30 equal parts, and rounded at random to one of 2^b of the 31
-//! borders, so that the expectation is the clipped value. The borders are integers 0 to 30 in a table, and an element's
-//! message is its index in this table. Sums of the integers are all that is needed to decode the mean: with m the mean of
-//! the integers, an element of y is m·2T / g − T, and the piece ℓ·D·H·y / n.
+//! A piece x of n elements becomes y = H·D·x / ℓ by a [rotation](crate::numeric::rotation) that all
+//! ranks share, where ℓ is the largest norm ‖x‖ of any rank. The elements of y are close to
+//! normally distributed with a deviation of at most 1. They are clipped to [−T, T], which is
+//! divided into g = 30 equal parts, and rounded at random to one of 2^b of the 31 borders, so that
+//! the expectation is the clipped value. The borders are integers 0 to 30 in a table, and an
+//! element's message is its index in this table. Sums of the integers are all that is needed to
+//! decode the mean: with m the mean of the integers, an element of y is m·2T / g − T, and the piece
+//! ℓ·D·H·y / n.
 //!
-//! - **Message**: two rounds of all-reduce. In the first the norms of pieces, as f32, of which the largest counts; in the
-//!   second the indices of b bits, and the sums of integers on the way back, of ⌈log2(30·ranks + 1)⌉ bits, 8 with up to
-//!   eight ranks. No rank decodes before the last step.
-//! - **Aggregation**: rounds of all-reduce; ranks must have equal weights. Under other exchanges each rank's message has its
-//!   own norms and its indices, and is decoded alone.
-//! - **Range**: 2 to 4 bits. T leaves out a share p of a normal distribution: 1/32 with 4 bits, 1/16 with 3, 1/4 with 2.
-//! - **Error**: of one rank 0.0203, 0.0592 and 0.181 of ‖x‖² with 4, 3 and 2 bits. Most of it is noise, of which the mean
-//!   over n ranks has an n-th.
+//! - **Message**: two rounds of all-reduce. In the first the norms of pieces, as f32, of which the
+//!   largest counts; in the second the indices of b bits, and the sums of integers on the way back,
+//!   of ⌈log2(30·ranks + 1)⌉ bits, 8 with up to eight ranks. No rank decodes before the last step.
+//! - **Aggregation**: rounds of all-reduce; ranks must have equal weights. Under other exchanges
+//!   each rank's message has its own norms and its indices, and is decoded alone.
+//! - **Range**: 2 to 4 bits. T leaves out a share p of a normal distribution: 1/32 with 4 bits,
+//!   1/16 with 3, 1/4 with 2.
+//! - **Error**: of one rank 0.0203, 0.0592 and 0.181 of ‖x‖² with 4, 3 and 2 bits. Most of it is
+//!   noise, of which the mean over n ranks has an n-th.
 //! - **Error feedback**: on. It returns what was clipped.
-//! - **Draws**: signs from the shared generator, stream 0; rounding from the rank's own generator, stream 1.
-//! - **Limits**: a piece whose largest norm is below about 3·10⁻³⁹ or above 8·10³⁷ is not sent; it stays in the residual.
-//! - **Deviations**: the paper rotates the whole tensor and shares one norm. It has 4 bits, g = 30 and p = 1/32; the p of 2
-//!   and 3 bits are those of the least error here. Tables have the least error of normally distributed elements, as in
-//!   the paper; where a table and its mirror image are equal, the one with more entries below 15 was taken.
-//! - **Cost**: 8 bytes per element for the sum, 8 for the norm and the rotation, 8 for the residual; two rotations to encode,
-//!   one to decode.
+//! - **Draws**: signs from the shared generator, stream 0; rounding from the rank's own generator,
+//!   stream 1.
+//! - **Limits**: a piece whose largest norm is below about 3·10⁻³⁹ or above 8·10³⁷ is not sent; it
+//!   stays in the residual.
+//! - **Deviations**: the paper rotates the whole tensor and shares one norm. It has 4 bits, g = 30
+//!   and p = 1/32; the p of 2 and 3 bits are those of the least error here. Tables have the least
+//!   error of normally distributed elements, as in the paper; where a table and its mirror image
+//!   are equal, the one with more entries below 15 was taken.
+//! - **Cost**: 8 bytes per element for the sum, 8 for the norm and the rotation, 8 for the
+//!   residual; two rotations to encode, one to decode.
 //!
-//! Reference: Li et al.: "THC: Accelerating Distributed Deep Learning Using Tensor Homomorphic Compression", NSDI 2024,
-//! sections 4 and 5.
+//! Reference: Li et al.: "THC: Accelerating Distributed Deep Learning Using Tensor Homomorphic
+//! Compression", NSDI 2024, sections 4 and 5.
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::kernels::{self, Table};
@@ -64,7 +70,8 @@ crate::parameters! {
 /// The number of equal parts of the range.
 const PARTS: f32 = 30.0;
 
-/// The largest norm of a piece that is sent. No element, decoded element or difference of these overflows.
+/// The largest norm of a piece that is sent. No element, decoded element or difference of these
+/// overflows.
 const LARGEST: f32 = f32::MAX / 4.0;
 
 /// The integers of a number of bits, and the end T of the range.
@@ -155,7 +162,8 @@ impl Thc {
         }
     }
 
-    /// Writes the indices of the pieces of a part that begins with element `start`, and subtracts what they decode to.
+    /// Writes the indices of the pieces of a part that begins with element `start`, and subtracts
+    /// what they decode to.
     fn quantize_part(
         &self,
         start: usize,
@@ -317,7 +325,8 @@ mod tests {
             / 3.0
     }
 
-    /// The expected squared error of rounding a normally distributed value between two integers at random.
+    /// The expected squared error of rounding a normally distributed value between two integers at
+    /// random.
     fn between(most: f64, lower: usize, upper: usize) -> f64 {
         let place = |integer: usize| most * (integer as f64 / 15.0 - 1.0);
         let (lower, upper) = (place(lower), place(upper));
@@ -331,7 +340,8 @@ mod tests {
             let most = f64::from(*most);
             assert_eq!(entries.len(), 1 << bits);
             assert!((integral(-most, most, density) - (1.0 - p)).abs() < 1e-6, "{bits} bits");
-            // The least error of `count` entries that end with an integer, by what the entry before may be.
+            // The least error of `count` entries that end with an integer, by what the entry before
+            // may be.
             let mut least = [f64::INFINITY; 31];
             least[0] = 0.0;
             for _ in 1..entries.len() {
@@ -435,8 +445,8 @@ mod tests {
 
     #[test]
     fn messages_by_hand() {
-        // One element is its own norm: y is 1 or −1, and the integers nearest to 15 ± 15 / 2.1538747 have 21 and 23, or 7
-        // and 9.
+        // One element is its own norm: y is 1 or −1, and the integers nearest to 15 ± 15 /
+        // 2.1538747 have 21 and 23, or 7 and 9.
         let message = encode("thc", &[3.0]);
         assert_eq!((message.len(), &message[..4]), (5, &3f32.to_le_bytes()[..]));
         let decoded = round_trip("thc", &[3.0])[0];

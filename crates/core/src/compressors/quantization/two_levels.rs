@@ -10,8 +10,8 @@ pub(super) fn len(elements: usize) -> usize {
     elements.div_ceil(8)
 }
 
-/// Appends a bit for each element, least significant first and 1 for elements ≥ 0, the last byte padded with zeros;
-/// subtracts the level of its sign from each element of a residual.
+/// Appends a bit for each element, least significant first and 1 for elements ≥ 0, the last byte
+/// padded with zeros; subtracts the level of its sign from each element of a residual.
 pub(super) fn encode(
     source: &mut Source<'_>,
     [negative, positive]: [f32; 2],

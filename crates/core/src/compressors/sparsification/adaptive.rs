@@ -1,28 +1,36 @@
-//! `adaptive`: random elements, with the probabilities that minimise the variance for the expected number sent.
+//! `adaptive`: random elements, with the probabilities that minimise the variance for the expected
+//! number sent.
 //!
 //! - **Probabilities**: an element is sent with p = min(|c| / M, 1), where the level M is such that
-//!   Σp = k = max(1, round(ratio·d)). It starts at M = Σ|c| / k; each iteration sets M ← Σ_{|c| ≤ M} |c| / (k − n),
-//!   with n the number of elements above M (Algorithm 3, where 1 / M is called λ), until n stays the same, at most 7
-//!   times. M decreases towards its limit, so an early end, or rounding M up to an f32, only sends fewer elements, and adds
-//!   no bias. M is at most the largest f32.
-//! - **Values**: an element that is sent decodes to c / p: ±M for elements up to M, c itself for larger ones. The
-//!   variance is |c|·(M − |c|) below M and 0 above. The message is unbiased up to the rounding of probabilities (see
-//!   below): as the value stays ±M, an element below M is biased away from 0 by up to M·2⁻²⁴. Where M is subnormal, thresholds are rounded to
-//!   multiples of 2⁻¹⁴⁹, and probabilities with them.
-//! - **Message**: the elements above M as in `topk`: a byte with the code of their positions (0 bitmap, 1 Rice, 2 raw),
-//!   their number as varint, their values as f32, the positions. Then the drawn elements: code byte and number, and,
-//!   unless the number is 0, M as f32, one bit per sign, the positions. An empty tensor has an empty message.
-//! - **Draws**: element i uses the upper 24 bits of word i [for rounding](crate::Rng::fill_rounding) of the sender's stream for
-//!   the tensor and step, so probabilities are multiples of 2⁻²⁴, rounded up. With fewer than one of 4096 elements in k
-//!   it uses the upper 31 bits of word i of the stream itself, and probabilities below 2⁻⁷ are rounded to multiples of 2⁻³¹.
+//!   Σp = k = max(1, round(ratio·d)). It starts at M = Σ|c| / k; each iteration sets M ← Σ_{|c| ≤
+//!   M} |c| / (k − n), with n the number of elements above M (Algorithm 3, where 1 / M is called
+//!   λ), until n stays the same, at most 7 times. M decreases towards its limit, so an early end,
+//!   or rounding M up to an f32, only sends fewer elements, and adds no bias. M is at most the
+//!   largest f32.
+//! - **Values**: an element that is sent decodes to c / p: ±M for elements up to M, c itself for
+//!   larger ones. The variance is |c|·(M − |c|) below M and 0 above. The message is unbiased up to
+//!   the rounding of probabilities (see below): as the value stays ±M, an element below M is biased
+//!   away from 0 by up to M·2⁻²⁴. Where M is subnormal, thresholds are rounded to multiples of
+//!   2⁻¹⁴⁹, and probabilities with them.
+//! - **Message**: the elements above M as in `topk`: a byte with the code of their positions (0
+//!   bitmap, 1 Rice, 2 raw), their number as varint, their values as f32, the positions. Then the
+//!   drawn elements: code byte and number, and, unless the number is 0, M as f32, one bit per sign,
+//!   the positions. An empty tensor has an empty message.
+//! - **Draws**: element i uses the upper 24 bits of word i [for
+//!   rounding](crate::Rng::fill_rounding) of the sender's stream for the tensor and step, so
+//!   probabilities are multiples of 2⁻²⁴, rounded up. With fewer than one of 4096 elements in k it
+//!   uses the upper 31 bits of word i of the stream itself, and probabilities below 2⁻⁷ are rounded
+//!   to multiples of 2⁻³¹.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. At most k elements are above M; the number
 //!   drawn is random.
-//! - **Error feedback**: off, as the message is unbiased. With `ef=on` residuals grow from step to step at small ratios, such as 0.01: the
-//!   variance of the message is larger than the tensor itself.
-//! - **Cost**: 4 bytes per element for the maximum, 4 for the sum, 4 for each further iteration, 4 for the draws.
+//! - **Error feedback**: off, as the message is unbiased. With `ef=on` residuals grow from step to
+//!   step at small ratios, such as 0.01: the variance of the message is larger than the tensor
+//!   itself.
+//! - **Cost**: 4 bytes per element for the maximum, 4 for the sum, 4 for each further iteration, 4
+//!   for the draws.
 //!
-//! Reference: Wangni, Wang, Liu, Zhang: "Gradient Sparsification for Communication-Efficient Distributed
-//! Optimization", NeurIPS 2018.
+//! Reference: Wangni, Wang, Liu, Zhang: "Gradient Sparsification for Communication-Efficient
+//! Distributed Optimization", NeurIPS 2018.
 
 use std::ops::Bound::{Excluded, Included};
 

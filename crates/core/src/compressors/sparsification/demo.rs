@@ -1,27 +1,32 @@
-//! `demo`: the largest coefficients of a cosine transform of the momentum, by block; the sign of their mean is the step.
+//! `demo`: the largest coefficients of a cosine transform of the momentum, by block; the sign of
+//! their mean is the step.
 //!
-//! - **Momentum**: `δ ← m·δ + g`. What a message carries is subtracted from δ, which is what error feedback does with a
-//!   residual of weight m. Ranks share no momentum; the optimizer needs none.
-//! - **Blocks**: a tensor of two or more dimensions is a matrix, of its first dimension and the product of the others. The
-//!   sides of its blocks are the largest divisors of its dimensions up to 64. A vector is a matrix of one row.
-//! - **Coefficients**: those of the orthonormal DCT-II in both directions. Of each block the k with the largest absolute
-//!   values are sent, of equal ones those with the lowest positions; no zeros.
-//! - **Mean**: a coefficient is averaged over the ranks that sent it, transformed back, and the gradient of the step is the
-//!   sign of every element, 0 where it is 0.
-//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as varint, the values and
-//!   the positions, at which a coefficient has the place in its block that elements have. Values are f32, or with
-//!   `values=sign` a bit each: then they decode to ±1, while their full values are subtracted from δ.
+//! - **Momentum**: `δ ← m·δ + g`. What a message carries is subtracted from δ, which is what error
+//!   feedback does with a residual of weight m. Ranks share no momentum; the optimizer needs none.
+//! - **Blocks**: a tensor of two or more dimensions is a matrix, of its first dimension and the
+//!   product of the others. The sides of its blocks are the largest divisors of its dimensions up
+//!   to 64. A vector is a matrix of one row.
+//! - **Coefficients**: those of the orthonormal DCT-II in both directions. Of each block the k with
+//!   the largest absolute values are sent, of equal ones those with the lowest positions; no zeros.
+//! - **Mean**: a coefficient is averaged over the ranks that sent it, transformed back, and the
+//!   gradient of the step is the sign of every element, 0 where it is 0.
+//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as
+//!   varint, the values and the positions, at which a coefficient has the place in its block that
+//!   elements have. Values are f32, or with `values=sign` a bit each: then they decode to ±1, while
+//!   their full values are subtracted from δ.
 //! - **Range**: k from 1 to 4096; up to 2³² − 1 elements.
 //! - **Error feedback**: on. Without it the gradient itself is transformed, and nothing is kept.
 //! - **Limits**: where max|c| is above 2¹⁰⁰ nothing is sent.
-//! - **Deviations**: the paper multiplies g by the learning rate before it is added to δ, which changes no sign while the
-//!   learning rate is constant. Dimensions with small divisors only, such as primes, make small blocks, of which
-//!   all coefficients are sent; published code has the same rule.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to gather the tensor, 2·64 multiplications per element to transform, up
-//!   to as many back, less the zeros, and a sort of the positions of each row of blocks. Receivers transform back once, whatever the number of
-//!   ranks.
+//! - **Deviations**: the paper multiplies g by the learning rate before it is added to δ, which
+//!   changes no sign while the learning rate is constant. Dimensions with small divisors only, such
+//!   as primes, make small blocks, of which all coefficients are sent; published code has the same
+//!   rule.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to gather the tensor, 2·64 multiplications
+//!   per element to transform, up to as many back, less the zeros, and a sort of the positions of
+//!   each row of blocks. Receivers transform back once, whatever the number of ranks.
 //!
-//! Reference: Peng, Quesnelle, Kingma: "DeMo: Decoupled Momentum Optimization", arXiv:2411.19870, 2024, Algorithm 1.
+//! Reference: Peng, Quesnelle, Kingma: "DeMo: Decoupled Momentum Optimization", arXiv:2411.19870,
+//! 2024, Algorithm 1.
 
 use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
@@ -118,7 +123,8 @@ impl Blocks {
         self.high * self.wide
     }
 
-    /// The fewest consecutive elements that are whole blocks: a row of blocks, or one block if the tensor is a single row.
+    /// The fewest consecutive elements that are whole blocks: a row of blocks, or one block if the
+    /// tensor is a single row.
     fn unit(&self) -> usize {
         if self.rows == 1 { self.wide } else { self.high * self.columns }
     }
@@ -198,8 +204,8 @@ fn transform<'a>(bases: &'a [Basis], blocks: &Blocks) -> Transform<'a> {
 type SquareBlock = [f32; MAX_SIDE * MAX_SIDE];
 
 impl Demo {
-    /// Collects the coefficients that are sent, with their positions in increasing order, and subtracts them. The helpers share the
-    /// blocks.
+    /// Collects the coefficients that are sent, with their positions in increasing order, and
+    /// subtracts them. The helpers share the blocks.
     fn extract(&self, c: &mut [f32], blocks: Blocks, workspace: &mut Workspace) {
         let Workspace { positions, own, helpers, .. } = workspace;
         let TransformBuffers { coefficients, largest, bases } = own.get();
@@ -250,7 +256,8 @@ impl Demo {
         }
     }
 
-    /// Reads a message: the positions are in the workspace, the values in its buffer of the same name.
+    /// Reads a message: the positions are in the workspace, the values in its buffer of the same
+    /// name.
     fn read(
         &self,
         mut message: &[u8],
@@ -431,7 +438,8 @@ mod tests {
         let tensor = Tensor::new("t", &[2]);
         let [mut sums, mut out] = [vec![], vec![1.0, 1.0]];
         let mut decoder = Decoder::new(&spec, 0);
-        // Ranks 0 and 1 send the first coefficient, of (3, 3) and (1, 1), rank 2 the second, of (4, −4).
+        // Ranks 0 and 1 send the first coefficient, of (3, 3) and (1, 1), rank 2 the second, of (4,
+        // −4).
         for (rank, gradient) in [[3.0, 3.0], [1.0, 1.0], [4.0, -4.0]].iter().enumerate() {
             let message = encode("demo:k=1", gradient);
             let at = (0, rank as u32);

@@ -1,21 +1,28 @@
 //! `dgc`: deep gradient compression.
 //!
-//! - **Memory**: momentum correction (section 3.2): the clipped gradient is added to a velocity, `u ← m·u + g`, and the
-//!   velocity to the residual, `v ← v + u`, which is compressed. Momentum factor masking (3.3): u and v become 0 where
-//!   elements were sent. The optimizer must not apply momentum again.
-//! - **Local clipping** (3.2): each of N ranks clips the ℓ2 norm of its gradient to clip·N^(−1/2), tensor by tensor; 0
-//!   does not clip. The paper clips the whole gradient: that is the trainer's `--clip`, ahead of the memory.
-//! - **Warm-up** of the ratio (3.3): over the first `warmup` steps it falls exponentially from a quarter to `ratio`.
-//! - **Selection**: the elements that reach a threshold estimated from a random sample (the hierarchical selection of section 5).
-//!   If more than 1.25·k elements reach it, it is replaced by the exact threshold among those; if fewer than 0.8·k do,
-//!   it is lowered by a fifth, at most three times, which bounds what the survey of Xu et al. 2020 found to be the
-//!   bottleneck. At most 2k are sent.
+//! - **Memory**: momentum correction (section 3.2): the clipped gradient is added to a velocity,
+//!   `u ← m·u + g`, and the velocity to the residual, `v ← v + u`, which is compressed. Momentum
+//!   factor masking (3.3): u and v become 0 where elements were sent. The optimizer must not apply
+//!   momentum again.
+//! - **Local clipping** (3.2): each of N ranks clips the ℓ2 norm of its gradient to clip·N^(−1/2),
+//!   tensor by tensor; 0 does not clip. The paper clips the whole gradient: that is the trainer's
+//!   `--clip`, ahead of the memory.
+//! - **Warm-up** of the ratio (3.3): over the first `warmup` steps it falls exponentially from a
+//!   quarter to `ratio`.
+//! - **Selection**: the elements that reach a threshold estimated from a random sample (the
+//!   hierarchical selection of section 5). If more than 1.25·k elements reach it, it is replaced by
+//!   the exact threshold among those; if fewer than 0.8·k do, it is lowered by a fifth, at most
+//!   three times, which bounds what the survey of Xu et al. 2020 found to be the bottleneck. At
+//!   most 2k are sent.
 //! - **Message**: as `topk`.
 //! - **Range**: ratio in (0, 1], momentum in \[0, 1); up to 2³² − 1 elements.
 //! - **Error feedback**: on, as above; if off, the method is `topk` with a sampled threshold.
-//! - **Deviations**: with warm-up the ratio falls at every step, in the paper to a quarter after each of four epochs, or within one (section 4.1); the sample is 1/256 of the
-//!   elements, but at least 4096, in runs of 16, in the paper 0.1 to 1 % at random; of more than 2k elements the first are sent.
-//! - **Cost**: 12 bytes per element for each count, of which there usually is one, and 20 to select.
+//! - **Deviations**: with warm-up the ratio falls at every step, in the paper to a quarter after
+//!   each of four epochs, or within one (section 4.1); the sample is 1/256 of the elements, but at
+//!   least 4096, in runs of 16, in the paper 0.1 to 1 % at random; of more than 2k elements the
+//!   first are sent.
+//! - **Cost**: 12 bytes per element for each count, of which there usually is one, and 20 to
+//!   select.
 //!
 //! Reference: Lin, Han, Mao, Wang, Dally: "Deep Gradient Compression: Reducing the Communication
 //! Bandwidth for Distributed Training", ICLR 2018.
@@ -65,7 +72,8 @@ crate::parameters! {
         ratio: f64 = RATIO,
         /// momentum of the velocity
         momentum: f32 = real(0.9, Included(0.0), Excluded(1.0)),
-        /// clip gradients to this norm divided by the square root of the number of ranks; 0 does not clip
+        /// clip gradients to this norm divided by the square root of the number of ranks; 0 does
+        /// not clip
         clip: f32 = real(0.0, Included(0.0), Included(1e30)),
         /// warm-up: steps over which the ratio falls from 0.25
         warmup: u64 = WARMUP,
@@ -99,8 +107,8 @@ impl<M> Dgc<M> {
         TopK { ratio, sampled: true, code: None }
     }
 
-    /// The selection that sends most. It bounds decoding, because the warm-up's powers differ in their last bits
-    /// between machines.
+    /// The selection that sends most. It bounds decoding, because the warm-up's powers differ in
+    /// their last bits between machines.
     fn widest(&self) -> TopK {
         let ratio = if self.warmup > 0 { self.ratio.max(FIRST) } else { self.ratio };
         TopK { ratio, sampled: true, code: None }

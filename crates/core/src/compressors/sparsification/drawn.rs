@@ -1,8 +1,8 @@
 //! Elements drawn in proportion to their absolute values, up to a level from which all are sent.
 //!
-//! With the level M an element c is sent with probability |c| / M, as ±M, and as itself if it is above M.
-//! A message contains the elements above the level as in `topk`, then the drawn ones: code, number and, unless that is
-//! 0, the level as f32, one bit per sign, the positions.
+//! With the level M an element c is sent with probability |c| / M, as ±M, and as itself if it is
+//! above M. A message contains the elements above the level as in `topk`, then the drawn ones:
+//! code, number and, unless that is 0, the level as f32, one bit per sign, the positions.
 
 use std::iter::repeat;
 
@@ -18,8 +18,8 @@ use crate::{BLOCK, Context, Helpers, Source, Workspace};
 /// The largest number of iterations that compute a level.
 const ROUNDS: usize = 8;
 
-/// The lowest level with which at most `kept` elements are expected, or a higher one if [`ROUNDS`] iterations do not
-/// reach it. At most `kept` elements are above it.
+/// The lowest level with which at most `kept` elements are expected, or a higher one if [`ROUNDS`]
+/// iterations do not reach it. At most `kept` elements are above it.
 pub(in crate::compressors) fn level(
     source: &mut Source<'_>,
     kept: f64,
@@ -61,7 +61,8 @@ pub(in crate::compressors) fn rounded_up(x: f64) -> f32 {
     if f64::from(near) < x { near.next_up() } else { near }.min(f32::MAX)
 }
 
-/// The elements to send: those above the level, sent as they are, and the drawn ones, sent as the level.
+/// The elements to send: those above the level, sent as they are, and the drawn ones, sent as the
+/// level.
 #[derive(Debug, Default)]
 struct Drawn {
     large: Vec<u32>,
@@ -72,8 +73,8 @@ struct Drawn {
 
 part_result!(Drawn { large, large_values, small, small_values });
 
-/// The most elements that are drawn if `kept` are expected, but for a negligible probability: eight standard deviations
-/// more than the mean; and what the kernel writes past the end.
+/// The most elements that are drawn if `kept` are expected, but for a negligible probability: eight
+/// standard deviations more than the mean; and what the kernel writes past the end.
 fn room(kept: usize, elements: usize) -> usize {
     (kept + 8 * kept.isqrt()).min(elements) + BLOCK
 }
@@ -92,8 +93,9 @@ fn make_room(kept: usize, elements: usize, positions: &mut Vec<u32>, drawn: &mut
     }
 }
 
-/// Draws the elements of a tensor that is not empty and appends their message; `kept` elements are expected. Leaves the
-/// positions of all elements sent in the workspace, and in the residual what the message does not carry.
+/// Draws the elements of a tensor that is not empty and appends their message; `kept` elements are
+/// expected. Leaves the positions of all elements sent in the workspace, and in the residual what
+/// the message does not carry.
 pub(in crate::compressors) fn encode(
     source: &mut Source<'_>,
     context: &Context<'_>,
@@ -123,7 +125,8 @@ pub(in crate::compressors) fn encode(
 enum Words {
     /// Those [for rounding](crate::Rng::fill_rounding), of 24 bits.
     Rounding,
-    /// One of 32 bits for each element. Probabilities near 2⁻²⁴ would be rounded up by much with fewer bits.
+    /// One of 32 bits for each element. Probabilities near 2⁻²⁴ would be rounded up by much with
+    /// fewer bits.
     Whole,
 }
 
@@ -179,8 +182,8 @@ fn merge(few: &[u32], mut many: &[u32], all: &mut Vec<u32>) {
     all.extend_from_slice(many);
 }
 
-/// Adds `weight` times the message to `out`, which is not empty. At most `most` elements may be above the level;
-/// `expected` are sent in all.
+/// Adds `weight` times the message to `out`, which is not empty. At most `most` elements may be
+/// above the level; `expected` are sent in all.
 pub(in crate::compressors) fn decode_add(
     mut message: &[u8],
     most: usize,

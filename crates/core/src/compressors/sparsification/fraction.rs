@@ -1,6 +1,7 @@
 //! The number of elements that a ratio stands for.
 
-/// The number of elements that the ratio keeps: rounded to nearest, but at least 1 unless `elements` is 0.
+/// The number of elements that the ratio keeps: rounded to nearest, but at least 1 unless
+/// `elements` is 0.
 pub(in crate::compressors) fn kept(ratio: f64, elements: usize) -> usize {
     // A multiplication and a rounding in f64 give the same result on every machine.
     ((ratio * elements as f64).round() as usize).clamp(elements.min(1), elements)

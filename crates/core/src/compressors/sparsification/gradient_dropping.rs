@@ -1,9 +1,9 @@
-//! `gradient-dropping`: the fraction of elements with the largest absolute values, 0.001 by default; the rest stays in
-//! the residual.
+//! `gradient-dropping`: the fraction of elements with the largest absolute values, 0.001 by
+//! default; the rest stays in the residual.
 //!
-//! This is [`topk`](super::topk) under its original name and with its paper's ratio; messages, memory and costs are the
-//! same. The paper estimates the threshold from a sample, as `select=sampled` does; the default is exact, so that
-//! methods can be compared at equal sparsity.
+//! This is [`topk`](super::topk) under its original name and with its paper's ratio; messages,
+//! memory and costs are the same. The paper estimates the threshold from a sample, as
+//! `select=sampled` does; the default is exact, so that methods can be compared at equal sparsity.
 //!
 //! Reference: Aji, Heafield: "Sparse Communication for Distributed Gradient Descent", EMNLP 2017,
 //! section 3.
@@ -42,7 +42,8 @@ crate::parameters! {
     struct GradientDropping {
         /// fraction of elements to send
         ratio: f64 = real(0.001, Excluded(0.0), Included(1.0)),
-        /// exactly the k largest elements, or those above a threshold estimated from a random sample
+        /// exactly the k largest elements, or those above a threshold estimated from a random
+        /// sample
         sampled("select"): bool = either(&["exact", "sampled"]),
     }
 }

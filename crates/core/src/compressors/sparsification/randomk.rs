@@ -1,20 +1,21 @@
 //! `randomk`: elements at random positions, which are not sent.
 //!
-//! - **Selection**: k = max(1, round(ratio·d)) positions without replacement, uniform over all sets of
-//!   k. With `indices=shared` positions are drawn from the shared generator, keyed by (seed, tensor, step); with
-//!   `indices=independent` from the sender's, which is also keyed by the rank. Positions are drawn until k are
-//!   different; they form a uniform set. If k is more than half of the elements, the positions to leave out are drawn
-//!   instead.
-//! - **Message**: the values in order of position, k × f32. Positions are not sent: a receiver draws them again.
-//! - **Aggregation**: linear if all ranks send the same positions. Messages with independent positions are gathered;
-//!   their mean has up to ranks·k elements and a lower variance.
-//! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. With `unbiased=on` values are multiplied by
-//!   d / k (saturating at the largest finite number), so that the expectation is the gradient, with
-//!   variance (d / k − 1)·c². This needs `ef=off`.
-//! - **Error feedback**: on, without the factor d / k. With the factor it is refused: each time an element is sent, its
-//!   residual would grow by the factor d / k − 1.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to select, d bits of scratch, and a cache miss for each
-//!   position.
+//! - **Selection**: k = max(1, round(ratio·d)) positions without replacement, uniform over all sets
+//!   of k. With `indices=shared` positions are drawn from the shared generator, keyed by (seed,
+//!   tensor, step); with `indices=independent` from the sender's, which is also keyed by the rank.
+//!   Positions are drawn until k are different; they form a uniform set. If k is more than half of
+//!   the elements, the positions to leave out are drawn instead.
+//! - **Message**: the values in order of position, k × f32. Positions are not sent: a receiver
+//!   draws them again.
+//! - **Aggregation**: linear if all ranks send the same positions. Messages with independent
+//!   positions are gathered; their mean has up to ranks·k elements and a lower variance.
+//! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements. With `unbiased=on` values are multiplied
+//!   by d / k (saturating at the largest finite number), so that the expectation is the gradient,
+//!   with variance (d / k − 1)·c². This needs `ef=off`.
+//! - **Error feedback**: on, without the factor d / k. With the factor it is refused: each time an
+//!   element is sent, its residual would grow by the factor d / k − 1.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to select, d bits of scratch, and a cache
+//!   miss for each position.
 //!
 //! Reference: Stich, Cordonnier, Jaggi: "Sparsified SGD with Memory", NeurIPS 2018.
 
@@ -57,7 +58,8 @@ pub(crate) static ENTRY: Entry = Entry {
             value_bits: Some(32),
             draws_positions: true,
             is_contractive: !unbiased,
-            // An element that is sent d / k times leaves −(d / k − 1) times itself, which is sent d / k times in turn.
+            // An element that is sent d / k times leaves −(d / k − 1) times itself, which is sent d
+            // / k times in turn.
             allows_feedback: !unbiased,
             ..Properties::DEFAULT
         }
@@ -78,7 +80,8 @@ crate::parameters! {
 }
 
 impl RandomK {
-    /// Reserves memory for the positions of a tensor, so that [`draw`](Self::draw) allocates nothing.
+    /// Reserves memory for the positions of a tensor, so that [`draw`](Self::draw) allocates
+    /// nothing.
     pub(in crate::compressors) fn make_room(
         &self,
         elements: usize,
@@ -92,7 +95,8 @@ impl RandomK {
         Ok(positions.try_reserve(fraction::kept(self.ratio, elements) + ROOM)?)
     }
 
-    /// Draws the positions of a tensor and step from a stream of its generator, in increasing order.
+    /// Draws the positions of a tensor and step from a stream of its generator, in increasing
+    /// order.
     pub(in crate::compressors) fn draw(
         &self,
         stream: u32,
@@ -123,7 +127,8 @@ fn draw_set(mut rng: Rng, count: usize, elements: usize, bitmap: &mut Vec<u32>) 
     let mut missing = if inverted { elements - count } else { count };
     let mut words = [0; 512];
     while missing > 0 {
-        // Two words per draw. A batch has no more draws than positions are missing, so none is wasted.
+        // Two words per draw. A batch has no more draws than positions are missing, so none is
+        // wasted.
         let draws = &mut words[..2 * missing.min(256)];
         rng.fill(draws);
         for draw in draws.as_chunks::<2>().0 {

@@ -1,11 +1,11 @@
 //! `threshold`: the elements whose absolute value is above a fixed one.
 //!
-//! With v = 0 it is lossless: all non-zero elements are sent. A parameter server sends the mean of a few sparse
-//! messages this way.
+//! With v = 0 it is lossless: all non-zero elements are sent. A parameter server sends the mean of
+//! a few sparse messages this way.
 //!
-//! - **Message**: as `topk`: a byte with the code of the positions, the count as varint, the values as f32, the
-//!   positions in the shortest code; or, if this is shorter, a byte 255 and all elements as f32, with 0 for those not
-//!   sent.
+//! - **Message**: as `topk`: a byte with the code of the positions, the count as varint, the values
+//!   as f32, the positions in the shortest code; or, if this is shorter, a byte 255 and all
+//!   elements as f32, with 0 for those not sent.
 //! - **Range**: v ≥ 0; up to 2³² − 1 elements.
 //! - **Error feedback**: on.
 //! - **Cost**: 8 bytes per element to count, 12 to select.
@@ -61,7 +61,8 @@ crate::parameters! {
 const DENSE: u8 = 255;
 
 impl Threshold {
-    /// The number of elements above the threshold. The helpers share the pass, which checks the elements, too.
+    /// The number of elements above the threshold. The helpers share the pass, which checks the
+    /// elements, too.
     fn count(&self, source: &mut Source<'_>, workspace: &mut Workspace) -> usize {
         let mut all = 0;
         source.merge_parts(1, workspace, &mut all, |source, count| {
@@ -177,7 +178,8 @@ fn read<'a>(
     Ok(values.as_chunks().0)
 }
 
-/// Takes all elements and appends them as a dense message; their positions are in the workspace. The helpers share the pass.
+/// Takes all elements and appends them as a dense message; their positions are in the workspace.
+/// The helpers share the pass.
 fn take_all(source: &mut Source<'_>, workspace: &mut Workspace, message: &mut Vec<u8>) {
     let mut positions = std::mem::take(&mut workspace.positions);
     positions.resize(source.len(), 0);

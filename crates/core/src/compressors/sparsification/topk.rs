@@ -1,18 +1,19 @@
 //! `topk`: the fraction of elements with the largest absolute values.
 //!
 //! - **Selection**: `exact` sends exactly k = max(1, round(ratio·d)) elements, of equal absolute
-//!   values those with the lowest positions. `sampled` estimates the k-th largest absolute value from a random sample
-//!   and sends the elements that reach it: about k, at most 2k (of more, the first), no zeros, and at least one of a
-//!   tensor that is not all zero.
-//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), the count as varint, the values as
-//!   f32, the positions. `auto` uses the shortest code: about 8.1 bits per position at ratio 0.01, instead of 32 for
-//!   raw positions. A bitmap has d bits.
+//!   values those with the lowest positions. `sampled` estimates the k-th largest absolute value
+//!   from a random sample and sends the elements that reach it: about k, at most 2k (of more, the
+//!   first), no zeros, and at least one of a tensor that is not all zero.
+//! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), the count as
+//!   varint, the values as f32, the positions. `auto` uses the shortest code: about 8.1 bits per
+//!   position at ratio 0.01, instead of 32 for raw positions. A bitmap has d bits.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements.
 //! - **Error feedback**: on.
 //! - **Cost**: 8 bytes per element to find the threshold (`sampled`: the maximum), 12 to select.
 //!
-//! References: Aji, Heafield: "Sparse Communication for Distributed Gradient Descent", EMNLP 2017 (the
-//! sampled threshold); Lim et al., MLSys 2019, §5.1 ("25 % / 5 % sparsification": sampled, bitmap).
+//! References: Aji, Heafield: "Sparse Communication for Distributed Gradient Descent", EMNLP 2017
+//! (the sampled threshold); Lim et al., MLSys 2019, §5.1 ("25 % / 5 % sparsification": sampled,
+//! bitmap).
 
 use std::ops::Bound::{Excluded, Included};
 
@@ -73,7 +74,8 @@ crate::parameters! {
     pub struct TopK {
         /// fraction of elements to send
         pub(super) ratio: f64 = real(0.01, Excluded(0.0), Included(1.0)),
-        /// exactly the k largest elements, or those above a threshold estimated from a random sample
+        /// exactly the k largest elements, or those above a threshold estimated from a random
+        /// sample
         pub(super) sampled("select"): bool = either(&["exact", "sampled"]),
         /// code of the positions; auto takes the shortest
         pub(super) code("positions"): Option<PositionCode> = choice::<Option<PositionCode>>(),

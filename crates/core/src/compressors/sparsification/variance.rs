@@ -1,31 +1,34 @@
 //! `variance`: sends the elements that are large compared with their variance over micro-batches.
 //!
-//! A worker's gradient is the sum of parts, those of its micro-batches. Elementwise, r is the sum of the gradients that
-//! have not been sent, and v the sum of the squares of their parts. If the parts of an element mostly agree, r² is well
-//! above v; for noise it is not. An element is sent if `r² > α·v`, and its r and v become zero; otherwise v is
-//! multiplied by ζ, so that every element is sent eventually.
+//! A worker's gradient is the sum of parts, those of its micro-batches. Elementwise, r is the sum
+//! of the gradients that have not been sent, and v the sum of the squares of their parts. If the
+//! parts of an element mostly agree, r² is well above v; for noise it is not. An element is sent if
+//! `r² > α·v`, and its r and v become zero; otherwise v is multiplied by ζ, so that every element
+//! is sent eventually.
 //!
-//! A value takes 4 bits: its sign, and its exponent relative to M, the largest power of two that does not exceed the
-//! largest value sent. Values are rounded to the nearest power of two, at most M. Elements rounded to M·2⁻⁸ or less are
-//! sent in a later step.
+//! A value takes 4 bits: its sign, and its exponent relative to M, the largest power of two that
+//! does not exceed the largest value sent. Values are rounded to the nearest power of two, at most
+//! M. Elements rounded to M·2⁻⁸ or less are sent in a later step.
 //!
-//! - **Message**: a byte with the code of the positions, the count as varint and, unless it is 0, the exponent of M as
-//!   i16, half a byte per element (3 bits of relative exponent, then the sign; the first in the low half), and the
-//!   positions in the shortest code. `code=huffman` uses [Huffman code](gradwire_bits::huffman) for the half bytes
-//!   where that is shorter.
+//! - **Message**: a byte with the code of the positions, the count as varint and, unless it is 0,
+//!   the exponent of M as i16, half a byte per element (3 bits of relative exponent, then the sign;
+//!   the first in the low half), and the positions in the shortest code. `code=huffman` uses
+//!   [Huffman code](gradwire_bits::huffman) for the half bytes where that is shorter.
 //! - **Range**: alpha (α) at least 0, in the paper 1 to 2; zeta (ζ) in (0, 1\].
-//! - **Memory**: r is the residual, and v is a second array. As in the paper, r does not keep rounding errors: their
-//!   variance is 0, so they would be sent at once. But a server that sends changes of a model, and the owner of a slice
-//!   that sends a mean, keep them, so that nothing is lost. Without error feedback r is the latest gradient.
-//! - **Moments**: [`Input::squares`](crate::Input::squares); a gradient without them counts as one part. The trainer
-//!   divides a batch of images into four. Batch normalisation then takes the statistics of each quarter, and a step takes a
-//!   longer time, which modelled step times do not contain.
-//! - **Deviations**: positions are entropy-coded; the paper uses 28 bits each. An element whose square is
-//!   below the range of `f32` is never sent; one whose square is above it is sent.
+//! - **Memory**: r is the residual, and v is a second array. As in the paper, r does not keep
+//!   rounding errors: their variance is 0, so they would be sent at once. But a server that sends
+//!   changes of a model, and the owner of a slice that sends a mean, keep them, so that nothing is
+//!   lost. Without error feedback r is the latest gradient.
+//! - **Moments**: [`Input::squares`](crate::Input::squares); a gradient without them counts as one
+//!   part. The trainer divides a batch of images into four. Batch normalisation then takes the
+//!   statistics of each quarter, and a step takes a longer time, which modelled step times do not
+//!   contain.
+//! - **Deviations**: positions are entropy-coded; the paper uses 28 bits each. An element whose
+//!   square is below the range of `f32` is never sent; one whose square is above it is sent.
 //! - **Cost**: 8 bytes per element for the squares, 8 for the maximum, 12 to find M, 20 to select.
 //!
-//! Reference: Tsuzuku, Imachi, Akiba: "Variance-based Gradient Compression for Efficient Distributed Deep
-//! Learning", ICLR workshop 2018, Algorithm 1 and §4.2.
+//! Reference: Tsuzuku, Imachi, Akiba: "Variance-based Gradient Compression for Efficient
+//! Distributed Deep Learning", ICLR workshop 2018, Algorithm 1 and §4.2.
 
 use std::ops::Bound::{Excluded, Included};
 
@@ -95,8 +98,9 @@ impl Variance {
     }
 
     fn decides(&self, r: f32, v: f32) -> bool {
-        // No square exceeds an α·v that overflows, so its limit is the largest number; `min` would be slower. The product r·r is
-        // rounded as the square of a single part is; one in double precision could exceed that square.
+        // No square exceeds an α·v that overflows, so its limit is the largest number; `min` would
+        // be slower. The product r·r is rounded as the square of a single part is; one in double
+        // precision could exceed that square.
         let level = self.alpha * v;
         r * r > if level < f32::MAX { level } else { f32::MAX }
     }
@@ -257,10 +261,12 @@ mod tests {
     #[test]
     fn elements_whose_parts_agree_are_sent() {
         let mut sender = sender();
-        // Of four equal parts squares add up to g²/4: 4·v = 2·α·v < r². Of opposite ones to more than g².
+        // Of four equal parts squares add up to g²/4: 4·v = 2·α·v < r². Of opposite ones to more
+        // than g².
         let squares = [9.0 / 4.0, 50.0, 1.0 / 4.0, 0.01];
         let message = encode_with_squares(&mut sender, &[3.0, 5.0, -1.0, 0.001], &squares);
-        // M = 2; 3 is as near to 4 as to 2, above M and sent as 2; −1 is one power below. Bitmap 0b0101.
+        // M = 2; 3 is as near to 4 as to 2, above M and sent as 2; −1 is one power below. Bitmap
+        // 0b0101.
         assert_eq!(message, [0, 2, 1, 0, 0x90, 0b0101]);
         let mut out = [0.0; 4];
         decode("variance", &message, 1.0, &mut out).unwrap();
@@ -322,8 +328,8 @@ mod tests {
 
     #[test]
     fn huffman_worked_by_hand() {
-        // 22 ones, −1 and ½ are symbols 0, 8 and 1. Lengths 1 and 2, six without a code, 2, seven without:
-        // 111 10000, 101, 110 001 01, 0, 110 001 11. Codes 0, 10 for ½, 11 for −1.
+        // 22 ones, −1 and ½ are symbols 0, 8 and 1. Lengths 1 and 2, six without a code, 2, seven
+        // without: 111 10000, 101, 110 001 01, 0, 110 001 11. Codes 0, 10 for ½, 11 for −1.
         let mut gradient = [1.0; 24];
         (gradient[1], gradient[5]) = (-1.0, 0.5);
         let lengths = [0b0000_1111, 0b0001_1101, 0b0011_0101, 0b1110];

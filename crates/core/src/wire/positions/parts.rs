@@ -7,13 +7,14 @@ use gradwire_bits::{DecodeError, rice};
 use crate::Helpers;
 use crate::wire::fields;
 
-/// Positions of a part; the last may have fewer. Of a tensor of four million elements, the least that threads divide, one per cent are six
-/// parts.
+/// Positions of a part; the last may have fewer. Of a tensor of four million elements, the least
+/// that threads divide, one per cent are six parts.
 pub(super) const PART: usize = 1 << 13;
 /// The bytes before the code of a part: its length, and the end of its range.
 const HEADER: usize = 8;
 
-/// The most bytes that up to `count` positions take beyond those of a single code: headers, and bits that fill bytes.
+/// The most bytes that up to `count` positions take beyond those of a single code: headers, and
+/// bits that fill bytes.
 pub(super) fn max_extra(count: usize) -> usize {
     count.div_ceil(PART).saturating_mul(HEADER + 1)
 }
@@ -53,7 +54,8 @@ pub(super) fn put(positions: &[u32], parameter: u32, helpers: &mut Helpers, mess
     );
 }
 
-/// Reads positions below `elements`, in place of those given, whose parts are at the front of a message. The helpers share the parts.
+/// Reads positions below `elements`, in place of those given, whose parts are at the front of a
+/// message. The helpers share the parts.
 pub(super) fn take(
     message: &mut &[u8],
     parameter: u32,
@@ -71,7 +73,8 @@ pub(super) fn take(
     })
 }
 
-/// Takes the code and the range of a part off the front of a message; the part before it has this `end`.
+/// Takes the code and the range of a part off the front of a message; the part before it has this
+/// `end`.
 fn take_part<'a>(
     message: &mut &'a [u8],
     end: &mut u64,

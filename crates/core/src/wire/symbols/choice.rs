@@ -12,16 +12,17 @@ use crate::Helpers;
 use crate::wire::fields;
 use crate::workspace::SymbolCoder;
 
-/// A Huffman stream of this many bytes or more is written as four streams. They take 15 bytes more at most, and are
-/// decoded faster.
+/// A Huffman stream of this many bytes or more is written as four streams. They take 15 bytes more
+/// at most, and are decoded faster.
 const MIN_FOUR_STREAMS: u64 = 4096;
-/// tANS of groups and significance maps are considered only if they can save more than one byte in this many of the
-/// Huffman or fixed-width form, whichever is shorter.
+/// tANS of groups and significance maps are considered only if they can save more than one byte in
+/// this many of the Huffman or fixed-width form, whichever is shorter.
 const SAVE_ONE_IN: u64 = 100;
-/// tANS of single symbols must save more than one byte in this many, because it is several times as slow.
+/// tANS of single symbols must save more than one byte in this many, because it is several times as
+/// slow.
 const SAVE_ONE_IN_BY_TANS: u64 = 50;
-/// Other forms than Huffman code are considered only if the entropy is this many bytes below the Huffman streams: they
-/// may take as many bytes for further streams and for shares.
+/// Other forms than Huffman code are considered only if the entropy is this many bytes below the
+/// Huffman streams: they may take as many bytes for further streams and for shares.
 const MIN_SAVED: u64 = 128;
 
 /// The bytes of a list in the simpler forms.
@@ -84,8 +85,8 @@ impl Alphabet {
         put_tagged(self, symbols, message, |message| self.put_coded(symbols, coder, message));
     }
 
-    /// Appends symbols in the shortest coded form, without the byte that says which it is, and returns the form. Appends
-    /// nothing and returns `None` if fixed width is as short.
+    /// Appends symbols in the shortest coded form, without the byte that says which it is, and
+    /// returns the form. Appends nothing and returns `None` if fixed width is as short.
     pub(crate) fn put_coded(
         self,
         symbols: &[u16],
@@ -127,7 +128,8 @@ impl Alphabet {
 }
 
 impl Coding {
-    /// Reads symbols of an alphabet of `symbols` in this form off the front of a message, and fills `out`.
+    /// Reads symbols of an alphabet of `symbols` in this form off the front of a message, and fills
+    /// `out`.
     pub(crate) fn take(
         self,
         message: &mut &[u8],
@@ -164,8 +166,8 @@ fn take_in(
     }
 }
 
-/// Appends the byte of a form, then the list that `put` appends in this form; if it appends none, the list in fixed
-/// width.
+/// Appends the byte of a form, then the list that `put` appends in this form; if it appends none,
+/// the list in fixed width.
 fn put_tagged(
     alphabet: Alphabet,
     symbols: &[u16],
@@ -180,7 +182,8 @@ fn put_tagged(
     }
 }
 
-/// Appends a list in the shortest coded form, and returns the form; `None` if fixed width is as short.
+/// Appends a list in the shortest coded form, and returns the form; `None` if fixed width is as
+/// short.
 fn put_shortest(list: List<'_>, coder: &mut SymbolCoder, message: &mut Vec<u8>) -> Option<Coding> {
     let lengths = Lengths::fit(list, coder);
     if lengths.entropy_saves(list.counts) {
@@ -231,8 +234,8 @@ fn put_huffman(
     Some(if in_four { Coding::Four } else { Coding::Single })
 }
 
-/// A significance map is a list in any form. The other symbols are a list in tANS, Huffman code or fixed width, or have
-/// a significance map again.
+/// A significance map is a list in any form. The other symbols are a list in tANS, Huffman code or
+/// fixed width, or have a significance map again.
 pub(super) const LISTS_OF_MAPS: PutLists = PutLists {
     map: |list, coder, message| {
         put_tagged(list.alphabet, list.symbols, message, |message| {

@@ -7,11 +7,12 @@ use super::alphabet::Alphabet;
 /// The byte before a list of fixed width.
 pub(super) const FIXED: u8 = 0;
 
-/// A list is in tANS or has a significance map only if its Huffman stream would have this many bytes or more.
+/// A list is in tANS or has a significance map only if its Huffman stream would have this many
+/// bytes or more.
 pub(super) const MIN_STREAM: u64 = 1024;
 
-/// A coded list of more symbols than this is in parts of this many. With parts of a quarter of that, fitting codes took
-/// a tenth of the time.
+/// A coded list of more symbols than this is in parts of this many. With parts of a quarter of
+/// that, fitting codes took a tenth of the time.
 pub(crate) const PART_SYMBOLS: usize = 1 << 20;
 
 /// The coded form of a list. The number is the byte before the list.

@@ -1,4 +1,5 @@
-//! Long lists of symbols in parts. Each part has its own code; threads write and read parts side by side.
+//! Long lists of symbols in parts. Each part has its own code; threads write and read parts side by
+//! side.
 
 use gradwire_bits::DecodeError;
 

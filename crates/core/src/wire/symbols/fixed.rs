@@ -6,7 +6,8 @@ use super::alphabet::Alphabet;
 use crate::wire::fields;
 use crate::{Helpers, Workspace};
 
-/// Symbols that are packed at a time. They fill whole bytes, so that chunks follow each other without shifting.
+/// Symbols that are packed at a time. They fill whole bytes, so that chunks follow each other
+/// without shifting.
 const CHUNK: usize = 1024;
 
 impl Alphabet {
@@ -71,8 +72,9 @@ impl Alphabet {
         if self.has_every_number() { Ok(()) } else { self.check(kernels::max_symbol(symbols)) }
     }
 
-    /// The alphabet in which a device writes and reads symbols. Symbols of 1, 2, 4, 8 or 16 bits keep their width, so
-    /// that a byte has whole symbols or a symbol has whole bytes. Others have 8 bits if that is enough, else 16.
+    /// The alphabet in which a device writes and reads symbols. Symbols of 1, 2, 4, 8 or 16 bits
+    /// keep their width, so that a byte has whole symbols or a symbol has whole bytes. Others have
+    /// 8 bits if that is enough, else 16.
     fn of_device(self) -> Self {
         let symbols = match self.width() {
             1 | 2 | 4 | 8 | 16 => self.symbols,

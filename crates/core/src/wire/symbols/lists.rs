@@ -35,7 +35,8 @@ impl Alphabet {
         self.put_list(symbols, coder, message);
     }
 
-    /// Reads one symbol for each of `elements` elements off the front of a message into the workspace.
+    /// Reads one symbol for each of `elements` elements off the front of a message into the
+    /// workspace.
     pub(crate) fn read(
         self,
         message: &mut &[u8],
@@ -46,7 +47,8 @@ impl Alphabet {
         self.take(message, elements, symbols, coder, helpers)
     }
 
-    /// Reads `elements` symbols off the front of a message. The helpers share the parts of a long list.
+    /// Reads `elements` symbols off the front of a message. The helpers share the parts of a long
+    /// list.
     pub(crate) fn take(
         self,
         message: &mut &[u8],

@@ -1,4 +1,5 @@
-//! Memory for codes, reserved ahead, so that later messages allocate nothing whatever code they are in.
+//! Memory for codes, reserved ahead, so that later messages allocate nothing whatever code they are
+//! in.
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::tans::{self, groups};
@@ -7,8 +8,8 @@ use super::coding::PART_SYMBOLS;
 use super::significance::room;
 use crate::workspace::SymbolCoder;
 
-/// The number of symbols to reserve memory for if a list has this many: later lists may be longer, but only those of
-/// `entropy-bits` are longer than a part.
+/// The number of symbols to reserve memory for if a list has this many: later lists may be longer,
+/// but only those of `entropy-bits` are longer than a part.
 pub(super) fn next_len(symbols: usize) -> usize {
     symbols.next_power_of_two().min(PART_SYMBOLS).max(symbols)
 }

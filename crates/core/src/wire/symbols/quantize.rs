@@ -7,8 +7,9 @@ use crate::parts::cut_mut;
 use crate::{BLOCK, Source, Workspace};
 
 impl Alphabet {
-    /// [Takes](Source::take) a tensor block by block, and appends a symbol for each element. `quantize` gets the block's
-    /// offset, the block, the place of its symbols, what `value` returned for the places of the part, and a workspace of the thread.
+    /// [Takes](Source::take) a tensor block by block, and appends a symbol for each element.
+    /// `quantize` gets the block's offset, the block, the place of its symbols, what `value`
+    /// returned for the places of the part, and a workspace of the thread.
     pub(crate) fn encode<T: Send>(
         self,
         source: &mut Source<'_>,
@@ -35,8 +36,8 @@ impl Alphabet {
     }
 }
 
-/// [Takes](Source::take) a tensor block by block, and leaves a symbol for each element in the workspace. `quantize` is as for
-/// [`Alphabet::encode`].
+/// [Takes](Source::take) a tensor block by block, and leaves a symbol for each element in the
+/// workspace. `quantize` is as for [`Alphabet::encode`].
 pub(crate) fn fill_symbols<T: Send>(
     source: &mut Source<'_>,
     workspace: &mut Workspace,

@@ -6,12 +6,12 @@ use gradwire_bits::{DecodeError, huffman, try_resize};
 use super::coding::List;
 use crate::workspace::SymbolCoder;
 
-/// A list has this many groups for each value that a group can have, or more. With fewer groups, shares are a large part
-/// of the message.
+/// A list has this many groups for each value that a group can have, or more. With fewer groups,
+/// shares are a large part of the message.
 const MIN_GROUPS_OF_VALUE: usize = 256;
 
-/// The largest alphabet whose symbols are joined to groups. A group of a larger alphabet could have two symbols only,
-/// and would be no faster than a [significance map](super::significance).
+/// The largest alphabet whose symbols are joined to groups. A group of a larger alphabet could have
+/// two symbols only, and would be no faster than a [significance map](super::significance).
 const MAX_SYMBOLS_OF_GROUPS: usize = 6;
 
 /// Appends a list in tANS of single symbols, if that is estimated to take fewer than `most_bits`.
@@ -45,8 +45,8 @@ pub(super) fn read(
     Ok(used + tans.decode(&message[used..], out)?)
 }
 
-/// Appends a list in tANS of groups of as many symbols as possible, if some size of groups is estimated to take fewer
-/// than `most_bits` and hardly more than the entropy.
+/// Appends a list in tANS of groups of as many symbols as possible, if some size of groups is
+/// estimated to take fewer than `most_bits` and hardly more than the entropy.
 pub(super) fn put_groups(
     List { symbols, counts, .. }: List<'_>,
     most_bits: u64,
@@ -62,8 +62,8 @@ pub(super) fn put_groups(
     true
 }
 
-/// Fits a code to groups of as many symbols as possible, and returns their number in a group; `None` if no size is
-/// estimated to take fewer than `most_bits`.
+/// Fits a code to groups of as many symbols as possible, and returns their number in a group;
+/// `None` if no size is estimated to take fewer than `most_bits`.
 fn fit_groups(
     symbols: &[u16],
     counts: &[u32],
@@ -76,7 +76,8 @@ fn fit_groups(
         tans.fit(counts);
         tans.estimated_bits(counts) < most_bits
     };
-    // The more values, the more states go to those that hardly occur, and the longer their shares are.
+    // The more values, the more states go to those that hardly occur, and the longer their shares
+    // are.
     let enough = |size: &usize| {
         alphabet.pow(*size as u32) * MIN_GROUPS_OF_VALUE <= symbols.len().div_ceil(*size)
     };

@@ -46,8 +46,8 @@ fn bytes_worked_by_hand() {
 
 #[test]
 fn groups_worked_by_hand() {
-    // 1 + 3·1 is 4, which has all 4096 states: distance 5, 01101, and 4096, 0001101 and twelve zeros. The streams
-    // of two groups are a one after three zeros, and state 0.
+    // 1 + 3·1 is 4, which has all 4096 states: distance 5, 01101, and 4096, 0001101 and twelve
+    // zeros. The streams of two groups are a one after three zeros, and state 0.
     let shares = [0b0001_0110, 0b0000_1011, 0];
     let streams = [2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 8, 0, 8, 0];
     let message = [&[4, 2], &shares[..], &streams].concat();
@@ -65,7 +65,8 @@ fn groups_worked_by_hand() {
 #[test]
 fn significance_maps_worked_by_hand() {
     let five = Alphabet::new(5, true);
-    // 4 is the most frequent symbol. The map, of fixed width, has ones at 2 and 6, where the symbols 1 and 0 are, of three bits each.
+    // 4 is the most frequent symbol. The map, of fixed width, has ones at 2 and 6, where the
+    // symbols 1 and 0 are, of three bits each.
     let message = [6, 4, 0, 0, 0b0100_0100, 0, 1];
     assert_eq!(read(five, &message, 8), Ok(vec![4, 4, 1, 4, 4, 4, 0, 4]));
     // The others are a map, too: 1 is the most frequent one, and 0 is at place 1 of them.
@@ -104,8 +105,9 @@ fn the_least_frequent_maps_return() {
     }
 }
 
-/// Maps in fixed width of a list of `len` symbols: of each list the first two thirds, rounded down, are others, and `more` symbols more in
-/// the list at `level`. The n-th list has the n-th symbol as the most frequent one.
+/// Maps in fixed width of a list of `len` symbols: of each list the first two thirds, rounded down,
+/// are others, and `more` symbols more in the list at `level`. The n-th list has the n-th symbol as
+/// the most frequent one.
 fn nested_maps(len: usize, (level, more): (usize, usize)) -> Vec<u8> {
     let (mut message, mut left, mut at) = (Vec::new(), len, 0);
     while left > 0 {
@@ -135,7 +137,8 @@ fn maps_are_nested_as_deep_as_they_can_be() {
     }
 }
 
-/// Checks that a message returns, as does one of a single stream, which was written before there were others.
+/// Checks that a message returns, as does one of a single stream, which was written before there
+/// were others.
 fn check_beside_single(alphabet: Alphabet, symbols: &[u16], message: &[u8]) -> f64 {
     let (mut coder, mut old) = (SymbolCoder::default(), vec![1]);
     coder.counts.resize(alphabet.symbols, 0);
@@ -178,7 +181,8 @@ fn a_frequent_symbol_takes_less_than_a_bit() {
 #[test]
 fn maps_take_the_entropy() {
     let words = random(300_000);
-    // How often a symbol occurs: more than half of the times, and again more than half of the others; or two, often.
+    // How often a symbol occurs: more than half of the times, and again more than half of the
+    // others; or two, often.
     let geometric =
         |word: u32| (0..60).take_while(|at| word.rotate_left(7 * at) % 100 < 30).count();
     let two = |word: u32| match word % 100 {
@@ -213,7 +217,8 @@ fn alike(len: usize, symbols: u32) -> Vec<u16> {
 
 #[test]
 fn symbols_that_are_alike_are_in_tans_one_by_one() {
-    // Of five the entropy is 2.322 bits and Huffman code takes 2.4; of seven it is 2.807 bits and 2.857, 1.7 % more.
+    // Of five the entropy is 2.322 bits and Huffman code takes 2.4; of seven it is 2.807 bits and
+    // 2.857, 1.7 % more.
     let sixty = Alphabet::new(60, true);
     for (kinds, form, expected) in [(5, 3, 0.967..0.972), (7, 2, 1.0..1.002)] {
         let symbols = alike(40_000, kinds);
@@ -246,8 +251,8 @@ fn a_list_that_is_not_divided_may_have_a_map() {
 
 #[test]
 fn a_map_that_is_not_shorter_is_taken_back() {
-    // Two fifths are symbol 0, and seven others alike. Huffman code takes 1.3 % more than the entropy, and the map with the list of others
-    // hardly less, as these are alike in it, too.
+    // Two fifths are symbol 0, and seven others alike. Huffman code takes 1.3 % more than the
+    // entropy, and the map with the list of others hardly less, as these are alike in it, too.
     let (sixty, len) = (Alphabet::new(60, true), 30_000);
     let symbol = |word: u32| if word % 5 < 2 { 0 } else { 1 + word / 5 % 7 };
     let symbols: Vec<u16> = random(len).into_iter().map(|word| symbol(word) as u16).collect();

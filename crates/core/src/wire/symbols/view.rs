@@ -1,5 +1,5 @@
-//! The symbols of a message. Long lists of fixed width are unpacked block by block, so that no list goes to memory and
-//! back.
+//! The symbols of a message. Long lists of fixed width are unpacked block by block, so that no list
+//! goes to memory and back.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use super::alphabet::Alphabet;
 use crate::wire::fields;
 use crate::{BLOCK, Helpers, Workspace};
 
-/// A list of up to this many symbols stays in a cache. More symbols stay packed, and are unpacked twice: to check them,
-/// and to add what they stand for.
+/// A list of up to this many symbols stays in a cache. More symbols stay packed, and are unpacked
+/// twice: to check them, and to add what they stand for.
 const LISTED: usize = 1 << 18;
 
 /// Symbols that have been checked.
@@ -23,7 +23,8 @@ pub(crate) enum View<'a> {
 }
 
 impl Alphabet {
-    /// Checks `elements` symbols, takes them off the front of a message, and returns them with the workspace's helpers.
+    /// Checks `elements` symbols, takes them off the front of a message, and returns them with the
+    /// workspace's helpers.
     pub(crate) fn view<'a>(
         self,
         message: &mut &'a [u8],
@@ -40,8 +41,8 @@ impl Alphabet {
         Ok((view, helpers))
     }
 
-    /// As [`view`](Self::view), where `check` also accepts the symbols: it gets some at a time, with the index of the first, a
-    /// multiple of eight.
+    /// As [`view`](Self::view), where `check` also accepts the symbols: it gets some at a time,
+    /// with the index of the first, a multiple of eight.
     pub(crate) fn view_checked<'a>(
         self,
         message: &mut &'a [u8],
@@ -72,8 +73,8 @@ impl Alphabet {
 }
 
 impl View<'_> {
-    /// Adds what symbols stand for: calls `add` with some of them at a time, the index of the first, and as many elements of
-    /// `out`. The helpers share the work.
+    /// Adds what symbols stand for: calls `add` with some of them at a time, the index of the
+    /// first, and as many elements of `out`. The helpers share the work.
     pub(crate) fn add(
         self,
         out: &mut [f32],
@@ -104,8 +105,8 @@ impl View<'_> {
         helpers.try_share(parts.places(), |places| self.blocks(places, &check))
     }
 
-    /// The symbols at these places, no more than [`BLOCK`]; `unpacked` has room for them. Places begin at whole bytes, and end at one or with
-    /// the last symbol.
+    /// The symbols at these places, no more than [`BLOCK`]; `unpacked` has room for them. Places
+    /// begin at whole bytes, and end at one or with the last symbol.
     pub(crate) fn some<'s>(
         &'s self,
         places: Range<usize>,
@@ -121,8 +122,8 @@ impl View<'_> {
         Ok(symbols)
     }
 
-    /// Calls `each` with the symbols at these places, some at a time, and the index of the first. Places begin at multiples of
-    /// [`BLOCK`].
+    /// Calls `each` with the symbols at these places, some at a time, and the index of the first.
+    /// Places begin at multiples of [`BLOCK`].
     fn blocks(
         self,
         places: Range<usize>,
@@ -145,7 +146,8 @@ mod tests {
 
     use super::*;
 
-    /// What symbols are added as: to 0.5, with the index in the upper digits, so that a wrong place shows.
+    /// What symbols are added as: to 0.5, with the index in the upper digits, so that a wrong place
+    /// shows.
     fn added(view: View<'_>, elements: usize, helpers: &mut Helpers) -> Vec<f32> {
         let mut out = vec![0.5; elements];
         view.add(&mut out, helpers, |first, symbols, out| {

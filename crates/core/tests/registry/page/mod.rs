@@ -7,7 +7,8 @@ use gradwire::registry::{PRESETS, REGISTRY};
 use gradwire::{Entry, Family, Spec};
 use serde_json::Value;
 
-/// The processors on which compressors were measured, and the files of their rows, from the repository's root.
+/// The processors on which compressors were measured, and the files of their rows, from the
+/// repository's root.
 pub(crate) const MEASURED: [(&str, &str); 2] = [
     ("an AMD Zen 5 with AVX-512", "results/bench/zen5-one-core.json"),
     ("an AMD Zen 3 with AVX2", "results/bench/zen3-one-core.json"),
@@ -145,8 +146,8 @@ pub(crate) fn page(measured: &[Measured]) -> String {
     page
 }
 
-/// A table with a row for each compressor. Bits per element are those of its defaults at the largest size that was measured
-/// on the first processor.
+/// A table with a row for each compressor. Bits per element are those of its defaults at the
+/// largest size that was measured on the first processor.
 fn index(measured: &[Measured]) -> String {
     let mut table = String::new();
     head(&mut table, ["compressor", "family", "bits per element", "exchange", "error feedback"]);

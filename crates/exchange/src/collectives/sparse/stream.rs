@@ -27,8 +27,8 @@ impl PartialSum {
         self.values.clear();
     }
 
-    /// Replaces this part by `low` plus `high`. It becomes dense if all elements take no more bytes than elements with
-    /// positions.
+    /// Replaces this part by `low` plus `high`. It becomes dense if all elements take no more bytes
+    /// than elements with positions.
     pub(super) fn add(&mut self, low: &PartialSum, high: &PartialSum, elements: usize) {
         self.clear();
         match (low.dense, high.dense) {
@@ -74,7 +74,8 @@ impl PartialSum {
         if self.dense || self.sparse_len(elements) < dense_len(elements) {
             return;
         }
-        // The index of a value is at most its position, so values move to their positions in place, the last one first.
+        // The index of a value is at most its position, so values move to their positions in place,
+        // the last one first.
         self.values.resize(elements, 0.0);
         for from in (0..self.positions.len()).rev() {
             let value = std::mem::take(&mut self.values[from]);
@@ -121,7 +122,8 @@ impl PartialSum {
         elements::narrow_onto(&self.values, out);
     }
 
-    /// Reads a part that [`write`](Self::write) wrote, of a tensor of `elements` elements, from the front of `bytes`.
+    /// Reads a part that [`write`](Self::write) wrote, of a tensor of `elements` elements, from the
+    /// front of `bytes`.
     pub(super) fn read(&mut self, bytes: &mut &[u8], elements: usize) -> Result<(), DecodeError> {
         self.clear();
         let count = match take(bytes, 1)?[0] {

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use crate::Phase;
 
-/// A request to save or restore, which is answered when every worker has made it, between two steps.
+/// A request to save or restore, which is answered when every worker has made it, between two
+/// steps.
 pub(super) struct Gathering {
     pub(super) phase: Phase,
     pub(super) step: u64,

@@ -51,7 +51,8 @@ fn with_server(
     })
 }
 
-/// How a server ends whose worker 0 begins step 4, pushes for these steps, and leaves with worker 1.
+/// How a server ends whose worker 0 begins step 4, pushes for these steps, and leaves with worker
+/// 1.
 fn served(exchange: &str, pushes: &[u64]) -> Result<ServerReport> {
     with_server(
         exchange,

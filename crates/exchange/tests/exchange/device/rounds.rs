@@ -1,4 +1,5 @@
-//! Methods in rounds whose gradients a device has. The device of these tests multiplies in plain loops.
+//! Methods in rounds whose gradients a device has. The device of these tests multiplies in plain
+//! loops.
 
 use std::ops::Range;
 
@@ -265,7 +266,8 @@ impl Rank {
     }
 }
 
-/// The means of each step on one rank, all residuals after it, and the bytes of the rank's messages.
+/// The means of each step on one rank, all residuals after it, and the bytes of the rank's
+/// messages.
 type Steps = Vec<(Vec<Vec<f32>>, Vec<Vec<f32>>, usize)>;
 
 fn run(text: &str, on_device: [bool; RANKS], steps: u64) -> Vec<Steps> {

@@ -1,12 +1,12 @@
 //! Distorted digits drawn from strokes: a data set that needs no files.
 //!
-//! Each image shows one digit in one of its variants. Its strokes are jittered, bent by a smooth random field, rotated,
-//! sheared, scaled and moved, and drawn with a pen of random width and darkness over stray strokes and noise. A linear
-//! classifier gets about 76 % of the test images right, a small convolutional network after 1000 steps of 128 images
-//! about 97 %.
+//! Each image shows one digit in one of its variants. Its strokes are jittered, bent by a smooth
+//! random field, rotated, sheared, scaled and moved, and drawn with a pen of random width and
+//! darkness over stray strokes and noise. A linear classifier gets about 76 % of the test images
+//! right, a small convolutional network after 1000 steps of 128 images about 97 %.
 //!
-//! An image is a pure function of seed, split and index. It is computed only by `+ − × ÷ √` of IEEE 754, so that every
-//! machine draws the same bytes.
+//! An image is a pure function of seed, split and index. It is computed only by `+ − × ÷ √` of IEEE
+//! 754, so that every machine draws the same bytes.
 
 mod pen;
 mod strokes;

@@ -57,8 +57,8 @@ fn distance(point: Point, a: Point, b: Point) -> f32 {
     (dx * dx + dy * dy).sqrt()
 }
 
-/// Writes the stroke to `out` as points to join by straight lines, each control point displaced by `jitter`. Lines are
-/// also divided into pieces, so that a warp can bend them.
+/// Writes the stroke to `out` as points to join by straight lines, each control point displaced by
+/// `jitter`. Lines are also divided into pieces, so that a warp can bend them.
 pub(super) fn flatten(stroke: Stroke, mut jitter: impl FnMut() -> Point, out: &mut Vec<Point>) {
     let (Stroke::Line(points) | Stroke::Curve(points) | Stroke::Loop(points)) = stroke;
     let points: Vec<Point> = points

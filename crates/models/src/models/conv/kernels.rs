@@ -5,8 +5,8 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::used::{Used, check};
 
-/// Kernels in the order in which [`correlate`] reads them: of each group of [`GROUP`](Self::GROUP) output planes, term
-/// after term, the weight of each plane.
+/// Kernels in the order in which [`correlate`] reads them: of each group of [`GROUP`](Self::GROUP)
+/// output planes, term after term, the weight of each plane.
 pub(super) struct Weights {
     values: Vec<f32>,
     terms: usize,
@@ -17,7 +17,8 @@ impl Weights {
     /// Output planes that are computed together.
     const GROUP: usize = 8;
 
-    /// The weight of each term of each of `planes` output planes. Missing planes of the last group are zero.
+    /// The weight of each term of each of `planes` output planes. Missing planes of the last group
+    /// are zero.
     pub(super) fn new(planes: usize, terms: usize, weight: impl Fn(usize, usize) -> f32) -> Self {
         let groups = planes.div_ceil(Self::GROUP);
         let mut values = vec![0.0; groups * terms * Self::GROUP];
@@ -36,11 +37,13 @@ impl Weights {
     }
 }
 
-/// Writes for each output plane and each of the `used` positions the sum of its terms: `weight · planes[offset + position]`. Planes of
-/// `out` have `positions` values. Positions that are not used may be written, too.
+/// Writes for each output plane and each of the `used` positions the sum of its terms:
+/// `weight · planes[offset + position]`. Planes of `out` have `positions` values. Positions that
+/// are not used may be written, too.
 ///
 /// # Panics
-/// If after the last position that is used there are fewer than [`LANES`](super::used::LANES), in `out` or under any offset.
+/// If after the last position that is used there are fewer than [`LANES`](super::used::LANES), in
+/// `out` or under any offset.
 pub(super) fn correlate(
     used: &Used,
     planes: &[f32],
@@ -126,23 +129,26 @@ impl Correlate<'_> {
     }
 }
 
-/// The values of a plane at the positions of a vector. With checks in the inner loops the kernels took half as much time again.
+/// The values of a plane at the positions of a vector. With checks in the inner loops the kernels
+/// took half as much time again.
 ///
 /// # Safety
 /// The plane must have a vector of values from `start` on.
 #[inline(always)]
 #[allow(unsafe_code, reason = "callers check all vectors at once")]
 unsafe fn vector<S: Simd>(plane: &[f32], start: usize) -> S::f32s {
-    // SAFETY: the caller answers for as many values as a vector has, all of whose bit patterns are valid; it need not be aligned.
+    // SAFETY: the caller answers for as many values as a vector has, all of whose bit patterns are
+    // valid; it need not be aligned.
     unsafe { plane.as_ptr().add(start).cast::<S::f32s>().read_unaligned() }
 }
 
-/// Adds to the gradient of the weight of each output plane and term the sum over the `used` positions of
-/// `maps · planes[offset + position]`. `maps` has a whole number of [`ROWS`] planes of `positions` values, of which those that are not used
-/// are zero.
+/// Adds to the gradient of the weight of each output plane and term the sum over the `used`
+/// positions of `maps · planes[offset + position]`. `maps` has a whole number of [`ROWS`] planes of
+/// `positions` values, of which those that are not used are zero.
 ///
 /// # Panics
-/// If after the last position that is used there are fewer than [`LANES`](super::used::LANES), in a map or under any offset.
+/// If after the last position that is used there are fewer than [`LANES`](super::used::LANES), in a
+/// map or under any offset.
 pub(super) fn add_products(
     used: &Used,
     maps: &[f32],

@@ -1,5 +1,5 @@
-//! Convolution. Kernels are moved over padded images where they lie; matrices of patches would be many times as large as the
-//! images.
+//! Convolution. Kernels are moved over padded images where they lie; matrices of patches would be
+//! many times as large as the images.
 
 mod kernels;
 mod passes;

@@ -93,7 +93,8 @@ pub(super) fn add_weight_gradient(
     }
 }
 
-/// Convolves all images, stack by stack, and gives the sums at the positions of each stack to `take`.
+/// Convolves all images, stack by stack, and gives the sums at the positions of each stack to
+/// `take`.
 fn for_each_stack(
     stack: &Stack,
     images: &[f32],

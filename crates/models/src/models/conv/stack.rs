@@ -1,18 +1,19 @@
-//! The layout of a few images for convolution. At each position of a kernel, the pixel under an element
-//! of the kernel has the same offset from the position.
+//! The layout of a few images for convolution. At each position of a kernel, the pixel under an
+//! element of the kernel has the same offset from the position.
 
 use super::super::window::Window;
 use super::used::{LANES, Used};
 
 /// Padded images, one below the other, in planes.
 ///
-/// A kernel of stride s meets every s-th pixel with the same element. So each plane of an image becomes
-/// s² planes, which are called *phases* here: space-to-depth with blocks of s × s pixels, after padding.
-/// A phase has the pixels of every s-th row and column. In the phases, each kernel moves by one.
+/// A kernel of stride s meets every s-th pixel with the same element. So each plane of an image
+/// becomes s² planes, which are called *phases* here: space-to-depth with blocks of s × s pixels,
+/// after padding. A phase has the pixels of every s-th row and column. In the phases, each kernel
+/// moves by one.
 ///
 /// Neighbours share the zeros around them: a row and the next row, an image and the next image. All
-/// positions of the kernel have a number, row after row. Positions are not used if the kernel would leave
-/// its row or its image there.
+/// positions of the kernel have a number, row after row. Positions are not used if the kernel would
+/// leave its row or its image there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stack {
     window: Window,
@@ -31,8 +32,8 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// The positions of a stack of small images: long enough for the kernels' inner loops, and a plane stays in the
-    /// first-level cache.
+    /// The positions of a stack of small images: long enough for the kernels' inner loops, and a
+    /// plane stays in the first-level cache.
     const TARGET: usize = 1024;
 
     /// Stacks of images of this size.
@@ -69,8 +70,8 @@ impl Stack {
         planes * self.window.stride * self.window.stride * self.plane
     }
 
-    /// The offset of each term of an output value from the position of the kernel: plane by plane, row by row of the
-    /// kernel.
+    /// The offset of each term of an output value from the position of the kernel: plane by plane,
+    /// row by row of the kernel.
     pub(super) fn offsets(&self, planes: usize) -> Vec<usize> {
         let Window { kernel, stride, .. } = self.window;
         let offset = |term: usize| {
@@ -81,8 +82,8 @@ impl Stack {
         (0..planes * kernel * kernel).map(offset).collect()
     }
 
-    /// Copies images, each of `planes` planes, to their phases (space-to-depth). Everything around the
-    /// images stays as it is: zeros.
+    /// Copies images, each of `planes` planes, to their phases (space-to-depth). Everything around
+    /// the images stays as it is: zeros.
     pub(super) fn pad(&self, images: &[f32], planes: usize, out: &mut [f32]) {
         let lines = lines(self.window, self.height, self.width);
         let phases = self.window.stride * self.window.stride;
@@ -120,9 +121,9 @@ impl Stack {
         }
     }
 
-    /// Copies positions of a stack of stride 1 to the pixels of a line. The row and the column of the
-    /// line are the row and the column of a place; its phase is one of the planes from `first` on. Pixels
-    /// of places that are not used stay as they are.
+    /// Copies positions of a stack of stride 1 to the pixels of a line. The row and the column of
+    /// the line are the row and the column of a place; its phase is one of the planes from `first`
+    /// on. Pixels of places that are not used stay as they are.
     pub(super) fn copy_line(
         &self,
         positions: &[f32],
@@ -199,7 +200,8 @@ fn first(window: Window, phase: usize) -> [usize; 2] {
     [element, element * window.stride + phase - window.padding]
 }
 
-/// Elements from a row or an image to the next such that no position meets a pixel of the next instead of a zero.
+/// Elements from a row or an image to the next such that no position meets a pixel of the next
+/// instead of a zero.
 fn period(window: Window, length: usize) -> usize {
     let Window { kernel, stride, padding } = window;
     let places = window.places(length);

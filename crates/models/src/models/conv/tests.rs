@@ -5,7 +5,8 @@ use crate::models::pass::Pass;
 use crate::models::testing::{Trial, close, wave, wide};
 use crate::models::window::Window;
 
-/// Calls `take` with the numbers of a value of the output, and of the pixel and the weight of each of its products.
+/// Calls `take` with the numbers of a value of the output, and of the pixel and the weight of each
+/// of its products.
 fn for_each_product(
     (batch, [from, height, width]): (usize, [usize; 3]),
     to: usize,

@@ -12,8 +12,8 @@ pub(super) struct Used {
 }
 
 impl Used {
-    /// The first positions of vectors of `lanes` positions, which together have all that are used, each once. The last may be repeated so
-    /// that there is a multiple of `group`.
+    /// The first positions of vectors of `lanes` positions, which together have all that are used,
+    /// each once. The last may be repeated so that there is a multiple of `group`.
     pub(super) fn vectors(&self, lanes: usize, group: usize) -> Vec<usize> {
         let mut starts = Vec::with_capacity(self.rows.len() * self.columns.div_ceil(lanes) + group);
         let mut next = 0;
@@ -31,7 +31,8 @@ impl Used {
     }
 }
 
-/// Checks that a slice of `len` values has all vectors of `lanes` values that begin at `starts`, from each of the offsets on.
+/// Checks that a slice of `len` values has all vectors of `lanes` values that begin at `starts`,
+/// from each of the offsets on.
 ///
 /// # Panics
 /// If it is shorter.

@@ -1,7 +1,8 @@
 //! Causal self-attention with several heads (Vaswani et al. 2017).
 //!
-//! Each row of the input has the queries, keys and values of all heads. For each window and head, with Q, K and V of
-//! shape `[length, size]`, it computes `softmax(Q·Kᵀ / √size)·V`, where a token sees itself and those before it.
+//! Each row of the input has the queries, keys and values of all heads. For each window and head,
+//! with Q, K and V of shape `[length, size]`, it computes `softmax(Q·Kᵀ / √size)·V`, where a token
+//! sees itself and those before it.
 
 use super::super::pointwise::{dot, softmax};
 use crate::matmul::{Matrix, multiply};

@@ -1,5 +1,5 @@
-//! GPT: a decoder-only transformer that predicts the next token (Radford et al. 2018 and 2019, "Language models are
-//! unsupervised multitask learners").
+//! GPT: a decoder-only transformer that predicts the next token (Radford et al. 2018 and 2019,
+//! "Language models are unsupervised multitask learners").
 //!
 //! ```text
 //! x = tokens[token] + positions[t]
@@ -7,10 +7,11 @@
 //! scores = norm(x) · tokensᵀ
 //! ```
 //!
-//! As in GPT-2, each normalisation is ahead of its layer, the MLP has four times the width and GELU in its tanh form,
-//! all layers have biases, and the last layer shares the weights of the tokens' embedding. There is no dropout. With V
-//! symbols, context T, width C and L blocks the parameters are V·C + T·C + L·(12·C² + 13·C) + 2·C: 809 856 for the
-//! defaults (four blocks, four heads, width 128, context 64) and 65 symbols.
+//! As in GPT-2, each normalisation is ahead of its layer, the MLP has four times the width and GELU
+//! in its tanh form, all layers have biases, and the last layer shares the weights of the tokens'
+//! embedding. There is no dropout. With V symbols, context T, width C and L blocks the parameters
+//! are V·C + T·C + L·(12·C² + 13·C) + 2·C: 809 856 for the defaults (four blocks, four heads, width
+//! 128, context 64) and 65 symbols.
 //!
 //! Initial weights have GPT-2's variances: 0.02², or 0.02² / 2L if the layer's output is added to
 //! x. They are uniform instead of normal.
@@ -117,8 +118,8 @@ impl Gpt {
         Ok(Self { config, vocabulary, tokens, positions, blocks, norm, layout })
     }
 
-    /// Adds the gradient of the mean cross-entropy over all tokens to `gradients` and returns that mean, in nats. Passes
-    /// each gradient to `sink` as soon as it is final.
+    /// Adds the gradient of the mean cross-entropy over all tokens to `gradients` and returns that
+    /// mean, in nats. Passes each gradient to `sink` as soon as it is final.
     ///
     /// # Panics
     /// If lengths do not fit, or a token is no symbol of the vocabulary.

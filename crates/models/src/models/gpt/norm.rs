@@ -1,5 +1,5 @@
-//! Layer normalisation (Ba, Kiros and Hinton 2016): each row gets mean 0 and variance 1, then a scale and a shift for
-//! each column.
+//! Layer normalisation (Ba, Kiros and Hinton 2016): each row gets mean 0 and variance 1, then a
+//! scale and a shift for each column.
 
 use super::super::layout::{Init, Layout};
 use super::super::pointwise::{dot, sum};

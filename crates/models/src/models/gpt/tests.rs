@@ -1,5 +1,5 @@
-//! Losses and gradients beside a second derivation: a forward pass in f64, written from the formulas one token at a
-//! time, and its differences.
+//! Losses and gradients beside a second derivation: a forward pass in f64, written from the
+//! formulas one token at a time, and its differences.
 
 use std::sync::{Arc, Mutex};
 

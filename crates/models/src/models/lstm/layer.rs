@@ -8,9 +8,10 @@
 //! h = σ(o)·tanh(c)
 //! ```
 //!
-//! (Hochreiter and Schmidhuber 1997 with the forget gate of Gers et al. 2000, no peepholes.) The rows of W for x come
-//! first. Sequences are stored time by time: row t·streams + s is stream s at time t. The contribution of x is one
-//! product for all times, that of h one per time; the gradient of W is one product over all times.
+//! (Hochreiter and Schmidhuber 1997 with the forget gate of Gers et al. 2000, no peepholes.) The
+//! rows of W for x come first. Sequences are stored time by time: row t·streams + s is stream s at
+//! time t. The contribution of x is one product for all times, that of h one per time; the gradient
+//! of W is one product over all times.
 
 use super::super::layout::{Init, Layout};
 use crate::matmul::{Matrix, multiply};
@@ -96,8 +97,8 @@ impl Layer {
         Trace { gates, cells, outputs, streams }
     }
 
-    /// Back-propagates the gradient of the outputs: adds the parameters' gradients and returns the inputs'. It is
-    /// truncated at the first time.
+    /// Back-propagates the gradient of the outputs: adds the parameters' gradients and returns the
+    /// inputs'. It is truncated at the first time.
     pub(super) fn backward(
         &self,
         parameters: &[Vec<f32>],

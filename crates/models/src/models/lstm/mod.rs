@@ -1,26 +1,28 @@
-//! Language models: an embedding, two layers of long short-term memory, a softmax over the vocabulary.
+//! Language models: an embedding, two layers of long short-term memory, a softmax over the
+//! vocabulary.
 //!
 //! They are those of the paper on sparse binary compression (Sattler et al., arXiv:1805.08768,
-//! section IV.A and supplement C): `wordlstm` with 650 hidden units for words, `charlstm` with 200 for
-//! characters. Both follow TensorFlow's tutorial on the Penn Treebank in its "medium" configuration
-//! (after Zaremba, Sutskever and Vinyals, arXiv:1409.2329), of which this uses
+//! section IV.A and supplement C): `wordlstm` with 650 hidden units for words, `charlstm` with 200
+//! for characters. Both follow TensorFlow's tutorial on the Penn Treebank in its "medium"
+//! configuration (after Zaremba, Sutskever and Vinyals, arXiv:1409.2329), of which this uses
 //!
-//! - an embedding as wide as the hidden layers, and gates in the order i, j, f, o without a constant
-//!   added to the forget gate;
-//! - dropout with probability one half, or another, on the outputs of the embedding, the first and the second layer, but
-//!   not on the recurrent connections;
-//! - back-propagation through 35 steps, or another number, with outputs and cells carried on from one such chunk to the
-//!   next;
+//! - an embedding as wide as the hidden layers, and gates in the order i, j, f, o without a
+//!   constant added to the forget gate;
+//! - dropout with probability one half, or another, on the outputs of the embedding, the first and
+//!   the second layer, but not on the recurrent connections;
+//! - back-propagation through 35 steps, or another number, with outputs and cells carried on from
+//!   one such chunk to the next;
 //! - initial parameters uniform in ±0.05, the gates' biases 0;
-//! - as the training loss, the *sum* over these steps of the mean over the streams of a batch. The learning rate of 1
-//!   and the clipping norm of 5 are for this sum. The reported loss is the mean over all tokens.
+//! - as the training loss, the *sum* over these steps of the mean over the streams of a batch. The
+//!   learning rate of 1 and the clipping norm of 5 are for this sum. The reported loss is the mean
+//!   over all tokens.
 //!
 //! Parameters: V·H + 2·(2H·4H + 4H) + H·V + V. With V = 80 characters and H = 200 these are
 //! 673 680; with V = 10 000 words and H = 650 they are 19 775 200.
 //!
-//! Without an embedding, the first layer reads one-hot vectors, as in Karpathy's char-rnn, which the AdaComp paper trains
-//! with 512 hidden units and without dropout (Chen et al., arXiv:1712.02679, Table 2):
-//! `charlstm:hidden=512,dropout=0,embedding=off`.
+//! Without an embedding, the first layer reads one-hot vectors, as in Karpathy's char-rnn, which
+//! the AdaComp paper trains with 512 hidden units and without dropout (Chen et al.,
+//! arXiv:1712.02679, Table 2): `charlstm:hidden=512,dropout=0,embedding=off`.
 
 mod config;
 mod layer;
@@ -139,8 +141,9 @@ impl LanguageModel {
         HiddenState { layers: self.layers.iter().map(zeros).collect() }
     }
 
-    /// Reads a chunk, starting from `hidden`, adds the gradient of its loss to `gradients` and returns the mean
-    /// cross-entropy over all its tokens, in nats. The loss is the sum over time of the mean over streams.
+    /// Reads a chunk, starting from `hidden`, adds the gradient of its loss to `gradients` and
+    /// returns the mean cross-entropy over all its tokens, in nats. The loss is the sum over time
+    /// of the mean over streams.
     ///
     /// # Panics
     /// If lengths do not fit, or a token is no symbol of the vocabulary.
@@ -186,8 +189,8 @@ impl LanguageModel {
         loss / chunk.targets.len() as f64
     }
 
-    /// Reads a chunk, starting from `hidden`, without dropout, and scores the predictions of the tokens whose entry in
-    /// `counts` is true.
+    /// Reads a chunk, starting from `hidden`, without dropout, and scores the predictions of the
+    /// tokens whose entry in `counts` is true.
     ///
     /// # Panics
     /// If lengths do not fit, or a token is no symbol of the vocabulary.
@@ -293,8 +296,8 @@ impl HiddenState {
 }
 
 impl Dropout {
-    /// The factors of the outputs at a place of the model: 0 for this percentage of them, for the others the inverse of
-    /// the fraction that is kept.
+    /// The factors of the outputs at a place of the model: 0 for this percentage of them, for the
+    /// others the inverse of the fraction that is kept.
     fn mask(self, place: usize, size: usize, percentage: u8) -> Vec<f32> {
         let keep = 1.0 - f32::from(percentage) / 100.0;
         let mut words = vec![0; size];

@@ -65,7 +65,8 @@ fn training_lowers_the_loss() {
     }
 }
 
-/// Along the gradient of all parameters together the loss rises as fast as the gradient's norm says.
+/// Along the gradient of all parameters together the loss rises as fast as the gradient's norm
+/// says.
 #[test]
 fn gradients_are_slopes() {
     for (name, mut model) in all() {

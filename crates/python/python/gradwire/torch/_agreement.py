@@ -27,7 +27,8 @@ class Plan:
 
 
 def pack(plan: Optional[Plan], digests: bytes) -> bytes:
-    """What a rank tells the others: its plan, or ``None`` if it does what the others plan, and the digests of its buffers."""
+    """What a rank tells the others: its plan, or ``None`` if it does what the others plan, and the
+    digests of its buffers."""
     told = None if plan is None else (plan.step, plan.fragments, plan.delayed)
     return json.dumps(told).encode() + b"\n" + digests
 
@@ -71,7 +72,8 @@ def _named(plan: Plan) -> str:
 
 @contextmanager
 def explained(step: int, joined: bool) -> Iterator[None]:
-    """Adds to the errors of an exchange how many steps this rank has taken, and what to do if the other ranks have taken fewer or more.
+    """Adds to the errors of an exchange how many steps this rank has taken, and what to do if the
+    other ranks have taken fewer or more.
 
     ``joined`` is whether ranks are under ``Join``, which is the remedy.
     """

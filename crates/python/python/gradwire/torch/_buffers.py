@@ -1,4 +1,5 @@
-"""Buffers that training changes, such as running means, which rounds of local steps make equal on all ranks."""
+"""Buffers that training changes, such as running means, which rounds of local steps make equal on
+all ranks."""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ _PART = 1 << 26
 class Buffers:
     """The buffers of a model, also those that are not persistent.
 
-    ``kind`` says what they become in a round: ``first``, those of the first rank; ``mean``, the mean over all ranks, but the first rank's
-    for integers and booleans; ``own``, what they are.
+    ``kind`` says what they become in a round: ``first``, those of the first rank; ``mean``, the
+    mean over all ranks, but the first rank's for integers and booleans; ``own``, what they are.
 
-    Ranks compare digests, and send only the buffers that differ: a table that never changes costs 16 bytes.
-    """
+    Ranks compare digests, and send only the buffers that differ: a table that never changes costs
+    16 bytes. """
 
     def __init__(self, model: torch.nn.Module, kind: str) -> None:
         if kind not in _KINDS:
@@ -42,21 +43,24 @@ class Buffers:
         self.shared = kind != "own" and any(True for _ in model.buffers())
 
     def tensors(self) -> List[torch.Tensor]:
-        """The buffers. Modules may replace a buffer by another tensor, so they are looked up each time."""
+        """The buffers. Modules may replace a buffer by another tensor, so they are looked up each
+        time."""
         return [tensor for _, tensor in self._named()]
 
     def _named(self) -> List[Tuple[str, torch.Tensor]]:
         return [(plain(name), one) for name, one in self._model.named_buffers() if has_values(one)]
 
     def digests(self) -> bytes:
-        """A digest of the names, types and shapes of all buffers, and one of the elements of each."""
+        """A digest of the names, types and shapes of all buffers, and one of the elements of
+        each."""
         named = self._named()
         parts = [_digest(json.dumps(_forms(named)).encode())]
         parts.extend(_digest(as_bytes(tensor).numpy().data) for _, tensor in named)
         return b"".join(parts)
 
     def settle(self, digests: Sequence[bytes], rank: int, gather: Gather) -> Settled:
-        """The buffers that differ between ranks, with their new values, given the ``digests`` of all ranks."""
+        """The buffers that differ between ranks, with their new values, given the ``digests`` of
+        all ranks."""
         named = self._named()
         if len({one[:_DIGEST] for one in digests}) > 1:
             _refuse(_forms(named), gather)

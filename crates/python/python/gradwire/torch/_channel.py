@@ -14,11 +14,13 @@ from ._deadlines import CONNECT, DEADLINE
 from ._process import OfOneProcess
 from ._rendezvous import Rendezvous
 
-# Two process groups of the same ranks: one for messages to higher ranks, one for those to lower ranks.
+# Two process groups of the same ranks: one for messages to higher ranks, one for those to lower
+# ranks.
 #
-# Gloo sends a message when its receiver has said that it is ready. On one connection this word would wait behind the
-# messages of the other direction, and the two directions of the link would be used one after the other. Both connections
-# still share the link, so the word is sent before a message is (``Channel.prepare``).
+# Gloo sends a message when its receiver has said that it is ready. On one connection this word
+# would wait behind the messages of the other direction, and the two directions of the link would be
+# used one after the other. Both connections still share the link, so the word is sent before a
+# message is (``Channel.prepare``).
 Groups = Tuple[Any, Any]
 
 
@@ -27,8 +29,9 @@ def private_groups(
 ) -> Groups:
     """Creates gloo groups of the same ranks for gradwire alone.
 
-    They do not interfere with the user's collectives, and can send bytes if the user's group is NCCL. All ranks must call
-    it at the same time; they wait for each other for ``deadline`` seconds. ``caller`` is the function that the user called.
+    They do not interfere with the user's collectives, and can send bytes if the user's group is
+    NCCL. All ranks must call it at the same time; they wait for each other for ``deadline``
+    seconds. ``caller`` is the function that the user called.
 
     Raises ``DeadlineError``, which names the ranks that have not made the call.
     """
@@ -46,7 +49,8 @@ def private_groups(
             groups = dist.new_group(backend="gloo", timeout=patience), dist.new_group(backend="gloo", timeout=patience)
         else:
             groups = _groups_of_some(rendezvous.prefix, ranks, patience)
-        # This rank may end the groups at once, and then a rank that is still connecting to them would fail.
+        # This rank may end the groups at once, and then a rank that is still connecting to them
+        # would fail.
         groups[1].barrier().wait(patience)
     except RuntimeError as error:
         raise _core.PeerLostError(
@@ -60,9 +64,9 @@ def private_groups(
 def _groups_of_some(prefix: str, ranks: List[int], patience: timedelta) -> Groups:
     """Two groups of some ranks, which use keys of the store with ``prefix``.
 
-    Not by ``new_group``: PyTorch counts the groups of a process to name them. A group that only some ranks create would change
-    the names of later groups on these ranks, and all ranks would wait for each other in vain.
-    """
+    Not by ``new_group``: PyTorch counts the groups of a process to name them. A group that only
+    some ranks create would change the names of later groups on these ranks, and all ranks would
+    wait for each other in vain. """
     store = dist.distributed_c10d._get_default_store()
 
     def create(direction: str) -> Any:
@@ -75,7 +79,8 @@ def _groups_of_some(prefix: str, ranks: List[int], patience: timedelta) -> Group
 def connect(
     process_group: Optional[Any], make: Callable[[Channel], _core.Reducer], deadline: Optional[float], caller: str
 ) -> Tuple[_core.Reducer, Groups]:
-    """A reducer that ``make`` creates over private groups of some ranks, and the groups. ``caller`` is what the user called."""
+    """A reducer that ``make`` creates over private groups of some ranks, and the groups. ``caller``
+    is what the user called."""
     groups = private_groups(process_group, deadline, caller)
     try:
         return make(Channel(groups)), groups
@@ -85,7 +90,8 @@ def connect(
 
 
 def release(reducer: _core.Reducer, groups: Groups) -> None:
-    """Ends a reducer, and the groups that ``private_groups`` created for it, with their threads and connections.
+    """Ends a reducer, and the groups that ``private_groups`` created for it, with their threads and
+    connections.
 
     Does nothing in a forked process, which has none of them.
     """
@@ -103,7 +109,8 @@ def _destroy(groups: Groups) -> None:
         try:
             dist.destroy_process_group(group)
         except (AssertionError, RuntimeError, ValueError):
-            # The process has already destroyed its groups, or PyTorch does not know this one, which ends with its last reference.
+            # The process has already destroyed its groups, or PyTorch does not know this one, which
+            # ends with its last reference.
             pass
 
 
@@ -143,10 +150,9 @@ class _Incoming:
 class Channel(OfOneProcess):
     """Sends and receives bytes for the Rust side, which determines the order of calls.
 
-    A message longer than ``part`` is sent in parts of this length; the first part contains the total length.
-    Tensors are reused from message to message. Groups must not get a second channel: receives that the first one has posted would
-    take its messages.
-    """
+    A message longer than ``part`` is sent in parts of this length; the first part contains the
+    total length. Tensors are reused from message to message. Groups must not get a second channel:
+    receives that the first one has posted would take its messages. """
 
     def __init__(self, groups: Groups) -> None:
         super().__init__()
@@ -174,9 +180,9 @@ class Channel(OfOneProcess):
     def prepare(self, to: Sequence[int], peer: int, seconds: float) -> None:
         """Waits until the last message to the ranks ``to`` has left for ``peer``.
 
-        Also posts a receive from a rank that has sent before, so that the word that this rank is ready does not wait on the link
-        behind the next message. The first receive from a rank is posted when it is waited for: by then both are connected.
-        """
+        Also posts a receive from a rank that has sent before, so that the word that this rank is
+        ready does not wait on the link behind the next message. The first receive from a rank is
+        posted when it is waited for: by then both are connected. """
         if peer in self._incoming:
             self._incoming[peer].expect(1)
         for work in self._slot(to).works.pop(peer, ()):
@@ -197,10 +203,11 @@ class Channel(OfOneProcess):
         self._posting.works[peer] = works
 
     def receive(self, peer: int, more: bool, seconds: float) -> int:
-        """Waits for a part from ``peer``; returns its address, valid until the next call for this rank.
+        """Waits for a part from ``peer``; returns its address, valid until the next call for this
+        rank.
 
-        ``more`` says that another part follows, for which a receive is posted before this one is waited for.
-        """
+        ``more`` says that another part follows, for which a receive is posted before this one is
+        waited for. """
         incoming = self._from(peer)
         incoming.expect(2 if more else 1)
         return incoming.wait(seconds)
@@ -217,7 +224,8 @@ class Channel(OfOneProcess):
                 pass
 
     def close(self) -> None:
-        """Closes all connections, which the other ranks notice. Nothing can be sent or received after it."""
+        """Closes all connections, which the other ranks notice. Nothing can be sent or received
+        after it."""
         self._outgoing.clear()
         # Posted receives hold the connections, too.
         self._incoming.clear()

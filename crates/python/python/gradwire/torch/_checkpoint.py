@@ -10,10 +10,12 @@ from ._states import State
 
 
 def read_checkpoint(checkpoint_id: Union[str, os.PathLike[str]], name: str = "gradwire") -> State:
-    """The states of all ranks in a checkpoint of ``torch.distributed.checkpoint``, for ``handle.load_state_dict``.
+    """The states of all ranks in a checkpoint of ``torch.distributed.checkpoint``, for
+    ``handle.load_state_dict``.
 
-    ``dcp.load`` gives each rank the state that it saved. After a change of the number of ranks, each rank needs those of all
-    old ranks. ``name`` is the key under which ``handle.state_dict()`` was saved. All ranks must call it at the same time.
+    ``dcp.load`` gives each rank the state that it saved. After a change of the number of ranks,
+    each rank needs those of all old ranks. ``name`` is the key under which ``handle.state_dict()``
+    was saved. All ranks must call it at the same time.
 
     Raises ``StateError`` where there is no checkpoint with such a state.
     """

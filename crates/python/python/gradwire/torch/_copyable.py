@@ -49,13 +49,15 @@ def has_values(tensor: torch.Tensor) -> bool:
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements of a tensor on any device, of any type and in any order in memory, as bytes in main memory in the order of its shape."""
+    """The elements of a tensor on any device, of any type and in any order in memory, as bytes in
+    main memory in the order of its shape."""
     dense = as_reals(tensor.detach().resolve_conj().resolve_neg()).cpu().contiguous()
     return dense.view(-1).view(torch.uint8)
 
 
 def from_bytes(data: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The tensor in main memory of which ``as_bytes`` made these bytes, with the type and shape of ``like``."""
+    """The tensor in main memory of which ``as_bytes`` made these bytes, with the type and shape of
+    ``like``."""
     return data.view(like.dtype).view(like.shape)
 
 

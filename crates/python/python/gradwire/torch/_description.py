@@ -1,4 +1,5 @@
-"""How an exchange is described: the compressor and size of every tensor, and the cost of the last step."""
+"""How an exchange is described: the compressor and size of every tensor, and the cost of the last
+step."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class TensorPlan:
 
     @property
     def expected_ratio(self) -> float:
-        """The size in float32 divided by the size that a message is expected to have; see ``Description.expected_ratio``."""
+        """The size in float32 divided by the size that a message is expected to have; see
+        ``Description.expected_ratio``."""
         return 4.0 * self.elements / max(self.expected_bytes, 1.0)
 
 
@@ -38,10 +40,11 @@ class Description:
 
     @property
     def expected_ratio(self) -> float:
-        """The size of the model in float32 divided by the size that its messages are expected to have, each counted once.
+        """The size of the model in float32 divided by the size that its messages are expected to
+        have, each counted once.
 
-        With all-gather over n ranks divide by n / 2 to compare the traffic with that of an all-reduce.
-        """
+        With all-gather over n ranks divide by n / 2 to compare the traffic with that of an
+        all-reduce. """
         elements = sum(tensor.elements for tensor in self.tensors)
         return 4.0 * elements / max(sum(tensor.expected_bytes for tensor in self.tensors), 1.0)
 

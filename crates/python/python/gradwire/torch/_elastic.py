@@ -1,10 +1,10 @@
 """Rounds of local steps among workers that come and go.
 
-A round has two phases: workers exchange their messages, then each tells the others that it has the result. A worker
-applies the result when all have told. If a worker is lost, the others meet again and compare what they have
-(``Record``). Either some worker has applied the result, then all messages of the round are in it, and the others adopt its
-parameters; or none has, then all take their messages back and repeat the round in the new group.
-"""
+A round has two phases: workers exchange their messages, then each tells the others that it has the
+result. A worker applies the result when all have told. If a worker is lost, the others meet again
+and compare what they have (``Record``). Either some worker has applied the result, then all
+messages of the round are in it, and the others adopt its parameters; or none has, then all take
+their messages back and repeat the round in the new group. """
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from ._replica import Replica
 
 # What shows that a worker is lost; gloo raises RuntimeError.
 _LOST = (_core.PeerLostError, _core.DeadlineError, RuntimeError)
-# The groups whose rounds a worker remembers. One that was away for more of them may send its last message twice.
+# The groups whose rounds a worker remembers. One that was away for more of them may send its last
+# message twice.
 _REMEMBERED = 100
 _TAG = 1
 
@@ -46,8 +47,8 @@ class _Attempt:
 class Elastic:
     """Keeps one worker in the run while others come and go.
 
-    The residual and the local steps of a survivor are never lost: its message of a round either counts, or is taken back.
-    """
+    The residual and the local steps of a survivor are never lost: its message of a round either
+    counts, or is taken back. """
 
     def __init__(self, replica: Replica, membership: Membership, config: str, deadline: float) -> None:
         self._replica, self._membership = replica, membership
@@ -64,7 +65,8 @@ class Elastic:
         # The lost workers, each with the number of rounds at its loss.
         self._lost: Dict[str, int] = {}
         self._counts = {"lost_workers": 0, "joined_workers": 0}
-        # The statistics of the last round in an earlier group, and the totals of all earlier groups.
+        # The statistics of the last round in an earlier group, and the totals of all earlier
+        # groups.
         self._last: Dict[str, Any] = {}
         self._totals: Dict[str, int] = {}
         # What workers tell each other beside the averages.
@@ -85,7 +87,8 @@ class Elastic:
             repeat = self._meet()
 
     def close(self) -> None:
-        """Leaves the run, with the last statistics. Asks nothing of the exchange, which may be waiting for a lost worker."""
+        """Leaves the run, with the last statistics. Asks nothing of the exchange, which may be
+        waiting for a lost worker."""
         if self._replica.reducer.forked:
             return
         self._membership.close()
@@ -107,7 +110,8 @@ class Elastic:
         return [(state.get("worker"), state.get("rounds")) for state in states] == [own]
 
     def load(self, _: Sequence[Mapping[str, Any]], states: List[bytes]) -> None:
-        """Loads this worker's residual at the start of a run, or those of all workers of an earlier run."""
+        """Loads this worker's residual at the start of a run, or those of all workers of an earlier
+        run."""
         if len(states) == 1:
             self._replica.reducer.adopt(states[0])
         else:
@@ -185,13 +189,15 @@ class Elastic:
         )
 
     def _join(self, meeting: Meeting, record: Record, latest: Record) -> None:
-        """Connects the group of a meeting; afterwards all its workers have the same common parameters."""
+        """Connects the group of a meeting; afterwards all its workers have the same common
+        parameters."""
         self._leave()
         groups = self._membership.connect(meeting)
         state = self._state(meeting, groups[0])
         channel = Channel(groups)
         self._replica.connect(channel)
-        # A message that counts is sent, and the rest of it is the residual. Any other is taken back.
+        # A message that counts is sent, and the rest of it is the residual. Any other is taken
+        # back.
         taken_back = None if latest.contains(record.attempt) else self._attempt
         residuals = taken_back.before if taken_back is not None else self._residuals
         if residuals is not None:

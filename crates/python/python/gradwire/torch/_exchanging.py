@@ -1,4 +1,5 @@
-"""What hooks, sharded models and local steps have in common: reports, ``with`` blocks, and the state of all ranks."""
+"""What hooks, sharded models and local steps have in common: reports, ``with`` blocks, and the
+state of all ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Exchanging:
         self.close()
 
     def _hurry(self) -> None:
-        """Makes ``close`` wait only a moment, because of an exception: the other ranks may never answer."""
+        """Makes ``close`` wait only a moment, because of an exception: the other ranks may never
+        answer."""
         self._reducer.hurry()
 
     def close(self) -> None:
@@ -46,13 +48,13 @@ class Exchanging:
         return summary(self.stats())
 
     def describe(self) -> Description:
-        """How every tensor is sent at the next step, or in a round that ends with it: its compressor and the size that its
-        message is expected to have; and whether gradients on a GPU are compressed there, or why not.
+        """How every tensor is sent at the next step, or in a round that ends with it: its
+        compressor and the size that its message is expected to have; and whether gradients on a GPU
+        are compressed there, or why not.
 
-        The expectation is the size of a message for normally distributed values; gradients of other distributions differ. Ratios
-        are those of message sizes, not of traffic: with all-gather over n ranks divide by n / 2 to compare with an all-reduce.
-        Call it between two steps.
-        """
+        The expectation is the size of a message for normally distributed values; gradients of other
+        distributions differ. Ratios are those of message sizes, not of traffic: with all-gather
+        over n ranks divide by n / 2 to compare with an all-reduce. Call it between two steps. """
         plan = [TensorPlan(*one) for one in self._plan()]
         return Description(self._reducer.exchange, self._reducer.size, self._step, self._compressed_on, plan)
 
@@ -70,7 +72,8 @@ class Exchanging:
         return f"<{type(self).__name__} {self._spec} by {reducer.exchange} over {reducer.size} ranks, step {self._step}>"
 
     def scalars(self, prefix: str = "gradwire/") -> Iterator[Tuple[str, float, int]]:
-        """The statistics of the last step or round as arguments of ``SummaryWriter.add_scalar``: tag, value, step."""
+        """The statistics of the last step or round as arguments of ``SummaryWriter.add_scalar``:
+        tag, value, step."""
         stats = self.stats()
         step = stats.pop("step")
         for name, value in stats.items():
@@ -80,8 +83,8 @@ class Exchanging:
     def all_ranks(self) -> AllRanks:
         """The state of all ranks as one object, for frameworks that save that of one process.
 
-        ``accelerator.register_for_checkpointing(handle.all_ranks)`` saves and restores it with everything else.
-        """
+        ``accelerator.register_for_checkpointing(handle.all_ranks)`` saves and restores it with
+        everything else. """
         return AllRanks(self)
 
 
@@ -92,11 +95,13 @@ class AllRanks:
         self._exchanging = exchanging
 
     def state_dict(self) -> State:
-        """The states of all ranks, on every rank. In the middle of a step nothing, with a warning; see ``state_dict``."""
+        """The states of all ranks, on every rank. In the middle of a step nothing, with a warning;
+        see ``state_dict``."""
         return state_or_nothing(lambda: self._exchanging.state_dict(all_ranks=True))
 
     def load_state_dict(self, state: State) -> None:
-        """Restores what ``state_dict`` returned, on any number of ranks. With nothing residuals begin empty, with a warning."""
+        """Restores what ``state_dict`` returned, on any number of ranks. With nothing residuals
+        begin empty, with a warning."""
         if not state:
             warnings.warn(NO_STATE.format("the checkpoint"), RuntimeWarning, stacklevel=2)
             return

@@ -12,9 +12,9 @@ _live: weakref.WeakSet[Any] = weakref.WeakSet()
 def watch(reducer: Any) -> None:
     """Ends a reducer at the end of the process, if nobody has closed it by then.
 
-    Its thread may wait for a message in PyTorch. If the message, or the end of another rank, wakes the thread when the interpreter is gone,
-    CPython before 3.14 ends the thread in the middle of C++ code, and with it the process, by SIGABRT.
-    """
+    Its thread may wait for a message in PyTorch. If the message, or the end of another rank, wakes
+    the thread when the interpreter is gone, CPython before 3.14 ends the thread in the middle of
+    C++ code, and with it the process, by SIGABRT. """
     _live.add(reducer)
 
 

@@ -16,7 +16,8 @@ Form = Tuple[str, str]
 
 
 def forms(model: torch.nn.Module) -> List[Form]:
-    """The forms of all parameters and buffers of a model, in order. They do not depend on devices, except on the meta device."""
+    """The forms of all parameters and buffers of a model, in order. They do not depend on devices,
+    except on the meta device."""
     parameters = [("parameter", name, one) for name, one in model.named_parameters()]
     buffers = [("buffer", name, one) for name, one in model.named_buffers()]
     return [(f"{kind} '{plain(name)}'", _form(one)) for kind, name, one in [*parameters, *buffers]]
@@ -34,7 +35,8 @@ def _form(tensor: torch.Tensor) -> str:
 
 
 def check_same(reducer: _core.Reducer, model: torch.nn.Module) -> None:
-    """Raises ``ConfigError`` on all ranks if the forms of a model differ between ranks. All ranks call it at the same time.
+    """Raises ``ConfigError`` on all ranks if the forms of a model differ between ranks. All ranks
+    call it at the same time.
 
     Ranks send their forms only if the digests of these differ.
     """

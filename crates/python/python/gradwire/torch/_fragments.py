@@ -1,4 +1,5 @@
-"""Fragments of a model: groups of layers whose changes are exchanged together, as in Streaming DiLoCo."""
+"""Fragments of a model: groups of layers whose changes are exchanged together, as in Streaming
+DiLoCo."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from ._tensors import Named
 
 
 def strided(named: Sequence[Named], count: int) -> List[List[Named]]:
-    """Deals the layers of a model out to ``count`` fragments: the first layer to the first fragment, the second to the second,
-    and so on in turn (Douillard et al. 2025, section 2.3).
+    """Deals the layers of a model out to ``count`` fragments: the first layer to the first
+    fragment, the second to the second, and so on in turn (Douillard et al. 2025, section 2.3).
 
-    A layer is what the names of its parameters have in common up to their first number, such as ``transformer.h.3``, or the
-    module of a parameter whose name has no number, such as ``lm_head``.
+    A layer is what the names of its parameters have in common up to their first number, such as
+    ``transformer.h.3``, or the module of a parameter whose name has no number, such as ``lm_head``.
     """
     layers: Dict[str, List[Named]] = {}
     for name, parameter in named:

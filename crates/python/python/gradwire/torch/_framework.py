@@ -29,7 +29,8 @@ def is_single_process(model: Any) -> bool:
 
 
 def with_scaler(compressor: Any, options: Mapping[str, Any], scaler: Optional[Any]) -> Dict[str, Any]:
-    """The options of ``register``, with the framework's ``scaler`` unless another is given or a Python compressor takes none."""
+    """The options of ``register``, with the framework's ``scaler`` unless another is given or a
+    Python compressor takes none."""
     if scaler is None or "scaler" in options or not isinstance(compressor, str):
         return dict(options)
     return {"on_nonfinite": "skip", **options, "scaler": scaler}
@@ -38,9 +39,8 @@ def with_scaler(compressor: Any, options: Mapping[str, Any], scaler: Optional[An
 def load(handle: Handle, read: Callable[[], Optional[Any]], where: str) -> None:
     """Restores what ``read`` returns, on all ranks or on none.
 
-    If it returns ``None`` on all ranks, residuals begin empty, and schedules at step 0, with a warning. It is an error
-    if it does so on some.
-    """
+    If it returns ``None`` on all ranks, residuals begin empty, and schedules at step 0, with a
+    warning. It is an error if it does so on some. """
     if not handle._load_with(read):
         warnings.warn(
             NO_STATE.format(where),

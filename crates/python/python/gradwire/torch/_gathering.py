@@ -23,7 +23,8 @@ class Gathering:
         self._round = [0] * len(_COUNTED)
 
     def gather(self, reducer: _core.Reducer, own: bytes, step: int = 0) -> List[bytes]:
-        """The bytes of all ranks, by rank. All ranks call it at the same time, with the same ``step``."""
+        """The bytes of all ranks, by rank. All ranks call it at the same time, with the same
+        ``step``."""
         before = reducer.traffic()
         gathered = reducer.gather(step, own)
         self._round = [one + now - then for one, now, then in zip(self._round, reducer.traffic(), before)]

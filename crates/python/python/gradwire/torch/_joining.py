@@ -1,4 +1,5 @@
-"""Rounds of ranks of which some have no further batches, under ``torch.distributed.algorithms.Join``."""
+"""Rounds of ranks of which some have no further batches, under
+``torch.distributed.algorithms.Join``."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from ._modes import without_gradients
 
 
 class Joining(Joinable):
-    """What ``Join`` asks of local steps. Ranks tell each other once in a round, not in each step, that they go on."""
+    """What ``Join`` asks of local steps. Ranks tell each other once in a round, not in each step,
+    that they go on."""
 
     def __init__(self, device: torch.device, process_group: Optional[Any]) -> None:
         super().__init__()
@@ -31,10 +33,11 @@ class Joining(Joinable):
         return self._group if self._group is not None else dist.group.WORLD
 
     def configure(self, config: Any) -> None:
-        """Takes what ``Join`` sets when a block is created. Raises ``ConfigError`` for a second object in the block.
+        """Takes what ``Join`` sets when a block is created. Raises ``ConfigError`` for a second
+        object in the block.
 
-        In each round of the first object, ``Join`` would wait for a round of the second, which may begin later.
-        """
+        In each round of the first object, ``Join`` would wait for a round of the second, which may
+        begin later. """
         if config.enable and not config.is_first_joinable:
             raise _core.ConfigError(
                 "LocalSteps is not the first object in Join([...]): Join asks only the first whether ranks go on, once in a round, and the "
@@ -60,7 +63,8 @@ class Joining(Joinable):
 
 
 class Shadow(JoinHook):
-    """Takes part in the rounds of the others, with the steps that this rank has taken and after them without a change."""
+    """Takes part in the rounds of the others, with the steps that this rank has taken and after
+    them without a change."""
 
     def __init__(self, rounds: Any, joining: Joining) -> None:
         self._rounds, self._joining = rounds, joining

@@ -1,4 +1,5 @@
-"""Measures the link between the ranks of a process group, with gradwire's messages and with PyTorch's all-reduce."""
+"""Measures the link between the ranks of a process group, with gradwire's messages and with
+PyTorch's all-reduce."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ _LONG = 1.0
 
 @dataclass(frozen=True)
 class Speed:
-    """The seconds of a message that carries almost nothing, those that a long one takes in addition, its bandwidth, and the median absolute
-    deviation of the first."""
+    """The seconds of a message that carries almost nothing, those that a long one takes in
+    addition, its bandwidth, and the median absolute deviation of the first."""
 
     overhead: float
     start: float
@@ -45,9 +46,9 @@ def deviation(times: Sequence[float]) -> float:
 class MeasuredLink:
     """What messages between these ranks take.
 
-    All ranks must create it at the same time, and get the same figures. The longest messages have up to ``elements``, those of
-    the model: TCP is not as fast with short ones, nor on some links with much longer ones.
-    """
+    All ranks must create it at the same time, and get the same figures. The longest messages have
+    up to ``elements``, those of the model: TCP is not as fast with short ones, nor on some links
+    with much longer ones. """
 
     def __init__(self, process_group: Optional[Any], elements: int, deadline: float) -> None:
         least, medium, most = _EXPONENTS
@@ -107,7 +108,8 @@ class MeasuredLink:
         release(self._reducer, self._groups)
 
     def _speed(self, send: Callable[[int], None], copies: float) -> Speed:
-        """The speed of ``send(elements)``, by which each rank sends ``copies`` times this number of elements."""
+        """The speed of ``send(elements)``, by which each rank sends ``copies`` times this number of
+        elements."""
         # The first exchange compares configurations.
         send(_SMALL)
         overheads = [self._slowest(lambda: send(_SMALL)) for _ in range(15)]
@@ -119,7 +121,8 @@ class MeasuredLink:
                 break
         short = max(size // 8, self._sizes[0]) if size > self._sizes[0] else size // 2
         long, part = (statistics.median(self._slowest(lambda: send(at)) for _ in range(5)) for at in (size, short))
-        # On a link that is too fast to measure, such as that of one machine, the difference is noise.
+        # On a link that is too fast to measure, such as that of one machine, the difference is
+        # noise.
         bits_per_second = 32.0 * copies * (size - short) / max(long - part, 0.1 * long)
         start = part - overhead - 32.0 * copies * short / bits_per_second
         return Speed(overhead, max(start, 0.0), bits_per_second, deviation(overheads))

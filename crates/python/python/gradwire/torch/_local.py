@@ -40,9 +40,8 @@ class LocalSteps(Exchanging, OptimizerProxy):
 
     Use it instead of the optimizer, with a plain model (not DistributedDataParallel)::
 
-        steps = gradwire.torch.LocalSteps(model, optimizer, every=25, outer=gradwire.torch.Nesterov(lr=0.7, momentum=0.5))
-        loss.backward()
-        steps.step()
+        steps = gradwire.torch.LocalSteps(model, optimizer, every=25,
+        outer=gradwire.torch.Nesterov(lr=0.7, momentum=0.5)) loss.backward() steps.step()
 
     All ranks must create it at the same time with the same arguments; only ``deadline`` and
     ``threads`` may differ. All ranks start from rank 0's parameters and buffers. In each round a

@@ -1,9 +1,9 @@
 """Setting the momentum of a local optimizer to zero, and whether that is possible.
 
-An optimizer may keep its momentum under any name and in any format. So a copy of it takes steps with small parameters before training.
-Two copies get opposite gradients in the first step, after which their second moments are equal and their momenta are opposite.
-Then their momenta are set to zero. If the parameters move differently in a step without gradient, momentum is left.
-"""
+An optimizer may keep its momentum under any name and in any format. So a copy of it takes steps
+with small parameters before training. Two copies get opposite gradients in the first step, after
+which their second moments are equal and their momenta are opposite. Then their momenta are set to
+zero. If the parameters move differently in a step without gradient, momentum is left. """
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from ._tensors import as_reals
 
 # The names of momenta in the state of an optimizer.
 _MOMENTA = ("momentum_buffer", "exp_avg")
-# The most elements of a parameter of the copy. Optimizers of 8 bits keep smaller tensors, of up to 4096 elements, in 32 bits.
+# The most elements of a parameter of the copy. Optimizers of 8 bits keep smaller tensors, of up to
+# 4096 elements, in 32 bits.
 _ELEMENTS = 1 << 14
 
 
@@ -33,10 +34,11 @@ def momenta(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> List[t
 
 
 def forget(optimizer: torch.optim.Optimizer, name: str, parameter: torch.Tensor, positions: Optional[torch.Tensor]) -> None:
-    """Sets the momentum of some elements of a parameter to zero; of all if ``positions`` is ``None``.
+    """Sets the momentum of some elements of a parameter to zero; of all if ``positions`` is
+    ``None``.
 
-    Positions are row-major; the momentum may have another order in memory. Complex elements are pairs.
-    """
+    Positions are row-major; the momentum may have another order in memory. Complex elements are
+    pairs. """
     found = momenta(optimizer, parameter)
     if not found:
         return
@@ -65,7 +67,8 @@ def sent_in_part(named: Sequence[Tuple[str, torch.nn.Parameter]], options: Optio
 
 
 def _is_sparse(spec: str) -> bool:
-    """Whether the messages of a compressor carry only a part of the elements, with their positions."""
+    """Whether the messages of a compressor carry only a part of the elements, with their
+    positions."""
     values = torch.randn(4096, generator=torch.Generator("cpu").manual_seed(0), device="cpu")
     reducer = Options(spec, raw_below=0).reducer_alone([("tensor", values.view(64, 64))])
     try:
@@ -77,7 +80,8 @@ def _is_sparse(spec: str) -> bool:
 
 
 def check_maskable(optimizer: Any, named: Sequence[Tuple[str, torch.Tensor]]) -> None:
-    """Refuses an optimizer whose momentum cannot be set to zero. Takes steps with a copy, and changes nothing.
+    """Refuses an optimizer whose momentum cannot be set to zero. Takes steps with a copy, and
+    changes nothing.
 
     An optimizer that cannot be copied passes.
     """
@@ -101,8 +105,9 @@ def _refusal(optimizer: Any, reason: str) -> _core.ConfigError:
 
 
 def _movement(optimizer: Any, names: Dict[int, str], sign: float) -> Optional[List[Tuple[str, torch.Tensor]]]:
-    """How a copy of the optimizer moves its parameters in a step without gradient, after one with a gradient whose momentum was set to
-    zero. ``None`` if the optimizer cannot be copied, or cannot take a step."""
+    """How a copy of the optimizer moves its parameters in a step without gradient, after one with a
+    gradient whose momentum was set to zero. ``None`` if the optimizer cannot be copied, or cannot
+    take a step."""
     try:
         twin, stand_ins = _twin(optimizer, names)
         starts = [parameter.detach().clone() for _, parameter in stand_ins]
@@ -129,11 +134,12 @@ def _movement(optimizer: Any, names: Dict[int, str], sign: float) -> Optional[Li
 
 
 def _twin(optimizer: Any, names: Dict[int, str]) -> Tuple[Any, List[Tuple[str, torch.nn.Parameter]]]:
-    """A copy of an optimizer as before its first step, and the parameters that the copy trains, with names.
+    """A copy of an optimizer as before its first step, and the parameters that the copy trains,
+    with names.
 
-    The parameters of the copy are new and small. One of them stands for all parameters of a group that have the same type, device and
-    small shape. Its name is that of the first of them, or empty if ``names`` has none of them: their momentum is never set to zero.
-    """
+    The parameters of the copy are new and small. One of them stands for all parameters of a group
+    that have the same type, device and small shape. Its name is that of the first of them, or empty
+    if ``names`` has none of them: their momentum is never set to zero. """
     memo: Dict[int, Any] = {}
     stand_ins: Dict[Any, Tuple[str, torch.nn.Parameter]] = {}
     for at, group in enumerate(optimizer.param_groups):
@@ -184,7 +190,8 @@ def _take_step(optimizer: Any) -> None:
 
 @contextlib.contextmanager
 def _undisturbed(parameters: Iterable[torch.Tensor]) -> Any:
-    """Restores random generators, and lets functions that ``torch.compile`` has wrapped run without being compiled."""
+    """Restores random generators, and lets functions that ``torch.compile`` has wrapped run without
+    being compiled."""
     devices = sorted({one.device.index for one in parameters if one.device.type == "cuda" and one.device.index is not None})
     stance = getattr(torch.compiler, "set_stance", None)
     eager: ContextManager[Any] = stance("force_eager") if stance is not None else contextlib.nullcontext()

@@ -1,4 +1,5 @@
-"""Which workers form the next group: torchft's lighthouse knows who is alive, and a rule that all share does the rest."""
+"""Which workers form the next group: torchft's lighthouse knows who is alive, and a rule that all
+share does the rest."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ from ._channel import Groups
 from ._deadlines import CONNECT_WORKERS, HEARTBEAT, LIGHTHOUSE, PART_TO_CONNECT, SURVIVOR_DEADLINES
 from ._process import OfOneProcess
 
-# Seconds between two heartbeats; the lighthouse takes a worker for dead after 5 seconds without one.
+# Seconds between two heartbeats; the lighthouse takes a worker for dead after 5 seconds without
+# one.
 _HEARTBEAT = 0.5
-# Seconds after which a worker that nobody waits for asks again. Asking again restarts the lighthouse's join timeout, which
-# is meant for the others.
+# Seconds after which a worker that nobody waits for asks again. Asking again restarts the
+# lighthouse's join timeout, which is meant for the others.
 _ASK_AGAIN = 2.0
 # Seconds before a request that was in vain is repeated.
 _PAUSE = 0.1
@@ -45,12 +47,14 @@ class Record:
     rounds: int = 0
     # Which group made which rounds: the group and its first round, oldest first.
     history: List[Tuple[str, int]] = field(default_factory=list)
-    # The group and the number of the round that it sent a message in, and whether it has applied the result.
+    # The group and the number of the round that it sent a message in, and whether it has applied
+    # the result.
     attempt: Optional[Tuple[str, int]] = None
     applied: bool = False
 
     def maker(self, round_: int) -> Optional[str]:
-        """The group whose result of a round is in the common parameters; None if there is none, or it is forgotten."""
+        """The group whose result of a round is in the common parameters; None if there is none, or
+        it is forgotten."""
         makers = [group for group, first in self.history if first <= round_ < self.rounds]
         return makers[-1] if makers else None
 
@@ -72,9 +76,9 @@ class Record:
 def reference(records: Sequence[Record]) -> int:
     """The index of the worker whose parameters all continue from.
 
-    It is of the run with the most rounds, and there of the latest group: a worker that was left behind in an older group
-    may be a round ahead, but the others have made this round again without it.
-    """
+    It is of the run with the most rounds, and there of the latest group: a worker that was left
+    behind in an older group may be a round ahead, but the others have made this round again without
+    it. """
     run = max(records, key=lambda record: record.rounds).run
     return max(
         range(len(records)),
@@ -85,9 +89,8 @@ def reference(records: Sequence[Record]) -> int:
 def admitted(records: Sequence[Record], least: int) -> List[int]:
     """The indices of the workers that form the next group.
 
-    If at least ``least`` workers have to repeat a round, others wait until it is done: they have no local steps to
-    contribute.
-    """
+    If at least ``least`` workers have to repeat a round, others wait until it is done: they have no
+    local steps to contribute. """
     latest = records[reference(records)]
     fitting = [index for index, record in enumerate(records) if record.config == latest.config]
     repeating = [index for index in fitting if records[index].repeats(latest)]
@@ -119,10 +122,10 @@ class Meeting:
 class Membership(OfOneProcess):
     """One worker's contact to the lighthouse.
 
-    ``lighthouse`` is its address, such as ``http://host:29510``. A group has at least ``least`` workers. ``deadline`` is
-    the longest wait for another worker, in seconds. A new worker waits that long for a group; a worker that was in a group before
-    waits longer (``SURVIVOR_DEADLINES``).
-    """
+    ``lighthouse`` is its address, such as ``http://host:29510``. A group has at least ``least``
+    workers. ``deadline`` is the longest wait for another worker, in seconds. A new worker waits
+    that long for a group; a worker that was in a group before waits longer
+    (``SURVIVOR_DEADLINES``). """
 
     def __init__(self, lighthouse: str, least: int, deadline: float) -> None:
         try:
@@ -152,11 +155,13 @@ class Membership(OfOneProcess):
         threading.Thread(target=_beat, args=(self._client, self.name, stop), daemon=True).start()
 
     def meet(self, record: Record) -> Meeting:
-        """Waits for the other workers, and returns those of the next group, to which this worker belongs.
+        """Waits for the other workers, and returns those of the next group, to which this worker
+        belongs.
 
         Raises ``DeadlineError`` if there is no such group in time.
         """
-        # The members of a group wait for each other. Others must not use up the lighthouse's join timeout.
+        # The members of a group wait for each other. Others must not use up the lighthouse's join
+        # timeout.
         patient = bool(record.run)
         seconds = self.longest if patient else self._deadline
         until = time.monotonic() + seconds
@@ -191,8 +196,10 @@ class Membership(OfOneProcess):
             return None
 
     def _meeting(self, quorum: Any) -> Optional[Meeting]:
-        """The group that a quorum's workers form; None if this worker has to wait for the next one."""
-        # The lighthouse counts groups only when members change; the time tells any two groups apart.
+        """The group that a quorum's workers form; None if this worker has to wait for the next
+        one."""
+        # The lighthouse counts groups only when members change; the time tells any two groups
+        # apart.
         group = f"{quorum.quorum_id}-{quorum.created.seconds}-{quorum.created.nanos}"
         records = [_read(member.data["record"]) for member in quorum.participants]
         names = [member.replica_id for member in quorum.participants]
@@ -214,7 +221,8 @@ class Membership(OfOneProcess):
         )
 
     def connect(self, meeting: Meeting) -> Groups:
-        """The gloo group of a meeting, for both directions. Raises ``RuntimeError`` if one of its workers does not come."""
+        """The gloo group of a meeting, for both directions. Raises ``RuntimeError`` if one of its
+        workers does not come."""
         patience = timedelta(seconds=min(CONNECT_WORKERS, PART_TO_CONNECT * self._deadline))
         store = self._store
         if meeting.rank > 0:
@@ -223,7 +231,8 @@ class Membership(OfOneProcess):
         group = dist.ProcessGroupGloo(
             dist.PrefixStore(meeting.group, store), meeting.rank, len(meeting.names), patience
         )
-        # One group for both directions: connecting a second one would take as long again, of a deadline that is short.
+        # One group for both directions: connecting a second one would take as long again, of a
+        # deadline that is short.
         return group, group
 
 
@@ -235,7 +244,8 @@ def _read(text: str) -> Record:
 
 
 def _beat(client: Any, name: str, stop: threading.Event) -> None:
-    """Tells the lighthouse that this worker is alive, until its membership is closed or collected."""
+    """Tells the lighthouse that this worker is alive, until its membership is closed or
+    collected."""
     while not stop.wait(_HEARTBEAT):
         try:
             client.heartbeat(name, timedelta(seconds=HEARTBEAT))

@@ -15,8 +15,8 @@ from .. import _core
 
 
 class MidStepError(_core.ConfigError):
-    """The state of an exchange was asked for in the middle of a step. Then a part of the residuals is that before the step, and a part
-    that after it."""
+    """The state of an exchange was asked for in the middle of a step. Then a part of the residuals
+    is that before the step, and a part that after it."""
 
 
 class Stepping:
@@ -60,12 +60,12 @@ class Stepping:
 
     @contextmanager
     def between_steps(self, all_ranks: bool, seconds: float) -> Iterator[None]:
-        """A block that runs between two steps: in another thread than the one that trains, after waiting for the end of a step for
-        ``seconds`` at most.
+        """A block that runs between two steps: in another thread than the one that trains, after
+        waiting for the end of a step for ``seconds`` at most.
 
-        Raises ``MidStepError`` if that is impossible. With ``all_ranks`` the states of all ranks are asked for; then it is raised in a
-        signal handler and in a thread that does not train, too, because other ranks may be in another step.
-        """
+        Raises ``MidStepError`` if that is impossible. With ``all_ranks`` the states of all ranks
+        are asked for; then it is raised in a signal handler and in a thread that does not train,
+        too, because other ranks may be in another step. """
         thread = threading.get_ident()
         if all_ranks and (thread != self._trainer or in_signal_handler()):
             raise MidStepError(
@@ -86,15 +86,16 @@ class Stepping:
 
 
 def _is_of_python(thread: int) -> bool:
-    """Whether Python has started a thread. Gradients on a GPU come in a thread of autograd, for the thread that trains."""
+    """Whether Python has started a thread. Gradients on a GPU come in a thread of autograd, for the
+    thread that trains."""
     return any(one.ident == thread and not isinstance(one, threading._DummyThread) for one in threading.enumerate())
 
 
 def in_signal_handler() -> bool:
     """Whether a Python signal handler is running in this thread.
 
-    Python calls a handler with the frame that it interrupts, so that an argument of the handler is the frame that its own returns to.
-    """
+    Python calls a handler with the frame that it interrupts, so that an argument of the handler is
+    the frame that its own returns to. """
     frame = sys._getframe()
     while frame.f_back is not None:
         if any(one is frame.f_back for one in _arguments(frame)):
@@ -122,8 +123,8 @@ NO_STATE = "{} has no state of gradwire; residuals begin empty, and schedules be
 
 
 def state_or_nothing(take: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
-    """What ``take`` returns, for the checkpoint of a framework. At a wrong moment nothing, with a warning: a checkpoint without
-    residuals is better than none."""
+    """What ``take`` returns, for the checkpoint of a framework. At a wrong moment nothing, with a
+    warning: a checkpoint without residuals is better than none."""
     try:
         return take()
     except MidStepError as error:

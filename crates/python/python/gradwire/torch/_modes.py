@@ -1,4 +1,5 @@
-"""Autograd modes: methods that work in each of them, and writes to tensors that one of them has made."""
+"""Autograd modes: methods that work in each of them, and writes to tensors that one of them has
+made."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def without_gradients(method: Method) -> Method:
-    """Runs a method without recording gradients, and outside of ``torch.inference_mode``, whose tensors cannot be changed later."""
+    """Runs a method without recording gradients, and outside of ``torch.inference_mode``, whose
+    tensors cannot be changed later."""
 
     @wraps(method)
     def run(*arguments: Any, **options: Any) -> Any:
@@ -22,7 +24,8 @@ def without_gradients(method: Method) -> Method:
 
 
 def outside_inference(method: Method) -> Method:
-    """Runs a method outside of ``torch.inference_mode``, with gradients recorded or not as by its caller."""
+    """Runs a method outside of ``torch.inference_mode``, with gradients recorded or not as by its
+    caller."""
 
     @wraps(method)
     def run(*arguments: Any, **options: Any) -> Any:

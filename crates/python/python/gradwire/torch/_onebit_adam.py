@@ -19,29 +19,34 @@ _PRECISE = {torch.float16: torch.float32, torch.complex32: torch.complex64}
 
 
 class OneBitAdam(torch.optim.Optimizer):
-    """AdamW whose ranks exchange their momentum in place of gradients after ``freeze`` steps (Tang et al. 2021).
+    """AdamW whose ranks exchange their momentum in place of gradients after ``freeze`` steps (Tang
+    et al. 2021).
 
-    Compression with error feedback harms Adam, probably because residuals enlarge its second moments. Here the first ``freeze`` steps are
-    those of AdamW. Then second moments are frozen. Each rank updates the momentum with its own gradient and sends it; the
-    mean over ranks becomes the momentum. Give it to ``register``, too, with a schedule that compresses from the freeze on::
+    Compression with error feedback harms Adam, probably because residuals enlarge its second
+    moments. Here the first ``freeze`` steps are those of AdamW. Then second moments are frozen.
+    Each rank updates the momentum with its own gradient and sends it; the mean over ranks becomes
+    the momentum. Give it to ``register``, too, with a schedule that compresses from the freeze on::
 
         optimizer = gradwire.torch.OneBitAdam(model.parameters(), lr=1e-3, freeze=1000)
         gradwire.torch.register(model, "none until 1000 then onebit", optimizer=optimizer)
 
-    The paper freezes when second moments have become stable, for BERT after a sixth of the steps. After the freeze ``grad`` is the
-    momentum once ``backward()`` has returned, so do not clip it; log gradient norms before. Accumulate gradients under
-    ``model.no_sync()``, since momentum can be exchanged only once in a step. ``torch.distributed.algorithms.Join`` is not supported
-    after the freeze: a rank without data has no gradient to make momentum of.
+    The paper freezes when second moments have become stable, for BERT after a sixth of the steps.
+    After the freeze ``grad`` is the momentum once ``backward()`` has returned, so do not clip it;
+    log gradient norms before. Accumulate gradients under ``model.no_sync()``, since momentum can be
+    exchanged only once in a step. ``torch.distributed.algorithms.Join`` is not supported after the
+    freeze: a rank without data has no gradient to make momentum of.
 
-    Compression spreads noise over a whole tensor, and a step divides it by the root of the second moment. So two rules, which the paper
-    does not have, apply after the freeze. An element whose second moment is 0 had no gradient before the freeze (a row of an
-    embedding that no batch used, a dead unit, a pruned weight): ranks send 0 as its momentum, and only weight decay changes
-    it, even if it gets a gradient later. Freeze after all elements that shall learn have had gradients. And no element moves
-    further in a step than AdamW can ever move one: 7.3 learning rates with the default ``betas``.
+    Compression spreads noise over a whole tensor, and a step divides it by the root of the second
+    moment. So two rules, which the paper does not have, apply after the freeze. An element whose
+    second moment is 0 had no gradient before the freeze (a row of an embedding that no batch used,
+    a dead unit, a pruned weight): ranks send 0 as its momentum, and only weight decay changes it,
+    even if it gets a gradient later. Freeze after all elements that shall learn have had gradients.
+    And no element moves further in a step than AdamW can ever move one: 7.3 learning rates with the
+    default ``betas``.
 
-    ``betas``, ``eps`` and ``weight_decay`` are those of ``torch.optim.AdamW``. Second moments of float16 parameters are float32: in
-    float16 they would be 0 for gradients below 0.005. Raises ``ConfigError`` for values out of range.
-    """
+    ``betas``, ``eps`` and ``weight_decay`` are those of ``torch.optim.AdamW``. Second moments of
+    float16 parameters are float32: in float16 they would be 0 for gradients below 0.005. Raises
+    ``ConfigError`` for values out of range. """
 
     def __init__(
         self,
@@ -87,12 +92,11 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def to_exchange(self, parameters: Sequence[torch.nn.Parameter], gradients: Sequence[torch.Tensor], scale: Scale) -> None:
-        """Replaces this rank's gradients, which are multiplied by ``scale``, by what ranks exchange, in place. A scale on a GPU
-        stays there.
+        """Replaces this rank's gradients, which are multiplied by ``scale``, by what ranks
+        exchange, in place. A scale on a GPU stays there.
 
-        Raises ``ConfigError`` outside a backward pass, and where ``grad`` already is the momentum that was exchanged,
-        to which a backward pass has added.
-        """
+        Raises ``ConfigError`` outside a backward pass, and where ``grad`` already is the momentum
+        that was exchanged, to which a backward pass has added. """
         groups = {id(one): group for group in self.param_groups for one in group["params"]}
         for parameter, gradient in zip(parameters, gradients):
             state: Dict[str, Any] = self.state.get(parameter, {})
@@ -108,7 +112,8 @@ class OneBitAdam(torch.optim.Optimizer):
                 gradient.mul_(_had_gradient(square))
 
     def _check_exchange(self, parameter: torch.nn.Parameter) -> None:
-        """Refuses to exchange momentum that this rank has no gradient for, or for a second time in a step."""
+        """Refuses to exchange momentum that this rank has no gradient for, or for a second time in
+        a step."""
         if torch._C._current_graph_task_id() == -1:
             raise _core.ConfigError(
                 "OneBitAdam does not support torch.distributed.algorithms.Join after its freeze: a rank without data has "
@@ -123,7 +128,8 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Optional[Any] = None) -> Any:
-        """Takes a step. After the freeze gradients that ``register`` has exchanged are the mean momentum of all ranks.
+        """Takes a step. After the freeze gradients that ``register`` has exchanged are the mean
+        momentum of all ranks.
 
         Warns once if no momentum was exchanged then, although there are other ranks.
         """
@@ -146,7 +152,8 @@ class OneBitAdam(torch.optim.Optimizer):
         return loss
 
     def _should_exchange(self) -> bool:
-        """Whether there are other ranks, and a parameter whose momentum they should have in this step."""
+        """Whether there are other ranks, and a parameter whose momentum they should have in this
+        step."""
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
             return False
         parameters = [one for group in self.param_groups for one in group["params"] if one.grad is not None]
@@ -177,7 +184,8 @@ class OneBitAdam(torch.optim.Optimizer):
         values, gradient = as_reals(parameter), as_reals(parameter.grad)
         mean, square = as_reals(state["exp_avg"]), as_reals(state["exp_avg_sq"])
         if exchanged:
-            # DistributedDataParallel does not write the mean of a parameter that no rank used: zeros that were there stay.
+            # DistributedDataParallel does not write the mean of a parameter that no rank used:
+            # zeros that were there stay.
             mean.mul_(first).lerp_(gradient, gradient.any().to(mean.dtype))
         else:
             mean.lerp_(gradient, 1.0 - first)
@@ -196,27 +204,28 @@ class OneBitAdam(torch.optim.Optimizer):
 
 
 def _had_gradient(square: torch.Tensor) -> torch.Tensor:
-    """1 for elements with a second moment, 0 for the others. Without one, nothing says how large a step should be."""
+    """1 for elements with a second moment, 0 for the others. Without one, nothing says how large a
+    step should be."""
     return square.sign()
 
 
 def _largest_step(first: float, second: float) -> float:
     """The most learning rates that AdamW can move an element in a step, whatever the gradients are.
 
-    By the inequality of Cauchy and Schwarz, the momentum is at most (1-first) / sqrt((1-second) * (1 - first^2/second)) times the root
-    of the second moment. Bias corrections make the bound smaller, since x + y >= 2 * sqrt(x * y) for the powers of
-    first^2/second and second in it. There is no bound if second <= first^2.
-    """
+    By the inequality of Cauchy and Schwarz, the momentum is at most (1-first) / sqrt((1-second) *
+    (1 - first^2/second)) times the root of the second moment. Bias corrections make the bound
+    smaller, since x + y >= 2 * sqrt(x * y) for the powers of first^2/second and second in it. There
+    is no bound if second <= first^2. """
     left = second - first * first
     return (1.0 - first) * math.sqrt(second / ((1.0 - second) * left)) if left > 0.0 else math.inf
 
 
 def _as_in_bucket(gradient: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
-    """A gradient of a bucket with the strides that it has there: those of its parameter, if that is dense. Complex numbers are pairs
-    of reals.
+    """A gradient of a bucket with the strides that it has there: those of its parameter, if that is
+    dense. Complex numbers are pairs of reals.
 
-    The gradients that hooks are given are always row-major, so that elements of a ``channels_last`` weight are at wrong places.
-    """
+    The gradients that hooks are given are always row-major, so that elements of a ``channels_last``
+    weight are at wrong places. """
     layout = as_reals(torch.empty_like(parameter, device="meta"))
     gradient = as_reals(gradient)
     return gradient.as_strided(layout.size(), layout.stride(), gradient.storage_offset())

@@ -8,10 +8,11 @@ from .. import _core
 
 
 class OfOneProcess:
-    """An object with threads or connections. A process that is forked has a copy of it, without the threads.
+    """An object with threads or connections. A process that is forked has a copy of it, without the
+    threads.
 
-    If the copy is collected, nothing ends: to end the connections would wait for the threads for ever.
-    """
+    If the copy is collected, nothing ends: to end the connections would wait for the threads for
+    ever. """
 
     def __init__(self) -> None:
         self._process = os.getpid()

@@ -6,16 +6,20 @@ import sys
 import time
 from typing import Optional, TextIO
 
-# The number of elements from which a model takes so long, and so much memory, that an estimate is told.
+# The number of elements from which a model takes so long, and so much memory, that an estimate is
+# told.
 _LARGE = 10_000_000
-# The trials of the candidates that are tried by default. Those that differ only in their local steps are tried together.
+# The trials of the candidates that are tried by default. Those that differ only in their local
+# steps are tried together.
 DEFAULT_TRIALS = 10
-# The seconds in which a core compresses, decompresses and adds up an element of one rank in one step: the mean of the default candidates.
+# The seconds in which a core compresses, decompresses and adds up an element of one rank in one
+# step: the mean of the default candidates.
 _SECONDS_AN_ELEMENT = 30e-9
 
 
 class Progress:
-    """Tells how far ``advise`` is: in a line that is rewritten on a terminal; elsewhere in a line for each trial, if the model is large."""
+    """Tells how far ``advise`` is: in a line that is rewritten on a terminal; elsewhere in a line
+    for each trial, if the model is large."""
 
     def __init__(self, elements: int, shown: bool, stream: Optional[TextIO] = None) -> None:
         self._elements = elements
@@ -26,8 +30,9 @@ class Progress:
         self._last = ""
 
     def estimate(self, memory: int, steps: int, recorded: int, trials: int, ranks: int, cores: int) -> None:
-        """Tells, for a large model, what ``advise`` will take: the bytes of memory beside those of training; the number of steps; the
-        trials of ``recorded`` steps between a number of ranks on a number of cores."""
+        """Tells, for a large model, what ``advise`` will take: the bytes of memory beside those of
+        training; the number of steps; the trials of ``recorded`` steps between a number of ranks on
+        a number of cores."""
         if not self._told:
             return
         work = self._elements * max(recorded, 2) * ranks * trials * _SECONDS_AN_ELEMENT
@@ -43,7 +48,8 @@ class Progress:
         self._show(f"training step {min(done + 1, steps)} of {steps}{self._left(done / steps)}")
 
     def trial(self, candidate: str, finished: int, trials: int, done: float) -> None:
-        """The candidate that is tried, how many are finished, and the part of the work that is done."""
+        """The candidate that is tried, how many are finished, and the part of the work that is
+        done."""
         if done == 0.0:
             self._started = time.perf_counter()
         what = f"trial {finished + 1} of {trials}, {candidate}"

@@ -40,10 +40,9 @@ class Alone:
 class Recording:
     """Gradients of some steps, and when in a step they are ready.
 
-    ``step`` runs forward and backward pass, and the optimizer. ``ranks`` has the methods of ``Alone``: all ranks
-    begin a timed step together, and it takes as long as on the slowest of them, as in training. A rank that ``keeps`` no gradients runs the
-    same steps.
-    """
+    ``step`` runs forward and backward pass, and the optimizer. ``ranks`` has the methods of
+    ``Alone``: all ranks begin a timed step together, and it takes as long as on the slowest of
+    them, as in training. A rank that ``keeps`` no gradients runs the same steps. """
 
     def __init__(
         self, model: torch.nn.Module, step: Callable[[], Any], steps: int, ranks: Any, progress: Progress, keeps: bool = True
@@ -74,7 +73,8 @@ class Recording:
         self.noise = deviation(all_totals)
         medians = [slowest / own * statistics.median(times) if times else None for times in ready]
         last = max(time for time in medians if time is not None)
-        # DistributedDataParallel handles parameters that a step does not use at the end. Its buckets are those of rank 0.
+        # DistributedDataParallel handles parameters that a step does not use at the end. Its
+        # buckets are those of rank 0.
         ready_times = [last if time is None else time for time in medians]
         self.ready: List[float] = json.loads(ranks.broadcast(json.dumps(ready_times)))
         self.alone = slowest
@@ -104,9 +104,8 @@ class Recording:
     def seconds_with(self, exchange: Any) -> float:
         """The seconds of a step that exchanges its buckets.
 
-        ``exchange.post(bucket)`` sends the gradients of a bucket, a list of indices of parameters, in the background;
-        ``exchange.wait()`` waits for all of them, ahead of the optimizer.
-        """
+        ``exchange.post(bucket)`` sends the gradients of a bucket, a list of indices of parameters,
+        in the background; ``exchange.wait()`` waits for all of them, ahead of the optimizer. """
         start = self._clock.now()
         for number in range(WARM_UP + TIMED):
             self._progress.step(number, WARM_UP + TIMED)
@@ -120,7 +119,8 @@ class Recording:
         return total / TIMED
 
     def _copying(self) -> float:
-        """The seconds in which DistributedDataParallel copies gradients in main memory into its buckets and back."""
+        """The seconds in which DistributedDataParallel copies gradients in main memory into its
+        buckets and back."""
         gradients = [parameter.grad for _, parameter in self.named if parameter.grad is not None]
         if not gradients or gradients[0].device.type != "cpu":
             return 0.0
@@ -147,7 +147,8 @@ class Recording:
         return min(times) / (2 * largest.numel() * largest.element_size())
 
     def _run(self, step: Callable[[], Any], seen: Callable[[int], Any]) -> None:
-        """Runs a step, and calls ``seen`` with the index of each parameter whose gradient is ready."""
+        """Runs a step, and calls ``seen`` with the index of each parameter whose gradient is
+        ready."""
         hooks = [
             parameter.register_post_accumulate_grad_hook(partial(_call, seen, index))
             for index, (_, parameter) in enumerate(self.named)
@@ -187,7 +188,8 @@ def _reals(gradient: torch.Tensor) -> torch.Tensor:
 
 
 class _Backward:
-    """Posts the buckets of a backward pass in their order, each when all of its gradients are ready."""
+    """Posts the buckets of a backward pass in their order, each when all of its gradients are
+    ready."""
 
     def __init__(self, buckets: List[List[int]], exchange: Any) -> None:
         self._waiting = [(bucket, set(bucket)) for bucket in buckets]

@@ -15,20 +15,21 @@ from .. import _core
 # The first and the longest time between two looks at the store, in seconds.
 _PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
-# For each default process group, how often the ranks of a group have met, by the prefix of their keys.
+# For each default process group, how often the ranks of a group have met, by the prefix of their
+# keys.
 _met: WeakKeyDictionary[Any, Dict[str, int]] = WeakKeyDictionary()
 
 
 class Rendezvous:
     """Waits in the store of the default process group until some ranks have made the same call.
 
-    ``prefix`` is then a prefix of keys of the store that only these ranks use, for this call alone. Of the keys, ``count`` has the
-    number of ranks that are here. It decides whether ranks have met, also if one gives up while another comes.
-    """
+    ``prefix`` is then a prefix of keys of the store that only these ranks use, for this call alone.
+    Of the keys, ``count`` has the number of ranks that are here. It decides whether ranks have met,
+    also if one gives up while another comes. """
 
     def __init__(self, ranks: Sequence[int], caller: str, seconds: float) -> None:
-        """Raises ``DeadlineError`` if ranks are missing after ``seconds``, ``ConfigError`` if one made another call, and
-        ``PeerLostError`` if the store is gone."""
+        """Raises ``DeadlineError`` if ranks are missing after ``seconds``, ``ConfigError`` if one
+        made another call, and ``PeerLostError`` if the store is gone."""
         self._ranks = list(ranks)
         group = "gradwire/" + hashlib.sha256(repr(self._ranks).encode()).hexdigest()[:16]
         met = _met.setdefault(dist.distributed_c10d._get_default_group(), {})
@@ -71,7 +72,8 @@ class Rendezvous:
                 time.sleep(pause)
                 pause = min(1.5 * pause, _LONGEST_PAUSE)
         except BaseException:
-            # Ranks that come later must not count this one, which gives up; unless the last one has come meanwhile.
+            # Ranks that come later must not count this one, which gives up; unless the last one has
+            # come meanwhile.
             if self._store.add(self._count, -1) + 1 < len(self._ranks):
                 raise
             self._store.add(self._count, 1)

@@ -14,12 +14,14 @@ from .. import _core
 from ._modes import write
 from ._tensors import plain
 
-# A module, the dictionary of its parameters or its buffers, a name in that, and the name in the model.
+# A module, the dictionary of its parameters or its buffers, a name in that, and the name in the
+# model.
 _Place = Tuple[Dict[str, Optional[torch.Tensor]], str, str]
 
 
 def check_restorable(model: torch.nn.Module) -> None:
-    """Refuses a model with parameters or buffers that no training step can use, or that cannot be put back after one. It changes nothing."""
+    """Refuses a model with parameters or buffers that no training step can use, or that cannot be
+    put back after one. It changes nothing."""
     for kept, key, name in _places(model):
         tensor = kept[key]
         if tensor is None:
@@ -35,11 +37,12 @@ def check_restorable(model: torch.nn.Module) -> None:
 
 
 class Restored:
-    """Copies the state of a model and its optimizer, and puts it back when the ``with`` block ends, also by an error.
+    """Copies the state of a model and its optimizer, and puts it back when the ``with`` block ends,
+    also by an error.
 
-    It puts back the values and places of parameters and buffers, which of them require gradients, the modes of modules, and the state and
-    the settings of the optimizer. Gradients are None afterwards.
-    """
+    It puts back the values and places of parameters and buffers, which of them require gradients,
+    the modes of modules, and the state and the settings of the optimizer. Gradients are None
+    afterwards. """
 
     def __init__(self, model: torch.nn.Module, optimizer: Optional[Any]) -> None:
         self._undo = ExitStack()
@@ -116,8 +119,9 @@ def _put_back(tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
 
 
 def joined(tensors: Sequence[Tuple[int, torch.dtype, torch.device]]) -> List[torch.Tensor]:
-    """Zeros with some numbers of elements, types and devices. Those of one kind are parts of one tensor: an allocator returns the
-    memory of a large one to the system, and not that of many small ones."""
+    """Zeros with some numbers of elements, types and devices. Those of one kind are parts of one
+    tensor: an allocator returns the memory of a large one to the system, and not that of many small
+    ones."""
     sizes: Dict[Tuple[torch.dtype, torch.device], int] = {}
     for elements, dtype, device in tensors:
         sizes[dtype, device] = sizes.get((dtype, device), 0) + elements
@@ -130,7 +134,8 @@ def joined(tensors: Sequence[Tuple[int, torch.dtype, torch.device]]) -> List[tor
 
 
 def _places_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements of a tensor that have places of their own in memory: not those that ``expand`` repeats."""
+    """The elements of a tensor that have places of their own in memory: not those that ``expand``
+    repeats."""
     if 0 not in tensor.stride():
         return tensor
     return tensor[tuple(slice(0, 1) if stride == 0 and size > 1 else slice(None) for size, stride in zip(tensor.shape, tensor.stride()))]
@@ -144,8 +149,8 @@ def _clear_gradients(parameters: List[torch.Tensor]) -> None:
 def _optimizer_back(optimizer: Any) -> Callable[[], None]:
     """Copies the state and the settings of an optimizer; returns what puts them back.
 
-    ``load_state_dict`` gives a state the type of its parameter, so it is used only where an optimizer has one of its own.
-    """
+    ``load_state_dict`` gives a state the type of its parameter, so it is used only where an
+    optimizer has one of its own. """
     if getattr(type(optimizer), "load_state_dict", None) is not torch.optim.Optimizer.load_state_dict:
         return partial(optimizer.load_state_dict, copy.deepcopy(optimizer.state_dict()))
     undo = ExitStack()

@@ -1,4 +1,5 @@
-"""Reads saved states. One that a checkpoint has lost a part of, or has changed, is a ``StateError`` that says which part."""
+"""Reads saved states. One that a checkpoint has lost a part of, or has changed, is a ``StateError``
+that says which part."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _WHOLE = "give the whole result of state_dict(), as it was saved, or load anothe
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """A block that reads a saved state. What it raises becomes a ``StateError``, if it is no error of gradwire."""
+    """A block that reads a saved state. What it raises becomes a ``StateError``, if it is no error
+    of gradwire."""
     try:
         yield
     except _core.GradwireError:
@@ -40,7 +42,8 @@ def listed(states: Any) -> List[State]:
 
 
 def check(state: Any, kind: str, more: Sequence[str] = ()) -> None:
-    """Refuses what is not the state of a ``kind`` of object, and a state without one of its entries, or without one of ``more``.
+    """Refuses what is not the state of a ``kind`` of object, and a state without one of its
+    entries, or without one of ``more``.
 
     Those of steps, rounds and numbers of ranks are integers.
     """
@@ -67,7 +70,8 @@ _COUNTS = ("step", "world_size", "round", "base", "fragments")
 
 
 def merged(states: Union[State, Sequence[State]], kind: str, size: int, more: Sequence[str] = ()) -> Tuple[State, List[bytes]]:
-    """The first of some saved states, and the exchange states of all of them, for a rank that exchanges with ``size`` ranks.
+    """The first of some saved states, and the exchange states of all of them, for a rank that
+    exchanges with ``size`` ranks.
 
     ``more`` are entries that a ``kind`` of object saves beside those that all save.
     """

@@ -1,4 +1,5 @@
-"""Copies between a GPU and main memory: streams, pinned memory, and buckets that are compressed on the host."""
+"""Copies between a GPU and main memory: streams, pinned memory, and buckets that are compressed on
+the host."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any, Callable, ContextManager, Dict, List, Tuple, Union
 import torch
 from torch.futures import Future, collect_all
 
-# The factor by which a GradScaler multiplied gradients: a number, or a tensor that is on the GPU and is not read back.
+# The factor by which a GradScaler multiplied gradients: a number, or a tensor that is on the GPU
+# and is not read back.
 Scale = Union[float, torch.Tensor]
 
 # Triton's interpreter, which runs kernels on a CPU, has one state for all threads.
@@ -22,8 +24,8 @@ def is_one(scale: Scale) -> bool:
 
 
 def use(device: torch.device) -> None:
-    """Makes a device the current one of this thread. A thread begins with the first GPU, where pinned memory, for one, would
-    take a context of some hundred megabytes."""
+    """Makes a device the current one of this thread. A thread begins with the first GPU, where
+    pinned memory, for one, would take a context of some hundred megabytes."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
 
@@ -48,7 +50,8 @@ class Stream:
         return _INTERPRETER if self._stream is None else torch.cuda.stream(self._stream)
 
     def wait_current(self, tensor: torch.Tensor) -> None:
-        """Lets the device wait for what the current stream does, such as to compute ``tensor``, which this stream uses next."""
+        """Lets the device wait for what the current stream does, such as to compute ``tensor``,
+        which this stream uses next."""
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
         self.record_stream(tensor)
@@ -77,7 +80,8 @@ class Stream:
             self._stream.wait_event(event)
 
     def waiter(self) -> Callable[[], None]:
-        """A function in which the host waits for what the stream has been given so far, without keeping a core busy."""
+        """A function in which the host waits for what the stream has been given so far, without
+        keeping a core busy."""
         if self._stream is None:
             return nothing
         done = torch.cuda.Event(blocking=True)
@@ -102,7 +106,8 @@ def joined(futures: List[Future], whole: torch.Tensor) -> Future:
     def finish(_: Future) -> None:
         try:
             with torch.cuda.device(whole.device) if whole.is_cuda else nullcontext():
-                # The current stream waits for what each future has recorded, and the new one records the current stream.
+                # The current stream waits for what each future has recorded, and the new one
+                # records the current stream.
                 for part in futures:
                     part.wait()
                 future.set_result(whole)
@@ -115,7 +120,8 @@ def joined(futures: List[Future], whole: torch.Tensor) -> Future:
 
 
 class Pinned:
-    """Host memory for copies. It grows when a longer one is asked for, which frees the shorter one."""
+    """Host memory for copies. It grows when a longer one is asked for, which frees the shorter
+    one."""
 
     def __init__(self, device: torch.device) -> None:
         self._pin = device.type == "cuda"
@@ -130,25 +136,26 @@ class Pinned:
 
 
 class Staging:
-    """Copies buckets from a device to main memory and back, each direction on a stream of its own, so that a mean does not
-    wait for the gradients of the next bucket."""
+    """Copies buckets from a device to main memory and back, each direction on a stream of its own,
+    so that a mean does not wait for the gradients of the next bucket."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._up, self._down = Stream(device), Stream(device)
-        # By the number of the bucket in its step, and that of the message in its bucket. Buckets that DistributedDataParallel forms
-        # anew take the memory of the old ones.
+        # By the number of the bucket in its step, and that of the message in its bucket. Buckets
+        # that DistributedDataParallel forms anew take the memory of the old ones.
         self._pinned: Dict[Tuple[int, int], Pinned] = {}
 
     def stage(
         self, number: Tuple[int, int], tensor: torch.Tensor, scale: Scale
     ) -> Tuple[Future, torch.Tensor, Callable[[], None], Callable[[], None]]:
-        """Starts to copy a bucket, or its part in one message, divided by ``scale``, to main memory.
+        """Starts to copy a bucket, or its part in one message, divided by ``scale``, to main
+        memory.
 
-        Returns the bucket's future, its values in main memory, a function to call when they have been averaged, and a
-        function to call before they are read.
-        """
-        # The other stream does not use the bucket before the averaging thread has waited for the copy.
+        Returns the bucket's future, its values in main memory, a function to call when they have
+        been averaged, and a function to call before they are read. """
+        # The other stream does not use the bucket before the averaging thread has waited for the
+        # copy.
         divided = unscaled(tensor, scale, self._up, self._down)
         with self._up.entered():
             pinned = self._pinned.setdefault(number, Pinned(self._device))
@@ -162,7 +169,8 @@ class Staging:
             copied()
 
         def done() -> None:
-            # The future records the current stream, so that waiting for it also waits for this copy.
+            # The future records the current stream, so that waiting for it also waits for this
+            # copy.
             with self._down.entered():
                 if is_one(scale):
                     tensor.copy_(host, non_blocking=True)
@@ -174,8 +182,9 @@ class Staging:
 
 
 def unscaled(bucket: torch.Tensor, scale: Scale, first: Stream, last: Stream) -> torch.Tensor:
-    """The values of a bucket, divided by ``scale`` in the stream ``first``, which waits for the stream that computes them. The memory
-    of both is kept until ``first`` and ``last``, in which means are written to the bucket, have used it."""
+    """The values of a bucket, divided by ``scale`` in the stream ``first``, which waits for the
+    stream that computes them. The memory of both is kept until ``first`` and ``last``, in which
+    means are written to the bucket, have used it."""
     first.wait_current(bucket)
     last.record_stream(bucket)
     if isinstance(scale, torch.Tensor):
@@ -186,8 +195,9 @@ def unscaled(bucket: torch.Tensor, scale: Scale, first: Stream, last: Stream) ->
 
 
 def write(means: torch.Tensor, scale: Scale, bucket: torch.Tensor) -> None:
-    """Writes float32 means, multiplied by ``scale``, to a bucket of any type; changes the means. In a type of 16 bits a mean that
-    is too large becomes the largest number, as where the host does this."""
+    """Writes float32 means, multiplied by ``scale``, to a bucket of any type; changes the means. In
+    a type of 16 bits a mean that is too large becomes the largest number, as where the host does
+    this."""
     if not is_one(scale):
         means.mul_(scale)
     if means is bucket:

@@ -12,15 +12,17 @@ from ._units import Unit
 
 
 class Steps:
-    """Groups the reductions of gradients, which FSDP2 calls for one unit after the other, into optimizer steps.
+    """Groups the reductions of gradients, which FSDP2 calls for one unit after the other, into
+    optimizer steps.
 
-    A step begins with the first reduction after an optimizer has used the gradients of the step before: it has changed one of the
-    parameters, or a gradient is gone, as after ``zero_grad()``. It also begins if a unit is reduced again, as where
-    gradients are accumulated with synchronization. Nothing begins a step in the middle of a backward pass, in which optimizers may
+    A step begins with the first reduction after an optimizer has used the gradients of the step
+    before: it has changed one of the parameters, or a gradient is gone, as after ``zero_grad()``.
+    It also begins if a unit is reduced again, as where gradients are accumulated with
+    synchronization. Nothing begins a step in the middle of a backward pass, in which optimizers may
     run, too.
 
-    It does not matter whether autograd, reentrant checkpointing or a pipeline schedule calls the reductions.
-    """
+    It does not matter whether autograd, reentrant checkpointing or a pipeline schedule calls the
+    reductions. """
 
     def __init__(self, units: Sequence[Unit]) -> None:
         self._units = units
@@ -29,7 +31,8 @@ class Steps:
         # Those that have been reduced in the present step.
         self._reduced: List[Unit] = []
         self._stepped = False
-        # The step number of each unit's last gather of parameters, and the units that have been reduced since.
+        # The step number of each unit's last gather of parameters, and the units that have been
+        # reduced since.
         self._gathered: Dict[Unit, int] = {}
         self._finished: Set[Unit] = set()
         # Removes the hook of all optimizers.
@@ -61,11 +64,12 @@ class Steps:
         return unit in self._reduced or self._stepped or any(one.is_cleared for one in self._reduced)
 
     def number_of_gather(self, unit: Unit, step: int) -> int:
-        """The step number for a gather of a unit's parameters, given that of the next step to begin.
+        """The step number for a gather of a unit's parameters, given that of the next step to
+        begin.
 
-        All gathers of a unit for one step have the same number, and so the same random draws: before the forward passes of all
-        micro-batches, again before their backward passes, and where checkpointing repeats a forward pass.
-        """
+        All gathers of a unit for one step have the same number, and so the same random draws:
+        before the forward passes of all micro-batches, again before their backward passes, and
+        where checkpointing repeats a forward pass. """
         known = self._gathered.get(unit, -2)
         in_backward = torch._C._current_graph_task_id() != -1 and known >= 0
         if not in_backward and (unit in self._finished or not step - 1 <= known <= step):

@@ -1,4 +1,5 @@
-"""FSDP2's own gather of parameters, which ends with an error if a rank does not take part in it by the deadline."""
+"""FSDP2's own gather of parameters, which ends with an error if a rank does not take part in it by
+the deadline."""
 
 from __future__ import annotations
 
@@ -21,19 +22,20 @@ _NUMBERS = count()
 class TimedAllGather(Communication):
     """The all-gather of a unit's parameters that ``present`` does, over gloo.
 
-    Between two steps no rank waits for a message of gradwire: what the ranks wait for is this gather, and gloo does so for as long as the
-    timeout of the process group.
-    """
+    Between two steps no rank waits for a message of gradwire: what the ranks wait for is this
+    gather, and gloo does so for as long as the timeout of the process group. """
 
     def __init__(self, handle: Sharded, unit: Unit, present: Any) -> None:
         super().__init__(handle, unit)
         self._present = present
-        # Both are the same on all ranks of the group: that of this object, and how often the unit was gathered.
+        # Both are the same on all ranks of the group: that of this object, and how often the unit
+        # was gathered.
         self._own, self._number = next(_NUMBERS), 0
 
     @staticmethod
     def suits(unit: Unit) -> bool:
-        """Whether the host waits for the gather, as with gloo. With NCCL the GPU does, and PyTorch watches it."""
+        """Whether the host waits for the gather, as with gloo. With NCCL the GPU does, and PyTorch
+        watches it."""
         group = unit.group.mesh_info.shard_process_group
         return isinstance(group._get_backend(unit.group.device), dist.ProcessGroupGloo)
 

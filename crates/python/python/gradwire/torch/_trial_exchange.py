@@ -15,7 +15,8 @@ from ._tensors import as_reals
 
 
 class TrialExchange:
-    """Averages the gradients of a model between ranks, as the hook for DistributedDataParallel does.
+    """Averages the gradients of a model between ranks, as the hook for DistributedDataParallel
+    does.
 
     All ranks must create it at the same time, with the same buckets.
     """
@@ -61,7 +62,8 @@ class TrialExchange:
         return statistics.mean(self._bytes[-steps:])
 
     def _values(self, index: int) -> torch.Tensor:
-        """The gradient of a parameter as float32 in main memory; zeros, if the step did not use it."""
+        """The gradient of a parameter as float32 in main memory; zeros, if the step did not use
+        it."""
         parameter = self._named[index][1]
         if parameter.grad is None:
             return torch.zeros(as_reals(parameter).numel(), device="cpu")

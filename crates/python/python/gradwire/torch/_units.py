@@ -13,7 +13,8 @@ from ._tensors import Named, plain, trainable
 
 
 class Unit:
-    """A module that ``fully_shard`` was applied to, and the parameters that it communicates together, in order."""
+    """A module that ``fully_shard`` was applied to, and the parameters that it communicates
+    together, in order."""
 
     def __init__(self, module: Any, group: Any, names: Dict[int, str]) -> None:
         self.module, self.group = module, group
@@ -26,14 +27,15 @@ class Unit:
 
     @property
     def parameters(self) -> List[torch.Tensor]:
-        """The parameters that the modules have now: ``load_state_dict(assign=True)`` replaces them, which FSDP2 may notice only
-        in the next forward pass."""
+        """The parameters that the modules have now: ``load_state_dict(assign=True)`` replaces them,
+        which FSDP2 may notice only in the next forward pass."""
         infos = [of._module_info for of in self.group.fsdp_params]
         return [getattr(info.module, info.param_name) for info in infos]
 
     @property
     def shards(self) -> List[torch.Tensor]:
-        """This rank's parts of the parameters, which optimizers have and which have the gradients that were reduced."""
+        """This rank's parts of the parameters, which optimizers have and which have the gradients
+        that were reduced."""
         return [of.sharded_param for of in self.group.fsdp_params]
 
     def __str__(self) -> str:
@@ -43,7 +45,8 @@ class Unit:
 
     @property
     def dimensions(self) -> Dict[str, List[int]]:
-        """By name, the dimension and the number of shards, which give the elements of residuals their order; by rows, nothing."""
+        """By name, the dimension and the number of shards, which give the elements of residuals
+        their order; by rows, nothing."""
         placed = [of.fsdp_placement.dim for of in self.group.fsdp_params]
         return {name: [dim, self.ranks] if dim else [] for name, dim in zip(self.names, placed)}
 
@@ -55,7 +58,8 @@ class Unit:
 
     @property
     def is_cleared(self) -> bool:
-        """Whether a gradient that was reduced last is gone after the backward pass: it has been used."""
+        """Whether a gradient that was reduced last is gone after the backward pass: it has been
+        used."""
         if getattr(self.group, "_partial_reduce_output", None) is not None:
             # FSDP2 keeps the gradients until it averages them over replicas.
             return False
@@ -68,13 +72,15 @@ class Unit:
         return [at for at, shard in enumerate(self.shards) if shard.requires_grad]
 
     def unused(self, reduced: Sequence[str]) -> List[int]:
-        """The places of the trained parameters whose gradients are not among those that are ``reduced``."""
+        """The places of the trained parameters whose gradients are not among those that are
+        ``reduced``."""
         known = set(reduced)
         return [at for at in self._trained() if self.names[at] not in known]
 
     @property
     def fills_in(self) -> bool:
-        """Whether FSDP2 fills in zeros for the gradients of parameters that a step did not use, since PyTorch 2.15."""
+        """Whether FSDP2 fills in zeros for the gradients of parameters that a step did not use,
+        since PyTorch 2.15."""
         return bool(getattr(self.group, "reduce_scatter_unused_params", False))
 
     @property
@@ -89,11 +95,11 @@ class Unit:
         return any(parameter.requires_grad for parameter in self.parameters)
 
     def watch(self) -> Optional[Any]:
-        """Notes which parameters have gradients in each backward pass; returns what it replaced in the group.
+        """Notes which parameters have gradients in each backward pass; returns what it replaced in
+        the group.
 
-        FSDP2 does not tell its communication, so this wraps the function that FSDP2 calls before it. Versions of PyTorch
-        before 2.15 have no such function.
-        """
+        FSDP2 does not tell its communication, so this wraps the function that FSDP2 calls before
+        it. Versions of PyTorch before 2.15 have no such function. """
         prepare = getattr(self.group, "_prepare_reduce_scatter_inputs", None)
         if prepare is None:
             return None
@@ -107,7 +113,8 @@ class Unit:
         return prepare
 
     def reduced(self, values: int) -> List[str]:
-        """The names of the parameters whose gradients are being averaged, with ``values`` elements a rank."""
+        """The names of the parameters whose gradients are being averaged, with ``values`` elements
+        a rank."""
         if self._reduced is None:
             trained = self._trained()
             if values != sum(self.padded[at].numel() for at in trained):
@@ -157,11 +164,11 @@ def of(model: torch.nn.Module) -> List[Unit]:
 
 
 def _check_outside(model: torch.nn.Module, units: List[Unit]) -> None:
-    """Refuses a parameter that is trained and that no module with ``fully_shard`` contains, because nothing averages it.
+    """Refuses a parameter that is trained and that no module with ``fully_shard`` contains, because
+    nothing averages it.
 
-    Of the parameters of such modules, only ``ignored_params`` are not sharded. PyTorch does not keep them, and their owner
-    averages them.
-    """
+    Of the parameters of such modules, only ``ignored_params`` are not sharded. PyTorch does not
+    keep them, and their owner averages them. """
     from torch.distributed.fsdp import FSDPModule
 
     inside = {id(parameter) for module in model.modules() if isinstance(module, FSDPModule) for parameter in module.parameters()}
@@ -175,7 +182,8 @@ def _check_outside(model: torch.nn.Module, units: List[Unit]) -> None:
 
 
 def _groups(module: Any) -> List[Any]:
-    """The groups of parameters that a module communicates: one for each mesh that ``shard_placement_fn`` gives them."""
+    """The groups of parameters that a module communicates: one for each mesh that
+    ``shard_placement_fn`` gives them."""
     state = module._get_fsdp_state()
     groups = getattr(state, "_fsdp_param_groups", None)
     if groups is None:
@@ -195,7 +203,8 @@ def _check(name: str, of: Any) -> None:
 
 
 def check_gathering(units: List[Unit]) -> None:
-    """Refuses units that gather parameters over other ranks in the backward pass than in the forward pass."""
+    """Refuses units that gather parameters over other ranks in the backward pass than in the
+    forward pass."""
     for unit in units:
         if unit.group.post_forward_mesh_info not in (None, unit.group.mesh_info):
             raise _core.ConfigError(
@@ -205,15 +214,17 @@ def check_gathering(units: List[Unit]) -> None:
 
 
 def whole(units: List[Unit]) -> List[Named]:
-    """The names of all parameters, with tensors, without memory, of their whole shapes as ranks exchange them."""
+    """The names of all parameters, with tensors, without memory, of their whole shapes as ranks
+    exchange them."""
     return [(name, torch.empty(shape, device="meta")) for unit in units for name, shape in zip(unit.names, _shapes(unit))]
 
 
 def _shapes(unit: Unit) -> Iterator[Sequence[int]]:
-    """The shape of each whole parameter of a unit, cut by rows into the shards that FSDP2 reduces and gathers.
+    """The shape of each whole parameter of a unit, cut by rows into the shards that FSDP2 reduces
+    and gathers.
 
-    Shards of another dimension are stacked, as FSDP2 sends them. Complex numbers are pairs of reals.
-    """
+    Shards of another dimension are stacked, as FSDP2 sends them. Complex numbers are pairs of
+    reals. """
     for parameter, padded, of in zip(unit.parameters, unit.padded, unit.group.fsdp_params):
         stacked = (unit.ranks * padded[0], *padded[1:])
         vector = parameter.is_complex() and parameter.dim() == 1
@@ -222,7 +233,8 @@ def _shapes(unit: Unit) -> Iterator[Sequence[int]]:
 
 
 def shards(units: List[Unit]) -> List[Named]:
-    """The names of all parameters, with tensors, without memory, of the shapes of padded shards as ranks exchange them."""
+    """The names of all parameters, with tensors, without memory, of the shapes of padded shards as
+    ranks exchange them."""
     named = [(name, one.dtype, size) for unit in units for name, one, size in zip(unit.names, unit.parameters, unit.padded)]
     return [(name, torch.empty(size, dtype=dtype, device="meta")) for name, dtype, size in named]
 
@@ -247,7 +259,8 @@ def _ranks_of(unit: Unit) -> List[int]:
 
 
 def replica_rank(units: List[Unit]) -> Optional[int]:
-    """Which of the replicas that PyTorch averages this rank belongs to; ``None`` for a mesh of one dimension."""
+    """Which of the replicas that PyTorch averages this rank belongs to; ``None`` for a mesh of one
+    dimension."""
     rank: Optional[int] = getattr(units[0].group.mesh_info, "replicate_mesh_rank", None)
     return rank
 
@@ -259,7 +272,8 @@ def replicas(units: List[Unit]) -> int:
 
 
 def replica_group(replicas: Any, units: List[Unit]) -> Any:
-    """The process group of ``replicas``, for units that are sharded over a mesh of one dimension."""
+    """The process group of ``replicas``, for units that are sharded over a mesh of one
+    dimension."""
     if replica_rank(units) is not None:
         raise _core.ConfigError(
             "with replicas, apply fully_shard with a mesh of one dimension, that of the shards: PyTorch itself averages "

@@ -18,34 +18,39 @@ __all__ = ["Compression"]
 class Compression(pl.Callback):
     """A callback that compresses the gradients of a Trainer with ``strategy="ddp"``.
 
-    The arguments are those of ``gradwire.torch.register`` after the model. Checkpoints of the Trainer contain the residuals of
-    all ranks, and a resumed run continues with them::
+    The arguments are those of ``gradwire.torch.register`` after the model. Checkpoints of the
+    Trainer contain the residuals of all ranks, and a resumed run continues with them::
 
         trainer = pl.Trainer(strategy="ddp", devices=8, callbacks=[Compression("eden")])
 
-    After ``fit`` a checkpoint still asks all ranks for their states. ``close()`` collects them for later checkpoints,
-    and ends the exchange. A checkpoint that is saved after an error (``OnExceptionCheckpoint``) contains no residuals, with a warning: the
-    other ranks may not save one.
+    After ``fit`` a checkpoint still asks all ranks for their states. ``close()`` collects them for
+    later checkpoints, and ends the exchange. A checkpoint that is saved after an error
+    (``OnExceptionCheckpoint``) contains no residuals, with a warning: the other ranks may not save
+    one.
 
-    With ``precision="16-mixed"`` the Trainer's ``GradScaler`` is the ``scaler``, and ``on_nonfinite`` defaults to ``"skip"``.
-    Finetuning callbacks that unfreeze parameters in the middle of training are refused when it starts, or warned of if their plans are not
-    known: DistributedDataParallel would not average these parameters.
-    A run of a single process that Lightning does not wrap in DistributedDataParallel goes on without compression, with a warning.
+    With ``precision="16-mixed"`` the Trainer's ``GradScaler`` is the ``scaler``, and
+    ``on_nonfinite`` defaults to ``"skip"``. Finetuning callbacks that unfreeze parameters in the
+    middle of training are refused when it starts, or warned of if their plans are not known:
+    DistributedDataParallel would not average these parameters. A run of a single process that
+    Lightning does not wrap in DistributedDataParallel goes on without compression, with a warning.
     """
 
     def __init__(self, compressor: Any = "eden", **options: Any) -> None:
         self._compressor, self._options = compressor, options
         self.handle: Optional[Handle] = None
-        # The states that the next training begins with, if a checkpoint was read or the last exchange was closed.
+        # The states that the next training begins with, if a checkpoint was read or the last
+        # exchange was closed.
         self._saved: Dict[str, Any] = {}
-        # Whether the last training ended with an error. Its ranks may have ended in different steps, so that their states do not fit together.
+        # Whether the last training ended with an error. Its ranks may have ended in different
+        # steps, so that their states do not fit together.
         self._failed = False
         # Whether a checkpoint was read since training last started.
         self._read = False
         self._trainer: Optional[pl.Trainer] = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Registers with the model that the strategy has wrapped, and restores what a checkpoint contained."""
+        """Registers with the model that the strategy has wrapped, and restores what a checkpoint
+        contained."""
         where = "the training before, which ended with an error," if self._failed and not self._read else "the checkpoint"
         single = _framework.is_single_process(trainer.strategy.model)
         if not single:
@@ -61,7 +66,8 @@ class Compression(pl.Callback):
             _framework.load(self.handle, lambda: saved or None, where)
 
     def _take_saved(self) -> Dict[str, Any]:
-        """The states to begin with: those of the checkpoint that was read, or of the last training, which ends; none after an error."""
+        """The states to begin with: those of the checkpoint that was read, or of the last training,
+        which ends; none after an error."""
         saved, self._saved = self._saved, {}
         read, self._read = self._read, False
         failed, self._failed = self._failed, False
@@ -79,10 +85,10 @@ class Compression(pl.Callback):
     def close(self) -> None:
         """Ends the exchange after ``fit``; all ranks must call it at the same time.
 
-        Later checkpoints contain the states of all ranks without asking for them, and a later ``fit`` begins with them. After
-        training that ended with an error there are none: later checkpoints contain no states, and a later ``fit`` begins with empty
-        residuals, both with a warning.
-        """
+        Later checkpoints contain the states of all ranks without asking for them, and a later
+        ``fit`` begins with them. After training that ended with an error there are none: later
+        checkpoints contain no states, and a later ``fit`` begins with empty residuals, both with a
+        warning. """
         if self.handle is not None:
             if not self._failed:
                 self._saved = self.state_dict()
@@ -92,10 +98,10 @@ class Compression(pl.Callback):
     def state_dict(self) -> Dict[str, Any]:
         """The states of all ranks, which Lightning saves in its checkpoints.
 
-        Lightning asks all ranks at the same time, also for a checkpoint that is saved after training. So the exchange ends when
-        the next training starts, with ``close``, or with this callback. After an error the result is empty, with a warning, and so
-        it is in a signal handler, as on preemption by SLURM, if the compressor keeps residuals.
-        """
+        Lightning asks all ranks at the same time, also for a checkpoint that is saved after
+        training. So the exchange ends when the next training starts, with ``close``, or with this
+        callback. After an error the result is empty, with a warning, and so it is in a signal
+        handler, as on preemption by SLURM, if the compressor keeps residuals. """
         if self._read:
             return self._saved
         # Another callback may save a checkpoint before this one is told of the error.
@@ -116,5 +122,6 @@ class Compression(pl.Callback):
         self._saved, self._read = {}, True
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Keeps the states of a checkpoint until training starts. Lightning calls it only if there are some."""
+        """Keeps the states of a checkpoint until training starts. Lightning calls it only if there
+        are some."""
         self._saved, self._read = state_dict, True

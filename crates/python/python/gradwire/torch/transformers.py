@@ -23,16 +23,16 @@ __all__ = ["Compression"]
 class Compression(TrainerCallback):
     """A callback that compresses the gradients of a Trainer that uses DistributedDataParallel.
 
-    The arguments after the trainer are those of ``gradwire.torch.register``. Every rank writes its residuals to the folder of
-    each checkpoint, as ``gradwire-rank0.pt`` and so on; ``trainer.train(resume_from_checkpoint=...)`` restores them from the
-    checkpoint that it resumes from, on any number of ranks::
+    The arguments after the trainer are those of ``gradwire.torch.register``. Every rank writes its
+    residuals to the folder of each checkpoint, as ``gradwire-rank0.pt`` and so on;
+    ``trainer.train(resume_from_checkpoint=...)`` restores them from the checkpoint that it resumes
+    from, on any number of ranks::
 
         trainer.add_callback(gradwire.torch.transformers.Compression(trainer, "eden"))
         trainer.train()
 
-    With ``fp16=True`` the Trainer's ``GradScaler`` is the ``scaler``, and ``on_nonfinite`` defaults to ``"skip"``. A run of a
-    single process goes on without compression, with a warning.
-    """
+    With ``fp16=True`` the Trainer's ``GradScaler`` is the ``scaler``, and ``on_nonfinite`` defaults
+    to ``"skip"``. A run of a single process goes on without compression, with a warning. """
 
     def __init__(self, trainer: Trainer, compressor: Any = "eden", **options: Any) -> None:
         self._trainer, self._compressor, self._options = trainer, compressor, options
@@ -41,7 +41,8 @@ class Compression(TrainerCallback):
         trainer.train = self._telling(trainer.train)  # type: ignore[method-assign]
 
     def _telling(self, train: Callable[..., Any]) -> Callable[..., Any]:
-        """``train`` of the Trainer, which does not tell callbacks which checkpoint it resumes from; here it does."""
+        """``train`` of the Trainer, which does not tell callbacks which checkpoint it resumes from;
+        here it does."""
 
         @wraps(train)
         def telling(resume_from_checkpoint: Any = None, *others: Any, **named: Any) -> Any:
@@ -51,7 +52,8 @@ class Compression(TrainerCallback):
         return telling
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Registers with the model that the Trainer has wrapped, and restores what a checkpoint contains."""
+        """Registers with the model that the Trainer has wrapped, and restores what a checkpoint
+        contains."""
         if _framework.is_single_process(self._trainer.model_wrapped):
             return
         scaler = getattr(getattr(self._trainer, "accelerator", None), "scaler", None)
@@ -78,7 +80,8 @@ class Compression(TrainerCallback):
                 _marker(folder, dist.get_rank()).touch()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Ends the exchange. A later ``train`` wraps the model again, and begins with empty residuals."""
+        """Ends the exchange. A later ``train`` wraps the model again, and begins with empty
+        residuals."""
         if self.handle is not None:
             self.handle.close()
             self.handle = None
@@ -95,7 +98,8 @@ class Compression(TrainerCallback):
         return Path(resumed)
 
     def _folder(self, args: Any, state: Any) -> Path:
-        """The folder of the next checkpoint; in a search of hyperparameters it is that of the trial."""
+        """The folder of the next checkpoint; in a search of hyperparameters it is that of the
+        trial."""
         trial = getattr(self._trainer, "_trial", None)
         of = getattr(self._trainer, "_get_output_dir", None)
         return Path(args.output_dir if of is None else of(trial=trial)) / f"checkpoint-{state.global_step}"
@@ -120,7 +124,8 @@ def _remove_stale(folder: Path, size: int) -> None:
 
 
 def _read(folder: Path, rank: int, size: int) -> Optional[Any]:
-    """A rank's state, or those of all ranks if another number of ranks saved them; ``None`` if there are none."""
+    """A rank's state, or those of all ranks if another number of ranks saved them; ``None`` if
+    there are none."""
     if next(folder.glob("gradwire-rank*.pt"), None) is None or next(folder.glob("gradwire-rank*.without-residuals"), None):
         return None
     # All ranks decide by the file of rank 0; on a node whose disk does not have it, by their own.

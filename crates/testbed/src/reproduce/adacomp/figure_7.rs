@@ -1,4 +1,5 @@
-//! Figure 7 of the AdaComp paper: compression by the size of the mini-batch, and by the number of learners.
+//! Figure 7 of the AdaComp paper: compression by the size of the mini-batch, and by the number of
+//! learners.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +47,8 @@ pub(crate) const FIGURE_7: Study = Study {
     ..Study::PLAIN
 };
 
-/// Learners, and batch per learner: learners that share a mini-batch of 128, and eight learners with mini-batches of 32
-/// and 512.
+/// Learners, and batch per learner: learners that share a mini-batch of 128, and eight learners
+/// with mini-batches of 32 and 512.
 const SHAPES: [(usize, usize); 7] =
     [(1, 128), (8, 16), (16, 8), (64, 2), (128, 1), (8, 4), (8, 64)];
 
@@ -67,7 +68,8 @@ fn table(runs: &[RunRecord]) -> Table {
         .table()
 }
 
-/// The compression rate of messages over the value of `shape` for a run: a line for each compressor.
+/// The compression rate of messages over the value of `shape` for a run: a line for each
+/// compressor.
 fn rates_by(what: &str, runs: &[RunRecord], shape: impl Fn(&RunRecord) -> Option<usize>) -> Chart {
     let lines = figures::lines(runs, |group| {
         // Seeds together.

@@ -82,8 +82,8 @@ impl Row {
         })
     }
 
-    /// The paper's set-up and that of the runs. The number of learners and the mini-batch are those of the first run,
-    /// unless they vary.
+    /// The paper's set-up and that of the runs. The number of learners and the mini-batch are those
+    /// of the first run, unless they vary.
     pub(super) fn setup(&self, runs: &[RunRecord], varies: bool) -> Table {
         let ([model, data, batch, epochs, learners], run) = (self.paper, &runs[0]);
         let mut setup = Table::setup("paper");

@@ -1,4 +1,5 @@
-//! Table 2 and Figures 4 to 6 of the AdaComp paper: error and compression by compressor, for one set-up.
+//! Table 2 and Figures 4 to 6 of the AdaComp paper: error and compression by compressor, for one
+//! set-up.
 
 use gradwire_train::CompressionSchedule;
 use gradwire_train::{Metric, RunRecord};
@@ -30,7 +31,8 @@ pub(crate) const TABLE_2: Study = Study {
     ..Study::PLAIN
 };
 
-/// The methods of Table 2, and their specs: the baseline, AdaComp, and AdaComp with the longest bins.
+/// The methods of Table 2, and their specs: the baseline, AdaComp, and AdaComp with the longest
+/// bins.
 const METHODS: [(&str, &str); 3] =
     [("Baseline", "none"), ("AdaComp", "adacomp"), ("AdaComp, stress", "adacomp:conv=800,fc=8000")];
 
@@ -80,8 +82,8 @@ pub(crate) const FIGURE_5: Study = Study {
     ..Study::PLAIN
 };
 
-/// The page of a study of one set-up: the table, its own charts, and those that most studies show. `setup` is the
-/// paper's set-up; the table also shows the errors of `paper`.
+/// The page of a study of one set-up: the table, its own charts, and those that most studies show.
+/// `setup` is the paper's set-up; the table also shows the errors of `paper`.
 fn report(
     results: &Results<'_>,
     setup: &Row,

@@ -1,4 +1,5 @@
-//! Figures 1, 4 and 5 of the paper: accuracy, convergence and bits by the settings of `entropy-bits`.
+//! Figures 1, 4 and 5 of the paper: accuracy, convergence and bits by the settings of
+//! `entropy-bits`.
 
 use gradwire_train::RunRecord;
 
@@ -66,7 +67,8 @@ fn codes() -> Settings {
     )
 }
 
-/// Settings from labels and parameters, the baseline first, with printed specs and a delay of one epoch.
+/// Settings from labels and parameters, the baseline first, with printed specs and a delay of one
+/// epoch.
 fn settings(parameters: impl IntoIterator<Item = (String, String)>) -> Settings {
     let specs = parameters.into_iter().map(|(label, text)| (label, format!("entropy-bits:{text}")));
     let all = [("baseline".to_owned(), "none".to_owned())].into_iter().chain(specs);
@@ -153,8 +155,8 @@ fn bits(run: &RunRecord) -> f64 {
     run.bytes_up * 8.0 / (run.parameters as f64 * messages)
 }
 
-/// Bits a parameter and exchange by step: a record of the trace is the mean of the steps since the one before,
-/// and an exchange ends every epoch.
+/// Bits a parameter and exchange by step: a record of the trace is the mean of the steps since the
+/// one before, and an exchange ends every epoch.
 fn windows(run: &RunRecord) -> Vec<Point> {
     let numbers = run.parameters as f64 * run.workers.saturating_sub(1).max(1) as f64;
     let ends = run.trace.iter().map(|record| record.step + 1);
@@ -185,7 +187,8 @@ mod tests {
 
     #[test]
     fn windows_of_any_length_show_what_an_exchange_took() {
-        // 1500 steps, exchanges after 600, 1200 and the last, of 4 bits a parameter to each of 4 others.
+        // 1500 steps, exchanges after 600, 1200 and the last, of 4 bits a parameter to each of 4
+        // others.
         let mut run = synthetic::run("none", 1);
         (run.workers, run.parameters, run.steps) = (5, 1000, 1500);
         let bytes = |exchanges: f64, window: f64| exchanges * 4.0 * 500.0 / window;

@@ -1,4 +1,5 @@
-//! Figures 6, 7 and 12 of the survey: quality against throughput on several links, and against volume.
+//! Figures 6, 7 and 12 of the survey: quality against throughput on several links, and against
+//! volume.
 
 use super::paper::{self, BENCHMARKS, METHODS};
 use crate::TestbedError;
@@ -29,7 +30,8 @@ pub(crate) const FIGURE_6: Study = Study {
     ..Study::PLAIN
 };
 
-/// The page of Figure 6; with plain SGD it also shows the learning rates of methods that send signs.
+/// The page of Figure 6; with plain SGD it also shows the learning rates of methods that send
+/// signs.
 pub(super) fn report(
     results: &Results<'_>,
     sign_rates: Option<[&str; 2]>,
@@ -46,8 +48,8 @@ pub(super) fn report(
     Ok(findings.report(results))
 }
 
-/// Quality, volume, and throughput by link of each method that is `compared`. A method without a finished run has a row
-/// that says so.
+/// Quality, volume, and throughput by link of each method that is `compared`. A method without a
+/// finished run has a row that says so.
 fn table(summary: &Summary, compared: impl Fn(&str) -> bool) -> Table {
     let methods = METHODS.into_iter().filter(|(_, spec)| compared(spec));
     let rows: Vec<_> = methods.map(|(name, spec)| (name, spec, summary.row(spec))).collect();

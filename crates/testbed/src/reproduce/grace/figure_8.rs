@@ -1,4 +1,5 @@
-//! Figures 8 and 10 of the survey: throughput by the number of workers, and its bound if compression took no time.
+//! Figures 8 and 10 of the survey: throughput by the number of workers, and its bound if
+//! compression took no time.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Figure 9 of the survey: seconds to compress and decompress tensors of several sizes. It times each method alone, thirty
-//! times.
+//! Figure 9 of the survey: seconds to compress and decompress tensors of several sizes. It times
+//! each method alone, thirty times.
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -30,7 +30,8 @@ pub(crate) const FIGURE_9: Study = Study {
 const ELEMENTS: [usize; 4] = [25_000, 250_000, 2_500_000, 25_000_000];
 /// Repetitions, as in the survey.
 const REPETITIONS: usize = 30;
-/// After this number of seconds a method that was repeated at least [`LEAST`] times is not repeated again.
+/// After this number of seconds a method that was repeated at least [`LEAST`] times is not repeated
+/// again.
 const ENOUGH: f64 = 10.0;
 /// The fewest repetitions.
 const LEAST: usize = 3;
@@ -128,7 +129,8 @@ fn table(all: &[Latency]) -> Table {
     columns.table()
 }
 
-/// Latency over size: a line for each compressor through its medians, with bars from the least to the greatest.
+/// Latency over size: a line for each compressor through its medians, with bars from the least to
+/// the greatest.
 fn lines(all: &[Latency]) -> Chart {
     let (x, y) = (("MB of input", Scale::Log), ("ms", Scale::Log));
     let mut chart = Chart::new("Compression and decompression", x, y, []);

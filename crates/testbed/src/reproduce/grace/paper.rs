@@ -82,8 +82,8 @@ const fn benchmark(
 }
 
 impl Benchmark {
-    /// The survey's experiment: eight workers, vectors compressed too, and the optimizer it names. It gives neither
-    /// batches nor learning rates.
+    /// The survey's experiment: eight workers, vectors compressed too, and the optimizer it names.
+    /// It gives neither batches nor learning rates.
     pub(super) fn experiment(&self) -> Experiment {
         let [model, data] = self.trains;
         Experiment::default().suiting(known(model)).with(|e| {
@@ -102,9 +102,9 @@ impl Benchmark {
         })
     }
 
-    /// The survey's set-up and that of the runs. They train with 8 workers, unless the number of workers `varies`
-    /// over runs of a few steps. With plain SGD, methods that send signs have their own learning rate: the survey's, and
-    /// ours.
+    /// The survey's set-up and that of the runs. They train with 8 workers, unless the number of
+    /// workers `varies` over runs of a few steps. With plain SGD, methods that send signs have
+    /// their own learning rate: the survey's, and ours.
     pub(super) fn setup(
         &self,
         runs: &[RunRecord],

@@ -44,8 +44,8 @@ fn variants(row: usize, experiment: &Experiment) -> Vec<Experiment> {
     [by_exchange(&of(others)), by_exchange(&slow)].concat()
 }
 
-/// The learning rate of methods that send signs. It is the survey's, unless the rate `others` of the other methods shows
-/// that the user asked for another.
+/// The learning rate of methods that send signs. It is the survey's, unless the rate `others` of
+/// the other methods shows that the user asked for another.
 fn sign_rate(row: usize, others: &str) -> String {
     let usual = BENCHMARKS[row].experiment().learning_rate.to_string();
     if others == usual { SIGN_RATE } else { others }.to_owned()

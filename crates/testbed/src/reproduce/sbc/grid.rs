@@ -10,7 +10,8 @@ use crate::reproduce::study::{Study, chart};
 use crate::summary::Summary;
 use crate::table;
 
-/// The grid of sparsities and delays: the paper's experiment with LeNet, on a task that needs no data.
+/// The grid of sparsities and delays: the paper's experiment with LeNet, on a task that needs no
+/// data.
 pub(crate) const GRID: Study = Study {
     id: "sbc-fig3",
     summary: "quality over temporal and gradient sparsity in the SBC paper (Figures 3, 4 and 9)",
@@ -53,8 +54,8 @@ fn compressors(steps: u64) -> Vec<CompressionSchedule> {
     SPARSITIES.into_iter().flat_map(|p| delays().map(move |every| cell(p, every))).collect()
 }
 
-/// The error, or perplexity, after training over temporal and gradient sparsity, as a heat map. The total sparsity is
-/// constant on diagonals.
+/// The error, or perplexity, after training over temporal and gradient sparsity, as a heat map. The
+/// total sparsity is constant on diagonals.
 fn heat_map(summary: &Summary) -> HeatMap {
     let is_fraction = summary.metric.is_fraction();
     let value = |p: f64, every: u64| {

@@ -64,8 +64,8 @@ pub(super) const ROWS: [Row; 4] = [
 /// Their names on the command line.
 pub(super) const NAMES: [&str; 4] = ["lenet", "resnet32", "wordlstm", "charlstm"];
 
-/// LeNet5-Caffe on MNIST. The paper calls its network modified, and does not say how. Caffe's has no rectifiers behind
-/// its convolutions; with them the baseline is nearer to the paper's.
+/// LeNet5-Caffe on MNIST. The paper calls its network modified, and does not say how. Caffe's has
+/// no rectifiers behind its convolutions; with them the baseline is nearer to the paper's.
 pub(super) const LENET: Row = Row {
     trains: ["lenet5:relu", "mnist"],
     quality: [0.9946, 0.994, 0.994, 0.994, 0.994, 0.991],
@@ -96,8 +96,8 @@ impl Row {
     }
 
     /// The paper's experiment: 4 clients with equal shares of the training set, Table III's
-    /// hyperparameters, all methods by Algorithm 1 with local optimizers. All tensors are sent compressed, and every
-    /// client receives every message.
+    /// hyperparameters, all methods by Algorithm 1 with local optimizers. All tensors are sent
+    /// compressed, and every client receives every message.
     pub(super) fn experiment(&self) -> Experiment {
         all_gathered(self.trains, self.optimizer).with(|e| {
             e.compressors = schedules(self.compressors());

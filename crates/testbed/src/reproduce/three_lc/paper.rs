@@ -20,8 +20,9 @@ pub(super) const SETUP: &str = "ResNet-110 on CIFAR-10; 10 workers, each with a 
 /// The links of Table 1 in Mbit/s.
 pub(super) const LINKS_MBIT: [f64; 3] = [10.0, 100.0, 1000.0];
 
-/// Table 1, after standard training steps. For each design: the paper's name, the spec of the same design here, its
-/// speed-ups over 32-bit float at [`LINKS_MBIT`], and its test accuracy in per cent.
+/// Table 1, after standard training steps. For each design: the paper's name, the spec of the same
+/// design here, its speed-ups over 32-bit float at [`LINKS_MBIT`], and its test accuracy in per
+/// cent.
 pub(super) const TABLE_1: [(&str, &str, [f64; 3], f64); 11] = [
     ("32-bit float", "none", [1.0, 1.0, 1.0], 93.37),
     ("8-bit int", "int8", [3.62, 3.47, 1.51], 93.33),
@@ -46,8 +47,9 @@ pub(super) const TABLE_1: [(&str, &str, [f64; 3], f64); 11] = [
     ("3LC (s=1.90)", "3lc:s=1.9", [22.8, 9.22, 1.55], 93.10),
 ];
 
-/// Table 2, over standard training steps. For each sparsity multiplier: the paper's name, the spec of the same design
-/// here, the ratio of 32-bit traffic to compressed traffic, and the bits per state change.
+/// Table 2, over standard training steps. For each sparsity multiplier: the paper's name, the spec
+/// of the same design here, the ratio of 32-bit traffic to compressed traffic, and the bits per
+/// state change.
 pub(super) const TABLE_2: [(&str, &str, f64, f64); 5] = [
     ("no ZRE", "3lc:zre=off", 20.0, 1.60),
     ("s=1.00", "3lc", 39.4, 0.812),

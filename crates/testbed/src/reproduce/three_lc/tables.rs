@@ -8,8 +8,8 @@ use crate::reproduce::study::{Charts, Study, chart};
 use crate::summary::{Row, Summary};
 use crate::table::{Table, difference, or_dash, quality};
 
-/// Table 1: speed-up and accuracy of eleven designs. Tables show the longest runs; charts of quality over time show runs
-/// of all lengths.
+/// Table 1: speed-up and accuracy of eleven designs. Tables show the longest runs; charts of
+/// quality over time show runs of all lengths.
 pub(crate) const TABLE_1: Study = Study {
     id: "3lc-table1",
     summary: "speed-up and accuracy of the eleven designs of the 3LC paper (Table 1, Figures 4 to 9)",
@@ -30,7 +30,8 @@ pub(crate) const TABLE_1: Study = Study {
     ..Study::PLAIN
 };
 
-/// Accuracy, and speed-up by link; the paper's figure, then ours. Rows that were not run show only the paper's.
+/// Accuracy, and speed-up by link; the paper's figure, then ours. Rows that were not run show only
+/// the paper's.
 fn table_1(summary: &Summary) -> Table {
     let measured = |spec: &str, cell: &dyn Fn(&Row) -> Option<String>| {
         or_dash(summary.row(spec).and_then(cell))
@@ -78,7 +79,8 @@ pub(crate) const TABLE_2: Study = Study {
     ..Study::PLAIN
 };
 
-/// Compression ratio and bits per state change, over all traffic and over the tensors that are sent compressed.
+/// Compression ratio and bits per state change, over all traffic and over the tensors that are sent
+/// compressed.
 fn table_2(summary: &Summary) -> Table {
     let bits = |spec: &str, value: fn(&Row) -> Option<f64>| {
         or_dash(summary.row(spec).and_then(value).map(significant))

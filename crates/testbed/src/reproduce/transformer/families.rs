@@ -1,18 +1,21 @@
-//! The settings that are compared: what workers send, with which optimizers, learning rates and compressors.
+//! The settings that are compared: what workers send, with which optimizers, learning rates and
+//! compressors.
 
 use gradwire_exchange::Exchange;
 
 use crate::experiment::{Experiment, known};
 use crate::reproduce::study::{by_exchange, schedules};
 
-/// The learning rate of gradients, and of updates at every step. Of the peaks 0.001, 0.002, 0.004 and 0.008, `none` with
-/// seed 0 reaches the losses 1.820, 1.722, 1.665 and 1.677.
+/// The learning rate of gradients, and of updates at every step. Of the peaks 0.001, 0.002, 0.004
+/// and 0.008, `none` with seed 0 reaches the losses 1.820, 1.722, 1.665 and 1.677.
 pub(super) const RATE: &str = "cosine:from=0.004,to=0.0004,warmup=0.05";
 
-/// The learning rate of local steps. Of the peaks 0.004 and 0.008, `none:every=10` with seed 0 reaches 1.698 and 1.686.
+/// The learning rate of local steps. Of the peaks 0.004 and 0.008, `none:every=10` with seed 0
+/// reaches 1.698 and 1.686.
 const LOCAL_RATE: &str = "cosine:from=0.008,to=0.0008,warmup=0.05";
 
-/// That of local steps below DiLoCo's outer optimizer. Of 0.001 and 0.004, `none:every=10` reaches 1.777 and 1.805.
+/// That of local steps below DiLoCo's outer optimizer. Of 0.001 and 0.004, `none:every=10` reaches
+/// 1.777 and 1.805.
 const DILOCO_RATE: &str = "cosine:from=0.001,to=0.0001,warmup=0.05";
 
 /// That of steps by signs, which are as long as it says in every element.
@@ -28,7 +31,8 @@ pub(super) struct Family {
     outer: Option<(&'static str, f32)>,
     /// Whether updates are clipped to the median of their norms.
     clipped: bool,
-    /// What is exchanged after a tenth of the steps, from which on the workers' mean squares stay what they are.
+    /// What is exchanged after a tenth of the steps, from which on the workers' mean squares stay
+    /// what they are.
     frozen: Option<&'static str>,
     /// Whether one worker trains without the others.
     alone: bool,
@@ -289,8 +293,9 @@ impl Family {
         self.every_seed.iter().chain(self.first_seed)
     }
 
-    /// The settings of this family with these compressors, by exchange. Vectors, a hundredth of the elements, are sent as
-    /// 8-bit integers where messages are gathered: uncompressed they would be a third of what 3LC sends.
+    /// The settings of this family with these compressors, by exchange. Vectors, a hundredth of the
+    /// elements, are sent as 8-bit integers where messages are gathered: uncompressed they would be
+    /// a third of what 3LC sends.
     pub(super) fn experiments(&self, base: &Experiment, compressors: &[&str]) -> Vec<Experiment> {
         let with_vectors_as_int8 = |one: Experiment| {
             let gathered = one.exchange == Exchange::AllGather;

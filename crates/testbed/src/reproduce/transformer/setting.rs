@@ -66,7 +66,8 @@ impl<'a> Setting<'a> {
         self.differences.map(|differences| differences.mean)
     }
 
-    /// Whether it is compared with `none`, and no other setting that is has both a lower loss and fewer bytes.
+    /// Whether it is compared with `none`, and no other setting that is has both a lower loss and
+    /// fewer bytes.
     pub(super) fn is_on_front(&self, all: &[Self]) -> bool {
         let Some(above) = self.above_none() else { return false };
         let lower = |other: &Self| other.above_none().is_some_and(|other| other < above);

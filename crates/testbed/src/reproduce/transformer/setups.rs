@@ -1,7 +1,9 @@
-//! A setting of the front in other set-ups: over more steps, with Muon, with a part of the text for each rank, and with more ranks.
+//! A setting of the front in other set-ups: over more steps, with Muon, with a part of the text for
+//! each rank, and with more ranks.
 //!
-//! Each set-up has a run of `none` of its own, with which its others are compared. With more ranks the batch of all ranks
-//! together stays what it is with two, so that the learning rate that was found for `none` fits.
+//! Each set-up has a run of `none` of its own, with which its others are compared. With more ranks
+//! the batch of all ranks together stays what it is with two, so that the learning rate that was
+//! found for `none` fits.
 
 use gradwire_train::RunRecord;
 

@@ -139,7 +139,8 @@ fn workers_at_their_own_pace_learn_and_go_on_from_checkpoints() {
         earlier.push(".1");
         let resumed = resume(&config, earlier.as_ref()).unwrap();
         assert_eq!(resumed.trace.len(), 40);
-        // Behind the checkpoint the loss is about that of the run that was not interrupted, and not that of the beginning.
+        // Behind the checkpoint the loss is about that of the run that was not interrupted, and not
+        // that of the beginning.
         let [there, on] = [&whole, &resumed]
             .map(|run| run.trace[20..25].iter().map(|step| step.loss).sum::<f64>());
         let near = (on - there).abs() < (first - last) / 2.0;

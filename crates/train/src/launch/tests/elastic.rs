@@ -20,7 +20,8 @@ fn elastic() -> impl Iterator<Item = (&'static str, RunConfig)> {
     })
 }
 
-/// The digest of a run that was saved after `step` steps and resumed with another number of workers.
+/// The digest of a run that was saved after `step` steps and resumed with another number of
+/// workers.
 fn resumed_with(workers: usize, config: &RunConfig, step: u64) -> String {
     let (_folder, path) = checkpoint();
     let fixed = config.clone().with(|c| c.min_workers = None);
@@ -140,7 +141,8 @@ enum Change {
 }
 
 impl Churn {
-    /// At random moments of a run of `steps` steps with three workers, one is lost, and later another joins.
+    /// At random moments of a run of `steps` steps with three workers, one is lost, and later
+    /// another joins.
     fn new(events: usize, steps: u64, seed: u64) -> Self {
         let mut draws = vec![0; 2 * events];
         Rng::new(seed, 0, 0, 0, 7).fill(&mut draws);

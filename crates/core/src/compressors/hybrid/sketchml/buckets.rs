@@ -1,9 +1,9 @@
-//! Equi-depth buckets: the positive and the negative elements, each divided by absolute value into parts of about equal
-//! size.
+//! Equi-depth buckets: the positive and the negative elements, each divided by absolute value into
+//! parts of about equal size.
 //!
-//! The quantiles are those of a histogram over the upper 16 bits of the elements: sign, exponent and 7 bits of
-//! mantissa. Cells are not divided: a bucket is larger than its share if one of its cells is, and values whose relative
-//! difference is below 2⁻⁷ are mostly in the same bucket.
+//! The quantiles are those of a histogram over the upper 16 bits of the elements: sign, exponent
+//! and 7 bits of mantissa. Cells are not divided: a bucket is larger than its share if one of its
+//! cells is, and values whose relative difference is below 2⁻⁷ are mostly in the same bucket.
 
 /// The most buckets of a side.
 pub(super) const MOST: usize = 256;

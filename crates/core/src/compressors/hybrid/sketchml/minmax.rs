@@ -1,10 +1,11 @@
 //! MinMaxSketch: stores a number per key in fewer bins than keys, and never overestimates it.
 //!
-//! A sketch has rows of bins, and a hash function for each row, which maps a key to a bin. A bin stores the smallest of
-//! the numbers of its keys. A query returns the largest of the key's bins. A bin without keys stores the largest
-//! possible number.
+//! A sketch has rows of bins, and a hash function for each row, which maps a key to a bin. A bin
+//! stores the smallest of the numbers of its keys. A query returns the largest of the key's bins. A
+//! bin without keys stores the largest possible number.
 //!
-//! Keys are divided into pieces of up to 4096 with separate bins, which fit in the first-level cache.
+//! Keys are divided into pieces of up to 4096 with separate bins, which fit in the first-level
+//! cache.
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
 
@@ -50,8 +51,8 @@ impl MinMax {
         (top > 0).then(|| Alphabet::new(usize::from(top) + 1, self.huffman))
     }
 
-    /// Appends the sketch of `numbers`, one per key and none above `top`, and replaces them by the numbers that a query
-    /// returns.
+    /// Appends the sketch of `numbers`, one per key and none above `top`, and replaces them by the
+    /// numbers that a query returns.
     pub(super) fn write(
         self,
         keys: &[u32],
@@ -181,8 +182,8 @@ mod tests {
 
     #[test]
     fn two_keys_in_two_bins_worked_by_hand() {
-        // Key 0 hashes to 0 in every row with seed 0, key 1 to 23827 of 65536: bin 0 of 2 as well. The second bin has
-        // no keys, and stores the largest number.
+        // Key 0 hashes to 0 in every row with seed 0, key 1 to 23827 of 65536: bin 0 of 2 as well.
+        // The second bin has no keys, and stores the largest number.
         let mut numbers = [2, 1];
         let message = write(sketch(1, 1), &[0, 1], &mut numbers, 3);
         assert_eq!((message, numbers), (vec![0b11_01], [1, 1]));

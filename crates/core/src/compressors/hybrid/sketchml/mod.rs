@@ -1,34 +1,39 @@
-//! `sketchml`: quantile buckets of the non-zero elements; elements share hashed bins for their bucket numbers.
+//! `sketchml`: quantile buckets of the non-zero elements; elements share hashed bins for their
+//! bucket numbers.
 //!
-//! - **Buckets**: the positive and the negative elements are divided separately, by absolute value, into up to
-//!   `buckets` parts of about equal size, with at most one part per eight elements. An element is sent as the mean of a
-//!   bucket of its sign.
-//! - **Groups**: the b buckets of a sign form groups of ⌈b / groups⌉ consecutive ones. Elements are sent group by
-//!   group, so only the index of an element's bucket in its group must be encoded.
-//! - **MinMaxSketch**: the hash of an element's position selects one bin in each of `rows` rows. A bin stores the
-//!   smallest bucket index of its elements. The receiver uses the largest of an element's bins: its bucket, or one of
-//!   the same group with smaller elements. So no decoded magnitude exceeds the mean of its bucket, nor falls below the
-//!   smallest mean of its group. A row has one bin per `load` elements.
-//! - **Message**: for the positive, then the negative elements, the number b of buckets as varint, their mean absolute
-//!   values as f32 in increasing order, and for each group its positions and its sketch. With `keys=entropy` positions
-//!   are a byte with their code (0 bitmap, 1 Rice, 2 raw), their number as varint and the shortest code; `keys=bytes`
-//!   is the paper's code: their number, and the gaps between them in one to four bytes each, with 2 bits for the number
-//!   of bytes. A sketch is cut into pieces of up to 4096 elements; a bin has as many bits as a bucket index in the
-//!   group. `code=huffman` puts the bins of a group in [Huffman code](gradwire_bits::huffman) where that is shorter:
-//!   bucket indices are uniform, but the minimum of five is not, and takes 4.1 bits instead of five. An empty tensor
-//!   has an empty message.
-//! - **Dense tensors**: the method is made for gradients with few non-zero elements. It also accepts gradients without
-//!   zeros, but then must encode the group of each element: about 7.5 bits per element, 5.5 of them for positions (7.1
-//!   with `code=huffman`), and 12 with `keys=bytes`. With `groups=1` it takes 5.2 bits, with larger errors.
+//! - **Buckets**: the positive and the negative elements are divided separately, by absolute value,
+//!   into up to `buckets` parts of about equal size, with at most one part per eight elements. An
+//!   element is sent as the mean of a bucket of its sign.
+//! - **Groups**: the b buckets of a sign form groups of ⌈b / groups⌉ consecutive ones. Elements are
+//!   sent group by group, so only the index of an element's bucket in its group must be encoded.
+//! - **MinMaxSketch**: the hash of an element's position selects one bin in each of `rows` rows. A
+//!   bin stores the smallest bucket index of its elements. The receiver uses the largest of an
+//!   element's bins: its bucket, or one of the same group with smaller elements. So no decoded
+//!   magnitude exceeds the mean of its bucket, nor falls below the smallest mean of its group. A
+//!   row has one bin per `load` elements.
+//! - **Message**: for the positive, then the negative elements, the number b of buckets as varint,
+//!   their mean absolute values as f32 in increasing order, and for each group its positions and
+//!   its sketch. With `keys=entropy` positions are a byte with their code (0 bitmap, 1 Rice, 2
+//!   raw), their number as varint and the shortest code; `keys=bytes` is the paper's code: their
+//!   number, and the gaps between them in one to four bytes each, with 2 bits for the number of
+//!   bytes. A sketch is cut into pieces of up to 4096 elements; a bin has as many bits as a bucket
+//!   index in the group. `code=huffman` puts the bins of a group in [Huffman
+//!   code](gradwire_bits::huffman) where that is shorter: bucket indices are uniform, but the
+//!   minimum of five is not, and takes 4.1 bits instead of five. An empty tensor has an empty
+//!   message.
+//! - **Dense tensors**: the method is made for gradients with few non-zero elements. It also
+//!   accepts gradients without zeros, but then must encode the group of each element: about 7.5
+//!   bits per element, 5.5 of them for positions (7.1 with `code=huffman`), and 12 with
+//!   `keys=bytes`. With `groups=1` it takes 5.2 bits, with larger errors.
 //! - **Range**: up to 2³² − 1 elements. Elements that share their upper 16 bits share a bucket.
 //! - **Error feedback**: on; the residual is the difference from the decoded value.
-//! - **Deviations**: quantiles come from a histogram of the elements' upper 16 bits, which is exact up to its
-//!   cells, not from a sketch of samples; few elements get fewer buckets, whose means would otherwise take more bytes
-//!   than the elements; sketches are cut into pieces that fit in the cache; bins are packed to the bit; the paper sends
-//!   means of 8 bytes.
-//! - **Cost**: 8 bytes per element for the maximum, 12 to select. Then every non-zero element takes table look-ups: a
-//!   histogram, its bucket twice, its bins twice in every row, and a bit code. They keep a dense tensor below 1 GB/s,
-//!   but not one with a tenth of non-zeros.
+//! - **Deviations**: quantiles come from a histogram of the elements' upper 16 bits, which is exact
+//!   up to its cells, not from a sketch of samples; few elements get fewer buckets, whose means
+//!   would otherwise take more bytes than the elements; sketches are cut into pieces that fit in
+//!   the cache; bins are packed to the bit; the paper sends means of 8 bytes.
+//! - **Cost**: 8 bytes per element for the maximum, 12 to select. Then every non-zero element takes
+//!   table look-ups: a histogram, its bucket twice, its bins twice in every row, and a bit code.
+//!   They keep a dense tensor below 1 GB/s, but not one with a tenth of non-zeros.
 //!
 //! Reference: Jiang, Fu, Yang, Cui: "SketchML: Accelerating Distributed Machine Learning with Data
 //! Sketches", SIGMOD 2018.
@@ -77,7 +82,8 @@ crate::parameters! {
     pub struct SketchMl {
         /// quantile buckets on either side of zero
         buckets: usize = whole(256, 1..=MOST as u64),
-        /// groups of buckets on either side; more groups mean smaller errors where elements share bins
+        /// groups of buckets on either side; more groups mean smaller errors where elements share
+        /// bins
         groups: usize = whole(8, 1..=64),
         /// rows of bins
         rows: usize = whole(2, 1..=MOST_ROWS as u64),
@@ -181,7 +187,8 @@ impl SketchMl {
     }
 }
 
-/// Buffers for elements in the order of their groups; the workspace has them in the order of the tensor.
+/// Buffers for elements in the order of their groups; the workspace has them in the order of the
+/// tensor.
 #[derive(Debug, Default)]
 struct GroupBuffers {
     /// Positions in the order of their groups.
@@ -196,7 +203,8 @@ struct GroupBuffers {
     seen: Vec<u32>,
 }
 
-/// Moves the non-zero elements to the workspace, and reserves memory for them in the order of groups.
+/// Moves the non-zero elements to the workspace, and reserves memory for them in the order of
+/// groups.
 fn gather(source: &mut Source<'_>, workspace: &mut Workspace) {
     clear(source.len(), workspace);
     sparsify(source, Selection::Above(0.0), workspace);

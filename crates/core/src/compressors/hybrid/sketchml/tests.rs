@@ -19,8 +19,8 @@ fn a_message_worked_by_hand() {
 
 #[test]
 fn a_sketch_worked_by_hand() {
-    // Nine elements at 0 to 8, two buckets: five times 1 and four times 2, of one group. A bin for all
-    // of a row keeps the smaller bucket's 0, two rows two bits.
+    // Nine elements at 0 to 8, two buckets: five times 1 and four times 2, of one group. A bin for
+    // all of a row keeps the smaller bucket's 0, two rows two bits.
     let gradient = [2.0, 1.0, 1.0, 2.0, 1.0, 1.0, 2.0, 2.0, 1.0];
     let spec = "sketchml:groups=1,load=64,keys=bytes";
     let means = [ONE, [0, 0, 0, 0x40]].concat();

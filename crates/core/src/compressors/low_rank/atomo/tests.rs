@@ -132,8 +132,9 @@ fn spectral_atoms_have_the_matrix_as_expectation() {
 
 #[test]
 fn directions_of_the_rest_keep_the_expectation() {
-    // Wide, and turned: of the singular values 8, 4, 3 and 1 some are found, the others are random directions. With one found
-    // the rest is √26, or three of √(26/3). Atoms are orthogonal: the variance in all is Σσ²(1/p − 1).
+    // Wide, and turned: of the singular values 8, 4, 3 and 1 some are found, the others are random
+    // directions. With one found the rest is √26, or three of √(26/3). Atoms are orthogonal: the
+    // variance in all is Σσ²(1/p − 1).
     let wide = matrix();
     let tall: Vec<f32> = (0..32).map(|at| wide[at % 4 * 8 + at / 4]).collect();
     for (spec, matrix, found, budget) in [
@@ -198,7 +199,8 @@ fn close(a: &[f32], b: &[f32]) {
 
 #[test]
 fn certain_atoms_of_a_diagonal_matrix_worked_by_hand() {
-    // Of s = 2 times 8 the share of 8 + 2 is above 1; one is left for 2 alone. Rows and columns are exchanged.
+    // Of s = 2 times 8 the share of 8 + 2 is above 1; one is left for 2 alone. Rows and columns are
+    // exchanged.
     let mut matrix = [0.0; 25];
     (matrix[7], matrix[15]) = (-8.0, 2.0);
     let (message, out) = messages("atomo:s=2", &Tensor::new("t", &[5, 5]), &matrix, 0);
@@ -220,7 +222,8 @@ fn certain_atoms_of_a_diagonal_matrix_worked_by_hand() {
 
 #[test]
 fn drawn_atoms_of_a_diagonal_matrix_worked_by_hand() {
-    // s = 1: p = ¾ and ¼, so that either is sent as 3 / ¾ = 1 / ¼ = 4. The draws are the upper 24 bits of a word.
+    // s = 1: p = ¾ and ¼, so that either is sent as 3 / ¾ = 1 / ¼ = 4. The draws are the upper 24
+    // bits of a word.
     let matrix = [3.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0];
     let tensor = Tensor::new("t", &[3, 3]);
     let mut seen = [0; 4];

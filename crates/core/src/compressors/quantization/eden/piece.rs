@@ -82,7 +82,8 @@ pub(super) fn add_piece(
     kernels::add_limited(out, &decoded[..piece.len], scale, weight);
 }
 
-/// The scale of a piece whose elements were divided by `largest`; 0 where all are 0 and there is none.
+/// The scale of a piece whose elements were divided by `largest`; 0 where all are 0 and there is
+/// none.
 fn enlarged(scale: f64, largest: f32) -> f32 {
     let scale = if scale.is_finite() { scale * f64::from(largest) } else { 0.0 };
     scale.min(f64::from(f32::MAX)) as f32

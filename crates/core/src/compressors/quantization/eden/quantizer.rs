@@ -9,7 +9,8 @@ use crate::numeric::lloyd_max;
 pub(super) struct Quantizer {
     limits: [f32; 127],
     numbers: [f32; 256],
-    /// The number of positive levels, which is also what a negative value adds to its level's number.
+    /// The number of positive levels, which is also what a negative value adds to its level's
+    /// number.
     half: u16,
 }
 

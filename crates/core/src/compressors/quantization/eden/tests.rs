@@ -97,7 +97,8 @@ fn messages_by_hand() {
     assert!(decoded.iter().zip(&one).all(|(x, y)| (x - y).abs() < 1e-6), "{decoded:?}");
     assert!(encode("eden", &[]).is_empty());
     assert_eq!(round_trip("eden:bits=3", &[0.0; 70]), [0.0; 70]);
-    // 4096 elements of 1 bit; 100 of 1.3 bits, in two pieces of 64: 38 elements of 2 bits and 90 of 1.
+    // 4096 elements of 1 bit; 100 of 1.3 bits, in two pieces of 64: 38 elements of 2 bits and 90 of
+    // 1.
     assert_eq!(encode("eden", &skewed(4096)).len(), 4 + 512);
     assert_eq!(encode("eden:bits=1.3", &skewed(100)).len(), 8 + 10 + 12);
     let bits = |spec: &str| 8.0 * encode(spec, &skewed(40 * BLOCK)).len() as f64 / 163_840.0;

@@ -1,12 +1,12 @@
 //! The Huffman-coded form: values sorted by size, with a separate code for each size.
 //!
-//! Packed tags, one-byte values, and the upper bytes of two-byte values are sent as symbols of an alphabet of 256; then
-//! the lower bytes, then four-byte values.
+//! Packed tags, one-byte values, and the upper bytes of two-byte values are sent as symbols of an
+//! alphabet of 256; then the lower bytes, then four-byte values.
 
 use gradwire_bits::kernels::{self, Cuts, TAGS};
 use gradwire_bits::{DecodeError, try_resize};
 
-use super::{INVALID, check_padding};
+use super::check::{INVALID, check_padding};
 use crate::wire::fields;
 use crate::wire::symbols::Alphabet;
 use crate::{BLOCK, Source, Workspace};

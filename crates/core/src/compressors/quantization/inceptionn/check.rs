@@ -1,0 +1,17 @@
+//! What both orders of a message refuse.
+
+use gradwire_bits::DecodeError;
+use gradwire_bits::kernels::TAGS;
+
+/// The error of a value outside of the range of its tag.
+pub(super) const INVALID: DecodeError =
+    DecodeError::Corrupt("a value does not have its tag's magnitude");
+
+/// Checks that the bits of the last byte of tags that belong to no element are zero.
+pub(super) fn check_padding(packed: &[u8], elements: usize) -> Result<(), DecodeError> {
+    let used = elements % TAGS;
+    if used != 0 && packed.last().is_some_and(|last| last >> (2 * used) != 0) {
+        return Err(DecodeError::Corrupt("a padding bit is set"));
+    }
+    Ok(())
+}
