@@ -7,8 +7,8 @@ use crate::format::{bytes, significant};
 use crate::summary::by_compressor;
 use crate::table::Table;
 
-/// The factors of equation 1 for each compressor's first seed, their product, and the bytes
-/// counted. Compressors whose elements have different numbers of bits are left out.
+/// The factors of equation 1 for each compressor's first seed, their product, and the counted
+/// bytes. Leaves out compressors whose elements differ in their number of bits.
 pub fn table(runs: &[RunRecord]) -> Table {
     let firsts = by_compressor(runs).into_iter().map(|group| group[0]);
     let estimated: Vec<(&RunRecord, TrafficEstimate)> =

@@ -1,19 +1,19 @@
-//! Speed of compressors, relative to what memory allows.
+//! Speed of compressors, relative to the bound that memory bandwidth sets.
 //!
-//! What memory or a cache allows comes from two loops that are measured in the same moments. A copy
-//! moves 12 bytes per element: 4 read, 4 written, and the 4 of the target that a store reads first.
-//! A maximum only reads. A core reads fewer bytes a second than it moves in both directions. So the
-//! bound of a compressor is the slower of two: all bytes of its [`MemoryTraffic`] at the bandwidth
-//! of the copy, and those that it reads at the bandwidth of reading. A copy does not reach quite
-//! what memory can deliver, so a simple pass may exceed its bound.
+//! Two loops, measured in alternation with the compressors, give the bandwidth of memory or a
+//! cache. A copy moves 12 bytes per element: 4 read, 4 written, and 4 of the target, which a store
+//! reads first. A maximum only reads. A core reads fewer bytes a second than it moves in both
+//! directions. So the bound of a compressor is the slower of two: all bytes of its
+//! [`MemoryTraffic`] at the copy bandwidth, and its read bytes at the read bandwidth. A copy does
+//! not quite reach the limit of memory, so a simple pass may exceed its bound.
 //!
 //! A gigabyte here is 10⁹ bytes of `f32` input. Buffers are warm and reused, residuals are some
 //! steps old, and the best of several repetitions counts. Compressing, decoding, copying and
-//! reading take turns, so that noise affects all. The longer of the seventh and the eighth message
-//! is the one that is decoded, and bits and entropy are its own. So none of these depends on the
-//! length of the measurement, although messages of some methods become shorter from step to step,
-//! and the message is not empty where a method draws its length at random. Further messages are
-//! encoded but not decoded.
+//! reading take turns, so noise affects all of them. Decoding, bits and entropy are measured on the
+//! longer of the seventh and the eighth message. So they do not depend on the length of the
+//! measurement, although the messages of some methods become shorter from step to step. And the
+//! message is not empty if a method draws its length at random. Later messages are encoded but not
+//! decoded.
 
 pub mod codes;
 pub mod peers;
@@ -35,13 +35,13 @@ use crate::table::Table;
 /// Default numbers of elements: a tensor that stays in cache, one that may, and one that does not.
 pub const ELEMENTS: [usize; 3] = [64 << 10, 1 << 20, 20 << 20];
 
-/// Gradients that are compressed in turn, so that no message repeats the last.
+/// Gradients that are compressed in turn, so no message repeats the last.
 const GRADIENTS: usize = 2;
 
 /// Warm-up steps.
 const WARM: u64 = 8;
 
-/// Of the messages of this warm-up step and the next the longer one is decoded and evaluated.
+/// The longer message of this warm-up step and the next is decoded and evaluated.
 const FIRST_SAMPLE: u64 = 7;
 
 /// The shortest time of a measurement; faster operations are repeated.
@@ -50,10 +50,10 @@ const LEAST: Duration = Duration::from_millis(2);
 /// The weight of decoded messages, as in a mean over four workers.
 const WEIGHT: f32 = 0.25;
 
-/// Bytes that move when a copy copies an element.
+/// Bytes that a copy moves per element.
 const COPIED: f64 = 12.0;
 
-/// Bytes of an element that is read.
+/// Bytes read per element.
 const READ: f64 = 4.0;
 
 /// How long to measure.
@@ -61,7 +61,7 @@ const READ: f64 = 4.0;
 pub struct Effort {
     /// The fewest repetitions of each operation.
     pub repetitions: usize,
-    /// Further repetitions are made until this much time is spent.
+    /// Repeats further until this much time is spent.
     pub time: Duration,
 }
 
@@ -93,10 +93,10 @@ pub struct Measurement {
     pub decompress_bound_gbps: f64,
     /// Bits of message per element.
     pub bits_per_element: f64,
-    /// The empirical entropy of order 0 of that message, in bits per element: the length that an
-    /// entropy coder could reach that codes each symbol by its frequency alone. Symbols are the
-    /// decoded elements or, if that gives less, the 32-bit words of the message. A symbol that
-    /// occurs once counts 32 bits.
+    /// The empirical entropy of order 0 of that message, in bits per element: the limit for an
+    /// entropy coder that codes each symbol by its frequency alone. Symbols are the decoded
+    /// elements or, if that gives less, the 32-bit words of the message. A symbol that occurs once
+    /// counts 32 bits.
     pub entropy_bits: f64,
 }
 
@@ -163,7 +163,7 @@ pub fn measure(spec: &Spec, elements: usize, effort: Effort) -> Result<Measureme
     })
 }
 
-/// What memory allows: the seconds of copying all elements, and of reading them.
+/// The seconds to copy all elements, and to read them.
 #[derive(Debug, Clone, Copy)]
 struct Bandwidth {
     copy: f64,
@@ -182,13 +182,13 @@ impl Bandwidth {
         *self = Self { copy: self.copy.min(copy), read: self.read.min(read) };
     }
 
-    /// The seconds that these bytes of each element take at least.
+    /// The least seconds for moving these bytes of each element.
     fn least_seconds(self, moved: Moved) -> f64 {
         (self.copy * moved.bytes() / COPIED).max(self.read * moved.read / READ)
     }
 }
 
-/// Measurements as a table, each with its bound and the fraction of it that it reaches.
+/// Measurements as a table, each with its bound and the reached fraction of it.
 pub fn table(measurements: &[Measurement]) -> Table {
     let gbps = |x: f64| format!("{} GB/s", significant(x));
     let percent = |part: f64| format!("{:.0} %", 100.0 * part);
@@ -311,8 +311,8 @@ fn seconds<E>(mut operation: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     Ok(start.elapsed().as_secs_f64() / f64::from(times))
 }
 
-/// The part of the lines of 64 bytes that a message is added to: those with an element that is not
-/// 0.
+/// The fraction of 64-byte cache lines that adding a message touches: lines with an element that is
+/// not 0.
 fn touched(decoded: &[f32]) -> f64 {
     let lines = decoded.chunks(16).filter(|line| line.iter().any(|x| *x != 0.0)).count();
     lines as f64 / decoded.len().div_ceil(16).max(1) as f64
@@ -332,7 +332,7 @@ fn in_steps(values: &mut [f32]) {
 }
 
 /// The empirical entropy of order 0 of words, in bits: the entropy of the symbols, and 32 bits for
-/// each symbol of the table. All words that occur once are one symbol, an escape, and take 32 bits
+/// each symbol of the table. Words that occur once share one symbol, an escape, and take 32 bits
 /// more each.
 fn entropy(mut words: Vec<u32>) -> f64 {
     words.sort_unstable();
@@ -356,8 +356,8 @@ fn normal(elements: usize, stream: u32) -> Vec<f32> {
         Rng::new(0, 0, 0, 0, stream).fill(&mut words);
         words
     };
-    // Four bytes have the mean 510 and the variance 4 · (256² − 1) / 12, the fraction that of 1 /
-    // 12.
+    // Four bytes have the mean 510 and the variance 4 · (256² − 1) / 12; the fraction has the
+    // variance 1 / 12.
     let scale = 0.01 / ((4.0 * 65535.0 + 1.0) / 12.0f32).sqrt();
     let sum = |word: u32| word.to_le_bytes().iter().map(|&byte| f32::from(byte)).sum::<f32>();
     let fraction = |word: u32| (word >> 8) as f32 / (1 << 24) as f32 - 0.5;
@@ -389,8 +389,7 @@ mod tests {
 
     #[test]
     fn entropies_by_hand() {
-        // A half, a quarter, and a quarter of single words: 1.5 bits a word, and four words of 32
-        // bits.
+        // A half, a quarter, and a quarter of single words: 1.5 bits a word, and four 32-bit words.
         assert_eq!(entropy(vec![0, 0, 1, 0, 9, 1, 0, 2]), 8.0 * 1.5 + 4.0 * 32.0);
         assert_eq!((entropy(vec![3; 5]), entropy(Vec::new())), (32.0, 0.0));
         // Words that all occur once stay as they are.
@@ -416,8 +415,8 @@ mod tests {
             assert!(entropy >= 0.0 && entropy <= bits, "{spec}: {bits} bits, entropy {entropy}");
             if m.compressor == "none" {
                 assert_eq!(m.bits_per_element, 32.0);
-                // Decoding moves the bytes of a copy and reads twice an element; compression writes
-                // without reading first.
+                // Decoding moves as many bytes as a copy and reads two values per element;
+                // compression writes without reading first.
                 let near =
                     |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-12);
                 near(m.compress_bound_gbps, m.read_gbps.min(1.5 * m.copy_gbps));
@@ -426,8 +425,8 @@ mod tests {
         }
     }
 
-    /// With many elements the entropy is that of the method's symbols: a fair sign, or a position
-    /// with probability 1/100.
+    /// With many elements the entropy is the entropy of the method's symbols: a fair sign, or a
+    /// position with probability 1/100.
     #[test]
     fn entropies_are_those_of_the_symbols() {
         let effort = Effort { repetitions: 1, time: Duration::ZERO };

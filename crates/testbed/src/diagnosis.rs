@@ -27,8 +27,8 @@ pub fn charts(runs: &[RunRecord]) -> Vec<Chart> {
     charts
 }
 
-/// A line for each of the largest layers of a run, through the points that `points` gives for the
-/// layer at an index.
+/// A line for each of the largest layers of a run, through the points that `points` returns for the
+/// layer's index.
 fn lines(run: &RunRecord, points: impl Fn(usize, &Layer) -> Option<Vec<Point>>) -> Vec<Series> {
     let mut largest: Vec<(usize, &Layer)> = run.layers.iter().enumerate().collect();
     largest.sort_by_key(|(_, layer)| std::cmp::Reverse(layer.elements()));
@@ -92,10 +92,10 @@ fn rate(elements: f64, bytes: f64) -> f64 {
     if bytes > 0.0 { 4.0 * elements / bytes } else { 0.0 }
 }
 
-/// The compression rates of convolution kernels, of the matrices of other layers, and of all
-/// tensors over runs, by the bytes of their messages; `None` if a model has no such tensors, or
-/// without diagnoses. Vectors count among all tensors only: the biases of convolutions belong to no
-/// other layer, and where they are sent uncompressed they take most bytes.
+/// The compression rates over runs, by the bytes of messages: of convolution kernels, of the
+/// matrices of other layers, and of all tensors. `None` if a model has no such tensors, or without
+/// diagnoses. Vectors count only among all tensors: biases of convolutions belong to neither of the
+/// two groups, and uncompressed they take most bytes.
 pub fn rates_by_kind(runs: &[&RunRecord]) -> [Option<f64>; 3] {
     let kinds: [fn(&Layer) -> bool; 3] =
         [Layer::is_convolution, |layer| layer.shape.len() == 2, |_| true];

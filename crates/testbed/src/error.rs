@@ -39,7 +39,7 @@ pub enum TestbedError {
 }
 
 impl TestbedError {
-    /// Turns an error of reading this file into one of this type.
+    /// Converts an error of reading this file into this type.
     pub fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
         |source| Self::Read(path.to_owned(), source)
     }

@@ -37,8 +37,8 @@ pub fn quality_over_time(runs: &[RunRecord], link: Link) -> Chart {
     time_chart(link, metric(runs), lines)
 }
 
-/// Final quality over modelled training time on `link`: one point for each number of steps, each a
-/// run of its own (Figures 4 to 6 and 8).
+/// Final quality over modelled training time on `link`: one point for each number of steps, from
+/// separate runs (Figures 4 to 6 and 8).
 pub fn quality_by_length(runs: &[RunRecord], link: Link) -> Chart {
     let common = Common::of(runs);
     let lines = lines(runs, |group| {
@@ -106,7 +106,7 @@ fn sent_by(run: &RunRecord, steps: f64) -> f64 {
         sent += record.bytes_up * (end.min(steps) - done).max(0.0);
         done = end;
     }
-    // Steps without an entry count like the average step of the run.
+    // Steps without an entry count as an average step of the run.
     if done < steps { run.bytes_up * steps / run.steps as f64 } else { sent }
 }
 

@@ -20,8 +20,8 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), TestbedError> {
         .map_err(TestbedError::write(path))
 }
 
-/// Makes a folder of results if it is missing, and keeps other processes from [locking](lock) it as
-/// long as the result lives. Where the file system has no locks, it keeps nobody from that.
+/// Makes a folder of results if it is missing, and [locks](lock) it against other processes as long
+/// as the result lives. Has no effect on a file system without locks.
 ///
 /// # Errors
 /// `Config` if another process has it; errors of the file system.
@@ -37,8 +37,8 @@ pub fn lock(folder: &Path) -> Result<Option<File>, TestbedError> {
     }
 }
 
-/// Checks that a file of results can be written, before hours are spent on what it will hold: makes
-/// its folder if it is missing, and leaves a file that is there as it is.
+/// Checks that a file of results can be written, before runs take hours: makes its folder if it is
+/// missing, and leaves an existing file as it is.
 ///
 /// # Errors
 /// The errors of the file system.

@@ -2,9 +2,9 @@
 //! as tables, charts and reports.
 //!
 //! An [`Experiment`](experiment::Experiment) is a list of runs; a [`runner`] executes them. Each
-//! result is one line of JSON, and everything shown is computed from these lines: a [`summary`]
-//! with its [tables](table), [`figures`], a [`report`]. [`reproduce`] has the studies of papers'
-//! tables and figures. [`mod@bench`] measures the speed of compressors alone.
+//! result is one line of JSON, and all output is computed from these lines: a [`summary`] with its
+//! [tables](table), [`figures`], a [`report`]. [`reproduce`] has the studies of papers' tables and
+//! figures. [`mod@bench`] measures the speed of compressors alone.
 
 pub mod accounting;
 pub mod bench;

@@ -44,7 +44,7 @@ impl Page {
         self.push(format_args!("{}", table.html()))
     }
 
-    /// Adds charts, which are `<svg>` elements, side by side where the window is wide enough.
+    /// Adds charts, which are `<svg>` elements, side by side if the window is wide enough.
     pub fn charts(&mut self, charts: impl IntoIterator<Item = String>) -> &mut Self {
         self.body.push_str("<div class=\"charts\">\n");
         for svg in charts {
@@ -63,7 +63,7 @@ impl Page {
         self.push(format_args!("<ul class=\"notes\">\n{}</ul>\n", items(notes)))
     }
 
-    /// Adds text as it would stand in a terminal or a file.
+    /// Adds preformatted text.
     pub fn code(&mut self, text: &str) -> &mut Self {
         self.push(format_args!("<pre>{}</pre>\n", escape(text)))
     }

@@ -1,4 +1,4 @@
-//! Which builds of gradwire made runs, and on which processors.
+//! The builds of gradwire that made runs, and the processors.
 
 use gradwire_train::RunRecord;
 

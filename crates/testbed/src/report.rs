@@ -14,8 +14,7 @@ use crate::summary::{Row, Summary, summarize};
 use crate::table::DIVERGED;
 use crate::{TestbedError, accounting, diagnosis, figures, table};
 
-/// The report of an experiment and its runs, which `command` executed, as a self-contained HTML
-/// page.
+/// The report of an experiment and its runs, made by `command`, as a self-contained HTML page.
 ///
 /// # Errors
 /// As for [`summarize`].
@@ -72,8 +71,8 @@ fn svg(chart: Chart) -> String {
     chart.svg()
 }
 
-/// The verdict: for each link, the fastest of the compressors that keep quality with all seeds, and
-/// a faster one that does not. Empty without a run of `none` and of another compressor.
+/// The verdict: for each link, the fastest compressor that keeps quality with all seeds, and a
+/// faster one that does not. Empty without a run of `none` and of another compressor.
 pub fn verdict(summary: &Summary) -> Vec<String> {
     let Some(none) = summary.baseline().filter(|_| summary.rows.len() > 1) else {
         return Vec::new();
@@ -103,8 +102,8 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// The difference in quality. Seeds differ by more than compressors, so that only runs with the
-    /// same one are compared where there are any.
+    /// The difference in quality, between runs with the same seed if there are any: seeds differ by
+    /// more than compressors.
     fn difference(&self, row: &Row) -> f64 {
         row.difference
             .map_or(row.quality.mean - self.none.quality.mean, |difference| difference.mean)
@@ -115,8 +114,8 @@ impl Comparison<'_> {
         sign * self.difference(row) <= self.allowed && row.quality.count == self.summary.seeds()
     }
 
-    /// The fastest on a link of the compressors of which `holds` is true, if it is worth the
-    /// trouble.
+    /// The fastest compressor on a link for which `holds` is true, if it is
+    /// [worthwhile](WORTHWHILE).
     fn fastest(&self, link: usize, holds: impl Fn(&Row) -> bool) -> Option<(&Row, f64)> {
         let rows = self.summary.rows.iter().filter(|row| holds(row));
         let speeds = rows.filter_map(|row| Some((row, row.on_links[link].speedup?)));
@@ -165,7 +164,7 @@ fn tolerance(metric: Metric, none: &Row) -> (f64, String) {
     (allowed, format!("a perplexity of {} more", significant(allowed)))
 }
 
-/// What stands before failed runs.
+/// The text before failed runs.
 pub(crate) const FAILED: &str = "These runs failed, and are in none of the tables and charts:";
 
 /// The smallest speed-up for which a compressor is recommended.
@@ -254,7 +253,7 @@ mod tests {
         let says =
             |runs: &[RunRecord]| verdict(&summarize(runs, &[Link::mbit(0.1)]).unwrap()).remove(1);
         (runs[0].quality, runs[1].quality) = (0.90, 0.96);
-        // 2.5 points less each time, where seeds differ by 6.
+        // 2.5 points less each time, while seeds differ by 6.
         (runs[2].quality, runs[3].quality) = (0.875, 0.935);
         assert!(says(&runs).contains(": none"));
         (runs[2].quality, runs[3].quality) = (0.897, 0.957);

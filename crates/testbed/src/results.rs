@@ -28,7 +28,7 @@ pub fn read(path: &Path) -> Result<Vec<RunRecord>, TestbedError> {
         .collect()
 }
 
-/// Refuses a run with numbers that no run has. An error names the field.
+/// Refuses a run with impossible numbers. The error names the field.
 fn check_numbers(run: &RunRecord) -> Result<(), String> {
     let mut counts =
         vec![("bytes_up", run.bytes_up), ("bytes_down", run.bytes_down), ("seconds", run.seconds)];
@@ -133,7 +133,7 @@ fn values(step: &mut StepRecord) -> [&mut f64; 13] {
     }
 }
 
-/// Writes all of `runs` to `path`, which then holds these and no others.
+/// Writes `runs` to `path`, in place of its content.
 pub fn write(path: &Path, runs: &[RunRecord]) -> Result<(), TestbedError> {
     let mut text = String::new();
     for run in runs {
@@ -144,8 +144,8 @@ pub fn write(path: &Path, runs: &[RunRecord]) -> Result<(), TestbedError> {
     write_atomic(path, text.as_bytes())
 }
 
-/// Gives the file at `path` another name, if it exists: `.1` is appended, or the next number that
-/// is free. Returns the new name.
+/// Renames the file at `path`, if it exists: appends `.1`, or the next free number. Returns the new
+/// name.
 ///
 /// # Errors
 /// The errors of the file system.
@@ -163,15 +163,15 @@ pub fn set_aside(path: &Path) -> Result<Option<PathBuf>, TestbedError> {
     }
 }
 
-/// A copy of `run` whose trace has at most `points` entries: each is the mean over its window of
-/// steps and has the number of the window's last step. The last window may be shorter.
+/// A copy of `run` whose trace has at most `points` entries: each is the mean over a window of
+/// steps, with the number of the window's last step. The last window may be shorter.
 pub fn thin(run: &RunRecord, points: usize) -> RunRecord {
     let window = run.trace.len().div_ceil(points.max(1)).max(1);
     let trace = run.trace.chunks(window).map(mean).collect();
     RunRecord { trace, ..run.clone() }
 }
 
-/// The mean of some consecutive steps, under the last one's number.
+/// The mean of consecutive steps, with the number of the last.
 fn mean(steps: &[StepRecord]) -> StepRecord {
     let mut sum = StepRecord::default();
     for step in steps {
@@ -214,7 +214,7 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// The result files of this repository, except those of the PyTorch hooks, which have other
+    /// The result files of this repository, except files of the PyTorch hooks, which have other
     /// records.
     fn committed(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
         for entry in std::fs::read_dir(folder).unwrap() {

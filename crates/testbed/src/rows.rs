@@ -21,7 +21,7 @@ pub struct Row {
     pub quality: f64,
     /// Bits per parameter and step, averaged over both directions.
     pub bits_per_parameter: f64,
-    /// Bytes of the baseline over those of this run, both directions. The baseline is `none` if it
+    /// Bytes of the baseline over bytes of this run, both directions. The baseline is `none` if it
     /// was run, else 32 bits a parameter.
     pub ratio: f64,
     /// The same for bytes that a worker sent.

@@ -1,4 +1,4 @@
-//! Executes runs one after another, and skips those that are already done.
+//! Executes runs one after another, and skips finished runs.
 
 use std::path::Path;
 
@@ -17,17 +17,16 @@ pub const TRACE_POINTS: usize = 100;
 /// The outcome of a list of runs.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The runs that are done, in the order of the list, and perhaps others that are to be shown
-    /// with them.
+    /// The finished runs, in the order of the list, and perhaps others to be shown with them.
     pub runs: Vec<RunRecord>,
-    /// How many runs of the list are done.
+    /// The number of finished runs of the list.
     pub done: usize,
-    /// Runs that failed, each with its reason; the others went on.
+    /// Failed runs, each with its reason; the others went on.
     pub failures: Vec<TestbedError>,
     /// Whether it was stopped before all runs were done.
     pub interrupted: bool,
-    /// Whether a file could not be written, so that no other run begins; the last failure says
-    /// which.
+    /// Whether a file could not be written, so no other run begins; the last failure names the
+    /// file.
     pub ended: bool,
 }
 
@@ -56,14 +55,14 @@ impl Outcome {
 /// Executes the runs of `configs` that are not in `done`, in order, one at a time. After each run,
 /// `keep` receives all finished runs, old and new, to store them for a later call. New runs are
 /// [compacted](compact) to [`TRACE_POINTS`]. A run that is stopped or killed leaves a
-/// [checkpoint](crate::unfinished) in the folder `unfinished`, from which a later call goes on with
-/// it. A run in `done` that lacks the diagnoses that its configuration asks for is repeated, and
-/// replaced when it ends.
+/// [checkpoint](crate::unfinished) in the folder `unfinished`, and a later call resumes it. A run
+/// in `done` without the diagnoses that its configuration asks for is repeated, and replaced when
+/// it ends.
 ///
 /// # Errors
-/// If a run in `done` has other settings. A run that fails is an entry of [`Outcome::failures`],
-/// and the next one begins. If `keep` fails or that folder cannot be written to, that is the last
-/// entry, and the outcome has [ended](Outcome::ended).
+/// If a run in `done` has other settings. A failed run is an entry of [`Outcome::failures`], and
+/// the next run begins. If `keep` fails or the folder cannot be written, that is the last entry,
+/// and the outcome has [ended](Outcome::ended).
 pub fn run_all(
     configs: &[RunConfig],
     done: &[RunRecord],
@@ -84,7 +83,7 @@ pub fn run_all(
             outcome.done += 1;
             continue;
         }
-        // After a stop, runs that were done before are still added to the outcome.
+        // After a stop, runs finished earlier are still added to the outcome.
         if any(engine, outcome.interrupted || progress.stop())? {
             outcome.interrupted = true;
             continue;
@@ -98,7 +97,7 @@ pub fn run_all(
             }
         };
         match run {
-            // Another process keeps the record.
+            // Another process has the record.
             Ok(None) => {
                 outcome.done += 1;
                 if let Err(error) = all_kept(engine, Ok(())) {
@@ -133,8 +132,8 @@ pub fn run_all(
     Ok(outcome)
 }
 
-/// Ends the runs on every rank if the one that keeps the records could not: the others would wait
-/// for it in the next run.
+/// Ends the runs on every rank if the rank that keeps the records failed: the others would wait for
+/// it in the next run.
 fn all_kept(engine: &dyn Engine, own: Result<(), TestbedError>) -> Result<(), TestbedError> {
     let failed = any(engine, own.is_err());
     own?;
@@ -146,7 +145,7 @@ fn all_kept(engine: &dyn Engine, own: Result<(), TestbedError>) -> Result<(), Te
     }
 }
 
-/// The finished runs that none of these configurations describes; the set-ups of all are the same.
+/// The finished runs that match none of these configurations; all have the same set-up.
 pub fn others<'a>(
     configs: &'a [RunConfig],
     done: &'a [RunRecord],
@@ -154,7 +153,7 @@ pub fn others<'a>(
     done.iter().filter(|run| !configs.iter().any(|config| is_of(run, config)))
 }
 
-/// Whether a finished run is the one that a configuration describes; their set-ups are the same.
+/// Whether a finished run matches a configuration; both have the same set-up.
 fn is_of(run: &RunRecord, config: &RunConfig) -> bool {
     run.compressor == config.compressor.to_string()
         && run.seed == config.seed
@@ -169,8 +168,8 @@ fn has_diagnoses(run: &RunRecord, config: &RunConfig) -> bool {
 /// Settings that may differ between the runs of one result file.
 const MAY_DIFFER: [&str; 3] = ["steps", "evaluate_at_most", "deadline_s"];
 
-/// The settings in which a finished run differs from `settings`: the setting, its text in
-/// `settings`, and its text in the run. Leaves out settings that may differ within a result file.
+/// The settings of a finished run that differ from `settings`: the setting, its text in `settings`,
+/// and its text in the run. Leaves out settings that may differ within a result file.
 pub(crate) fn differences<'a>(
     settings: &'a TrainingSettings,
     run: &'a RunRecord,

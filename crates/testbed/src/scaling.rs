@@ -1,12 +1,11 @@
-//! Throughput of runs with the time on the wire measured, and the bound on it if compression took
-//! no time.
+//! Throughput of runs with measured time on the wire, and its bound if compression took no time.
 //!
 //! Workers share the cores of one machine, so the wall-clock time of a step is longer than with one
 //! machine for each worker. The time of a step is therefore the sum of its parts: the recorded CPU
-//! times of gradient, codec and update, and the measured time on the wire. To measure it, ranks
-//! that are connected by a throttled transport send each other the same number of bytes as in the
-//! run, and compress nothing. Without the time of the codec, the sum is the bound that the survey
-//! of compressed communication measures by skipping compression (Xu et al. 2020, section 5.6).
+//! times of gradient, codec and update, and the measured time on the wire. To measure the time on
+//! the wire, ranks on a throttled transport send each other the same number of bytes as in the run,
+//! without compression. Without the time of the codec, the sum is the bound that the survey of
+//! compressed communication measures by skipping compression (Xu et al. 2020, section 5.6).
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use gradwire_train::RunRecord;
 use crate::TestbedError;
 use crate::step_time::{Common, mean_step, without_first};
 
-/// The number of timed exchanges. One exchange before them is not timed.
+/// The number of timed exchanges, after one that is not timed.
 const REPETITIONS: u64 = 3;
 
 /// The caption of tables and charts.
@@ -91,8 +90,8 @@ fn of_run(
     })
 }
 
-/// The seconds in which each of `workers` ranks sends `bytes` bytes in total to the others: in each
-/// of `phases` phases one message to every other rank.
+/// The seconds for each of `workers` ranks to send `bytes` bytes in total to the others: one
+/// message to every other rank in each of `phases` phases.
 fn wire_seconds(
     workers: usize,
     phases: usize,

@@ -1,5 +1,5 @@
-//! Modelled step times: the measured times of a step, and the time of its measured bytes by the
-//! link model.
+//! Modelled step times: the measured times of a step, plus the link model's time for its measured
+//! bytes.
 
 use gradwire::Spec;
 use gradwire_exchange::{Exchange, Link, StepBytes};
@@ -11,7 +11,7 @@ pub struct Common {
     /// The seconds of the forward and backward passes of a step, the same for all runs whose
     /// compressor does not change them: the median over these runs of the mean over a run's steps.
     /// A median over runs leaves out a run that the machine disturbed; a mean over steps includes
-    /// what few steps do, such as the passes of a snapshot (SVRG).
+    /// rare work, such as the passes of a snapshot (SVRG).
     pub compute: f64,
     /// Whether the times of servers count. They count only if all runs with servers have recorded
     /// them.
@@ -26,15 +26,16 @@ impl Common {
     }
 
     /// The seconds of the forward and backward passes of a step of `run`: its own, if its
-    /// compressor has gradients computed in several parts.
+    /// compressor needs gradients in several parts.
     pub fn compute_of(&self, run: &RunRecord) -> f64 {
         if computes_parts(run) { own_compute(run) } else { self.compute }
     }
 }
 
-/// Whether a run computes the gradient of a batch in parts, whose squares its compressor needs.
+/// Whether a run computes the gradient of a batch in parts because its compressor needs their
+/// squares.
 fn computes_parts(run: &RunRecord) -> bool {
-    // The other words of a schedule are no specs.
+    // The other words of a schedule are not specs.
     let mut specs = run.compressor.split_whitespace().filter_map(|word| word.parse::<Spec>().ok());
     specs.any(|spec| spec.compressor().keeps_squares())
 }
@@ -53,18 +54,17 @@ fn common_compute(runs: &[RunRecord]) -> f64 {
     }
 }
 
-/// Modelled seconds of one step of `run` on `link`: its measured times, the times it shares with
-/// the runs it is compared to, and the time of its bytes by the link model. The parts follow one
-/// another; no overlap is assumed. Of runs with local steps it is the mean over steps with an
-/// exchange and steps without one.
+/// Modelled seconds of one step of `run` on `link`: its measured times, the common times of the
+/// compared runs, and the link model's time for its bytes. The parts follow one another without
+/// overlap. With local steps, the mean over steps with and without an exchange.
 pub fn step_seconds(run: &RunRecord, common: Common, link: Link) -> f64 {
     let own = mean_step(run, |step| step.compress + step.decompress + step.update);
     let server = run.server.filter(|_| common.servers).unwrap_or(0.0);
     common.compute_of(run) + own + server + wire_seconds(run, link)
 }
 
-/// The seconds a step that the exchanges of a run take on `link` by the link model, for the bytes
-/// of the busiest worker where they are on record.
+/// The seconds per step of a run's exchanges on `link` by the link model, for the bytes of the
+/// busiest worker if they are recorded.
 pub(crate) fn wire_seconds(run: &RunRecord, link: Link) -> f64 {
     let (steps, rounds) = (run.steps.max(1) as f64, run.rounds.max(1) as f64);
     let busiest = match run.exchange {
@@ -89,7 +89,7 @@ fn every(run: &RunRecord) -> u64 {
 }
 
 /// The mean of a figure over the steps of a run; 0 without a trace. In a thinned trace each entry
-/// is the mean of the steps since the entry before it.
+/// is the mean of the steps since the previous entry.
 pub(crate) fn mean_step(run: &RunRecord, figure: impl Fn(&StepRecord) -> f64) -> f64 {
     let (mut done, mut sum) = (0, 0.0);
     for step in &run.trace {
@@ -136,7 +136,7 @@ mod tests {
         assert!(summarize(&runs, &[link]).unwrap().lacks_servers);
         let step = |runs: &[RunRecord]| step_seconds(&runs[1], Common::of(runs), link);
         let before = step(&runs);
-        // Not before all of them are known.
+        // Only when all of them are known.
         runs[1].server = Some(0.25);
         assert!(near(step(&runs), before) && summarize(&runs, &[link]).unwrap().lacks_servers);
         runs[0].server = Some(0.5);
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn each_step_after_the_first_entry_counts_once() {
-        // Ten steps, of which the first takes 9 seconds to compress, and the second 2.
+        // Ten steps: the first takes 9 seconds to compress, and the second 2.
         let mut run = synthetic::run("3lc", 1);
         (run.trace[0].compress, run.trace[1].compress) = (9.0, 2.0);
         (run.trace[0].bytes_up, run.bytes_up) = (1000.0, 1900.0);

@@ -20,7 +20,7 @@ pub struct Spread {
     pub min: f64,
     /// The greatest value.
     pub max: f64,
-    /// How many values there are.
+    /// The number of values.
     pub count: usize,
 }
 
@@ -63,13 +63,13 @@ pub struct Row {
     pub steps: u64,
     /// Final quality, in the summary's metric.
     pub quality: Spread,
-    /// Quality minus that of the run of `none` with the same seed, or, if `none` was not run, of
-    /// `none` with the same delay; `None` if that was not run either.
+    /// Quality minus the quality of the run of `none` with the same seed or, if `none` was not run,
+    /// of `none` with the same delay; `None` without either.
     pub difference: Option<Spread>,
     /// Bits per parameter and step, averaged over both directions.
     pub bits_per_parameter: f64,
-    /// The same over the tensors that are sent compressed; `None` with exchanges in which the cost
-    /// of raw tensors is not known.
+    /// The same over the tensors that are sent compressed; `None` with exchanges whose cost of raw
+    /// tensors is not known.
     pub bits_per_compressed: Option<f64>,
     /// Bits per parameter and step that a worker sent.
     pub bits_up: f64,
@@ -104,14 +104,15 @@ pub struct Row {
 pub struct Summary {
     /// One row a compressor, in the order of first appearance.
     pub rows: Vec<Row>,
-    /// What quality is measured in.
+    /// The metric of the quality.
     pub metric: Metric,
     /// The links modelled.
     pub links: Vec<Link>,
-    /// Whether step times do not include servers, because not all runs have recorded their times.
+    /// Whether step times leave out servers, because some runs have not recorded the servers'
+    /// times.
     pub lacks_servers: bool,
-    /// The number of workers, if they are more than two and all runs are by all-gather: then an
-    /// all-reduce of `none` would move fewer bytes than the runs of `none`.
+    /// The number of workers, if there are more than two and all runs use all-gather: an all-reduce
+    /// of `none` would then move fewer bytes than the runs of `none`.
     pub gathered: Option<usize>,
 }
 
@@ -121,26 +122,26 @@ impl Summary {
         self.rows.iter().find(|row| row.compressor == spec)
     }
 
-    /// The seeds of the row that has most.
+    /// The largest number of seeds of a row.
     pub fn seeds(&self) -> usize {
         self.rows.iter().map(|row| row.quality.count).max().unwrap_or(0)
     }
 
-    /// The rows that have fewer seeds than others, because runs failed or are not done. What is
-    /// left may be the better part.
+    /// The rows with fewer seeds than others, because runs failed or are not finished. The
+    /// remaining runs may be the better ones.
     pub fn incomplete(&self) -> impl Iterator<Item = &Row> {
         let seeds = self.seeds();
         self.rows.iter().filter(move |row| row.quality.count < seeds)
     }
 
-    /// The row that ratios are relative to: that of `none`, by the bytes it moved, message headers
-    /// included. Without it, they are relative to 32 bits per parameter, step and direction.
+    /// The row of `none`: ratios are relative to its bytes, including message headers. Without it,
+    /// they are relative to 32 bits per parameter, step and direction.
     pub fn baseline(&self) -> Option<&Row> {
         self.row("none")
     }
 }
 
-/// Summarises runs that differ in compressor and seed only.
+/// Summarises runs that differ only in compressor and seed.
 ///
 /// # Errors
 /// If there are no runs, or one has a compressor that this version does not know.
@@ -223,7 +224,7 @@ fn row(runs: &[&RunRecord], common: Common, links: &[Link]) -> Result<Row, Testb
     })
 }
 
-/// The runs of `none`, or else those of `none` that are sent as seldom as `group`.
+/// The runs of `none`, or else of `none` with the delay of `group`.
 fn uncompressed<'a, 'b>(
     groups: &'a [Vec<&'b RunRecord>],
     group: &[&RunRecord],
@@ -237,7 +238,7 @@ fn uncompressed<'a, 'b>(
 }
 
 /// The differences of quality between runs with the same seed and length. Equal seeds have the same
-/// initial parameters and data, so their spread is that of the compressor's effect.
+/// initial parameters and data, so the spread is the spread of the compressor's effect.
 pub(crate) fn paired(runs: &[&RunRecord], others: &[&RunRecord]) -> Option<Spread> {
     let other = |run: &RunRecord| {
         others.iter().find(|other| (other.seed, other.steps) == (run.seed, run.steps))
@@ -267,7 +268,7 @@ fn compare(row: &mut Row, baseline: Option<&Row>, parameters: f64) {
 }
 
 /// Bits per parameter of the tensors that are sent compressed: with a parameter server, raw tensors
-/// cost 32 bits a parameter each way, whenever there is an exchange. Message headers stay in.
+/// cost 32 bits a parameter each way in each exchange. Message headers are included.
 fn bits_per_compressed(runs: &[&RunRecord]) -> Result<Option<f64>, TestbedError> {
     let first = runs[0];
     first.compressor.parse::<CompressionSchedule>().map_err(|error| {
@@ -395,8 +396,8 @@ mod tests {
         let runs = [synthetic::run("none", 1), synthetic::run("3lc", 1)];
         let links = [Link::mbit(0.001), Link::mbit(1e9)];
         let rows = summarize(&runs, &links).unwrap().rows;
-        // At 1 kbit/s nothing but bytes matters. Four workers share the server's link, and half the
-        // model is one tensor: 4 · (4000 + 4000 / 2) bytes against 4 · (200 + 100 / 2).
+        // At 1 kbit/s only bytes matter. Four workers share the server's link, and half the model
+        // is one tensor: 4 · (4000 + 4000 / 2) bytes against 4 · (200 + 100 / 2).
         let slow = rows[1].on_links[0].speedup.unwrap();
         assert!((slow - 24.0).abs() < 0.1, "{slow}");
         assert!((rows[0].on_links[0].step - 192.0).abs() < 0.1);

@@ -8,8 +8,8 @@ use gradwire_train::{Evaluation, Metric, RunRecord, SentCounts, StepRecord};
 use crate::experiment::{Experiment, known};
 use crate::summary::{Summary, summarize};
 
-/// A run of 10 steps on a server with 4 workers and 1000 parameters, 500 of them in one tensor and
-/// 900 in compressed ones. `none` moves 4000 bytes each way a step; anything else 100 up and 200
+/// A run of 10 steps with a server, 4 workers and 1000 parameters, 500 of them in one tensor and
+/// 900 in compressed tensors. `none` moves 4000 bytes each way a step; anything else 100 up and 200
 /// down.
 pub(crate) fn run(compressor: &str, seed: u64) -> RunRecord {
     let (up, down) = if compressor == "none" { (4000.0, 4000.0) } else { (100.0, 200.0) };

@@ -32,7 +32,7 @@ impl Table {
     }
 
     /// The same table without its second column, if that column has this head. In tables of a
-    /// paper's designs the second column has their specs, which are too wide for a terminal.
+    /// paper's designs it holds the specs, which are too wide for a terminal.
     pub fn without_second(mut self, head: &str) -> Self {
         if self.head.get(1).is_some_and(|second| second == head) {
             self.head.remove(1);
@@ -107,7 +107,7 @@ impl Table {
     }
 }
 
-/// A table to which columns are added.
+/// A table under construction, column by column.
 #[derive(Debug)]
 pub struct Columns<'a, T> {
     items: &'a [T],
@@ -124,25 +124,24 @@ impl<'a, T> Columns<'a, T> {
         self
     }
 
-    /// The table with all columns that were added.
+    /// The finished table.
     pub fn table(self) -> Table {
         self.table
     }
 }
 
-/// A cell that may be empty, which shows as a dash.
+/// A cell; a dash if it is empty.
 pub(crate) fn or_dash(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "–".to_owned())
 }
 
-/// `text` with HTML markup characters escaped, and those that a browser [obeys](printable) instead
-/// of showing them.
+/// `text` with HTML markup characters escaped, and control characters made [printable].
 pub fn escape(text: &str) -> String {
     let text = printable_lines(text).to_string();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A perplexity from which on a run has diverged.
+/// A run with at least this perplexity has diverged.
 pub(crate) const DIVERGED: f64 = 1e300;
 
 /// Quality and traffic of each compressor: all measured.
@@ -180,7 +179,7 @@ pub fn time(summary: &Summary) -> Table {
     columns.table()
 }
 
-/// The head of the column of the fraction of communication that overlap hid.
+/// The column head for the fraction of communication hidden by overlap.
 const HIDDEN: &str = "hidden";
 
 /// Whether some run overlapped exchange and computation.
@@ -210,7 +209,7 @@ pub fn quality(metric: Metric, quality: &Spread) -> String {
     format!("{} ± {} [{}–{}]", show(mean), significant(sd), show(min), show(max))
 }
 
-/// A difference of qualities with its sign, and its standard deviation if there are several; of
+/// A difference of qualities with its sign, and its standard deviation if there are several; for
 /// fractions in percentage points.
 pub fn difference(metric: Metric, difference: &Spread) -> String {
     let Spread { mean, sd, count, .. } = *difference;

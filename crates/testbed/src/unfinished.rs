@@ -1,12 +1,11 @@
-//! Runs that are stopped or killed before their end, and go on from a checkpoint beside the
+//! Runs that are stopped or killed before their end, and resume from a checkpoint beside the
 //! results.
 //!
-//! The name of a checkpoint contains the [fingerprint](RunConfig::fingerprint) of its run, so that
-//! no other run resumes from it. So that a run that is killed can continue, every run is stopped
-//! every three minutes, which writes a checkpoint, and resumes from it at once. That changes
-//! neither the result nor the recorded times of steps. Two kinds of runs are not stopped in this
-//! way, and have a checkpoint only if the user stops them: those whose workers do not wait for each
-//! other, and those with `min_workers`.
+//! The name of a checkpoint contains the [fingerprint](RunConfig::fingerprint) of its run, so no
+//! other run resumes from it. Every three minutes a run stops, writes a checkpoint, and resumes at
+//! once, so a killed run can continue. That changes neither the result nor the recorded times of
+//! steps. Two kinds of runs have a checkpoint only if the user stops them: runs whose workers do
+//! not wait for each other, and runs with `min_workers`.
 
 use std::collections::HashSet;
 use std::fs;
@@ -28,7 +27,7 @@ use crate::progress::Progress;
 /// The time between two checkpoints.
 const INTERVAL: Duration = Duration::from_secs(180);
 
-/// How the names of checkpoints begin.
+/// The prefix of names of checkpoints.
 const NAME: &str = "unfinished-";
 
 /// The checkpoint of a run in a folder.
@@ -62,7 +61,8 @@ pub fn forget_all(folder: &Path) -> Result<Vec<PathBuf>, TestbedError> {
     Ok(all)
 }
 
-/// Refuses a folder whose unfinished runs are all others than these: they would never be continued.
+/// Refuses a folder with unfinished runs if none of them is among these: they would never be
+/// continued.
 ///
 /// # Errors
 /// `Config`, with the remedy.
@@ -96,8 +96,7 @@ fn remove(path: &Path) -> Result<(), TestbedError> {
 /// Executes a run, from its checkpoint in a folder if there is one, and writes checkpoints there.
 ///
 /// # Errors
-/// Inside: the errors of the run. Outside: the errors of the folder and of the agreement between
-/// ranks.
+/// The inner error is the run's. The outer error is from the folder or the agreement between ranks.
 pub(crate) fn run(
     config: &RunConfig,
     engine: &dyn Engine,
@@ -117,7 +116,7 @@ fn run_with(
 ) -> Result<Result<Option<RunRecord>, TrainError>, TestbedError> {
     let (path, keeps) = (path(folder, config), engine.keeps_records());
     let writable = if keeps { check_writable(&path) } else { Ok(()) };
-    // The first rank decides for all, also if it cannot write.
+    // The first rank decides for all, even if it cannot write.
     let mut resumes = decide(engine, keeps && can_resume(&path, config))?;
     writable?;
     if keeps && !resumes {
@@ -202,8 +201,8 @@ mod tests {
     use crate::experiment::{Experiment, known};
     use crate::runner::{Outcome, run_all};
 
-    /// Notes the first step it sees, stops runs when it is asked for the n-th time, once a step,
-    /// and each time takes a moment.
+    /// Notes the first step it sees, and stops runs at the n-th query, one per step; each query
+    /// takes a moment.
     #[derive(Default)]
     struct Watching {
         stops_at: Option<u64>,
@@ -262,8 +261,7 @@ mod tests {
         experiment.runs(&Arc::new(data::embedded_sized(0, 100, 10))).remove(0)
     }
 
-    /// The outcome of a run, stopped after about this number of steps, and the first step that was
-    /// taken.
+    /// The outcome of a run, stopped after about this number of steps, and its first step.
     fn outcome(config: &RunConfig, stops_at: Option<u64>, folder: &Path) -> (Outcome, u64) {
         let progress = Watching { stops_at, ..Watching::default() };
         let configs = std::slice::from_ref(config);
@@ -355,7 +353,7 @@ mod tests {
             (folder.path(), config("3lc", |_| {}), Watching::default());
         let run = run_with(&config, &WithAnother, &progress, folder, Duration::ZERO).unwrap();
         assert!(matches!(run, Err(TrainError::Stopped { .. })), "{run:?}");
-        // None begins.
+        // No run begins.
         let taken = progress.asked.load(Ordering::Relaxed);
         let outcome = run_all(&[config], &[], &WithAnother, &progress, folder, |_| Ok(())).unwrap();
         assert!(outcome.interrupted && outcome.runs.is_empty());
@@ -401,7 +399,7 @@ mod tests {
         };
         let (runs, error) = ended(elsewhere.unwrap());
         assert!(runs == 0 && error.contains("could not store the results"), "{error}");
-        // The first rank tells its own reason, and has the result.
+        // The first rank reports its own reason, and has the result.
         let full = |_: &[RunRecord]| Err(TestbedError::Config("the disk is full".to_owned()));
         let outcome = run_all(&configs, &[], &Threads, &progress, folder, full).unwrap();
         let (runs, error) = ended(outcome);

@@ -2,9 +2,9 @@
 //! the same run.
 //!
 //! Encoding, decoding and copying take turns, and the best of several repetitions counts, as for
-//! compressors. Huffman code and tANS are measured as messages use them: encoding includes the
-//! counts and the fit, decoding includes reading the code. The symbols of Rice code are positions;
-//! the choice of its parameter is not included.
+//! compressors. Huffman code and tANS are measured as messages use them: encoding includes counting
+//! symbols and fitting the code, and decoding includes reading the code. Rice code encodes
+//! positions; choosing its parameter is not included.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -41,8 +41,8 @@ pub struct Measurement {
     pub encode: f64,
     /// Decoding speed, in 10⁹ symbols per second.
     pub decode: f64,
-    /// The speed of copying the symbols (two bytes each; numbers in Elias code, and positions, have
-    /// four), in 10⁹ symbols per second.
+    /// The speed of copying the symbols (two bytes each; four for numbers in Elias code and for
+    /// positions), in 10⁹ symbols per second.
     pub copy: f64,
     /// Bits per symbol, with the code lengths.
     pub bits: f64,
@@ -50,12 +50,12 @@ pub struct Measurement {
     pub entropy: f64,
 }
 
-/// A name, and the symbol that a uniform random word stands for.
+/// A name, and the function from a uniform random word to a symbol.
 type Distribution = (&'static str, fn(u32) -> usize);
 
 /// The distributions: levels of normal values in fine and in coarse steps, exponents of normal
-/// values, a symbol that occurs nine times in ten, with eight others, one that occurs three times
-/// in five, with dozens of others, and three symbols, of which one occurs four times in five.
+/// values; one symbol nine times in ten, with eight others; one three times in five, with dozens of
+/// others; and one four times in five, with two others.
 const DISTRIBUTIONS: [Distribution; 6] = [
     ("fine levels", |word| levels(word, 1.0)),
     ("coarse levels", |word| levels(word, 0.125)),
@@ -65,7 +65,7 @@ const DISTRIBUTIONS: [Distribution; 6] = [
     ("ternary", |word| [0, 0, 0, 0, 0, 0, 0, 0, 1, 2][word as usize % 10]),
 ];
 
-/// The index of exponents.
+/// The index of the distribution of exponents.
 const EXPONENTS: usize = 2;
 
 /// The level of a sum of four uniform bytes, around the middle of the alphabet.
@@ -74,10 +74,10 @@ fn levels(word: u32, scale: f64) -> usize {
     (128.0 + (f64::from(sum) - 510.0) / 4.0 * scale) as usize
 }
 
-/// Random positions: a name, and how many elements there are for each.
+/// Random positions: a name, and the number of elements for each position.
 const POSITIONS: [(&str, u32); 3] = [("one in 10", 10), ("one in 100", 100), ("one in 4096", 4096)];
 
-/// Measures the codes: Huffman, tANS and the form that messages choose on every distribution, Elias
+/// Measures the codes: Huffman, tANS and the code that messages choose on every distribution, Elias
 /// on exponents, which are mostly small, and Rice on positions.
 ///
 /// # Panics
@@ -117,8 +117,8 @@ pub fn measure(symbols: usize, effort: Effort) -> Vec<Measurement> {
     rows
 }
 
-/// Rice code of positions, as many as words, or as fit into 32 bits: each is drawn with a chance of
-/// one in `step`.
+/// Rice code of positions, one for each word or as many as fit into 32 bits. Each position is drawn
+/// with a chance of one in `step`.
 fn measure_rice(name: &str, step: u32, words: &[u32], effort: Effort) -> Measurement {
     let share = 1.0 / f64::from(step);
     // Gaps of random positions are geometric.
@@ -223,7 +223,7 @@ fn measure_groups(list: &[u16], alphabet: usize, size: usize, effort: Effort) ->
     figures(list, effort, encode, decode)
 }
 
-/// The code that messages have, which depends on the counts.
+/// The code that messages choose by the counts.
 fn measure_chosen(list: &[u16], alphabet: usize, effort: Effort) -> Figures {
     let [mut to_encode, mut to_decode] = [Workspace::default(), Workspace::default()];
     let encode = |list: &[u16], bytes: &mut Vec<u8>| {

@@ -1,9 +1,9 @@
 //! Speed of compressors beside PyTorch's own operations.
 //!
-//! PyTorch runs in a process of its own, on one thread. Both sides take turns, so that noise
-//! affects both, and the best of several repetitions counts. Buffers are reused, except that
-//! PyTorch's quantization allocates its results; with glibc their memory stays with the process.
-//! PyTorch's times include the calls from Python, of a few microseconds. Pin both to one core with
+//! PyTorch runs in a process of its own, on one thread. Both sides take turns, so noise affects
+//! both, and the best of several repetitions counts. Buffers are reused, except that PyTorch's
+//! quantization allocates its results; with glibc their memory stays with the process. PyTorch's
+//! times include the calls from Python, which take a few microseconds. Pin both to one core with
 //! `taskset`.
 
 use std::io::{self, BufRead, BufReader, Write};
@@ -18,11 +18,11 @@ use super::{Bench, Effort, seconds};
 use crate::format::significant;
 use crate::table::Table;
 
-/// What PyTorch runs.
+/// The script that PyTorch runs.
 const SCRIPT: &str = include_str!("peers.py");
 
-/// Compressors for which PyTorch has an operation that does the same, what the script calls it, and
-/// what it is.
+/// Compressors with an equivalent PyTorch operation, the operation's name in the script, and its
+/// description.
 const PEERS: [(&str, &str, &str); 4] = [
     ("none", "float32", "copy_"),
     ("fp16", "float16", "copy_ to float16"),
@@ -37,15 +37,15 @@ pub struct Measurement {
     pub compressor: String,
     /// Elements of the tensor.
     pub elements: usize,
-    /// PyTorch's operation that compresses. Its result is added by `add_`.
+    /// PyTorch's compressing operation. `add_` adds its result.
     pub peer: String,
     /// Compression speed, in GB/s of input.
     pub compress_gbps: f64,
-    /// The same of the peer.
+    /// The same for the peer.
     pub peer_compress_gbps: f64,
     /// Decompression speed, in GB/s of output decoded and added.
     pub decompress_gbps: f64,
-    /// The same of the peer.
+    /// The same for the peer.
     pub peer_decompress_gbps: f64,
 }
 
@@ -90,7 +90,7 @@ fn known() -> String {
     PEERS.map(|(spec, ..)| spec).join(", ")
 }
 
-/// PyTorch in a process of its own. It ends when this is dropped.
+/// PyTorch in a process of its own, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Torch {
     process: Child,
@@ -102,7 +102,7 @@ impl Torch {
     /// Starts `python3`, and waits until it has imported PyTorch.
     ///
     /// # Errors
-    /// If there is no such program, or no PyTorch.
+    /// If `python3` or PyTorch is missing.
     pub fn start() -> Result<Self, PeerError> {
         Self::start_with("python3", SCRIPT)
     }
@@ -110,8 +110,7 @@ impl Torch {
     fn start_with(program: &str, script: &str) -> Result<Self, PeerError> {
         let mut command = Command::new(program);
         command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Memory that PyTorch gives back stays with the process, so that its results are as warm as
-        // ours.
+        // Memory that PyTorch frees stays with the process, so its results are as warm as ours.
         command.env("MALLOC_MMAP_THRESHOLD_", "4294967296");
         command.env("MALLOC_TRIM_THRESHOLD_", "4294967296");
         let mut process = command.spawn()?;
@@ -138,7 +137,7 @@ impl Torch {
         read(&answer).ok_or_else(|| ended(format!("it answered {answer:?}")))
     }
 
-    /// A line, or nothing at the end.
+    /// A line; empty at the end.
     fn answer(&mut self) -> io::Result<String> {
         let mut answer = String::new();
         self.answers.read_line(&mut answer)?;
@@ -152,7 +151,7 @@ impl Torch {
 
 impl Drop for Torch {
     fn drop(&mut self) {
-        // The end of its input ends it.
+        // The process ends at the end of its input.
         self.requests = None;
         let _ = self.process.wait();
     }
@@ -235,14 +234,14 @@ mod tests {
         }
     }
 
-    /// A process that answers as a shell's script does.
+    /// A process that answers with a shell script.
     fn stub(script: &str) -> Result<Torch, PeerError> {
         Torch::start_with("sh", script)
     }
 
     #[test]
     fn the_peers_seconds_are_those_it_answers() {
-        // 2⁻¹⁰ seconds for 1000 elements, whatever it is asked: 4.096 MB/s.
+        // 2⁻¹⁰ seconds for 1000 elements, whatever the request: 4.096 MB/s.
         let answers =
             "echo ready; read line; echo ready; while read line; do echo 0.0009765625; done";
         let mut torch = stub(answers).unwrap();

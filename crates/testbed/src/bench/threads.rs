@@ -1,9 +1,8 @@
-//! Speed of compressors with several threads, which share one large tensor, or the tensors of a
-//! group.
+//! Speed of compressors with several threads, which share one large tensor or a group of tensors.
 //!
-//! Beside them run as many threads that share nothing: each has its own part of the elements,
-//! encoder and decoder. Their speed is what the processor and its memory allow the method; a core
-//! may be slower when others work, too.
+//! The comparison is as many threads that share nothing: each has its own part of the elements,
+//! encoder and decoder. Their speed is the method's limit on this processor and its memory; a core
+//! may be slower while others work.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -19,7 +18,7 @@ use super::{Effort, GRADIENTS, WARM, WEIGHT, matrix, normal, seconds};
 use crate::format::significant;
 use crate::table::Table;
 
-/// The tensors of the groups that are measured, equally large.
+/// The numbers of tensors in the measured groups; the tensors are equally large.
 pub const TENSORS: [usize; 2] = [1, 16];
 
 /// One compressor with one number of threads.
@@ -48,7 +47,7 @@ pub struct Measurement {
 }
 
 /// Measures a compressor on [groups](TENSORS) of normal variates with one thread and with each of
-/// `counts`, in turn, so that noise affects all.
+/// `counts`, in turn, so noise affects all.
 ///
 /// # Errors
 /// If the compressor refuses the tensors.
@@ -75,7 +74,7 @@ fn measure_group(
     counts: &[usize],
     effort: Effort,
 ) -> Result<Vec<Measurement>, Error> {
-    // Each tensor has an element.
+    // Each tensor has at least one element.
     let elements = (elements / tensors).max(1) * tensors;
     let gradients: Vec<_> = (0..GRADIENTS).map(|stream| normal(elements, stream as u32)).collect();
     let gradients: Vec<&[f32]> = gradients.iter().map(Vec::as_slice).collect();
@@ -136,7 +135,7 @@ pub fn table(measurements: &[Measurement]) -> Table {
         .table()
 }
 
-/// As many threads as are measured: together on one group of tensors, and apart, each on a group of
+/// The measured number of threads: together on one group of tensors, and apart, each on a group of
 /// its own.
 struct Team<'a> {
     together: Group<'a>,
@@ -144,8 +143,7 @@ struct Team<'a> {
 }
 
 impl<'a> Team<'a> {
-    /// Threads apart have each its share of the tensors, or with fewer tensors than threads, its
-    /// share of the elements.
+    /// Separate threads share out the tensors or, with fewer tensors than threads, the elements.
     fn new(spec: &Spec, gradients: &[&'a [f32]], tensors: usize, threads: usize) -> Self {
         let elements = gradients[0].len();
         let unit = if tensors < threads { 1 } else { elements / tensors };
@@ -179,7 +177,7 @@ impl<'a> Team<'a> {
     }
 }
 
-/// Does work for each group in a thread of its own; for the first in this one.
+/// Does the work for each group in its own thread, and for the first group in this thread.
 fn side_by_side<'a>(
     groups: &mut [Group<'a>],
     work: fn(&mut Group<'a>) -> Result<(), Error>,

@@ -20,7 +20,8 @@ pub struct Committed {
 }
 
 impl Committed {
-    /// Its folder, line, compressor, and what else differs between the runs of some folders.
+    /// Its folder, line, compressor, and the other settings that differ between the runs of some
+    /// folders.
     pub fn title(&self) -> String {
         let Self { folder, line, record } = self;
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
@@ -30,28 +31,27 @@ impl Committed {
         )
     }
 
-    /// Whether `name` names it: by its line, or by its compressor.
+    /// Whether `name` is its line or its compressor.
     pub fn is_called(&self, name: &str) -> bool {
         name == self.line.to_string() || name == self.record.compressor
     }
 
-    /// Whether its compressor, or the first of its schedule, has this name, whatever the
-    /// parameters.
+    /// Whether its compressor, or the first of its schedule, has this name, with any parameters.
     pub fn is_of(&self, compressor: &str) -> bool {
         self.record.compressor.split([':', ' ']).next() == Some(compressor)
     }
 }
 
-/// What is in a folder of results.
+/// The content of a folder of results.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The runs, by folder and line.
     pub runs: Vec<Committed>,
-    /// Files with runs of other programs, such as those of the PyTorch hooks.
+    /// Files with runs of other programs, such as the PyTorch hooks.
     pub others: Vec<PathBuf>,
 }
 
-/// Finds the runs in the `runs.jsonl` of a folder and of those below it.
+/// Finds the runs in each `runs.jsonl` of a folder and its subfolders.
 ///
 /// # Errors
 /// If a folder or a file cannot be read, or a file has a line that is not a run.
@@ -83,7 +83,7 @@ fn collect(folder: &Path, found: &mut Found) -> Result<(), TestbedError> {
     below.iter().try_for_each(|folder| collect(folder, found))
 }
 
-/// Whether the first line of a file is of a run of the trainer, or damaged; other programs write no
+/// Whether the first line of a file is a run of the trainer, or damaged. Other programs write no
 /// digest of parameters.
 fn is_of_trainer(file: &Path) -> Result<bool, TestbedError> {
     let text = fs::read_to_string(file).map_err(TestbedError::read(file))?;

@@ -1,5 +1,4 @@
-//! Checks of committed runs: each is repeated with the settings that its record has, and compared
-//! with it.
+//! Checks of committed runs: each is repeated with the settings of its record and compared with it.
 
 mod committed;
 mod repeat;
@@ -14,7 +13,7 @@ pub use verdict::{Figures, Verdict};
 use crate::format::bytes;
 use crate::table::Table;
 
-/// A table with a row for each run that was checked.
+/// A table with a row for each checked run.
 pub fn table(all: &[Checked]) -> Table {
     let mut table =
         Table::new(["run", "digest", "now", "quality", "now", "bytes", "now", "verdict"])

@@ -1,4 +1,4 @@
-//! Repeating a run of a file of results.
+//! Repeats runs of a result file.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,18 +23,17 @@ pub struct Checked {
     pub committed: Committed,
     /// Its figures.
     pub before: Figures,
-    /// Those of the repetition; `None` without one.
+    /// The figures of the repetition; `None` without one.
     pub now: Option<Figures>,
     /// How they compare.
     pub verdict: Verdict,
 }
 
-/// Data sets that were loaded, by name, or why one cannot be.
+/// Loaded data sets by name, or why one cannot be loaded.
 type Loaded = BTreeMap<String, Result<Arc<Dataset>, String>>;
 
-/// Repeats runs with the settings that their records have, on the data set of the same name or on
-/// `data`, and compares them. With `steps`, repeats only that many steps, and compares the digest
-/// then.
+/// Repeats runs with the settings of their records, on the data set of the same name or on `data`,
+/// and compares them. With `steps`, repeats only that many steps and compares the digest.
 ///
 /// Settings that change no bit, such as delays of a worker, are left out. A run that cannot be
 /// repeated is [not checked](Verdict::NotChecked).
@@ -79,7 +78,7 @@ pub fn check(
     Ok(all)
 }
 
-/// The figures that a record has, at its end or after its first steps.
+/// The recorded figures, at the end of the run or after its first steps.
 fn recorded(run: &Committed, steps: Option<u64>) -> Result<Figures, TestbedError> {
     let record = &run.record;
     let Some(steps) = steps else { return Ok(at_end(record)) };
@@ -161,7 +160,7 @@ fn repeat(
     }
 }
 
-/// Why the bits of a repetition may be others: the parts of gradwire whose marks differ.
+/// Why the bits of a repetition may differ: the parts of gradwire whose marks differ.
 fn why(record: &RunRecord) -> String {
     let Ok(compressor) = record.compressor.parse::<CompressionSchedule>() else {
         return "its compressor is not known".to_owned();

@@ -1,4 +1,4 @@
-//! Which committed runs were made by the arithmetic of this source.
+//! Tells which committed runs were made by the arithmetic of this source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,8 @@ use super::find;
 use crate::TestbedError;
 use crate::table::Table;
 
-/// A table with a row for each folder of results: the number of its runs, and what their marks say.
+/// A table with a row for each folder of results: the number of its runs, and the verdict of their
+/// marks.
 ///
 /// # Errors
 /// As [`find`].
@@ -26,7 +27,7 @@ pub fn standing(results: &Path) -> Result<Table, TestbedError> {
     Ok(table)
 }
 
-/// What the marks of runs say.
+/// The verdict of the marks of runs.
 fn made_by(runs: &[RunRecord]) -> String {
     let (marked, unmarked): (Vec<_>, Vec<_>) =
         runs.iter().partition(|run| !run.numerics.is_empty());
@@ -50,7 +51,7 @@ fn made_by(runs: &[RunRecord]) -> String {
     texts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// The parts of gradwire that were others when a run was made.
+/// The parts of gradwire that have changed since a run was made.
 fn changed(run: &RunRecord) -> Vec<String> {
     match run.compressor.parse::<CompressionSchedule>() {
         Ok(compressor) => {

@@ -1,14 +1,14 @@
-//! What the comparison of a run with its repetition says.
+//! The verdict on a run from the comparison with its repetition.
 
 use std::fmt;
 
 use gradwire_train::Metric;
 
-/// The most by which fractions such as accuracies differ in the same figures: half a point.
+/// The largest difference of fractions such as accuracies that count as the same: half a point.
 const QUALITY: f64 = 0.005;
-/// The most by which perplexities differ in them, relative to the smaller one.
+/// The same for perplexities, relative to the smaller one.
 const PERPLEXITY: f64 = 0.01;
-/// The most by which bytes differ in them, relative to the smaller number.
+/// The same for bytes, relative to the smaller number.
 const BYTES: f64 = 0.01;
 
 /// The figures of a run that are compared.
@@ -16,9 +16,9 @@ const BYTES: f64 = 0.01;
 pub struct Figures {
     /// The digest of the parameters.
     pub digest: String,
-    /// The quality at the end; `None` where the run was not repeated to its end.
+    /// The quality at the end; `None` if the run was not repeated to its end.
     pub quality: Option<f64>,
-    /// The bytes that a worker sent and received; `None` where the run was not repeated to its end.
+    /// The bytes that a worker sent and received; `None` if the run was not repeated to its end.
     pub bytes: Option<f64>,
 }
 
@@ -27,13 +27,13 @@ pub struct Figures {
 pub enum Verdict {
     /// All bits are equal: the digest, the quality and the bytes.
     Identical,
-    /// The digest and the quality are equal, and the bytes within 1 %; the text says why they are
-    /// others.
+    /// The digest and the quality are equal, and the bytes within 1 %. The text says why they
+    /// differ.
     OtherBytes(String),
     /// Other bits, but the quality is within half a point (a perplexity within 1 %), and the bytes
-    /// within 1 %. The text says why the bits are others.
+    /// within 1 %. The text says why the bits differ.
     SameFigures(String),
-    /// Other figures, or other bits after the first steps; why.
+    /// Other figures, or other bits after the first steps. The text says why.
     Differs(String),
     /// The run cannot be repeated here, for this reason.
     NotChecked(String),
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(verdict(&run, &run), Verdict::Identical);
         let other_bytes = verdict(&run, &figures("a", 0.5, 10.01)).to_string();
         assert!(other_bytes.starts_with("same digest, other bytes"), "{other_bytes}");
-        // After the first steps there is only the digest.
+        // After the first steps only the digest is known.
         let first =
             |digest: &str| Figures { quality: None, bytes: None, ..figures(digest, 0.0, 0.0) };
         assert_eq!(verdict(&first("a"), &first("a")), Verdict::Identical);

@@ -46,7 +46,7 @@ impl Experiment {
     }
 }
 
-/// The first value that occurs twice.
+/// The first repeated value.
 fn twice<T: PartialEq>(values: &[T]) -> Option<&T> {
     let repeated = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value));
     repeated.map(|(_, value)| value)

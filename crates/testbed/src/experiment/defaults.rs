@@ -7,8 +7,8 @@ use gradwire_models::schedule::LearningRate;
 use super::{Experiment, known};
 
 impl Experiment {
-    /// The default learning rate of a model. Models with batch normalisation use that of the 3LC
-    /// paper, scaled by the number of workers and with a warm-up; models without it use a lower
+    /// The default learning rate of a model. Models with batch normalisation use the rate of the
+    /// 3LC paper, scaled by the number of workers, with a warm-up. Models without it use a lower
     /// one. The rate of language models falls in steps, as in Sattler et al., Table III.
     pub fn learning_rate_for(model: ModelKind) -> LearningRate {
         match model {

@@ -33,12 +33,11 @@ static KEYS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| OWN.into_iter().chain(SETTINGS.iter().map(|setting| setting.name)).collect());
 
 impl Experiment {
-    /// Reads an experiment file. A key that it does not have has the value of the default
-    /// experiment.
+    /// Reads an experiment file. A missing key has the value of the default experiment.
     ///
     /// # Errors
-    /// If there is no such file, or it has an unknown key or a value that is not allowed; the error
-    /// names the line.
+    /// If there is no such file, or it has an unknown key or an invalid value; the error names the
+    /// line.
     pub fn read(path: &Path) -> Result<Self, TestbedError> {
         Self::default().changed_by(path)
     }
@@ -50,7 +49,7 @@ impl Experiment {
     pub fn changed_by(self, path: &Path) -> Result<Self, TestbedError> {
         let text = files::read_text(path, LONGEST).map_err(TestbedError::read(path))?;
         let refused = |error: toml::de::Error| {
-            // The error shows the line, which ends with it.
+            // The error shows the line up to its end.
             let lines: Vec<_> =
                 error.to_string().lines().map(|line| printable(line).to_string()).collect();
             TestbedError::Config(format!("{}: {}", printable(path.display()), lines.join("\n")))

@@ -13,12 +13,12 @@ use gradwire_train::settings::TrainingSettings;
 use gradwire_train::{CompressionSchedule, RunRecord};
 use serde::{Serialize, Serializer};
 
-/// An experiment, as a TOML file or the command line describes it. A setting that is not given has
-/// the value of [`Experiment::default`], the experiment of `gradwire compare` without flags. The
-/// settings of training are fields of an experiment, too: `experiment.workers`.
+/// An experiment, as a TOML file or the command line describes it. A missing setting has the value
+/// of [`Experiment::default`], the experiment of `gradwire compare` without flags. The settings of
+/// training can be read as fields of an experiment: `experiment.workers`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Experiment {
-    /// The settings of training; `steps` is used where `epochs` is not given.
+    /// The settings of training; `steps` is used if `epochs` is not given.
     #[serde(flatten, serialize_with = "TrainingSettings::write")]
     pub settings: TrainingSettings,
     /// A data set's name (`digits` is generated) or the folder that holds its files.
@@ -103,7 +103,7 @@ fn write_schedules<S: Serializer>(
     to.collect_seq(schedules.iter().map(CompressionSchedule::to_string))
 }
 
-/// Parses a text from this crate's source, which must be valid.
+/// Parses a valid text from this crate's source.
 pub(crate) fn known<T: FromStr<Err: Display>>(text: &str) -> T {
     text.parse().unwrap_or_else(|error: T::Err| panic!("'{text}': {error}"))
 }

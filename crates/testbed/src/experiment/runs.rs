@@ -16,8 +16,7 @@ use crate::TestbedError;
 
 impl Experiment {
     /// Loads the data set. A known name is looked for in the folders of data sets; any other text,
-    /// and a known name that is not found there, is the path of a folder. `./mnist` is always a
-    /// path.
+    /// or a known name without such a folder, is a path. `./mnist` is always a path.
     pub fn load_data(&self) -> Result<Arc<Dataset>, TestbedError> {
         let path = Path::new(&self.data);
         let known = data::catalogue().iter().any(|known| known.name == self.data);

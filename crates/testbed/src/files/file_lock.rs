@@ -7,8 +7,8 @@ use std::process;
 
 use crate::TestbedError;
 
-/// Keeps others that lock the same file from writing it, as long as it lives. The system ends the
-/// lock of a process that is killed.
+/// An exclusive lock on a file, held as long as this lives. The system releases the lock of a
+/// killed process.
 ///
 /// A lock on the file itself would be lost when the file is replaced, so the lock is on a hidden
 /// file next to it. The hidden file is removed with the lock. If a killed process has left one, the
@@ -20,8 +20,8 @@ pub struct FileLock {
 }
 
 impl FileLock {
-    /// Locks the file that `path` names directly or through links. `None` where the file system has
-    /// no locks, or does not allow to make a file.
+    /// Locks the file that `path` names directly or through links. `None` if the file system has no
+    /// locks, or does not allow making a file.
     ///
     /// # Errors
     /// `Config` if another process has locked it, with the process if it is known; errors of the
@@ -40,10 +40,10 @@ impl FileLock {
                     return Ok(None);
                 }
             }
-            // Whoever had the lock may have removed the file since it was opened here, and another
-            // may have made a new one.
+            // The previous holder may have removed the file since it was opened here, and another
+            // process may have made a new one.
             if is_at(&file, &place) {
-                // Only errors of others need it.
+                // It serves only the error messages of other processes.
                 let _ = file.set_len(0).and_then(|()| write!(file, "{}", process::id()));
                 return Ok(Some(Self { place, _file: file }));
             }
@@ -53,19 +53,19 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // While the lock is held, so that no other process has locked this file.
+        // Removed while the lock is held, so no other process has locked this file.
         let _ = fs::remove_file(&self.place);
     }
 }
 
-/// The file that is locked in place of the one that `path` names.
+/// The hidden file that is locked instead of the file at `path`.
 fn place(path: &Path) -> io::Result<PathBuf> {
     let target = gradwire::files::target(path)?;
     let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(target.with_file_name(format!(".{name}.gradwire-lock")))
 }
 
-/// Whether a file that is open is the one with this name.
+/// Whether an open file is the file at this path.
 fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -113,7 +113,7 @@ mod tests {
         }
         drop(lock);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        // The file of a killed process.
+        // As a killed process leaves it.
         fs::write(folder.path().join(".run.state.gradwire-lock"), "4294967295 and more").unwrap();
         drop(FileLock::new(&path).unwrap().unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

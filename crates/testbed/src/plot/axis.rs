@@ -25,7 +25,7 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// An axis for `values`; any range where there are none.
+    /// An axis for `values`; any range without values.
     pub(crate) fn around(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = values
             .filter(|x| scale.shows(*x))
@@ -53,8 +53,8 @@ impl Axis {
 }
 
 impl Scale {
-    /// Whether an axis of this scale shows a value. It does not show the perplexity of a run that
-    /// diverged, which would be so large that all other points would coincide.
+    /// Whether an axis of this scale shows a value. It omits the perplexity of a diverged run,
+    /// beside which all other points would coincide.
     pub(crate) fn shows(self, value: f64) -> bool {
         value.abs() <= MOST && (self == Scale::Linear || value > 0.0)
     }
@@ -70,8 +70,8 @@ fn linear_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     (first..=last).map(|multiple| multiple as f64 * step).collect()
 }
 
-/// 1, 2 and 5 times powers of ten, or powers of ten alone where these would be too many; as on a
-/// linear axis where there would be a single one.
+/// 1, 2 and 5 times powers of ten, or powers of ten alone if these are too many; as on a linear
+/// axis if there would be only one.
 fn log_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
     let within = |factors: &[f64]| -> Vec<f64> {

@@ -6,12 +6,12 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::axis::{Axis, Scale};
 use super::figure::{Area, Drawn, Figure, INK, colour, svg};
 
-/// The size of a plot in pixels, and the part of a column that its box takes.
+/// The size of a plot in pixels, and the fraction of a column's width for its box.
 const SIZE: (u32, u32) = (720, 380);
 const BOX: f64 = 0.6;
 
-/// Values by setting, each setting a box: from the lower to the upper quartile, with a line at the
-/// median, a dot at the mean, and whiskers to the least and the greatest value.
+/// Values by setting, with a box for each setting from the lower to the upper quartile, a line at
+/// the median, a dot at the mean, and whiskers to the least and the greatest value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BoxPlot {
     /// The title.
@@ -24,7 +24,7 @@ pub struct BoxPlot {
     pub columns: Vec<(String, Vec<f64>)>,
 }
 
-/// The least of some values, their quartiles and the greatest; and their mean. `None` of no values.
+/// The least value, the quartiles and the greatest value; and the mean. `None` without values.
 fn summary(values: &[f64]) -> Option<([f64; 5], f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -6,11 +6,11 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::axis::{Axis, Scale};
 use super::figure::{Area, Drawn, Figure, INK, colour, svg};
 
-/// The size of a chart in pixels, and the part of its width that the legend takes.
+/// The size of a chart in pixels, and the fraction of its width for the legend.
 const SIZE: (u32, u32) = (720, 380);
 const LEGEND: u32 = 210;
 
-/// Characters of a label that have room in the legend.
+/// The most characters of a label in the legend.
 const LABEL: usize = 25;
 
 type Chart2d<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
@@ -42,7 +42,7 @@ pub struct Series {
     pub label: String,
     /// Its points, from left to right.
     pub points: Vec<Point>,
-    /// Which colour it has; equal numbers are equal colours.
+    /// The number of its colour.
     pub colour: usize,
     /// Whether the line is dashed.
     pub dashed: bool,
@@ -97,8 +97,7 @@ impl Figure for Chart {
         &self.title
     }
 
-    /// Values that have no place on an axis (not finite, or zero on a logarithmic one) are left
-    /// out.
+    /// Leaves out values that an axis cannot show (not finite, or zero on a logarithmic axis).
     fn svg(&self) -> String {
         svg(SIZE, |root| self.draw(root))
     }

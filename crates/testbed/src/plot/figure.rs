@@ -46,7 +46,7 @@ pub trait Figure {
     }
 }
 
-/// An `<svg>` element of this size in pixels, with what `draw` draws.
+/// An `<svg>` element of this size in pixels, drawn by `draw`.
 pub(super) fn svg(size: (u32, u32), draw: impl Fn(&Area<'_>) -> Drawn) -> String {
     let mut svg = String::new();
     {

@@ -15,7 +15,7 @@ const BOTTOM: i32 = 40;
 const LOW: (f64, f64, f64) = (253.0, 231.0, 136.0);
 const HIGH: (f64, f64, f64) = (78.0, 44.0, 140.0);
 
-/// A table of values as colours. Values that are missing are empty cells.
+/// A table of values as colours. Missing values are empty cells.
 #[derive(Debug, Clone)]
 pub struct HeatMap {
     /// The title.
@@ -26,7 +26,7 @@ pub struct HeatMap {
     pub rows: (String, Vec<String>),
     /// Row after row, the values of its columns.
     pub values: Vec<Vec<Option<f64>>>,
-    /// A value as its cell shows it.
+    /// Formats a value for its cell.
     pub show: fn(f64) -> String,
 }
 

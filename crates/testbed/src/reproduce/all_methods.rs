@@ -193,8 +193,8 @@ const VARIATIONS: [Variation; 22] = [
     },
 ];
 
-/// A server that applies each worker's gradient as it comes, at a quarter of the learning rate: at
-/// the whole rate these runs diverge.
+/// A server that applies each worker's gradient on arrival, at a quarter of the learning rate: at
+/// the full rate these runs diverge.
 fn unsynchronized(experiment: &mut Experiment, exchange: &str) {
     experiment.exchange = known(exchange);
     experiment.learning_rate.from /= 4.0;
@@ -219,7 +219,7 @@ fn parts(row: usize, experiment: &Experiment) -> Vec<(&'static str, Experiment)>
     VARIATIONS.iter().map(of).collect()
 }
 
-/// Every compressor by exchange, with the optimizer that it is made for.
+/// Every compressor by exchange, with a suitable optimizer.
 fn compressors(experiment: &Experiment) -> Vec<(&'static str, Experiment)> {
     /// A description, whether the run is for a compressor, and its settings.
     type Setting = (&'static str, fn(&CompressionSchedule) -> bool, fn(&mut Experiment));

@@ -1,11 +1,11 @@
-//! Bytes and time of exchanges by the number of workers, and the number of workers from which on
-//! one exchange takes less time than another.
+//! Bytes and time of exchanges by the number of workers, and the number from which scatter-reduce
+//! takes less time than all-gather.
 //!
 //! The runs have a few steps, and every exchange carries the same model. The transport counts the
-//! bytes; a second column has the bytes that the formulas of `docs/exchanges.md` give for b, the
-//! bytes of one worker's messages. Time is the CPU time of compressing and decompressing, and the
-//! link model's time for the bytes. The CPU time of the first step, in which the processor's caches
-//! are cold, does not count.
+//! bytes. A second column has the bytes by the formulas of `docs/exchanges.md`, with b the bytes of
+//! one worker's messages. Time is the CPU time of compressing and decompressing, plus the link
+//! model's time for the bytes. The CPU time of the first step does not count, because the
+//! processor's caches are cold.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ fn experiment() -> Experiment {
     })
 }
 
-/// Every exchange with every number of workers, or with the one that was asked for.
+/// Every exchange with every number of workers, or with the requested number.
 fn variants(experiment: &Experiment, workers: Option<usize>) -> Vec<Experiment> {
     let all = workers.map_or(WORKERS.to_vec(), |one| vec![one]);
     let variant = |workers, (exchange, specs): (&str, &[&str])| {
@@ -96,13 +96,13 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     Ok(page(results, &text, &charts(&all, &links), vec![table.terminal(), lines]))
 }
 
-/// The bytes that a worker sends in a step, as the runs counted them.
+/// The counted bytes that a worker sends in a step.
 fn bytes(run: &RunRecord) -> f64 {
     run.bytes_up / run.steps.max(1) as f64
 }
 
-/// The bytes that a worker sends by the formulas if its messages have `b` bytes; `None` if they
-/// depend on which positions messages share.
+/// The bytes that a worker sends by the formulas if its messages have `b` bytes; `None` if the
+/// bytes depend on the positions that messages share.
 fn formula(run: &RunRecord, b: f64) -> Option<f64> {
     let (n, header) = (run.workers as f64, HEADER_BYTES as f64);
     match run.exchange {
@@ -121,12 +121,12 @@ fn message(runs: &[RunRecord], compressor: &str) -> Option<f64> {
         .iter()
         .filter(of)
         .min_by_key(|run| (run.workers, run.exchange != Exchange::AllGather))?;
-    // Each formula is a line in b.
+    // Each formula is linear in b.
     let (at_0, at_1) = (formula(least, 0.0)?, formula(least, 1.0)?);
     Some((bytes(least) - at_0) / (at_1 - at_0))
 }
 
-/// The seconds of the exchange in a step: for the codec, without the first step, and for the bytes.
+/// The seconds of the exchange in a step: of the codec, without the first step, and of the bytes.
 fn seconds(run: &RunRecord, link: Link) -> f64 {
     let warm = without_first(run).unwrap_or_else(|| run.clone());
     mean_step(&warm, |step| step.compress + step.decompress) + wire_seconds(run, link)
@@ -174,7 +174,8 @@ fn charts(runs: &[RunRecord], links: &[Link]) -> Charts {
     [bytes].into_iter().chain(times).collect()
 }
 
-/// Where scatter-reduce begins to take less time than all-gather, by compressor and link.
+/// The number of workers from which scatter-reduce takes less time than all-gather, by compressor
+/// and link.
 fn crossings(runs: &[RunRecord], links: &[Link]) -> Vec<String> {
     let gathered = runs.iter().filter(|run| run.exchange == Exchange::AllGather);
     let compressors: BTreeSet<&str> = gathered.map(|run| run.compressor.as_str()).collect();
@@ -191,7 +192,7 @@ fn crossings(runs: &[RunRecord], links: &[Link]) -> Vec<String> {
     compressors.into_iter().flat_map(over_links).map(|(one, link)| line(one, link)).collect()
 }
 
-/// The least number of workers from which on scatter-reduce is ahead.
+/// The least number of workers from which scatter-reduce stays faster.
 fn crossing(runs: &[RunRecord], compressor: &str, link: Link) -> Option<usize> {
     let of = |exchange| {
         runs.iter().filter(move |run| run.compressor == compressor && run.exchange == exchange)

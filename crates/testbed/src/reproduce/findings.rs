@@ -1,4 +1,4 @@
-//! The page of a study: tables, charts and what differs from the paper, as Markdown and as HTML.
+//! The page of a study: tables, charts and differences from the paper, as Markdown and as HTML.
 
 use gradwire_train::RunRecord;
 
@@ -17,7 +17,7 @@ pub(super) struct Findings {
     pub(super) tables: Vec<(&'static str, Table)>,
     /// The charts.
     pub(super) charts: Charts,
-    /// The paper's set-up and that of the runs.
+    /// The set-ups of the paper and of the runs.
     pub(super) setup: Table,
     /// Explanations of the numbers, in sentences.
     pub(super) notes: Vec<String>,
@@ -126,8 +126,8 @@ fn files(
     [("README.md".to_owned(), readme)].into_iter().chain(more).chain(charts).collect()
 }
 
-/// The flag that repeats a study with the settings of its runs, and what it does; `None` for a
-/// study that trains nothing.
+/// The flag that repeats a study with the settings of its runs, and its effect; `None` for a study
+/// that trains nothing.
 fn as_it_was(results: &Results<'_>) -> Option<(String, &'static str)> {
     let file = results.out.join("experiment.toml");
     let effect =
@@ -147,14 +147,14 @@ pub(super) fn bits(runs: &[RunRecord]) -> (String, Box<dyn Figure>) {
     chart("bits.svg", figures::bits_per_value(runs))
 }
 
-/// The charts of each compressor's layers, of runs with diagnoses.
+/// The charts of each compressor's layers, from runs with diagnoses.
 pub(super) fn charts_of_layers(runs: &[RunRecord]) -> Charts {
     let numbered = diagnosis::charts(runs).into_iter().zip(1..);
     numbered.map(|(layers, number)| chart(format!("layers-{number}.svg"), layers)).collect()
 }
 
 impl Table {
-    /// A table of what differs between a paper's set-up and that of the runs.
+    /// A table of the differences between the set-ups of a paper and of the runs.
     pub(super) fn setup(paper: &str) -> Self {
         Self::new(["", paper, "here"]).left_aligned()
     }

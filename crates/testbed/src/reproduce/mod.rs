@@ -1,5 +1,5 @@
-//! Studies: tables and figures of papers, run again at a size that fits a small machine with the
-//! paper's figures beside the measured ones, and measurements of this project's own.
+//! Studies: tables and figures of papers, run again at a size for a small machine, with the paper's
+//! figures beside the measured ones; and this project's own measurements.
 
 mod adacomp;
 mod all_methods;
@@ -19,7 +19,7 @@ use crate::TestbedError;
 pub use run::{StudyPart, run_parts};
 pub use study::{Report, Results, Study};
 
-/// All studies, in the order in which they are listed.
+/// All studies, in the order of listings.
 pub static STUDIES: [Study; 21] = [
     three_lc::TABLE_1,
     three_lc::TABLE_2,
@@ -47,7 +47,7 @@ pub static STUDIES: [Study; 21] = [
 /// The study with this id.
 ///
 /// # Errors
-/// If there is none; the error lists those there are.
+/// If there is none; the error lists all ids.
 pub fn find(id: &str) -> Result<&'static Study, TestbedError> {
     STUDIES.iter().find(|study| study.id == id).ok_or_else(|| {
         let known: Vec<&str> = STUDIES.iter().map(|study| study.id).collect();

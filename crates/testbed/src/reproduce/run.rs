@@ -19,18 +19,18 @@ use crate::runner::{Outcome, Progress, differences, others, run_all};
 pub struct StudyPart {
     /// The experiment.
     pub experiment: Experiment,
-    /// The names of the settings that the study varies, whether or not the user asked for one
-    /// number of workers.
+    /// The names of the settings that the study varies, even if the user asked for one number of
+    /// workers.
     pub varies: Vec<&'static str>,
     /// The lengths of its runs, in steps.
     pub lengths: Vec<u64>,
-    /// Its runs, of all lengths, with the compressors that were asked for.
+    /// Its runs, of all lengths, with the requested compressors.
     pub runs: Vec<RunConfig>,
 }
 
 impl StudyPart {
-    /// The finished runs of this part's lengths with compressors of this part that were not asked
-    /// for, or with other seeds. Its page shows them all the same.
+    /// The finished runs of this part's lengths with its other compressors or with other seeds. The
+    /// page shows them as well.
     fn others<'a>(&'a self, done: &'a [RunRecord]) -> impl Iterator<Item = &'a RunRecord> {
         others(&self.runs, done)
             .filter(|run| self.lengths.contains(&run.steps) && self.position(run).is_some())
@@ -50,7 +50,7 @@ impl StudyPart {
     }
 }
 
-/// The names of the settings in which experiments differ from the first.
+/// The names of the settings that differ from the first experiment.
 fn varied(experiments: &[Experiment]) -> Vec<&'static str> {
     let text = |one: &Experiment, setting: &Setting| setting.text(&one.settings);
     let differs = |setting: &&Setting| {
@@ -61,8 +61,8 @@ fn varied(experiments: &[Experiment]) -> Vec<&'static str> {
 
 impl Study {
     /// The parts of a row on `data`, with the compressors of `experiment` only. Each run is
-    /// repeated for each of `fractions` of its steps. `workers` is the number of workers that the
-    /// user asked for, if any.
+    /// repeated for each of `fractions` of its steps. `workers` is the requested number of workers,
+    /// if any.
     pub fn parts(
         &self,
         row: usize,
@@ -71,7 +71,7 @@ impl Study {
         workers: Option<usize>,
         data: &Arc<Dataset>,
     ) -> Vec<StudyPart> {
-        // All compressors, so that parts differ in the same settings whichever are asked for.
+        // All compressors, so parts differ in the same settings whichever are requested.
         let compressors = self.compressors(row, experiment.steps);
         let whole = experiment.clone().with(|e| e.compressors = compressors);
         let varies = varied(&(self.variants)(row, &whole, None));
@@ -89,7 +89,7 @@ impl Study {
     }
 }
 
-/// Executes the runs of `parts` that are not in the result file `kept`, and adds each to it when it
+/// Executes the runs of `parts` that are missing in the result file `kept`, and adds each when it
 /// ends. A [checkpoint](crate::unfinished) of an unfinished run lies beside that file. The outcome
 /// also has the finished runs with other compressors of the parts, and with other seeds.
 ///
@@ -164,7 +164,7 @@ mod tests {
         let mut run = RunRecord { settings, ..synthetic::run("none", 0) };
         let owners = |run: &RunRecord| parts.each_ref().map(|part| part.has(run));
         assert_eq!(owners(&run), [false, true]);
-        // A run with another optimizer is the part's, so that its settings are compared and it is
+        // A run with another optimizer belongs to the part, so its settings are compared and it is
         // refused.
         run.optimizer = known("adam");
         assert_eq!(owners(&run), [false, true]);
@@ -188,11 +188,11 @@ mod tests {
         };
         let done = [("none", 10), ("3lc", 20), ("3lc", 40), ("topk", 10)].map(of);
         assert_eq!(part.others(&done).collect::<Vec<_>>(), [&done[1]]);
-        // With another seed, a compressor that was asked for.
+        // A requested compressor with another seed.
         let second = RunRecord { seed: 2, ..done[0].clone() };
         let done = [done.to_vec(), vec![second]].concat();
         assert_eq!(part.others(&done).collect::<Vec<_>>(), [&done[1], &done[4]]);
-        // Also where none of the part's compressors was asked for.
+        // Also if none of the part's compressors is requested.
         part.runs.clear();
         assert_eq!(part.others(&done).collect::<Vec<_>>(), [&done[0], &done[1], &done[4]]);
     }

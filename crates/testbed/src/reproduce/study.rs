@@ -29,22 +29,21 @@ pub struct Study {
     /// there is no choice. Functions take a row as its index in this list, or 0 if the list is
     /// empty.
     pub rows: &'static [&'static str],
-    /// The fractions of the number of steps that it trains for, each above 0, up to 1. Each
-    /// fraction is a run of its own, whose learning rate goes through its whole schedule.
+    /// The fractions of the number of steps to train for, each above 0, up to 1. Each fraction is a
+    /// separate run that goes through the whole learning rate schedule.
     pub fractions: &'static [f64],
-    /// The flags that are refused, because the study sets these settings itself.
+    /// The refused flags: the study sets these settings itself.
     pub fixed: &'static [&'static str],
     /// Whether its workers may be processes of an MPI job.
     pub runs_under_mpi: bool,
-    /// The experiment of a row, which is run unless other settings are given; `None` for a study
-    /// that trains nothing.
+    /// The default experiment of a row; `None` for a study that trains nothing.
     pub experiment: Option<fn(row: usize) -> Experiment>,
     /// The compressors of runs with this many steps, if they depend on the number of steps.
     pub(super) compressors_by_steps: Option<fn(steps: u64) -> Vec<CompressionSchedule>>,
-    /// Makes the experiments of a study that compares several set-ups from the experiment of a row.
-    /// `workers` is the number of workers that the user asked for, if any.
+    /// Makes the experiments of the compared set-ups from the experiment of a row. `workers` is the
+    /// requested number of workers, if any.
     pub(super) variants: fn(row: usize, &Experiment, workers: Option<usize>) -> Vec<Experiment>,
-    /// Makes its page from the runs. A study that trains nothing measures or collects here.
+    /// Makes its page from the runs. A study that trains nothing does its measurements here.
     pub(super) report: fn(&Results<'_>, &dyn Progress) -> Result<Report, TestbedError>,
 }
 
@@ -108,8 +107,7 @@ impl Study {
         all.filter(|one| experiment.compressors.contains(one) || ran(one)).collect()
     }
 
-    /// Refuses an experiment in which a setting that the study fixes has another value than in the
-    /// study's own.
+    /// Refuses an experiment that changes a setting that the study fixes.
     ///
     /// # Errors
     /// The key of the setting, and its line in an experiment file of this study.
@@ -130,10 +128,10 @@ impl Study {
         Err(TestbedError::Config(format!("{} sets {key} by itself; {remedy}", self.id)))
     }
 
-    /// The index of a row of its table; of the first row if none is named.
+    /// The index of the named row of its table, or of the first row.
     ///
     /// # Errors
-    /// If it has no such row, or none to choose from.
+    /// If it has no such row, or no rows.
     pub fn row(&self, name: Option<&str>) -> Result<usize, TestbedError> {
         let (id, rows) = (self.id, self.rows);
         let Some(name) = name else { return Ok(0) };
@@ -148,20 +146,20 @@ impl Study {
         })
     }
 
-    /// The default folder of its files: `results/ID`, and a folder in it for each row.
+    /// The default folder of its files: `results/ID`, with a subfolder for each row.
     pub fn default_folder(&self, row: usize) -> PathBuf {
         ["results", self.id].into_iter().chain(self.rows.get(row).copied()).collect()
     }
 }
 
-/// The key of a flag in experiment files; `None` for fractions, and for compressors, which studies
-/// do not take from files.
+/// The key of a flag in experiment files; `None` for fractions and compressors, which studies do
+/// not read from files.
 fn key_of(flag: &str) -> Option<&'static str> {
     let setting = SETTINGS.iter().find(|setting| setting.flag == flag);
     setting.map(|setting| setting.name).or((flag == "seed").then_some("seeds"))
 }
 
-/// The line of a key in an experiment file that gradwire has written.
+/// The line of a key in an experiment file written by gradwire.
 fn line_of<'a>(key: &str, toml: &'a str) -> Option<&'a str> {
     toml.lines().find(|line| line.split_once(" = ").is_some_and(|(name, _)| name == key))
 }
@@ -173,7 +171,7 @@ pub struct Results<'a> {
     pub study: &'a Study,
     /// The row of the paper's table.
     pub row: usize,
-    /// The experiment; the default one in studies that train nothing.
+    /// The experiment; the default one if the study trains nothing.
     pub experiment: &'a Experiment,
     /// The runs, of all variants and lengths.
     pub runs: &'a [RunRecord],
@@ -231,7 +229,7 @@ pub(super) fn chart(
 }
 
 /// The common part of experiments of several papers: a model with its data, an optimizer with its
-/// learning rate, and messages of all tensors, which every worker gets from every other.
+/// learning rate, and an all-gather of messages of all tensors.
 pub(super) fn all_gathered(
     [model, data]: [&str; 2],
     [optimizer, learning_rate]: [&str; 2],
@@ -256,8 +254,8 @@ pub(super) fn schedules<S: AsRef<str>>(
     specs.into_iter().map(|spec| known(spec.as_ref())).collect()
 }
 
-/// Splits an experiment by exchange: compressors whose messages add use all-reduce; the others, and
-/// schedules of several, use all-gather. An exchange without compressors is left out.
+/// Splits an experiment by exchange: compressors whose messages add use all-reduce; all others, and
+/// schedules of several compressors, use all-gather. Leaves out an exchange without compressors.
 pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
     let adds = |schedule: &CompressionSchedule| {
         schedule.is_of_one() && schedule.first().entry().compressor().adds()
@@ -271,8 +269,8 @@ pub(super) fn by_exchange(experiment: &Experiment) -> Vec<Experiment> {
 }
 
 /// Splits an experiment whose optimizer is momentum: compressors whose memory applies momentum are
-/// trained with plain SGD, so that it is applied once. Experiments with other optimizers stay
-/// whole, also with Adam, for which DGC's correction is not defined.
+/// trained with plain SGD, so momentum is applied once. Experiments with other optimizers are not
+/// split, not even with Adam, for which DGC's correction is not defined.
 pub(super) fn by_momentum(experiment: &Experiment) -> Vec<Experiment> {
     if !matches!(experiment.optimizer, OptimizerKind::Momentum(_)) {
         return vec![experiment.clone()];

@@ -36,7 +36,7 @@ fn default_experiments_can_run_and_begin_with_the_baseline() {
         for variant in (study.variants)(row, &experiment, None) {
             variant.check().unwrap();
         }
-        // Tables find runs by what specs print.
+        // Tables find runs by printed specs.
         for schedule in &experiment.compressors {
             assert_eq!(schedule.to_string().parse::<CompressionSchedule>().unwrap(), *schedule);
         }

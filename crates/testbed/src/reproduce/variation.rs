@@ -6,7 +6,7 @@ use super::study::schedules;
 use crate::experiment::Experiment;
 use crate::runner::differences;
 
-/// A change of an experiment, with the compressors that are run with it.
+/// A change of an experiment, with the compressors to run.
 pub(super) struct Variation {
     /// The name in tables.
     pub(super) name: &'static str,
@@ -29,8 +29,8 @@ pub(super) fn each_once<'a>(
     schedules(all)
 }
 
-/// The runs of an experiment with this compressor, of any length and seed. Whether images are
-/// augmented depends on the data where the experiment leaves it open, and does not count.
+/// The runs of an experiment with this compressor, of any length and seed. The augmentation of
+/// images does not count: it depends on the data if the experiment leaves it open.
 pub(super) fn runs_of<'a>(
     runs: &'a [RunRecord],
     experiment: &Experiment,

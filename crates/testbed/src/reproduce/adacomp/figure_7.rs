@@ -47,8 +47,8 @@ pub(crate) const FIGURE_7: Study = Study {
     ..Study::PLAIN
 };
 
-/// Learners, and batch per learner: learners that share a mini-batch of 128, and eight learners
-/// with mini-batches of 32 and 512.
+/// Learners, and batch per learner: different numbers of learners share a mini-batch of 128, and
+/// eight learners share mini-batches of 32 and 512.
 const SHAPES: [(usize, usize); 7] =
     [(1, 128), (8, 16), (16, 8), (64, 2), (128, 1), (8, 4), (8, 64)];
 
@@ -72,7 +72,7 @@ fn table(runs: &[RunRecord]) -> Table {
 /// compressor.
 fn rates_by(what: &str, runs: &[RunRecord], shape: impl Fn(&RunRecord) -> Option<usize>) -> Chart {
     let lines = figures::lines(runs, |group| {
-        // Seeds together.
+        // All seeds together.
         let mut shapes: BTreeMap<usize, Vec<&RunRecord>> = BTreeMap::new();
         for run in group {
             shape(run).into_iter().for_each(|at| shapes.entry(at).or_default().push(run));

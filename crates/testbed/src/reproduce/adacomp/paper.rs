@@ -15,16 +15,16 @@ pub(super) const CITATION: &str = "C.-Y. Chen, J. Choi, D. Brand, A. Agrawal, W.
 
 /// A column of Table 2, which is a row here.
 pub(super) struct Row {
-    /// The paper's error of the baseline, and of AdaComp, 0 to 1; `None` where it gives none.
+    /// The paper's errors of the baseline and of AdaComp, 0 to 1; `None` if it gives none.
     pub(super) errors: [Option<f64>; 2],
-    /// Model, data, mini-batch of all learners, epochs and learners of the paper.
+    /// The paper's model, data, mini-batch of all learners, epochs and learners.
     paper: [&'static str; 5],
-    /// The model here, and the data.
+    /// The model and the data here.
     trains: [&'static str; 2],
     /// The batch of each of eight learners.
     batch: usize,
     epochs: f64,
-    /// The optimizer, and its learning rate, which the paper does not give.
+    /// The optimizer and its learning rate, which the paper does not state.
     optimizer: [&'static str; 2],
 }
 
@@ -72,7 +72,7 @@ pub(super) const CIFAR_CNN: Row = Row {
 };
 
 impl Row {
-    /// Eight learners with a mini-batch as near to the paper's as they can share.
+    /// Eight learners, with the mini-batch nearest to the paper's that they can share.
     pub(super) fn experiment(&self) -> Experiment {
         all_gathered(self.trains, self.optimizer).with(|e| {
             e.workers = 8;
@@ -82,8 +82,8 @@ impl Row {
         })
     }
 
-    /// The paper's set-up and that of the runs. The number of learners and the mini-batch are those
-    /// of the first run, unless they vary.
+    /// The set-ups of the paper and of the runs. The number of learners and the mini-batch are from
+    /// the first run, unless they vary.
     pub(super) fn setup(&self, runs: &[RunRecord], varies: bool) -> Table {
         let ([model, data, batch, epochs, learners], run) = (self.paper, &runs[0]);
         let mut setup = Table::setup("paper");

@@ -82,8 +82,8 @@ pub(crate) const FIGURE_5: Study = Study {
     ..Study::PLAIN
 };
 
-/// The page of a study of one set-up: the table, its own charts, and those that most studies show.
-/// `setup` is the paper's set-up; the table also shows the errors of `paper`.
+/// The page of a study of one set-up: the table, its own charts, and the common charts. `setup` is
+/// the paper's set-up; the table also shows the errors of `paper`.
 fn report(
     results: &Results<'_>,
     setup: &Row,

@@ -81,7 +81,7 @@ fn experiment(settings: Settings) -> Experiment {
         .with(|e| e.compressors = schedules(settings.into_iter().map(|(_, spec)| spec)))
 }
 
-/// The page of a figure; `axis` names what its settings vary.
+/// The page of a figure; `axis` names the parameter that its settings vary.
 fn report(results: &Results<'_>, axis: &str, settings: Settings) -> Result<Report, TestbedError> {
     let (full, summary) = results.summarized()?;
     let setup = paper::setup(&full);
@@ -116,7 +116,7 @@ fn values(runs: &[RunRecord], compressor: &str, value: fn(&RunRecord) -> f64) ->
     runs.iter().filter(|run| run.compressor == compressor).map(value).collect()
 }
 
-/// Accuracy, the steps to its peak, and the bits a parameter took in an exchange.
+/// Accuracy, the steps to its peak, and the bits per parameter and exchange.
 fn table(settings: &Settings, summary: &Summary, runs: &[RunRecord]) -> Table {
     let rows = settings.iter().filter_map(|(label, spec)| Some((label, summary.row(spec)?)));
     let rows: Vec<_> = rows.collect();
@@ -155,8 +155,8 @@ fn bits(run: &RunRecord) -> f64 {
     run.bytes_up * 8.0 / (run.parameters as f64 * messages)
 }
 
-/// Bits a parameter and exchange by step: a record of the trace is the mean of the steps since the
-/// one before, and an exchange ends every epoch.
+/// Bits per parameter and exchange by step: a record of the trace is the mean of the steps since
+/// the previous record, and an exchange ends every epoch.
 fn windows(run: &RunRecord) -> Vec<Point> {
     let numbers = run.parameters as f64 * run.workers.saturating_sub(1).max(1) as f64;
     let ends = run.trace.iter().map(|record| record.step + 1);

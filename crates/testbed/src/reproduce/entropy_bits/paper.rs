@@ -19,7 +19,7 @@ pub(super) const EPOCH: u64 = 600;
 pub(super) const BITS: [(u64, &str, &str); 2] = [(5, "6.8", "3.55"), (6, "not said", "3.78")];
 
 /// The paper's experiment: five workers with separate parts of MNIST average their weights after
-/// each epoch. It gives neither batch nor learning rate.
+/// each epoch. The paper states neither batch nor learning rate.
 pub(super) fn experiment() -> Experiment {
     let rate = "step:from=0.1,factor=0.95,after=0.01,every=0.01";
     all_gathered(["mlp:392-50,tanh,squared", "mnist"], ["sgd", rate]).with(|e| {

@@ -30,7 +30,7 @@ pub(crate) const FIGURE_6: Study = Study {
     ..Study::PLAIN
 };
 
-/// The page of Figure 6; with plain SGD it also shows the learning rates of methods that send
+/// The page of Figure 6. With plain SGD it also shows the learning rates of methods that send
 /// signs.
 pub(super) fn report(
     results: &Results<'_>,
@@ -48,8 +48,8 @@ pub(super) fn report(
     Ok(findings.report(results))
 }
 
-/// Quality, volume, and throughput by link of each method that is `compared`. A method without a
-/// finished run has a row that says so.
+/// Quality, volume, and throughput by link of each `compared` method. A method without a finished
+/// run has a row that says so.
 fn table(summary: &Summary, compared: impl Fn(&str) -> bool) -> Table {
     let methods = METHODS.into_iter().filter(|(_, spec)| compared(spec));
     let rows: Vec<_> = methods.map(|(name, spec)| (name, spec, summary.row(spec))).collect();
@@ -93,7 +93,7 @@ fn charts(summary: &Summary) -> Charts {
     throughput.chain([chart("volume.svg", volume)]).collect()
 }
 
-/// Quality over something else: a point for each compressor.
+/// Quality over another figure: a point for each compressor.
 fn scatter(
     summary: &Summary,
     title: String,

@@ -30,8 +30,7 @@ pub(crate) const FIGURE_9: Study = Study {
 const ELEMENTS: [usize; 4] = [25_000, 250_000, 2_500_000, 25_000_000];
 /// Repetitions, as in the survey.
 const REPETITIONS: usize = 30;
-/// After this number of seconds a method that was repeated at least [`LEAST`] times is not repeated
-/// again.
+/// A method that was repeated [`LEAST`] times is not repeated after this number of seconds.
 const ENOUGH: f64 = 10.0;
 /// The fewest repetitions.
 const LEAST: usize = 3;
@@ -41,7 +40,7 @@ fn report(results: &Results<'_>, progress: &dyn Progress) -> Result<Report, Test
     let mut all = Vec::new();
     for elements in ELEMENTS {
         for (_, schedule) in METHODS {
-            // Without the ramp that a training run begins with.
+            // Without the ramp at the start of a training run.
             let spec = schedule.split(" from ").next().unwrap_or(schedule);
             if progress.stop() {
                 let done = format!("{} measurements are done", all.len());

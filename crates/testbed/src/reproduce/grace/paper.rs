@@ -43,7 +43,7 @@ pub(super) const METHODS: [(&str, &str); 25] = [
 pub(super) struct Benchmark {
     /// The model, and the data set here.
     trains: [&'static str; 2],
-    /// The survey's data set, if it is another one.
+    /// The survey's data set, if it differs.
     paper_data: Option<&'static str>,
     epochs: &'static str,
     optimizer: &'static str,
@@ -82,8 +82,8 @@ const fn benchmark(
 }
 
 impl Benchmark {
-    /// The survey's experiment: eight workers, vectors compressed too, and the optimizer it names.
-    /// It gives neither batches nor learning rates.
+    /// The survey's experiment: eight workers, vectors compressed too, and the survey's optimizer.
+    /// The survey states neither batches nor learning rates.
     pub(super) fn experiment(&self) -> Experiment {
         let [model, data] = self.trains;
         Experiment::default().suiting(known(model)).with(|e| {
@@ -102,8 +102,8 @@ impl Benchmark {
         })
     }
 
-    /// The survey's set-up and that of the runs. They train with 8 workers, unless the number of
-    /// workers `varies` over runs of a few steps. With plain SGD, methods that send signs have
+    /// The set-ups of the survey and of the runs. The runs train with 8 workers, unless the number
+    /// of workers `varies` over runs of a few steps. With plain SGD, methods that send signs have
     /// their own learning rate: the survey's, and ours.
     pub(super) fn setup(
         &self,

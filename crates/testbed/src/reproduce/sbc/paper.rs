@@ -64,8 +64,9 @@ pub(super) const ROWS: [Row; 4] = [
 /// Their names on the command line.
 pub(super) const NAMES: [&str; 4] = ["lenet", "resnet32", "wordlstm", "charlstm"];
 
-/// LeNet5-Caffe on MNIST. The paper calls its network modified, and does not say how. Caffe's has
-/// no rectifiers behind its convolutions; with them the baseline is nearer to the paper's.
+/// LeNet5-Caffe on MNIST. The paper calls its network modified, but does not say how. Caffe's
+/// network has no rectifiers after its convolutions; with them the baseline is nearer to the
+/// paper's.
 pub(super) const LENET: Row = Row {
     trains: ["lenet5:relu", "mnist"],
     quality: [0.9946, 0.994, 0.994, 0.994, 0.994, 0.991],
@@ -110,7 +111,7 @@ impl Row {
             e.steps = self.iterations;
             e.batch = self.batch;
             e.weight_decay = self.weight_decay;
-            // The paper says nothing of shifted digits.
+            // The paper does not mention shifted digits.
             e.augment = (self.trains[1] == "mnist").then_some(false);
         })
     }

@@ -9,7 +9,7 @@ use crate::reproduce::{STUDIES, Study};
 use crate::results;
 use crate::runner::differences;
 
-/// The files with this name in a folder and those below it.
+/// The files with this name in a folder and its subfolders.
 fn files_in(folder: &Path, name: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let of_entry = |path: PathBuf| match path.ends_with(name) {
@@ -52,7 +52,7 @@ fn experiments_that_studies_have_written_keep_what_the_studies_fix() {
     assert!(checked > 15, "{checked}");
 }
 
-/// The text of an experiment file without a comment in its first line.
+/// The text of an experiment file without a comment on its first line.
 fn without_comment(text: &str) -> &str {
     match text.split_once('\n') {
         Some((first, rest)) if first.starts_with('#') => rest,
@@ -71,7 +71,7 @@ fn experiment_files_of_results_have_every_key() {
     }
 }
 
-/// The folder of a study's results, and what its page says.
+/// The folder of a study's results, and the content of its page.
 struct Repeated {
     folder: PathBuf,
     page: String,

@@ -1,8 +1,8 @@
 //! Step times over real links, compared with the link model and with Table 1 of the 3LC paper.
 //!
-//! `benchmarks/mpi-links` makes the runs: MPI jobs whose ranks are connected by throttled links.
-//! The runs over one link are in a folder whose name is the link's Mbit/s. This study compares
-//! their records. Times and bytes of a step are means over all steps but the first.
+//! `benchmarks/mpi-links` makes the runs: MPI jobs with throttled links between ranks. The runs
+//! over one link are in a folder named after the link's Mbit/s. This study compares their records.
+//! Times and bytes of a step are means over all steps but the first.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,8 +63,8 @@ fn report(results: &Results<'_>) -> Result<Report, TestbedError> {
     Ok(page(results, &text, &Vec::new(), printed))
 }
 
-/// The result files of runs over links with the links' Mbit/s, from the slowest; none where there
-/// is no such folder.
+/// The result files of runs over links with the links' Mbit/s, from the slowest; none without such
+/// folders.
 fn links_in(out: &Path) -> Result<Vec<(f64, PathBuf)>, TestbedError> {
     if !out.exists() {
         return Ok(Vec::new());
@@ -84,7 +84,7 @@ fn links_in(out: &Path) -> Result<Vec<(f64, PathBuf)>, TestbedError> {
 /// 1514 bytes, with 1448 bytes of TCP payload.
 const PAYLOAD: f64 = 1448.0 / 1514.0;
 
-/// The link is the bottleneck of a step if it takes at least this fraction of the modelled time.
+/// A link that takes at least this fraction of the modelled time of a step is its bottleneck.
 const BOTTLENECK: f64 = 0.5;
 
 /// The measured and the modelled step time of one run.
@@ -98,15 +98,15 @@ struct Measured {
     seconds: f64,
     /// Seconds, by the link model.
     modelled: f64,
-    /// The part of the modelled seconds that bytes spend on the link.
+    /// The modelled seconds on the link.
     wire: f64,
 }
 
 impl Measured {
-    /// The steps of a run over links that `tc` holds to `mbit` megabits per second.
+    /// The steps of a run over links that `tc` limits to `mbit` megabits per second.
     ///
     /// # Errors
-    /// If its record has no times on a wall clock.
+    /// If its record has no wall-clock times.
     fn of(run: &RunRecord, common: Common, mbit: f64) -> Result<Self, TestbedError> {
         let wall = |run: &RunRecord| mean_step(run, |step| step.wall);
         let Some(run) = &without_first(run).filter(|run| wall(run) > 0.0) else {
@@ -129,7 +129,7 @@ impl Measured {
     }
 }
 
-/// The steps of all `runs` over links that `tc` holds to `mbit` megabits per second.
+/// The steps of all `runs` over links that `tc` limits to `mbit` megabits per second.
 ///
 /// # Errors
 /// As for [`Measured::of`].
@@ -139,7 +139,7 @@ fn all(runs: &[RunRecord], mbit: f64) -> Result<Vec<Measured>, TestbedError> {
     runs.iter().map(|run| Measured::of(run, common, mbit)).collect()
 }
 
-/// Measured and modelled steps over one link; speed-ups over `none`, where there is a run of it.
+/// Measured and modelled steps over one link; speed-ups over `none`, if it was run.
 fn table(steps: &[Measured]) -> Table {
     let none = steps.iter().find(|one| one.compressor == "none");
     let speedup = |one: &Measured, seconds: fn(&Measured) -> f64| {
@@ -165,8 +165,7 @@ fn paper(one: &Measured) -> Option<f64> {
     design.map(|(_, _, speedup, _)| speedup[at])
 }
 
-/// A line on the error of the model in steps whose bottleneck is the link; `None` if there are no
-/// such steps.
+/// A line on the model's error in steps whose bottleneck is the link; `None` without such steps.
 fn verdict(steps: &[Measured]) -> Option<String> {
     let bound = steps.iter().filter(|one| one.wire >= BOTTLENECK).map(Measured::error);
     let bound: Vec<f64> = bound.collect();
@@ -200,14 +199,13 @@ mod tests {
         let runs = [run("none", &[9.0, 2.0, 1.0, 1.5]), run("3lc", &[9.0, 0.5, 0.125, 0.125])];
         let found = all(&runs, 1e-3).unwrap();
         assert_eq!((found[0].seconds, found[1].seconds), (1.5, 0.25));
-        // The bytes of a step of `none` take 192 seconds at 1 kbit/s, and 200.75 with the headers
-        // of their frames.
+        // A step of `none` takes 192 seconds at 1 kbit/s for its bytes, and 200.75 with frame
+        // headers.
         assert!((found[0].modelled - 200.75).abs() < 0.1);
         assert!(found[0].wire > 0.999);
         assert!((found[0].error() - 132.83).abs() < 0.1);
         assert!(verdict(&found).unwrap().contains("2 compressors"));
-        // 10 ms of compute and 3.5 of others in each, and two milliseconds more in the second of
-        // four.
+        // 10 ms of compute and 3.5 ms of other work in each, and 2 ms more in the second of four.
         let mut slow = runs.clone();
         slow[1].trace[1].compress += 0.002;
         let fast = all(&slow, 1e9).unwrap();

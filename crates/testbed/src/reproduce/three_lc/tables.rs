@@ -30,8 +30,8 @@ pub(crate) const TABLE_1: Study = Study {
     ..Study::PLAIN
 };
 
-/// Accuracy, and speed-up by link; the paper's figure, then ours. Rows that were not run show only
-/// the paper's.
+/// Accuracy, and speed-up by link: the paper's figure, then ours. Rows without runs show only the
+/// paper's.
 fn table_1(summary: &Summary) -> Table {
     let measured = |spec: &str, cell: &dyn Fn(&Row) -> Option<String>| {
         or_dash(summary.row(spec).and_then(cell))

@@ -1,5 +1,4 @@
-//! The settings that are compared: what workers send, with which optimizers, learning rates and
-//! compressors.
+//! The compared settings: the sent values, optimizers, learning rates and compressors.
 
 use gradwire_exchange::Exchange;
 
@@ -14,14 +13,14 @@ pub(super) const RATE: &str = "cosine:from=0.004,to=0.0004,warmup=0.05";
 /// reaches 1.698 and 1.686.
 const LOCAL_RATE: &str = "cosine:from=0.008,to=0.0008,warmup=0.05";
 
-/// That of local steps below DiLoCo's outer optimizer. Of 0.001 and 0.004, `none:every=10` reaches
-/// 1.777 and 1.805.
+/// The learning rate of local steps below DiLoCo's outer optimizer. Of 0.001 and 0.004,
+/// `none:every=10` reaches 1.777 and 1.805.
 const DILOCO_RATE: &str = "cosine:from=0.001,to=0.0001,warmup=0.05";
 
-/// That of steps by signs, which are as long as it says in every element.
+/// The learning rate of sign steps, which is the step length in every element.
 const SIGN_RATE: &str = "cosine:from=0.001,to=0.0001,warmup=0.05";
 
-/// Settings that differ in their compressors only.
+/// Settings that differ only in their compressors.
 pub(super) struct Family {
     pub(super) name: &'static str,
     send: &'static str,
@@ -31,17 +30,17 @@ pub(super) struct Family {
     outer: Option<(&'static str, f32)>,
     /// Whether updates are clipped to the median of their norms.
     clipped: bool,
-    /// What is exchanged after a tenth of the steps, from which on the workers' mean squares stay
-    /// what they are.
+    /// The exchanged quantity after a tenth of the steps, when the workers' mean squares are
+    /// frozen.
     frozen: Option<&'static str>,
     /// Whether one worker trains without the others.
     alone: bool,
-    /// Compressors of certain tensors.
+    /// Rules that give certain tensors their own compressors.
     rules: &'static [&'static str],
     pub(super) rate: &'static str,
     /// Compressors, as their specs print, that run with every seed.
     pub(super) every_seed: &'static [&'static str],
-    /// Those that run with the first seed.
+    /// Compressors that run with the first seed only.
     pub(super) first_seed: &'static [&'static str],
 }
 
@@ -60,7 +59,7 @@ const GRADIENTS: Family = Family {
     first_seed: &[],
 };
 
-/// The parameter update, whose mean is added.
+/// The parameter update. Its mean is added.
 const UPDATES: Family = Family { name: "updates at every step", send: "updates", ..GRADIENTS };
 
 /// The parameter update. The outer optimizer applies its mean.
@@ -70,7 +69,7 @@ const OUTER: Family = Family {
     ..UPDATES
 };
 
-/// The settings that are compared; `none` sent as gradients is the baseline.
+/// The compared settings. `none` sent as gradients is the baseline.
 pub(super) static FAMILIES: [Family; 14] = [
     Family {
         every_seed: &["none", "terngrad", "eden", "3lc", "eden:bits=2,code=huffman"],
@@ -294,8 +293,8 @@ impl Family {
     }
 
     /// The settings of this family with these compressors, by exchange. Vectors, a hundredth of the
-    /// elements, are sent as 8-bit integers where messages are gathered: uncompressed they would be
-    /// a third of what 3LC sends.
+    /// elements, are sent as 8-bit integers if messages are gathered: uncompressed they would be a
+    /// third of 3LC's bytes.
     pub(super) fn experiments(&self, base: &Experiment, compressors: &[&str]) -> Vec<Experiment> {
         let with_vectors_as_int8 = |one: Experiment| {
             let gathered = one.exchange == Exchange::AllGather;

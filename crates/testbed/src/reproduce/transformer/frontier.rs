@@ -1,5 +1,5 @@
-//! Loss against bytes of a small transformer with AdamW, for what workers can send: gradients at
-//! every step, updates at every step, and updates of several local steps, added or applied by an
+//! Loss against bytes of a small transformer with AdamW, by the values that workers send: gradients
+//! at every step, updates at every step, and updates of several local steps, added or applied by an
 //! outer optimizer.
 //!
 //! Losses are compared by seed. A setting has a run with the first seed, and with each further seed
@@ -51,8 +51,8 @@ pub(crate) const FRONTIER: Study = Study {
     ..Study::PLAIN
 };
 
-/// The families with the compressors that run with every seed, by exchange, the first seed before
-/// the others; then those that run with the first seed alone, the long list of gradients last.
+/// The families by exchange: first the compressors that run with every seed, the first seed before
+/// the others; then the compressors with the first seed alone, the long list of gradients last.
 fn variants(experiment: &Experiment) -> Vec<(&'static Family, Experiment)> {
     let (first, others) = experiment.seeds.split_at(experiment.seeds.len().min(1));
     let mut all = of_families(experiment, first, |family| family.every_seed);
@@ -196,8 +196,8 @@ mod tests {
     fn the_front_has_what_nothing_else_beats_in_both() {
         let experiment = FRONTIER.experiment.unwrap()(0);
         let mut runs = runs(&experiment);
-        // All but the baseline send the same number of bytes, and nothing is beaten by a setting
-        // with as many.
+        // All but the baseline send the same number of bytes, and equal bytes do not beat a
+        // setting.
         runs.retain(|run| run.settings.send.to_string() == "gradients" && run.seed == 0);
         let settings = settings(&experiment, &runs);
         let on_front = |spec: &str| {

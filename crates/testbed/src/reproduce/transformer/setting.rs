@@ -12,14 +12,14 @@ use crate::table::{Columns, or_dash};
 /// The runs of one setting.
 pub(super) struct Setting<'a> {
     pub(super) family: &'static Family,
-    /// With the loss on the test text as their quality.
+    /// The runs, with the loss on the test text as their quality.
     pub(super) runs: Vec<&'a RunRecord>,
     losses: Spread,
     /// The loss minus the loss of `none` with the same seed.
     pub(super) differences: Option<Spread>,
     /// Bytes that a worker sent.
     pub(super) bytes: f64,
-    /// Those of `none` over these, if there are any.
+    /// The bytes of `none` over these bytes, if both are known.
     pub(super) ratio: Option<f64>,
 }
 
@@ -61,12 +61,13 @@ impl<'a> Setting<'a> {
         &self.runs[0].compressor
     }
 
-    /// The loss above that of `none`, seed by seed; `None` without a run of `none` to compare with.
+    /// The loss minus the loss of `none`, seed by seed; `None` without a run of `none` to compare
+    /// with.
     pub(super) fn above_none(&self) -> Option<f64> {
         self.differences.map(|differences| differences.mean)
     }
 
-    /// Whether it is compared with `none`, and no other setting that is has both a lower loss and
+    /// Whether it is compared with `none`, and no other compared setting has both a lower loss and
     /// fewer bytes.
     pub(super) fn is_on_front(&self, all: &[Self]) -> bool {
         let Some(above) = self.above_none() else { return false };

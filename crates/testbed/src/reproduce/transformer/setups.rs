@@ -1,9 +1,8 @@
-//! A setting of the front in other set-ups: over more steps, with Muon, with a part of the text for
-//! each rank, and with more ranks.
+//! A setting of the front in other set-ups: more steps, Muon, a part of the text for each rank, and
+//! more ranks.
 //!
-//! Each set-up has a run of `none` of its own, with which its others are compared. With more ranks
-//! the batch of all ranks together stays what it is with two, so that the learning rate that was
-//! found for `none` fits.
+//! Each set-up has its own run of `none` for comparison. With more ranks the total batch stays the
+//! same as with two, so the learning rate found for `none` fits.
 
 use gradwire_train::RunRecord;
 
@@ -53,7 +52,7 @@ pub(crate) const SET_UPS: Study = Study {
     ..Study::PLAIN
 };
 
-/// A change of the study's experiment, and what is trained so.
+/// A change of the study's experiment, and the settings trained with it.
 struct SetUp {
     name: &'static str,
     change: fn(&mut Experiment),
@@ -65,7 +64,7 @@ struct Settings {
     /// The name of the family.
     family: &'static str,
     compressors: &'static [&'static str],
-    /// How many of the study's seeds they run with.
+    /// The number of the study's seeds they run with.
     seeds: usize,
 }
 
@@ -206,7 +205,7 @@ mod tests {
         let mut runs = Vec::new();
         for (at, (set_up, _, one)) in variants(&experiment).into_iter().enumerate() {
             for spec in &one.compressors {
-                // Set-ups differ by tens, and settings of one by less.
+                // Set-ups differ by tens, settings within a set-up by less.
                 let place = SETUPS.iter().position(|other| other.name == set_up.name).unwrap();
                 let above = if spec.to_string() == "none" { 0.0 } else { 1.0 + at as f64 / 100.0 };
                 let run = synthetic::run(&spec.to_string(), 0);
