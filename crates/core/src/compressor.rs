@@ -17,10 +17,10 @@ use crate::{Coverage, Dtype, Statistics};
 /// - `corrected == decoded + residual` elementwise, to float rounding;
 /// - the same (seed, tensor, rank, step) gives the same bytes;
 /// - decoding depends on the bytes, the [`Context`] and the configuration alone;
-/// - malformed bytes give an error and leave the output as it was.
+/// - malformed bytes give an error and leave the output unchanged.
 pub trait Compressor: Debug + Send + Sync {
-    /// Appends the message for the source, and leaves in the source's residual exactly what the
-    /// message fails to carry.
+    /// Appends the message for the source, and leaves exactly the error of the message in the
+    /// source's residual.
     ///
     /// The tensor has at most `max_elements(usize::MAX)` elements; an [`Encoder`](crate::Encoder)
     /// checks this.
@@ -29,18 +29,17 @@ pub trait Compressor: Debug + Send + Sync {
     /// Adds `weight` times the decoded message to `out`.
     ///
     /// The message is checked before the first element of `out` is touched. Sparse messages touch
-    /// only their own positions. Buffers are reserved with [`Vec::try_reserve`], so that a lack of
-    /// memory is the error [`DecodeError::OutOfMemory`] and does not end the process.
+    /// only their own positions. Buffers are reserved with [`Vec::try_reserve`], so a lack of
+    /// memory is the error [`DecodeError::OutOfMemory`] instead of the end of the process.
     fn decode_add(&self, args: DecodeArgs<'_>) -> Result<(), DecodeError>;
 
-    /// The largest size, in bytes, of the message of a tensor with this number of elements. Buffers
-    /// are reserved with this size; a longer message is refused before it is read.
+    /// The largest message, in bytes, for a tensor with this number of elements. Buffers reserve
+    /// this size; a longer message is refused unread.
     fn max_len(&self, elements: usize) -> usize;
 
-    /// The largest number of elements of a tensor whose message has this number of bytes: the
-    /// inverse bound of [`max_len`](Self::max_len). It prevents a short untrusted message from
-    /// requesting a huge tensor; at `usize::MAX` it is the largest tensor that the compressor
-    /// accepts.
+    /// The most elements that a message of this many bytes can encode: the inverse of
+    /// [`max_len`](Self::max_len). It prevents a short untrusted message from requesting a huge
+    /// tensor. At `usize::MAX` it is the size of the largest tensor that the compressor accepts.
     ///
     /// The default is for sparse methods: they encode a tensor of zeros of any size in a byte or
     /// two, and positions have 32 bits.
@@ -48,19 +47,19 @@ pub trait Compressor: Debug + Send + Sync {
         if message_len == 0 { 0 } else { u32::MAX as usize }
     }
 
-    /// The memory that is part of the method and replaces the plain residual; `None` for the plain
-    /// residual.
+    /// The method's own memory, which replaces the plain residual; `None` for the plain residual.
     fn memory(&self) -> Option<&dyn Memory> {
         None
     }
 
-    /// What the compressor must know about a whole tensor with this number of elements before it
-    /// writes the first one; the largest absolute value by default.
+    /// The statistics of a tensor with this number of elements that the compressor needs before it
+    /// writes the first element; by default the largest absolute value.
     fn statistics(&self, _elements: usize) -> Statistics {
         Statistics::Largest
     }
 
-    /// How the messages of several ranks are added up, if not in the elements of their tensor.
+    /// How to add up the messages of several ranks other than element by element; `None` for
+    /// methods that have no other way.
     fn accumulator(&self) -> Option<&dyn Accumulator> {
         None
     }
@@ -70,8 +69,7 @@ pub trait Compressor: Debug + Send + Sync {
         Aggregation::Gather
     }
 
-    /// The form of messages that an accelerator writes and reads; `None` for a method that works on
-    /// the host only.
+    /// The form of messages that an accelerator writes and reads; `None` for a host-only method.
     fn device_form(&self) -> Option<&dyn DeviceForm> {
         None
     }
@@ -80,16 +78,16 @@ pub trait Compressor: Debug + Send + Sync {
 /// How the messages of several ranks become one gradient.
 #[derive(Debug, Clone, Copy)]
 pub enum Aggregation<'a> {
-    /// Messages consist of little-endian elements of one type, and the elementwise mean of messages
-    /// is the message of the mean: all-reduce can average them.
+    /// Messages consist of little-endian elements of one type. All-reduce can average them: the
+    /// elementwise mean of messages is the message of the mean.
     Linear(Dtype),
     /// All ranks compute the result together, in rounds of all-reduce. Exchanges without all-reduce
     /// gather messages, which are transcripts of a [single rank](crate::SingleRank).
     MultiRound(&'a dyn MultiRound),
     /// Messages are gathered and decoded one by one, then averaged.
     Gather,
-    /// Messages are votes: the function turns their weighted mean into the gradient of the step, in
-    /// place. A server, or the owner of a slice, applies it before it sends the result.
+    /// Messages are votes: the function turns their weighted mean into the step's gradient, in
+    /// place. A server, or the owner of a slice, calls it before sending the result.
     Vote(fn(&mut [f32])),
 }
 

@@ -1,4 +1,5 @@
-//! What sender and receiver know about a message without reading it; and which elements it carries.
+//! What sender and receiver know about a message without reading it, and the elements that it
+//! carries.
 
 use crate::{Rng, Tensor};
 
@@ -21,7 +22,7 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// The context of a message of one rank, as if no other sent.
+    /// The context of a message of one rank, as if it were the only sender.
     pub(crate) fn new(seed: u64, tensor: &'a Tensor, step: u64, rank: u32) -> Self {
         Self { seed, tensor: tensor.id(), shape: tensor.shape(), step, rank, ranks: 1 }
     }
@@ -43,7 +44,6 @@ impl<'a> Context<'a> {
 pub enum Coverage {
     /// All, each to some accuracy.
     All,
-    /// Those in [`Workspace::positions`](crate::Workspace::positions), in increasing order, and no
-    /// others.
+    /// Only the elements at [`Workspace::positions`](crate::Workspace::positions), which increase.
     Positions,
 }

@@ -11,12 +11,12 @@ use crate::threads::{DECODING, count_divided};
 use crate::workspace::ThreadBuffers;
 use crate::{Compressor, Context, DecodeArgs, Error, Spec, Tensor, Threads, Workspace};
 
-/// Decodes messages: each tensor's with the spec that was [assigned](Self::assign) to its name, or
-/// else with the decoder's own.
+/// Decodes messages with the spec [assigned](Self::assign) to the tensor's name, or else with the
+/// decoder's own.
 #[derive(Debug)]
 pub struct Decoder {
     specs: Specs,
-    /// The index of the spec of each tensor that has an assigned one.
+    /// The index of the spec of each tensor with an assigned spec.
     assigned: HashMap<String, usize>,
     seed: u64,
     workspace: Workspace,
@@ -32,7 +32,7 @@ pub struct DecodeJob<'a> {
     /// The sums of messages, as for [`Decoder::accumulate`]; `None` to add the message by itself,
     /// as [`Decoder::decode_add`] does.
     pub sums: Option<&'a mut Vec<f32>>,
-    /// The tensor's elements, to which the message is added.
+    /// The tensor's elements; the message is added to them.
     pub out: &'a mut [f32],
 }
 
@@ -40,9 +40,9 @@ impl Decoder {
     /// A decoder in a run with `seed`, for messages of `spec` unless another is
     /// [assigned](Self::assign).
     ///
-    /// The seed must be that of the senders' encoders. Methods that draw random numbers, such as
-    /// `eden`, decode other values with another seed, step, rank or tensor name, and nothing in a
-    /// message tells.
+    /// The seed must be the same as in the senders' encoders. With another seed, step, rank or
+    /// tensor name, methods that draw random numbers, such as `eden`, decode wrong values, and
+    /// nothing in a message reveals this.
     pub fn new(spec: &Spec, seed: u64) -> Self {
         Self {
             specs: Specs(vec![spec.clone()]),
@@ -82,11 +82,11 @@ impl Decoder {
     /// Adds `weight`, a finite number, times the decoded message of `rank` to `out`. An error
     /// leaves `out` unchanged.
     ///
-    /// What is added up is not yet the gradient for methods that vote or that send changes; see the
-    /// [crate's documentation](crate).
+    /// For methods that vote or send changes, the sum is not yet the gradient; see the [crate's
+    /// documentation](crate).
     ///
     /// # Errors
-    /// [`Error::Message`] for bytes that are no message of this configuration and tensor;
+    /// [`Error::Message`] for bytes that are not a message of this configuration and tensor;
     /// [`Error::OutOfMemory`]; [`Error::WrongLength`] and [`Error::TooLarge`] as for
     /// [`Encoder::encode`](crate::Encoder::encode).
     pub fn decode_add(
@@ -107,8 +107,7 @@ impl Decoder {
     /// Checks a message of `rank`, and appends its [device form](crate::device) to `form`.
     ///
     /// # Errors
-    /// As for [`decode_add`](Self::decode_add), and [`Error::NoDeviceForm`] for a method that works
-    /// on the host only.
+    /// As for [`decode_add`](Self::decode_add), and [`Error::NoDeviceForm`] for a host-only method.
     pub fn unpack(
         &mut self,
         tensor: &Tensor,
@@ -126,9 +125,9 @@ impl Decoder {
         device.unpack(args).map_err(|source| Error::decoding(tensor.name(), rank, source))
     }
 
-    /// As [`decode_add`](Self::decode_add) for one of several messages, which are added up in
-    /// `sums`, an empty vector before the first; [`finish`](Self::finish) adds the result to `out`.
-    /// Where the compressor has no [`Accumulator`](crate::Accumulator), the message is added to
+    /// As [`decode_add`](Self::decode_add), for one of several messages. They are added up in
+    /// `sums`, which is empty before the first one; [`finish`](Self::finish) adds the result to
+    /// `out`. If the compressor has no [`Accumulator`](crate::Accumulator), the message is added to
     /// `out` right away.
     ///
     /// # Errors
@@ -150,12 +149,12 @@ impl Decoder {
     }
 
     /// As [`accumulate`](Self::accumulate) for the messages of several tensors from one rank, side
-    /// by side. Threads share the work on a tensor that has more elements than all tensors have per
-    /// thread; each other tensor is the work of one thread.
+    /// by side. Threads share a tensor with more elements than an equal share per thread; one
+    /// thread works on each of the other tensors.
     ///
     /// # Errors
-    /// One of those of `accumulate`, that of the largest tensor. Tensors without an error have been
-    /// added then.
+    /// The error of `accumulate` for the largest tensor that has one. Tensors without an error have
+    /// been added nevertheless.
     pub fn accumulate_all(
         &self,
         (step, rank): (u64, u32),
@@ -163,7 +162,7 @@ impl Decoder {
         mut jobs: Vec<DecodeJob<'_>>,
         threads: &mut Threads,
     ) -> Result<(), Error> {
-        // The largest first, so that none is left for the end.
+        // The largest first, so no thread ends long after the others.
         jobs.sort_by_key(|job| Reverse(job.tensor.elements()));
         let mut failed = Ok(());
         let Self { specs, assigned, seed, .. } = self;
@@ -215,8 +214,8 @@ fn decode_add(spec: &Spec, tensor: &Tensor, args: DecodeArgs<'_>) -> Result<(), 
     decoded.map_err(|source| Error::decoding(tensor.name(), rank, source))
 }
 
-/// Adds a message to `sums`, or to the tensor's elements in `args` where there are no sums or the
-/// compressor has none.
+/// Adds a message to `sums`, or to the tensor's elements in `args` without `sums` or an
+/// accumulator.
 fn accumulate(
     spec: &Spec,
     tensor: &Tensor,

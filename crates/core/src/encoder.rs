@@ -23,8 +23,8 @@ use crate::{
 /// Compresses the tensors of one sender. Its state (residuals, momenta, factors) is stored by
 /// tensor name.
 ///
-/// Every tensor is encoded with the spec that was [assigned](Self::assign) to its name, or else
-/// with the encoder's own.
+/// A tensor is encoded with the spec [assigned](Self::assign) to its name, or else with the
+/// encoder's own.
 #[derive(Debug)]
 pub struct Encoder {
     specs: Specs,
@@ -33,7 +33,7 @@ pub struct Encoder {
     buffers: ThreadBuffers,
 }
 
-/// Who encodes.
+/// The rank that encodes.
 #[derive(Debug, Clone, Copy)]
 struct Sender {
     seed: u64,
@@ -49,7 +49,7 @@ struct Entry {
     /// The index of its spec.
     spec: usize,
     kept: KeptArrays,
-    /// Whether the arrays come from elsewhere, so that they may hold what is not finite.
+    /// Whether the arrays come from outside and may hold NaN or infinity.
     foreign: bool,
     /// The arrays at the last [checkpoint](Encoder::checkpoint).
     checkpoint: KeptArrays,
@@ -75,8 +75,8 @@ impl Encoder {
     }
 
     /// Uses the plain residual, with weights 1, in place of the compressor's own memory: for values
-    /// that are not gradients, such as the changes a server sends back, to which momentum has
-    /// already been applied.
+    /// that are not gradients, such as the changes that a server sends back, which already include
+    /// momentum.
     pub fn with_plain_memory(mut self) -> Self {
         self.sender.plain = true;
         self
@@ -89,8 +89,8 @@ impl Encoder {
         self.buffers.workspace.helpers = Helpers::new(count.saturating_sub(1));
     }
 
-    /// Encodes the tensor called `name` with `spec` from now on. Its state does not change; ask
-    /// [`Spec::can_follow`] whether it means the same with the new spec.
+    /// Encodes the tensor called `name` with `spec` from now on. Its state does not change;
+    /// [`Spec::can_follow`] tells whether the state keeps its meaning with the new spec.
     ///
     /// Does nothing, and allocates nothing, if the tensor already has an equal spec.
     pub fn assign(&mut self, name: &str, spec: &Spec) {
@@ -115,17 +115,17 @@ impl Encoder {
     }
 
     /// The residual of a tensor, or the array that the compressor's own [memory](crate::memories)
-    /// keeps in its place; `None` before the tensor's first message, or without error feedback.
+    /// keeps instead; `None` before the tensor's first message, or without error feedback.
     pub fn residual(&self, name: &str) -> Option<&[f32]> {
         self.tensors.get(name)?.kept.residual()
     }
 
-    /// The array of a kind that is kept for a tensor; `None` if there is none yet.
+    /// The tensor's array of this kind; `None` if there is none yet.
     pub fn array(&self, name: &str, kind: Kept) -> Option<&[f32]> {
         self.tensors.get(name)?.kept.0[kind as usize].as_deref()
     }
 
-    /// Replaces the array of a kind that is kept for a tensor.
+    /// Replaces the tensor's array of this kind.
     pub fn set_array(&mut self, name: &str, kind: Kept, values: Option<Vec<f32>>) {
         let entry = entry_of(&mut self.tensors, name);
         entry.kept.0[kind as usize] = values;
@@ -138,14 +138,14 @@ impl Encoder {
     /// state and message unchanged.
     ///
     /// The state counts the message as delivered: its content is no longer in the residual. If the
-    /// message may get lost, make a [`checkpoint`](Self::checkpoint) before and [roll
-    /// back](Self::rollback) to it.
+    /// message may get lost, make a [`checkpoint`](Self::checkpoint) first, and [roll
+    /// back](Self::rollback) to it after a loss.
     ///
     /// # Errors
     /// [`Error::NonFinite`] for NaN or infinity in the gradient or its squares; [`Error::Overflow`]
     /// in its sum with the residual, or in the new state of the compressor's own
-    /// [memory](crate::memories); [`Error::WrongLength`] for a gradient or squares of another
-    /// length than the tensor's; [`Error::TooLarge`] for a tensor that the compressor does not
+    /// [memory](crate::memories); [`Error::WrongLength`] for a gradient or squares whose length
+    /// differs from the tensor's; [`Error::TooLarge`] for a tensor that the compressor does not
     /// accept; [`Error::State`] if a restored array has another size.
     pub fn encode<'a>(
         &mut self,
@@ -162,14 +162,13 @@ impl Encoder {
         sender.encode(spec, entry, buffers, (tensor, step), input, message)
     }
 
-    /// Appends the message that a [device form](crate::device) stands for. The device keeps the
-    /// tensor's state.
+    /// Appends the message for a [device form](crate::device). The device keeps the tensor's state.
     ///
-    /// After an error `message` is unspecified behind its former end.
+    /// After an error the bytes that were added to `message` are unspecified.
     ///
     /// # Errors
-    /// [`Error::Message`] for a form that is not of this tensor; [`Error::NoDeviceForm`] for a
-    /// method that works on the host only; [`Error::OutOfMemory`].
+    /// [`Error::Message`] for a form that does not fit this tensor; [`Error::NoDeviceForm`] for a
+    /// host-only method; [`Error::OutOfMemory`].
     pub fn pack(
         &mut self,
         tensor: &Tensor,
@@ -206,8 +205,7 @@ impl Encoder {
 }
 
 impl Sender {
-    /// The weights of the residual: those of the spec, but of values that are not gradients nothing
-    /// is forgotten.
+    /// The residual weights of the spec; for values that are not gradients, 1 and 1.
     fn feedback(self, spec: &Spec) -> Option<Residual> {
         spec.feedback().map(|weights| if self.plain { Residual::PLAIN } else { weights })
     }
@@ -216,8 +214,8 @@ impl Sender {
         Context { ranks: self.ranks, ..Context::new(self.seed, tensor, step, self.rank) }
     }
 
-    /// Appends the message for an input that was checked, and updates the tensor's state. Positions
-    /// are left in the workspace.
+    /// Appends the message for a checked input, and updates the tensor's state. Positions are left
+    /// in the workspace.
     fn encode(
         self,
         spec: &Spec,
@@ -265,7 +263,7 @@ impl Sender {
     }
 }
 
-/// The entry of the tensor called `name`, a new one if it has none yet.
+/// The entry of the tensor called `name`, created if missing.
 fn entry_of<'a>(tensors: &'a mut HashMap<String, Entry>, name: &str) -> &'a mut Entry {
     // The map's own `entry` would clone the name at every step.
     if !tensors.contains_key(name) {

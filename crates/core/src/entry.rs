@@ -34,20 +34,19 @@ impl Family {
     }
 }
 
-/// What is true of a compressor with certain parameters. Specs, reports and laws use it.
+/// Facts about a compressor with certain parameters, for specs, reports and laws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Properties {
-    /// The number of bits of each value sent, without its position; `None` if it varies. Fields
-    /// that a message holds once, such as a scale or a mean, do not count.
+    /// Bits per sent value, without its position; `None` if the number varies. Fields that occur
+    /// once per message, such as a scale or a mean, do not count.
     pub value_bits: Option<u32>,
-    /// Whether both ends draw the positions of the elements sent, so that messages do not contain
-    /// them.
+    /// Whether both ends draw the positions of the sent elements, so messages do not contain them.
     pub draws_positions: bool,
     /// Whether, with error feedback, there is an a > 0 such that for every tensor x the expected
-    /// squared error of the decoded tensor is at most (1 − a)·‖x‖², where ‖x‖² is the error of
-    /// zeros. `ef=ef21` needs this property: an estimate comes closer to the gradient at every
-    /// step. A method that may send nothing of small elements does not have it. Numbers at the ends
-    /// of a format's range are excepted, if the method's documentation says so.
+    /// squared error of the decoded tensor is at most (1 − a)·‖x‖². (Sending zeros has the error
+    /// ‖x‖².) `ef=ef21` needs this property: it brings the estimate closer to the gradient at every
+    /// step. Methods that may drop all small elements lack it. The method's documentation may
+    /// exempt numbers at the ends of a format's range.
     pub is_contractive: bool,
     /// Whether residuals stay bounded with error feedback. If not, users must give `ef=off`.
     pub allows_feedback: bool,
@@ -57,7 +56,7 @@ pub struct Properties {
 
 impl Properties {
     /// The number of bits varies, messages contain positions, error feedback and different weights
-    /// are allowed, and messages need not bring receivers closer; for struct update syntax.
+    /// are allowed, and the method need not be contractive; for struct update syntax.
     pub const DEFAULT: Self = Self {
         value_bits: None,
         draws_positions: false,
@@ -69,7 +68,7 @@ impl Properties {
 
 /// A compressor's declaration. The [registry](crate::registry) is a table of them.
 ///
-/// An entry ends with `..Entry::of::<T>()` or `..Entry::new(…)`, which provides the defaults.
+/// An entry ends with `..Entry::of::<T>()` or `..Entry::new(…)` for the defaults.
 #[derive(Debug)]
 pub struct Entry {
     /// The name in spec strings.
@@ -77,17 +76,17 @@ pub struct Entry {
     /// What it does, in a sentence.
     pub summary: &'static str,
     /// What an element decodes to, in a line: c is the corrected tensor of d elements, u a uniform
-    /// number in \[0, 1), and \[…\] is 1 where true, else 0.
+    /// number in \[0, 1), and \[…\] is 1 if true, else 0.
     pub formula: &'static str,
     /// How it saves bytes.
     pub family: Family,
-    /// Whether messages carry few of the elements and nothing of the others; false by default.
+    /// Whether messages carry only a few of the elements; false by default.
     pub sparse: bool,
     /// Whether error feedback is on unless the spec says otherwise; false by default.
     pub error_feedback: bool,
     /// Its parameters, in the order they are printed.
     pub parameters: &'static [Param],
-    /// Configurations that use other code paths than the default, each as the part of a spec string
+    /// Configurations that use other code paths than the default. Each is the part of a spec string
     /// after the colon. `gradwire::laws`, golden files and fuzzing cover them. Fuzzer inputs select
     /// one by its index, so append new ones at the end.
     pub examples: &'static [&'static str],
@@ -95,10 +94,10 @@ pub struct Entry {
     pub reference: &'static str,
     /// The fields of the message, in a line.
     pub payload: &'static str,
-    /// Whether, with the default parameters, the expectation of the decoded tensor is the encoded
-    /// one; false by default.
+    /// Whether the decoded tensor equals the encoded one in expectation, with the default
+    /// parameters; false by default.
     pub unbiased: bool,
-    /// Whether decoding gives back every bit of an `f32` input; false by default.
+    /// Whether decoding restores every bit of an `f32` input; false by default.
     pub lossless: bool,
     /// Passes over the tensor, which bound its speed; [`Passes::ONE`] by default.
     pub passes: Passes,
@@ -111,8 +110,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Defaults for the entry of a compressor that is the struct of its
-    /// [parameters](crate::parameters!); for struct update syntax.
+    /// Defaults for a compressor type that declares its own [parameters](crate::parameters!); for
+    /// struct update syntax.
     pub const fn of<T: Compressor + Parameters + 'static>() -> Self {
         Self::new(T::PARAMETERS, |values| Arc::new(T::new(values)))
     }
@@ -141,7 +140,7 @@ impl Entry {
         }
     }
 
-    /// The values of all parameters where none is given.
+    /// The default values of all parameters.
     pub(crate) fn defaults(&self) -> Vec<Value> {
         self.parameters.iter().map(|parameter| parameter.kind.default()).collect()
     }
@@ -151,14 +150,14 @@ impl Entry {
         (self.build)(&self.defaults())
     }
 
-    /// Its parameters, then the common ones whose names are not among them.
+    /// Its own parameters, then the common ones that it does not redefine.
     pub fn all_parameters(&self) -> impl Iterator<Item = &'static Param> + Clone + use<> {
         let own = self.parameters;
         let is_own = move |key| own.iter().any(|parameter| parameter.key == key);
         own.iter().chain(COMMON.iter().filter(move |one| !is_own(one.key)))
     }
 
-    /// Whether messages are the elements themselves, 32 bits each, as those of `none` are.
+    /// Whether messages are the elements themselves, 32 bits each, as for `none`.
     pub fn is_identity(&self) -> bool {
         self.lossless && self.compressor().linear().is_some()
     }

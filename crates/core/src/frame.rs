@@ -1,10 +1,10 @@
-//! Self-describing frames: a message with everything needed to decode it.
+//! Self-describing frames: a message with all that decoding it needs.
 //!
-//! Peers that agreed on a configuration exchange bare messages. Files, and whatever outlives a
-//! connection, hold frames: one after the other, each with its compressor, its tensor's name and
-//! shape, the key of its random draws, and a checksum. Files also hold frames without a message:
-//! tensors [stored](StoredTensor) as they are, and [metadata](Metadata); [`Item`] reads all kinds.
-//! `docs/format.md` specifies every byte.
+//! Peers that agreed on a configuration exchange bare messages. Files, and other data that outlives
+//! a connection, hold a series of frames. Each has its compressor, its tensor's name and shape, the
+//! key of its random draws, and a checksum. Files also hold frames without a message: unencoded
+//! tensors ([`StoredTensor`]), and [metadata](Metadata); [`Item`] reads all kinds. `docs/format.md`
+//! specifies every byte.
 
 mod budget;
 mod element;
@@ -79,7 +79,7 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
-    /// The decoded tensor, flattened. Its size is taken off the `budget` before memory is
+    /// The decoded tensor, flattened. Its size is subtracted from the `budget` before memory is
     /// allocated.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl<'a> Header<'a> {
         })
     }
 
-    /// Interprets the fields, after the checksum was verified.
+    /// Interprets the fields, whose checksum is verified.
     fn check(self) -> Result<Frame<'a>, FrameError> {
         if self.reserved != [0, 0] {
             return Err(FrameError::Malformed("the reserved bytes are not zero"));

@@ -1,20 +1,20 @@
-//! How much memory is left for this process.
+//! The memory that is left for this process.
 
 use std::fs;
 use std::path::Path;
 
-/// The bytes that this process can still use before the system ends a process for lack of memory:
-/// what the machine has available, swap included, and at most what control groups, such as a
-/// container's, leave. `None` where the system does not tell; only Linux does.
+/// The bytes that this process can still use before the system kills a process for lack of memory:
+/// the machine's available memory, swap included, within the limits of control groups, such as a
+/// container's. `None` if the system does not tell; only Linux does.
 ///
-/// A reservation is no proof: Linux lets a program reserve more than there is, and kills it when it
-/// uses it.
+/// A reservation proves nothing: Linux lets a program reserve more memory than exists, and kills it
+/// when it uses that memory.
 pub fn available() -> Option<u64> {
     let machine = of_machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     Some(of_groups().into_iter().fold(machine, u64::min))
 }
 
-/// What is available by the text of `/proc/meminfo`.
+/// The available memory according to the text of `/proc/meminfo`.
 fn of_machine(text: &str) -> Option<u64> {
     let kilobytes = |name: &str| {
         let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -24,7 +24,7 @@ fn of_machine(text: &str) -> Option<u64> {
     free.checked_mul(1024)
 }
 
-/// What each control group that this process is in leaves, if it has a limit.
+/// The memory that each of this process's control groups with a limit leaves.
 fn of_groups() -> Vec<u64> {
     let root = Path::new("/sys/fs/cgroup");
     let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -38,8 +38,8 @@ fn of_groups() -> Vec<u64> {
             _ => continue,
         };
         let (root, path) = (root.join(files.folder), path.trim_start_matches('/'));
-        // A group has at most what those above it have. In a container the path may lie outside of
-        // what is visible.
+        // The groups above a group limit it, too. In a container the path may lie outside the
+        // visible part.
         let groups = Path::new(path).ancestors().map(|group| root.join(group));
         left.extend(groups.filter_map(|group| files.left(&group)));
     }
@@ -65,7 +65,7 @@ const V2: Files =
     Files { folder: "", limit: "memory.max", used: "memory.current", cached: "inactive_file " };
 
 impl Files {
-    /// What the group in a folder leaves; `None` without a limit.
+    /// The memory that the group in a folder leaves; `None` without a limit.
     fn left(&self, group: &Path) -> Option<u64> {
         let read = |name: &str| fs::read_to_string(group.join(name)).ok();
         let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(of_machine(text), Some(43 * 1024));
         assert_eq!(of_machine("MemTotal: 100 kB\n"), None);
         assert_eq!(of_machine("MemAvailable: many kB\n"), None);
-        // This machine has some, and less than there can be.
+        // Some memory, and not an absurd amount.
         assert!(available().is_none_or(|bytes| (1 << 20..1 << 60).contains(&bytes)));
     }
 

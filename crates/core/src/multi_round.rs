@@ -2,10 +2,11 @@
 //!
 //! Low-rank factors and sketches can be summed, but not in a single all-reduce: the second round
 //! depends on the mean of the first. Such a method implements [`MultiRound`]: it computes this
-//! rank's addend in each round, and decodes the means of all rounds, the *transcript*. A round may
-//! also ask for the largest values, or for sums of integers ([`ReduceOp`]). The caller does the
-//! exchange; the method calls no collective. Under exchanges without all-reduce, every sender runs
-//! all rounds alone ([`SingleRank`](crate::SingleRank)), and the transcript is its message.
+//! rank's addend in each round, and decodes the *transcript*, which is the means of all rounds. A
+//! round may also ask for the largest values, or for sums of integers ([`ReduceOp`]). The caller
+//! does the exchange; the method calls no collective. Under exchanges without all-reduce, every
+//! sender runs all rounds alone ([`SingleRank`](crate::SingleRank)), and the transcript is its
+//! message.
 
 use std::fmt::Debug;
 
@@ -21,8 +22,8 @@ pub enum ReduceOp {
     /// The largest of `f32` values.
     Max,
     /// The mean of integers from this table, whose length is a power of two from 2 to 256. Addends
-    /// are indices into the table, and travel in as few bits; integers are added as they are, and
-    /// their sum travels in as many bits as the largest possible sum has.
+    /// are indices into the table, sent in as few bits as indices need. The integers are added, and
+    /// their sum is sent in as many bits as the largest possible sum needs.
     TableMean(&'static [u8]),
 }
 
@@ -64,8 +65,8 @@ impl Round {
 
 /// A multi-round method. A transcript contains the means of its rounds, one after the other.
 ///
-/// Results computed from means must be the same on every machine, or replicas diverge: compute them
-/// in plain loops. Addends may use a linear algebra library.
+/// Results computed from means must be equal on every machine, or replicas diverge: compute them in
+/// plain loops. Addends may use a linear algebra library.
 pub trait MultiRound: Debug + Send + Sync {
     /// The values that the method keeps for a tensor from step to step; `None` by default.
     fn kept(&self) -> Option<&dyn KeptValues> {
@@ -81,7 +82,7 @@ pub trait MultiRound: Debug + Send + Sync {
 
     /// Subtracts what this rank's addends carried from the corrected gradient, and updates the kept
     /// values. It is called with the whole transcript, right after decoding it or, on a single
-    /// rank, right after the last addend; the workspace still has the content that they left.
+    /// rank, right after the last addend. The workspace still has the content from there.
     fn settle(&self, state: &mut RankState<'_>) -> Coverage;
 
     /// Decodes a transcript and adds `weight` times the result to `out`. An error leaves `out`
@@ -105,8 +106,7 @@ pub trait MultiRound: Debug + Send + Sync {
     /// single rank.
     fn max_elements(&self, message_len: usize) -> usize;
 
-    /// The host's part where a device has the gradient; `None` for a method that works on the host
-    /// only.
+    /// The host's part if a device has the gradient; `None` for a host-only method.
     fn device_rounds(&self) -> Option<&dyn DeviceRounds> {
         None
     }
@@ -118,38 +118,39 @@ pub trait KeptValues {
     /// The number of values for a tensor of this shape.
     fn len(&self, shape: &[usize]) -> usize;
 
-    /// Refuses values that no step leaves, such as values of a damaged checkpoint: a step may turn
-    /// them into a message that no receiver takes. All are finite. An error says what is wrong.
-    /// Accepts all by default.
+    /// Refuses values that no step produces, such as values from a damaged checkpoint: a step may
+    /// turn them into a message that every receiver refuses. All values are finite. The error says
+    /// what is wrong. Accepts all values by default.
     fn check(&self, _values: &[f32]) -> Result<(), String> {
         Ok(())
     }
 
-    /// Parameters on which the meaning of the values depends, apart from their number; none by
+    /// The parameters that determine the meaning of the values, besides their number; none by
     /// default.
     fn layout(&self) -> [usize; 2] {
         [0; 2]
     }
 }
 
-/// Computes the forms that a device needs to take part in the [rounds](MultiRound) of all-reduce.
+/// Computes the forms with which a device takes part in the [rounds](MultiRound) of all-reduce.
 ///
-/// The device has the gradient and the residual; the host has the means, the kept values, and
-/// everything that all ranks compute alike. So both sides may be mixed: replicas with and without a
-/// device get the same bits.
+/// The device has the gradient and the residual; the host has the means, the kept values, and all
+/// results that every rank computes alike. So ranks with and without a device may be mixed, and
+/// replicas get the same bits.
 pub trait DeviceRounds {
-    /// Appends what a device needs to compute this rank's addend of a round, and to take the
-    /// addends out of the residual.
+    /// Appends the data with which a device computes this rank's addend of a round and subtracts it
+    /// from the residual.
     ///
     /// It changes the kept values and the workspace as [`contribute`](MultiRound::contribute) does.
     /// [`RankState::corrected`] is empty.
     fn round(&self, round: usize, state: &mut RankState<'_>, form: &mut Vec<u8>);
 
-    /// Appends what a device adds to the mean: a transcript's result, in a form that it can expand.
+    /// Appends the result of a transcript, which a device adds to the mean, in a form that it can
+    /// expand.
     ///
     /// # Errors
-    /// As for [`decode_add`](MultiRound::decode_add); then `form` is unspecified behind its former
-    /// end.
+    /// As for [`decode_add`](MultiRound::decode_add); the bytes that were added to `form` are then
+    /// unspecified.
     fn transcript(
         &self,
         means: &[f32],
@@ -166,15 +167,14 @@ pub struct RoundContext<'a> {
     pub context: &'a Context<'a>,
     /// The [kept values](KeptValues); empty if the transcript is from a single rank.
     pub kept: &'a [f32],
-    /// Whether a single rank runs all rounds, so that its transcript must be complete.
+    /// Whether a single rank runs all rounds, so its transcript must be complete.
     pub single_rank: bool,
 }
 
 /// The state of one rank in a tensor's rounds.
 #[derive(Debug)]
 pub struct RankState<'a> {
-    /// The corrected gradient; in the end, the residual. Empty where a [device](crate::device) has
-    /// it.
+    /// The corrected gradient; in the end, the residual. Empty if a [device](crate::device) has it.
     pub corrected: &'a mut [f32],
     /// The [kept values](KeptValues).
     pub kept: &'a mut [f32],

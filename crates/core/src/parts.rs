@@ -7,33 +7,33 @@ use std::ops::Range;
 /// The most elements a block holds: with its scratch copy it fills two thirds of a 48 KiB L1 cache.
 pub const BLOCK: usize = 4096;
 
-/// Elements of a short block. During the work on a block the processor prefetches a few kilobytes
-/// of the next one, whatever its length; of a short block these are a larger share.
+/// Elements of a short block. While a block is processed, the processor prefetches a few kilobytes
+/// of the next one: a larger share of a short block.
 pub(crate) const SHORT: usize = 1024;
 
 /// Elements of working memory of a [`Source`](crate::Source): a block of the sum, and one of the
 /// gradient.
 pub const SCRATCH: usize = 2 * BLOCK;
 
-/// Elements of a part, if its unit allows it. Statistics are sums over parts of this length,
-/// whatever the number of threads.
+/// Elements of a part, if its unit allows it. Statistics are summed over parts of this length for
+/// any number of threads.
 pub(crate) const PART: usize = 16 * BLOCK;
 
 /// The fewest elements of a tensor that threads divide; fewer with the feature `testing`. Starting
-/// and ending another thread takes 50 to 130 µs, in which one thread compresses up to half a
+/// and ending another thread takes 50 to 130 µs; in that time one thread compresses up to half a
 /// million elements.
 pub const MIN_DIVIDED: usize = least(1 << 20, 2 * PART);
 
-/// The least work to share: this many elements, or `tested`, so that tests need not be large.
+/// The least work to share: `elements`, or `tested` in tests, so tests need no large tensors.
 pub(crate) const fn least(elements: usize, tested: usize) -> usize {
     if cfg!(any(test, feature = "testing")) { tested } else { elements }
 }
 
-/// The division of a tensor into parts, each of which is the work of one thread. The
-/// [`Helpers`](crate::Helpers) choose it.
+/// The division of a tensor into parts, one thread's work each. The [`Helpers`](crate::Helpers)
+/// choose it.
 ///
-/// A tensor consists of equal lanes, of which the last may be shorter; usually it is one lane. A
-/// part has the same places in each lane.
+/// A tensor consists of equal lanes (the last may be shorter), usually of one. A part has the same
+/// places in each lane.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parts {
     /// Places of a lane.
@@ -55,12 +55,12 @@ impl Parts {
         Self { lane, len: len.min(lane).max(1) }
     }
 
-    /// Places of a lane that a part has, at least 1; the last part may have fewer.
+    /// Places of a lane per part, at least 1; the last part may have fewer.
     pub(crate) fn len(self) -> usize {
         self.len
     }
 
-    /// The places of a lane that each part has. An empty tensor has one part.
+    /// The places of a lane in each part. An empty tensor has one part.
     pub(crate) fn places(self) -> impl Iterator<Item = Range<usize>> {
         let place = move |start| start..self.lane.min(start + self.len);
         (0..self.lane.max(1)).step_by(self.len).map(place)
@@ -80,12 +80,12 @@ pub(crate) fn cut_mut<'a, T>(slice: &mut &'a mut [T], len: usize) -> &'a mut [T]
     slice.split_off_mut(..len).expect("there are as many")
 }
 
-/// What threads compute for parts, such as lists or sums, merged in the order of the parts.
+/// The results of threads for parts, such as lists or sums, merged in the order of the parts.
 pub(crate) trait PartResult: Any + Debug + Default + Send + Sync {
-    /// Makes it the result of no elements.
+    /// Resets it to the result for no elements.
     fn reset(&mut self);
 
-    /// Adds the result of the part that follows.
+    /// Adds the result of the next part.
     fn merge(&mut self, part: &Self);
 }
 

@@ -3,12 +3,12 @@
 //! Error feedback needs `c = β·m + γ·g`, its statistics, and afterwards `m ← c − decoded`. Writing
 //! `c` out first would cost a pass over memory, so the sum exists only a block at a time, in the
 //! first-level cache. [`Source::peek`] shows a block and discards it. [`Source::take`] writes it
-//! over the residual; there the compressor leaves what its message does not carry. A two-pass
-//! compressor thus moves 8 + 12 bytes per element, and its message.
+//! over the residual, and the compressor leaves the error of its message there. A two-pass
+//! compressor thus moves 8 + 12 bytes per element, plus its message.
 //!
-//! With momentum a velocity, `u ← momentum·u + factor·g`, takes the gradient's place. The velocity
-//! is stored as blocks are taken: it adds a read to each pass, and a write to the last. If a
-//! compressor only peeks, storing it takes another pass.
+//! With momentum, a velocity `u ← momentum·u + factor·g` replaces the gradient. It is stored as
+//! blocks are taken, and adds a read to each pass and a write to the last one. If a compressor only
+//! peeks, storing the velocity takes another pass.
 
 mod latest;
 mod passes;
@@ -35,8 +35,8 @@ const KEEPS: &str = "the method keeps a number for each element";
 pub struct NonFinite {
     /// Flat index of the first such element.
     pub index: usize,
-    /// The value of the gradient; if the gradient is finite, the sum with the residual or the
-    /// velocity, which overflows.
+    /// The value of the gradient; if the gradient is finite, the overflowing velocity or sum with
+    /// the residual.
     pub value: f32,
 }
 
@@ -48,7 +48,7 @@ pub struct Source<'a> {
     others: Vec<Slice<'a>>,
     kept: &'a mut [f32],
     scratch: &'a mut [f32],
-    /// Statistics of all elements, or of the elements shown so far if they are checked as they are
+    /// Statistics of all elements; of the elements shown so far if they are checked as they are
     /// shown.
     gathered: Gathered,
     plain: bool,
@@ -59,8 +59,8 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Combines a gradient with its residual and their weights (`None`: no error feedback). One
-    /// pass, which writes nothing, finds the largest absolute value and refuses NaN and infinity.
+    /// Combines a gradient with its residual and their weights (`None`: no error feedback). A
+    /// read-only pass finds the largest absolute value and refuses NaN and infinity.
     ///
     /// `scratch` holds at least [`SCRATCH`] elements.
     ///
@@ -89,8 +89,8 @@ impl<'a> Source<'a> {
     }
 
     /// A source whose elements are checked as they are peeked at or taken. Call
-    /// [`finish`](Self::finish) after all were shown; with a residual or a velocity before the
-    /// first is taken, because that overwrites them.
+    /// [`finish`](Self::finish) after all elements were shown, but before the first is taken if
+    /// there is a residual or velocity, because taking overwrites it.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -123,7 +123,7 @@ impl<'a> Source<'a> {
         Self { own, others, kept, scratch, gathered, plain: false, checked: false, taken: 0 }
     }
 
-    /// A source of which every element has been peeked at, with what was found.
+    /// A source after a search that peeked at every element, with its result.
     pub(crate) fn searched(
         mut self,
         kind: Statistics,
@@ -135,14 +135,13 @@ impl<'a> Source<'a> {
         Ok(self)
     }
 
-    /// What the search of this kind has found, if there was one.
+    /// The result of the search of this kind, if there was one.
     pub(crate) fn found(&self, kind: Statistics) -> Option<Found> {
         self.gathered.found.filter(|_| self.gathered.kind == kind)
     }
 
     /// Ends the check of elements, for a compressor that has [peeked at](Statistics::Peeked) all of
-    /// them: from now on they may be taken. Returns whether all are finite; if not, the compressor
-    /// must take none.
+    /// them. Returns whether all are finite; only then may the compressor take them.
     pub fn ends_check(&mut self) -> bool {
         self.checked = true;
         f32::from_bits(self.gathered.largest).is_finite()
@@ -154,7 +153,7 @@ impl<'a> Source<'a> {
         if finite { Ok(()) } else { Err(self.first_non_finite()) }
     }
 
-    /// Whether a velocity is in the gradient's place.
+    /// Whether a velocity replaces the gradient.
     pub(crate) fn has_velocity(&self) -> bool {
         self.own.latest.velocity.is_some()
     }
@@ -179,8 +178,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The same source with the values that the method keeps for the tensor in addition to the
-    /// residual.
+    /// The same source with the values that the method keeps for the tensor besides the residual.
     pub fn with_kept(self, kept: &'a mut [f32]) -> Self {
         Self { kept, ..self }
     }
@@ -192,8 +190,8 @@ impl<'a> Source<'a> {
     }
 
     /// Whether the values are not gradients, but changes of a model, for example. The compressor
-    /// must then keep its whole error in the residual, also errors that it discards for gradients
-    /// (the rounding of `variance`).
+    /// must then keep its whole error in the residual, even errors that it discards for gradients
+    /// (such as the rounding of `variance`).
     pub fn has_plain_memory(&self) -> bool {
         self.plain
     }
@@ -231,13 +229,13 @@ impl<'a> Source<'a> {
         self.gathered(Statistics::Moments).moments
     }
 
-    /// The least and the greatest element; infinity and its negative of an empty tensor. Takes a
+    /// The least and the greatest element; infinity and its negative for an empty tensor. Takes a
     /// pass, unless the compressor asks for [`Statistics::Extremes`].
     pub fn extremes(&mut self) -> (f32, f32) {
         self.gathered(Statistics::Extremes).extremes
     }
 
-    /// What was gathered if it has these statistics; otherwise takes a pass.
+    /// The gathered statistics if they are of this kind; otherwise takes a pass.
     fn gathered(&mut self, statistics: Statistics) -> Gathered {
         if self.gathered.kind == statistics {
             return self.gathered;
@@ -254,7 +252,7 @@ impl<'a> Source<'a> {
         look(block)
     }
 
-    /// [`peek`](Self::peek) at elements that were peeked at before, and are not checked again.
+    /// [`peek`](Self::peek) at elements again, without another check.
     pub(crate) fn peek_again<R>(
         &mut self,
         start: usize,
@@ -264,7 +262,7 @@ impl<'a> Source<'a> {
         look(self.block(start, len).0)
     }
 
-    /// The corrected elements `start .. start + len`, what was gathered, and whether all have been
+    /// The corrected elements `start .. start + len`, the statistics, and whether all elements are
     /// checked.
     fn block(&mut self, start: usize, len: usize) -> (&[f32], &mut Gathered, bool) {
         let Self { own, others, scratch, gathered, checked, .. } = self;
@@ -273,10 +271,10 @@ impl<'a> Source<'a> {
         (lane.peek(start, &mut scratch[..len]), gathered, *checked)
     }
 
-    /// Passes the corrected elements `start .. start + len` (at most [`BLOCK`]) to the closure;
-    /// what it leaves in the slice becomes the residual. Take every element exactly once, in any
-    /// order, and do not peek at it afterwards. A debug build counts the elements that are taken,
-    /// and refuses a pass over all elements after the first is taken.
+    /// Passes the corrected elements `start .. start + len` (at most [`BLOCK`]) to the closure; the
+    /// values that it leaves in the slice become the residual. Take every element exactly once, in
+    /// any order, and do not peek at it afterwards. A debug build counts the elements that are
+    /// taken, and refuses a pass over all elements after the first is taken.
     pub fn take<R>(&mut self, start: usize, len: usize, take: impl FnOnce(&mut [f32]) -> R) -> R {
         let Self { own, others, scratch, gathered, checked, taken, .. } = self;
         *taken += len;
@@ -366,7 +364,7 @@ impl<'a> Source<'a> {
         });
     }
 
-    /// The residual, to correct what `take` left; of a part, the residual of its elements. `None`
+    /// The residual, for corrections after `take`; for a part, the residual of its elements. `None`
     /// without error feedback.
     pub fn left(&mut self) -> Option<&mut [f32]> {
         self.own.feedback.as_mut().map(|(_, residual)| &mut **residual)
@@ -383,8 +381,8 @@ impl<'a> Source<'a> {
     }
 
     /// [`peek`](Self::peek) over the whole tensor in order, without error feedback. The closure
-    /// returns the bits of its block's largest absolute value, so that a copy needs no pass of its
-    /// own to check the elements.
+    /// returns the bits of its block's largest absolute value, so a copy needs no separate pass to
+    /// check the elements.
     pub(crate) fn convert_blocks(&mut self, mut convert: impl FnMut(&[f32]) -> u32) {
         debug_assert!(self.own.feedback.is_none(), "blocks of the gradient lack the residual");
         for (start, len) in self.blocks(BLOCK) {
@@ -399,7 +397,7 @@ impl<'a> Source<'a> {
     }
 
     /// [`peek_blocks`](Self::peek_blocks) in blocks of a quarter of the length: faster from memory,
-    /// for a method that does little with an element and nothing for each block.
+    /// for a method that does little per element and nothing per block.
     pub fn peek_short_blocks(&mut self, look: impl FnMut(usize, &[f32])) {
         self.peek_each(SHORT, look);
     }
@@ -410,7 +408,7 @@ impl<'a> Source<'a> {
         self.take_each(SHORT, take);
     }
 
-    /// The indices of the elements: of a part, those of its first lane.
+    /// The indices of the elements; for a part, the indices in its first lane.
     pub(crate) fn places(&self) -> Range<usize> {
         self.own.first..self.own.first + self.own.len()
     }
@@ -431,14 +429,14 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The blocks of at most `most` elements, as start and length; of a part, the blocks of its
+    /// The blocks of at most `most` elements, as start and length; for a part, the blocks of its
     /// first lane.
     fn blocks(&self, most: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let Range { start, end } = self.places();
         (start..end).step_by(most).map(move |start| (start, most.min(end - start)))
     }
 
-    /// Whether what a message leaves out is kept. If not, encoders can skip computing it.
+    /// Whether the error of a message is kept. If not, encoders need not compute it.
     pub fn keeps_residual(&self) -> bool {
         self.own.feedback.is_some()
     }
@@ -457,7 +455,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Adds squares to sums, which saturate at the largest finite number.
+/// Adds squares to sums that saturate at the largest finite number.
 fn add_saturating(squares: impl Iterator<Item = f32>, sums: &mut [f32]) {
     for (sum, square) in sums.iter_mut().zip(squares) {
         *sum = (*sum + square).min(f32::MAX);

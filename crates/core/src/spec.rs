@@ -31,7 +31,7 @@ pub struct Spec {
     every: u64,
 }
 
-/// A memory that a spec configures in place of the plain residual.
+/// A memory that a spec configures instead of the plain residual.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum ConfiguredMemory {
     Average(Average),
@@ -81,7 +81,7 @@ impl Spec {
         self.entry
     }
 
-    /// What is true of the compressor with these parameters.
+    /// The compressor's properties with these parameters.
     pub fn properties(&self) -> Properties {
         (self.entry.properties)(&self.values)
     }
@@ -99,7 +99,7 @@ impl Spec {
         self
     }
 
-    /// The same compressor for a message that has none before it, such as that of a file: without
+    /// The same compressor for a message without predecessors, such as a message in a file: without
     /// `momentum` and `ef=ef21`, which refer to earlier gradients.
     pub fn without_history(mut self) -> Self {
         self.memory = None;
@@ -107,8 +107,8 @@ impl Spec {
     }
 
     /// The [memory](crate::memories) that replaces the plain residual: the compressor's own, or the
-    /// one that `ef=ef21` or `momentum` asks for; `None` if none does. `plain` is true for values
-    /// that are not gradients ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
+    /// memory for `ef=ef21` or `momentum`; otherwise `None`. `plain` is true for values that are
+    /// not gradients ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
     pub fn own_memory(&self, plain: bool) -> Option<&dyn Memory> {
         let configured = self.memory.as_ref().map(|memory| -> &dyn Memory {
             match memory {
@@ -123,18 +123,18 @@ impl Spec {
         })
     }
 
-    /// Whether messages carry changes, whose mean receivers add to a sum that they keep: with
-    /// `ef=ef21`.
+    /// Whether messages carry changes (with `ef=ef21`): receivers add the mean of the changes to a
+    /// sum that they keep.
     pub fn sends_changes(&self) -> bool {
         self.own_memory(false).is_some_and(|memory| memory.sends_changes())
     }
 
-    /// Local steps: how many training steps pass from one exchange to the next.
+    /// Local steps: the number of training steps per exchange.
     pub fn every(&self) -> u64 {
         self.every
     }
 
-    /// The same compressor with this number of local steps, at least one, between two exchanges.
+    /// The same compressor with this number of local steps per exchange, at least one.
     pub fn with_every(mut self, every: u64) -> Self {
         self.every = every.max(1);
         self
@@ -162,8 +162,8 @@ impl Spec {
         Some(self.values[at])
     }
 
-    /// Whether an encoder may change from `earlier` to this spec: there is no state, or it has the
-    /// same meaning for both.
+    /// Whether an encoder may change from `earlier` to this spec: there is no state, or its meaning
+    /// is the same for both.
     pub fn can_follow(&self, earlier: &Spec) -> bool {
         let compressor = earlier.compressor();
         let keeps = earlier.feedback.is_some()
@@ -179,7 +179,7 @@ impl Spec {
             self.entry.id == earlier.entry.id
                 && self.feedback == earlier.feedback
                 && self.memory == earlier.memory
-                // Estimates are of what the steps of a round add up to.
+                // An estimate is of the sum over the local steps of a round.
                 && (self.every == earlier.every || !self.sends_changes())
                 && kept(self.compressor()) == kept(compressor)
         };
@@ -191,7 +191,8 @@ impl Spec {
         &*self.compressor
     }
 
-    /// Whether its memory applies momentum to gradients, so that no optimizer should do it again.
+    /// Whether its memory applies momentum to gradients, so the optimizer should not apply it
+    /// again.
     pub fn applies_momentum(&self) -> bool {
         if self.configured_momentum() > 0.0 {
             return true;

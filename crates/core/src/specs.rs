@@ -16,7 +16,7 @@ pub(crate) fn check_size(spec: &Spec, tensor: &Tensor) -> Result<(), Error> {
     })
 }
 
-/// Refuses a buffer of another length than the tensor's.
+/// Refuses a buffer whose length is not the tensor's.
 pub(crate) fn check_length(tensor: &Tensor, found: usize) -> Result<(), Error> {
     if found == tensor.elements() {
         return Ok(());

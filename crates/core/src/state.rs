@@ -1,8 +1,8 @@
 //! Saved state for resuming a run: named arrays, numbers and settings, and their file.
 //!
-//! The file is in the safetensors format, so that other tools can look at the arrays. Numbers,
-//! settings and a checksum over everything are in its metadata. The format limits the metadata to
-//! 100 MB; a longer text is an array of bytes.
+//! The file is in the safetensors format, so other tools can show the arrays. Numbers, settings and
+//! a checksum over everything are in its metadata. The format limits the metadata to 100 MB; a
+//! longer text is an array of bytes.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -82,7 +82,7 @@ impl State {
         under(&self.arrays, prefix).filter_map(|(rest, array)| Some((rest, array.floats()?)))
     }
 
-    /// Keeps only the entries for whose names `wanted` is true.
+    /// Keeps only the entries whose names `wanted` accepts.
     pub fn retain(&mut self, mut wanted: impl FnMut(&str) -> bool) {
         self.arrays.retain(|name, _| wanted(name));
         self.numbers.retain(|name, _| wanted(name));
@@ -178,8 +178,7 @@ impl State {
     /// Reads a file's bytes.
     ///
     /// # Errors
-    /// [`StateError::Damaged`] if they are no state, or differ in a single bit from what was
-    /// written.
+    /// [`StateError::Damaged`] if they are not a state, or any bit has changed since writing.
     pub fn from_bytes(bytes: &[u8]) -> Result<State, StateError> {
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
         let notes = metadata
@@ -203,8 +202,8 @@ impl State {
         Ok(state)
     }
 
-    /// Writes the file as [`files::write_atomic`] does: the path has the file that it had before,
-    /// or all of the new file.
+    /// Writes the file as [`files::write_atomic`] does: the path has either the previous file or
+    /// all of the new one.
     ///
     /// # Errors
     /// The errors of the file system and of [`to_bytes`](Self::to_bytes).
@@ -227,13 +226,13 @@ impl State {
         State::from_bytes(&bytes)
     }
 
-    /// Whether the file at `path` begins as a state does. What follows may be damaged.
+    /// Whether the file at `path` begins as a state does. The rest may be damaged.
     ///
     /// # Errors
     /// The errors of the file system.
     pub fn begins(path: impl AsRef<Path>) -> io::Result<bool> {
         let start = format!("{{\"__metadata__\":{{\"{METADATA_KEY}\":\"state");
-        // Behind the length of the header.
+        // The start follows the length of the header.
         let mut bytes = vec![0; 8 + start.len()];
         match File::open(path)?.read_exact(&mut bytes) {
             Ok(()) => Ok(bytes[8..] == *start.as_bytes()),

@@ -15,13 +15,12 @@ pub(crate) use self::in_order::InOrder;
 use crate::parts::{MIN_DIVIDED, least};
 use crate::workspace::{Helpers, ThreadBuffers, Workspace};
 
-/// The least work for which another thread is started. Less work takes less time than starting a
-/// thread.
+/// The least work that is worth starting another thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
-    /// The least elements of a tensor that threads divide.
+    /// The fewest elements of a tensor that threads divide.
     divided: usize,
-    /// The least elements of several tensors for each thread.
+    /// The fewest elements of several tensors per thread.
     share: usize,
 }
 
@@ -33,15 +32,15 @@ pub(crate) const DECODING: Work =
 
 /// The threads that encode or decode several tensors side by side, and the buffers of each.
 ///
-/// A tensor is the work of one thread, unless it has more than a thread's share of all elements,
-/// and a million elements, or four million to decode. Then threads share the pass that checks its
-/// elements and, if the method allows it, the encoding and the decoding. Several tensors have a
+/// One thread works on a tensor, unless the tensor has more than a thread's share of all elements
+/// and at least a million elements, or four million to decode. Then threads share the pass that
+/// checks its elements and, if the method allows it, encoding and decoding. Several tensors get a
 /// thread for every 262,144 elements to encode, or 1,048,576 to decode, up to the given number.
-/// Messages do not depend on the number of threads. Threads are started for every pass that they
-/// share; none waits in between.
+/// Messages do not depend on the number of threads. Threads are started for every shared pass; none
+/// waits in between.
 #[derive(Debug)]
 pub struct Threads {
-    /// The buffers of the caller's thread. Its workspace has the other threads as [`Helpers`].
+    /// The buffers of the caller's thread. The other threads are the [`Helpers`] of its workspace.
     own: ThreadBuffers,
 }
 
@@ -49,7 +48,7 @@ impl Threads {
     /// The most threads. Each has buffers from the start, and no machine has as many cores.
     pub const MOST: usize = Helpers::MOST + 1;
 
-    /// This many threads, from one, which is the caller's, to [`MOST`](Self::MOST).
+    /// This many threads, from 1 (the caller's) to [`MOST`](Self::MOST).
     pub fn new(count: usize) -> Self {
         let mut own = ThreadBuffers::default();
         own.workspace.helpers = Helpers::new(count.saturating_sub(1));
@@ -61,8 +60,8 @@ impl Threads {
         1 + self.own.workspace.helpers.count()
     }
 
-    /// Whether more than one thread would encode this many tensors, which have `elements` elements
-    /// in total.
+    /// Whether more than one thread would encode this many tensors with `elements` elements in
+    /// total.
     pub fn share(&self, tensors: usize, elements: usize) -> bool {
         let least = if tensors > 1 { 2 * ENCODING.share } else { ENCODING.divided };
         self.count() > 1 && elements >= least
@@ -74,7 +73,7 @@ impl Threads {
     }
 
     /// Calls `work` for each job, in the order of the jobs as threads become free. `elements` is
-    /// the number of elements of all jobs together.
+    /// the total over all jobs.
     ///
     /// # Panics
     /// If a call of `work` panics. The caller's thread then does later work alone.
@@ -129,8 +128,8 @@ impl Helpers {
         try_side_by_side((), self.others.iter().map(|_| ()), jobs, |job, ()| work(job))
     }
 
-    /// Appends what `put` writes for each job, in the order of the jobs. The caller's thread works
-    /// with `own`; each helper works with the part of its workspace that `other` returns.
+    /// Appends the output of `put` for each job, in the order of the jobs. The caller's thread
+    /// works with `own`; each helper with the part of its workspace that `other` returns.
     pub(crate) fn append<'a, T: Send, B: Send>(
         &'a mut self,
         mut own: B,
@@ -174,7 +173,7 @@ pub(crate) fn try_side_by_side<T: Send, B: Send, E: Send>(
 }
 
 /// Calls `work` for each job, in the order of the jobs as threads become free. The caller's thread
-/// works with `own`; each of `others` has another thread, if there are as many jobs.
+/// works with `own`; each of `others` gets another thread, if there are enough jobs.
 ///
 /// # Panics
 /// If a call of `work` panics.
@@ -215,17 +214,17 @@ fn take_turns<T: Send, B: Send>(
     beside(count, &other, &mut || work_on(&mut own));
 }
 
-/// What a locked iterator gives next.
+/// The next item of a locked iterator.
 fn next<T>(queue: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
 /// The longest time that a thread waits for the others without sleeping. They finish within some
-/// tens of microseconds, the time of a part; to sleep and to be woken may take longer.
+/// tens of microseconds, the time of a part; sleeping and waking may take longer.
 const AWAKE: Duration = Duration::from_micros(200);
 
-/// Calls `own` while `count` threads call `other`. Not generic, so that the code that starts
-/// threads is compiled only once.
+/// Calls `own` while `count` threads call `other`. Not generic, so the code that starts threads is
+/// compiled only once.
 ///
 /// # Panics
 /// With the message of the thread that panics.
@@ -237,7 +236,7 @@ fn beside(count: usize, other: &(dyn Fn() + Sync), own: &mut dyn FnMut()) {
         }
     };
     thread::scope(|scope| {
-        // Without a thread that cannot be started the others do its work.
+        // If a thread cannot be started, the others do its work.
         let start = |_| thread::Builder::new().spawn_scoped(scope, caught).ok();
         let threads: Vec<_> = (0..count).filter_map(start).collect();
         own();
@@ -253,9 +252,8 @@ fn beside(count: usize, other: &(dyn Fn() + Sync), own: &mut dyn FnMut()) {
     }
 }
 
-/// How many of these tensors threads divide, given their numbers of elements, the largest first:
-/// each that has more than a thread's share of the elements that are left. Also returns how many
-/// elements the other tensors have.
+/// How many tensors of these sizes, the largest first, threads divide: each tensor with more than a
+/// thread's share of the remaining elements. Also returns how many elements the other tensors have.
 pub(crate) fn count_divided(
     elements: impl Iterator<Item = usize> + Clone,
     threads: usize,
@@ -334,7 +332,7 @@ mod tests {
         let ids = |elements| {
             let found = Mutex::new(HashSet::new());
             Threads::new(3).each((0..64).collect::<Vec<_>>(), elements, ENCODING, |_, _| {
-                // Long enough for others to take their turn.
+                // Long enough for other threads to run.
                 thread::sleep(std::time::Duration::from_millis(1));
                 found.lock().unwrap().insert(thread::current().id());
             });

@@ -1,4 +1,4 @@
-//! Buffers that live longer than one message, so that a steady state allocates nothing.
+//! Buffers that outlive a message, so a steady state allocates nothing.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -12,16 +12,16 @@ use crate::parts::{MIN_DIVIDED, Parts, SCRATCH};
 /// [`positions`](Self::positions) after an encoding.
 #[derive(Debug, Default)]
 pub struct Workspace {
-    /// Flat positions, increasing, of the elements that the message carries. An encoder that
-    /// returns [`Coverage::Positions`](crate::Coverage::Positions) leaves them here.
+    /// Increasing flat positions of the elements that the message carries. An encoder that returns
+    /// [`Coverage::Positions`](crate::Coverage::Positions) leaves them here.
     pub positions: Vec<u32>,
     /// The values at those positions.
     pub values: Vec<f32>,
-    /// The symbols that the message consists of, each a number below the size of an alphabet.
+    /// The symbols of the message, each a number below the size of an alphabet.
     pub symbols: Vec<u16>,
     /// Working memory for coding the symbols.
     pub coder: SymbolCoder,
-    /// Random words, for a block of elements at a time.
+    /// Random words for one block of elements.
     pub random: Vec<u32>,
     /// The decoded values of a block.
     pub block: Vec<f32>,
@@ -57,7 +57,7 @@ impl Default for ThreadBuffers {
 pub struct Helpers {
     /// The buffers of each thread. Their workspaces have no helpers.
     pub(crate) others: Vec<ThreadBuffers>,
-    /// What threads write for each job, until it is appended to the message.
+    /// The output of threads for each job, until it is appended to the message.
     pub(crate) lists: Vec<Vec<u8>>,
 }
 
@@ -75,8 +75,8 @@ impl Helpers {
         self.others.len()
     }
 
-    /// Parts of a tensor of `elements` elements, each a multiple of `unit` elements, but for the
-    /// last. Without helpers, and for a small tensor, there is one part.
+    /// Parts of a tensor of `elements` elements. Every part but the last is a multiple of `unit`
+    /// elements. Without helpers, or for a small tensor, there is one part.
     pub(crate) fn parts(&self, elements: usize, unit: usize) -> Parts {
         self.parts_of_lanes(elements, elements, unit)
     }
@@ -103,7 +103,7 @@ pub struct SymbolCoder {
     pub counts: Vec<u32>,
     /// The Huffman code.
     pub code: Code,
-    /// The code for symbols some of which are very frequent.
+    /// The code for alphabets with very frequent symbols.
     pub tans: tans::Code,
     /// The values of [groups](tans::groups) of symbols.
     pub groups: Vec<u16>,
@@ -114,7 +114,7 @@ pub struct SymbolCoder {
     /// The symbols of a list without its most frequent symbol, then the symbols of this list
     /// without its most frequent one, and so on.
     pub others: Vec<u16>,
-    /// How often each symbol occurs in the list that is left.
+    /// How often each symbol occurs in the remaining list.
     pub left: Vec<u32>,
 }
 
@@ -123,8 +123,8 @@ pub struct SymbolCoder {
 pub struct OwnBuffers(Vec<Box<dyn AnyBuffers>>);
 
 impl OwnBuffers {
-    /// The value of this type, initially its default. A method declares a private struct with the
-    /// buffers it needs, so that no other method uses them.
+    /// The value of this type, initially its default. A method declares a private struct with its
+    /// buffers, so no other method uses them.
     pub fn get<T: Any + Debug + Default + Send + Sync>(&mut self) -> &mut T {
         let at = self.0.iter().position(|buffers| (**buffers).as_any().is::<T>());
         let at = at.unwrap_or_else(|| {

@@ -6,7 +6,7 @@ use super::{DeviceArgs, DeviceForm};
 use crate::wire::symbols::Alphabet;
 use crate::{Coverage, Workspace};
 
-/// Which way bytes are converted.
+/// The direction of a conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From the form to the message.
@@ -15,8 +15,8 @@ pub(crate) enum Direction {
     Unpack,
 }
 
-/// A form with the fields of the message, in which only the code of symbols may differ: one
-/// function converts both ways.
+/// A form with the same fields as the message, except perhaps the code of symbols: one function
+/// converts both ways.
 pub(crate) trait DenseForm {
     /// Checks the bytes, and appends the converted ones.
     fn convert(&self, direction: Direction, args: DeviceArgs<'_>) -> Result<(), DecodeError>;

@@ -12,7 +12,7 @@ pub(super) const KINDS: [&str; 3] = ["residual", "velocity", KEPT];
 /// A kind of array that is kept for a tensor from step to step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// What messages have not carried yet.
+    /// The part of the gradients that messages have not carried yet.
     Residual = 0,
     /// A running sum or mean of gradients.
     Velocity = 1,
@@ -22,7 +22,7 @@ pub enum Kept {
 #[derive(Debug, Default)]
 pub(super) struct KeptArrays(pub(super) [Option<Vec<f32>>; 3]);
 
-/// The arrays that one step needs, the rest empty.
+/// The arrays that one step needs; the others are empty.
 pub(super) struct Arrays<'a> {
     pub(super) feedback: Option<(Residual, &'a mut [f32])>,
     pub(super) velocity: &'a mut [f32],
@@ -35,8 +35,8 @@ impl KeptArrays {
         self.0[0].as_deref()
     }
 
-    /// Refuses a velocity with an element that is not finite. Encoding does not look: from finite
-    /// gradients a finite velocity stays finite.
+    /// Refuses a velocity with an element that is not finite. Encoding does not check it: with
+    /// finite gradients a finite velocity stays finite.
     pub(super) fn check_velocity(&self) -> Result<(), NonFinite> {
         let velocity = self.0[Kept::Velocity as usize].as_deref().unwrap_or_default();
         let bad = velocity.iter().position(|x| !x.is_finite());
@@ -44,7 +44,7 @@ impl KeptArrays {
     }
 
     /// The arrays for a step of a tensor: the residual with these weights, if there is error
-    /// feedback; the velocity, if needed; and the compressor's own array. New ones are zeros.
+    /// feedback; the velocity, if needed; and the compressor's own array. New arrays are zero.
     pub(super) fn arrays_of(
         &mut self,
         tensor: &Tensor,

@@ -13,24 +13,24 @@ use crate::{Context, Coverage, Error, Input, Residual, Source, Tensor};
 
 impl Encoder {
     /// Whether the tensor called `name` is encoded in [rounds](crate::MultiRound) of all-reduce, by
-    /// [`contribute`](Self::contribute). A method whose own [memory](crate::memories) is in use is
-    /// not.
+    /// [`contribute`](Self::contribute). A method that uses its own [memory](crate::memories) has
+    /// no rounds.
     pub fn has_rounds(&self, name: &str) -> bool {
         let spec = self.spec_of(name);
         spec.compressor().rounds().is_some() && spec.own_memory(self.sender.plain).is_none()
     }
 
-    /// Replaces `addend` by this rank's addend of a [round](crate::MultiRound), and returns how it
-    /// is combined with those of the other ranks; `None` after the last round. Rounds of a step are
-    /// numbered from 0; only round 0 reads the input. `means` are the means of the previous rounds.
+    /// Replaces `addend` by this rank's addend of a [round](crate::MultiRound), and returns how the
+    /// ranks' addends are combined; `None` after the last round. Rounds of a step are numbered from
+    /// 0; only round 0 reads the input. `means` are the means of the previous rounds.
     ///
-    /// Between rounds other tensors may be encoded. What the addends of a step have not taken stays
-    /// in the residual, also if the step is not [concluded](Self::conclude). What they have taken
-    /// is lost then: if another rank may fail during the step, make a
-    /// [`checkpoint`](Self::checkpoint) before round 0 and [roll back](Self::rollback) to it.
+    /// Other tensors may be encoded between rounds. If a step is not [concluded](Self::conclude),
+    /// the residual keeps the part of the gradient that its addends left out, and the rest is lost.
+    /// If another rank may fail during the step, make a [`checkpoint`](Self::checkpoint) before
+    /// round 0 and [roll back](Self::rollback) to it.
     ///
     /// # Errors
-    /// Those of [`encode`](Self::encode).
+    /// As for [`encode`](Self::encode).
     ///
     /// # Panics
     /// If the tensor's method has no rounds.
@@ -63,8 +63,8 @@ impl Encoder {
     /// gradient that this rank's addends left out.
     ///
     /// # Errors
-    /// [`Error::Message`] if the means are malformed, [`Error::WrongLength`] for `out` of another
-    /// length than the tensor's, [`Error::OutOfMemory`]; nothing has changed then.
+    /// [`Error::Message`] if the means are malformed, [`Error::WrongLength`] if the length of `out`
+    /// is not the tensor's, [`Error::OutOfMemory`]. Nothing has changed then.
     ///
     /// # Panics
     /// If the tensor [has no rounds](Self::has_rounds).
@@ -87,14 +87,14 @@ impl Encoder {
         Ok(rounds.settle(&mut state))
     }
 
-    /// Appends what a device needs to compute this rank's addend of a [round](crate::MultiRound),
-    /// and returns what the addends of the round are; `None` after the last round. The device keeps
-    /// the residual. `means` are as for [`contribute`](Self::contribute).
+    /// Appends the data from which a device computes this rank's addend of a
+    /// [round](crate::MultiRound), and returns the kind of the round's addends; `None` after the
+    /// last round. The device keeps the residual. `means` is as for
+    /// [`contribute`](Self::contribute).
     ///
     /// # Errors
-    /// [`Error::NoDeviceForm`] for a method that works on the host only; [`Error::TooLarge`] for a
-    /// tensor that the compressor does not accept; [`Error::State`] if a restored array has another
-    /// size.
+    /// [`Error::NoDeviceForm`] for a host-only method; [`Error::TooLarge`] for a tensor that the
+    /// compressor does not accept; [`Error::State`] if a restored array has another size.
     pub fn device_round(
         &mut self,
         tensor: &Tensor,
@@ -113,12 +113,12 @@ impl Encoder {
         Ok(addends)
     }
 
-    /// As [`conclude`](Self::conclude), where a device has the gradient: appends what the device
-    /// adds to the mean.
+    /// As [`conclude`](Self::conclude), if a device has the gradient: appends the data that the
+    /// device adds to the mean.
     ///
     /// # Errors
-    /// Those of `conclude`, and [`Error::NoDeviceForm`]; then `form` is unspecified behind its
-    /// former end.
+    /// As for `conclude`, and [`Error::NoDeviceForm`]. The bytes that were added to `form` are
+    /// unspecified then.
     pub fn device_conclude(
         &mut self,
         tensor: &Tensor,
@@ -205,7 +205,7 @@ impl Encoder {
     }
 }
 
-/// Refuses a transcript that is not complete or not finite.
+/// Refuses an incomplete transcript, and one with NaN or infinity.
 fn check_means(
     rounds: &dyn MultiRound,
     means: &[f32],

@@ -10,15 +10,15 @@ use crate::{Coverage, Error, Input, Tensor, Threads};
 /// One of several tensors to encode.
 #[derive(Debug)]
 pub struct EncodeJob<'a> {
-    /// The tensor. No other job has one of the same name.
+    /// The tensor. Names differ between jobs.
     pub tensor: &'a Tensor,
     /// Its gradient.
     pub input: Input<'a>,
-    /// Out: the message, which replaces what was there.
+    /// Out: the message, which replaces the previous content.
     pub message: Vec<u8>,
     /// Out: which elements the message carries.
     pub sent: Coverage,
-    /// Out: their flat positions, increasing, where `sent` is [`Coverage::Positions`].
+    /// Out: the increasing flat positions of these elements, if `sent` is [`Coverage::Positions`].
     pub positions: Vec<u32>,
 }
 
@@ -31,16 +31,16 @@ impl<'a> EncodeJob<'a> {
 }
 
 impl Encoder {
-    /// Encodes several tensors as [`encode`](Self::encode) does one, side by side. Threads share
-    /// the work on a tensor that has more elements than all tensors have per thread; each other
-    /// tensor is the work of one thread.
+    /// Encodes several tensors side by side, each as [`encode`](Self::encode) does. Threads share a
+    /// tensor with more elements than an equal share per thread; one thread works on each of the
+    /// other tensors.
     ///
     /// # Errors
-    /// The first error of `encode` in the order of jobs. The state of tensors without an error has
-    /// changed then.
+    /// The first error of `encode` in the order of jobs. The state of the tensors without an error
+    /// has changed nevertheless.
     ///
     /// # Panics
-    /// If two jobs have a tensor of the same name.
+    /// If the tensors of two jobs have the same name.
     pub fn encode_all(
         &mut self,
         step: u64,
@@ -57,7 +57,7 @@ impl Encoder {
             let (name, entry) = tensors.remove_entry(job.tensor.name()).expect("it was inserted");
             work.push((at, name, entry, job, Ok(())));
         }
-        // The largest first, so that none is left for the end.
+        // The largest first, so no thread ends long after the others.
         work.sort_by_key(|(_, _, _, job, _)| Reverse(job.tensor.elements()));
         let encode = |entry: &mut Entry, job: &mut EncodeJob<'_>, buffers: &mut ThreadBuffers| {
             let (spec, EncodeJob { tensor, input, message, .. }) =

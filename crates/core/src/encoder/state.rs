@@ -28,9 +28,9 @@ impl Encoder {
         }
     }
 
-    /// Restores the state of the last [`checkpoint`](Self::checkpoint): a tensor that was encoded
-    /// first after it has no residual then. [`restore`](Self::restore) and [`forget`](Self::forget)
-    /// discard the checkpoint, so make another one after them; without one, `rollback` discards the
+    /// Restores the state of the last [`checkpoint`](Self::checkpoint): tensors first encoded after
+    /// it lose their residual. [`restore`](Self::restore) and [`forget`](Self::forget) discard the
+    /// checkpoint, so make a new one after them. Without a checkpoint, `rollback` discards the
     /// state of all tensors.
     pub fn rollback(&mut self) {
         for Entry { kept, checkpoint, .. } in self.tensors.values_mut() {
@@ -39,10 +39,9 @@ impl Encoder {
     }
 
     /// Adds the encoder's state to `state`, under keys that start with `prefix`: for every tensor
-    /// that was encoded or has an assigned spec, the spec as the setting `spec/NAME`, and its
-    /// arrays `residual/NAME`, `velocity/NAME` and `kept/NAME`. The number `encoder` says that an
-    /// encoder was saved there, even if it has no tensors yet. The prefix is used as it is: let it
-    /// end with a slash.
+    /// that was encoded or has an assigned spec, the setting `spec/NAME` and the arrays
+    /// `residual/NAME`, `velocity/NAME` and `kept/NAME`. The number `encoder` marks a saved
+    /// encoder, even one without tensors. The prefix is used as it is: end it with a slash.
     pub fn save(&self, prefix: &str, state: &mut State) {
         state.set_number(&saved_key(prefix), 1);
         for (name, entry) in &self.tensors {
@@ -56,15 +55,15 @@ impl Encoder {
         }
     }
 
-    /// Replaces the encoder's state by the one that [`save`](Self::save) wrote under the same
-    /// prefix. Specs are not restored: [assign](Self::assign) them before. An error leaves the
+    /// Replaces the encoder's state by the state that [`save`](Self::save) wrote under the same
+    /// prefix. Specs are not restored: [assign](Self::assign) them first. An error leaves the
     /// encoder unchanged.
     ///
     /// # Errors
     /// [`StateError::Missing`] if no encoder was saved under the prefix, or an array without a
-    /// spec; [`StateError::Mismatch`] if a tensor was saved with another spec than it has now;
-    /// [`StateError::OutOfRange`] if an array has numbers that no encoder leaves there. An array of
-    /// the wrong size is refused when its tensor is next encoded: only then is the size known.
+    /// spec; [`StateError::Mismatch`] if a tensor's spec has changed since;
+    /// [`StateError::OutOfRange`] if an array has numbers that no encoder writes. An array of the
+    /// wrong size is refused at the next encoding of its tensor, when the size is known.
     pub fn restore(&mut self, prefix: &str, state: &State) -> Result<(), StateError> {
         self.check_state(prefix, state)?;
         self.forget();
@@ -81,7 +80,7 @@ impl Encoder {
     /// Whether [`restore`](Self::restore) would succeed; changes nothing.
     ///
     /// # Errors
-    /// Those of [`restore`](Self::restore).
+    /// As for [`restore`](Self::restore).
     pub fn check_state(&self, prefix: &str, state: &State) -> Result<(), StateError> {
         if !Self::was_saved(prefix, state) {
             return Err(StateError::Missing(saved_key(prefix)));
@@ -118,8 +117,8 @@ impl Encoder {
     }
 }
 
-/// Refuses an array of a kind with numbers that encoding does not leave there. An error says what
-/// is wrong.
+/// Refuses numbers that encoding never writes to an array of this kind. The error says what is
+/// wrong.
 fn check_values(kind: &str, values: &[f32], compressor: &dyn Compressor) -> Result<(), String> {
     let squares = kind == KEPT && compressor.keeps_squares();
     // Sums of finite squares may overflow.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::Dtype;
 
-/// The type of a tensor's elements: those of
+/// The type of a tensor's elements, as in
 /// [safetensors](https://github.com/huggingface/safetensors). Its value is the code in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -78,7 +78,7 @@ impl ElementType {
         self as u8
     }
 
-    /// The name, such as `bf16` or `f8_e4m3`: that of safetensors, in lower case.
+    /// The name in safetensors, in lower case, such as `bf16` or `f8_e4m3`.
     pub fn name(self) -> &'static str {
         TABLE[usize::from(self.code())].1
     }
@@ -88,8 +88,8 @@ impl ElementType {
         TABLE[usize::from(self.code())].2
     }
 
-    /// The bytes of a tensor of this shape; `None` if its bits fill no whole number of bytes, or
-    /// too many.
+    /// The bytes of a tensor of this shape; `None` if its bits do not fill whole bytes, or need too
+    /// many.
     pub fn bytes(self, shape: &[usize]) -> Option<usize> {
         let elements = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n))?;
         let bits = elements.checked_mul(self.bits())?;

@@ -1,4 +1,4 @@
-//! The constants of frames, and what can be wrong with a frame.
+//! The constants and errors of frames.
 
 use gradwire_bits::DecodeError;
 
@@ -9,12 +9,12 @@ use crate::{SpecError, printable};
 pub const MAGIC: [u8; 4] = *b"GWFR";
 /// The version of frames with a message.
 pub const VERSION: u8 = 1;
-/// The version of frames without one: stored tensors and metadata.
+/// The version of frames without a message: stored tensors and metadata.
 pub const STORED_VERSION: u8 = 2;
 /// The largest number of dimensions of a tensor.
 pub const MAX_DIMENSIONS: usize = 64;
 
-/// Why bytes are not a frame, or its message not a tensor.
+/// Why bytes are not a frame, or a frame's message does not decode.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
@@ -29,7 +29,7 @@ pub enum FrameError {
     /// The bytes end within the frame.
     #[error("the frame ends too early; copy it again")]
     Truncated,
-    /// The bytes were changed on their way.
+    /// The bytes were changed in transit.
     #[error("the frame's checksum is {found:08x} where {expected:08x} is written; copy it again")]
     Checksum {
         /// The checksum in the frame.
@@ -37,10 +37,10 @@ pub enum FrameError {
         /// The checksum of its bytes.
         found: u32,
     },
-    /// A field has a value it cannot have.
+    /// A field has an impossible value.
     #[error("{0}; it was not written by gradwire, or by a later version")]
     Malformed(&'static str),
-    /// The tensor to be written has a compressor that no reader would find.
+    /// The tensor to write has a compressor that no reader would find.
     #[error(
         "tensor '{tensor}' has the compressor '{spec}', which is not in the registry, so that nobody could read the frame; \
          add it to the registry",
@@ -52,16 +52,16 @@ pub enum FrameError {
         /// The compressor.
         spec: String,
     },
-    /// A frame of another kind was read as one with a message.
+    /// A frame without a message was read as a frame with one.
     #[error(
         "the frame holds {found}, and no compressed tensor; read it with frame::Item::read, or restore the file with the \
          command gradwire decompress"
     )]
     NoMessage {
-        /// What it holds.
+        /// The content of the frame.
         found: String,
     },
-    /// The data of a tensor to be stored is longer or shorter than its elements.
+    /// The data of a tensor to store is longer or shorter than its elements.
     #[error(
         "tensor '{tensor}' of shape {shape:?} and type {element} does not have {bytes} bytes; give all of its elements, one \
          after the other",
@@ -74,13 +74,13 @@ pub enum FrameError {
         shape: Vec<usize>,
         /// The type of its elements.
         element: ElementType,
-        /// The bytes given.
+        /// The number of given bytes.
         bytes: usize,
     },
     /// The configuration does not parse.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// The shape stands for more elements than a message of this length can.
+    /// The shape has more elements than a message of this length can encode.
     #[error("tensor '{tensor}' of shape {shape:?} exceeds the limit of {limit} elements", tensor = printable(.tensor))]
     TooLarge {
         /// The tensor's name.
@@ -90,7 +90,7 @@ pub enum FrameError {
         /// The most elements possible.
         limit: usize,
     },
-    /// The tensor is larger than what is left of the [`Budget`].
+    /// The tensor is larger than the rest of the [`Budget`].
     #[error(
         "tensor '{tensor}' decodes to {bytes} bytes, and {left} are left of the limit of {limit}; if you trust the \
          file, raise the limit (--max-bytes, in Python max_bytes)",
@@ -101,7 +101,7 @@ pub enum FrameError {
         tensor: String,
         /// Its size as `f32`, in bytes.
         bytes: u64,
-        /// What the budget has left, in bytes.
+        /// The rest of the budget, in bytes.
         left: u64,
         /// The whole budget, in bytes.
         limit: u64,
@@ -117,7 +117,7 @@ pub enum FrameError {
         /// Its size as `f32`, in bytes.
         bytes: u64,
     },
-    /// The tensor to be written has too many dimensions.
+    /// The tensor to write has too many dimensions.
     #[error(
         "tensor '{tensor}' has {dimensions} dimensions, and a frame holds at most {MAX_DIMENSIONS}; reshape it",
         tensor = printable(.tensor)

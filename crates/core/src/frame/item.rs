@@ -7,7 +7,7 @@ use super::stored::{self, StoredTensor};
 use super::wire::{self, take_array, take_bytes};
 use crate::printable;
 
-/// What a frame of a file holds.
+/// The content of a frame in a file.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Item<'a> {
@@ -20,11 +20,11 @@ pub enum Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Reads the frame at the front of `input`, of whichever kind, and moves `input` past it.
-    /// Nothing of a message is decoded, and nothing larger than the frame itself allocated.
+    /// Reads the frame, of any kind, at the front of `input`, and moves `input` past it. Messages
+    /// are not decoded, and allocations are no larger than the frame itself.
     ///
     /// # Errors
-    /// As for [`Frame::read`]; `input` is then where it was.
+    /// As for [`Frame::read`]; `input` is then unchanged.
     pub fn read(input: &mut &'a [u8]) -> Result<Self, FrameError> {
         match wire::version(input)? {
             VERSION => Frame::read_message(input).map(Item::Message),
@@ -41,7 +41,7 @@ impl<'a> Item<'a> {
     /// Appends the frame to `out`.
     ///
     /// # Errors
-    /// Those of [`Frame::write`].
+    /// As for [`Frame::write`].
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         match self {
             Item::Message(frame) => frame.write(out),
@@ -53,7 +53,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// What the frame holds, for errors.
+    /// The content of the frame, for errors.
     fn describe(&self) -> String {
         match self {
             Item::Message(frame) => {
@@ -69,14 +69,14 @@ impl<'a> Item<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads the frame at the front of `input`, and moves `input` past it. Nothing of the message
-    /// is decoded, and nothing larger than the frame's own header allocated.
+    /// Reads the frame at the front of `input`, and moves `input` past it. The message is not
+    /// decoded, and allocations are no larger than the frame's header.
     ///
     /// # Errors
     /// [`FrameError::NotAFrame`], [`FrameError::Version`], [`FrameError::Truncated`],
     /// [`FrameError::Checksum`], [`FrameError::Malformed`], [`FrameError::Spec`],
-    /// [`FrameError::TooLarge`], or [`FrameError::NoMessage`] for a frame that [`Item::read`]
-    /// reads; `input` is then where it was.
+    /// [`FrameError::TooLarge`], or [`FrameError::NoMessage`] for a frame without a message, which
+    /// [`Item::read`] accepts; `input` is then unchanged.
     pub fn read(input: &mut &'a [u8]) -> Result<Frame<'a>, FrameError> {
         let mut rest = *input;
         match Item::read(&mut rest)? {
@@ -96,7 +96,7 @@ fn fields<'a>(rest: &mut &'a [u8]) -> Result<Fields<'a>, FrameError> {
     Ok((take_array(rest)?, take_bytes(rest)?))
 }
 
-/// Interprets the fields, after the checksum was verified.
+/// Interprets the fields, whose checksum is verified.
 fn interpret<'a>((head, body): Fields<'a>) -> Result<Item<'a>, FrameError> {
     let [.., kind, zero, zero_too] = head;
     if [zero, zero_too] != [0, 0] {
@@ -107,7 +107,7 @@ fn interpret<'a>((head, body): Fields<'a>) -> Result<Item<'a>, FrameError> {
         metadata::KIND => Metadata::of_body(body).map(Item::Metadata),
         _ => Err(FrameError::Malformed("the frame is of a kind that this version does not know")),
     };
-    // The frame itself is whole.
+    // The frame itself is complete.
     item.map_err(|error| match error {
         FrameError::Truncated => FrameError::Malformed("a field is longer than the frame"),
         error => error,

@@ -1,4 +1,4 @@
-//! What a file says about itself.
+//! Texts about a file.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use gradwire_bits::varint;
 use super::error::{FrameError, STORED_VERSION};
 use super::wire;
 
-/// The byte after the version of a frame of metadata.
+/// The byte after the version in a metadata frame.
 pub(super) const KIND: u8 = 1;
 
 /// The metadata of a file of tensors: texts by name, as `__metadata__` in safetensors, such as
@@ -33,7 +33,7 @@ impl Metadata {
         wire::seal(start, out);
     }
 
-    /// Interprets the body of a frame, whose checksum was verified.
+    /// Interprets the body of a frame, whose checksum is verified.
     pub(super) fn of_body(mut body: &[u8]) -> Result<Self, FrameError> {
         let mut entries = BTreeMap::new();
         for _ in 0..wire::take_varint(&mut body)? {

@@ -1,4 +1,4 @@
-//! Tensors that are stored as they are, bit for bit.
+//! Tensors that are stored bit for bit.
 
 use super::element::ElementType;
 use super::error::{FrameError, STORED_VERSION};
@@ -6,14 +6,14 @@ use super::wire;
 use crate::Tensor;
 use gradwire_bits::varint;
 
-/// The byte after the version of a frame that stores a tensor.
+/// The byte after the version in a frame of a stored tensor.
 pub(super) const KIND: u8 = 0;
-/// How the data is coded: as it is. Other codings are reserved.
+/// The coding of the data: none. Other codings are reserved.
 const AS_IT_IS: u8 = 0;
 
-/// A tensor of any element type, stored without a compressor: its bytes come back as they were.
+/// A tensor of any element type, stored without a compressor and restored bit for bit.
 ///
-/// Files have such frames for tensors that no compressor takes: integers, masks with infinities,
+/// Files have such frames for tensors that no compressor accepts: integers, masks with infinities,
 /// floats of other widths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredTensor<'a> {
@@ -23,8 +23,8 @@ pub struct StoredTensor<'a> {
 }
 
 impl<'a> StoredTensor<'a> {
-    /// A tensor with its elements in row-major order, little-endian; those of less than a byte are
-    /// packed as in safetensors.
+    /// A tensor with its elements in row-major order, little-endian; elements of less than a byte
+    /// are packed as in safetensors.
     ///
     /// # Errors
     /// [`FrameError::StoredLength`] if the data is longer or shorter than the elements.
@@ -74,7 +74,7 @@ impl<'a> StoredTensor<'a> {
         Ok(())
     }
 
-    /// Interprets the body of a frame, whose checksum was verified.
+    /// Interprets the body of a frame, whose checksum is verified.
     pub(super) fn of_body(mut body: &'a [u8]) -> Result<Self, FrameError> {
         let [code, coding] = wire::take_array(&mut body)?;
         let element = ElementType::of_code(code)

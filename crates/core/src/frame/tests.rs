@@ -22,7 +22,7 @@ fn written(frame: &Frame<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The bytes with a checksum that fits them.
+/// The bytes with a matching checksum.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let end = bytes.len() - 4;
     let checksum = crc32fast::hash(&bytes[..end]);
@@ -122,7 +122,7 @@ fn shapes_beyond_the_message_are_refused_unallocated() {
         let tensor = Tensor::new("huge", shape);
         read(&written(&Frame { tensor, ..frame(&ZEROS) })).unwrap_err()
     };
-    // 9 coded bytes stand for at most 9 · 14 · 5 elements.
+    // 9 coded bytes encode at most 9 · 14 · 5 elements.
     assert!(matches!(huge(&[1 << 40]), FrameError::TooLarge { limit: 630, .. }));
     assert!(matches!(huge(&[631]), FrameError::TooLarge { .. }));
     assert!(matches!(huge(&[0]), FrameError::Malformed(_)));
@@ -178,7 +178,7 @@ fn the_default_budget_is_in_proportion_with_a_floor() {
 fn what_memory_cannot_hold_is_an_error() {
     let tensor = Tensor::new("zeros", &[(1 << 32) - 1, 1 << 24]);
     let spec: Spec = "threshold".parse().unwrap();
-    // It reads as a shape that this compressor cannot have; the tensor stands in for a smaller
+    // No frame of this compressor reads with this shape; the tensor stands in for a smaller
     // machine.
     let frame = Frame { spec, tensor, ..frame(&[]) };
     let error = frame.decode(&mut Budget::new(u64::MAX)).unwrap_err();

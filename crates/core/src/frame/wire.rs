@@ -1,4 +1,4 @@
-//! The fields that all frames are made of: the first bytes, numbers, texts and the checksum.
+//! The fields of all frames: the first bytes, numbers, texts and the checksum.
 
 use gradwire_bits::{DecodeError, varint};
 
@@ -28,7 +28,7 @@ pub(super) fn version(input: &[u8]) -> Result<u8, FrameError> {
 }
 
 /// Reads the fields at the front of `input` and verifies the checksum after them. Returns the
-/// fields, and what follows the frame.
+/// fields and the bytes after the frame.
 pub(super) fn checked<'a, T>(
     input: &'a [u8],
     fields: impl FnOnce(&mut &'a [u8]) -> Result<T, FrameError>,
@@ -69,7 +69,7 @@ pub(super) fn take_shape(rest: &mut &[u8]) -> Result<Vec<u64>, FrameError> {
     (0..dimensions).map(|_| take_varint(rest)).collect()
 }
 
-/// The dimensions as this machine counts.
+/// The dimensions as `usize`.
 pub(super) fn shape(dimensions: &[u64]) -> Result<Vec<usize>, FrameError> {
     let dimensions: Result<_, _> = dimensions.iter().map(|&n| usize::try_from(n)).collect();
     dimensions

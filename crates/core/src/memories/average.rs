@@ -4,7 +4,7 @@ use super::{Encoding, Memory, Scope, Step};
 use crate::{Coverage, NonFinite, Velocity};
 
 /// `z ← δ·z + (1 − δ)·g`; every message compresses all of z. With error feedback there is also a
-/// residual. It is Signum's memory, and that of any compressor with the parameter `momentum`.
+/// residual. Signum uses this memory, and so does any compressor with the parameter `momentum`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Average {
     /// Weight δ of the previous mean, in \[0, 1).

@@ -4,16 +4,15 @@ use super::{Encoding, Memory, Step, for_blocks};
 use crate::{Coverage, Floats, NonFinite, Residual, Velocity};
 
 /// The change `c = Q(v − h)` of an estimate h of v is sent, and `h ← h + c`. Receivers add up the
-/// means of the messages, and that sum, the mean of all ranks' h, takes the place of the mean
-/// gradient.
+/// means of the messages. Their sum, the mean of all ranks' h, replaces the mean gradient.
 ///
 /// Without momentum v is the gradient (Richtárik, Sokolov, Fatkhullin: "EF21: A New, Simpler,
 /// Theoretically Better, and Practically Faster Error Feedback", NeurIPS 2021, Algorithm 2). With
 /// momentum it is the running mean `v ← m·v + (1 − m)·g` (Fatkhullin, Tyurin, Richtárik: "Momentum
 /// Provably Improves Error Feedback!", NeurIPS 2023, Algorithm 1, EF21-SGDM, whose η is 1 − m).
 ///
-/// The estimate is the array of the residual. The encoding leaves `v − h − c` in it, from which c
-/// and the new h follow.
+/// The residual's array holds the estimate. The encoding leaves `v − h − c` in it, which gives c
+/// and the new h.
 ///
 /// Deviation: EF21-SGDM starts v and h with a gradient; here both start at 0, as h does in EF21.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,7 +52,7 @@ impl Memory for Ef21 {
         for_blocks(target, scratch, |start, block| {
             let arrays = before[start..].iter().zip(&mut estimate[start..]);
             for (v, (&before, h)) in block.iter().zip(arrays) {
-                // Exactly the estimate before where nothing was sent, as at the receivers.
+                // For unsent elements exactly the previous estimate, as at the receivers.
                 *h = (before + ((v - before) - *h)).clamp(f32::MIN, f32::MAX);
             }
         });

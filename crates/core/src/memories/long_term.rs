@@ -3,8 +3,8 @@
 use super::{Encoding, Memory, Step};
 use crate::{Coverage, NonFinite, Residual};
 
-/// Gradients are summed, `u ← u + ε·g`, and `α·u_before + u` is compressed; `u` becomes 0 where
-/// elements were sent.
+/// Gradients are summed, `u ← u + ε·g`, and `α·u_before + u` is compressed; `u` becomes 0 for sent
+/// elements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LongTerm {
     /// Weight ε of the gradient, positive.

@@ -1,9 +1,9 @@
 //! Error-feedback memories: rules for the part of a gradient that a message leaves out.
 //!
 //! A memory is a rule without state. The arrays it works on belong to a tensor's name; an
-//! [`Encoder`](crate::Encoder) holds, saves and restores them. The plain [`Residual`] is what a
-//! spec configures (`ef`, `beta`, `gamma`), which can also ask for [`Ef21`] or [`Average`]; a
-//! compressor can bring another rule ([`Compressor::memory`](crate::Compressor::memory)).
+//! [`Encoder`](crate::Encoder) holds, saves and restores them. A spec configures the plain
+//! [`Residual`] (`ef`, `beta`, `gamma`), or [`Ef21`] or [`Average`]; a compressor can bring its own
+//! rule ([`Compressor::memory`](crate::Compressor::memory)).
 
 mod average;
 mod ef21;
@@ -29,7 +29,7 @@ use crate::{
     Workspace,
 };
 
-/// A rule by which part of a gradient is kept and added to later gradients.
+/// A rule that keeps part of a gradient and adds it to later gradients.
 ///
 /// It implements φ and ψ of the GRACE survey's Algorithm 1 (Xu et al.: "GRACE: A Compressed
 /// Communication Framework for Distributed Machine Learning"): `g̃ = Q(φ(m, g))`, then
@@ -40,7 +40,7 @@ pub trait Memory: Debug + Send + Sync {
     ///
     /// # Errors
     /// [`NonFinite`] for a gradient, a sum or a new memory that is not finite. Then the arrays in
-    /// `step` must be unchanged; the caller removes a message that was already appended.
+    /// `step` must be unchanged; the caller removes any appended message.
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Coverage, NonFinite>;
 
     /// Says when the rule replaces the plain residual.
@@ -59,13 +59,13 @@ pub trait Memory: Debug + Send + Sync {
         false
     }
 
-    /// Whether messages carry changes: receivers add the mean of all ranks' messages to a sum that
-    /// they keep, and the sum is the result.
+    /// Whether messages carry changes: receivers keep a sum, the result, and add the mean of all
+    /// ranks' messages to it.
     fn sends_changes(&self) -> bool {
         false
     }
 
-    /// Whether it applies momentum, so that the optimizer must not apply it again.
+    /// Whether it applies momentum, so the optimizer must not apply it again.
     fn replaces_momentum(&self) -> bool {
         false
     }
@@ -90,18 +90,18 @@ pub struct Step<'a> {
     pub input: Input<'a>,
     /// The residual, with the weights that the spec configures; `None` without error feedback.
     pub feedback: Option<(Residual, &'a mut [f32])>,
-    /// A second kept array, where the memory [needs one](Memory::keeps_velocity); else empty.
+    /// A second kept array, if the memory [needs one](Memory::keeps_velocity); else empty.
     pub velocity: &'a mut [f32],
     /// The compressor's own array, such as starting factors or sums of squares; often empty.
     pub kept: &'a mut [f32],
     /// [`SCRATCH`](crate::SCRATCH) elements of working memory, for [`Encoding::source`].
     pub scratch: &'a mut [f32],
-    /// Whether the values are not gradients, so that nothing may be dropped
+    /// Whether the values are not gradients, so nothing may be dropped
     /// ([`Encoder::with_plain_memory`](crate::Encoder::with_plain_memory)).
     pub plain: bool,
 }
 
-/// The encoding that a memory surrounds.
+/// The encoding inside a memory's step.
 pub struct Encoding<'a> {
     /// Appends the message for a source.
     pub(crate) encode: &'a mut dyn FnMut(&mut Source<'_>, &mut Workspace) -> Coverage,
@@ -115,8 +115,8 @@ impl Encoding<'_> {
     /// gathers the [statistics](crate::Compressor::statistics) that the compressor asks for.
     ///
     /// # Errors
-    /// As for [`Source::new`]. They are left to [`encode`](Self::encode) where a compressor asks
-    /// for none, without a residual, and where it checks the elements itself
+    /// As for [`Source::new`]. [`encode`](Self::encode) returns them instead if the compressor
+    /// needs no statistics and there is no residual, or if it checks the elements itself
     /// ([`Statistics::Peeked`]).
     pub fn source<'a>(
         &mut self,
@@ -127,8 +127,8 @@ impl Encoding<'_> {
         self.examined(Source::unchecked(gradient, feedback, scratch))
     }
 
-    /// As [`source`](Self::source), with the new velocity, `u ← momentum·u + factor·g`, in the
-    /// gradient's place. [`encode`](Self::encode) stores it.
+    /// As [`source`](Self::source), with the new velocity, `u ← momentum·u + factor·g`, instead of
+    /// the gradient. [`encode`](Self::encode) stores it.
     ///
     /// # Errors
     /// As for [`source`](Self::source).
@@ -143,8 +143,8 @@ impl Encoding<'_> {
         self.examined(source.with_velocity(weights, velocity))
     }
 
-    /// A source after the pass that checks its elements and gathers statistics, if there is one
-    /// before the encoding.
+    /// A source after the pass that checks its elements and gathers statistics, if the encoding
+    /// needs such a pass.
     fn examined<'a>(&mut self, mut source: Source<'a>) -> Result<Source<'a>, NonFinite> {
         let kind = self.statistics;
         let overwrites = source.keeps_residual() || source.has_velocity();
@@ -158,7 +158,7 @@ impl Encoding<'_> {
         source.searched(kind, found)
     }
 
-    /// The search that the compressor asks for, which peeks at all elements.
+    /// Runs the compressor's search, which peeks at all elements.
     fn search(&mut self, source: &mut Source<'_>) -> Option<Found> {
         match self.statistics {
             Statistics::KthLargest(k) => {
@@ -169,13 +169,13 @@ impl Encoding<'_> {
         }
     }
 
-    /// Appends the message for `source`, leaves in the source's residual what the message does not
-    /// carry, and stores its velocity.
+    /// Appends the message for `source`, leaves the error of the message in the source's residual,
+    /// and stores its velocity.
     ///
     /// # Errors
     /// [`NonFinite`] for an element that is not finite, if [`source`](Self::source) has not looked
-    /// for one. Residual and velocity are then unchanged; so until here the memory must not change
-    /// any array in [`Step`].
+    /// for one. Residual and velocity are then unchanged, so the memory must not change any array
+    /// in [`Step`] before this call.
     pub fn encode(&mut self, source: &mut Source<'_>) -> Result<Coverage, NonFinite> {
         let sent = (self.encode)(source, self.workspace);
         source.finish()?;
@@ -189,7 +189,7 @@ impl Encoding<'_> {
         self.context
     }
 
-    /// The flat positions of the elements that the message carries, increasing, if
+    /// The increasing flat positions of the elements that the message carries, if
     /// [`encode`](Self::encode) returned [`Coverage::Positions`].
     pub fn positions(&self) -> &[u32] {
         &self.workspace.positions

@@ -4,7 +4,7 @@ use super::{Encoding, Memory, Step, for_blocks};
 use crate::{Coverage, Floats, NonFinite, Residual, Velocity};
 
 /// The clipped gradient is added to a velocity, `u ← m·u + g`, and the velocity to the residual,
-/// `v ← v + u`, which is compressed; both become 0 where elements were sent.
+/// `v ← v + u`, which is compressed; both become 0 for sent elements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Momentum {
     /// Momentum m, in \[0, 1).

@@ -12,7 +12,7 @@ pub struct Squares;
 impl Memory for Squares {
     fn encode(&self, step: Step<'_>, encoding: &mut Encoding<'_>) -> Result<Coverage, NonFinite> {
         let Step { input, feedback, kept, scratch, plain, .. } = step;
-        // Checks that the gradient is finite before anything is added.
+        // The gradient must be finite before anything is added.
         let source = Source::unchecked(input.gradient, feedback, scratch);
         let source =
             source.with_statistics(Statistics::Largest, &mut encoding.workspace.helpers)?;

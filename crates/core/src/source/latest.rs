@@ -1,4 +1,4 @@
-//! What the residual is added to: the gradient, or the velocity that takes its place.
+//! The summand besides the residual: the gradient, or the velocity that replaces it.
 
 use gradwire_bits::kernels;
 
@@ -24,7 +24,7 @@ impl Velocity {
     }
 }
 
-/// A range of the gradient, and of the velocity that takes its place, if there is one.
+/// A range of the gradient, and of the velocity that replaces it, if any.
 pub(super) struct Latest<'a> {
     pub(super) gradient: Floats<'a>,
     pub(super) velocity: Option<(Velocity, &'a mut [f32])>,
@@ -78,7 +78,7 @@ impl<'a> Latest<'a> {
     }
 }
 
-/// Cuts the first `len` elements off an array with weights, if there is one.
+/// Cuts the first `len` elements off an array with weights, if any.
 pub(super) fn split_off<'a, W: Copy>(
     from: &mut Option<(W, &'a mut [f32])>,
     len: usize,
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(refused(&[1e38], WEIGHTS, &mut [0.0], &mut [2e38]), infinite);
     }
 
-    /// The check of a mean reads the gradient alone up to half of the largest number.
+    /// The check of a mean reads only the gradient if it is at most half of the largest number.
     #[test]
     fn means_of_the_largest_numbers_do_not_overflow_unseen() {
         let mut scratch = vec![0.0; SCRATCH];

@@ -13,7 +13,7 @@ use crate::statistics::{Gathered, Statistics};
 use crate::threads::{InOrder, side_by_side};
 use crate::workspace::{Helpers, Workspace};
 
-/// Buffers for what threads write for a part.
+/// Buffers for the output of threads, one per part.
 #[derive(Debug)]
 struct Written<P>(Vec<P>);
 
@@ -25,18 +25,18 @@ impl<P> Default for Written<P> {
 
 impl Source<'_> {
     /// Calls `work` for each part with the value that `value` returns for the part's places, such
-    /// as its slice of a buffer. The [`Helpers`] of the workspace share the parts. A part has a
-    /// whole number of [blocks](crate::BLOCK), but for the last.
+    /// as its slice of a buffer. The [`Helpers`] of the workspace share the parts. Every part but
+    /// the last is a whole number of [blocks](crate::BLOCK).
     ///
     /// `work` gets a source of the part, and a workspace of its thread. It [peeks](Self::peek) at
     /// and [takes](Self::take) the part's elements by their indices in the tensor;
     /// [`take_blocks`](Self::take_blocks) takes all of them. Statistics are those of the whole
-    /// tensor. If the method keeps a number for each element, each part has the numbers of its
-    /// elements; of other arrays that the method keeps, a part of a divided tensor has nothing. An
-    /// empty tensor has one part.
+    /// tensor. If the method keeps a number per element, each part has the numbers of its elements.
+    /// Other kept arrays are not available in the parts of a divided tensor. An empty tensor has
+    /// one part.
     ///
     /// # Panics
-    /// If `work` panics, or if it asks for statistics that were not gathered before.
+    /// If `work` panics, or asks for statistics that were not gathered before.
     pub fn in_parts<T: Send>(
         &mut self,
         workspace: &mut Workspace,
@@ -50,10 +50,10 @@ impl Source<'_> {
         self.divide(parts, workspace, &mut value, &work);
     }
 
-    /// Appends what `work` appends for each part, in the order of the parts. The [`Helpers`] of the
-    /// workspace share the parts. A part has a whole number of [blocks](crate::BLOCK), but for the
-    /// last; `work` gets a source of the part, as for [`in_parts`](Self::in_parts), and must not
-    /// look at what the message has already.
+    /// Appends the output of `work` for each part, in the order of the parts. The [`Helpers`] of
+    /// the workspace share the parts. Every part but the last is a whole number of
+    /// [blocks](crate::BLOCK). `work` gets a source of the part, as for
+    /// [`in_parts`](Self::in_parts), and must not read the earlier content of the message.
     pub fn append(
         &mut self,
         workspace: &mut Workspace,
@@ -64,8 +64,9 @@ impl Source<'_> {
         self.append_in_parts(BLOCK, workspace, message, |_| (), work);
     }
 
-    /// As [`append`](Self::append), for parts of a multiple of `unit` elements, with a value for
-    /// each part and a workspace of its thread, as for [`in_parts`](Self::in_parts).
+    /// As [`append`](Self::append), for parts of a multiple of `unit` elements. As for
+    /// [`in_parts`](Self::in_parts), `work` gets a value for the part and a workspace of its
+    /// thread.
     pub fn append_in_parts<T: Send>(
         &mut self,
         unit: usize,
@@ -106,10 +107,10 @@ impl Source<'_> {
         self.each_in_order(parts, workspace, |_| (), work, |part| all.merge(part));
     }
 
-    /// Calls `take` with what `work` has written for each part of a divided tensor, in the order of
-    /// the parts and as soon as possible, while it is in the cache. One thread at a time calls
-    /// `take`, while others work. What `work` writes to has the content of an earlier part, or is
-    /// the default.
+    /// Calls `take` with the output of `work` for each part of a divided tensor, in the order of
+    /// the parts and as soon as possible, while the output is in the cache. One thread at a time
+    /// calls `take`, while others work. The buffer that `work` writes to is the default or has the
+    /// content of an earlier part.
     pub(crate) fn each_in_order<P: Any + Debug + Default + Send + Sync, T: Send>(
         &mut self,
         parts: Parts,
@@ -129,7 +130,7 @@ impl Source<'_> {
             in_order.write(at, |piece| work(source, value, piece, workspace));
         });
         let mut spare = in_order.into_spare();
-        // A thread that was held up has made the others wait with many.
+        // If a thread was held up, many buffers have piled up behind its part.
         spare.truncate(2 * (workspace.helpers.count() + 1));
         *workspace.own() = Written(spare);
     }
@@ -191,9 +192,9 @@ impl Source<'_> {
     }
 
     /// Shows all elements, which must have been checked. Every run of [`PART`] elements has its own
-    /// value from `values`. `look` gets the value, and the offset and the elements of each short
-    /// block. `add` gets the values in order, so that sums do not depend on the number of threads.
-    /// The helpers share the runs.
+    /// value from `values`. `look` gets the value, and the offset and elements of each short block.
+    /// `add` gets the values in order, so sums do not depend on the number of threads. The helpers
+    /// share the runs.
     pub(crate) fn peek_parts<T: Send>(
         &mut self,
         helpers: &mut Helpers,
@@ -240,8 +241,8 @@ impl Source<'_> {
         parts.into_iter().map(|(_, value)| value).for_each(add);
     }
 
-    /// If there is a residual, writes values that the message does not carry back to their
-    /// positions, which increase. The helpers share the work.
+    /// If there is a residual, writes unsent values back to it, at their increasing positions. The
+    /// helpers share the work.
     pub(crate) fn give_back(&mut self, positions: &[u32], values: &[f32], helpers: &mut Helpers) {
         let Some(left) = self.left() else { return };
         helpers.in_stretches(positions, left, |first, positions, start, left| {
@@ -252,7 +253,7 @@ impl Source<'_> {
     }
 }
 
-/// The slices of each part: that of the first lane, and those of the others.
+/// The slices of each part: the slice of the first lane, and the slices of the others.
 fn slices(mut whole: Slice<'_>, parts: Parts) -> Vec<(Slice<'_>, Vec<Slice<'_>>)> {
     let mut first = whole.split_off(parts.lane);
     let lanes = iter::from_fn(|| (whole.len() > 0).then(|| whole.split_off(parts.lane)));

@@ -24,10 +24,10 @@ impl Residual {
 /// The least length of a gradient that is unlikely to be in the caches: 16 MiB.
 const LARGE: usize = 1 << 22;
 
-/// The elements of a tensor from index `first` on. Indices are those of the tensor.
+/// The elements of a tensor from index `first` on. Indices count in the whole tensor.
 pub(super) struct Slice<'a> {
     pub(super) first: usize,
-    /// Whether the tensor that it is a slice of is large.
+    /// Whether the whole tensor is large.
     pub(super) large: bool,
     pub(super) latest: Latest<'a>,
     pub(super) feedback: Option<(Residual, &'a mut [f32])>,
@@ -51,9 +51,9 @@ impl<'a> Slice<'a> {
 
     /// Prefetches the gradient a block ahead of the `len` elements from index `start` on.
     ///
-    /// Not for a gradient that the caches may hold already: there the hints only take time. Not
-    /// beside a residual: the next blocks of both would push the current block out of the
-    /// first-level cache.
+    /// Not if the caches may already hold the gradient: then the hints only take time. Not if there
+    /// is a residual: the next blocks of both would push the current block out of the first-level
+    /// cache.
     pub(super) fn prefetch_after(&self, start: usize, len: usize) {
         let Floats::F32(gradient) = self.latest.gradient else { return };
         if self.large && self.feedback.is_none() {
@@ -79,7 +79,7 @@ impl<'a> Slice<'a> {
         scratch
     }
 
-    /// The bits of the largest absolute value of the same sum, which is not stored if both are
+    /// The bits of the largest absolute value of the same sum. The sum is not stored if both are
     /// `f32`.
     pub(super) fn abs_max_bits(&self, start: usize, scratch: &mut [f32]) -> u32 {
         if let (
@@ -100,7 +100,7 @@ impl<'a> Slice<'a> {
         if self.feedback.is_none()
             && velocity.as_ref().is_some_and(|(weights, _)| weights.is_mean())
         {
-            // The mean of half of the largest number and any other does not overflow, so the
+            // The mean of any number and at most half of the largest one does not overflow, so the
             // velocity need not be read.
             let largest = kernels::abs_max_bits(self.gradient(start, scratch));
             if f32::from_bits(largest) <= f32::MAX / 2.0 {
@@ -122,8 +122,8 @@ impl<'a> Slice<'a> {
         memory
     }
 
-    /// The same sum, and the gradient, or velocity. The scratch has two blocks, of which the first
-    /// `len` elements are used.
+    /// The same sum, and the gradient, or velocity. Uses the first `len` elements of each of the
+    /// scratch's two blocks.
     pub(super) fn take_with_gradient<'s>(
         &'s mut self,
         start: usize,

@@ -120,7 +120,7 @@ fn elements_are_checked_as_they_are_shown() {
     source.peek(2, 1, |block| assert_eq!(block, [2.0]));
     assert_eq!(source.finish(), Ok(()));
     source.take_with_gradient(3, 1, |block, _| assert!(block[0].is_nan()));
-    // The first is named, in whatever order they were shown.
+    // The error names the first, in whatever order they were shown.
     assert_eq!(source.finish(), Err(NonFinite { index: 1, value: f32::INFINITY }));
 }
 
@@ -139,7 +139,7 @@ fn what_the_check_has_found_is_not_searched_again() {
     let mut scratch = [0.0; SCRATCH];
     let mut source = Source::unchecked(Floats::F32(&GRADIENT), None, &mut scratch);
     source.peek_blocks(|_, _| {});
-    // Not what a search would find.
+    // A search would find something else.
     let found = Threshold { value: 7.0, equal: 1, ties: 1 };
     let kind = Statistics::KthLargest(2);
     let mut source = source.searched(kind, Some(Found::Threshold(found))).unwrap();

@@ -1,4 +1,4 @@
-//! What can be wrong with a spec string.
+//! Errors in spec strings.
 
 use crate::printable;
 
@@ -9,23 +9,23 @@ pub enum SpecError {
     /// The part before the colon names no registered compressor.
     #[error("unknown compressor '{id}'{near}; known ones: {known}", id = printable(.id))]
     UnknownCompressor {
-        /// The id given.
+        /// The given id.
         id: String,
         /// The ids that it may stand for, as [`suggestion`](crate::suggestion) gives them.
         near: String,
-        /// The ids registered, separated by commas.
+        /// The registered ids, separated by commas.
         known: String,
     },
     /// A schedule of several compressors.
     #[error("'{text}' is a schedule, and one compressor belongs here; give one of its compressors", text = printable(.text))]
     Schedule {
-        /// The string given.
+        /// The given string.
         text: String,
     },
     /// Parameters that do not follow a colon.
     #[error("parameters follow a colon: write '{meant}'", meant = printable(.meant))]
     NoColon {
-        /// The string that was probably meant.
+        /// The string that the user probably meant.
         meant: String,
     },
     /// A key that the compressor does not have.
@@ -53,7 +53,7 @@ pub enum SpecError {
     NotAPair {
         /// The compressor.
         id: &'static str,
-        /// The item given.
+        /// The given item.
         item: String,
     },
     /// A value that does not parse or lies outside the parameter's range.
@@ -63,9 +63,9 @@ pub enum SpecError {
         id: &'static str,
         /// The parameter.
         key: String,
-        /// The value given.
+        /// The given value.
         value: String,
-        /// The values allowed, in words.
+        /// The allowed values, in words.
         expected: String,
     },
     /// Error feedback for a compressor whose residuals would grow without bound.
@@ -79,9 +79,9 @@ pub enum SpecError {
     Impossible {
         /// The compressor.
         id: &'static str,
-        /// What was asked for.
+        /// The requested parameter.
         key: &'static str,
-        /// Why it cannot be.
+        /// Why it is impossible.
         reason: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! Specs from strings, and with values of their parameters.
+//! Specs from strings, and from values of their parameters.
 
 use std::str::FromStr;
 
@@ -98,7 +98,7 @@ impl Given {
         Ok(())
     }
 
-    /// Reads an item of a preset; an item that was given replaces it.
+    /// Reads an item of a preset; a given item takes precedence.
     fn read_default(&mut self, item: &str) -> Result<(), SpecError> {
         match self.read(item) {
             Err(SpecError::DuplicateKey { .. }) => Ok(()),
@@ -144,8 +144,8 @@ impl Given {
 }
 
 impl Spec {
-    /// An entry, in the registry or not, with values of its own and the common parameters, written
-    /// as after the colon of a spec string: `ratio=0.01,ef=off`.
+    /// An entry, registered or not, with its own and the common parameters in the syntax after the
+    /// colon of a spec string: `ratio=0.01,ef=off`.
     ///
     /// # Errors
     /// If there is no such parameter, or its value is not allowed.
@@ -157,7 +157,7 @@ impl Spec {
     /// whole number.
     ///
     /// # Errors
-    /// If there is no such parameter, or its value is not allowed or does not go with `ef`.
+    /// If there is no such parameter, or its value is not allowed or conflicts with `ef`.
     pub fn with_number(mut self, key: &str, value: f64) -> Result<Self, SpecError> {
         let id = self.entry.id;
         let parameters = self.entry.parameters;
@@ -173,7 +173,7 @@ impl Spec {
         self.checked()
     }
 
-    /// Refuses error feedback that cannot work with the values of the compressor's own parameters.
+    /// Refuses error feedback that cannot work with the compressor's own parameters.
     fn checked(self) -> Result<Self, SpecError> {
         let (id, properties) = (self.entry.id, self.properties());
         if self.feedback.is_some() && !properties.allows_feedback {
@@ -206,7 +206,7 @@ fn unknown(text: &str) -> SpecError {
     }
 }
 
-/// The place of the parameter called `key`.
+/// The index of the parameter called `key`.
 fn place_of(
     key: &str,
     id: &'static str,
@@ -220,7 +220,7 @@ fn place_of(
     })
 }
 
-/// The error of a value that a parameter does not allow.
+/// The error for a value that a parameter does not allow.
 fn bad_value(id: &'static str, key: &str, value: &str, kind: Kind) -> SpecError {
     let (key, value) = (key.to_owned(), value.to_owned());
     SpecError::BadValue { id, key, value, expected: kind.expected() }

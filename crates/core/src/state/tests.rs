@@ -88,7 +88,8 @@ fn every_damage_is_noticed() {
         for bit in 0..8 {
             let mut bad = bytes.clone();
             bad[at] ^= 1 << bit;
-            // A space of the header's padding may become another white space; nothing else passes.
+            // A changed bit may turn a space of the header's padding into other white space;
+            // nothing else passes.
             if let Ok(same) = State::from_bytes(&bad) {
                 assert_eq!(same, state, "bit {bit} of byte {at}");
             }

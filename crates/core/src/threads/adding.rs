@@ -1,15 +1,15 @@
-//! Work on one large tensor, or on elements at many positions of it, that several threads share.
+//! Work that several threads share on one large tensor, or on elements at many of its positions.
 
 use crate::parts::least;
 use crate::workspace::Helpers;
 
-/// Fewer positions are the work of one thread. Adding to this many elements that are in no cache
-/// takes about a millisecond, ten times as long as starting another thread.
+/// One thread works on fewer positions. Adding to this many uncached elements takes about a
+/// millisecond, ten times as long as starting another thread.
 const MIN_ADDED: usize = least(1 << 16, 1 << 10);
-/// Stretches of positions for each thread: several, so that no thread waits long for another.
+/// Stretches of positions per thread: several, so no thread waits long for another.
 const STRETCHES: usize = 4;
 
-/// The smallest range that is decoded by itself: this many elements, from this many items of a
+/// The smallest range that can be decoded by itself: this many elements, from this many items of a
 /// list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unit {
@@ -48,8 +48,8 @@ impl Helpers {
     /// share the work if there are many.
     ///
     /// # Panics
-    /// If there are not as many items as positions, if a position is out of range, or if the work
-    /// is shared and positions do not increase.
+    /// If items and positions differ in number, if a position is out of range, or if the work is
+    /// shared and positions do not increase.
     pub fn add_at<T: Copy + Sync>(
         &mut self,
         positions: &[u32],
@@ -66,8 +66,9 @@ impl Helpers {
     }
 
     /// Calls `work` for stretches of increasing positions. It gets the index of the stretch's first
-    /// position, a multiple of 8; the positions; the index of the first of the elements that they
-    /// are in; and these elements. The helpers share the stretches. Few positions are one stretch.
+    /// position in the list, a multiple of 8; the positions; the offset of the range of elements
+    /// around them; and these elements. The helpers share the stretches. A short list is one
+    /// stretch.
     ///
     /// # Panics
     /// If the work is shared, and a position is out of range or they do not increase.

@@ -1,25 +1,26 @@
-//! What threads write for parts, side by side, taken in the order of the parts.
+//! The output of threads that work on parts side by side, taken in the order of the parts.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::workspace::Helpers;
 
-/// Takes what threads write, in the order of the parts.
+/// Takes the output of threads in the order of the parts.
 pub(crate) struct InOrder<'a, P> {
     pieces: Mutex<Pieces<P>>,
     /// Only the thread that [takes](Pieces::taken) locks it.
     take: Mutex<&'a mut (dyn FnMut(&P) + Send)>,
 }
 
-/// What threads have written.
+/// The output of the threads.
 struct Pieces<P> {
     /// The part to take next.
     next: usize,
-    /// That part and later ones, up to the last that is done; `None` is a part that is not.
+    /// The output of that part and later ones, up to the last finished part; `None` for an
+    /// unfinished one.
     done: VecDeque<Option<P>>,
-    /// Whether a thread takes parts. Others then leave their parts to it: waiting for it would take
-    /// longer than writing a part.
+    /// Whether a thread takes parts. The others then leave their parts to it, as waiting for it
+    /// would take longer than writing a part.
     taken: bool,
     /// Buffers that no thread uses.
     spare: Vec<P>,
@@ -31,8 +32,8 @@ impl<'a, P: Default> InOrder<'a, P> {
         Self { pieces: Mutex::new(pieces), take: Mutex::new(take) }
     }
 
-    /// Lets `write` write part `at`, while other threads write others. This thread or another takes
-    /// it in its turn.
+    /// Lets `write` write part `at` while other threads write other parts. This thread or another
+    /// one takes it in turn.
     pub(crate) fn write(&self, at: usize, write: impl FnOnce(&mut P)) {
         let mut piece = locked(&self.pieces).spare.pop().unwrap_or_default();
         write(&mut piece);
@@ -41,7 +42,7 @@ impl<'a, P: Default> InOrder<'a, P> {
         }
     }
 
-    /// Takes parts until one is not done.
+    /// Takes parts up to the first unfinished one.
     fn take_done(&self) {
         let mut take = locked(&self.take);
         let mut taken = None;
@@ -60,7 +61,7 @@ impl<'a, P: Default> InOrder<'a, P> {
 }
 
 impl<P> Pieces<P> {
-    /// Adds a part that is done. Returns whether the caller has to take parts.
+    /// Adds a finished part. Returns whether the caller has to take parts.
     fn push(&mut self, at: usize, piece: P) -> bool {
         let ahead = at - self.next;
         while self.done.len() <= ahead {
@@ -70,7 +71,7 @@ impl<P> Pieces<P> {
         !std::mem::replace(&mut self.taken, true)
     }
 
-    /// The next part to take, if it is done, after the one that was `taken`.
+    /// The next part after `taken`, if it is finished.
     fn next(&mut self, taken: Option<P>) -> Option<P> {
         self.spare.extend(taken);
         let piece = self.done.front_mut().and_then(Option::take);
@@ -90,9 +91,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Helpers {
-    /// Calls `work` for each job, and then `take` with what `work` has written, in the order of the
-    /// jobs and as soon as possible. One thread at a time calls `take`, while others work. `work`
-    /// gets a buffer that is new, or has the content of an earlier job.
+    /// Calls `work` for each job, and then `take` with its output, in the order of the jobs and as
+    /// soon as possible. One thread at a time calls `take`, while others work. The buffer for
+    /// `work` is new or has the content of an earlier job.
     pub(crate) fn each_in_order<T: Send, P: Default + Send>(
         &mut self,
         jobs: impl Iterator<Item = T> + Send,

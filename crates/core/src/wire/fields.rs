@@ -1,4 +1,4 @@
-//! The fields that messages are made of: little-endian numbers, and their bounds.
+//! The fields of messages: little-endian numbers, and their bounds.
 
 use gradwire_bits::DecodeError;
 pub(crate) use gradwire_bits::expect_len;
@@ -10,7 +10,7 @@ pub(crate) fn put_f32(value: f32, message: &mut Vec<u8>) {
     message.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Appends numbers: a copy of their memory where the processor is little-endian.
+/// Appends numbers; on a little-endian processor, a copy of their memory.
 pub(crate) fn put_f32s(values: &[f32], message: &mut Vec<u8>) {
     if cfg!(target_endian = "little") {
         message.extend_from_slice(bytemuck::cast_slice(values));
@@ -19,7 +19,7 @@ pub(crate) fn put_f32s(values: &[f32], message: &mut Vec<u8>) {
     }
 }
 
-/// Reads numbers; `bytes` holds exactly four for each.
+/// Reads numbers; `bytes` holds exactly four bytes for each.
 pub(crate) fn read_f32s(bytes: &[u8], values: &mut [f32]) {
     for (value, bytes) in values.iter_mut().zip(bytes.as_chunks::<4>().0) {
         *value = f32::from_le_bytes(*bytes);
@@ -37,7 +37,7 @@ pub(crate) fn add_f32s_at(
     helpers.add_at(positions, numbers, out, |number| weight * f32::from_le_bytes(number));
 }
 
-/// Appends 16-bit patterns: a copy of their memory where the processor is little-endian.
+/// Appends 16-bit patterns; on a little-endian processor, a copy of their memory.
 pub(crate) fn put_u16s(values: &[u16], message: &mut Vec<u8>) {
     if cfg!(target_endian = "little") {
         message.extend_from_slice(bytemuck::cast_slice(values));
@@ -46,7 +46,7 @@ pub(crate) fn put_u16s(values: &[u16], message: &mut Vec<u8>) {
     }
 }
 
-/// Reads 16-bit patterns; `bytes` holds exactly two for each.
+/// Reads 16-bit patterns; `bytes` holds exactly two bytes for each.
 pub(crate) fn read_u16s(bytes: &[u8], values: &mut [u16]) {
     for (value, bytes) in values.iter_mut().zip(bytes.as_chunks::<2>().0) {
         *value = u16::from_le_bytes(*bytes);

@@ -1,5 +1,5 @@
 //! The common part of compressors with evenly spaced levels: the step between levels, and the norms
-//! it depends on.
+//! that determine it.
 
 use gradwire_bits::{DecodeError, kernels};
 

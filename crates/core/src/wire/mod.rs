@@ -1,4 +1,4 @@
-//! The fields that messages consist of: numbers, positions and symbols, as bytes and back.
+//! The fields of messages: numbers, positions and symbols, as bytes and back.
 
 pub(crate) mod fields;
 pub(crate) mod levels;

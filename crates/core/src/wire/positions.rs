@@ -1,4 +1,4 @@
-//! The positions of a sparse message, coded the shortest way.
+//! The positions of a sparse message, in the shortest code.
 
 mod parts;
 
@@ -15,24 +15,24 @@ pub(crate) const MOST_ELEMENTS: usize = u32::MAX as usize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum PositionCode {
-    /// One bit an element.
+    /// One bit per element.
     Bitmap = 0,
     /// Rice-coded gaps, after a byte with their parameter.
     Rice = 1,
-    /// 32 bits a position.
+    /// 32 bits per position.
     Raw = 2,
-    /// Rice-coded gaps in parts, after a byte with their parameter. Writers use it in place of
+    /// Rice-coded gaps in parts, after a byte with their parameter. Writers use it instead of
     /// [`Rice`](Self::Rice) for many positions.
     RiceParts = 3,
 }
 
 impl PositionCode {
-    /// The shortest for these positions.
+    /// The shortest code for these positions.
     pub(crate) fn shortest(positions: &[u32], elements: usize) -> Self {
         Self::shortest_with_len(positions, elements).0
     }
 
-    /// The shortest for these positions, and the bytes that they take in it.
+    /// The shortest code for these positions, and their length in it, in bytes.
     pub(crate) fn shortest_with_len(positions: &[u32], elements: usize) -> (Self, u64) {
         let rice_code = PositionCode::Rice.for_count(positions.len());
         let rice = rice_code.rice_len(positions, elements);
@@ -44,7 +44,7 @@ impl PositionCode {
         }
     }
 
-    /// The form of this code that writers use for this number of positions.
+    /// The form of this code for this number of positions.
     pub(crate) fn for_count(self, count: usize) -> Self {
         if self == PositionCode::Rice && count > parts::PART {
             PositionCode::RiceParts
@@ -53,7 +53,7 @@ impl PositionCode {
         }
     }
 
-    /// What a configuration calls this code: Rice in parts is Rice.
+    /// The name of this code in configurations: Rice in parts is Rice.
     pub(crate) fn whole(self) -> Self {
         if self == PositionCode::RiceParts { PositionCode::Rice } else { self }
     }
@@ -78,7 +78,7 @@ impl PositionCode {
         }
     }
 
-    /// Appends the positions. The helpers share a bitmap, and parts.
+    /// Appends the positions. The helpers share the work on a bitmap or on parts.
     pub(crate) fn encode(
         self,
         positions: &[u32],
@@ -114,7 +114,7 @@ impl PositionCode {
     }
 
     /// Reads exactly `count` increasing positions below `elements` from exactly these bytes. The
-    /// helpers share those in parts.
+    /// helpers share parts.
     pub(crate) fn decode(
         self,
         mut bytes: &[u8],
@@ -128,7 +128,7 @@ impl PositionCode {
     }
 
     /// Reads exactly `count` increasing positions below `elements` off the front. The helpers share
-    /// those in parts.
+    /// parts.
     pub(crate) fn take(
         self,
         bytes: &mut &[u8],
@@ -153,8 +153,8 @@ impl PositionCode {
             }
             PositionCode::RiceParts => {
                 let parameter = take_parameter(bytes)?;
-                // Each takes a bit at least, so that no more memory is written than the message
-                // warrants.
+                // Each position takes at least a bit, so a message claims no more memory than its
+                // length warrants.
                 if count / 8 > bytes.len() {
                     return Err(DecodeError::Truncated);
                 }
@@ -194,7 +194,7 @@ impl PositionCode {
     }
 }
 
-/// Elements of a part of a bitmap, whose bits one thread sets.
+/// Elements of a part of a bitmap. One thread sets the bits of a part.
 const BITMAP_PART: usize = least(1 << 18, 1 << 10);
 
 /// Reads the parameter of a Rice code.
@@ -220,8 +220,8 @@ fn put_bitmap(positions: &[u32], elements: usize, helpers: &mut Helpers, message
 }
 
 /// The most bits of up to `count` Rice-coded positions with their optimal parameter. With parameter
-/// b each takes b low bits and a terminating bit, and the quotients add up to at most d / 2^b; b is
-/// optimal only for up to d / 2^b positions.
+/// b each position takes b low bits and a terminating bit. The quotients add up to at most d / 2^b,
+/// and b is optimal only for up to d / 2^b positions.
 fn rice_bound(count: usize, elements: usize) -> usize {
     (rice::optimal_parameter(count, elements)..=rice::MAX_PARAMETER)
         .map(|b| {
@@ -234,8 +234,8 @@ fn rice_bound(count: usize, elements: usize) -> usize {
 }
 
 /// Clears a list of up to `count` of `elements` positions, or of their values, and reserves memory
-/// for twice `count`: counts vary from step to step, and a larger one up to that number then
-/// allocates nothing.
+/// for twice `count`: counts vary from step to step, and counts up to that number then allocate
+/// nothing.
 pub(crate) fn make_room<T>(
     count: usize,
     elements: usize,
@@ -327,8 +327,8 @@ mod tests {
         assert_eq!(code, PositionCode::RiceParts);
         let mut bytes = Vec::new();
         code.encode(&positions, elements, &mut Helpers::default(), &mut bytes);
-        // A gap of 0, then gaps of 8: a zero or 1 0, and three zeros. 4 + 8191·5 bits are 5120
-        // bytes less 1 bit.
+        // A gap of 0, then gaps of 8: 0 or 1 0, and three zeros. 4 + 8191·5 bits are 5120 bytes
+        // less 1 bit.
         let end = (9 * 8191 + 1u32).to_le_bytes();
         assert_eq!(bytes[..9], [&[3, 0x00, 0x14, 0, 0], &end[..]].concat());
         assert_eq!(bytes[9..11], [0b0001_0000, 0b0100_0010]);
@@ -363,7 +363,7 @@ mod tests {
         }
         assert!(decode(&bytes, 19_999).is_err() && decode(&bytes, 20_001).is_err());
         assert_eq!(decode(&[3; 100], 900), Err(DecodeError::Truncated));
-        // The parameter, and of the first two parts their length and their end.
+        // The parameter, and the lengths and ends of the first two parts.
         let second = 1 + 8 + u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize;
         for (at, change) in
             [(0, 31), (1, 1), (3, 0x40), (5, 1), (8, 0xff), (second, 1), (second + 4, 1)]

@@ -16,7 +16,7 @@ fn metadata(entries: &[(&str, &str)]) -> Vec<u8> {
     bytes
 }
 
-/// A frame of version 2 with a checksum that fits.
+/// A frame of version 2 with a matching checksum.
 fn sealed(kind: u8, reserved: [u8; 2], body: &[u8]) -> Vec<u8> {
     let mut bytes = [&b"GWFR\x02"[..], &[kind], &reserved, &[body.len() as u8], body].concat();
     bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());

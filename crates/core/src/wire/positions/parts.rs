@@ -7,19 +7,19 @@ use gradwire_bits::{DecodeError, rice};
 use crate::Helpers;
 use crate::wire::fields;
 
-/// Positions of a part; the last may have fewer. Of a tensor of four million elements, the least
-/// that threads divide, one per cent are six parts.
+/// Positions of a part; the last may have fewer. One per cent of four million elements, the least
+/// that threads divide, is six parts.
 pub(super) const PART: usize = 1 << 13;
 /// The bytes before the code of a part: its length, and the end of its range.
 const HEADER: usize = 8;
 
-/// The most bytes that up to `count` positions take beyond those of a single code: headers, and
-/// bits that fill bytes.
+/// The most bytes that parts of up to `count` positions add to a single code: headers, and padding
+/// to whole bytes.
 pub(super) fn max_extra(count: usize) -> usize {
     count.div_ceil(PART).saturating_mul(HEADER + 1)
 }
 
-/// The parts of a list, each after the least position that it may have.
+/// The parts of a list, each with the least position that it may have.
 fn parts(positions: &[u32]) -> impl ExactSizeIterator<Item = (u32, &[u32])> + Send {
     positions.chunks(PART).enumerate().map(|(at, part)| {
         let before = at.checked_sub(1).map(|at| positions[(at + 1) * PART - 1]);
@@ -54,7 +54,7 @@ pub(super) fn put(positions: &[u32], parameter: u32, helpers: &mut Helpers, mess
     );
 }
 
-/// Reads positions below `elements`, in place of those given, whose parts are at the front of a
+/// Replaces the given positions by positions below `elements`, from parts at the front of a
 /// message. The helpers share the parts.
 pub(super) fn take(
     message: &mut &[u8],
@@ -73,8 +73,8 @@ pub(super) fn take(
     })
 }
 
-/// Takes the code and the range of a part off the front of a message; the part before it has this
-/// `end`.
+/// Takes the code and the range of a part off the front of a message; `end` is the end of the part
+/// before.
 fn take_part<'a>(
     message: &mut &'a [u8],
     end: &mut u64,

@@ -7,8 +7,8 @@ use gradwire_bits::DecodeError;
 pub(crate) struct Alphabet {
     /// The number of symbols.
     pub(super) symbols: usize,
-    /// Whether a list is in its shortest form, after a byte that says which form it is. Otherwise
-    /// it is of fixed width.
+    /// Whether a list is in its shortest form, after the byte of the form. Otherwise it is of fixed
+    /// width.
     pub(super) is_coded: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The form of a list: the shortest, as far as counts tell.
+//! Chooses the form of a list: the shortest, judged by counts.
 
 use gradwire_bits::huffman::{self as huffman_bits, STREAMS_BITS, STREAMS_EXTRA};
 use gradwire_bits::tans::{MOST_SYMBOLS, entropy_bits};
@@ -21,8 +21,8 @@ const SAVE_ONE_IN: u64 = 100;
 /// tANS of single symbols must save more than one byte in this many, because it is several times as
 /// slow.
 const SAVE_ONE_IN_BY_TANS: u64 = 50;
-/// Other forms than Huffman code are considered only if the entropy is this many bytes below the
-/// Huffman streams: they may take as many bytes for further streams and for shares.
+/// Forms other than Huffman code are considered only if the entropy is this many bytes below the
+/// Huffman streams: their streams and shares may take as many bytes more.
 const MIN_SAVED: u64 = 128;
 
 /// The bytes of a list in the simpler forms.
@@ -52,13 +52,13 @@ impl Lengths {
         self.huffman.min(self.fixed)
     }
 
-    /// The bits below which another form saves more than one byte in `one_in`.
+    /// The number of bits below which another form saves more than one byte in `one_in`.
     fn bits_that_save(self, one_in: u64) -> u64 {
         let bits = 8 * self.shorter();
         bits - bits / one_in
     }
 
-    /// Whether a form that takes the entropy would save enough.
+    /// Whether a form of the entropy's length would save enough.
     pub(super) fn entropy_saves(self, counts: &[u32]) -> bool {
         let most_bits = 8 * self.stream.saturating_sub(MIN_SAVED);
         counts.len() <= MOST_SYMBOLS
@@ -85,8 +85,8 @@ impl Alphabet {
         put_tagged(self, symbols, message, |message| self.put_coded(symbols, coder, message));
     }
 
-    /// Appends symbols in the shortest coded form, without the byte that says which it is, and
-    /// returns the form. Appends nothing and returns `None` if fixed width is as short.
+    /// Appends symbols in the shortest coded form, without the byte of the form, and returns the
+    /// form. Appends nothing and returns `None` if fixed width is as short.
     pub(crate) fn put_coded(
         self,
         symbols: &[u16],
@@ -106,7 +106,7 @@ impl Alphabet {
         coding
     }
 
-    /// Reads symbols that are in one list. Later ones may have up to `most` symbols.
+    /// Reads symbols in one list. Later lists may have up to `most` symbols.
     pub(super) fn take_list(
         self,
         message: &mut &[u8],
@@ -166,8 +166,8 @@ fn take_in(
     }
 }
 
-/// Appends the byte of a form, then the list that `put` appends in this form; if it appends none,
-/// the list in fixed width.
+/// Appends the byte of a form, then the list by `put`; if `put` appends nothing, the list in fixed
+/// width.
 fn put_tagged(
     alphabet: Alphabet,
     symbols: &[u16],
@@ -196,13 +196,13 @@ fn put_shortest(list: List<'_>, coder: &mut SymbolCoder, message: &mut Vec<u8>) 
                 Coding::Significance => significance::put(list, coder, message, &LISTS_OF_MAPS),
                 _ => put_tans(list, lengths, coder, message),
             };
-            // Lengths were estimated.
+            // The chosen form relied on estimates.
             if is_put && ((message.len() - start) as u64) < lengths.shorter() {
                 return Some(coding);
             }
             message.truncate(start);
         }
-        // A significance map has fitted the code to other lists.
+        // For the significance map the code was fitted to other lists.
         Lengths::fit(list, coder);
     }
     put_huffman(list, lengths, coder, message)

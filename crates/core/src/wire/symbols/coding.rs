@@ -11,8 +11,8 @@ pub(super) const FIXED: u8 = 0;
 /// bytes or more.
 pub(super) const MIN_STREAM: u64 = 1024;
 
-/// A coded list of more symbols than this is in parts of this many. With parts of a quarter of
-/// that, fitting codes took a tenth of the time.
+/// A coded list of more symbols is in parts of this size. With parts a quarter as long, fitting
+/// codes took a tenth of the time.
 pub(crate) const PART_SYMBOLS: usize = 1 << 20;
 
 /// The coded form of a list. The number is the byte before the list.
@@ -31,7 +31,7 @@ pub(crate) enum Coding {
 }
 
 impl Coding {
-    /// The form that a byte stands for; `None` for fixed width.
+    /// The form of this byte; `None` for fixed width.
     pub(super) fn of(byte: u8) -> Result<Option<Self>, DecodeError> {
         use Coding::{Four, Groups, Significance, Single, Tans};
         if byte == FIXED {

@@ -12,7 +12,7 @@ use crate::workspace::SymbolCoder;
 
 /// The byte that comes before a list in parts.
 pub(super) const DIVIDED: u8 = 5;
-/// Bytes that a part takes beyond those of its list: its length, and the byte before its list.
+/// Bytes that a part takes besides its list: its length, and the byte before its list.
 pub(super) const EXTRA: usize = 4 + 1;
 
 impl Alphabet {
@@ -36,7 +36,7 @@ impl Alphabet {
         helpers.append(coder, |workspace| &mut workspace.coder, parts, message, put);
     }
 
-    /// Reads symbols whose parts are at the front of a message. The helpers share the parts.
+    /// Reads symbols from parts at the front of a message. The helpers share the parts.
     pub(super) fn take_parts(
         self,
         message: &mut &[u8],

@@ -6,8 +6,8 @@ use super::alphabet::Alphabet;
 use crate::wire::fields;
 use crate::{Helpers, Workspace};
 
-/// Symbols that are packed at a time. They fill whole bytes, so that chunks follow each other
-/// without shifting.
+/// Symbols that are packed at a time. They fill whole bytes, so chunks follow each other without
+/// shifts.
 const CHUNK: usize = 1024;
 
 impl Alphabet {
@@ -73,8 +73,8 @@ impl Alphabet {
     }
 
     /// The alphabet in which a device writes and reads symbols. Symbols of 1, 2, 4, 8 or 16 bits
-    /// keep their width, so that a byte has whole symbols or a symbol has whole bytes. Others have
-    /// 8 bits if that is enough, else 16.
+    /// keep their width, so no symbol straddles bytes. Others get 8 bits if that is enough, else
+    /// 16.
     fn of_device(self) -> Self {
         let symbols = match self.width() {
             1 | 2 | 4 | 8 | 16 => self.symbols,

@@ -3,7 +3,7 @@
 use gradwire_bits::DecodeError;
 use gradwire_bits::huffman::{Code, limit};
 
-/// Appends symbols in a code that is fitted to them.
+/// Appends symbols in a code fitted to them.
 pub(super) fn put(in_four: bool, symbols: &[u16], code: &Code, message: &mut Vec<u8>) {
     code.write(message);
     if in_four {

@@ -1,5 +1,4 @@
-//! Memory for codes, reserved ahead, so that later messages allocate nothing whatever code they are
-//! in.
+//! Memory for codes, reserved ahead, so later messages allocate nothing, whatever their code.
 
 use gradwire_bits::DecodeError;
 use gradwire_bits::tans::{self, groups};
@@ -9,12 +8,12 @@ use super::significance::room;
 use crate::workspace::SymbolCoder;
 
 /// The number of symbols to reserve memory for if a list has this many: later lists may be longer,
-/// but only those of `entropy-bits` are longer than a part.
+/// but only `entropy-bits` has lists longer than a part.
 pub(super) fn next_len(symbols: usize) -> usize {
     symbols.next_power_of_two().min(PART_SYMBOLS).max(symbols)
 }
 
-/// Reserves memory for writing up to `most` symbols: 9 bytes for each.
+/// Reserves memory for writing up to `most` symbols: 9 bytes per symbol.
 pub(crate) fn reserve(most: usize, coder: &mut SymbolCoder) {
     let SymbolCoder { tans, groups, group_counts, marks, others, left, .. } = coder;
     tans.reserve(tans::MOST_SYMBOLS, most);
@@ -26,7 +25,7 @@ pub(crate) fn reserve(most: usize, coder: &mut SymbolCoder) {
     }
 }
 
-/// Reserves memory for reading up to `most` symbols: 5 bytes for each.
+/// Reserves memory for reading up to `most` symbols: 5 bytes per symbol.
 ///
 /// # Errors
 /// `OutOfMemory`.

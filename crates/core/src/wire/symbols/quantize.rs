@@ -1,4 +1,4 @@
-//! From a tensor to a symbol for each element, in parts that threads share.
+//! Quantizes a tensor to one symbol per element, in parts that threads share.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use crate::{BLOCK, Source, Workspace};
 
 impl Alphabet {
     /// [Takes](Source::take) a tensor block by block, and appends a symbol for each element.
-    /// `quantize` gets the block's offset, the block, the place of its symbols, what `value`
-    /// returned for the places of the part, and a workspace of the thread.
+    /// `quantize` gets the block's offset, the block, the buffer for its symbols, the value that
+    /// `value` returned for the places of the part, and a workspace of the thread.
     pub(crate) fn encode<T: Send>(
         self,
         source: &mut Source<'_>,

@@ -1,18 +1,17 @@
-//! Significance maps, for lists in which one symbol occurs so often that Huffman code takes more
-//! than it should.
+//! Significance maps, for lists with a symbol so frequent that Huffman code wastes bits.
 //!
 //! The most frequent symbol comes first, as a `u16`. Then come two lists, each after the byte of
 //! its form:
 //!
 //! - the map, a list of the two symbols 0 and 1: 0 stands for the most frequent symbol, 1 for any
 //!   other;
-//! - the other symbols, of which there are at most two thirds of all. Without other symbols, there
-//!   is no such list. This list may have a significance map again; the map may not.
+//! - the other symbols, at most two thirds of all; no list if there are none. This list may have a
+//!   significance map again; the map may not.
 //!
 //! Together the lists take the entropy of order 0, because the entropy of a choice in two steps is
 //! the sum of the entropies of both steps (Shannon: "A Mathematical Theory of Communication",
-//! section 6). Groups of two symbols are encoded several times as fast as tANS encodes the symbols
-//! of the alphabet. Coders of images and videos code coefficients in this way (Shapiro: "Embedded
+//! section 6). Groups of two-valued symbols are encoded several times as fast as tANS encodes the
+//! alphabet's symbols. Image and video coders code coefficients in this way (Shapiro: "Embedded
 //! image coding using zerotrees of wavelet coefficients").
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
@@ -24,7 +23,7 @@ use crate::workspace::SymbolCoder;
 
 /// The alphabet of maps.
 const BINARY: usize = 2;
-/// The most frequent symbol is at least one in this many.
+/// At least one in this many symbols is the most frequent one.
 const ONE_IN: usize = 3;
 /// The fewest symbols of a list with a map. A map of fewer symbols has less than [`MIN_STREAM`]
 /// bytes, and no code shortens it.
@@ -32,10 +31,10 @@ const MIN_SYMBOLS: u64 = 8 * MIN_STREAM;
 
 /// The functions that append the lists of a map, each after the byte of its form.
 pub(super) struct PutLists {
-    /// Appends the list that is the map.
+    /// Appends the map.
     pub(super) map: fn(List<'_>, &mut SymbolCoder, &mut Vec<u8>),
-    /// Appends the list of the other symbols. Or appends only the byte of a significance map, and
-    /// returns false: the caller appends this map.
+    /// Appends the list of the other symbols; or only the byte of a significance map, and returns
+    /// false: then the caller appends this map.
     pub(super) others: fn(List<'_>, &mut SymbolCoder, &mut Vec<u8>) -> bool,
 }
 
@@ -48,9 +47,9 @@ type TakeIn = fn(
     &mut [u16],
 ) -> Result<(), DecodeError>;
 
-/// The room for all lists of other symbols below a list of `most` symbols. Each list has at most
-/// two thirds of the list before it, so all together have twice as many. What is left of the room
-/// is never shorter than the list whose others come next.
+/// The room for all nested lists of other symbols under a list of `most` symbols. Each list is at
+/// most two thirds as long as the list before, so together they have at most twice as many symbols.
+/// The rest of the room is never shorter than the list whose other symbols come next.
 pub(super) fn room(most: usize) -> usize {
     most.saturating_mul(2)
 }
@@ -97,19 +96,19 @@ pub(super) fn put(
     true
 }
 
-/// The symbol with the largest count; of equal ones the last.
+/// The symbol with the largest count; the last of several.
 fn most_frequent(counts: &[u32]) -> u16 {
     let symbol = (0..counts.len()).max_by_key(|&symbol| counts[symbol]);
     symbol.expect("an alphabet has symbols") as u16
 }
 
-/// The first symbols of the room, and what is left of it.
+/// The first symbols of the room, and the rest of it.
 fn split(room: &mut [u16], symbols: usize) -> (&[u16], &mut [u16]) {
     let (list, room) = room.split_at_mut(symbols);
     (list, room)
 }
 
-/// Reads what [`put`] appends off the front of a message, and fills `out`.
+/// Reads the output of [`put`] off the front of a message, and fills `out`.
 pub(super) fn take(
     alphabet: Alphabet,
     message: &mut &[u8],

@@ -6,12 +6,12 @@ use gradwire_bits::{DecodeError, huffman, try_resize};
 use super::coding::List;
 use crate::workspace::SymbolCoder;
 
-/// A list has this many groups for each value that a group can have, or more. With fewer groups,
-/// shares are a large part of the message.
+/// A list has at least this many groups per possible value of a group. With fewer groups, shares
+/// are a large part of the message.
 const MIN_GROUPS_OF_VALUE: usize = 256;
 
 /// The largest alphabet whose symbols are joined to groups. A group of a larger alphabet could have
-/// two symbols only, and would be no faster than a [significance map](super::significance).
+/// only two symbols, and would be no faster than a [significance map](super::significance).
 const MAX_SYMBOLS_OF_GROUPS: usize = 6;
 
 /// Appends a list in tANS of single symbols, if that is estimated to take fewer than `most_bits`.
@@ -21,7 +21,7 @@ pub(super) fn put(
     SymbolCoder { tans, .. }: &mut SymbolCoder,
     message: &mut Vec<u8>,
 ) -> bool {
-    // To fit a code takes longer than to see that it cannot save enough.
+    // Fitting a code takes longer than seeing that it cannot save enough.
     if tans::entropy_bits(counts) >= most_bits {
         return false;
     }
@@ -34,7 +34,7 @@ pub(super) fn put(
     saves
 }
 
-/// Reads what [`put`] appends, and returns the number of bytes read.
+/// Reads the output of [`put`], and returns the number of bytes read.
 pub(super) fn read(
     message: &[u8],
     alphabet: usize,
@@ -62,8 +62,8 @@ pub(super) fn put_groups(
     true
 }
 
-/// Fits a code to groups of as many symbols as possible, and returns their number in a group;
-/// `None` if no size is estimated to take fewer than `most_bits`.
+/// Fits a code to groups of as many symbols as possible, and returns the number of symbols per
+/// group; `None` if no size is estimated to take fewer than `most_bits`.
 fn fit_groups(
     symbols: &[u16],
     counts: &[u32],
@@ -76,8 +76,7 @@ fn fit_groups(
         tans.fit(counts);
         tans.estimated_bits(counts) < most_bits
     };
-    // The more values, the more states go to those that hardly occur, and the longer their shares
-    // are.
+    // More values waste more states on values that hardly occur, and lengthen the shares.
     let enough = |size: &usize| {
         alphabet.pow(*size as u32) * MIN_GROUPS_OF_VALUE <= symbols.len().div_ceil(*size)
     };
@@ -93,7 +92,7 @@ fn fit_groups(
     })
 }
 
-/// Reads what [`put_groups`] appends, and returns the number of bytes read.
+/// Reads the output of [`put_groups`], and returns the number of bytes read.
 pub(super) fn read_groups(
     message: &[u8],
     alphabet: usize,

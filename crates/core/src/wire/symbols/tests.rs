@@ -35,9 +35,9 @@ fn bytes_worked_by_hand() {
     let five = Alphabet::new(5, false);
     assert_eq!(written(five, &[1, 4, 2]), [0b1010_0001, 0]);
     assert_eq!(read(five, &[0b1010_0001, 0], 3), Ok(vec![1, 4, 2]));
-    // Nothing is shorter than a byte; nor is Huffman code of two symbols with its lengths.
+    // No form beats a byte, and Huffman code of two symbols with its lengths does not either.
     assert_eq!(written(Alphabet::new(5, true), &[1, 4]), [0, 0b10_0001]);
-    // Of one symbol there is no stream: lengths 0, 1, 0, 0, 0 are 1101, 11110000, 110011.
+    // A single symbol has no stream: lengths 0, 1, 0, 0, 0 are 1101, 11110000, 110011.
     let lengths = [1, 0b1111_1011, 0b0011_0000, 0b11];
     assert_eq!(written(Alphabet::new(5, true), &[1; 100]), lengths);
     assert_eq!(read(Alphabet::new(5, true), &lengths, 100), Ok(vec![1; 100]));
@@ -65,14 +65,14 @@ fn groups_worked_by_hand() {
 #[test]
 fn significance_maps_worked_by_hand() {
     let five = Alphabet::new(5, true);
-    // 4 is the most frequent symbol. The map, of fixed width, has ones at 2 and 6, where the
-    // symbols 1 and 0 are, of three bits each.
+    // 4 is the most frequent symbol. The map, of fixed width, has ones at 2 and 6, the places of
+    // the symbols 1 and 0, of three bits each.
     let message = [6, 4, 0, 0, 0b0100_0100, 0, 1];
     assert_eq!(read(five, &message, 8), Ok(vec![4, 4, 1, 4, 4, 4, 0, 4]));
-    // The others are a map, too: 1 is the most frequent one, and 0 is at place 1 of them.
+    // The others have a map, too: 1 is the most frequent one, and 0 is at place 1.
     let nested = [6, 4, 0, 0, 0b0100_0101, 6, 1, 0, 0, 0b010, 0, 0];
     assert_eq!(read(five, &nested, 8), Ok(vec![1, 4, 0, 4, 4, 4, 1, 4]));
-    // Where there are no others, there is no list of them.
+    // Without other symbols there is no list of them.
     assert_eq!(read(five, &[6, 4, 0, 0, 0], 8), Ok(vec![4; 8]));
     let corrupt = |message: &[u8], len| {
         assert!(matches!(read(five, message, len), Err(DecodeError::Corrupt(_))), "{message:?}");
@@ -80,7 +80,8 @@ fn significance_maps_worked_by_hand() {
     corrupt(&[6, 5, 0, 0, 0b0100_0100, 0, 1], 8);
     corrupt(&[6, 4, 0, 0, 0b0100_0100, 0, 5], 8);
     corrupt(&[6, 4, 0, 0, 0b0100_0100, 5, 1], 8);
-    // A map of a map, and one of a symbol that is not a third of all: 6 of 9 are others, or 7.
+    // A map of a map, and a map of a symbol that is less than a third of all: 6 of 9 are others, or
+    // 7.
     corrupt(&[6, 4, 0, 6, 0, 0, 0, 0, 0], 8);
     let two_thirds = [6, 4, 0, 0, 0b0011_1111, 0, 0, 0, 0, 0];
     assert_eq!(read(five, &two_thirds, 9), Ok(vec![0, 0, 0, 0, 0, 0, 4, 4, 4]));
@@ -105,9 +106,9 @@ fn the_least_frequent_maps_return() {
     }
 }
 
-/// Maps in fixed width of a list of `len` symbols: of each list the first two thirds, rounded down,
-/// are others, and `more` symbols more in the list at `level`. The n-th list has the n-th symbol as
-/// the most frequent one.
+/// Nested maps in fixed width of a list of `len` symbols. The first two thirds of each list,
+/// rounded down, are other symbols, plus `more` in the list at `level`. The n-th symbol is the most
+/// frequent one of the n-th list.
 fn nested_maps(len: usize, (level, more): (usize, usize)) -> Vec<u8> {
     let (mut message, mut left, mut at) = (Vec::new(), len, 0);
     while left > 0 {
@@ -137,8 +138,7 @@ fn maps_are_nested_as_deep_as_they_can_be() {
     }
 }
 
-/// Checks that a message returns, as does one of a single stream, which was written before there
-/// were others.
+/// Checks that a message decodes, and so does one in a single stream, as older versions wrote it.
 fn check_beside_single(alphabet: Alphabet, symbols: &[u16], message: &[u8]) -> f64 {
     let (mut coder, mut old) = (SymbolCoder::default(), vec![1]);
     coder.counts.resize(alphabet.symbols, 0);
@@ -157,7 +157,7 @@ fn check_beside_single(alphabet: Alphabet, symbols: &[u16], message: &[u8]) -> f
 
 #[test]
 fn long_streams_are_four() {
-    // Powers of two, of which Huffman code takes the entropy.
+    // Powers of two: Huffman code takes the entropy.
     let symbols: Vec<u16> = (0..40_000).map(|i| [0, 0, 0, 0, 1, 1, 2, 3][i % 8]).collect();
     let five = Alphabet::new(5, true);
     let (short, long) = (written(five, &symbols[..2000]), written(five, &symbols));
@@ -181,8 +181,8 @@ fn a_frequent_symbol_takes_less_than_a_bit() {
 #[test]
 fn maps_take_the_entropy() {
     let words = random(300_000);
-    // How often a symbol occurs: more than half of the times, and again more than half of the
-    // others; or two, often.
+    // One symbol is more than half of all, the next more than half of the others, and so on; or two
+    // are frequent.
     let geometric =
         |word: u32| (0..60).take_while(|at| word.rotate_left(7 * at) % 100 < 30).count();
     let two = |word: u32| match word % 100 {
@@ -210,15 +210,15 @@ fn maps_take_the_entropy() {
     }
 }
 
-/// Some of the first symbols, each as likely as the others.
+/// Some of the first symbols, equally likely.
 fn alike(len: usize, symbols: u32) -> Vec<u16> {
     random(len).into_iter().map(|word| (word % symbols) as u16).collect()
 }
 
 #[test]
 fn symbols_that_are_alike_are_in_tans_one_by_one() {
-    // Of five the entropy is 2.322 bits and Huffman code takes 2.4; of seven it is 2.807 bits and
-    // 2.857, 1.7 % more.
+    // For five symbols the entropy is 2.322 bits, and Huffman code takes 2.4; for seven, 2.807 and
+    // 2.857 bits, 1.7 % more.
     let sixty = Alphabet::new(60, true);
     for (kinds, form, expected) in [(5, 3, 0.967..0.972), (7, 2, 1.0..1.002)] {
         let symbols = alike(40_000, kinds);
@@ -227,7 +227,7 @@ fn symbols_that_are_alike_are_in_tans_one_by_one() {
         let ratio = check_beside_single(sixty, &symbols, &message);
         assert!(expected.contains(&ratio), "{kinds}: {ratio}");
     }
-    // Of others, too: half are symbol 50, and the rest is alike.
+    // Also among other symbols: half are symbol 50, and the rest is uniform.
     let symbols: Vec<u16> =
         alike(40_000, 10).into_iter().map(|s| if s < 5 { 50 } else { s }).collect();
     let message = written(sixty, &symbols);
@@ -251,8 +251,9 @@ fn a_list_that_is_not_divided_may_have_a_map() {
 
 #[test]
 fn a_map_that_is_not_shorter_is_taken_back() {
-    // Two fifths are symbol 0, and seven others alike. Huffman code takes 1.3 % more than the
-    // entropy, and the map with the list of others hardly less, as these are alike in it, too.
+    // Two fifths are symbol 0, and seven others are equally frequent. Huffman code takes 1.3 % more
+    // than the entropy. The map with its list takes hardly less, as the others are uniform in it,
+    // too.
     let (sixty, len) = (Alphabet::new(60, true), 30_000);
     let symbol = |word: u32| if word % 5 < 2 { 0 } else { 1 + word / 5 % 7 };
     let symbols: Vec<u16> = random(len).into_iter().map(|word| symbol(word) as u16).collect();
@@ -312,7 +313,7 @@ fn long_lists_are_in_parts() {
     let len = |at: usize| u32::from_le_bytes(*message[at..].first_chunk().unwrap()) as usize;
     let second = 5 + len(1);
     assert_eq!((message[0], second + 4 + len(second)), (5, message.len()));
-    // Each part is a list of its own.
+    // Each part is a separate list.
     let (first, last) = symbols.split_at(PART_SYMBOLS);
     assert_eq!(message[5..second], written(five, first));
     assert_eq!(message[second + 4..], written(five, last));
@@ -331,7 +332,7 @@ fn long_lists_are_in_parts() {
     assert!(result(1, message[1].wrapping_add(1)).is_err());
     assert!(result(1, message[1].wrapping_sub(1)).is_err());
     assert_eq!(result(5, 5), Err(DecodeError::Corrupt("unknown code of symbols")));
-    // Threads write and read the same, and refuse the same.
+    // Threads write and read the same bytes, and refuse the same.
     let workspace = &mut Workspace { helpers: Helpers::new(2), ..Workspace::default() };
     let mut together = vec![];
     workspace.symbols.clone_from(&symbols);

@@ -1,5 +1,5 @@
-//! The symbols of a message. Long lists of fixed width are unpacked block by block, so that no list
-//! goes to memory and back.
+//! The symbols of a message. Long lists of fixed width are unpacked block by block, so no list goes
+//! to memory and back.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::wire::fields;
 use crate::{BLOCK, Helpers, Workspace};
 
 /// A list of up to this many symbols stays in a cache. More symbols stay packed, and are unpacked
-/// twice: to check them, and to add what they stand for.
+/// twice: to check them, and to add their values.
 const LISTED: usize = 1 << 18;
 
 /// Symbols that have been checked.
@@ -41,7 +41,7 @@ impl Alphabet {
         Ok((view, helpers))
     }
 
-    /// As [`view`](Self::view), where `check` also accepts the symbols: it gets some at a time,
+    /// As [`view`](Self::view), with an additional `check` of the symbols: it gets some at a time,
     /// with the index of the first, a multiple of eight.
     pub(crate) fn view_checked<'a>(
         self,
@@ -55,7 +55,7 @@ impl Alphabet {
         Ok((view, helpers))
     }
 
-    /// The symbols at the front of a message, of which those in a list have been checked.
+    /// The symbols at the front of a message; they are checked if they are in a list.
     fn unchecked<'a>(
         self,
         message: &mut &'a [u8],
@@ -73,8 +73,8 @@ impl Alphabet {
 }
 
 impl View<'_> {
-    /// Adds what symbols stand for: calls `add` with some of them at a time, the index of the
-    /// first, and as many elements of `out`. The helpers share the work.
+    /// Adds the values of symbols: calls `add` with some symbols at a time, the index of the first,
+    /// and as many elements of `out`. The helpers share the work.
     pub(crate) fn add(
         self,
         out: &mut [f32],
@@ -122,7 +122,7 @@ impl View<'_> {
         Ok(symbols)
     }
 
-    /// Calls `each` with the symbols at these places, some at a time, and the index of the first.
+    /// Calls `each` with some of the symbols at these places at a time, and the index of the first.
     /// Places begin at multiples of [`BLOCK`].
     fn blocks(
         self,
@@ -146,8 +146,8 @@ mod tests {
 
     use super::*;
 
-    /// What symbols are added as: to 0.5, with the index in the upper digits, so that a wrong place
-    /// shows.
+    /// The sums from adding symbols to 0.5, with the index in the upper digits to reveal a wrong
+    /// place.
     fn added(view: View<'_>, elements: usize, helpers: &mut Helpers) -> Vec<f32> {
         let mut out = vec![0.5; elements];
         view.add(&mut out, helpers, |first, symbols, out| {
@@ -185,7 +185,7 @@ mod tests {
             assert!(seen.into_inner().unwrap().iter().all(|n| *n == 1));
             let mut unpacked = [0; BLOCK];
             assert_eq!(view.some(8..24, &mut unpacked).unwrap(), &symbols[8..24]);
-            // Alone, and what is refused.
+            // On one thread, and the refused bytes.
             let mut workspace = Workspace::default();
             let (view, helpers) =
                 alphabet.view(&mut &message[..], elements, &mut workspace).unwrap();
@@ -196,7 +196,7 @@ mod tests {
             for at in [0, message.len() / 2, message.len() - 1] {
                 let mut wrong = message.clone();
                 wrong[at] = 0xff;
-                // 16-bit symbols have the upper byte behind.
+                // The upper byte of 16-bit symbols comes second.
                 wrong[(at | 1).min(message.len() - 1)] = 0xff;
                 let has_wrong =
                     count != 256 && (!count.is_power_of_two() || at == message.len() - 1);
