@@ -1,4 +1,4 @@
-//! Laws of decoders: which messages they accept, and what they add.
+//! Laws of decoders: the messages that they accept, and the values that they add.
 
 use super::samples::{RANK, SEED, decode, encode, encoder, gaussian, tensors};
 use crate::{Decoder, Error, Rng, Spec, Tensor};
@@ -43,7 +43,7 @@ pub(super) fn arbitrary_bytes_add_all_or_nothing(spec: &Spec) {
             let noise: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             let len = rng.below(noise.len() as u64) as usize;
             let _ = decode_untrusted(&mut decoder, &tensor, &noise[..len]);
-            // Of the right length, so that more than the length check is reached.
+            // Of the right length, to get past the length check.
             let _ = decode_untrusted(&mut decoder, &tensor, &noise[..valid.len().min(noise.len())]);
             let mut changed = valid.clone();
             if !changed.is_empty() {

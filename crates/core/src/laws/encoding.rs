@@ -1,4 +1,4 @@
-//! Laws of encoders: what they send and keep.
+//! Laws of encoders: the parts that they send and keep.
 
 use super::formats;
 use super::samples::{RANK, SEED, bits, decode, encode, encoder, gaussian, tensors};
@@ -125,7 +125,7 @@ pub(super) fn non_finite_is_refused(spec: &Spec) {
     let mut encoder = encoder(spec);
     encode(&mut encoder, &tensor, 0, &gaussian(9000, 1)).unwrap();
     let before = saved(&encoder);
-    // That of GPUs has all bits set but the sign.
+    // The NaN of GPUs has all bits set but the sign.
     let of_gpus = f32::from_bits(0x7fff_ffff);
     let all = [
         (0, f32::NAN),
@@ -177,7 +177,7 @@ pub(super) fn sixteen_bits_are_converted(spec: &Spec) {
     }
 }
 
-/// Whether sent elements arrive as they are.
+/// Whether sent elements arrive unchanged.
 fn exact(spec: &Spec) -> bool {
     let plain = spec.compressor().memory().is_none();
     spec.feedback().is_some() && plain && spec.properties().value_bits == Some(32)

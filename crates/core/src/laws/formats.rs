@@ -1,5 +1,4 @@
-//! The 16-bit formats by their definition, one number at a time: what laws compare conversions
-//! with.
+//! The 16-bit formats by definition, one number at a time, as a reference for conversions.
 
 use std::sync::OnceLock;
 
@@ -29,8 +28,8 @@ pub(super) fn value(dtype: Dtype, pattern: u16) -> f32 {
     (if pattern >> 15 == 0 { magnitude } else { -magnitude }) as f32
 }
 
-/// Zero, the positive numbers and infinity, in the order of their patterns, which is that of the
-/// numbers.
+/// Zero, the positive numbers and infinity, in the order of their patterns, which is also their
+/// numeric order.
 fn positives(dtype: Dtype) -> &'static [f64] {
     static F16: OnceLock<Vec<f64>> = OnceLock::new();
     static BF16: OnceLock<Vec<f64>> = OnceLock::new();
@@ -40,8 +39,7 @@ fn positives(dtype: Dtype) -> &'static [f64] {
     table.get_or_init(|| (0..=infinity).map(|pattern| value(dtype, pattern).into()).collect())
 }
 
-/// The pattern of 16 bits whose number is nearest: of two the even one, of a finite number a finite
-/// one.
+/// The 16-bit pattern of the nearest number: the even one of two; a finite one for a finite number.
 pub(super) fn nearest(dtype: Dtype, x: f32) -> u16 {
     let (positives, target) = (positives(dtype), f64::from(x.abs()));
     let sign = u16::from(x.is_sign_negative()) << 15;

@@ -1,4 +1,4 @@
-//! Laws of means: of linear messages over ranks, of unbiased ones over draws.
+//! Laws of means: means of linear messages over ranks, and of unbiased messages over draws.
 
 use super::formats;
 use super::samples::{RANK, SEED, SIZES, decode, encode, encoder, gaussian, means_and_variances};
@@ -57,14 +57,14 @@ pub(super) fn linear_messages_add(spec: &Spec) {
     }
 }
 
-/// The squared error of a contractive compressor's messages, in the mean over some draws, is at
-/// most the squared norm, also for tensors at the ends of formats' ranges.
+/// A contractive compressor's squared error, averaged over some draws, is at most the squared norm,
+/// even for tensors at the ends of a format's range.
 pub(super) fn contractive_messages_help(spec: &Spec) {
     const DRAWS: u64 = 5;
     if !spec.properties().is_contractive {
         return;
     }
-    // Some choose another scale where they have a residual to leave the rest in.
+    // Some methods choose another scale if a residual keeps the rest.
     let spec = spec.clone().with_feedback(Some(Residual::PLAIN));
     let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>();
     let check = |tensor: &Tensor, gradient: &[f32], case: &str| {
@@ -91,15 +91,14 @@ pub(super) fn contractive_messages_help(spec: &Spec) {
     }
 }
 
-/// A small gradient of 120 elements, as a matrix: the ends of formats' ranges are far, and few
-/// elements are soon all sent.
+/// A small gradient of 120 elements, as a matrix: far from the ends of formats' ranges, and so few
+/// elements that all are soon sent.
 fn small() -> (Tensor, Vec<f32>) {
     let gradient = gaussian(120, 8).into_iter().map(|x| 2e-4 * x).collect();
     (Tensor::new("t", &[12, 10]), gradient)
 }
 
-/// With `ef=ef21`, a small gradient that stays the same is known to the receivers after some
-/// hundred steps.
+/// With `ef=ef21`, receivers know a small constant gradient after some hundred steps.
 pub(super) fn estimates_converge(spec: &Spec) {
     if !spec.properties().is_contractive || spec.compressor().memory().is_some() {
         return;
@@ -123,8 +122,8 @@ pub(super) fn estimates_converge(spec: &Spec) {
     assert!(error <= 0.1 * norm, "{spec}: a squared error of {} of the norm", error / norm);
 }
 
-/// Of a method with error feedback by default: residuals of a gradient that stays the same do not
-/// grow without bound, with the defaults and with each word of a parameter.
+/// For methods with error feedback by default: the residuals of a constant gradient stay bounded,
+/// with the defaults and with each word of a parameter.
 pub(super) fn residuals_stay_bounded(entry: &'static Entry) {
     let words = entry.parameters.iter().flat_map(|parameter| {
         let options: &[&str] = match parameter.kind {
@@ -146,7 +145,7 @@ pub(super) fn residuals_stay_bounded(entry: &'static Entry) {
         }
         let kept = sender.residual(tensor.name()).unwrap_or_default();
         let worst = kept.iter().fold(0f32, |worst, x| worst.max(x.abs()));
-        // Even if nothing was sent, it is the sum of a thousand gradients.
+        // If nothing was ever sent, it is the sum of a thousand gradients.
         assert!(
             worst <= 2000.0 * largest,
             "{spec}: a residual of {worst} of gradients up to {largest}"
@@ -154,7 +153,7 @@ pub(super) fn residuals_stay_bounded(entry: &'static Entry) {
     }
 }
 
-/// Of a message that two ranks send, the accumulated result is what a single one decodes to.
+/// If two ranks send the same message, the accumulated result equals the single decoded message.
 pub(super) fn accumulated_messages_decode(spec: &Spec) {
     if spec.compressor().accumulator().is_none() {
         return;
@@ -179,11 +178,11 @@ pub(super) fn accumulated_messages_decode(spec: &Spec) {
     });
 }
 
-/// Of the default configuration: the mean of many draws is within five standard deviations of each
+/// For the default configuration, the mean of many draws is within five standard deviations of each
 /// element.
 pub(super) fn expectation_is_the_gradient(entry: &'static Entry) {
     const DRAWS: u64 = 5000;
-    // A matrix of which a few atoms are shorter than its elements; one of these is small, one is 0.
+    // A matrix with a few atoms shorter than its elements; one element is small, one is 0.
     let mut gradient: Vec<f32> = (0..72).map(|at| (at * at % 23) as f32 / 11.0 - 1.0).collect();
     (gradient[5], gradient[70]) = (0.0, 0.01);
     let (spec, tensor) = (parse(entry, "ef=off"), Tensor::new("t", &[6, 12]));
@@ -191,7 +190,7 @@ pub(super) fn expectation_is_the_gradient(entry: &'static Entry) {
     for (&x, [mean, variance]) in gradient.iter().zip(moments) {
         let deviation = (variance.max(0.0) / DRAWS as f64).sqrt();
         let error = (mean - f64::from(x)).abs();
-        // An element that is hardly ever sent may never have been: the room is then that of a
+        // A rarely sent element may never have been sent: the tolerance then corresponds to a
         // chance of 1e-3.
         let rare = 0.01 * f64::from(x.abs()) + 1e-6;
         assert!(error <= 5.0 * deviation + rare, "{x}: mean {mean}");

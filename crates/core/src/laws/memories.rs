@@ -16,10 +16,10 @@ pub(super) fn specs(entry: &'static Entry) -> Vec<Spec> {
     all.into_iter().map(|text| parse(entry, text)).collect()
 }
 
-/// `v ← m·v + (1 − m)·g` is compressed; with a plain residual r, `c = v + r` is, and
-/// `r ← c − decoded`; with EF21, `c = v − h` is, and `h ← h + decoded`.
+/// `v ← m·v + (1 − m)·g` is compressed; with a plain residual r, `c = v + r` instead, and
+/// `r ← c − decoded`; with EF21, `c = v − h`, and `h ← h + decoded`.
 pub(super) fn memories_follow_their_formulas(spec: &Spec) {
-    // Two blocks, of which the second is not full, are the largest.
+    // The largest is two blocks, the second not full.
     over_tensors_of(&[0, 1, 5, 1023, 5000], |tensor, gradient, case| {
         if !case.ends_with("huge") {
             follow(spec, tensor, gradient, case);
@@ -27,7 +27,7 @@ pub(super) fn memories_follow_their_formulas(spec: &Spec) {
     });
 }
 
-/// Steps with changing gradients, beside the formulas in double precision.
+/// Compares steps with changing gradients with the formulas in double precision.
 fn follow(spec: &Spec, tensor: &Tensor, gradient: &[f32], case: &str) {
     let (momentum, changes) = (momentum_of(spec), spec.sends_changes());
     let mut sender = encoder(spec);
@@ -65,7 +65,7 @@ fn momentum_of(spec: &Spec) -> f64 {
     text.split_once("momentum=").map_or(0.0, |(_, value)| value.parse().expect("it comes last"))
 }
 
-/// The running mean and the residual or estimate that an encoder keeps; zeros where it keeps none.
+/// The running mean and the residual or estimate that an encoder keeps; zeros if it keeps none.
 fn arrays(encoder: &Encoder, tensor: &Tensor) -> [Vec<f32>; 2] {
     let mut state = State::new();
     encoder.save("", &mut state);

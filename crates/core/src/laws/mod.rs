@@ -22,7 +22,7 @@ mod subjects;
 use self::subjects::parse;
 use crate::{Entry, Spec};
 
-/// A law of one configuration: it panics where the configuration breaks it.
+/// A law of one configuration: panics if the configuration breaks it.
 pub type Law = fn(&Spec);
 
 /// The laws of configurations, by name.
@@ -57,7 +57,7 @@ pub const LAWS: &[(&str, Law)] = &[
     ("the mean of linear messages is the message of the mean", means::linear_messages_add),
 ];
 
-/// Those of configurations with a memory that any compressor can have.
+/// The laws of configurations with a memory that any compressor can have.
 const LAWS_OF_MEMORIES: &[(&str, Law)] = &[
     ("threads change nothing", several::threads_change_nothing),
     (
@@ -118,7 +118,7 @@ pub fn specs(entry: &'static Entry) -> Vec<Spec> {
     texts.map(|text| parse(entry, text)).collect()
 }
 
-/// Prints the law that is broken when its check panics.
+/// Prints the broken law when its check panics.
 struct Named(String);
 
 impl Drop for Named {

@@ -1,5 +1,5 @@
 //! Laws of parameters: a value outside its range is refused with the parameter's name; values
-//! inside work, including the ends.
+//! inside the range work, including its ends.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
@@ -8,7 +8,7 @@ use super::subjects::parse;
 use crate::parameters::Kind;
 use crate::{Entry, Spec, SpecError, Tensor};
 
-/// A parameter's values around the ends of its range, as a spec string has them.
+/// A parameter's values around the ends of its range, as in spec strings.
 struct Values {
     outside: Vec<String>,
     inside: Vec<String>,
@@ -65,7 +65,7 @@ pub(super) fn ends_work_and_nothing_beyond(entry: &'static Entry) {
         for value in inside {
             let text = format!("{}={value}", parameter.key);
             let spec = match Spec::with_parameters(entry, &text) {
-                // Some common parameters are not for compressors with a memory of their own.
+                // Compressors with their own memory refuse some common parameters.
                 Err(SpecError::Impossible { .. }) => continue,
                 Err(SpecError::Feedback { .. }) => parse(entry, &format!("{text},ef=off")),
                 parsed => parsed.unwrap_or_else(|error| panic!("{error}")),

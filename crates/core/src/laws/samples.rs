@@ -7,8 +7,7 @@ pub const SEED: u64 = 11;
 /// The rank that sends.
 pub const RANK: u32 = 2;
 
-/// Numbers of elements: none, few, not a multiple of anything, and more than the largest block, of
-/// 65 536.
+/// Numbers of elements: none, few, an odd number, and more than the largest block, of 65 536.
 pub const SIZES: [usize; 9] = [0, 1, 2, 4, 5, 6, 7, 1023, 70_000];
 
 /// A vector, and for some sizes also matrices or tensors of more dimensions, which low-rank methods
@@ -24,8 +23,7 @@ pub fn shapes(elements: usize) -> Vec<Vec<usize>> {
     shapes
 }
 
-/// Finite tensors with edge cases, each with a name. Two steps of the one called `huge` may add up
-/// to infinity.
+/// Named finite tensors with edge cases. Two steps of `huge` may add up to infinity.
 pub fn tensors(elements: usize) -> Vec<(&'static str, Vec<f32>)> {
     let noise = gaussian(elements, elements as u64);
     let map = |f: &dyn Fn(usize, f32) -> f32| -> Vec<f32> {
@@ -60,7 +58,7 @@ pub fn encoder(spec: &Spec) -> Encoder {
 /// The message of a gradient.
 ///
 /// # Errors
-/// Those of [`Encoder::encode`].
+/// As for [`Encoder::encode`].
 pub fn encode(
     encoder: &mut Encoder,
     tensor: &Tensor,
@@ -72,10 +70,10 @@ pub fn encode(
     Ok(message)
 }
 
-/// What a message of [`RANK`] decodes to.
+/// The decoded message of [`RANK`].
 ///
 /// # Errors
-/// Those of [`Decoder::decode_add`].
+/// As for [`Decoder::decode_add`].
 pub fn decode(spec: &Spec, tensor: &Tensor, step: u64, message: &[u8]) -> Result<Vec<f32>, Error> {
     let mut out = vec![0.0; tensor.elements()];
     Decoder::new(spec, SEED).decode_add(tensor, step, RANK, message, 1.0, &mut out)?;

@@ -30,9 +30,8 @@ pub(super) fn threads_that_share_a_tensor_change_nothing(spec: &Spec) {
     non_finite_is_refused(spec, &model[2]);
 }
 
-/// Symbols in code that are too many for one list: each part has a code of its own. Positions are
-/// in parts where one per cent of a million elements are sent, which is compared with the defaults
-/// only.
+/// Too many coded symbols for one list: each part has its own code. Positions are in parts if one
+/// per cent of a million elements is sent; only the defaults are compared there.
 pub(super) fn threads_that_share_a_list_change_nothing(spec: &Spec) {
     let sparse = matches!(spec.entry().family, Family::Sparsification | Family::Hybrid);
     if sparse && spec.to_string() == spec.entry().id {
@@ -40,13 +39,14 @@ pub(super) fn threads_that_share_a_list_change_nothing(spec: &Spec) {
         compare_with_one_thread(spec, &[tensor], 1, gaussian);
     }
     if spec.to_string().contains("code=huffman") {
-        // Of the methods in code, `terngrad` has the fewest symbols: one for five elements.
+        // Of the methods with coded symbols, `terngrad` has the fewest symbols: one per five
+        // elements.
         let tensor = Tensor::new("a", &[5 * PART_SYMBOLS + 13]);
         compare_with_one_thread(spec, &[tensor], 1, gaussian);
     }
 }
 
-/// The rounds of a tensor that threads divide, of a single rank.
+/// A single rank's rounds of a tensor that threads divide.
 pub(super) fn threads_that_share_rounds_change_nothing(spec: &Spec) {
     let tensor = Tensor::new("a", &[256, MIN_DIVIDED / 256 + 1]);
     let encoder = || encoder(spec).with_plain_memory();
@@ -84,7 +84,7 @@ fn compare_with_one_thread(
     steps: u64,
     values: impl Fn(usize, u64) -> Vec<f32>,
 ) {
-    // Fewer threads than parts, so that one works on several.
+    // Fewer threads than parts, so one works on several.
     let (mut alone, mut together, mut threads) = (encoder(spec), encoder(spec), Threads::new(2));
     for step in 0..steps {
         let gradient = |tensor: &Tensor| Gradient::new(values(tensor.elements(), step));
@@ -104,7 +104,7 @@ fn compare_with_one_thread(
     }
 }
 
-/// The element is named, whichever thread finds it, and the state is as it was.
+/// The error names the element, whichever thread finds it, and the state is unchanged.
 fn non_finite_is_refused(spec: &Spec, tensor: &Tensor) {
     let (mut encoder, mut threads) = (encoder(spec), Threads::new(3));
     let mut values = gaussian(tensor.elements(), 0);
@@ -194,7 +194,7 @@ fn decode(spec: &Spec, step: u64, jobs: &[EncodeJob<'_>], threads: &mut Threads)
     }
 }
 
-/// Of messages that are cut off or changed, threads refuse the same, and add nothing.
+/// Threads refuse the same truncated or changed messages, and add nothing.
 fn decode_damaged(spec: &Spec, step: u64, jobs: &[EncodeJob<'_>], threads: &mut Threads) {
     let mut decoder = Decoder::new(spec, SEED);
     for EncodeJob { tensor, message, .. } in jobs {

@@ -1,4 +1,4 @@
-//! The law of states that no encoder wrote, such as those of a damaged checkpoint.
+//! The law of states that no encoder wrote, such as a damaged checkpoint's.
 
 use super::samples::{decode, encode, encoder, gaussian};
 use crate::{Encoder, Rng, Spec, State, Tensor};
@@ -21,8 +21,7 @@ const NUMBERS: [f32; 14] = [
     -1e-45,
 ];
 
-/// A state is refused, or every message that an encoder makes from it is one that its decoder
-/// takes.
+/// A state is refused, or the decoder accepts every message that an encoder makes from it.
 pub(super) fn messages_of_any_state_decode(spec: &Spec) {
     for shape in [&[7][..], &[33, 31]] {
         let tensor = Tensor::new("layer.weight", shape);
@@ -59,8 +58,8 @@ fn follow(spec: &Spec, tensor: &Tensor, gradient: &[f32], state: &State, case: &
     }
 }
 
-/// Copies of an array in which all elements are another number, or the last is, or one within; and
-/// one of random patterns.
+/// Copies of an array with another number in all elements, in the last, or in one inside; and a
+/// copy of random patterns.
 fn changed(values: &[f32]) -> Vec<(String, Vec<f32>)> {
     let mut all = Vec::new();
     for x in NUMBERS {

@@ -13,8 +13,8 @@ pub(super) fn over_tensors(check: impl FnMut(&Tensor, &[f32], &str)) {
     over_tensors_of(&samples::SIZES, check);
 }
 
-/// Checks all shapes and kinds of tensor of these sizes; of a large one, other shapes than a vector
-/// only of the first kind, because it takes long.
+/// Checks all shapes and kinds of tensor of these sizes. For a large size, which takes long, only
+/// the first kind has shapes other than a vector.
 pub(super) fn over_tensors_of(sizes: &[usize], mut check: impl FnMut(&Tensor, &[f32], &str)) {
     const LARGE: usize = 10_000;
     for &elements in sizes {

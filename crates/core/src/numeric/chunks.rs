@@ -7,8 +7,8 @@ use gradwire_bits::kernels::{self, Side};
 use crate::Helpers;
 use crate::parts::Parts;
 
-/// Appends the positions that `find` appends for each part, in the order of the parts. `find` gets
-/// the index of the part's first element and its value, such as its elements. The helpers share the
+/// Appends the output of `find` for each part, in the order of the parts. `find` gets the index of
+/// the part's first element and the part's value, such as its elements. The helpers share the
 /// parts.
 pub(crate) fn positions_in_parts<T: Send>(
     parts: Parts,
@@ -28,14 +28,13 @@ pub(crate) fn positions_in_parts<T: Send>(
 
 /// Finds the largest elements of one chunk after the other.
 ///
-/// The chunks of a tensor resemble each other, so a limit somewhat below the smallest element that
-/// the last chunk sent lets few elements of the next one pass, and the largest are searched among
-/// these. If fewer pass than are wanted, all elements are searched, so the result does not depend
-/// on the limit.
+/// The chunks of a tensor resemble each other. So few elements of a chunk pass a limit somewhat
+/// below the smallest element that the previous chunk sent, and the search is among these. If too
+/// few pass, all elements are searched, so the result does not depend on the limit.
 #[derive(Debug, Default)]
 pub(crate) struct Largest {
     limit: f32,
-    /// Those that pass.
+    /// The positions of the elements that pass.
     positions: Vec<u32>,
     values: Vec<f32>,
     keys: Vec<u32>,
@@ -44,13 +43,13 @@ pub(crate) struct Largest {
     largest: Vec<f32>,
 }
 
-/// The limit for the next chunk, in parts of the smallest element that this one sent. Of normal
-/// values and the largest 64 of 4096, 7 % pass.
+/// The limit for the next chunk, as a fraction of the smallest element that this chunk sent. For
+/// normal values and the largest 64 of 4096, 7 % pass.
 const MARGIN: f32 = 0.75;
 
 impl Largest {
     /// The indices and values of the `kept` largest absolute values of a chunk, in increasing order
-    /// of the indices; of equal ones the first, and no zeros. Overwrites the chunk.
+    /// of the indices; the first of equal values, and no zeros. Overwrites the chunk.
     ///
     /// # Panics
     /// If `kept` is 0.
@@ -94,7 +93,7 @@ impl Largest {
         }
         chosen.clear();
         largest.clear();
-        // What reaches the least; 0 is below all that were gathered.
+        // Elements above this reach the least; 0 is below all gathered ones.
         let below = least.next_down().max(0.0);
         kernels::compact_beyond(values, Side::Both, below, 0, chosen, largest);
         if largest.len() > kept {
@@ -127,7 +126,7 @@ mod tests {
     /// By sorting the whole chunk.
     fn sorted(chunk: &[f32], kept: usize) -> Vec<(usize, f32)> {
         let mut all: Vec<_> = chunk.iter().copied().enumerate().collect();
-        // Stable, so that of equal values the first stay in front.
+        // Stable, so the first of equal values stay in front.
         all.sort_by(|(_, a), (_, b)| b.abs().total_cmp(&a.abs()));
         all.truncate(kept);
         all.retain(|(_, x)| *x != 0.0);
@@ -143,7 +142,7 @@ mod tests {
             largest.take(&mut chunk, 3).collect::<Vec<_>>(),
             [(1, -3.0), (2, 2.0), (3, 3.0)]
         );
-        // All are below three quarters of 2, the limit, but for one.
+        // All but one are below the limit, three quarters of 2.
         let mut chunk = [0.5, 0.0, 1.75, -0.0];
         assert_eq!(largest.take(&mut chunk, 3).collect::<Vec<_>>(), [(0, 0.5), (2, 1.75)]);
     }
@@ -151,7 +150,7 @@ mod tests {
     #[test]
     fn any_sequence_of_chunks_gives_what_sorting_gives() {
         let (mut largest, mut rng) = (Largest::default(), Rng::new(1, 2, 3, 4, 5));
-        // Chunks of very different sizes; coarse values, of which many are equal.
+        // Chunks of very different scales; coarse values, so many are equal.
         for (at, scale) in [1.0, 1.0, 1e-3, 1e3, 0.0, 1.0, 1e-30, 1e30].into_iter().enumerate() {
             for levels in [4.0, 1e6] {
                 let value = |_| ((rng.uniform() - 0.5) * levels).round() * scale;

@@ -5,11 +5,11 @@ use super::matrix::{abs_max, orthonormalise};
 use super::svd::orthonormal;
 
 /// Writes the leading eigenvectors of the second moments `XᵀX` of rows with this number of columns
-/// to `components`, one after the other, with unit length; zeros where the rows have no further
-/// direction but by rounding. All are zero if a decomposition does not converge.
+/// to `components`, one after the other, with unit length. Once the rows have no further direction
+/// beyond rounding, zeros follow. All are zero if a decomposition does not converge.
 ///
-/// Fewer rows than columns span as many directions at most, which are found from the inner products
-/// of the rows. The time grows with the cube of the smaller number, and is 120 ms for 512.
+/// If there are fewer rows than columns, the inner products of the rows are decomposed instead. The
+/// time grows with the cube of the smaller number, and is 120 ms for 512.
 pub(crate) fn leading(rows: &[f32], columns: usize, components: &mut [f32]) {
     let found = if rows.len() < columns * columns {
         of_few_rows(rows, columns)
@@ -20,7 +20,7 @@ pub(crate) fn leading(rows: &[f32], columns: usize, components: &mut [f32]) {
     let len = found.len().min(components.len());
     components[..len].copy_from_slice(&found[..len]);
     components[len..].fill(0.0);
-    // What adding up rows has rounded.
+    // Removes the rounding errors of the sums of rows.
     orthonormalise(&mut components[..len], columns);
 }
 
@@ -40,7 +40,7 @@ fn of_moments(rows: &[f32], columns: usize, len: usize) -> Option<Vec<f32>> {
 mod tests {
     use super::*;
 
-    /// Rows of five columns along two orthogonal directions, of which the second is the longer one.
+    /// Rows of five columns along two orthogonal directions; the second is longer.
     fn rows(count: usize, scale: f32) -> Vec<f32> {
         let row = |at: usize| {
             let (a, b) = (1.0 - 2.0 * (at / 2 % 2) as f32, 2.0 - 4.0 * (at % 2) as f32);
@@ -71,7 +71,7 @@ mod tests {
         for rows in [vec![], vec![0.0; 10], vec![0.0; 50]] {
             let mut found = vec![9.0; 5];
             leading(&rows, 5, &mut found);
-            // Zeros have no direction; any unit vector is one of their moments' eigenvectors.
+            // Zeros have no direction; any unit vector is an eigenvector of their moments.
             let norm: f32 = found.iter().map(|x| x * x).sum();
             assert!(norm == 0.0 || (rows.len() == 50 && (norm - 1.0).abs() < 1e-6), "{found:?}");
         }

@@ -1,4 +1,4 @@
-//! The orthonormal discrete cosine transform (DCT-II) of small blocks, the same bits on every
+//! The orthonormal discrete cosine transform (DCT-II) of small blocks, with the same bits on every
 //! machine.
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
@@ -6,7 +6,7 @@ use gradwire_bits::{DecodeError, kernels, try_resize};
 /// The largest side of a block.
 pub(crate) const MAX_SIDE: usize = 64;
 
-/// The matrix D of a side s: `D[i][j] = √(2/s)·cos(π·(2j + 1)·i / 2s)`, with √(1/s) where i is 0.
+/// The matrix D of a side s: `D[i][j] = √(2/s)·cos(π·(2j + 1)·i / 2s)`, and √(1/s) in row 0.
 #[derive(Debug, Clone)]
 pub(crate) struct Basis {
     rows: Vec<f32>,
@@ -34,8 +34,7 @@ impl Basis {
     }
 }
 
-/// cos(π·m / 2s), from its series: only sums and products, so that the bits do not depend on a
-/// library.
+/// cos(π·m / 2s), from its series: only sums and products, so the bits do not depend on a library.
 fn cosine(m: usize, s: usize) -> f64 {
     match m % (4 * s) {
         m if m > 2 * s => cosine(4 * s - m, s),
@@ -88,8 +87,8 @@ impl<'a> Transform<'a> {
     }
 }
 
-/// Writes `P·Qᵀ`; both are given by columns, of which there are `rank`. Skips each column of P that
-/// is zero, with the same column of Q, because their product is zero.
+/// Writes `P·Qᵀ`; both are given by their `rank` columns. Skips zero columns of P, because their
+/// products are zero.
 fn product(out: &mut [f32], p: &[f32], q: &[f32], rank: usize, [of_p, of_q]: &mut [Square; 2]) {
     let (rows, width) = (p.len() / rank, q.len() / rank);
     let mut kept = 0;

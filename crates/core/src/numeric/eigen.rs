@@ -21,10 +21,10 @@ pub(crate) fn products_of_columns(x: &[f32], columns: usize) -> DMatrix<f64> {
 }
 
 /// The second moments `XᵀX` of the rows of a matrix with this number of columns, row after row, up
-/// to a factor: the largest element counts as 1, so that no square overflows. Products of 256 rows
+/// to a factor: the largest element is scaled to 1, so no square overflows. Products of 256 rows
 /// are added in single precision.
 pub(crate) fn moments_of_rows(x: &[f32], columns: usize) -> DMatrix<f64> {
-    /// Rows that are turned at a time, so that columns stay in the cache.
+    /// Rows that are transposed at a time, so columns stay in the cache.
     const ROWS: usize = 256;
     let scaled = scale(abs_max(x));
     let mut moments = DMatrix::zeros(columns, columns);
@@ -41,15 +41,15 @@ pub(crate) fn moments_of_rows(x: &[f32], columns: usize) -> DMatrix<f64> {
     moments
 }
 
-/// Scales numbers so that this one becomes 1, and 0 stays 0.
+/// Scales numbers such that this one becomes 1; 0 stays 0.
 pub(super) fn scale(largest: f32) -> impl Fn(&f32) -> f32 {
     let scale = f64::from(largest).max(f64::MIN_POSITIVE).recip();
     move |&x| (f64::from(x) * scale) as f32
 }
 
-/// The eigenvalues of a symmetric matrix, in decreasing order, and for each a vector of unit
-/// length. `None` if the decomposition does not converge or an element is not finite. Takes 120 ms
-/// for 512 × 512, and time grows with the cube of the side.
+/// The eigenvalues of a symmetric matrix, in decreasing order, and a unit eigenvector for each.
+/// `None` if the decomposition does not converge or an element is not finite. Takes 120 ms for 512
+/// × 512, and time grows with the cube of the side.
 pub(crate) fn decreasing(matrix: DMatrix<f64>) -> Option<(Vec<f64>, DMatrix<f64>)> {
     /// More steps than any matrix is known to need.
     const STEPS_OF_A_VALUE: usize = 100;
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn products_worked_by_hand() {
-        // Columns (1, 3, 5) and (2, 4, 6); moments with 6 as 1.
+        // Columns (1, 3, 5) and (2, 4, 6); moments with 6 scaled to 1.
         let expected = DMatrix::from_row_slice(2, 2, &[35.0, 44.0, 44.0, 56.0]);
         assert_eq!(products_of_columns(&[1.0, 3.0, 5.0, 2.0, 4.0, 6.0], 2), expected);
         assert_eq!(products_of_columns(&[], 2), DMatrix::zeros(2, 2));

@@ -1,7 +1,7 @@
 //! The quantizer of least squared error for normally distributed values.
 //!
-//! Lloyd (1982) and Max (1960): each level is the mean of the values that are nearer to it than to
-//! any other. The table was found by Newton's method in double precision.
+//! Lloyd (1982) and Max (1960): each level is the mean of the values nearest to it. The table comes
+//! from Newton's method in double precision.
 
 /// The positive levels of 1 to 8 bits, for a variance of 1; the others are their negatives.
 pub static LEVELS: [&[f32]; 8] = [
@@ -255,7 +255,7 @@ pub fn limits(bits: u32) -> [f32; 127] {
     limits
 }
 
-/// What each number of `bits` bits stands for: the positive levels, then the negative ones.
+/// The value of each number of `bits` bits: the positive levels, then the negative ones.
 pub fn numbers(bits: u32) -> [f32; 256] {
     let levels = LEVELS[bits as usize - 1];
     let mut numbers = [0.0; 256];
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn levels_are_the_means_of_what_is_nearest() {
-        // The error of the unbiased quantizer as Vargaftik et al. state it, where they do.
+        // The errors of the unbiased quantizer that Vargaftik et al. state.
         let stated = [0.571, 0.133, 0.0358, 0.00959];
         for bits in 1..=8 {
             let (levels, limits) = (LEVELS[bits - 1], limits(bits as u32));

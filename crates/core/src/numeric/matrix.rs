@@ -1,6 +1,6 @@
 //! Products of a gradient, as a matrix, with thin factors.
 //!
-//! A tensor is a row-major matrix, its first dimension by the product of the others; factors are
+//! A tensor is a row-major matrix: its first dimension by the product of the others. Factors are
 //! column-major. All results are computed in the same order of operations on every machine.
 
 use std::iter::repeat;
@@ -14,7 +14,7 @@ use crate::{Helpers, MIN_DIVIDED};
 pub const MAX_RANK: usize = 32;
 
 /// Rows and columns of a tensor as a matrix; `None` for fewer than two dimensions, and for empty
-/// tensors, whose other dimensions may have a product that overflows.
+/// tensors (the product of their other dimensions may overflow).
 pub fn dimensions(shape: &[usize]) -> Option<[usize; 2]> {
     match shape {
         _ if shape.contains(&0) => None,
@@ -57,8 +57,8 @@ pub(crate) fn transposed_times(
     });
 }
 
-/// Adds `weight·P·Qᵀ` to a row-major matrix; `P` has a row for each of its rows, and `Q` for each
-/// of its columns. The helpers share the rows.
+/// Adds `weight·P·Qᵀ` to a row-major matrix; `P` has a row per row of the matrix, and `Q` a row per
+/// column. The helpers share the rows.
 pub(crate) fn add_product(
     out: &mut [f32],
     [p, q]: [&[f32]; 2],
@@ -79,8 +79,8 @@ pub(crate) fn add_product(
     });
 }
 
-/// Rows of a panel of a product are a multiple of this: of four, as kernels compute them, and of a
-/// line of the cache.
+/// The rows of a panel are a multiple of this: a multiple of four, for the kernels, and of a cache
+/// line.
 const LINE: usize = 16;
 
 /// A division of the rows of a thin matrix among threads.
@@ -92,10 +92,10 @@ pub(crate) struct Panels {
 }
 
 impl Panels {
-    /// Panels of a thread, so that one that is held up leaves work to the others.
+    /// Panels per thread, so a thread that is held up leaves work to the others.
     const EACH: usize = 4;
 
-    /// Panels of a multiple of `unit` rows, as many for each thread, of a product with a matrix of
+    /// Panels of a multiple of `unit` rows, equally many per thread, for a product with a matrix of
     /// `rows × width` elements, or its transpose.
     pub(crate) fn new(rows: usize, width: usize, unit: usize, helpers: &Helpers) -> Self {
         let divided = helpers.count() > 0 && rows * width >= MIN_DIVIDED;
@@ -158,8 +158,8 @@ pub fn abs_max(values: &[f32]) -> f32 {
     f32::from_bits(kernels::abs_max_bits(values))
 }
 
-/// Orthonormalises the columns by Gram–Schmidt, applied twice. A column that is in the span of the
-/// previous ones, to the precision of `f32`, becomes zero.
+/// Orthonormalises the columns by Gram–Schmidt, applied twice. A column in the span of the previous
+/// ones, to the precision of `f32`, becomes zero.
 pub fn orthonormalise(columns: &mut [f32], rows: usize) {
     /// If less than this fraction of a column's norm is left, the rest is rounding error.
     const ROUNDING: f64 = 1e-5;
@@ -187,8 +187,8 @@ pub fn normalise(column: &mut [f32]) {
     }
 }
 
-/// Replaces factors `A` with `rows` rows by `A·(AᵀA + λI)⁻¹`, where λ is `lambda` times the mean of
-/// the diagonal of `AᵀA`, by Cholesky decomposition in double precision. Zeros stay. There are at
+/// Replaces factors `A` with `rows` rows by `A·(AᵀA + λI)⁻¹`, with λ = `lambda` times the mean of
+/// the diagonal of `AᵀA`. Uses Cholesky decomposition in double precision. Zeros stay. There are at
 /// most [`MAX_RANK`] columns.
 pub fn regularised_inverse(factors: &mut [f32], rows: usize, lambda: f64) {
     let rank = factors.len().checked_div(rows).unwrap_or(0);
@@ -219,7 +219,7 @@ pub fn regularised_inverse(factors: &mut [f32], rows: usize, lambda: f64) {
     }
 }
 
-/// Replaces the lower triangle of a positive definite matrix by `L`, where the matrix is `L·Lᵀ`.
+/// Replaces the lower triangle of a positive definite matrix `L·Lᵀ` by `L`.
 fn cholesky(matrix: &mut [f64], size: usize) {
     for i in 0..size {
         for j in 0..=i {
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn columns_become_orthonormal_or_nothing() {
-        // The second is 3/5 of the first's direction and 1 of another; the third is their sum.
+        // The second is 3/5 in the first's direction and 1 in another; the third is their sum.
         let mut columns = [3.0, 4.0, 0.0, 3.0, 4.0, 7.0, 6.0, 8.0, 7.0];
         orthonormalise(&mut columns, 3);
         let expected = [0.6, 0.8, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0];
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn the_inverse_is_that_of_the_regularised_gram_matrix() {
-        // AᵀA = diag(4, 1); λ = 0.2 · 2.5 = 0.5; columns divide by 4.5 and 1.5.
+        // AᵀA = diag(4, 1); λ = 0.2 · 2.5 = 0.5; columns are divided by 4.5 and 1.5.
         let mut factors = [2.0, 0.0, 0.0, 1.0];
         regularised_inverse(&mut factors, 2, 0.2);
         for (x, y) in factors.iter().zip([2.0 / 4.5, 0.0, 0.0, 1.0 / 1.5]) {

@@ -26,8 +26,8 @@ impl Moments {
         if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
     }
 
-    /// The standard deviation; 0 without values, and 0 if, compared with the mean, it is too small
-    /// to be distinguished from rounding errors.
+    /// The standard deviation; 0 without values, and 0 if it is too small, compared with the mean,
+    /// to tell from rounding errors.
     pub fn standard_deviation(&self) -> f64 {
         if self.count == 0 {
             return 0.0;

@@ -1,14 +1,13 @@
-//! The random rotation of a tensor in pieces, after which its elements are close to normally
-//! distributed.
+//! The random rotation of a tensor in pieces, which makes its elements nearly normally distributed.
 //!
 //! A piece x of n elements becomes y = H·D·x, with H the Walsh–Hadamard matrix, whose elements are
 //! 1 and −1, and D random signs. The rotation back is x = D·H·y / n. The elements of y have the
 //! deviation ‖x‖.
 //!
-//! A piece has 4096 elements, so that it stays in the cache. What is left behind the last whole one
-//! is padded to the next power of two if it has fewer than 64 elements, or if at most an eighth of
-//! the padded piece is padding. Otherwise as many elements as the largest power of two below its
-//! length are a piece, and the rest is divided again in this way.
+//! A piece has 4096 elements, so it stays in the cache. The rest after the last whole piece is
+//! padded to the next power of two if it has fewer than 64 elements, or if at most an eighth of the
+//! padded piece is padding. Otherwise a piece takes the largest power of two of its elements, and
+//! the remainder is divided again in this way.
 
 use std::ops::Range;
 
@@ -41,7 +40,7 @@ pub(crate) fn pieces(elements: usize) -> impl Iterator<Item = RotationPiece> {
     })
 }
 
-/// The pieces of a part of a tensor that begins with whole pieces of [`BLOCK`] elements before it.
+/// The pieces of a part of a tensor; before it are only whole pieces of [`BLOCK`] elements.
 pub(crate) fn pieces_of(part: Range<usize>) -> impl Iterator<Item = RotationPiece> {
     pieces(part.len()).map(move |piece| RotationPiece { start: part.start + piece.start, ..piece })
 }
@@ -51,7 +50,7 @@ pub(crate) struct Signs([u32; BLOCK / 32]);
 
 impl Signs {
     /// The sign of element i of the tensor is bit i mod 32 of word i / 32 of the stream. Padding
-    /// has the bits behind those of its piece.
+    /// has the bits after the bits of its piece.
     pub(crate) fn draw(rng: &Rng, piece: RotationPiece) -> Self {
         let mut signs = [0; BLOCK / 32];
         rng.fill_from(piece.start / 32, &mut signs[..piece.size.div_ceil(32)]);
@@ -96,7 +95,7 @@ mod tests {
     fn rotated_elements_have_one_deviation_and_return() {
         let piece = RotationPiece { start: 64, len: 1024, size: 1024 };
         let signs = Signs::draw(&Rng::new(1, 2, 3, 4, 5), piece);
-        // Small whole numbers, so that nothing rounds.
+        // Small whole numbers, so nothing rounds.
         let x: Vec<f32> = (0..1024).map(|i| (i * i % 7) as f32 - 3.0).collect();
         let mut y = x.clone();
         signs.rotate(&mut y);

@@ -19,9 +19,9 @@ pub struct SelectionBuffers {
 /// The k-th largest absolute value, `1 ≤ k ≤ source.len()`, exactly.
 ///
 /// A sample gives a bracket. One pass over the tensor counts the values above the bracket and
-/// gathers those inside it, a few per cent of k, from which the value is selected. If the value is
-/// outside the bracket, because many values are equal or the tensor is ordered, radix selection
-/// follows. Nothing is searched if the compressor has asked for [`Statistics::KthLargest`].
+/// gathers the values inside it, a few per cent of k, to select from. If the value is outside the
+/// bracket, because many values are equal or the tensor is ordered, radix selection follows. If the
+/// compressor has asked for [`Statistics::KthLargest`], the value is already known.
 pub fn kth_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> Threshold {
     assert!((1..=source.len()).contains(&k));
     if let Some(Found::Threshold(threshold)) = source.found(Statistics::KthLargest(k)) {
@@ -29,7 +29,7 @@ pub fn kth_largest(source: &mut Source<'_>, k: usize, workspace: &mut Workspace)
     }
     let SelectionBuffers { mut candidates, mut counts } = std::mem::take(workspace.own());
     let (low, high) = bracket(source, k, &mut candidates);
-    // Almost certainly more than there are, so that the buffers soon stop growing.
+    // Almost certainly enough, so the buffers soon stop growing.
     candidates.clear();
     candidates.reserve((k + source.len() / 16).min(source.len()) + 2 * BLOCK);
     let found = within(source, k, low, high, &mut candidates, workspace)
@@ -94,7 +94,7 @@ fn within(
     Some(Threshold { value, equal, ties: rank + 1 - larger })
 }
 
-/// The values inside a bracket, and the number of those above it.
+/// The values inside a bracket, and the number of values above it.
 #[derive(Debug, Default)]
 struct Gathered {
     above: usize,
@@ -111,14 +111,14 @@ fn gather_within(source: &mut Source<'_>, low: f32, high: f32, to: &mut Gathered
     });
 }
 
-/// The k-th largest absolute value among those above `low`, of which there are at least k.
+/// The k-th largest of the absolute values above `low`; there are at least k.
 pub fn among(source: &mut Source<'_>, k: usize, low: f32, values: &mut Vec<f32>) -> f32 {
     values.clear();
     source.peek_blocks(|_, block| values.extend(block.iter().filter(|x| x.abs() > low)));
     nth_largest(values, k - 1)
 }
 
-/// The absolute value that has `rank` others at least as large.
+/// The absolute value with `rank` others at least as large.
 fn nth_largest(values: &mut [f32], rank: usize) -> f32 {
     values.select_nth_unstable_by_key(rank, |x| std::cmp::Reverse(pattern(*x))).1.abs()
 }
@@ -208,17 +208,17 @@ fn pattern(x: f32) -> u32 {
 
 /// A sample consists of runs of this length, a cache line.
 const RUN: usize = 16;
-/// A sample has one in this number of elements…
+/// A sample has one in this many elements…
 const SAMPLED: usize = 256;
-/// …but at least this number for an estimate.
+/// …but at least this many for an estimate.
 const MIN_SAMPLE: usize = 4096;
-/// …but at least this number for a bracket.
+/// …but at least this many for a bracket.
 const MIN_BRACKET: usize = 1024;
 
 /// Estimates the k-th largest absolute value from a random sample.
 ///
-/// The sample has 1/256 of the elements, at least 4096 or all, in runs of 16 at random positions;
-/// the estimate is its value at the same relative rank. It is a value that occurs in the tensor.
+/// The sample has 1/256 of the elements, at least 4096 or all, in runs of 16 at random positions.
+/// The estimate is the sample's value at the same relative rank, so it occurs in the tensor.
 pub fn sampled_threshold(
     source: &mut Source<'_>,
     k: usize,
@@ -247,7 +247,7 @@ pub fn at_random(
 }
 
 /// Fills `values` with `size` elements or at least `least`, in runs; `place` gives the index in the
-/// tensor of the i-th of n runs. A tensor of no more elements is taken whole.
+/// tensor of the i-th of n runs. A tensor that has no more elements is taken whole.
 fn sample(
     source: &mut Source<'_>,
     size: usize,

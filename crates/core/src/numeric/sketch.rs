@@ -1,16 +1,16 @@
-//! Count sketches: a table of sums, from which the large elements of a long vector can be found.
+//! Count sketches: tables of sums that reveal the large elements of a long vector.
 //!
-//! Each row of the table adds every element, with a random sign, to a random one of its columns.
-//! The table of a sum is the sum of tables. The estimate of an element is the median over rows of
-//! its column times its sign; its error is about the norm of the other elements divided by the
-//! square root of the number of columns.
+//! Each row of the table adds every element, with a random sign, to a random column. The table of a
+//! sum is the sum of the tables. The estimate of an element is the median over rows of its column
+//! times its sign. The error is about the norm of the other elements divided by the square root of
+//! the number of columns.
 //!
-//! Neighbours in runs of 16 share a hash: the first has its column, and the others follow in the
-//! columns behind it, around the end of the row; all have its sign. Two elements of different runs
-//! are still in the same column with a probability of one in the number of columns, and their signs
-//! are independent. Two elements of one run never are in the same column. So the mean of an
-//! estimate is that of a hash for each element, and its variance is no greater; but memory is read
-//! and written in runs, which is several times as fast.
+//! Neighbours in runs of 16 share a hash: the first element goes to the hashed column, and the
+//! others to the next columns, around the end of the row, all with the same sign. Two elements of
+//! different runs still share a column with a probability of one in the number of columns, and
+//! their signs are independent. Two elements of one run never share a column. So estimates have the
+//! same mean as with a hash per element, and no greater variance; but memory is accessed in runs,
+//! which is several times as fast.
 
 use std::ops::Range;
 
@@ -18,8 +18,8 @@ use gradwire_bits::kernels;
 
 use crate::{Helpers, MIN_DIVIDED};
 
-/// The hash functions of a table: multiply, add and shift, so that the columns and signs of any two
-/// runs are independent (Dietzfelbinger 1996).
+/// The hash functions of a table: multiply, add and shift, which makes the columns and signs of any
+/// two runs independent (Dietzfelbinger 1996).
 #[derive(Debug, Clone)]
 pub struct CountSketch {
     /// Factor and term of each row.
@@ -29,8 +29,7 @@ pub struct CountSketch {
 }
 
 impl CountSketch {
-    /// A table with a row for each pair of keys, of which [`MAX_ROWS`] are used, and at least one
-    /// column.
+    /// A table with a row for each pair of keys, up to [`MAX_ROWS`], and at least one column.
     pub fn new(pairs: impl IntoIterator<Item = [u64; 2]>, columns: usize) -> Self {
         let (mut keys, mut rows) = ([[0; 2]; MAX_ROWS], 0);
         for (key, pair) in keys.iter_mut().zip(pairs) {
@@ -54,13 +53,14 @@ impl CountSketch {
         self.len() == 0
     }
 
-    /// Elements of a run: the largest power of two up to 16 and the number of columns.
+    /// Elements of a run: the largest power of two that exceeds neither 16 nor the number of
+    /// columns.
     fn run(&self) -> usize {
         1 << self.columns.min(kernels::RUN).ilog2()
     }
 
-    /// The columns and signs of the runs of `len` elements from `first` on, a multiple of [`PART`],
-    /// in a row.
+    /// The columns and signs, in a row, of the runs of `len` elements from `first` on, a multiple
+    /// of [`PART`].
     fn place<'a>(
         &self,
         [factor, term]: [u64; 2],
@@ -85,7 +85,7 @@ impl CountSketch {
         helpers.share(of_threads, |(keys, table)| self.add_rows(keys, values, table));
     }
 
-    /// Adds a vector to some rows, which have these keys.
+    /// Adds a vector to the rows with these keys.
     fn add_rows(&self, keys: &[[u64; 2]], values: &[f32], table: &mut [f32]) {
         let mut places = Places::NONE;
         for (at, values) in values.chunks(CACHED).enumerate() {
@@ -99,8 +99,8 @@ impl CountSketch {
         }
     }
 
-    /// Calls `take` with the estimates of a range of elements that begins with a multiple of
-    /// [`PART`], a part at a time with the offset of its first. `found` is working memory.
+    /// Calls `take` with the estimates of a range of elements that begins at a multiple of
+    /// [`PART`]: a part at a time, with the offset of its first element. `found` is working memory.
     pub fn estimates(
         &self,
         table: &[f32],
@@ -124,11 +124,11 @@ impl CountSketch {
     }
 }
 
-/// Elements that are looked up at a time. The estimates by five rows take 20 KiB, which stay in the
-/// first cache.
+/// Elements that are looked up at a time. The estimates by five rows take 20 KiB and stay in the
+/// first-level cache.
 pub const PART: usize = 1024;
-/// Elements that are added to one row after the other: 128 KiB, which stay in the second cache
-/// beside a row.
+/// Elements that are added to one row after the other: 128 KiB, which stay in the second-level
+/// cache beside a row.
 const CACHED: usize = 32 * PART;
 
 /// Columns and signs of the runs of a part.
@@ -141,9 +141,9 @@ impl Places {
     const NONE: Self = Self { columns: [0; PART], signs: [0; PART] };
 }
 
-/// The medians over rows; of an even number of rows the means of the middle two.
+/// The medians over rows; for an even number of rows the means of the middle two.
 ///
-/// Rows are sorted up to the middle, by the same exchanges for all elements, without branches: a
+/// Rows are sorted up to the middle by the same exchanges for all elements, without branches: a
 /// branch on the order of random numbers is mispredicted half of the time.
 fn medians(rows: &mut [[f32; PART]]) -> &mut [f32; PART] {
     if let [a, b, c, d, e] = rows {
@@ -171,7 +171,7 @@ pub const MAX_ROWS: usize = 15;
 mod tests {
     use super::*;
 
-    /// The column and the sign of an element in a row, by the definition.
+    /// The column and the sign of an element in a row, by definition.
     fn place(sketch: &CountSketch, [factor, term]: [u64; 2], element: u64) -> (usize, f32) {
         let columns = sketch.columns as u64;
         let run = [16, 8, 4, 2, 1].into_iter().find(|&run| run <= columns).unwrap();
@@ -180,7 +180,7 @@ mod tests {
         (column as usize, if hash % 2 == 0 { 1.0 } else { -1.0 })
     }
 
-    /// An element's estimate by the definition.
+    /// An element's estimate by definition.
     fn estimate(sketch: &CountSketch, table: &[f32], element: u64) -> f32 {
         let rows = sketch.keys().iter().zip(table.chunks(sketch.columns));
         let mut found: Vec<f32> = rows
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn runs_worked_by_hand() {
-        // Factor 2^32 and term 0 hash run r to r. Of four columns, runs have four elements, and
+        // Factor 2^32 and term 0 hash run r to r. With four columns, runs have four elements and
         // begin in column r·4 >> 32 = 0; odd runs are negative. The second row's term is three
         // quarters of the range: column 3, then 0, 1 and 2.
         let sketch = CountSketch::new([[1 << 32, 0], [1 << 32, 3 << 62]], 4);
@@ -243,7 +243,7 @@ mod tests {
     fn tables_are_sums_by_the_definition() {
         for columns in [1, 2, 3, 7, 15, 16, 17, 40, 1000] {
             let sketch = sketch(3, columns);
-            // Whole numbers, so that sums are exact.
+            // Whole numbers, so sums are exact.
             let values: Vec<f32> = (0..CACHED + 1500).map(|i| (i % 7) as f32 - 3.0).collect();
             let (mut table, mut expected) = (vec![0.0; sketch.len()], vec![0.0; sketch.len()]);
             sketch.add(&values, &mut table, &mut Helpers::default());
@@ -259,8 +259,8 @@ mod tests {
 
     #[test]
     fn two_elements_share_a_column_as_often_as_by_chance() {
-        // Over 20 000 tables of 40 columns: one time in 40, which is 500, with a standard deviation
-        // of 22; never in a run.
+        // Over 20 000 tables of 40 columns, 1 in 40 is 500, with a standard deviation of 22; never
+        // within a run.
         let meet = |a: u64, b: u64| {
             let mut keys = crate::Rng::new(1, 2, 3, 4, 5);
             let mut sum = 0.0;
@@ -286,7 +286,7 @@ mod tests {
         let elements = PART + 100;
         for rows in 1..=MAX_ROWS {
             let sketch = sketch(rows, 77);
-            // Few values, so that many are equal.
+            // Few different values, so many are equal.
             let table: Vec<f32> = (0..sketch.len()).map(|i| (i * 7919 % 13) as f32 - 6.0).collect();
             for (at, found) in estimates(&sketch, &table, elements).into_iter().enumerate() {
                 assert_eq!(found, estimate(&sketch, &table, at as u64), "{rows} rows, {at}");
@@ -305,7 +305,7 @@ mod tests {
         sketch.add(&light, &mut a, &mut Helpers::default());
         sketch.add(&heavy, &mut b, &mut Helpers::default());
         a.iter_mut().zip(&b).for_each(|(a, b)| *a += b);
-        // The norm of the rest is 41, by the root of 500 columns 1.8.
+        // The norm of the rest is 41; divided by the root of 500 columns, 1.8.
         let mut found = estimates(&sketch, &a, 20_000);
         assert!((found[17] - 60.0).abs() < 6.0);
         assert!((found[19_999] + 70.0).abs() < 6.0);

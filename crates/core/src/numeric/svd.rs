@@ -1,13 +1,13 @@
 //! The largest singular values of a matrix, and their vectors.
 //!
-//! For any orthonormal basis of the shorter side of a matrix, the matrix is the sum over the basis
-//! vectors of each vector times its product with the matrix. The vectors are called *short* here
-//! and their products *long*. If the basis consists of singular vectors, the length of a product is
-//! the singular value.
+//! Take any orthonormal basis of the shorter side of a matrix: the matrix is the sum of each basis
+//! vector times its product with the matrix. The vectors are called *short* here and their products
+//! *long*. If the basis consists of singular vectors, the length of a product is the singular
+//! value.
 //!
-//! All vectors are found exactly, from the eigenvectors of the inner products of rows or columns.
-//! Fewer are found by subspace iteration from a random start: Halko, Martinsson, Tropp, "Finding
-//! structure with randomness", SIAM Review 2011, Algorithm 4.4 with one iteration.
+//! All vectors together are found exactly, from the eigenvectors of the inner products of rows or
+//! columns. Fewer vectors are found by subspace iteration from a random start: Halko, Martinsson,
+//! Tropp, "Finding structure with randomness", SIAM Review 2011, Algorithm 4.4 with one iteration.
 
 use gradwire_bits::kernels;
 use nalgebra::DMatrix;
@@ -28,7 +28,7 @@ pub(crate) struct Matrix<'a> {
 }
 
 impl Matrix<'_> {
-    /// Whether a short vector has an element for each row.
+    /// Whether a short vector has an element per row.
     fn is_wide(self) -> bool {
         self.rows <= self.columns
     }
@@ -61,8 +61,7 @@ impl Matrix<'_> {
         }
     }
 
-    /// Appends the products with the unit vectors: the rows of a wide matrix, the columns of
-    /// another.
+    /// Appends the products with the unit vectors: the rows of a wide matrix, else the columns.
     fn all_products(self, out: &mut Vec<f32>) {
         match self.is_wide() {
             true => out.extend_from_slice(self.values),
@@ -77,7 +76,7 @@ impl Matrix<'_> {
 pub(crate) struct Svd {
     /// The singular values that were found, in decreasing order.
     pub(crate) values: Vec<f32>,
-    /// The norm of the rest of the matrix; 0 if all were asked for.
+    /// The norm of the rest of the matrix; 0 if all values were requested.
     pub(crate) rest: f64,
     /// Short vectors, orthonormal; empty for the unit vectors.
     basis: Vec<f32>,
@@ -92,9 +91,9 @@ impl Svd {
     /// Finds the `count` largest singular values and their vectors, or all of them. Elements must
     /// be finite, and small enough that sums of their squares do not overflow.
     ///
-    /// Reads the matrix four times, with `count` multiplications for each element, and finds the
+    /// Reads the matrix four times, with `count` multiplications per element, and finds the
     /// eigenvectors of `count` × `count` numbers seven times, or once for all vectors. Returns
-    /// false if that does not converge.
+    /// false if this does not converge.
     pub(crate) fn decompose(
         &mut self,
         matrix: Matrix<'_>,
@@ -134,8 +133,8 @@ impl Svd {
         true
     }
 
-    /// Appends a singular vector of the shorter side, of unit length, and its product with the
-    /// matrix, whose length is the singular value.
+    /// Appends a unit singular vector of the shorter side, and its product with the matrix. The
+    /// length of the product is the singular value.
     pub(crate) fn vectors(
         &self,
         at: usize,
@@ -152,12 +151,11 @@ impl Svd {
         append_sum(&self.products, matrix.long(), turn.as_slice(), long);
     }
 
-    /// Appends random directions of the shorter side, orthonormal and orthogonal to the vectors
-    /// that were found, and their products with the matrix. Each is uniform among all directions
-    /// there are.
+    /// Appends random directions of the shorter side, orthonormal and orthogonal to the found
+    /// vectors, and their products with the matrix. Each is uniform among all remaining directions.
     ///
     /// # Panics
-    /// If there are not as many directions.
+    /// If there are fewer directions.
     pub(crate) fn directions(
         &self,
         count: usize,
@@ -187,7 +185,7 @@ impl Svd {
     }
 }
 
-/// Appends the sum of columns of this length, each times its weight.
+/// Appends the weighted sum of columns of this length.
 fn append_sum(columns: &[f32], len: usize, weights: &[f64], out: &mut Vec<f32>) {
     let start = out.len();
     out.resize(start + len, 0.0);
@@ -196,8 +194,8 @@ fn append_sum(columns: &[f32], len: usize, weights: &[f64], out: &mut Vec<f32>) 
     }
 }
 
-/// The norm of what is left of a matrix without these squared singular values. Never less than what
-/// rounding may hide, so that it has a chance to be drawn.
+/// The norm of a matrix without these squared singular values. At least the amount that rounding
+/// may hide, so the rest has a chance to be drawn.
 fn rest(matrix: &[f32], squares: &[f64]) -> f64 {
     const ROUNDING: f64 = 1e-7;
     let all = kernels::sum_of_squares(matrix);
@@ -214,8 +212,8 @@ fn append_uniform(count: usize, random: &mut Rng, out: &mut Vec<f32>) {
     }
 }
 
-/// Replaces vectors of this length by orthonormal ones with their span. Directions in which they
-/// extend by less than rounding are left out. Returns false if the decomposition does not converge.
+/// Replaces vectors of this length by orthonormal ones with the same span, without directions of
+/// rounding errors. Returns false if the decomposition does not converge.
 fn make_orthonormal(vectors: &mut Vec<f32>, len: usize, scratch: &mut Vec<f32>) -> bool {
     // The second time it removes the rounding errors of the first.
     orthonormal(vectors, len, scratch).is_some() && orthonormal(scratch, len, vectors).is_some()
@@ -224,8 +222,7 @@ fn make_orthonormal(vectors: &mut Vec<f32>, len: usize, scratch: &mut Vec<f32>) 
 /// Writes orthonormal vectors with the span of others: the leading eigenvectors of their second
 /// moments, in decreasing order of the eigenvalues. `None` if the decomposition does not converge.
 pub(super) fn orthonormal(vectors: &[f32], len: usize, out: &mut Vec<f32>) -> Option<()> {
-    /// A direction is only rounding if its squared extent is not above this share of the largest
-    /// one.
+    /// A direction is rounding if its squared extent is at most this share of the largest one.
     const MIN_SHARE: f64 = 1e-10;
     let (squares, turn) = decreasing(products_of_columns(vectors, vectors.len() / len))?;
     out.clear();
@@ -245,7 +242,7 @@ mod tests {
         Rng::new(1, 2, 3, 4, stream)
     }
 
-    /// All atoms, or as many as are found and directions for the rest, must add up to the matrix.
+    /// All atoms, or the found ones and directions for the rest, must add up to the matrix.
     fn assert_complete(svd: &Svd, matrix: Matrix<'_>) {
         let (mut short, mut long) = (Vec::new(), Vec::new());
         (0..svd.values.len()).for_each(|at| svd.vectors(at, matrix, &mut short, &mut long));
@@ -279,7 +276,7 @@ mod tests {
         assert!(svd.decompose(matrix, 2, &mut rng(0), &mut Helpers::default()));
         let near = |a: f32, b: f32| (a - b).abs() < 1e-6;
         assert!(near(svd.values[0], 4.0) && near(svd.values[1], 3.0) && svd.rest == 0.0);
-        // −4 stands in row 1 and column 0.
+        // −4 is in row 1 and column 0.
         let (mut short, mut long) = (Vec::new(), Vec::new());
         svd.vectors(0, matrix, &mut short, &mut long);
         assert!(near(short[0], 0.0) && near(short[1] * long[0], -4.0));
@@ -344,8 +341,8 @@ mod tests {
 
     #[test]
     fn directions_are_uniform() {
-        // Of 5 dimensions one is found, along the first axis: others have a mean square of ¼ in
-        // each other dimension.
+        // One of 5 dimensions is found, along the first axis: random directions have a mean square
+        // of ¼ in each other dimension.
         let mut values = vec![0.0; 25];
         values[0] = 1.0;
         let matrix = Matrix { values: &values, rows: 5, columns: 5 };
@@ -373,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_matrix_of_fewer_dimensions_has_as_many_values() {
-        // Of rank 1: the other vectors of a random start would be rounding.
+        // A matrix of rank 1: the other vectors of a random start would be rounding errors.
         let values: Vec<f32> = (0..600).map(|at| ((at / 30) * (at % 30)) as f32).collect();
         let mut svd = Svd::default();
         let matrix = Matrix { values: &values, rows: 20, columns: 30 };

@@ -27,16 +27,16 @@ struct Sides {
 part_result!(Sides { above, below });
 
 /// Both tails of up to `k` elements each, exactly. A sample gives a bound for each tail, and one
-/// pass over the tensor gathers the elements beyond it. If that misses part of a tail, because
-/// values are ordered or many are equal, a second pass gathers all elements of the sign. Nothing is
-/// searched if the compressor has asked for [`Statistics::Tails`].
+/// pass over the tensor gathers the elements beyond it. If the bound misses part of a tail, because
+/// values are ordered or many are equal, a second pass gathers all elements of the sign. If the
+/// compressor has asked for [`Statistics::Tails`], the tails are already known.
 pub fn tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [Tail; 2] {
     if let Some(Found::Tails(tails)) = source.found(Statistics::Tails(k)) {
         return tails;
     }
     let TailBuffers { mut sides, mut patterns } = std::mem::take(workspace.own());
     let bounds = [Side::Above, Side::Below].map(|side| bound(source, k, side, &mut sides.above));
-    // Almost certainly more than there are, so that the buffers soon stop growing.
+    // Almost certainly enough, so the buffers soon stop growing.
     let room = (4 * k + source.len() / 16).min(source.len()) + 2 * BLOCK;
     sides.reset();
     sides.above.reserve(room);
@@ -54,7 +54,7 @@ pub fn tails(source: &mut Source<'_>, k: usize, workspace: &mut Workspace) -> [T
     tails
 }
 
-/// The approximate number of elements of a tail that a sample must contain: with fewer the estimate
+/// The approximate number of tail elements that a sample must contain: with fewer, the estimate
 /// varies too much.
 const MIN_TAIL: usize = 32;
 
@@ -73,8 +73,9 @@ pub fn sampled_tails(source: &mut Source<'_>, k: usize, buffers: &mut TailBuffer
 }
 
 /// Estimates two limits on absolute values: a fraction `ratio` of the elements at or above zero
-/// exceeds the first, the same fraction of those below zero the second. 0 for a side with only
-/// zeros in the sample; otherwise at least one element of the sample exceeds it.
+/// exceeds the first limit, and the same fraction of the elements below zero exceeds the second. 0
+/// for a side with only zeros in the sample; otherwise at least one element of the sample exceeds
+/// the limit.
 pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, buffers: &mut TailBuffers) -> [f32; 2] {
     let Sides { above, below } = &mut buffers.sides;
     // Either side has about half of the elements.
@@ -94,8 +95,8 @@ pub fn sampled_sides(source: &mut Source<'_>, ratio: f64, buffers: &mut TailBuff
     })
 }
 
-/// An absolute value that almost certainly all elements of the tail on one side exceed; 0 if the
-/// tail may have all elements of the sign.
+/// An absolute value that almost certainly all elements of one side's tail exceed; 0 if the tail
+/// may contain all elements of the sign.
 fn bound(source: &mut Source<'_>, k: usize, side: Side, values: &mut Vec<f32>) -> f32 {
     let elements = source.len();
     super::selection::evenly(source, values);
@@ -125,7 +126,7 @@ fn gather(source: &mut Source<'_>, bounds: [f32; 2], sides: &mut Sides, workspac
     });
 }
 
-/// The tail among gathered values, which contain all of it.
+/// The tail among gathered values that contain all of it.
 fn tail(side: Side, k: usize, values: &[f32], patterns: &mut Vec<u32>) -> Tail {
     let count = k.min(values.len());
     if count == 0 {

@@ -1,5 +1,5 @@
-//! Moves elements, and their positions, from a tensor to the workspace: those beyond a limit, or
-//! those at given positions.
+//! Moves elements, and their positions, from a tensor to the workspace: the elements beyond a
+//! limit, or at given positions.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::selection::{Threshold, kth_largest};
 use crate::parts::{cut_mut, part_result};
 use crate::{BLOCK, Source, Workspace};
 
-/// Clears the positions and values of the workspace, and reserves memory for `most` of them and a
+/// Clears the positions and values of the workspace, and reserves memory for `most` of each and a
 /// block, because the kernel writes whole registers past the end.
 pub(crate) fn clear(most: usize, workspace: &mut Workspace) {
     workspace.positions.clear();
@@ -28,12 +28,12 @@ pub(crate) fn take_largest(source: &mut Source<'_>, k: usize, workspace: &mut Wo
     }
 }
 
-/// No remainder: elements that are moved become 0 in the tensor.
+/// No remainder: moved elements become 0 in the tensor.
 pub(crate) const NOTHING: Option<fn(f32) -> f32> = None;
 
-/// Moves the elements that an exact threshold selects on a side to the workspace, behind what is
-/// there, and leaves the `remainder` of each in the tensor. The helpers share the work, unless only
-/// some of the elements that equal the threshold are selected.
+/// Appends the elements that an exact threshold selects on a side to the workspace, and leaves the
+/// `remainder` of each in the tensor. The helpers share the work, unless only some of the elements
+/// equal to the threshold are selected.
 pub(crate) fn take_exactly(
     source: &mut Source<'_>,
     side: Side,
@@ -42,7 +42,7 @@ pub(crate) fn take_exactly(
     workspace: &mut Workspace,
 ) {
     let Threshold { value, equal, mut ties } = threshold;
-    // If the value is zero, below every absolute value.
+    // If the value is zero, the limit is below every absolute value.
     let reaching = if value > 0.0 { value.next_down() } else { -1.0 };
     if ties == 0 || ties == equal {
         let limit = if ties > 0 { reaching } else { value };
@@ -65,8 +65,8 @@ pub(crate) fn take_exactly(
     });
 }
 
-/// Moves the elements of a side whose absolute value is above a limit to the workspace, behind what
-/// is there, and leaves the `remainder` of each in the tensor. The helpers share the work.
+/// Appends the elements of a side whose absolute value is above a limit to the workspace, and
+/// leaves the `remainder` of each in the tensor. The helpers share the work.
 pub(crate) fn take_beyond(
     source: &mut Source<'_>,
     side: Side,
@@ -83,8 +83,7 @@ pub(crate) fn take_beyond(
     });
 }
 
-/// Writes the remainders of elements that were moved to their places in a block, which begins at
-/// `offset`.
+/// Writes the remainders of moved elements to their places in a block, which begins at `offset`.
 fn leave(
     remainder: &Option<impl Fn(f32) -> f32>,
     block: &mut [f32],
@@ -99,8 +98,7 @@ fn leave(
     }
 }
 
-/// The elements that were taken from a tensor or a part of it: their positions, increasing, and
-/// their values.
+/// The elements taken from a tensor or a part of it: increasing positions, and values.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) positions: Vec<u32>,
@@ -108,7 +106,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// The lists of a workspace, which get back there with [`keep_in`](Self::keep_in).
+    /// The lists of a workspace; [`keep_in`](Self::keep_in) returns them.
     pub(crate) fn out_of(workspace: &mut Workspace) -> Self {
         let Workspace { positions, values, .. } = workspace;
         Self { positions: std::mem::take(positions), values: std::mem::take(values) }
@@ -121,7 +119,7 @@ impl Taken {
 
 part_result!(Taken { positions, values });
 
-/// Appends what `take` appends for each part to the positions and values of the workspace. The
+/// Appends the output of `take` for each part to the positions and values of the workspace. The
 /// helpers share the parts.
 pub(crate) fn take_in_parts(
     source: &mut Source<'_>,
@@ -133,8 +131,8 @@ pub(crate) fn take_in_parts(
     all.keep_in(workspace);
 }
 
-/// Moves the elements of a side that reach a sampled threshold, at most `most` of them: the first
-/// ones. The helpers share the work.
+/// Moves the elements of a side that reach a sampled threshold, at most the first `most` of them.
+/// The helpers share the work.
 pub(crate) fn take_reaching(
     source: &mut Source<'_>,
     side: Side,
@@ -170,8 +168,8 @@ pub(crate) fn take_reaching(
 }
 
 /// Copies the elements at increasing positions, times a factor and limited to finite numbers, to
-/// the values of the workspace, and subtracts them from the tensor. The positions are those of the
-/// workspace. The helpers share the work.
+/// the values of the workspace, and subtracts them from the tensor. The workspace has the
+/// positions. The helpers share the work.
 pub(crate) fn take_at_positions(source: &mut Source<'_>, factor: f32, workspace: &mut Workspace) {
     let mut taken = Taken::out_of(workspace);
     let Taken { positions, values } = &mut taken;
@@ -198,7 +196,7 @@ pub(crate) fn take_at_positions(source: &mut Source<'_>, factor: f32, workspace:
     taken.keep_in(workspace);
 }
 
-/// Of the elements moved since index `start`, puts those that are not kept back into their block,
+/// Puts the elements that were moved since index `start` and are not kept back into their block,
 /// which begins at `offset`.
 fn put_back(
     block: &mut [f32],
@@ -228,7 +226,7 @@ mod tests {
     use super::*;
     use crate::{Floats, Helpers, MIN_DIVIDED, Residual, SCRATCH};
 
-    /// What is taken of a tensor of several parts, and what is left of it.
+    /// The taken elements of a tensor of several parts, and the rest of the tensor.
     fn taken(
         values: &[f32],
         helpers: usize,

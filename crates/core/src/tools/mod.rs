@@ -1,8 +1,8 @@
-//! Building blocks: the primitives of the GRACE survey's programming interface, in pairs, for
-//! building a new compressor in one file.
+//! Building blocks: the primitives of the GRACE survey's programming interface, in pairs, for new
+//! compressors in one file.
 //!
-//! Names of section 4 of the survey (Xu et al.: "GRACE: A Compressed Communication Framework for
-//! Distributed Machine Learning") and their counterparts here:
+//! The names in section 4 of the survey (Xu et al.: "GRACE: A Compressed Communication Framework
+//! for Distributed Machine Learning") and their counterparts here:
 //!
 //! | the survey | here |
 //! |---|---|
@@ -19,10 +19,10 @@
 //! | `pack`, `unpack` | [`pack`], [`unpack`] for symbols; [`pack_coded`], [`unpack_coded`] in an entropy code; [`pack_positions`], [`unpack_positions`] for positions |
 //!
 //! The registered compressors use the same functions. `quantize` and `sparsify` leave their errors
-//! in their input, so a compressor made of them has error feedback. `unpack`, `unpack_coded`,
-//! `unpack_positions` and [`Grid::read`] check what they read and consume it from the front of a
-//! message. For other values and codes there are the [`kernels`](gradwire_bits::kernels) and the
-//! modules of [`gradwire_bits`].
+//! in their input, so compressors built from them have error feedback. `unpack`, `unpack_coded`,
+//! `unpack_positions` and [`Grid::read`] check the bytes that they read off the front of a message.
+//! For other values and codes see the [`kernels`](gradwire_bits::kernels) and the modules of
+//! [`gradwire_bits`].
 //!
 //! ```
 //! use gradwire::tools::{Grid, Rounding, dequantize, pack, quantize, unpack};

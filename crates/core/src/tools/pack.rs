@@ -53,8 +53,8 @@ fn of(symbols: usize) -> Alphabet {
 }
 
 /// Appends symbols of an alphabet of 2 to 2¹⁶ in an entropy code: close to the entropy of order 0,
-/// where frequent symbols take few bits, even less than one. A byte says which code it is; what a
-/// code would not shorten is [packed](pack).
+/// with few bits, even less than one, for frequent symbols. A byte names the code; symbols that no
+/// code shortens are [packed](pack).
 ///
 /// # Panics
 /// If the alphabet is of another size, or a symbol is outside it.
@@ -67,13 +67,13 @@ pub fn pack_coded(
     of(alphabet).coded().put(symbols, &mut workspace.coder, &mut workspace.helpers, message);
 }
 
-/// Replaces `symbols` by `count` symbols read off the front of a message, which [`pack_coded`]
-/// wrote. A few bytes may stand for any number of symbols: `count` has to come from the tensor, or
-/// be checked against it.
+/// Replaces `symbols` by `count` symbols, which [`pack_coded`] wrote, read off the front of a
+/// message. A few bytes may encode any number of symbols: take `count` from the tensor, or check it
+/// against the tensor.
 ///
 /// # Errors
-/// If the bytes end too early, are not of a code, a symbol is outside the alphabet, or memory is
-/// short.
+/// If the bytes end too early or are not a valid code, a symbol is outside the alphabet, or memory
+/// is short.
 ///
 /// # Panics
 /// If the alphabet is not of 2 to 2¹⁶ symbols.
@@ -105,8 +105,7 @@ pub fn pack_positions(positions: &[u32], elements: usize, message: &mut Vec<u8>)
 /// in `positions`: increasing, and all in the tensor.
 ///
 /// # Errors
-/// If the bytes end too early, are not what [`pack_positions`] could have written, or memory is
-/// short.
+/// If the bytes end too early, [`pack_positions`] could not have written them, or memory is short.
 pub fn unpack_positions(
     message: &mut &[u8],
     elements: usize,
@@ -173,7 +172,7 @@ mod tests {
 
     #[test]
     fn positions_worked_by_hand() {
-        // Of eight elements a bitmap is one byte.
+        // A bitmap of eight elements is one byte.
         let mut message = Vec::new();
         pack_positions(&[0, 3], 8, &mut message);
         assert_eq!(message, [0, 2, 0b1001]);

@@ -17,9 +17,8 @@ impl Grid {
     /// The most numbers on either side of zero.
     pub const MOST: u16 = 32_767;
 
-    /// `each_side` numbers on either side of zero, the last of which is `largest`, up to rounding,
-    /// and finite. If the numbers would be too close for `f32` (a step below about 3·10⁻³⁹), all
-    /// are zero.
+    /// `each_side` numbers on either side of zero, up to `largest`, but for rounding, and finite.
+    /// If the numbers would be too close for `f32` (a step below about 3·10⁻³⁹), all are zero.
     ///
     /// # Panics
     /// If `each_side` is 0 or above [`MOST`](Self::MOST), or `largest` is negative or not finite.
@@ -30,7 +29,7 @@ impl Grid {
         Self { each_side, step, inverse }
     }
 
-    /// How many numbers there are: the size of the alphabet that [`quantize`] writes.
+    /// The number of numbers: the size of the alphabet that [`quantize`] writes.
     pub fn numbers(&self) -> usize {
         2 * self.each_side as usize + 1
     }
@@ -75,7 +74,7 @@ fn checked(each_side: u16) -> f32 {
 pub enum Rounding<'a> {
     /// The nearest neighbour, and the lower one on a tie: the least error.
     Nearest,
-    /// One of the two at random, so that the expectation is the value: [word for
+    /// One of the two at random, with the value as expectation: [word for
     /// rounding](Rng::fill_rounding) `first` + i of a [stream](crate::Context::rng) decides for
     /// value i.
     Random {
@@ -88,11 +87,11 @@ pub enum Rounding<'a> {
 
 /// Values that are quantized at a time.
 const CHUNK: usize = 1024;
-/// The word with which a value becomes its upper neighbour only if that is nearer.
+/// With this word a value becomes its upper neighbour only if that is nearer.
 const HALF: u32 = 1 << 31;
 
-/// Appends the index on the grid of each value, from 0, and leaves the quantization errors in
-/// `values`. Values beyond the grid become its ends.
+/// Appends each value's index on the grid, from 0, and leaves the quantization errors in `values`.
+/// Values beyond the grid become its ends.
 ///
 /// Cost: 8 bytes per element, and the draws of [`Rng::fill_rounding`].
 pub fn quantize(values: &mut [f32], grid: Grid, rounding: Rounding<'_>, symbols: &mut Vec<u16>) {
@@ -111,7 +110,7 @@ pub fn quantize(values: &mut [f32], grid: Grid, rounding: Rounding<'_>, symbols:
 }
 
 /// Adds `weight` times the grid's number at each index to `out`, up to the shorter length. Indices
-/// must be below [`Grid::numbers`], which [`unpack`](super::unpack) checks.
+/// must be below [`Grid::numbers`]; [`unpack`](super::unpack) checks this.
 pub fn dequantize(symbols: &[u16], grid: Grid, weight: f32, out: &mut [f32]) {
     kernels::levels_add(symbols, -grid.each_side, weight * grid.step, out);
 }
@@ -145,7 +144,7 @@ mod tests {
         let mean = symbols.iter().map(|&s| f64::from(s) - 1.0).sum::<f64>() / count as f64;
         // Five standard deviations of the mean of draws with variance 1/4 · 3/4.
         assert!((mean - 0.25).abs() < 5.0 * (0.1875 / count as f64).sqrt(), "{mean}");
-        // A part from the middle is decided alike.
+        // A part from the middle gets the same decisions.
         let (mut part, mut again) = (vec![0.25; 5000], Vec::new());
         quantize(&mut part, grid, Rounding::Random { rng: &rng, first: 1717 }, &mut again);
         assert_eq!(again, symbols[1717..6717]);
@@ -159,7 +158,7 @@ mod tests {
         let mut out = [0.0; 2];
         dequantize(&symbols, grid, 1.0, &mut out);
         assert!(out.iter().chain(&values).all(|x| x.is_finite()));
-        // Too close to distinguish: everything is left.
+        // Too close to distinguish: the values stay as errors.
         let mut tiny = [1e-40];
         quantize(&mut tiny, Grid::up_to(1e-40, 7), Rounding::Nearest, &mut symbols);
         assert_eq!((tiny[0], symbols[2]), (1e-40, 7));

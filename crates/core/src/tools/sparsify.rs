@@ -8,7 +8,7 @@ use crate::{Helpers, Source, Workspace};
 /// Which elements are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Selection {
-    /// This number of elements with the largest absolute values; of equal ones the first.
+    /// This number of elements with the largest absolute values; the first of equal ones.
     Largest(usize),
     /// The elements whose absolute value is above this number.
     Above(f32),
@@ -19,8 +19,8 @@ pub enum Selection {
 ///
 /// The compressor must then return [`Coverage::Positions`](crate::Coverage::Positions).
 ///
-/// Cost: 12 bytes per element, and for [`Selection::Largest`] 8 before, unless the compressor asks
-/// for [`Statistics::KthLargest`](crate::Statistics::KthLargest).
+/// Cost: 12 bytes per element, plus 8 for [`Selection::Largest`], unless the compressor asks for
+/// [`Statistics::KthLargest`](crate::Statistics::KthLargest).
 pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut Workspace) {
     let above = match selection {
         // No finite value is above the largest one.
@@ -33,8 +33,8 @@ pub fn sparsify(source: &mut Source<'_>, selection: Selection, workspace: &mut W
     take::take_beyond(source, Side::Both, above, take::NOTHING, workspace);
 }
 
-/// Writes the part of the sparsified values that a message does not carry back to their positions,
-/// which increase. The helpers of the workspace share the work.
+/// Writes the unsent part of sparsified values back to their increasing positions. The helpers of
+/// the workspace share the work.
 pub fn give_back(
     source: &mut Source<'_>,
     positions: &[u32],
@@ -48,7 +48,7 @@ pub fn give_back(
 /// of [`Helpers::add_at`](crate::Helpers::add_at), which needs increasing positions.
 ///
 /// # Panics
-/// If a position is out of range, which [`unpack_positions`](super::unpack_positions) excludes.
+/// If a position is out of range; [`unpack_positions`](super::unpack_positions) prevents this.
 pub fn desparsify(positions: &[u32], values: &[f32], weight: f32, out: &mut [f32]) {
     positions.iter().zip(values).for_each(|(&at, &value)| out[at as usize] += weight * value);
 }
@@ -63,7 +63,7 @@ mod tests {
         let floats = Floats::F32(gradient);
         let mut source =
             Source::new(floats, Some((Residual::PLAIN, &mut residual)), &mut scratch).unwrap();
-        // What was there before does not count.
+        // The earlier content does not count.
         let mut workspace =
             Workspace { positions: vec![9], values: vec![9.0], ..Workspace::default() };
         sparsify(&mut source, selection, &mut workspace);
