@@ -1,4 +1,4 @@
-"""Compression of the gradients and updates that workers of distributed training exchange.
+"""Compresses the gradients and updates that workers exchange in distributed training.
 
 ``gradwire.torch`` registers a communication hook with DistributedDataParallel. ``compress`` and
 ``decompress`` convert arrays and tensors to self-describing bytes and back.

@@ -73,8 +73,8 @@ def _address(tensor: Any, what: str) -> int:
 
 
 def check_class(array: Any) -> None:
-    """Refuses arrays and tensors of special classes, such as masked ones, whose meaning a frame
-    does not contain."""
+    """Refuses arrays and tensors of special classes, such as masked ones: a frame cannot hold their
+    meaning."""
     kind = type(array).__name__
     if is_torch(array):
         _check_tensor_class(array, kind)
@@ -123,7 +123,7 @@ def _snapshot(array: Any) -> Any:
     buffer(array)
     import numpy
 
-    # A numpy scalar does not own the memory of its address, and its copy is a scalar again.
+    # A numpy scalar does not own the memory at its address, and its copy is a scalar again.
     return numpy.array(array)
 
 
@@ -155,10 +155,10 @@ def compress(
     """Compresses an array or CPU tensor of float32, float16 or bfloat16 to a frame.
 
     A frame contains the message, its compressor, name and shape, and a checksum. Masked arrays and
-    other special classes are refused, because a frame does not contain what they mean. There is no
-    error feedback: what the message leaves out is lost. ``seed``, ``rank``, ``step`` and ``name``
-    are the key of the random draws of stochastic compressors. The array is copied first, so other
-    threads may write to it meanwhile. """
+    other special classes are refused, because a frame cannot hold their meaning. There is no error
+    feedback: the part that the message does not carry is lost. ``seed``, ``rank``, ``step`` and
+    ``name`` are the key of the random draws of stochastic compressors. The array is copied first,
+    so other threads may write to it meanwhile. """
     array = _snapshot(array)
     key = whole_number("step", step), whole_number("seed", seed), whole_number("rank", rank, 32)
     return _core.encode(buffer(array), tuple(array.shape), spec, name, *key)
@@ -167,12 +167,13 @@ def compress(
 def decompress(data: Union[bytes, bytearray, memoryview], *, to: str = "numpy", max_bytes: Optional[int] = None) -> Any:
     """Decompresses a frame to a numpy array or, with ``to="torch"``, to a tensor.
 
-    The result has the type of the original. numpy has no bfloat16, which becomes float32. Frames in
-    which the command ``gradwire compress`` stored an array as it is, of any type, are read, too.
+    The result has the type of the original, except that bfloat16 becomes float32 in numpy, which
+    lacks it. Frames that ``gradwire compress`` wrote with a stored array of any type can be read,
+    too.
 
-    A short frame can hold a huge tensor of zeros. ``max_bytes`` limits what the frame may decode
-    to, as float32; the default is 1024 times its length, and at least 256 MiB. A stored array
-    counts with its own bytes. """
+    A short frame can hold a huge tensor of zeros. ``max_bytes`` limits the size of the decoded
+    tensor, as float32. The default is 1024 times the length of the frame, and at least 256 MiB. A
+    stored array counts with its own bytes. """
     if not isinstance(data, bytes):
         if not isinstance(data, (bytearray, memoryview)):
             raise _core.ConfigError(f"the frame is a {type(data).__name__}; pass the bytes that compress returned")

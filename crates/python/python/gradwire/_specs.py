@@ -1,4 +1,4 @@
-"""What spec strings say of their compressors. Imports no PyTorch."""
+"""Properties of compressors, read from their spec strings. Imports no PyTorch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from . import _core
 from ._arrays import compress, decompress, is_torch
 
-# The most that a model may change: 2 bits for each element change it by 0.37 of its norm, 1 bit by
-# 0.60 or more.
+# The largest allowed change of a model, relative to its norm. 2 bits per element change it by 0.37,
+# 1 bit by 0.60 or more.
 _LARGEST_ERROR = 0.5
 
 
@@ -20,8 +20,7 @@ def sample_side(elements: int) -> int:
 
 
 def check_quantizer(what: str, spec: str, sample: Any) -> None:
-    """Refuses compressors that do not suit a model: they change much of it, and no later message
-    corrects that.
+    """Refuses compressors that change a model too much, since no later message corrects the error.
 
     ``sample`` is a square matrix of normally distributed float32, an array or a tensor. Its size
     matters: methods with one norm per tensor change larger ones more. """
@@ -36,13 +35,13 @@ def check_quantizer(what: str, spec: str, sample: Any) -> None:
 
 
 def _error(spec: str, values: Any) -> float:
-    """The norm of the error of values that are compressed, divided by their norm."""
+    """The norm of the compression error, divided by the norm of the values."""
     error = decompress(compress(values, spec), to="torch" if is_torch(values) else "numpy") - values
     return math.sqrt((error * error).sum() / (values * values).sum())
 
 
 def has_error_feedback(spec: str) -> bool:
-    """Whether a compressor keeps a residual: what its spec says with ``ef``, or its default."""
+    """Whether a compressor keeps a residual: the ``ef`` of its spec, or else its default."""
     name, _, parameters = _core.canonical(spec).partition(":")
     given = dict(one.split("=") for one in parameters.split(",") if one)
     if "ef" in given:

@@ -6,8 +6,7 @@ from typing import Any, Sequence
 
 from . import _core
 
-# The element types of frames by the names of PyTorch. NumPy has the same names, but no small
-# floats.
+# The element types of frames by their PyTorch names. NumPy has the same names, but no small floats.
 _NAMES = {
     "f32": "float32",
     "f16": "float16",
@@ -32,8 +31,7 @@ _NAMES = {
 
 
 def restore(data: bytes, element: str, shape: Sequence[int], to: str) -> Any:
-    """The stored tensor as a numpy array or a PyTorch tensor; bfloat16, which numpy does not have,
-    as float32.
+    """The stored tensor as a numpy array or a PyTorch tensor. In numpy, bfloat16 becomes float32.
 
     Raises ``ConfigError`` for element types that numpy, or this PyTorch, does not have.
     """

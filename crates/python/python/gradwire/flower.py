@@ -1,8 +1,8 @@
 """Compressed federated rounds with Flower.
 
-Clients send the compressed change of the model that they received, with error feedback, and the
-server the compressed model. On the client a mod compresses, and the app does not change; on the
-server a mixin for a strategy does::
+Clients send the compressed change of the model that they received, with error feedback. The server
+sends the compressed model. On the client a mod compresses, and the app does not change. On the
+server a mixin for a strategy compresses::
 
     client = ClientApp(mods=[gradwire.flower.CompressionMod("topk:ratio=0.05")])
 
@@ -10,8 +10,8 @@ server a mixin for a strategy does::
         pass
 
 A client may return a part of the model, such as adapters, or all but its batch norm. numpy has no
-bfloat16: such arrays travel as float32, and ``from_torch_state_dict`` makes a record of a model
-that has some. """
+bfloat16: such arrays travel as float32. For a model that contains them, make the record with
+``from_torch_state_dict``. """
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from ._specs import check_quantizer, has_error_feedback, sample_side
 
 __all__ = ["CompressedStrategy", "CompressionMod", "from_torch_state_dict", "pack", "unpack"]
 
-# The serialization types of an array that is a frame, and of Flower's own.
+# The serialization types of frames, and of Flower's own arrays.
 _FRAME, _NUMPY = "gradwire.frame", "numpy.ndarray"
-# The type of arrays of which numpy knows only the bytes.
+# numpy knows only the bytes of arrays of this type.
 _BFLOAT16 = "bfloat16"
 # Where a client keeps its residual and the number of its rounds.
 _RESIDUAL, _ROUNDS = "gradwire.residual", "gradwire.rounds"
@@ -38,17 +38,17 @@ Named = Dict[str, numpy.ndarray]
 
 
 class CompressionMod:
-    """A client mod that sends the compressed change of the model, and keeps what a message leaves
-    out for the next.
+    """A client mod that sends the compressed change of the model. It keeps the part that a message
+    does not carry for the next one.
 
-    The app receives the model and returns it, or a part of it, as usual. ``key`` is the array
-    record of the model in both messages, and ``error_feedback`` says whether a residual is kept, in
-    the state of Flower's node; ``None``: as the compressor does. With ``raw_vectors``, arrays of
-    one dimension are sent uncompressed; arrays that are not of floats always are. ``seed`` is that
-    of random draws.
+    The app receives the model and returns it, or a part of it, as usual. ``key`` names the array
+    record of the model in both messages. ``error_feedback`` says whether to keep a residual in the
+    state of Flower's node; ``None`` follows the compressor. With ``raw_vectors``, arrays of one
+    dimension are sent uncompressed. Arrays of other types than floats always are. ``seed`` is the
+    seed of random draws.
 
-    The residual is stored before the reply leaves the client: what a reply carries is lost if it
-    does not arrive. """
+    The residual is stored before the reply leaves the client. If the reply does not arrive, its
+    content is lost. """
 
     def __init__(
         self,
@@ -59,8 +59,7 @@ class CompressionMod:
         raw_vectors: bool = True,
         seed: int = 0,
     ) -> None:
-        # Refuses what no message can be compressed with, such as a schedule, before the first
-        # round.
+        # Before the first round, refuses specs that cannot compress a message, such as a schedule.
         compress(numpy.zeros(1, "float32"), compressor)
         self._compressor, self._key = compressor, key
         self._error_feedback = has_error_feedback(compressor) if error_feedback is None else error_feedback
@@ -87,7 +86,7 @@ class CompressionMod:
         start = {name: _rounded(start[name]) if record[name].dtype == _BFLOAT16 else start[name] for name in end}
         state = context.state
         left = _arrays(state[_RESIDUAL]) if _RESIDUAL in state else {}
-        # An array that has another shape now is another model's.
+        # An array with another shape belongs to another model.
         left = {name: values for name, values in left.items() if name not in end or values.shape == end[name].shape}
         rounds = int(state[_ROUNDS]["rounds"]) if _ROUNDS in state else 0
         # Without a frame in the reply the server would take changes for models.
@@ -103,7 +102,7 @@ class CompressionMod:
         if self._error_feedback:
             sent = unpack(packed, changes)
             floats = {name: change for name, change in changes.items() if name in left or _is_float(change)}
-            # The residuals of arrays that were not returned stay for the round in which they are.
+            # The residuals of arrays that were not returned wait for a round that returns them.
             state[_RESIDUAL] = _record({**left, **{name: change - sent[name] for name, change in floats.items()}})
         return packed
 
@@ -131,12 +130,11 @@ class CompressedStrategy:
     ``FedAdagrad``, ``FedYogi``, ``FedAvgM``, ``QFedAvg``), nor inside the wrappers
     ``DifferentialPrivacy…``, which read the changes.
 
-    Put it before the strategy among the base classes. ``compressor`` is that of the models, a
-    quantizer such as ``fp16``, ``8bit`` or ``int8``. Clients start from the model that they
-    decompress, and the server adds the mean of their changes to its exact model, so that small
-    changes are not lost. The mean is over all clients: an array that a client did not return has
-    not changed there. The model of the next round has the arrays that any client returned, as with
-    the strategies of Flower. """
+    Put it before the strategy among the base classes. ``compressor`` compresses the models: a
+    quantizer such as ``fp16``, ``8bit`` or ``int8``. Clients start from the decompressed model. The
+    server adds the mean of their changes to its exact model, so small changes are not lost. The
+    mean is over all clients: an array that a client did not return has not changed there. As with
+    Flower's strategies, the model of the next round has the arrays that any client returned. """
 
     compressor = "fp16"
     # The exact model of the round.
@@ -169,8 +167,8 @@ class CompressedStrategy:
 
 
 def _compressed(replies: Iterable[Message]) -> List[Tuple[Message, str, ArrayRecord]]:
-    """The replies with records that have frames, with their keys. All arrays of such a record are
-    changes."""
+    """The replies whose records contain frames, with the keys of these records. All arrays of such
+    a record are changes."""
     completed = [reply for reply in replies if not reply.has_error()]
     records = [(reply, key, record) for reply in completed for key, record in reply.content.array_records.items()]
     return [one for one in records if any(array.stype == _FRAME for array in one[2].values())]
@@ -195,7 +193,8 @@ def from_torch_state_dict(state_dict: Mapping[str, Any]) -> ArrayRecord:
 
 
 def pack(arrays: Named, compressor: str, *, raw_vectors: bool = True, **key: int) -> ArrayRecord:
-    """An array record with the frames of named arrays; ``key`` is that of ``gradwire.compress``."""
+    """An array record with the frames of named arrays; ``key`` is passed to
+    ``gradwire.compress``."""
 
     def packed(name: str, values: numpy.ndarray) -> Array:
         if values.dtype not in (numpy.float32, numpy.float16):
@@ -209,10 +208,10 @@ def pack(arrays: Named, compressor: str, *, raw_vectors: bool = True, **key: int
 
 
 def unpack(record: ArrayRecord, like: Optional[Named] = None) -> Named:
-    """The arrays of a record, of which some may be frames.
+    """The arrays of a record, some of which may be frames.
 
-    A short frame can hold a huge array of zeros. Frames of arrays that are in ``like`` may decode
-    to the size that they have there; others, to that of ``gradwire.decompress``. """
+    A short frame can hold a huge array of zeros. A frame may decode to the size of its array in
+    ``like``. Frames of other arrays have the limit of ``gradwire.decompress``. """
 
     def of(name: str, array: Array) -> numpy.ndarray:
         if array.stype != _FRAME:
@@ -242,7 +241,7 @@ def _numbers(name: str, array: Array) -> numpy.ndarray:
 
 
 def _rounded(values: numpy.ndarray) -> numpy.ndarray:
-    """float32 rounded to the nearest bfloat16, of two to the even one."""
+    """float32 rounded to the nearest bfloat16, ties to even."""
     bits = numpy.asarray(values, "float32").view("uint32")
     return numpy.asarray((bits + (0x7FFF + ((bits >> 16) & 1))) & 0xFFFF0000).astype("uint32").view("float32")
 
@@ -274,8 +273,8 @@ def _is_float(values: numpy.ndarray) -> bool:
 
 
 def _change(end: numpy.ndarray, start: numpy.ndarray, left: Optional[numpy.ndarray]) -> numpy.ndarray:
-    """What a client sends of an array: the change in training, and what earlier messages left
-    out."""
+    """The array that a client sends: the change in training, plus the residual of earlier
+    messages."""
     if not _adds(end):
         return end
     return end - start if left is None else end - start + left

@@ -1,5 +1,5 @@
-"""Whether compression pays for a model on its ranks and links, predicted from a few of its training
-steps."""
+"""Predicts from a few training steps whether compression pays for a model on its ranks and
+links."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Candidate = Union[str, Dict[str, Any]]
 
 
 class Advice:
-    """What ``advise`` found. ``print`` shows it as a table; ``data`` has all figures."""
+    """The result of ``advise``. ``print`` shows it as a table; ``data`` has all figures."""
 
     def __init__(self, data: Dict[str, Any], text: str) -> None:
         self.data = data
@@ -44,21 +44,21 @@ class Advice:
         """The bandwidth in bits per second below which compression pays, at the first link's
         latency; None: it never pays.
 
-        Doubted compressors and local steps do not count. Nor does the part of a measured link's
-        bandwidth that messages used, except on this link itself. """
+        Doubted compressors and local steps do not count. The share of a measured link's bandwidth
+        that messages reached counts only on this link. """
         found: Optional[float] = self.data["crossover"]
         return found
 
     @property
     def crossover_range(self) -> Tuple[Optional[float], Optional[float]]:
-        """The least and the most that ``crossover`` may be, since the measured times vary; 10
-        Tbit/s stands for any bandwidth."""
+        """The range in which ``crossover`` may lie, since the measured times vary; 10 Tbit/s stands
+        for any bandwidth."""
         least, most = self.data["crossover_range"]
         return least, most
 
     @property
     def tensors(self) -> List[Dict[str, Any]]:
-        """For each tensor its elements, bytes and error with the compressor recommended on the
+        """For each tensor: its elements, its bytes and error with the compressor recommended on the
         first link, and the compressor to send it with."""
         found: List[Dict[str, Any]] = self.data["tensors"]
         return found
@@ -93,29 +93,30 @@ def advise(
     ``model`` is the plain module, before DistributedDataParallel wraps it. ``step()`` runs a
     training step on this rank: the forward and backward pass, and ``optimizer.step()`` if the time
     of a step includes it. It is called 13 + ``steps`` times, and 26 times more between ranks of a
-    group. Afterwards, and if ``step`` raises, the states of the model and of the ``optimizer``, if
-    it is given, are restored; those of random generators and data loaders are not.
+    group. Afterwards, and if ``step`` raises, the states of the model and of a given ``optimizer``
+    are restored. The states of random generators and data loaders are not.
 
-    ``link`` is each rank's bandwidth, such as ``"100mbit"``, with a latency as in ``"1gbit/2ms"``,
-    or a list of them; without it the link between the ranks of ``process_group`` is measured.
-    ``ranks`` is the number of ranks of the run, by default that of the group. With a group, all
-    ranks must call it at the same time, and get the same advice.
+    ``link`` is each rank's bandwidth, such as ``"100mbit"``, optionally with a latency, as in
+    ``"1gbit/2ms"``; or a list of such links. Without it the link between the ranks of
+    ``process_group`` is measured. ``ranks`` is the number of ranks of the run, by default the
+    number of the group. With a group, all ranks must call it at the same time, and get the same
+    advice.
 
     ``candidates`` are spec strings, or dicts with ``compressor``, ``exchange`` and ``rules`` as in
     ``register``. By default fourteen of all kinds are tried, some with local steps
     (``LocalSteps``). Each is run on the gradients of ``steps`` steps between up to four ranks in
-    threads of this process. ``deadline`` is the longest wait for another rank, in seconds; the
-    others wait while rank 0 alone predicts, so it is longer than that of ``register``.
+    threads of this process. ``deadline`` is the longest wait for another rank, in seconds. It is
+    longer than the deadline of ``register``, because the others wait while rank 0 alone predicts.
 
-    Beside training it takes memory for a copy of the model and of the optimizer's state, and on
-    rank 0 for the recorded gradients: with ``float32`` and Adam up to ``12 + 4 * steps`` bytes a
-    parameter; in a process group 8 more, as training with error feedback does. The trials take up
-    to 56 bytes for each element of the largest bucket or tensor. For a model of 10 million
-    parameters or more, rank 0 writes this estimate, that of the time, and the trials to standard
-    error; on a terminal it shows a line of progress for any model. ``progress=False`` writes
-    nothing.
+    In addition to training, it takes memory for a copy of the model and of the optimizer's state,
+    and on rank 0 for the recorded gradients. With ``float32`` and Adam this is up to
+    ``12 + 4 * steps`` bytes per parameter. A process group takes 8 more, as does training with
+    error feedback. The trials take up to 56 bytes for each element of the largest bucket or tensor.
+    For a model of 10 million parameters or more, rank 0 writes the estimates of memory and time,
+    and the trials, to standard error. On a terminal it shows a line of progress for any model.
+    ``progress=False`` writes nothing.
 
-    Raises ``ConfigError`` where something is missing or a candidate cannot work.
+    Raises ``ConfigError`` if something is missing or a candidate cannot work.
     """
     _check(model, steps)
     if ranks is not None:
@@ -161,8 +162,8 @@ def advise(
             measured.close()
 
 
-# The most ranks that take part in a trial, the bytes of an element for each of them and for all,
-# and the least elements that are tried together.
+# The most ranks of a trial, the bytes per element for each rank and for all ranks together, and the
+# fewest elements that are tried together.
 _TRIED, _BYTES_OF_RANK, _BYTES_OF_ALL, _BATCH = 4, 12, 8, 25 << 18
 
 
@@ -175,11 +176,11 @@ def _estimate(
     asked: Optional[List[Any]],
     measured: Optional[MeasuredLink],
 ) -> None:
-    """Tells what ``advise`` is about to take on this rank."""
+    """Reports the memory and time that ``advise`` will take on this rank."""
     parameters = [parameter for _, parameter in trainable(model)]
     sizes = [prod(shape_of(parameter)) for parameter in parameters]
     recorded = steps * sum(parameter.numel() * parameter.element_size() for parameter in parameters)
-    # Residuals and buckets of the exchange that is measured.
+    # The residuals and buckets of the measured exchange.
     exchange = 8 * sum(sizes) if measured else 0
     tried = min(ranks, _TRIED)
     trial = (_BYTES_OF_RANK * tried + _BYTES_OF_ALL) * min(sum(sizes), max(*sizes, _BATCH) + _BATCH)
@@ -221,10 +222,10 @@ def _link(measured: MeasuredLink) -> str:
 
 
 def _cluster(recording: Recording, measured: Optional[MeasuredLink], synchronization: float) -> Dict[str, float]:
-    """What shares the cores of this machine, and what messages take beside their bytes.
+    """The load of this machine's cores, and the cost of messages beside their bytes.
 
-    Which part of the bandwidth either kind of messages uses is that of the link that was measured,
-    and counts on no other. """
+    The share of the bandwidth that each kind of message reaches holds only on the measured link.
+    """
     local = measured.local_ranks if measured else 1
     cluster = {
         "spare_core": float(local * (torch.get_num_threads() + 1) <= cores()),
@@ -240,8 +241,8 @@ def _cluster(recording: Recording, measured: Optional[MeasuredLink], synchroniza
             cluster[prefix + "start"] = speed.start
             cluster[prefix + "efficiency"] = speed.bits_per_second / measured.bits_per_second
         # Two standard errors of the difference between medians of ten steps, and of the overheads
-        # of all messages, which are medians of fifteen: one of a median of n times is about 1.25 *
-        # 1.48 / sqrt(n) of their median absolute deviation.
+        # of all messages, which are medians of fifteen. The standard error of a median of n times
+        # is about 1.25 * 1.48 / sqrt(n) of their median absolute deviation.
         messages = len(_core.buckets(recording.tensors))
         cluster["noise"] = 2.0 * recording.noise + messages * (measured.messages.noise + measured.plain.noise)
     return cluster

@@ -1,4 +1,4 @@
-"""What ranks tell each other when a round begins, so that all of them do the same."""
+"""Ranks compare their plans when a round begins, so all of them do the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What a rank does in a round."""
+    """The plan of a rank for a round."""
 
     # The number of steps that the rank has taken.
     step: int
@@ -27,7 +27,7 @@ class Plan:
 
 
 def pack(plan: Optional[Plan], digests: bytes) -> bytes:
-    """What a rank tells the others: its plan, or ``None`` if it does what the others plan, and the
+    """A rank's message to the others: its plan, or ``None`` if it follows the others, and the
     digests of its buffers."""
     told = None if plan is None else (plan.step, plan.fragments, plan.delayed)
     return json.dumps(told).encode() + b"\n" + digests
@@ -72,10 +72,10 @@ def _named(plan: Plan) -> str:
 
 @contextmanager
 def explained(step: int, joined: bool) -> Iterator[None]:
-    """Adds to the errors of an exchange how many steps this rank has taken, and what to do if the
+    """Adds the number of this rank's steps to the errors of an exchange, and the remedy if the
     other ranks have taken fewer or more.
 
-    ``joined`` is whether ranks are under ``Join``, which is the remedy.
+    ``joined`` is whether ranks already use that remedy, ``Join``.
     """
     try:
         yield

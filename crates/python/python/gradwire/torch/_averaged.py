@@ -1,4 +1,4 @@
-"""Notices that nothing averages the gradients of parameters any more."""
+"""Detects parameters whose gradients are no longer averaged."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Averaged:
     """Raises ``ConfigError`` before an optimizer takes a step with gradients that
     DistributedDataParallel did not average because a parameter was converted.
 
-    DistributedDataParallel waits at the nodes of autograd that add up gradients. A parameter whose
-    type or device is changed gets a new node, of which DistributedDataParallel does not know: it
-    then averages nothing, and says nothing.
+    DistributedDataParallel waits at the nodes of autograd that add up gradients. If the type or
+    device of a parameter changes, it gets a new node that DistributedDataParallel does not know.
+    DistributedDataParallel then silently averages nothing.
     """
 
     def __init__(self, step: Callable[[], int], named: Mapping[str, torch.Tensor]) -> None:
@@ -31,7 +31,7 @@ class Averaged:
         self.close.atexit = False
 
     def check(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raises the error if an optimizer steps with gradients of converted parameters, and no
+        """Raises the error if an optimizer steps with gradients of converted parameters without an
         exchange since its last step."""
         before, now = self._exchanged.get(optimizer, 0), self._step()
         self._exchanged[optimizer] = now
@@ -49,8 +49,8 @@ class Averaged:
 
 
 def is_awaited(parameter: torch.Tensor) -> bool:
-    """Whether DistributedDataParallel waits for the gradient of a parameter: it keeps the node of
-    each one for which it does."""
+    """Whether DistributedDataParallel waits for the gradient of a parameter. It keeps the nodes of
+    the parameters that it waits for."""
     node = _node(parameter)
     if node is None:
         return False
@@ -71,8 +71,8 @@ def _node(parameter: torch.Tensor) -> Any:
     return None if function is None else function.next_functions[0][0]
 
 
-# Without a closure gradients are there before the step; with one, which runs the backward pass,
-# after it.
+# Without a closure, gradients exist before the step. A closure runs the backward pass, so they
+# exist after it.
 _HOOKS: List[Tuple[Callable[[Any], Any], bool]] = [(register_optimizer_step_pre_hook, False), (register_optimizer_step_post_hook, True)]
 
 

@@ -28,14 +28,14 @@ def key_of(bucket: Any) -> Key:
 
 
 def ends_of(parameters: Sequence[torch.Tensor]) -> List[int]:
-    """Where the gradients of parameters begin and end in their bucket, which has the reals of
-    complex numbers."""
+    """Where the gradients of parameters begin and end in their bucket, which holds complex numbers
+    as pairs of reals."""
     return [0, *accumulate(as_reals(parameter).numel() for parameter in parameters)]
 
 
 def gradients_of(bucket: Any, tensor: torch.Tensor) -> List[torch.Tensor]:
-    """The gradients in a bucket with the floats ``tensor``. ``bucket.gradients()`` has complex ones
-    with wrong addresses and types."""
+    """The gradients in a bucket with the floats ``tensor``. ``bucket.gradients()`` returns complex
+    ones with wrong addresses and types."""
     parameters, gradients = bucket.parameters(), bucket.gradients()
     for at, (parameter, start) in enumerate(zip(parameters, ends_of(parameters))):
         if parameter.is_complex():

@@ -1,5 +1,5 @@
-"""Buffers that training changes, such as running means, which rounds of local steps make equal on
-all ranks."""
+"""Makes the buffers that training changes, such as running means, equal on all ranks in rounds of
+local steps."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _PART = 1 << 26
 class Buffers:
     """The buffers of a model, also those that are not persistent.
 
-    ``kind`` says what they become in a round: ``first``, those of the first rank; ``mean``, the
-    mean over all ranks, but the first rank's for integers and booleans; ``own``, what they are.
+    ``kind`` says what they become in a round: ``first``, the buffers of the first rank; ``mean``,
+    the mean over all ranks, but the first rank's for integers and booleans; ``own``, unchanged.
 
-    Ranks compare digests, and send only the buffers that differ: a table that never changes costs
+    Ranks compare digests, and send only the buffers that differ. A table that never changes costs
     16 bytes. """
 
     def __init__(self, model: torch.nn.Module, kind: str) -> None:
@@ -51,7 +51,7 @@ class Buffers:
         return [(plain(name), one) for name, one in self._model.named_buffers() if has_values(one)]
 
     def digests(self) -> bytes:
-        """A digest of the names, types and shapes of all buffers, and one of the elements of
+        """A digest of the names, types and shapes of all buffers, then a digest of the elements of
         each."""
         named = self._named()
         parts = [_digest(json.dumps(_forms(named)).encode())]
@@ -99,7 +99,7 @@ def _values(differing: Sequence[torch.Tensor], averaged: Sequence[bool], ranks: 
 
 
 def _mean(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The mean, summed by rank in double precision, so that all ranks have the same bits."""
+    """The mean, summed by rank in double precision, so all ranks get the same bits."""
     double = torch.complex128 if parts[0].is_complex() else torch.float64
     total = torch.zeros(parts[0].shape, dtype=double, device="cpu")
     for part in parts:
@@ -108,7 +108,7 @@ def _mean(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _gather_in_parts(own: bytes, longest: int, gather: Gather) -> List[bytes]:
-    """The bytes of all ranks, of which none has more than ``longest``."""
+    """The bytes of all ranks; no rank has more than ``longest``."""
     gathered = [gather(own[start : start + _PART]) for start in range(0, longest, _PART)]
     return [b"".join(parts) for parts in zip(*gathered)]
 

@@ -14,13 +14,13 @@ from ._deadlines import CONNECT, DEADLINE
 from ._process import OfOneProcess
 from ._rendezvous import Rendezvous
 
-# Two process groups of the same ranks: one for messages to higher ranks, one for those to lower
+# Two process groups of the same ranks: one for messages to higher ranks, one for messages to lower
 # ranks.
 #
-# Gloo sends a message when its receiver has said that it is ready. On one connection this word
-# would wait behind the messages of the other direction, and the two directions of the link would be
-# used one after the other. Both connections still share the link, so the word is sent before a
-# message is (``Channel.prepare``).
+# Gloo sends a message once its receiver has signalled that it is ready. On one connection this
+# signal would wait behind the messages of the other direction, so the link would carry one
+# direction at a time. Both connections still share the link, so the signal is sent before a message
+# (``Channel.prepare``).
 Groups = Tuple[Any, Any]
 
 
@@ -29,8 +29,8 @@ def private_groups(
 ) -> Groups:
     """Creates gloo groups of the same ranks for gradwire alone.
 
-    They do not interfere with the user's collectives, and can send bytes if the user's group is
-    NCCL. All ranks must call it at the same time; they wait for each other for ``deadline``
+    They do not interfere with the user's collectives, and can send bytes even if the user's group
+    is NCCL. All ranks must call it at the same time; they wait for each other for ``deadline``
     seconds. ``caller`` is the function that the user called.
 
     Raises ``DeadlineError``, which names the ranks that have not made the call.
@@ -49,8 +49,7 @@ def private_groups(
             groups = dist.new_group(backend="gloo", timeout=patience), dist.new_group(backend="gloo", timeout=patience)
         else:
             groups = _groups_of_some(rendezvous.prefix, ranks, patience)
-        # This rank may end the groups at once, and then a rank that is still connecting to them
-        # would fail.
+        # If this rank ended the groups at once, a rank that is still connecting to them would fail.
         groups[1].barrier().wait(patience)
     except RuntimeError as error:
         raise _core.PeerLostError(
@@ -64,9 +63,9 @@ def private_groups(
 def _groups_of_some(prefix: str, ranks: List[int], patience: timedelta) -> Groups:
     """Two groups of some ranks, which use keys of the store with ``prefix``.
 
-    Not by ``new_group``: PyTorch counts the groups of a process to name them. A group that only
-    some ranks create would change the names of later groups on these ranks, and all ranks would
-    wait for each other in vain. """
+    Does not call ``new_group``: PyTorch counts the groups of a process to name them. If only some
+    ranks created a group, their later groups would have other names, and all ranks would wait for
+    each other in vain. """
     store = dist.distributed_c10d._get_default_store()
 
     def create(direction: str) -> Any:
@@ -109,8 +108,8 @@ def _destroy(groups: Groups) -> None:
         try:
             dist.destroy_process_group(group)
         except (AssertionError, RuntimeError, ValueError):
-            # The process has already destroyed its groups, or PyTorch does not know this one, which
-            # ends with its last reference.
+            # The process has already destroyed its groups, or PyTorch does not know this one. It
+            # then ends with its last reference.
             pass
 
 
@@ -124,7 +123,7 @@ class _Outgoing:
 
 
 class _Incoming:
-    """The parts from one rank, and the receives that are posted for the next ones, at most two."""
+    """The parts from one rank, and up to two receives that are posted for the next parts."""
 
     def __init__(self, group: Any, peer: int, part: int) -> None:
         self._receive = lambda buffer: group.recv([buffer], peer, 0)
@@ -180,9 +179,9 @@ class Channel(OfOneProcess):
     def prepare(self, to: Sequence[int], peer: int, seconds: float) -> None:
         """Waits until the last message to the ranks ``to`` has left for ``peer``.
 
-        Also posts a receive from a rank that has sent before, so that the word that this rank is
-        ready does not wait on the link behind the next message. The first receive from a rank is
-        posted when it is waited for: by then both are connected. """
+        Also posts a receive from a rank that has sent before. So the signal that this rank is ready
+        does not wait on the link behind the next message. The first receive from a rank is posted
+        when this rank waits for it, because by then both are connected. """
         if peer in self._incoming:
             self._incoming[peer].expect(1)
         for work in self._slot(to).works.pop(peer, ()):
@@ -206,8 +205,8 @@ class Channel(OfOneProcess):
         """Waits for a part from ``peer``; returns its address, valid until the next call for this
         rank.
 
-        ``more`` says that another part follows, for which a receive is posted before this one is
-        waited for. """
+        ``more`` says that another part follows; its receive is posted before the wait for this one.
+        """
         incoming = self._from(peer)
         incoming.expect(2 if more else 1)
         return incoming.wait(seconds)

@@ -14,12 +14,12 @@ def read_checkpoint(checkpoint_id: Union[str, os.PathLike[str]], name: str = "gr
     ``handle.load_state_dict``.
 
     ``dcp.load`` gives each rank the state that it saved. After a change of the number of ranks,
-    each rank needs those of all old ranks. ``name`` is the key under which ``handle.state_dict()``
-    was saved. All ranks must call it at the same time.
+    each rank needs the states of all old ranks. ``name`` is the key under which
+    ``handle.state_dict()`` was saved. All ranks must call it at the same time.
 
-    Raises ``StateError`` where there is no checkpoint with such a state.
+    Raises ``StateError`` if there is no checkpoint with such a state.
     """
-    # Imported here, because it takes as long as the rest of this package.
+    # Imported here, because the import takes as long as the rest of this package.
     import torch.distributed.checkpoint as dcp
 
     prefix = f"{name}.exchange."

@@ -28,7 +28,7 @@ def check_types(model: torch.nn.Module, ignored: Collection[str] = ()) -> None:
 
 
 def check_whole(parameters: Iterable[Tuple[str, torch.Tensor]]) -> None:
-    """Refuses sharded parameters, as tensor parallelism and FSDP2 make them."""
+    """Refuses sharded parameters, which tensor parallelism and FSDP2 create."""
     for name, parameter in parameters:
         if _is_a(parameter, "DTensor"):
             raise _core.ConfigError(
@@ -52,7 +52,7 @@ def check_gradients(model: torch.nn.Module, sharded: bool = False, ignored: Coll
 
 
 def check_unwrapped(model: torch.nn.Module) -> None:
-    """Refuses a model if a wrapper of the model, or of a part of it, averages gradients already."""
+    """Refuses a model if a wrapper of it, or of one of its modules, already averages gradients."""
     for module in model.modules():
         if any(_is_a(module, kind) for kind in _AVERAGING):
             where = "the model is" if module is model else "the model contains"
@@ -73,8 +73,8 @@ def _is_a(one: Any, kind: str) -> bool:
 
 
 def check_scaler(scaler: Any, on_nonfinite: Any) -> None:
-    """Refuses a scaler that is no ``GradScaler``, and to skip steps without one: the optimizer
-    would take such a step with NaN."""
+    """Refuses a scaler that is no ``GradScaler``. Also refuses to skip steps without a scaler: the
+    optimizer would take such a step with NaN."""
     if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
         raise _core.ConfigError(f"scaler={scaler!r} has no get_scale(); give the torch.amp.GradScaler of the training, or None")
     enabled = scaler is not None and getattr(scaler, "is_enabled", lambda: True)()
@@ -98,7 +98,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Iterable[torch
 
 
 def check_others(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
-    """Refuses an optimizer that also trains parameters that are not the model's."""
+    """Refuses an optimizer that also trains parameters of another model."""
     known = set(map(id, model.parameters()))
     for at, group in enumerate(optimizer.param_groups):
         names = group.get("param_names") or [f"parameter {place}" for place in range(len(group["params"]))]

@@ -1,4 +1,4 @@
-"""Which tensors of a model can be copied and sent, and how."""
+"""Checks whether the tensors of a model can be copied and sent, and converts them to bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._tensors import as_reals, plain
 def check_copyable(model: torch.nn.Module) -> None:
     """Refuses a model with parameters or buffers that cannot be copied, or cannot be sent.
 
-    Everything that DistributedDataParallel takes passes. It changes nothing.
+    Accepts every model that DistributedDataParallel accepts. Changes nothing.
     """
     for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         for name, tensor in named:
@@ -56,8 +56,8 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def from_bytes(data: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The tensor in main memory of which ``as_bytes`` made these bytes, with the type and shape of
-    ``like``."""
+    """The tensor that ``as_bytes`` turned into these bytes, in main memory, with the type and shape
+    of ``like``."""
     return data.view(like.dtype).view(like.shape)
 
 

@@ -43,10 +43,10 @@ _NO_COST: Dict[str, float] = {
 class Custom:
     """Averages gradients with a compressor written in Python.
 
-    The compressor has ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``, or
-    NumPy arrays in place of bytes and tensor. Messages travel by all-gather, with error feedback
-    unless the compressor has ``error_feedback = False``. Runs in the thread of backward(), not in
-    the background. Call ``check`` first.
+    The compressor has ``compress(tensor) -> bytes`` and ``decompress(bytes, shape) -> tensor``;
+    both may return NumPy arrays instead. Messages travel by all-gather, with error feedback unless
+    the compressor has ``error_feedback = False``. Runs in the thread of backward(), not in the
+    background. Call ``check`` first.
     """
 
     def __init__(self, compressor: Any, reducer: _core.Reducer, shapes: Dict[str, torch.Size]) -> None:
@@ -127,7 +127,7 @@ class Custom:
         return message
 
     def _compress(self, values: torch.Tensor) -> bytes:
-        """The compressor's message. Refuses what is not bytes."""
+        """The compressor's message. Refuses other types than bytes."""
         message = self._compressor.compress(values)
         try:
             return bytes(memoryview(message))
@@ -135,8 +135,8 @@ class Custom:
             raise _core.ConfigError(f"{self.spec}.compress returned a {type(message).__name__}; return bytes") from None
 
     def _decompress(self, message: bytes, shape: torch.Size) -> torch.Tensor:
-        """What the compressor decodes a message to, in float32. Refuses all but finite numbers in a
-        tensor of this shape."""
+        """The tensor that the compressor decodes from a message, in float32. Refuses another shape,
+        and numbers that are not finite."""
         decoded = self._compressor.decompress(message, shape)
         what = f"{self.spec}.decompress returned"
         if hasattr(decoded, "__array__") and not isinstance(decoded, torch.Tensor):
@@ -163,8 +163,8 @@ class Custom:
             raise _core.MessageError(f"rank {rank} sent {len(fused) - at} bytes too many")
 
     def _count(self, elements: int, message_bytes: int, traffic: Sequence[int], times: Sequence[float]) -> None:
-        """Adds a bucket to the cost of the step: ``times`` are those at which compressing began,
-        and each of its parts ended."""
+        """Adds a bucket to the cost of the step. ``times`` are the start of compression and the end
+        of each phase."""
         bytes_up, bytes_down, messages_up, messages_down = traffic
         compress, wire, decompress = (end - start for start, end in zip(times, times[1:]))
         cost = {
@@ -193,7 +193,7 @@ class Custom:
         return [(name, shape.numel(), self.spec, math.nan, self._sizes.get(name, 0)) for name, shape in self._shapes.items()]
 
     def save_unless_kept(self) -> Optional[bytes]:
-        """What ``save`` returns if there are no residuals, else ``None``."""
+        """The result of ``save`` if there are no residuals, else ``None``."""
         return None if self._residuals else self.save()
 
     def save(self) -> bytes:
@@ -212,7 +212,7 @@ class Custom:
 
     def load(self, states: Sequence[bytes]) -> None:
         """Restores residuals, by the rule of ``Hook.load_state_dict``."""
-        # On whatever device they were saved; a residual moves to that of its gradient when it is
+        # They may come from any device. A residual moves to the device of its gradient when it is
         # used.
         loaded = [self._read(state) for state in states]
         rank, size = self._reducer.rank, self._reducer.size
@@ -233,7 +233,7 @@ class Custom:
         self._residuals = residuals
 
     def _read(self, state: bytes) -> Dict[str, Any]:
-        """A state that ``save`` returned. Refuses those of other compressors and models."""
+        """A state that ``save`` returned. Refuses the states of other compressors and models."""
         try:
             read: Dict[str, Any] = torch.load(io.BytesIO(state), weights_only=True, map_location="cpu")
             compressor, residuals = read.get("compressor", self.spec), read["residuals"]

@@ -1,13 +1,12 @@
 """How long ranks wait for each other, in seconds and in parts of the user's deadline."""
 
-# The longest wait for another rank unless the user gives one, and the most that the user may give:
-# a day.
+# The default of the longest wait for another rank, and the most that the user may set: a day.
 DEADLINE, LONGEST = 300.0, 86_400
 
 # Ranks that have met wait at least this long for their connections.
 CONNECT = 60.0
 
-# A rank that waits for a gather of FSDP2 tells after this part of the deadline that it is there.
+# A rank that waits for an FSDP2 gather reports its presence after this part of the deadline.
 TELL = 0.25
 
 # Workers that have met connect within this time and this part of the deadline. If one does not
@@ -18,5 +17,5 @@ CONNECT_WORKERS, PART_TO_CONNECT = 10.0, 1 / 3
 # worker in the round, and again while they connect.
 SURVIVOR_DEADLINES = 3
 
-# The longest waits for an answer of the lighthouse, and for its word that it has had a heartbeat.
+# The longest waits for an answer of the lighthouse, and for its acknowledgement of a heartbeat.
 LIGHTHOUSE, HEARTBEAT = 10.0, 5.0

@@ -1,5 +1,4 @@
-"""How an exchange is described: the compressor and size of every tensor, and the cost of the last
-step."""
+"""Describes an exchange: the compressor and size of every tensor, and the cost of the last step."""
 
 from __future__ import annotations
 
@@ -15,14 +14,14 @@ class TensorPlan:
     name: str
     elements: int
     compressor: str
-    # Of normally distributed values, in place of gradients; NaN for compressors written in Python.
+    # For normally distributed values, not gradients; NaN for compressors written in Python.
     expected_bytes: float
     # Of this rank's last messages; 0 before the first.
     message_bytes: int
 
     @property
     def expected_ratio(self) -> float:
-        """The size in float32 divided by the size that a message is expected to have; see
+        """The size in float32 divided by the expected size of a message; see
         ``Description.expected_ratio``."""
         return 4.0 * self.elements / max(self.expected_bytes, 1.0)
 
@@ -40,11 +39,10 @@ class Description:
 
     @property
     def expected_ratio(self) -> float:
-        """The size of the model in float32 divided by the size that its messages are expected to
-        have, each counted once.
+        """The size of the model in float32 divided by the expected size of its messages, each
+        counted once.
 
-        With all-gather over n ranks divide by n / 2 to compare the traffic with that of an
-        all-reduce. """
+        With all-gather over n ranks, divide by n / 2 to compare the traffic with an all-reduce. """
         elements = sum(tensor.elements for tensor in self.tensors)
         return 4.0 * elements / max(sum(tensor.expected_bytes for tensor in self.tensors), 1.0)
 

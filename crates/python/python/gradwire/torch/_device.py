@@ -1,4 +1,4 @@
-"""Where gradients are compressed: by kernels on the device that has them, or on the host."""
+"""Chooses where gradients are compressed: by kernels on their device, or on the host."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LEAST_TRITON = (3, 6)
 def of(
     device: str, reducer: _core.Reducer, named: Iterable[Named], options: Options
 ) -> Tuple[Optional[Any], str]:
-    """What averages on the device of these parameters, ``None`` to compress on the host; and where
-    that is, as in ``Description.compressed_on``. With ``device="auto"``, compression on the host
-    instead of the GPU is a ``RuntimeWarning`` of rank 0.
+    """The object that averages on the device of these parameters, or ``None`` to compress on the
+    host; and the place of compression, as in ``Description.compressed_on``. With ``device="auto"``,
+    rank 0 raises a ``RuntimeWarning`` if the host compresses instead of the GPU.
 
     ``device`` is the argument of ``register``.
     """

@@ -1,10 +1,10 @@
 """Rounds of local steps among workers that come and go.
 
-A round has two phases: workers exchange their messages, then each tells the others that it has the
-result. A worker applies the result when all have told. If a worker is lost, the others meet again
-and compare what they have (``Record``). Either some worker has applied the result, then all
-messages of the round are in it, and the others adopt its parameters; or none has, then all take
-their messages back and repeat the round in the new group. """
+A round has two phases. Workers exchange their messages; then each reports that it has the result. A
+worker applies the result after all reports. If a worker is lost, the others meet again and compare
+their records (``Record``). If some worker has applied the result, it contains all messages of the
+round, and the others adopt its parameters. If none has, all take their messages back and repeat the
+round in the new group. """
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from ._gathering import Gathering
 from ._membership import Meeting, Membership, Record
 from ._replica import Replica
 
-# What shows that a worker is lost; gloo raises RuntimeError.
+# Errors that show that a worker is lost; gloo raises RuntimeError.
 _LOST = (_core.PeerLostError, _core.DeadlineError, RuntimeError)
-# The groups whose rounds a worker remembers. One that was away for more of them may send its last
-# message twice.
+# The number of groups whose rounds a worker remembers. A worker that was away for more groups may
+# send its last message twice.
 _REMEMBERED = 100
 _TAG = 1
 
 
 @dataclass
 class _Attempt:
-    """A round in which this worker has sent a message, until all know whether it counts."""
+    """A round with a sent message of this worker, until all know whether the message counts."""
 
     group: str
     round: int
@@ -47,8 +47,8 @@ class _Attempt:
 class Elastic:
     """Keeps one worker in the run while others come and go.
 
-    The residual and the local steps of a survivor are never lost: its message of a round either
-    counts, or is taken back. """
+    A survivor never loses its residual and its local steps: its message of a round either counts or
+    is taken back. """
 
     def __init__(self, replica: Replica, membership: Membership, config: str, deadline: float) -> None:
         self._replica, self._membership = replica, membership
@@ -69,7 +69,7 @@ class Elastic:
         # groups.
         self._last: Dict[str, Any] = {}
         self._totals: Dict[str, int] = {}
-        # What workers tell each other beside the averages.
+        # The exchange of bytes beside the averages.
         self._gathering = Gathering()
         with torch.no_grad():
             self._meet()
@@ -80,7 +80,7 @@ class Elastic:
         return self._membership.name
 
     def synchronize(self) -> None:
-        """Makes a round with the workers that are there, and admits those that wait."""
+        """Makes a round with the present workers, and admits waiting ones."""
         repeat = True
         while repeat:
             self._try_round()
@@ -105,13 +105,13 @@ class Elastic:
         return {**self._gathering.add_to(stats), "workers": len(self._names), **self._counts}
 
     def has_saved(self, states: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the only state is what this worker has saved since the last round."""
+        """Whether the only state is one that this worker has saved since the last round."""
         own = self.name, self.rounds
         return [(state.get("worker"), state.get("rounds")) for state in states] == [own]
 
     def load(self, _: Sequence[Mapping[str, Any]], states: List[bytes]) -> None:
-        """Loads this worker's residual at the start of a run, or those of all workers of an earlier
-        run."""
+        """Loads this worker's residual at the start of a run, or the residuals of all workers of an
+        earlier run."""
         if len(states) == 1:
             self._replica.reducer.adopt(states[0])
         else:
@@ -145,7 +145,7 @@ class Elastic:
         self.rounds += 1
 
     def _settled_buffers(self) -> _buffers.Settled:
-        """The buffers that differ between workers, with what they become if the round counts."""
+        """The buffers that differ between workers, with their new values if the round counts."""
         replica = self._replica
         if not replica.buffers.shared:
             return []
@@ -196,8 +196,7 @@ class Elastic:
         state = self._state(meeting, groups[0])
         channel = Channel(groups)
         self._replica.connect(channel)
-        # A message that counts is sent, and the rest of it is the residual. Any other is taken
-        # back.
+        # If the message counts, its residual stays. Otherwise the message is taken back.
         taken_back = None if latest.contains(record.attempt) else self._attempt
         residuals = taken_back.before if taken_back is not None else self._residuals
         if residuals is not None:
@@ -280,6 +279,6 @@ def _receive(group: Any, source: int, patience: timedelta) -> Dict[str, Any]:
     group.recv([length], source, _TAG).wait(patience)
     payload = torch.empty(int(length), dtype=torch.uint8, device="cpu")
     group.recv([payload], source, _TAG).wait(patience)
-    # The devices of the sender may be others; loading the state moves it.
+    # The sender may have other devices; loading the state moves it.
     state: Dict[str, Any] = torch.load(io.BytesIO(payload.numpy().tobytes()), weights_only=True, map_location="cpu")
     return state

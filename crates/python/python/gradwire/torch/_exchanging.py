@@ -1,5 +1,5 @@
-"""What hooks, sharded models and local steps have in common: reports, ``with`` blocks, and the
-state of all ranks."""
+"""The common base of hooks, sharded models and local steps: reports, ``with`` blocks, and the state
+of all ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Self = TypeVar("Self", bound="Exchanging")
 
 
 class Exchanging:
-    """Reports how a reducer sends tensors, and what the last step or round cost."""
+    """Reports how a reducer sends tensors, and the cost of the last step or round."""
 
     _reducer: Any
     # The number of steps so far.
@@ -49,12 +49,12 @@ class Exchanging:
 
     def describe(self) -> Description:
         """How every tensor is sent at the next step, or in a round that ends with it: its
-        compressor and the size that its message is expected to have; and whether gradients on a GPU
-        are compressed there, or why not.
+        compressor and the expected size of its message. Also whether gradients on a GPU are
+        compressed there, or why not.
 
-        The expectation is the size of a message for normally distributed values; gradients of other
-        distributions differ. Ratios are those of message sizes, not of traffic: with all-gather
-        over n ranks divide by n / 2 to compare with an all-reduce. Call it between two steps. """
+        The expected size holds for normally distributed values; gradients of other distributions
+        differ. Ratios compare message sizes, not traffic: with all-gather over n ranks, divide by n
+        / 2 to compare with an all-reduce. Call it between two steps. """
         plan = [TensorPlan(*one) for one in self._plan()]
         return Description(self._reducer.exchange, self._reducer.size, self._step, self._compressed_on, plan)
 
@@ -81,7 +81,7 @@ class Exchanging:
 
     @property
     def all_ranks(self) -> AllRanks:
-        """The state of all ranks as one object, for frameworks that save that of one process.
+        """The state of all ranks as one object, for frameworks that save the state of one process.
 
         ``accelerator.register_for_checkpointing(handle.all_ranks)`` saves and restores it with
         everything else. """
@@ -95,12 +95,12 @@ class AllRanks:
         self._exchanging = exchanging
 
     def state_dict(self) -> State:
-        """The states of all ranks, on every rank. In the middle of a step nothing, with a warning;
-        see ``state_dict``."""
+        """The states of all ranks, on every rank. In the middle of a step the result is empty, with
+        a warning; see ``state_dict``."""
         return state_or_nothing(lambda: self._exchanging.state_dict(all_ranks=True))
 
     def load_state_dict(self, state: State) -> None:
-        """Restores what ``state_dict`` returned, on any number of ranks. With nothing residuals
+        """Restores a result of ``state_dict``, on any number of ranks. If it is empty, residuals
         begin empty, with a warning."""
         if not state:
             warnings.warn(NO_STATE.format("the checkpoint"), RuntimeWarning, stacklevel=2)

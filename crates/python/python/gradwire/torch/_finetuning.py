@@ -20,12 +20,11 @@ _REMEDY = (
 
 
 def check_unfreezing(trainer: pl.Trainer, module: pl.LightningModule) -> None:
-    """Refuses a ``BackboneFinetuning`` that will unfreeze parameters which DistributedDataParallel
-    does not know, and warns of other callbacks that may.
+    """Refuses a ``BackboneFinetuning`` that will unfreeze parameters unknown to
+    DistributedDataParallel, and warns of other callbacks that may.
 
     DistributedDataParallel averages the parameters that required gradients when it wrapped the
-    model. It leaves out those that are unfrozen later, without a word, so that ranks train them
-    apart. """
+    model. It silently leaves out parameters that are unfrozen later, so ranks train them apart. """
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, BackboneFinetuning):
             frozen = _frozen(module.backbone)
@@ -55,8 +54,7 @@ def _name(module: torch.nn.Module, parameter: torch.Tensor) -> str:
 
 
 def _reaches(trainer: pl.Trainer, epoch: int) -> bool:
-    """Whether this training begins an epoch. It is taken to, if the number of batches is not
-    known."""
+    """Whether this training begins an epoch. True if the number of batches is not known."""
     if epoch < trainer.current_epoch:
         return False
     if trainer.max_epochs is not None and 0 <= trainer.max_epochs <= epoch:

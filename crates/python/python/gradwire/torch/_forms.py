@@ -1,4 +1,4 @@
-"""Whether all ranks have tensors of the same names, types and shapes."""
+"""Checks that all ranks have tensors of the same names, types and shapes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from .. import _core
 from ._tensors import plain
 
-# What a tensor is called, such as "buffer 'mean'", and its form.
+# The kind and name of a tensor, such as "buffer 'mean'", and its form.
 Form = Tuple[str, str]
 
 
@@ -24,7 +24,7 @@ def forms(model: torch.nn.Module) -> List[Form]:
 
 
 def fingerprint(model: torch.nn.Module, settings: Dict[str, Any]) -> str:
-    """Equal for two workers if their models, except values, and settings are."""
+    """Equal for two workers if their settings and their models, apart from values, are equal."""
     return hashlib.sha256(repr((forms(model), settings)).encode()).hexdigest()
 
 
@@ -38,7 +38,7 @@ def check_same(reducer: _core.Reducer, model: torch.nn.Module) -> None:
     """Raises ``ConfigError`` on all ranks if the forms of a model differ between ranks. All ranks
     call it at the same time.
 
-    Ranks send their forms only if the digests of these differ.
+    Ranks send their forms only if the digests of the forms differ.
     """
     own = json.dumps(forms(model)).encode()
     ranks: List[List[Form]] = []

@@ -13,8 +13,9 @@ def strided(named: Sequence[Named], count: int) -> List[List[Named]]:
     """Deals the layers of a model out to ``count`` fragments: the first layer to the first
     fragment, the second to the second, and so on in turn (Douillard et al. 2025, section 2.3).
 
-    A layer is what the names of its parameters have in common up to their first number, such as
-    ``transformer.h.3``, or the module of a parameter whose name has no number, such as ``lm_head``.
+    A layer is the common part of its parameters' names up to their first number, such as
+    ``transformer.h.3``. If a name has no number, the layer is the parameter's module, such as
+    ``lm_head``.
     """
     layers: Dict[str, List[Named]] = {}
     for name, parameter in named:

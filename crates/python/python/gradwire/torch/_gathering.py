@@ -6,12 +6,12 @@ from typing import Any, Dict, List
 
 from .. import _core
 
-# What ``Reducer.traffic`` counts.
+# The counts of ``Reducer.traffic``.
 _COUNTED = ("bytes_up", "bytes_down", "messages_up", "messages_down")
 
 
 class Gathering:
-    """Gives every rank the bytes of all ranks, and counts what that costs."""
+    """Gives every rank the bytes of all ranks, and counts the traffic."""
 
     def __init__(self) -> None:
         # The cost since ``start``, and the cost of everything before.
@@ -31,7 +31,7 @@ class Gathering:
         return gathered
 
     def add_to(self, stats: Dict[str, Any]) -> Dict[str, Any]:
-        """Statistics of a reducer, with what was counted here in the round and in all rounds."""
+        """Statistics of a reducer, plus the traffic counted here in the round and in all rounds."""
         counted = dict(zip(_COUNTED, self._round))
         counted.update((f"total_{name}", total) for name, total in zip(_COUNTED, _sum(self._earlier, self._round)))
         return {name: value + counted[name] if name in counted else value for name, value in stats.items()}

@@ -1,4 +1,4 @@
-"""What a registered model returns: steps, statistics, and the state of a checkpoint."""
+"""The handle of a registered model: steps, statistics, and the state of a checkpoint."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Handle(Exchanging):
     """Residuals by parameter name, the averaging thread, and statistics of a model whose gradients
     gradwire averages."""
 
-    # What a saved state says it is a state of.
+    # The kind of object that a saved state names.
     _kind = "hook"
-    # Where gradients are computed that are not there yet when the host waits for their averages.
+    # The devices whose gradients may still be computed when the host waits for their averages.
     _devices: Collection[torch.device] = ()
-    # Whether the model has both shards and replicas, so that no rank exchanges gradients with all
+    # Whether the model has both shards and replicas, so no rank exchanges gradients with all
     # others.
     _has_replicas = False
 
@@ -54,11 +54,11 @@ class Handle(Exchanging):
         return self._step
 
     def close(self) -> None:
-        """Ends the exchange with its thread and process groups.
+        """Ends the exchange, its thread and its process groups.
 
-        All ranks must call it between the same two steps. After it, a backward pass that exchanges
-        gradients raises ``ConfigError``. It is also closed when collected with its model, or at the
-        end of a ``with`` block.
+        All ranks must call it between the same two steps. Afterwards, a backward pass that
+        exchanges gradients raises ``ConfigError``. The handle is also closed when it is collected
+        with its model, or at the end of a ``with`` block.
         """
         self._release()
 
@@ -69,12 +69,12 @@ class Handle(Exchanging):
 
     @property
     def _layout(self) -> Optional[Layout]:
-        """The order of elements in residuals, if it is that of the parameters' memory."""
+        """The order of elements in residuals, if it is the order of the parameters in memory."""
         return None
 
     def _compare(self, settings: Mapping[str, Any]) -> None:
-        """Raises ``ConfigError`` unless all ranks have the same settings. If this fails, the handle
-        is closed."""
+        """Raises ``ConfigError``, and closes the handle, unless all ranks have the same
+        settings."""
         try:
             compare(self._reducer, settings)
         except BaseException:
@@ -82,7 +82,7 @@ class Handle(Exchanging):
             raise
 
     def _suggest_skipping(self) -> None:
-        """Has errors about gradients that are not finite suggest ``on_nonfinite="skip"``, where it
+        """Makes errors about gradients that are not finite suggest ``on_nonfinite="skip"``, if that
         is possible."""
         self._reducer.nonfinite_remedy = '; with on_nonfinite="skip" and scaler=, the GradScaler, all ranks skip such steps'
 
@@ -94,8 +94,8 @@ class Handle(Exchanging):
         self._wait_seconds = 0.0
 
     def _present_scale(self) -> Scale:
-        """The factor of the ``GradScaler``. On a GPU it stays there: reading it would wait for the
-        GPU."""
+        """The factor of the ``GradScaler``. It stays on the GPU, because reading it would wait for
+        the GPU."""
         if self._scaler is None:
             return 1.0
         scale = getattr(self._scaler, "_scale", None)
@@ -104,21 +104,21 @@ class Handle(Exchanging):
         return float(self._scaler.get_scale())
 
     def _wait_at_end(self) -> None:
-        """Has the end of the backward pass wait for all averages of the step.
+        """Makes the end of the backward pass wait for all averages of the step.
 
-        With reentrant checkpointing there are backward passes in the backward pass; then it is the
-        end of the one that calls this.
+        Reentrant checkpointing nests backward passes; then the pass that calls this waits at its
+        end.
         """
         try:
             # Errors of this callback leave backward() unchanged; DistributedDataParallel would wrap
-            # those of a future.
+            # errors of a future.
             Variable._execution_engine.queue_callback(self._wait)
         except RuntimeError:
-            # There is no backward pass: in torch's Join a rank without data sends zeros.
+            # There is no backward pass: under torch's Join a rank without data sends zeros.
             self._wait()
 
     def _wait(self) -> None:
-        # The exchange waits for gradients, too, but their time is not its own.
+        # The exchange also waits for gradients, but their time does not count as its own.
         for device in self._devices:
             finish_current(device)
         start = time.perf_counter()
@@ -132,16 +132,18 @@ class Handle(Exchanging):
         - ``step``: its number, from 0; None before the first. ``skipped``: whether it was skipped
         - ``elements``: the number of averaged elements
         - ``message_bytes``: the size of this rank's messages, each counted once. ``ratio``: 4
-          ``elements`` / ``message_bytes``. This is message size, not traffic; with all-gather over
-          n ranks divide by n / 2 to compare with an all-reduce, or use ``bytes_up``
-        - ``bytes_up``, ``bytes_down``, ``messages_up``, ``messages_down``: what this rank sent and
-          received, headers included; a message to several ranks counts once for each
-        - ``compress_seconds``, ``decompress_seconds``, ``wire_seconds``: what the background thread
-          spent on compressing, on decompressing, and on sending and waiting for other ranks
-        - ``wait_seconds``: the time for which ``backward()`` waited for the background thread once
+          ``elements`` / ``message_bytes``. This compares message sizes, not traffic: with
+          all-gather over n ranks, divide by n / 2 to compare with an all-reduce, or use
+          ``bytes_up``
+        - ``bytes_up``, ``bytes_down``, ``messages_up``, ``messages_down``: the traffic that this
+          rank sent and received, headers included; a message to several ranks counts once for each
+        - ``compress_seconds``, ``decompress_seconds``, ``wire_seconds``: the time that the
+          background thread spent on compressing, on decompressing, and on sending and waiting for
+          other ranks
+        - ``wait_seconds``: the time that ``backward()`` waited for the background thread once
           gradients were computed
-        - ``total_steps``, ``total_skipped``, ``total_bytes_up``, ``total_bytes_down``: of all steps
-          so far
+        - ``total_steps``, ``total_skipped``, ``total_bytes_up``, ``total_bytes_down``: the totals
+          of all steps so far
         """
         stats: Dict[str, Any] = self._reducer.stats()
         stats["wait_seconds"] = self._wait_seconds
@@ -151,15 +153,15 @@ class Handle(Exchanging):
     def state_dict(self, *, all_ranks: bool = False) -> State:
         """The state of this rank: residuals and the number of steps.
 
-        Every rank saves its own state; its key contains the rank, so that distributed checkpoints
-        keep those of all ranks. A rank loads its own again: in an FSDP2 job on a mesh of two
-        dimensions, ranks must keep their places. With ``all_ranks=True``, which all ranks must call
-        at the same time, each rank returns the states of all ranks, which are sent over the
-        network.
+        Every rank saves its own state. Its key contains the rank, so distributed checkpoints keep
+        the states of all ranks. A rank loads its own state again: in an FSDP2 job on a mesh of two
+        dimensions, ranks must keep their places. With ``all_ranks=True``, each rank returns the
+        states of all ranks, which are sent over the network; all ranks must call it at the same
+        time.
 
         Call it between two steps. A thread that does not train waits for the end of a step. In the
         middle of a step, as in a signal handler, a compressor that keeps nothing gives the state of
-        the last whole step; for others this raises ``MidStepError``. So does ``all_ranks=True`` in
+        the last complete step; others raise ``MidStepError``. ``all_ranks=True`` also raises it in
         a signal handler or in a thread that does not train.
         """
         if all_ranks and self._has_replicas:
@@ -174,8 +176,8 @@ class Handle(Exchanging):
             step, own = self._step - self._stepping.in_step, self._states.save_unless_kept()
             if own is None:
                 raise
-            # The step under way changes nothing but the number of steps, and the state of one rank
-            # is that of all.
+            # The step under way changes only the number of steps, and all ranks have the same
+            # state.
             return self._packed(step, [own])
 
     def _packed(self, step: int, states: Sequence[bytes]) -> State:
@@ -183,23 +185,23 @@ class Handle(Exchanging):
         return _states.packed(self._kind, step, self._reducer, states, *layout)
 
     def load_state_dict(self, states: Union[State, Sequence[State]]) -> None:
-        """Restores results of ``state_dict``: the state of this rank, one of all ranks, or a list
-        of all ranks' states.
+        """Restores results of ``state_dict``: this rank's state, a state with ``all_ranks=True``,
+        or a list of all ranks' states.
 
         With another number of ranks the states of all old ranks are needed. Rank j of n then takes
         over the residuals of the old ranks j, j + n, j + 2n …, added up and multiplied by n / old
-        n, so that the mean over ranks of the values still to be sent stays the same.
+        n. So the mean over ranks of the values still to be sent stays the same.
 
-        All ranks must call it at the same time. If a state does not fit on one rank, nothing
-        changes on any, and all raise ``StateError`` or ``ConfigError``.
+        All ranks must call it at the same time. If a state does not fit on one rank, no rank
+        changes, and all raise ``StateError`` or ``ConfigError``.
         """
 
         self._load_with(lambda: _saved.listed(states))
 
     @without_gradients
     def _load_with(self, read: Callable[[], Optional[Union[State, Sequence[State]]]]) -> bool:
-        """As ``load_state_dict`` with what ``read()`` returns; if that fails on one rank, all ranks
-        raise.
+        """Like ``load_state_dict`` with the result of ``read()``. If that fails on one rank, all
+        ranks raise.
 
         If it returns ``None`` on all ranks, nothing changes, and the result is false.
         """

@@ -35,11 +35,11 @@ from ._traffic import warn_of_more
 class Hook(Handle):
     """The state of the hook: residuals by parameter name, the averaging thread, statistics.
 
-    All ranks must create one at the same time. The arguments are those of ``register``; ``ignored``
-    are the names of parameters that DistributedDataParallel leaves out.
+    All ranks must create one at the same time. Takes the arguments of ``register``; ``ignored`` are
+    the names of parameters that DistributedDataParallel leaves out.
     """
 
-    # What averages on a GPU, if anything does.
+    # Averages on a GPU; ``None`` if the host does.
     _device: Optional[Any] = None
     _warned_of_toggled = False
     # The model that calls the hook, if it is known.
@@ -122,8 +122,8 @@ class Hook(Handle):
         warn_of_more(self._reducer, uncompressed, "the gradients", stacklevel=5)
 
     def _refuse_votes(self, reason: str) -> None:
-        """Refuses compressors that average by votes, in which a zero counts like any other number.
-        If it does, the handle is closed."""
+        """Refuses compressors that average by votes, because a zero would count like any other
+        number. A refusal closes the handle."""
         if self._reducer.votes:
             spec = self._reducer.spec
             self.close()
@@ -167,13 +167,13 @@ class Hook(Handle):
 
     def _begin(self) -> None:
         if self._optimizer is not None and self._reducer.stats()["skipped"]:
-            # The scaler left out the optimizer's step.
+            # The scaler skipped the optimizer's step.
             self._optimizer.forget_exchange()
         self._check_step()
         super()._begin()
 
     def _check_step(self) -> None:
-        """Refuses what would make the averages of this step wrong without a word."""
+        """Refuses conditions that would silently make the averages of this step wrong."""
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise _core.ConfigError(
@@ -210,10 +210,10 @@ class Hook(Handle):
 
     def _begin_with(self, bucket: Any) -> bool:
         """Begins a step with its first bucket. Returns whether to wait for averages at the end of
-        the backward pass although no bucket is the last.
+        the backward pass even if no bucket is marked as the last.
 
         In the first step of a model with ``static_graph=True``, DistributedDataParallel gives all
-        buckets the index 0, and calls none the last.
+        buckets the index 0, and marks none as the last.
         """
         task, key = torch._C._current_graph_task_id(), key_of(bucket)
         if task != -1 and task == self._pass and key not in self._submitted:
@@ -244,8 +244,8 @@ class Hook(Handle):
         return joined(futures, whole)
 
     def _warn_of_toggled(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Warns once of a parameter that is not trained in this step, such as the generator's in a
-        step of the discriminator, if residuals are lost by that."""
+        """Warns once if a parameter is not trained in this step, such as the generator's in a step
+        of the discriminator, and its residual is lost."""
         if self._warned_of_toggled or all(parameter.requires_grad for parameter in parameters):
             return
         keeps = self._custom.has_feedback if self._custom is not None else any(map(has_error_feedback, self._reducer.specs(self._step - 1)))
@@ -262,7 +262,7 @@ class Hook(Handle):
         )
 
     def _average(self, number: Tuple[int, int], part: Part, tensor: torch.Tensor, scale: Scale) -> Future:
-        """Has the gradients of a message averaged, the second number in the first bucket."""
+        """Averages the gradients of a message: the second number in the first bucket."""
         if self._device is not None:
             return self._device.average(part.group, self._step - 1, part.names, tensor, scale)
         if tensor.device.type == "cuda":
@@ -286,7 +286,8 @@ class Hook(Handle):
             self._check_known(parameters)
             ends = ends_of(parameters)
             for parameter, gradient, start in zip(parameters, bucket.gradients(), ends):
-                # An empty tensor has no address, and a complex one another: see ``gradients_of``.
+                # An empty tensor has no address, and a complex one has another address: see
+                # ``gradients_of``.
                 if gradient.numel() > 0 and not parameter.is_complex() and gradient.data_ptr() != tensor.data_ptr() + start * tensor.element_size():
                     name = self._names[id(parameter)]
                     raise _core.ConfigError(f"the gradient of '{name}' is not at the expected offset of its bucket")
@@ -298,8 +299,8 @@ class Hook(Handle):
         return parts
 
     def _check_known(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Refuses a bucket with a parameter that was not there, or not trained, when the hook was
-        registered."""
+        """Refuses a bucket with a parameter that did not exist, or was not trained, when the hook
+        was registered."""
         frozen = {id(parameter): name for name, parameter in self._frozen}
         for parameter in parameters:
             if id(parameter) in frozen:

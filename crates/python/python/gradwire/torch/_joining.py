@@ -1,4 +1,4 @@
-"""Rounds of ranks of which some have no further batches, under
+"""Rounds in which some ranks have no further batches, under
 ``torch.distributed.algorithms.Join``."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ._modes import without_gradients
 
 
 class Joining(Joinable):
-    """What ``Join`` asks of local steps. Ranks tell each other once in a round, not in each step,
-    that they go on."""
+    """The interface that ``Join`` requires of local steps. Ranks report once in a round, not in
+    each step, that they go on."""
 
     def __init__(self, device: torch.device, process_group: Optional[Any]) -> None:
         super().__init__()
@@ -33,8 +33,8 @@ class Joining(Joinable):
         return self._group if self._group is not None else dist.group.WORLD
 
     def configure(self, config: Any) -> None:
-        """Takes what ``Join`` sets when a block is created. Raises ``ConfigError`` for a second
-        object in the block.
+        """Takes the configuration that ``Join`` sets when a block is created. Raises
+        ``ConfigError`` for a second object in the block.
 
         In each round of the first object, ``Join`` would wait for a round of the second, which may
         begin later. """
@@ -58,13 +58,13 @@ class Joining(Joinable):
             work.wait()
 
     def end(self) -> None:
-        """Ends the block, which ``Join`` itself leaves on."""
+        """Ends the block; ``Join`` itself does not."""
         self._join_config = self._join_config._replace(enable=False)
 
 
 class Shadow(JoinHook):
-    """Takes part in the rounds of the others, with the steps that this rank has taken and after
-    them without a change."""
+    """Takes part in the rounds of the others: first with the change of this rank's last steps, then
+    with a change of zero."""
 
     def __init__(self, rounds: Any, joining: Joining) -> None:
         self._rounds, self._joining = rounds, joining

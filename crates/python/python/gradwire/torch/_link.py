@@ -28,8 +28,8 @@ _LONG = 1.0
 
 @dataclass(frozen=True)
 class Speed:
-    """The seconds of a message that carries almost nothing, those that a long one takes in
-    addition, its bandwidth, and the median absolute deviation of the first."""
+    """The seconds of a message that carries almost nothing, the additional start-up seconds of a
+    long one, its bandwidth, and the median absolute deviation of the first."""
 
     overhead: float
     start: float
@@ -44,11 +44,11 @@ def deviation(times: Sequence[float]) -> float:
 
 
 class MeasuredLink:
-    """What messages between these ranks take.
+    """The cost of messages between these ranks.
 
     All ranks must create it at the same time, and get the same figures. The longest messages have
-    up to ``elements``, those of the model: TCP is not as fast with short ones, nor on some links
-    with much longer ones. """
+    up to ``elements``, the elements of the model. TCP is slower with shorter messages, and on some
+    links with much longer ones. """
 
     def __init__(self, process_group: Optional[Any], elements: int, deadline: float) -> None:
         least, medium, most = _EXPONENTS
@@ -76,7 +76,7 @@ class MeasuredLink:
 
     @property
     def bits_per_second(self) -> float:
-        """The bandwidth of the link: the most that either kind of messages reaches."""
+        """The bandwidth of the link: the most that either kind of message reaches."""
         return max(self.messages.bits_per_second, self.plain.bits_per_second)
 
     def broadcast(self, text: str) -> str:
@@ -90,7 +90,7 @@ class MeasuredLink:
         self._groups[0].barrier().wait()
 
     def slowest(self, seconds: Sequence[float]) -> List[float]:
-        """For each of some times the longest that it took on any rank."""
+        """For each time, its maximum over all ranks."""
         ranks = self._reducer.gather(self._next(), json.dumps(list(seconds)).encode())
         self._reducer.wait()
         return [max(times) for times in zip(*map(json.loads, ranks))]
@@ -108,8 +108,8 @@ class MeasuredLink:
         release(self._reducer, self._groups)
 
     def _speed(self, send: Callable[[int], None], copies: float) -> Speed:
-        """The speed of ``send(elements)``, by which each rank sends ``copies`` times this number of
-        elements."""
+        """The speed of ``send(elements)``, which sends ``copies`` times this number of elements
+        from each rank."""
         # The first exchange compares configurations.
         send(_SMALL)
         overheads = [self._slowest(lambda: send(_SMALL)) for _ in range(15)]
@@ -121,7 +121,7 @@ class MeasuredLink:
                 break
         short = max(size // 8, self._sizes[0]) if size > self._sizes[0] else size // 2
         long, part = (statistics.median(self._slowest(lambda: send(at)) for _ in range(5)) for at in (size, short))
-        # On a link that is too fast to measure, such as that of one machine, the difference is
+        # On a link that is too fast to measure, such as within one machine, the difference is
         # noise.
         bits_per_second = 32.0 * copies * (size - short) / max(long - part, 0.1 * long)
         start = part - overhead - 32.0 * copies * short / bits_per_second

@@ -40,8 +40,10 @@ class LocalSteps(Exchanging, OptimizerProxy):
 
     Use it instead of the optimizer, with a plain model (not DistributedDataParallel)::
 
-        steps = gradwire.torch.LocalSteps(model, optimizer, every=25,
-        outer=gradwire.torch.Nesterov(lr=0.7, momentum=0.5)) loss.backward() steps.step()
+        outer = gradwire.torch.Nesterov(lr=0.7, momentum=0.5)
+        steps = gradwire.torch.LocalSteps(model, optimizer, every=25, outer=outer)
+        loss.backward()
+        steps.step()
 
     All ranks must create it at the same time with the same arguments; only ``deadline`` and
     ``threads`` may differ. All ranks start from rank 0's parameters and buffers. In each round a
@@ -53,41 +55,42 @@ class LocalSteps(Exchanging, OptimizerProxy):
     parameters and ``completed_steps``. The block takes one ``LocalSteps`` and nothing else.
 
     Schedules count steps, not rounds: the last step of a round determines its stage. The stages of
-    a schedule may differ in ``every``, as in ``eden:every=25 until 3000 then eden:every=100``; then
-    a round also ends where the next stage begins. If only some stages have ``every``, the others
+    a schedule may differ in ``every``, as in ``eden:every=25 until 3000 then eden:every=100``. A
+    round also ends where the next stage begins. If only some stages have ``every``, the others
     exchange at every step.
 
     The common parameters are kept in main memory in float32, four bytes per element. A model of
-    16-bit floats continues from them rounded; changes too small for its type still add up over
-    rounds. A change of the parameters that is not finite is an error, because skipping a step
-    cannot repair the parameters.
+    16-bit floats continues from their rounded values; changes too small for its type still add up
+    over rounds. If the change of a parameter is not finite, this is an error, because skipping a
+    step cannot repair the parameters.
 
-    Learning rate schedulers and ``GradScaler`` accept it as an optimizer: ``param_groups`` and
-    ``state`` are those of the local optimizer. Its state contains that of the local optimizer, for
-    frameworks that save it as an optimizer.
+    Learning rate schedulers and ``GradScaler`` accept it as an optimizer: it has the
+    ``param_groups`` and ``state`` of the local optimizer. Its saved state contains the state of the
+    local optimizer, for frameworks that save it as an optimizer.
 
     Args:
         model: the plain model
-        optimizer: the local optimizer. It may have a part of the model's parameters. If it trains
-            others, which no round would average, this raises ``ConfigError``
+        optimizer: the local optimizer. It may train only a part of the model's parameters. Other
+            parameters raise ``ConfigError``, since no round would average them
         every: the number of steps of a round, from 1. Default: ``every`` of the compressor, or 50
             if it has none
         compressor: a spec string or a schedule. Compressors that average by votes need ``outer``,
             with a small rate. Default: ``"eden"``
-        outer: is called with the common parameters, and returns an optimizer that applies the mean
-            change as the negative of a gradient, such as ``Nesterov(lr=0.7)`` or
+        outer: a function that takes the common parameters and returns an optimizer that applies the
+            mean change as the negative of a gradient, such as ``Nesterov(lr=0.7)`` or
             ``partial(torch.optim.Adam, lr=1e-3)``. Default: ``None``, the mean change is added to
             the common parameters
-        sync_until: the first steps, this many, are rounds of one step each (post-local SGD).
+        sync_until: the number of first steps that are rounds of one step each (post-local SGD).
             Default: 0
-        mask: set the local momentum of the elements that were sent to zero, as in sparse binary
-            compression. Default: ``True``
-        median_clip: scale a change whose norm exceeds the median norm of all workers' changes down
-            to it (SparseLoCo). Default: ``False``
+        mask: set the local momentum of the sent elements to zero, as in sparse binary compression.
+            Default: ``True``
+        median_clip: if the norm of a change exceeds the median norm of all workers' changes, scale
+            the change down to it (SparseLoCo). Default: ``False``
         buffers: the value of buffers that training changes, such as running means, after a round,
-            once in ``every`` steps. ``"first"``: that of rank 0, as with DistributedDataParallel.
-            ``"mean"``: their mean, which suits running means, but not queues and counters (integers
-            are those of rank 0). ``"own"``: they stay different. Default: ``"first"``
+            once in ``every`` steps. ``"first"``: the value of rank 0, as with
+            DistributedDataParallel. ``"mean"``: the mean over ranks, which suits running means, but
+            not queues and counters (integers have the value of rank 0). ``"own"``: they stay
+            different. Default: ``"first"``
         fragments: the number of groups into which the layers of the model are divided, from 1. Each
             is exchanged once in ``every`` steps, one after the other. Default: 1
         fragment_sync_delay: the number of steps for which training goes on while a fragment is
@@ -99,11 +102,11 @@ class LocalSteps(Exchanging, OptimizerProxy):
         process_group: the ranks. Default: all
         min_workers: with ``lighthouse`` the fewest workers of a round, from 1. Default: 1
         lighthouse: the address of torchft's ``torchft_lighthouse`` (``http://host:29510``). Workers
-            may then come and go: a round goes on with the workers that are left, if they are at
-            least ``min_workers``. A worker that is created while the others train waits for the end
-            of their round, and continues from their parameters and optimizer state with an empty
-            residual; ``completed_steps`` tells where it is. It cannot be combined with fragments
-            and ``process_group``. Default: ``None``, a lost rank ends the run
+            may then come and go: a round goes on with the remaining workers, if there are at least
+            ``min_workers``. A worker that is created while the others train waits for the end of
+            their round. It continues from their parameters and optimizer state with an empty
+            residual; ``completed_steps`` tells its position in the run. It cannot be combined with
+            fragments and ``process_group``. Default: ``None``, a lost rank ends the run
         rules: other compressors for some tensors, as in ``register``. Default: none
         exchange: ``"all-gather"``, ``"scatter-reduce"``, ``"all-reduce"`` or ``"auto"``. Default:
             ``"auto"``
@@ -180,7 +183,7 @@ class LocalSteps(Exchanging, OptimizerProxy):
         options: LocalOptions,
         process_group: Optional[Any],
     ) -> None:
-        """Creates the parts of this rank, which need no other rank."""
+        """Creates the parts of this rank that need no other rank."""
         self._optimizer = optimizer
         self._stepping = Stepping()
         self._elastic: Optional[Elastic] = None
@@ -234,8 +237,8 @@ class LocalSteps(Exchanging, OptimizerProxy):
     def step(self, closure: Optional[Any] = None) -> Any:
         """Takes a local step, and exchanges updates if a round is due.
 
-        Raises ``ConfigError`` if parameters were added to the local optimizer, which rounds would
-        not average.
+        Raises ``ConfigError`` if parameters were added to the local optimizer, because rounds would
+        not average them.
         """
         if self._attached is not None:
             raise _core.ConfigError("rounds follow the local optimizer since attach(); call step() of the local optimizer")
@@ -250,11 +253,11 @@ class LocalSteps(Exchanging, OptimizerProxy):
         return loss
 
     def attach(self) -> ExitStack:
-        """Has rounds follow ``step`` of the local optimizer, in place of ``step`` of this object,
-        in a ``with`` block.
+        """In a ``with`` block, rounds follow ``step`` of the local optimizer instead of ``step`` of
+        this object.
 
-        Schedulers, frameworks and ``get_optimizer_state_dict`` then work with the optimizer that
-        the user has created::
+        Schedulers, frameworks and ``get_optimizer_state_dict`` then work with the user's
+        optimizer::
 
             with steps.attach():
                 for x, y in batches:
@@ -262,9 +265,9 @@ class LocalSteps(Exchanging, OptimizerProxy):
                     optimizer.step()
 
         Without a ``with`` block, this ends with ``close()`` of the returned object, or of
-        ``LocalSteps``. A ``GradScaler`` leaves out steps, which then are not counted; so do not
-        attach, and pass it this object. Steps that ``get_optimizer_state_dict`` takes to create the
-        state of an optimizer do not count, either.
+        ``LocalSteps``. Do not attach with a ``GradScaler``: the steps that it skips would not be
+        counted. Pass it this object instead. Steps that ``get_optimizer_state_dict`` takes to
+        create the state of an optimizer do not count.
         """
         # Accelerate and Lightning wrap optimizers.
         optimizer = getattr(self._optimizer, "optimizer", self._optimizer)
@@ -301,11 +304,11 @@ class LocalSteps(Exchanging, OptimizerProxy):
 
     @without_gradients
     def synchronize(self) -> None:
-        """Exchanges updates of all fragments now, after which all ranks continue from the same
-        parameters and buffers.
+        """Exchanges updates of all fragments now. All ranks then continue from the same parameters
+        and buffers.
 
-        All ranks must call it at the same time, after the same number of steps; ``ConfigError``
-        tells how many each has taken.
+        All ranks must call it at the same time, after the same number of steps; otherwise
+        ``ConfigError`` tells the number of each.
         """
         with self._stepping.step():
             if self._elastic is not None:
@@ -331,19 +334,20 @@ class LocalSteps(Exchanging, OptimizerProxy):
             self._release()
 
     def stats(self) -> Dict[str, Any]:
-        """The cost of the last round, as in ``Hook.stats``, and ``wait_seconds``, for which
+        """The cost of the last round, as in ``Hook.stats``, and ``wait_seconds``, the time that
         training waited for it.
 
-        With ``lighthouse`` there is no ``wait_seconds``, but ``workers``, the number of workers,
-        and ``lost_workers`` and ``joined_workers``, the numbers of those that were lost and that
-        have joined since this one started.
+        With ``lighthouse`` there is no ``wait_seconds``, but ``workers``, the number of workers.
+        ``lost_workers`` and ``joined_workers`` count the workers that were lost or have joined
+        since this one started.
         """
         if self._elastic is not None:
             return self._elastic.stats()
         return {**self._rounds.gathering.add_to(self._replica.reducer.stats()), "wait_seconds": self._rounds.waited}
 
     def join_hook(self, **kwargs: Any) -> Shadow:
-        """What ``torch.distributed.algorithms.Join`` calls for a rank without further batches.
+        """The hook that ``torch.distributed.algorithms.Join`` calls for a rank without further
+        batches.
 
         Raises ``ConfigError`` with ``lighthouse``, and for compressors that average by votes.
         """
@@ -376,11 +380,11 @@ class LocalSteps(Exchanging, OptimizerProxy):
 
     @without_gradients
     def state_dict(self, *, all_ranks: bool = False) -> State:
-        """The state that a resumed run needs beside the model, as in ``Hook.state_dict``. It
+        """The state that a resumed run needs besides the model, as in ``Hook.state_dict``. It
         contains the state of the local optimizer.
 
         With ``lighthouse`` each worker saves its own; ``all_ranks=True`` raises ``ConfigError``.
-        Call it between two calls of ``step``: in the middle of one it raises ``MidStepError``, and
+        Call it between two calls of ``step``. In the middle of a step it raises ``MidStepError``;
         in another thread it waits.
         """
         if all_ranks and self._elastic is not None:
@@ -398,17 +402,17 @@ class LocalSteps(Exchanging, OptimizerProxy):
         """Restores results of ``state_dict``, with the local optimizer, as ``Hook.load_state_dict``
         does: on all ranks, or on none.
 
-        Restore the model, too: each rank its own, if it was saved between two rounds. Do it after
-        the ``LocalSteps`` was created, since that makes all models equal to the first. On another
-        number of ranks, an exchange that was under way (``fragment_sync_delay``) does not set the
-        momentum of what was sent to zero.
+        Restore the model, too: each rank its own, if it was saved between two rounds. Do so after
+        creating the ``LocalSteps``, which makes all models equal to the first. On another number of
+        ranks, an exchange that was under way (``fragment_sync_delay``) does not set the momentum of
+        the sent elements to zero.
 
         Some frameworks save the optimizer of rank 0 alone. The other ranks then continue with the
         local optimizer of rank 0, and with an empty residual, and say so in a ``RuntimeWarning``.
 
         A worker that has joined a run keeps the parameters of the run, and takes over only the
-        residual, from the last state of a worker that was lost. That is an error if the lost worker
-        sent anything after it saved this state.
+        residual from the last state of a lost worker. This is an error if the lost worker sent
+        anything after it saved this state.
         """
         self._states.load(states)
 

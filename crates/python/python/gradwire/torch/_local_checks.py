@@ -29,7 +29,8 @@ def check_model(model: torch.nn.Module, optimizer: torch.optim.Optimizer, option
 def check_local_optimizer(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, named: Sequence[Named], options: LocalOptions
 ) -> None:
-    """Refuses an optimizer that rounds would not average, or that does not suit the compressors."""
+    """Refuses an optimizer whose parameters rounds would not average, or that does not suit the
+    compressors."""
     check_optimizer(optimizer, [parameter for _, parameter in named])
     check_others(optimizer, model)
     options.check_votes(named)

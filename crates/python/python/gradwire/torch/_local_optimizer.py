@@ -1,5 +1,5 @@
-"""The state of a local optimizer inside that of local steps, and frameworks that take local steps
-for a plain optimizer."""
+"""The state of a local optimizer as a part of the state of local steps, and support for frameworks
+that treat local steps as a plain optimizer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ._states import State
 
 
 def pack(optimizer: torch.optim.Optimizer) -> bytes:
-    """The moments and parameter groups of an optimizer. They differ between ranks, so that
-    distributed checkpoints must not merge them."""
+    """The moments and parameter groups of an optimizer. They differ between ranks, so distributed
+    checkpoints must not merge them."""
     return _states.to_bytes(optimizer.state_dict())
 
 
@@ -29,7 +29,7 @@ def parameters(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
 
 def saved(states: Sequence[State], own: str, optimizer: torch.optim.Optimizer) -> Optional[Dict[str, Any]]:
     """The state of the local optimizer that the rank with the key ``own`` loads, from states of one
-    or several ranks: its own, or else that of another rank. ``None`` if there is none.
+    or several ranks: its own, or else another rank's. ``None`` if there is none.
 
     Raises ``StateError`` if it is damaged, or has other parameter groups.
     """
@@ -60,15 +60,14 @@ def _number(key: str) -> int:
 
 
 def is_of_another_rank(states: Sequence[State], own: str, size: int) -> bool:
-    """Whether all that there is to load is the state of another rank of a run of several, as
-    frameworks write it that save the optimizer of one process."""
+    """Whether the only state to load comes from another rank of a run of several. Frameworks that
+    save the optimizer of one process write such states."""
     ranks = {rank for state in states for rank in state.get("exchange", {})}
     return own not in ranks and len(ranks) == 1 and states[0]["world_size"] > 1 and size > 1
 
 
 def warn_of_another_rank(states: Sequence[State], own: str, without_residual: bool, loaded: Optional[Mapping[str, Any]]) -> None:
-    """Warns of what a rank does not have of its own after it has loaded the state of another
-    rank."""
+    """After a rank has loaded another rank's state, warns of the parts that it lacks."""
     lost: List[str] = []
     if loaded is not None and loaded["state"]:
         lost.append("its local optimizer continues with the state of another rank")
@@ -95,7 +94,7 @@ def check_kind(states: Sequence[Any]) -> None:
 
 
 def counting(follow: Callable[[], None]) -> Callable[..., None]:
-    """A hook of an optimizer that calls ``follow`` for each step except those that
+    """A hook of an optimizer that calls ``follow`` for each step. It ignores the steps that
     ``torch.distributed.checkpoint.state_dict`` takes to make the optimizer create its state."""
 
     def call(*_: Any) -> None:
@@ -115,11 +114,11 @@ def refuse_distributed_checkpoint() -> None:
     """Raises ``ConfigError`` if ``torch.distributed.checkpoint.state_dict`` asks for the state of
     the optimizer.
 
-    Its functions take a step, which would count, to make an optimizer create its state, and then
-    load only moments and parameter groups. Before that they ask whether there is a state.
+    Its functions take a step to make an optimizer create its state, and this step would count. Then
+    they load only moments and parameter groups. They first ask whether there is a state.
     """
     frame = sys._getframe(2)
-    # A wrapper, such as that of Accelerate, asks in its own property.
+    # A wrapper, such as Accelerate's, asks in its own property.
     while frame.f_back is not None and frame.f_code.co_name == "state":
         frame = frame.f_back
     if frame.f_globals.get("__name__") == _STATE_DICT:

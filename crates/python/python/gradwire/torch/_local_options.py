@@ -1,4 +1,4 @@
-"""The options of local steps: their types, their ranges, and combinations that are impossible."""
+"""The options of local steps: their types, ranges, and impossible combinations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LocalOptions(Options):
     lighthouse: Optional[str] = field(default=None, compare=False)
 
     def check(self) -> None:
-        """Refuses options of a wrong type, out of range, or that cannot be combined."""
+        """Refuses options of a wrong type, out of range, or in an impossible combination."""
         if self.every is not None and whole_number("every", self.every) < 1:
             raise _core.ConfigError(f"every={self.every} is too small; a round has at least 1 step")
         if self.on_nonfinite != "error":
@@ -75,8 +75,8 @@ class LocalOptions(Options):
         return self if self.lighthouse is None else replace(self, exchange="all-gather")
 
     def check_votes(self, named: Sequence[Named]) -> None:
-        """Refuses compressors that average by votes, unless an outer optimizer scales the votes of
-        workers that all vote."""
+        """Refuses compressors that average by votes, unless all workers vote and an outer optimizer
+        scales the result."""
         if (self.outer is not None and self.lighthouse is None) or not self.votes(named):
             return
         if self.lighthouse is not None:

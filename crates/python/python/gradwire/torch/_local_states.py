@@ -1,5 +1,4 @@
-"""The states of local steps: how they are saved, and how a run or a worker that joins continues
-from them."""
+"""The states of local steps: saves them, and lets a run or a joining worker continue from them."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from ._states import State
 
 Load = Callable[[Sequence[State], List[bytes]], None]
 
-# What the state of local steps has beside the entries of every state.
+# The entries of the state of local steps beside those of every state.
 _ENTRIES = ("round", "common", "fragments", "outer", "pending", "sent", "optimizer")
 
 
@@ -53,7 +52,7 @@ class LocalStates:
         reducer, pending = replica.reducer, self._rounds.pack()
         state = _states.packed("local", replica.step, reducer, reducer.save_all() if all_ranks else [reducer.save()])
         state.update(round=replica.round, common=replica.common.clone(), fragments=replica.fragments)
-        # Distributed checkpoints load only keys that there are before, and take a tuple whole.
+        # Distributed checkpoints load only keys that already exist, and take a tuple as a whole.
         state.update(outer=(replica.pack_outer(),), pending=(pending,))
         state["sent"] = _states.by_rank(reducer, _states.to_bytes(self._rounds.sent()), all_ranks)
         state["optimizer"] = _states.by_rank(reducer, _local_optimizer.pack(replica.optimizer), all_ranks)
@@ -89,7 +88,7 @@ class LocalStates:
             return elastic.has_saved(_saved.listed(given))
 
     def _load_exchange(self, states: Sequence[State], parts: List[bytes]) -> None:
-        """Loads the residuals of states. Begins with empty ones if the only state is that of
+        """Loads the residuals of states. Begins with empty ones if the only state comes from
         another rank."""
         reducer, self._residual_is_missing = self._replica.reducer, False
         try:
@@ -102,8 +101,8 @@ class LocalStates:
             self._residual_is_missing = True
 
     def _read_and_load(self, given: Union[State, Sequence[State]], load: Load) -> _Loaded:
-        """Calls ``load`` with some saved states that fit, and with the states of their exchanges;
-        returns the rest of the states."""
+        """Calls ``load`` with saved states that fit, and with the states of their exchanges;
+        returns the other entries."""
         with _saved.reading():
             states = _saved.listed(given)
             loaded, parts = self._read(states)
@@ -111,7 +110,7 @@ class LocalStates:
         return loaded
 
     def _read(self, states: Sequence[State]) -> Tuple[_Loaded, List[bytes]]:
-        """The entries of some saved states that fit, and the states of their exchanges."""
+        """The entries of saved states that fit, and the states of their exchanges."""
         _local_optimizer.check_kind(states)
         replica = self._replica
         first, parts = _saved.merged(states, "local", replica.reducer.size, _ENTRIES)
@@ -138,8 +137,8 @@ class LocalStates:
         return _Loaded(step, first["round"], first.get("base", step), first["common"], outer, optimizer, pending), parts
 
     def _sent(self, states: Sequence[State]) -> Sent:
-        """What this rank had sent of an exchange that was under way when it saved one of these
-        states."""
+        """The elements that this rank had sent in an exchange that was under way when it saved one
+        of these states."""
         reducer = self._replica.reducer
         for state in states:
             own = state["sent"].get(_states.rank_key(reducer))

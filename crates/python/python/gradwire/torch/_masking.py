@@ -1,9 +1,9 @@
-"""Setting the momentum of a local optimizer to zero, and whether that is possible.
+"""Sets the momentum of a local optimizer to zero, and checks that this is possible.
 
-An optimizer may keep its momentum under any name and in any format. So a copy of it takes steps
-with small parameters before training. Two copies get opposite gradients in the first step, after
-which their second moments are equal and their momenta are opposite. Then their momenta are set to
-zero. If the parameters move differently in a step without gradient, momentum is left. """
+An optimizer may keep its momentum under any name and in any format. So before training, two copies
+of it take steps with small parameters. They get opposite gradients in the first step, so their
+second moments are equal and their momenta are opposite. Then their momenta are set to zero. If
+their parameters move differently in a step without gradient, some momentum is left. """
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ._tensors import as_reals
 
 # The names of momenta in the state of an optimizer.
 _MOMENTA = ("momentum_buffer", "exp_avg")
-# The most elements of a parameter of the copy. Optimizers of 8 bits keep smaller tensors, of up to
-# 4096 elements, in 32 bits.
+# The most elements of a parameter of the copy. 8-bit optimizers keep tensors of up to 4096 elements
+# in 32 bits.
 _ELEMENTS = 1 << 14
 
 
 def momenta(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> List[torch.Tensor]:
-    """The momenta of a parameter, as far as there are any yet."""
+    """The momenta of a parameter that exist so far."""
     state = optimizer.state.get(parameter, {})
     return [state[key] for key in _MOMENTA if torch.is_tensor(state.get(key))]
 
@@ -56,7 +56,7 @@ def forget(optimizer: torch.optim.Optimizer, name: str, parameter: torch.Tensor,
 
 
 def sent_in_part(named: Sequence[Tuple[str, torch.nn.Parameter]], options: Options) -> List[Tuple[str, torch.nn.Parameter]]:
-    """The parameters of which some messages carry only a part of the elements."""
+    """The parameters for which some messages carry only a part of the elements."""
     reducer = options.reducer_alone(named)
     try:
         stages = [reducer.specs(step) for step, _ in reducer.stages]
@@ -105,9 +105,9 @@ def _refusal(optimizer: Any, reason: str) -> _core.ConfigError:
 
 
 def _movement(optimizer: Any, names: Dict[int, str], sign: float) -> Optional[List[Tuple[str, torch.Tensor]]]:
-    """How a copy of the optimizer moves its parameters in a step without gradient, after one with a
-    gradient whose momentum was set to zero. ``None`` if the optimizer cannot be copied, or cannot
-    take a step."""
+    """A copy of the optimizer takes a step with a gradient, and its momentum is set to zero.
+    Returns the movement of its parameters in the next step, without a gradient. ``None`` if the
+    optimizer cannot be copied, or cannot take a step."""
     try:
         twin, stand_ins = _twin(optimizer, names)
         starts = [parameter.detach().clone() for _, parameter in stand_ins]
@@ -118,7 +118,7 @@ def _movement(optimizer: Any, names: Dict[int, str], sign: float) -> Optional[Li
             as_reals(parameter.grad).copy_(sign * gradient)
         _take_step(twin)
     except Exception:
-        # Nothing is known of it then, and the first round will tell.
+        # The optimizer is unknown; the first round will show whether it works.
         return None
     for name, parameter in stand_ins:
         if name:
@@ -137,9 +137,9 @@ def _twin(optimizer: Any, names: Dict[int, str]) -> Tuple[Any, List[Tuple[str, t
     """A copy of an optimizer as before its first step, and the parameters that the copy trains,
     with names.
 
-    The parameters of the copy are new and small. One of them stands for all parameters of a group
-    that have the same type, device and small shape. Its name is that of the first of them, or empty
-    if ``names`` has none of them: their momentum is never set to zero. """
+    The parameters of the copy are new and small. Each stands for all parameters of a group with the
+    same type, device and small shape. It has the name of the first of them that is in ``names``. If
+    there is none, its name is empty: their momentum is never set to zero. """
     memo: Dict[int, Any] = {}
     stand_ins: Dict[Any, Tuple[str, torch.nn.Parameter]] = {}
     for at, group in enumerate(optimizer.param_groups):
@@ -182,7 +182,7 @@ def _smaller(shape: Iterable[int]) -> Tuple[int, ...]:
 
 def _take_step(optimizer: Any) -> None:
     if "closure" in signature(optimizer.step).parameters:
-        # Some optimizers need one.
+        # Some optimizers need a closure.
         optimizer.step(lambda: torch.zeros(()))
     else:
         optimizer.step()

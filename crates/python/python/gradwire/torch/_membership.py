@@ -1,5 +1,5 @@
-"""Which workers form the next group: torchft's lighthouse knows who is alive, and a rule that all
-share does the rest."""
+"""Decides which workers form the next group. torchft's lighthouse knows which workers are alive;
+all workers apply the same rule to them."""
 
 from __future__ import annotations
 
@@ -21,40 +21,39 @@ from ._channel import Groups
 from ._deadlines import CONNECT_WORKERS, HEARTBEAT, LIGHTHOUSE, PART_TO_CONNECT, SURVIVOR_DEADLINES
 from ._process import OfOneProcess
 
-# Seconds between two heartbeats; the lighthouse takes a worker for dead after 5 seconds without
-# one.
+# Seconds between two heartbeats. After 5 seconds without one, the lighthouse considers a worker
+# dead.
 _HEARTBEAT = 0.5
-# Seconds after which a worker that nobody waits for asks again. Asking again restarts the
+# Seconds after which a worker asks again if nobody waits for it. Each request restarts the
 # lighthouse's join timeout, which is meant for the others.
 _ASK_AGAIN = 2.0
-# Seconds before a request that was in vain is repeated.
+# Seconds before a failed request is repeated.
 _PAUSE = 0.1
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a worker tells the others when they meet."""
+    """A worker's message to the others when they meet."""
 
     # The digest of all arguments that must be equal.
     config: str
-    # The group it is in, if no exchange in it has failed; otherwise empty.
+    # The worker's group, if none of its exchanges has failed; otherwise empty.
     group: str = ""
     # The first group of the run; empty for a worker without a past.
     run: str = ""
     # The number of groups of the run so far.
     groups: int = 0
-    # The number of rounds that its common parameters contain.
+    # The number of rounds in its common parameters.
     rounds: int = 0
     # Which group made which rounds: the group and its first round, oldest first.
     history: List[Tuple[str, int]] = field(default_factory=list)
-    # The group and the number of the round that it sent a message in, and whether it has applied
-    # the result.
+    # The group and round of its last message, and whether it has applied the result.
     attempt: Optional[Tuple[str, int]] = None
     applied: bool = False
 
     def maker(self, round_: int) -> Optional[str]:
-        """The group whose result of a round is in the common parameters; None if there is none, or
-        it is forgotten."""
+        """The group whose result of this round is in the common parameters; None if there is none,
+        or it is forgotten."""
         makers = [group for group, first in self.history if first <= round_ < self.rounds]
         return makers[-1] if makers else None
 
@@ -68,7 +67,7 @@ class Record:
         return (self.run, self.rounds, self.maker(latest)) == (other.run, other.rounds, other.maker(latest))
 
     def repeats(self, reference: Record) -> bool:
-        """Whether it has yet to repeat a round on the reference's common parameters."""
+        """Whether it still has to repeat a round on the reference's common parameters."""
         open_ = self.attempt is not None and not self.applied
         return open_ and self.has_parameters_of(reference) and not reference.contains(self.attempt)
 
@@ -124,7 +123,7 @@ class Membership(OfOneProcess):
 
     ``lighthouse`` is its address, such as ``http://host:29510``. A group has at least ``least``
     workers. ``deadline`` is the longest wait for another worker, in seconds. A new worker waits
-    that long for a group; a worker that was in a group before waits longer
+    that long for a group. A worker that was in a group before waits longer
     (``SURVIVOR_DEADLINES``). """
 
     def __init__(self, lighthouse: str, least: int, deadline: float) -> None:
@@ -141,7 +140,7 @@ class Membership(OfOneProcess):
         try:
             address = urlsplit(lighthouse)
             with socket.create_connection((address.hostname or "", address.port or 0), LIGHTHOUSE) as connection:
-                # The address that the lighthouse sees is the one that other workers reach.
+                # Other workers reach this worker at the address that the lighthouse sees.
                 self._host = connection.getsockname()[0]
             self._client = LighthouseClient(lighthouse, timedelta(seconds=LIGHTHOUSE))
         except (OSError, RuntimeError, ValueError) as error:
@@ -191,7 +190,7 @@ class Membership(OfOneProcess):
                 data={"record": json.dumps(asdict(record))},
             )
         except (RuntimeError, OSError):
-            # The time is over, or the lighthouse is away.
+            # The time is over, or the lighthouse is unreachable.
             time.sleep(min(_PAUSE, seconds))
             return None
 
@@ -222,7 +221,7 @@ class Membership(OfOneProcess):
 
     def connect(self, meeting: Meeting) -> Groups:
         """The gloo group of a meeting, for both directions. Raises ``RuntimeError`` if one of its
-        workers does not come."""
+        workers is missing."""
         patience = timedelta(seconds=min(CONNECT_WORKERS, PART_TO_CONNECT * self._deadline))
         store = self._store
         if meeting.rank > 0:
@@ -231,8 +230,8 @@ class Membership(OfOneProcess):
         group = dist.ProcessGroupGloo(
             dist.PrefixStore(meeting.group, store), meeting.rank, len(meeting.names), patience
         )
-        # One group for both directions: connecting a second one would take as long again, of a
-        # deadline that is short.
+        # One group for both directions: connecting a second one would double the time, and the
+        # deadline is short.
         return group, group
 
 
@@ -250,5 +249,5 @@ def _beat(client: Any, name: str, stop: threading.Event) -> None:
         try:
             client.heartbeat(name, timedelta(seconds=HEARTBEAT))
         except (RuntimeError, OSError):
-            # The lighthouse is away; the next meeting reports it.
+            # The lighthouse is unreachable; the next meeting reports it.
             pass

@@ -1,4 +1,4 @@
-"""When the state of an exchange can be taken: between two steps."""
+"""Ensures that the state of an exchange is taken between two steps."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .. import _core
 
 
 class MidStepError(_core.ConfigError):
-    """The state of an exchange was asked for in the middle of a step. Then a part of the residuals
-    is that before the step, and a part that after it."""
+    """The state of an exchange was requested in the middle of a step. At that time some residuals
+    are from before the step, and some from after it."""
 
 
 class Stepping:
@@ -42,14 +42,14 @@ class Stepping:
                 self._trainer = self._stepper
 
     def end(self, failed: bool = False) -> None:
-        """The step is over. After one that ``failed``, no state is whole."""
+        """The step is over. After a ``failed`` step, no state is complete."""
         with self._changed:
             self._in_step, self._failed = failed, failed
             self._changed.notify_all()
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """A block that is the rest of a step, or all of it."""
+        """A block that ends a step, and begins it if none is under way."""
         self.begin()
         failed = True
         try:
@@ -60,12 +60,12 @@ class Stepping:
 
     @contextmanager
     def between_steps(self, all_ranks: bool, seconds: float) -> Iterator[None]:
-        """A block that runs between two steps: in another thread than the one that trains, after
-        waiting for the end of a step for ``seconds`` at most.
+        """A block that runs between two steps. In a thread that does not train, it first waits for
+        the end of a step, for ``seconds`` at most.
 
-        Raises ``MidStepError`` if that is impossible. With ``all_ranks`` the states of all ranks
-        are asked for; then it is raised in a signal handler and in a thread that does not train,
-        too, because other ranks may be in another step. """
+        Raises ``MidStepError`` if that is impossible. With ``all_ranks``, the states of all ranks
+        are requested. Other ranks may be in another step, so this also raises the error in a signal
+        handler and in a thread that does not train. """
         thread = threading.get_ident()
         if all_ranks and (thread != self._trainer or in_signal_handler()):
             raise MidStepError(
@@ -86,16 +86,16 @@ class Stepping:
 
 
 def _is_of_python(thread: int) -> bool:
-    """Whether Python has started a thread. Gradients on a GPU come in a thread of autograd, for the
-    thread that trains."""
+    """Whether Python has started a thread. Gradients on a GPU come in a thread of autograd, which
+    works for the thread that trains."""
     return any(one.ident == thread and not isinstance(one, threading._DummyThread) for one in threading.enumerate())
 
 
 def in_signal_handler() -> bool:
     """Whether a Python signal handler is running in this thread.
 
-    Python calls a handler with the frame that it interrupts, so that an argument of the handler is
-    the frame that its own returns to. """
+    Python calls a handler with the interrupted frame. So one argument of the handler is the frame
+    that it returns to. """
     frame = sys._getframe()
     while frame.f_back is not None:
         if any(one is frame.f_back for one in _arguments(frame)):
@@ -118,13 +118,13 @@ def _arguments(frame: FrameType) -> Tuple[Any, ...]:
 _HAS_VARARGS = 0x04
 
 
-# What a run is told that resumes from a checkpoint of which this is true.
+# The warning of a run that resumes from a checkpoint without a state of gradwire.
 NO_STATE = "{} has no state of gradwire; residuals begin empty, and schedules begin at step 0"
 
 
 def state_or_nothing(take: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
-    """What ``take`` returns, for the checkpoint of a framework. At a wrong moment nothing, with a
-    warning: a checkpoint without residuals is better than none."""
+    """The result of ``take``, for the checkpoint of a framework. In the middle of a step the result
+    is empty, with a warning: a checkpoint without residuals is better than none."""
     try:
         return take()
     except MidStepError as error:

@@ -1,5 +1,5 @@
-"""Autograd modes: methods that work in each of them, and writes to tensors that one of them has
-made."""
+"""Autograd modes: makes methods work in each of them, and writes to tensors created in any of
+them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def without_gradients(method: Method) -> Method:
 
 
 def outside_inference(method: Method) -> Method:
-    """Runs a method outside of ``torch.inference_mode``, with gradients recorded or not as by its
-    caller."""
+    """Runs a method outside of ``torch.inference_mode``. Whether gradients are recorded is up to
+    its caller."""
 
     @wraps(method)
     def run(*arguments: Any, **options: Any) -> Any:
@@ -47,6 +47,6 @@ def with_gradients(closure: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def write(tensor: torch.Tensor, values: torch.Tensor) -> None:
-    """Replaces the elements of a tensor, which ``torch.inference_mode`` may have made."""
+    """Replaces the elements of a tensor, even if it was created under ``torch.inference_mode``."""
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         tensor.copy_(values)

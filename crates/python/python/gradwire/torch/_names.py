@@ -16,16 +16,16 @@ Given = TypeVar("Given", bound=Options)
 
 
 def selected(model: torch.nn.Module, sent: Collection[str], options: Given) -> Given:
-    """Options whose ``rules`` and ``raw_names`` suit a reducer, which knows one name of each
+    """The options with ``rules`` and ``raw_names`` for a reducer, which knows one name of each
     parameter.
 
     A tied parameter has several names, such as ``wte.weight`` and ``lm_head.weight``. ``sent`` are
-    the names under which the reducer knows the parameters: the first of each. A rule or word that
-    fits another name becomes a rule for the first one. Words that fit only parameters that are not
-    sent, such as frozen ones, are left out. The reducer refuses words that fit no parameter, since
-    they may be misspelt.
+    the names that the reducer knows: the first name of each parameter. A rule or word that matches
+    another name becomes a rule for the first one. Words that match only parameters that are not
+    sent, such as frozen ones, are left out. The reducer refuses words that match no parameter,
+    since they may be misspelt.
 
-    Raises ``ConfigError`` for a rule that fits only frozen parameters.
+    Raises ``ConfigError`` for a rule that matches only frozen parameters.
     """
     names = _Names(model, sent)
     rules = [rule for given in rules_of(options.rules) for rule in names.rules(given)]
@@ -37,7 +37,7 @@ def selected(model: torch.nn.Module, sent: Collection[str], options: Given) -> G
 
 
 class _Names:
-    """Every name of the parameters of a model, and which of them are sent."""
+    """All names of the parameters of a model, and whether they are sent."""
 
     def __init__(self, model: torch.nn.Module, sent: Collection[str]) -> None:
         self._named = [(plain(name), parameter) for name, parameter in model.named_parameters(remove_duplicate=False)]
@@ -50,11 +50,11 @@ class _Names:
         }
 
     def tied(self, fits: Callable[[str], Any]) -> List[str]:
-        """The known names of the parameters of which only another name fits."""
+        """The known names of parameters that match only by another name."""
         return [known for known, others in self._others.items() if not fits(known) and any(map(fits, others))]
 
     def rules(self, rule: str) -> Sequence[str]:
-        """The rules that do what ``rule`` says, for parameters with several names, too."""
+        """The rules that apply ``rule`` to parameters with several names, too."""
         pattern, _, spec = (part.strip() for part in rule.partition("->"))
         expression = re.compile(".*".join(map(re.escape, pattern.split("*"))))
         found = [(name, parameter) for name, parameter in self._named if expression.fullmatch(name)]
@@ -68,6 +68,6 @@ class _Names:
         return tied if tied and not any(map(expression.fullmatch, self._others)) else [rule, *tied]
 
     def keeps_word(self, word: str) -> bool:
-        """Whether the reducer is told of a word of ``raw_names``: if it fits a name that it knows,
-        or no name of the model."""
+        """Whether to pass a word of ``raw_names`` to the reducer: if it matches a name that the
+        reducer knows, or no name of the model."""
         return any(word in known for known in self._others) or not any(word in name for name, _ in self._named)

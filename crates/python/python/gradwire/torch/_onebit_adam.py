@@ -1,4 +1,4 @@
-"""1-bit Adam: ranks exchange momentum, which compresses better than gradients ahead of Adam."""
+"""1-bit Adam: ranks exchange momentum, which suits Adam better than compressed gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._arrays import whole_number
 from ._staging import Scale, is_one
 from ._tensors import as_reals
 
-# The types of second moments, if they are not those of the parameters.
+# The types of second moments that differ from the types of their parameters.
 _PRECISE = {torch.float16: torch.float32, torch.complex32: torch.complex64}
 
 
@@ -32,19 +32,19 @@ class OneBitAdam(torch.optim.Optimizer):
 
     The paper freezes when second moments have become stable, for BERT after a sixth of the steps.
     After the freeze ``grad`` is the momentum once ``backward()`` has returned, so do not clip it;
-    log gradient norms before. Accumulate gradients under ``model.no_sync()``, since momentum can be
-    exchanged only once in a step. ``torch.distributed.algorithms.Join`` is not supported after the
-    freeze: a rank without data has no gradient to make momentum of.
+    log gradient norms before the freeze. Accumulate gradients under ``model.no_sync()``, since
+    momentum can be exchanged only once in a step. ``torch.distributed.algorithms.Join`` is not
+    supported after the freeze: a rank without data has no gradient to update its momentum with.
 
     Compression spreads noise over a whole tensor, and a step divides it by the root of the second
     moment. So two rules, which the paper does not have, apply after the freeze. An element whose
     second moment is 0 had no gradient before the freeze (a row of an embedding that no batch used,
     a dead unit, a pruned weight): ranks send 0 as its momentum, and only weight decay changes it,
-    even if it gets a gradient later. Freeze after all elements that shall learn have had gradients.
-    And no element moves further in a step than AdamW can ever move one: 7.3 learning rates with the
-    default ``betas``.
+    even if it gets a gradient later. Freeze only after all elements that should learn have had
+    gradients. And no element moves further in a step than AdamW can ever move one: 7.3 learning
+    rates with the default ``betas``.
 
-    ``betas``, ``eps`` and ``weight_decay`` are those of ``torch.optim.AdamW``. Second moments of
+    ``betas``, ``eps`` and ``weight_decay`` are as in ``torch.optim.AdamW``. Second moments of
     float16 parameters are float32: in float16 they would be 0 for gradients below 0.005. Raises
     ``ConfigError`` for values out of range. """
 
@@ -72,7 +72,8 @@ class OneBitAdam(torch.optim.Optimizer):
         self._warned = False
 
     def __getstate__(self) -> Dict[str, Any]:
-        """What copies and pickles contain: the base class would leave out what it does not know."""
+        """The content of copies and pickles: the base class would leave out attributes that it does
+        not know."""
         own = {"_freeze": self._freeze, "_exchanged": self._exchanged, "_warned": self._warned}
         return {**super().__getstate__(), **own}
 
@@ -82,21 +83,21 @@ class OneBitAdam(torch.optim.Optimizer):
         return self._freeze
 
     def forget_exchange(self) -> None:
-        """Discards the momentum that was exchanged, because no step will use it."""
+        """Discards the exchanged momentum, because no step will use it."""
         self._exchanged.clear()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Resets gradients, and with them the momentum that was exchanged."""
+        """Resets gradients, and with them the exchanged momentum."""
         self.forget_exchange()
         super().zero_grad(set_to_none)
 
     @torch.no_grad()
     def to_exchange(self, parameters: Sequence[torch.nn.Parameter], gradients: Sequence[torch.Tensor], scale: Scale) -> None:
-        """Replaces this rank's gradients, which are multiplied by ``scale``, by what ranks
+        """Replaces this rank's gradients, which are multiplied by ``scale``, by the values to
         exchange, in place. A scale on a GPU stays there.
 
-        Raises ``ConfigError`` outside a backward pass, and where ``grad`` already is the momentum
-        that was exchanged, to which a backward pass has added. """
+        Raises ``ConfigError`` outside a backward pass. Also raises it if ``grad`` already is the
+        exchanged momentum, to which a backward pass has added. """
         groups = {id(one): group for group in self.param_groups for one in group["params"]}
         for parameter, gradient in zip(parameters, gradients):
             state: Dict[str, Any] = self.state.get(parameter, {})
@@ -112,8 +113,7 @@ class OneBitAdam(torch.optim.Optimizer):
                 gradient.mul_(_had_gradient(square))
 
     def _check_exchange(self, parameter: torch.nn.Parameter) -> None:
-        """Refuses to exchange momentum that this rank has no gradient for, or for a second time in
-        a step."""
+        """Refuses to exchange momentum without a gradient of this rank, or twice in a step."""
         if torch._C._current_graph_task_id() == -1:
             raise _core.ConfigError(
                 "OneBitAdam does not support torch.distributed.algorithms.Join after its freeze: a rank without data has "
@@ -128,10 +128,10 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Optional[Any] = None) -> Any:
-        """Takes a step. After the freeze gradients that ``register`` has exchanged are the mean
+        """Takes a step. After the freeze, gradients that ``register`` has exchanged are the mean
         momentum of all ranks.
 
-        Warns once if no momentum was exchanged then, although there are other ranks.
+        Warns once if no momentum was exchanged after the freeze, although there are other ranks.
         """
         loss = None
         if closure is not None:
@@ -160,7 +160,7 @@ class OneBitAdam(torch.optim.Optimizer):
         return any(self.state[one]["step"] >= self._freeze for one in parameters if self.state.get(one))
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Loads what ``state_dict()`` has returned."""
+        """Loads a result of ``state_dict()``."""
         super().load_state_dict(state_dict)
         # The base class has converted states to the types of the parameters.
         saved = [number for group in state_dict["param_groups"] for number in group["params"]]
@@ -184,8 +184,8 @@ class OneBitAdam(torch.optim.Optimizer):
         values, gradient = as_reals(parameter), as_reals(parameter.grad)
         mean, square = as_reals(state["exp_avg"]), as_reals(state["exp_avg_sq"])
         if exchanged:
-            # DistributedDataParallel does not write the mean of a parameter that no rank used:
-            # zeros that were there stay.
+            # DistributedDataParallel writes no mean for a parameter that no rank used: its zeros
+            # stay.
             mean.mul_(first).lerp_(gradient, gradient.any().to(mean.dtype))
         else:
             mean.lerp_(gradient, 1.0 - first)
@@ -221,11 +221,11 @@ def _largest_step(first: float, second: float) -> float:
 
 
 def _as_in_bucket(gradient: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
-    """A gradient of a bucket with the strides that it has there: those of its parameter, if that is
-    dense. Complex numbers are pairs of reals.
+    """A gradient of a bucket with its strides in the bucket: the strides of its parameter, if the
+    parameter is dense. Complex numbers are pairs of reals.
 
-    The gradients that hooks are given are always row-major, so that elements of a ``channels_last``
-    weight are at wrong places. """
+    Hooks always get row-major gradients, so elements of a ``channels_last`` weight are at wrong
+    places. """
     layout = as_reals(torch.empty_like(parameter, device="meta"))
     gradient = as_reals(gradient)
     return gradient.as_strided(layout.size(), layout.stride(), gradient.storage_offset())

@@ -17,12 +17,12 @@ class OptimizerProxy(torch.optim.Optimizer):
 
     _optimizer: torch.optim.Optimizer
 
-    # GradScaler passes `found_inf` and `grad_scale` to `step`, in place of leaving out steps, which
-    # have to be counted.
+    # GradScaler then passes `found_inf` and `grad_scale` to `step` instead of skipping steps, so
+    # they are counted.
     _step_supports_amp_scaling = True
 
     def __getattr__(self, name: str) -> Any:
-        # What torch.optim.Optimizer keeps, such as hooks, is the local optimizer's.
+        # The attributes of torch.optim.Optimizer, such as hooks, are the local optimizer's.
         if name == "_optimizer":
             raise AttributeError(name)
         return getattr(self._optimizer, name)

@@ -1,5 +1,5 @@
 """The options that ``register``, ``fsdp.register``, ``LocalSteps`` and ``advise`` share, and the
-reducers that they make."""
+reducers created from them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from ._tensors import Named, shape_of
 Rules = Union[Mapping[str, str], Sequence[str], None]
 Self = TypeVar("Self", bound="Options")
 
-# Reduce-scatter averages the shards of gradients of a sharded model, and gather-shards gathers its
+# For a sharded model, reduce-scatter averages the shards of gradients, and gather-shards gathers
 # parameters.
 _FOR_SHARDS = ("reduce-scatter", "gather-shards")
-# The others average gradients of replicas; scatter-reduce is a reduce-scatter followed by an
-# all-gather.
+# These average gradients of replicas; scatter-reduce is a reduce-scatter followed by an all-gather.
 _FOR_REPLICAS = ("auto", "all-gather", "scatter-reduce", "all-reduce")
 
 
@@ -110,12 +109,12 @@ class Options:
         return created
 
     def reducer_alone(self, named: Iterable[Named]) -> _core.Reducer:
-        """Creates a reducer that exchanges nothing, to ask how it would send some parameters."""
+        """Creates a reducer that exchanges nothing. It tells how parameters would be sent."""
         return self.reducer(named, _Alone())  # type: ignore[arg-type]
 
     def stages(self, named: Iterable[Named]) -> List[Tuple[int, int]]:
-        """For each compressor of the schedule its first step, and the number of steps from one of
-        its exchanges to the next."""
+        """For each compressor of the schedule: its first step, and the number of steps from one
+        exchange to the next."""
         reducer = self.reducer_alone(named)
         try:
             return reducer.stages
@@ -193,14 +192,14 @@ def rules_of(rules: Rules) -> List[str]:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """The known name that another may stand for, or all of them."""
+    """The known name that an unknown one may stand for, or all known names."""
     near = get_close_matches(name, known, 1)
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
 
 
 def compare(reducer: _core.Reducer, settings: Mapping[str, Any]) -> None:
-    """Raises ``ConfigError`` that names the first of some settings that differs between ranks, with
-    its values."""
+    """Raises ``ConfigError`` if settings differ between ranks. The error names the first that
+    differs, with its values."""
     own = {what: str(setting) for what, setting in settings.items()}
     ranks = [json.loads(one) for one in reducer.gather(0, json.dumps(own).encode())]
     # This rank may end now, and the others must have its settings.

@@ -8,11 +8,10 @@ from .. import _core
 
 
 class OfOneProcess:
-    """An object with threads or connections. A process that is forked has a copy of it, without the
+    """An object with threads or connections. A forked process has a copy of it, without the
     threads.
 
-    If the copy is collected, nothing ends: to end the connections would wait for the threads for
-    ever. """
+    Collecting the copy ends nothing: ending the connections would wait for the threads forever. """
 
     def __init__(self) -> None:
         self._process = os.getpid()

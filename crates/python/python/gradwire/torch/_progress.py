@@ -1,4 +1,4 @@
-"""What ``advise`` tells while it works, on standard error."""
+"""Reports the progress of ``advise`` on standard error."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import sys
 import time
 from typing import Optional, TextIO
 
-# The number of elements from which a model takes so long, and so much memory, that an estimate is
-# told.
+# Models with at least this number of elements take so much time and memory that an estimate is
+# shown.
 _LARGE = 10_000_000
-# The trials of the candidates that are tried by default. Those that differ only in their local
-# steps are tried together.
+# The number of trials by default. Candidates that differ only in their local steps share a trial.
 DEFAULT_TRIALS = 10
 # The seconds in which a core compresses, decompresses and adds up an element of one rank in one
 # step: the mean of the default candidates.
@@ -18,8 +17,8 @@ _SECONDS_AN_ELEMENT = 30e-9
 
 
 class Progress:
-    """Tells how far ``advise`` is: in a line that is rewritten on a terminal; elsewhere in a line
-    for each trial, if the model is large."""
+    """Shows the progress of ``advise``: on a terminal in one line that is rewritten; elsewhere in a
+    line for each trial, if the model is large."""
 
     def __init__(self, elements: int, shown: bool, stream: Optional[TextIO] = None) -> None:
         self._elements = elements
@@ -30,9 +29,9 @@ class Progress:
         self._last = ""
 
     def estimate(self, memory: int, steps: int, recorded: int, trials: int, ranks: int, cores: int) -> None:
-        """Tells, for a large model, what ``advise`` will take: the bytes of memory beside those of
-        training; the number of steps; the trials of ``recorded`` steps between a number of ranks on
-        a number of cores."""
+        """For a large model, shows the cost of ``advise``: the bytes of memory beyond training, the
+        number of steps, and the trials of ``recorded`` steps between a number of ranks on a number
+        of cores."""
         if not self._told:
             return
         work = self._elements * max(recorded, 2) * ranks * trials * _SECONDS_AN_ELEMENT
@@ -42,14 +41,14 @@ class Progress:
         )
 
     def step(self, done: int, steps: int) -> None:
-        """The number of training steps that are done. Those of one kind follow each other."""
+        """The number of finished training steps. Steps of one kind follow each other."""
         if done == 0:
             self._started = time.perf_counter()
         self._show(f"training step {min(done + 1, steps)} of {steps}{self._left(done / steps)}")
 
     def trial(self, candidate: str, finished: int, trials: int, done: float) -> None:
-        """The candidate that is tried, how many are finished, and the part of the work that is
-        done."""
+        """The present candidate, the number of finished trials, and the finished part of the
+        work."""
         if done == 0.0:
             self._started = time.perf_counter()
         what = f"trial {finished + 1} of {trials}, {candidate}"
@@ -64,7 +63,7 @@ class Progress:
             self._write("\r\x1b[K")
 
     def _left(self, done: float) -> str:
-        """The time that is left, if the work goes on as until now."""
+        """The remaining time at the present speed."""
         if done < 0.02:
             return ""
         return f", about {_duration((time.perf_counter() - self._started) * (1.0 - done) / done)} left"
@@ -82,7 +81,7 @@ class Progress:
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):
-            # Whoever read it is gone; the advice is still wanted.
+            # The reader is gone, but the advice is still wanted.
             self._terminal = self._told = False
 
 
