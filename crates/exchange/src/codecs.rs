@@ -1,8 +1,8 @@
 //! The compressors of one rank: the spec of each tensor at a step, and the elements that the rank's
 //! messages carried.
 //!
-//! Residuals, momenta and factors are kept in core's [`Encoder`] by tensor name. They do not depend
-//! on the group that the tensor is averaged in, or on the rule that chose its compressor.
+//! Core's [`Encoder`] keeps residuals, momenta and factors by tensor name. They do not depend on
+//! the tensor's group or on the rule that chose its compressor.
 
 mod codec;
 mod sent_elements;
@@ -25,11 +25,11 @@ pub(crate) struct Codecs {
     /// Compresses the averages of an owner in scatter-reduce.
     second: Option<Encoder>,
     decoder: Decoder,
-    /// The sums of messages that are not added up in elements, by the name of the tensor or slice;
-    /// empty for others.
+    /// By tensor or slice name, the sums of messages that are not added element by element; empty
+    /// for others.
     sums: HashMap<String, Vec<f32>>,
     threads: Threads,
-    /// Messages and positions of tensors that were encoded side by side, for reuse.
+    /// Buffers for the messages and positions of tensors encoded in parallel, for reuse.
     spare: Vec<(Vec<u8>, Vec<u32>)>,
 }
 
@@ -37,12 +37,13 @@ pub(crate) struct Codecs {
 struct TensorState {
     tensor: Tensor,
     schedule: Schedule,
-    /// The stage of the schedule that encoders and decoder are set to.
+    /// The schedule stage that the encoders and the decoder use.
     stage: Option<usize>,
     /// The names under which it is encoded: the tensor's name, or the names of its slices.
     names: Vec<String>,
     sent_elements: SentElements,
-    /// If messages carry changes, the ranks' common estimate; empty before the first.
+    /// The estimate that all ranks share, if messages carry changes; empty before the first
+    /// message.
     estimate: Estimate,
 }
 
@@ -60,8 +61,8 @@ impl Codecs {
         Self::new(config, schedules, encoder(config, rank))
     }
 
-    /// The codecs of model deltas, which workers pull from servers. They contain the momentum
-    /// already.
+    /// The codecs of model deltas, which workers pull from servers. The deltas already contain the
+    /// momentum.
     pub(crate) fn of_pulls(config: &GroupConfig<'_>, rank: usize) -> Self {
         let schedules = config.tensors.iter().map(|tensor| config.policy.pull_of(tensor));
         Self::new(config, schedules, encoder(config, rank).with_plain_memory())
@@ -100,12 +101,13 @@ impl Codecs {
 
     /// Adds an encoder for the averages of this rank's own slices.
     pub(crate) fn compress_averages(&mut self, config: &GroupConfig<'_>, rank: usize) {
-        // Random draws with another rank number: both encodings of an owner have the same tensor
-        // and step.
+        // Another rank number for the random draws: an owner encodes the same tensor and step
+        // twice.
         self.second = Some(encoder(config, config.workers() + rank).with_plain_memory());
     }
 
-    /// Begins a step of a tensor: selects the step's compressor and clears the elements carried.
+    /// Begins a step of a tensor: selects the step's compressor and clears the record of sent
+    /// elements.
     pub(crate) fn begin(&mut self, index: usize, step: u64) {
         let stage = self.tensors[index].schedule.stage_at(step);
         self.enter(index, stage);
@@ -127,27 +129,27 @@ impl Codecs {
         }
     }
 
-    /// The array of a kind that is kept for a tensor.
+    /// The array of this kind kept for a tensor.
     pub(crate) fn array(&self, name: &str, kind: Kept) -> Option<&[f32]> {
         self.encoder.array(name, kind)
     }
 
-    /// Replaces the array of a kind that is kept for a tensor.
+    /// Replaces the array of this kind kept for a tensor.
     pub(crate) fn set_array(&mut self, index: usize, kind: Kept, values: Option<Vec<f32>>) {
         let Self { tensors, encoder, .. } = self;
         let TensorState { tensor, schedule, stage, .. } = &tensors[index];
-        // A state names the compressor of each array, and before the first step none is assigned.
+        // A saved state names each array's compressor; before the first step none is assigned.
         encoder.assign(tensor.name(), schedule.stage(stage.unwrap_or(0)));
         encoder.set_array(tensor.name(), kind, values);
     }
 
-    /// Records the elements of a piece that the message just encoded carries.
+    /// Records which elements of a piece the message just encoded carries.
     fn note(&mut self, piece: &Piece<'_>, sent: Coverage, bytes: usize) {
         let sent_elements = &mut self.tensors[piece.index].sent_elements;
         sent_elements.note(piece.offset, sent, self.encoder.positions(), bytes);
     }
 
-    /// Records a message with all elements of a tensor that another encoder made.
+    /// Records another encoder's message that carries all elements of a tensor.
     pub(crate) fn note_raw(&mut self, index: usize, bytes: usize) {
         self.tensors[index].sent_elements.note(0, Coverage::All, &[], bytes);
     }
@@ -165,7 +167,7 @@ impl Codecs {
             *sum += *mean;
             *mean = *sum;
         }
-        // Elements that the messages did not change are part of the estimate, too.
+        // The estimate also includes the elements that no message changed.
         sent_elements.include_all();
     }
 
@@ -211,7 +213,7 @@ impl Codecs {
         names.filter_map(|name| self.encoder.residual(name)).for_each(show);
     }
 
-    /// Whether values that a message of a tensor leaves out are kept for the next message.
+    /// Whether the values that a tensor's message omits are kept for the next message.
     pub(crate) fn keeps_residual(&self, tensor: &Tensor) -> bool {
         self.encoder.spec_of(tensor.name()).feedback().is_some()
     }

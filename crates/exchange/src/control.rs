@@ -66,7 +66,7 @@ impl<'a> Control<'a> {
         self.ask(move |transport| gather(transport, workers, REPORT, own))
     }
 
-    /// Gives every worker the `message` of worker 0.
+    /// Sends worker 0's `message` to every worker.
     ///
     /// # Errors
     /// The errors of the transport.
@@ -80,8 +80,8 @@ impl<'a> Control<'a> {
     }
 
     /// Compares a [digest](crate::digest()) of the workers' parameters. If they differ, it fails on
-    /// every worker and names the ranks that differ. In an asynchronous parameter server, whose
-    /// workers hold different parameters by design, it compares nothing.
+    /// every worker and names the ranks that differ. With an asynchronous parameter server it
+    /// compares nothing: its workers differ by design.
     ///
     /// # Errors
     /// `Diverged` if parameters differ; the errors of the transport.
@@ -95,7 +95,7 @@ impl<'a> Control<'a> {
         accept(verdict, ExchangeError::Diverged)
     }
 
-    /// Replaces `values`, one flat buffer per tensor, by their exact mean over all ranks, with an
+    /// Replaces `values`, one flat buffer per tensor, with their exact mean over all ranks, with an
     /// uncompressed all-reduce. Returns its traffic.
     ///
     /// # Errors
@@ -187,8 +187,7 @@ fn accept(verdict: Vec<u8>, error: fn(String) -> ExchangeError) -> Result<()> {
 /// The operation of messages whose content the caller defines.
 const REPORT: Operation<'static> = Operation { phase: Phase::Report, tensor: None, step: 0 };
 
-/// Collects the bytes of all ranks at rank 0, which waits for all of them together until the
-/// deadline.
+/// Collects the bytes of all ranks at rank 0, with one deadline for all of them.
 fn gather(
     transport: &mut dyn Transport,
     ranks: usize,
@@ -197,7 +196,7 @@ fn gather(
 ) -> Result<Option<Vec<Vec<u8>>>> {
     if transport.rank() > 0 {
         transport.send_in_parts(0, operation, &own)?;
-        // The caller may compute for long before it calls the transport again.
+        // The caller may compute for a long time before it calls the transport again.
         return transport.flush().map(|()| None);
     }
     let deadline = transport.deadline();
@@ -217,8 +216,8 @@ fn gather(
     Ok(Some(all))
 }
 
-/// Gives the first `ranks` ranks the message of rank 0. The others wait longer than the deadline,
-/// because rank 0 may wait for a rank that is missing, and names it then.
+/// Sends rank 0's message to the first `ranks` ranks. The others wait longer than the deadline:
+/// rank 0 may be waiting for a missing rank, and then names it.
 fn broadcast(
     transport: &mut dyn Transport,
     ranks: usize,

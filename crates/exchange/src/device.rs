@@ -8,9 +8,9 @@ use crate::error::refuse;
 /// A group of tensors on a device, such as a GPU, which computes and adds [device
 /// forms](gradwire::device) of messages.
 ///
-/// The device keeps the residuals, and the reducer what is [kept](gradwire::MultiRound::kept_len)
-/// by methods in rounds. In a step it is asked for its forms first. With all-gather
-/// [`add`](Self::add) follows for each rank; with all-reduce [`addends`](Self::addends) for each
+/// The device keeps the residuals; the reducer keeps the [arrays](gradwire::MultiRound::kept_len)
+/// of multi-round methods. In each step, [`forms`](Self::forms) is called first. With all-gather,
+/// [`add`](Self::add) follows for each rank; with all-reduce, [`addends`](Self::addends) for each
 /// round, and then [`add_means`](Self::add_means).
 pub trait DeviceGroup {
     /// This rank's device form of each tensor, in the order of the group, once the device has
@@ -21,8 +21,8 @@ pub trait DeviceGroup {
     /// Any; the exchange ends.
     fn forms(&mut self) -> Result<DeviceForms<'_>>;
 
-    /// Rolls the residuals back to the beginning of the step, and makes all values NaN. Nothing
-    /// follows in this step.
+    /// Rolls the residuals back to the beginning of the step, and makes all values NaN. No other
+    /// call follows in this step.
     ///
     /// # Errors
     /// Any; the exchange ends.
@@ -43,9 +43,9 @@ pub trait DeviceGroup {
     ) -> Result<()>;
 
     /// This rank's addends of a round, as little-endian `f32`, once the device has computed them.
-    /// `forms` has the forms that the host computed for them, and `tensors` the places of form and
-    /// addend of each tensor that has this round. Called once for each round, in order, if any
-    /// tensor has it.
+    /// `forms` has the forms that the host computed for them; `tensors` has the places of the form
+    /// and the addend of each tensor with this round. Called once for each round that some tensor
+    /// has, in order.
     ///
     /// # Errors
     /// Any; the exchange ends.
@@ -56,8 +56,8 @@ pub trait DeviceGroup {
         tensors: &[Option<RoundForm>],
     ) -> Result<&[u8]>;
 
-    /// Adds means of messages and of rounds to the means, which are zeros before. `ranges` has the
-    /// bytes of each tensor's form. Called once, last.
+    /// Adds the means of messages and of rounds to the group's means, which are zeros before.
+    /// `ranges` has the bytes of each tensor's form. Called once, last.
     ///
     /// # Errors
     /// Any; the exchange ends.
@@ -75,14 +75,14 @@ pub struct RoundForm {
     pub addend: Range<usize>,
 }
 
-/// What a device computed of a group's tensors.
+/// The forms that a device computed for a group's tensors.
 #[derive(Debug)]
 pub struct DeviceForms<'a> {
     /// All forms.
     pub bytes: &'a [u8],
     /// The bytes of each tensor's form.
     pub ranges: &'a [Range<usize>],
-    /// An element that is not finite, if there is one; the forms are of no use then.
+    /// An element that is not finite, if there is one; the forms are then useless.
     pub non_finite: Option<NonFiniteElement>,
 }
 
@@ -106,7 +106,7 @@ pub(crate) enum Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// The values, for an exchange that takes none from a device.
+    /// The values in this process, for an exchange that does not support devices.
     ///
     /// # Errors
     /// `Config` if they are on a device.
@@ -139,7 +139,7 @@ impl Forms {
         &mut self,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        // Forms begin where numbers of four bytes may.
+        // Forms are aligned to four bytes.
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
         let start = self.bytes.len();
         write(&mut self.bytes)?;

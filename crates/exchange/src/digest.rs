@@ -2,7 +2,7 @@
 
 /// A 64-bit digest of every bit of some tensors, and of their lengths.
 ///
-/// Multiply-and-rotate on words: it detects accidental differences, not forgeries. Equal on all
+/// Multiply-and-rotate on words: it detects accidental differences, not forgeries. The same on all
 /// machines. One pass over memory.
 pub fn digest(parameters: &[Vec<f32>]) -> u64 {
     let mut hash = 0x243f_6a88_85a3_08d3;

@@ -54,7 +54,7 @@ pub trait DistributedOptimizer: Send {
     /// cannot send gradients early.
     ///
     /// After a backward pass that failed, a new sink drops the gradients that the old one has
-    /// taken. If some of them have been sent, they cannot be dropped, and it is `None`.
+    /// taken. If some of them have been sent, they cannot be dropped, and the result is `None`.
     fn gradient_sink(&mut self, step: u64) -> Option<Arc<dyn GradientSink>> {
         let _ = step;
         None
@@ -63,8 +63,8 @@ pub trait DistributedOptimizer: Send {
     /// Exchanges one step's gradients and updates `parameters` in place.
     ///
     /// Exchanges built on collectives average the gradients and run the optimizer on every rank;
-    /// the parameter server runs it once and sends model deltas back. With backup workers a rank
-    /// that comes late may find later steps done without it: see [`StepReport::skipped`].
+    /// the parameter server runs it once and sends model deltas back. With backup workers, later
+    /// steps may be done without a late rank: see [`StepReport::skipped`].
     fn step(&mut self, input: StepInput<'_>, parameters: &mut [Vec<f32>]) -> Result<StepReport>;
 
     /// Whether some compressor uses [`StepInput::squares`].
@@ -72,9 +72,9 @@ pub trait DistributedOptimizer: Send {
         false
     }
 
-    /// Which elements of a tensor this rank's messages of the last step carried: increasing flat
-    /// positions, an empty slice if the rank did not take part; `None` if all elements were sent.
-    /// Momentum masking needs it.
+    /// The elements of a tensor that this rank's messages carried in the last step, as increasing
+    /// flat positions: an empty slice if the rank did not take part, `None` if all elements were
+    /// sent. Momentum masking needs it.
     fn sent(&self, index: usize) -> Option<&[u32]> {
         let _ = index;
         None
@@ -102,8 +102,8 @@ pub trait DistributedOptimizer: Send {
     /// worker calls it after the same step; servers' state goes to worker 0.
     fn save(&mut self, state: &mut State) -> Result<()>;
 
-    /// Restores what the same rank's [`save`](Self::save) wrote. Every worker calls it before
-    /// its next step. Parameters are not in the state: the trainer keeps them.
+    /// Restores the state that the same rank's [`save`](Self::save) wrote. Every worker calls it
+    /// before its next step. Parameters are not in the state: the trainer keeps them.
     fn restore(&mut self, state: &State) -> Result<()>;
 
     /// The control channel to the other workers. All workers make the same calls between the same

@@ -33,7 +33,7 @@ pub enum ExchangeError {
         /// How long it waited.
         deadline: Duration,
     },
-    /// A peer has not left a run that was stopped, and this rank waits no longer for it.
+    /// A peer has not left a stopped run, and this rank no longer waits for it.
     #[error(
         "rank {peer} is still in the run {waited:?} after it was stopped; see its own message for the reason, and end its process \
          if it stays"
@@ -90,7 +90,7 @@ impl ExchangeError {
 
     /// A [`Deadline`](Self::Deadline) error.
     pub fn late(peer: usize, operation: impl ToString, deadline: Duration) -> Self {
-        // What is left of a deadline that began a moment ago is not shown.
+        // Rounded: the error shows the whole deadline, not the time that is left a moment later.
         let deadline = Duration::from_millis((1e3 * deadline.as_secs_f64()).round() as u64);
         Self::Deadline { peer, operation: operation.to_string(), deadline }
     }
@@ -100,7 +100,7 @@ impl ExchangeError {
         Self::Protocol { peer, operation: operation.to_string(), what: what.to_string() }
     }
 
-    /// The error of decoding what a peer sent: it is the peer's if its message is malformed.
+    /// The error of decoding a peer's message; it blames the peer if the message is malformed.
     pub(crate) fn decoding(peer: usize, phase: Phase, step: u64, error: gradwire::Error) -> Self {
         match error {
             gradwire::Error::Message { tensor, source, .. } => {

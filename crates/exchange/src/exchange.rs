@@ -6,8 +6,8 @@ use std::str::FromStr;
 /// How the ranks of a run exchange their tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exchange {
-    /// Messages are added between the ranks; for linear compressors, and multi-round methods such
-    /// as `powersgd`.
+    /// Messages are added on the way; for linear compressors, and multi-round methods such as
+    /// `powersgd`.
     AllReduce,
     /// Every rank receives every message and averages by itself.
     AllGather,
@@ -28,7 +28,7 @@ pub enum Exchange {
     },
     /// Workers push gradients to servers and pull model deltas.
     ParameterServer {
-        /// Servers the tensors are spread over, at least 1.
+        /// The number of servers that share the tensors, at least 1.
         servers: usize,
         /// Backup workers: the number of pushes that a step does not wait for.
         backups: usize,
@@ -37,17 +37,17 @@ pub enum Exchange {
     },
 }
 
-/// What differs between exchanges, beside how they average.
+/// Properties of an exchange, apart from how it averages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExchangeFacts {
-    /// Whether groups of tensors can be averaged one by one; if not, the whole model at once.
+    /// Whether groups of tensors can be averaged one by one; if not, only the whole model at once.
     pub averages_groups: bool,
     /// Whether ranks hold shards of one model instead of replicas.
     pub is_sharded: bool,
-    /// Whether a worker sends its own messages only: no sums that grow on their way, and nothing on
+    /// Whether a worker sends its own messages only: no sums that grow on the way, and nothing on
     /// behalf of other ranks.
     pub sends_own_messages: bool,
-    /// Whether ranks that take no part in a step send means nevertheless.
+    /// Whether ranks that do not take part in a step still send means.
     pub absent_ranks_send: bool,
 }
 
@@ -79,7 +79,7 @@ impl Synchronization {
     }
 }
 
-/// The names and parameters of those that average for replicas, as error messages and help list
+/// The names and parameters of the exchanges for replicas, as error messages and help texts list
 /// them.
 const KNOWN: &str = "all-reduce, all-gather, scatter-reduce, sparse-all-reduce, hierarchical[:node=N], \
                      server[:servers=N,backup=N,stale=N|mode=async]";
@@ -125,7 +125,7 @@ impl Exchange {
     /// The names and parameters of all exchanges that keep replicas of a model, in one line.
     pub const KNOWN: &'static str = KNOWN;
 
-    /// What other parts of the program must know about this exchange.
+    /// The properties of this exchange that other parts of the program depend on.
     pub fn facts(&self) -> ExchangeFacts {
         let facts = ExchangeFacts {
             averages_groups: true,
@@ -184,7 +184,7 @@ impl Exchange {
         }
     }
 
-    /// The number of phases of a step, each of which begins when a message of the phase before has
+    /// The number of phases of a step. Each begins when a message of the previous phase has
     /// arrived.
     pub fn phases(&self, workers: usize) -> u32 {
         match *self {

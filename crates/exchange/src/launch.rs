@@ -60,8 +60,8 @@ pub fn launch(
     start(join_all(transports, &join)?)
 }
 
-/// Calls `join` for each transport at the same time, because ranks compare their configurations in
-/// it.
+/// Calls `join` for all transports at the same time, because ranks compare their configurations
+/// there.
 fn join_all(
     transports: Vec<InProcess>,
     join: &(dyn Fn(Box<dyn Transport>) -> Result<Role> + Sync),

@@ -77,10 +77,10 @@
 //!
 //! # Local steps
 //!
-//! The trainer takes local steps (`every` in a spec). It calls [`DistributedOptimizer::step`] with
-//! the sum of the gradients of several steps; or, if ranks optimize on their own, with the change
-//! of the parameters over those steps and the optimizer [`AddUpdate`], which adds the mean change;
-//! or with the parameters themselves and [`ReplaceParameters`], which replaces them by their mean.
+//! The trainer takes local steps (`every` in a spec), and then calls [`DistributedOptimizer::step`]
+//! with the sum of their gradients. If ranks optimize on their own, it passes the change of the
+//! parameters over these steps instead; the optimizer [`AddUpdate`] adds the mean change. Or it
+//! passes the parameters themselves, and [`ReplaceParameters`] replaces them with their mean.
 //!
 //! # With an optimizer of your own
 //!

@@ -54,12 +54,12 @@ impl Link {
     ///   length.
     /// - hierarchical: three phases; two if there is one node, one if nodes have one rank. Give a
     ///   leader's bytes, which are the most. Its members' values arrive before it sends its own
-    ///   messages, and so take time of their own.
-    /// - parameter server: the servers' links carry what all `workers` send and receive, and push
-    ///   and pull run in opposite directions at the same time, but a tensor is pulled only after it
-    ///   was pushed. With tensors as jobs this is a flow shop of two machines. It takes at most the
-    ///   longer direction plus the largest tensor's share of the shorter one, and exactly that for
-    ///   a model of one tensor. With several servers the one that holds the most (the mean, or the
+    ///   messages, so they take additional time.
+    /// - parameter server: the servers' links carry the bytes of all `workers`. Push and pull run
+    ///   in opposite directions at the same time, but a tensor is pulled only after it was pushed.
+    ///   With tensors as jobs this is a flow shop of two machines. It takes at most the longer
+    ///   direction plus the largest tensor's share of the shorter one; a model of one tensor takes
+    ///   exactly this time. With several servers the one that holds the most (the mean, or the
     ///   largest tensor) decides.
     ///
     /// One worker alone needs no network in exchanges without servers: the time is zero.
@@ -89,7 +89,7 @@ impl Link {
     fn server_time(&self, servers: usize, workers: usize, bytes: StepBytes) -> Duration {
         let largest = bytes.largest_share.clamp(0.0, 1.0);
         let held = largest.max(1.0 / servers.max(1) as f64);
-        // The busiest link is a server's, unless many servers share what one worker sends.
+        // The busiest link is a server's, unless many servers share one worker's bytes.
         let push = bytes.up.max(bytes.up * held * workers as f64);
         let pull = bytes.down.max(bytes.down * held * workers as f64);
         let tail = largest / held * push.min(pull);
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(link.step_time(Exchange::AllReduce, 4, step), ms(3010));
         assert_eq!(link.step_time(Exchange::ScatterReduce, 4, step), ms(3010));
         assert_eq!(link.step_time(Exchange::AllReduce, 1, bytes(0.0, 0.0, 1.0)), Duration::ZERO);
-        // Two doublings of 1 MB; with a fifth worker 1 MB before and behind them, of 10 MB in all.
+        // Two doublings of 1 MB; with a fifth worker 1 MB before and after them, of 10 MB in all.
         let sparse = |workers, mean| {
             link.step_time(Exchange::SparseAllReduce, workers, bytes(mean, mean, 1.0))
         };

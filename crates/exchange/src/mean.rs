@@ -2,7 +2,7 @@
 //!
 //! A buffer is cut into `n` parts of whole elements. Every rank sends each part to its owner. The
 //! owner adds the `n` versions of its part in rank order in `f32`, divides by `n`, rounds once to
-//! the element type (the mean, not the sum, so that 16 bits do not overflow), and sends the result
+//! the element type (the mean, not the sum, so 16-bit values do not overflow), and sends the result
 //! to all. The owner, too, continues with the rounded bytes.
 
 mod arithmetic;
@@ -30,7 +30,7 @@ pub(crate) struct MeanBuffer {
     cuts: Vec<usize>,
     /// Each rank's version of the part that this rank owns.
     parts: Vec<Vec<u8>>,
-    /// A part as it is sent, if that differs from its bytes here.
+    /// A part as it is sent, if it differs from the bytes here.
     packed: Vec<u8>,
     /// The means of one tensor's rounds so far.
     means: Vec<f32>,
@@ -98,8 +98,8 @@ impl MeanBuffer {
         &self.means
     }
 
-    /// Replaces the segments pushed since the last call by their means over all ranks, or by sums
-    /// of integers. Without `weights` all ranks weigh the same.
+    /// Replaces the segments pushed since the last call with their means over all ranks, or by sums
+    /// of integers. Without `weights`, all ranks have equal weights.
     pub(crate) fn average(
         &mut self,
         transport: &mut dyn Transport,
@@ -115,7 +115,7 @@ impl MeanBuffer {
         Ok(())
     }
 
-    /// The bytes of the part of `owner` in the buffer.
+    /// The bytes of `owner`'s part in the buffer.
     fn part(&self, owner: usize) -> Range<usize> {
         self.cuts[owner]..self.cuts[owner + 1]
     }
@@ -176,8 +176,8 @@ impl MeanBuffer {
     }
 }
 
-/// Replaces `values`, one flat buffer per tensor, by their exact mean over all ranks: the same bits
-/// on every rank.
+/// Replaces `values`, one flat buffer per tensor, with their exact mean over all ranks: the same
+/// bits on every rank.
 ///
 /// # Errors
 /// `Codec` for a value that is not finite; the errors of the transport.

@@ -13,9 +13,9 @@ pub trait Optimizer: Send {
         parameters: &mut [f32],
     );
 
-    /// Replaces this rank's gradient of a tensor by the values that ranks exchange instead, such as
-    /// its momentum. The next [`update`](Self::update) of the tensor gets the mean of these values
-    /// over all ranks. By default gradients are exchanged.
+    /// Replaces this rank's gradient of a tensor with the values that ranks exchange instead, such
+    /// as its momentum. The next [`update`](Self::update) of the tensor gets the mean of these
+    /// values over all ranks. By default gradients are exchanged.
     ///
     /// Only an exchange without servers and without overlap calls it; others refuse an optimizer
     /// that does not [exchange gradients](Self::exchanges_gradients).
@@ -42,7 +42,7 @@ pub trait Optimizer: Send {
         let _ = (prefix, state);
     }
 
-    /// Restores what [`save`](Self::save) wrote under the same prefix.
+    /// Restores the state that [`save`](Self::save) wrote under the same prefix.
     ///
     /// # Errors
     /// The errors of the state: entries that are missing or have the wrong size.
@@ -52,7 +52,7 @@ pub trait Optimizer: Send {
     }
 }
 
-/// Replaces the parameters by the mean, for ranks that exchange their parameters.
+/// Replaces the parameters with the mean, for ranks that exchange their parameters.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReplaceParameters;
 

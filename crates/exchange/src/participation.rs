@@ -7,8 +7,8 @@ const STREAM: u32 = 0x726f_756e;
 
 /// The weights of the workers' messages, round by round.
 ///
-/// Every rank computes them for itself: they depend on the configuration, the seed and the step
-/// alone. In a round the weights of the workers that take part are divided by their sum. Absent
+/// Every rank computes them for itself: they depend only on the configuration, the seed and the
+/// step. In a round the weights of the workers that take part are divided by their sum. Absent
 /// workers send nothing, and receive the same result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Participation {
@@ -19,7 +19,7 @@ pub struct Participation {
 }
 
 impl Participation {
-    /// All workers in every round, equally.
+    /// All workers in every round, with equal weights.
     pub fn equal(workers: usize) -> Self {
         Self::weighted(vec![1.0; workers])
     }
@@ -35,8 +35,8 @@ impl Participation {
         Self { participants: weights.len(), weights, dropout: 0.0, seed: 0 }
     }
 
-    /// Only `participants` workers a step, drawn without replacement from the seed and the step,
-    /// each of which then fails to deliver with probability `dropout`. If all of them fail, the
+    /// Only `participants` workers a step, drawn without replacement from the seed and the step.
+    /// Each of them then fails to deliver with probability `dropout`. If all of them fail, the
     /// first one drawn takes part.
     ///
     /// # Panics

@@ -1,8 +1,7 @@
 //! How long ranks wait for each other.
 //!
-//! A rank waits for another until the deadline of its transport. A rank that waits for a rank that
-//! waits itself uses a longer time: the other rank then fails first, and its error names the rank
-//! that is missing.
+//! A rank waits for another until the deadline of its transport. If the other rank is itself
+//! waiting, it waits longer: the other rank then fails first, and its error names the missing rank.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which compressor each tensor is sent with.
+//! The compressor of each tensor.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub struct Policy {
     /// Votes cannot carry model deltas.
     pub pull: Option<Spec>,
     /// Compressors of certain tensors. The first rule that matches a tensor decides how its
-    /// gradients are sent, before all other fields. If `pull` is set, it compresses the model
+    /// gradients are sent; it precedes all other fields. If `pull` is set, it compresses the model
     /// deltas of all tensors whose gradients are compressed, also of those with a rule.
     pub rules: Vec<Rule>,
     /// Whether tensors of one dimension or none are sent uncompressed.
@@ -34,9 +34,9 @@ impl Policy {
     /// Elements below which a tensor is sent uncompressed, unless a policy says otherwise.
     pub const RAW_BELOW: usize = 256;
 
-    /// Compresses all matrices and kernels of [`RAW_BELOW`](Self::RAW_BELOW) elements or more.
-    /// Where `push` begins with a vote, pulls are compressed with `efsignsgd`: it, too, takes one
-    /// bit per element, and it has error feedback.
+    /// Compresses all matrices and kernels of [`RAW_BELOW`](Self::RAW_BELOW) elements or more. If
+    /// `push` begins with a vote, pulls are compressed with `efsignsgd`: it also takes one bit per
+    /// element, and it has error feedback.
     pub fn new(push: impl Into<Schedule>) -> Self {
         let push = push.into();
         let votes = push.first.compressor().votes();

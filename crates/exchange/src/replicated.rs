@@ -6,8 +6,8 @@
 //! ([`DistributedOptimizer::gradient_sink`]). When a group is complete and the groups before it
 //! have been sent, the reducer's thread averages it while the trainer computes the rest.
 //! [`DistributedOptimizer::step`] takes the remaining gradients, waits for the means, and runs the
-//! optimizer on each mean as it arrives. That thread sends all messages, also for the control
-//! channel.
+//! optimizer on each mean as it arrives. The reducer's thread sends all messages, including those
+//! of the control channel.
 //!
 //! Every rank averages the same groups in the same order, whether or not it passes gradients early.
 //! The results have the same bits as without overlap, except for scatter-reduce, which then cuts
@@ -93,7 +93,7 @@ impl OwnedReducer {
 }
 
 impl ReplicatedOptimizer {
-    /// Joins the other ranks, all of which call this at the same time.
+    /// Joins the other ranks. All ranks call this at the same time.
     ///
     /// # Errors
     /// `Config` if the configuration cannot work or differs between ranks.
@@ -147,7 +147,7 @@ impl ReplicatedOptimizer {
     }
 }
 
-/// Refuses what cannot be averaged group by group.
+/// Refuses configurations that cannot be averaged group by group.
 fn check_overlap(config: &GroupConfig<'_>) -> Result<()> {
     config.validate()?;
     check_by_groups(config.exchange)?;

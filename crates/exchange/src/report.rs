@@ -1,4 +1,4 @@
-//! What a step cost.
+//! The cost of a step.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use cpu_time::ThreadTime;
 
 use crate::Traffic;
 
-/// What one step cost this rank.
+/// The cost of one step for this rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StepReport {
     /// Processor time spent encoding.
@@ -39,13 +39,13 @@ pub(crate) fn worked<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs the `work` of this many threads, and adds to `total` the CPU time that it took, or the time
-/// that passed if there are several.
+/// Runs `work`, which uses this number of threads. Adds its CPU time to `total`, or the elapsed
+/// time if there are several threads.
 pub(crate) fn spent_by<R>(threads: usize, total: &mut Duration, work: impl FnOnce() -> R) -> R {
     if threads > 1 { timed(total, work) } else { worked(total, work) }
 }
 
-/// Runs `work`, which waits for others, and adds the time that passed to `total`.
+/// Runs `work`, which waits for others, and adds the elapsed time to `total`.
 pub(crate) fn timed<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
     let start = Instant::now();
     let result = work();

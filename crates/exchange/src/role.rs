@@ -7,8 +7,7 @@ use crate::{
     ServerWorker, Transport,
 };
 
-/// What a rank is in a run: one of the workers, or one of the servers, whose ranks come after the
-/// workers'.
+/// The role of a rank in a run: a worker or a server. The servers' ranks come after the workers'.
 pub enum Role {
     /// Computes gradients, and steps.
     Worker(Box<dyn DistributedOptimizer>),
@@ -26,7 +25,7 @@ impl fmt::Debug for Role {
 }
 
 impl Role {
-    /// Joins the other ranks, all of which call this at the same time, each with its own end of the
+    /// Joins the other ranks. All ranks call this at the same time, each with its own end of the
     /// transport. `optimizer` is called if this rank runs one: a worker of an exchange without
     /// servers, or a server.
     ///

@@ -77,7 +77,7 @@ impl Rule {
     }
 }
 
-/// Refuses a rule whose pattern matches no tensor's name, which may be misspelt.
+/// Refuses a rule whose pattern matches no tensor's name: it may be misspelt.
 ///
 /// # Errors
 /// `Config`, with the names nearest to the pattern.

@@ -22,8 +22,7 @@ pub(crate) struct Sender {
     pub(crate) drawn_as: usize,
     /// The weight of the messages in the mean.
     pub(crate) weight: f32,
-    /// Whether messages of other ranks are added, too. [`Codec::aggregate`]
-    /// then ends the sum.
+    /// Whether messages of other ranks are added too. [`Codec::aggregate`] then ends the sum.
     pub(crate) is_averaged: bool,
 }
 
@@ -47,7 +46,7 @@ impl Codecs {
 }
 
 impl Codec<'_> {
-    /// Replaces `message` by the message for `input`, and records the elements that it carries.
+    /// Replaces `message` with the message for `input`, and records the elements that it carries.
     pub(crate) fn encode(&mut self, input: Input<'_>, message: &mut Vec<u8>) -> Result<(), Error> {
         let Self { codecs, piece, step } = self;
         message.clear();
@@ -56,7 +55,7 @@ impl Codec<'_> {
         Ok(())
     }
 
-    /// Replaces `message` by the owner's message for the average of a slice.
+    /// Replaces `message` with the owner's message for the average of a slice.
     pub(crate) fn encode_average(
         &mut self,
         values: &[f32],
@@ -67,7 +66,7 @@ impl Codec<'_> {
         second.encode(self.piece.tensor, self.step, Floats::F32(values), message).map(drop)
     }
 
-    /// Replaces `message` by the message of a device form, and records the elements that it
+    /// Replaces `message` with the message of a device form, and records the elements that it
     /// carries.
     pub(crate) fn pack(&mut self, form: &[u8], message: &mut Vec<u8>) -> Result<(), Error> {
         let Self { codecs, piece, step } = self;
@@ -115,8 +114,9 @@ impl Codec<'_> {
         Ok(())
     }
 
-    /// Replaces `addend` by this rank's addend in a round, given the means of the rounds before;
-    /// `None` after the last round. See [`Encoder::contribute`](gradwire::Encoder::contribute).
+    /// Replaces `addend` with this rank's addend in a round, given the means of the previous
+    /// rounds; `None` after the last round. See
+    /// [`Encoder::contribute`](gradwire::Encoder::contribute).
     pub(crate) fn round(
         &mut self,
         round: usize,

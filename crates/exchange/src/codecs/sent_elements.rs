@@ -1,4 +1,4 @@
-//! What the messages of one step carried.
+//! The elements that one step's messages carried.
 
 use gradwire::Coverage;
 
@@ -19,7 +19,7 @@ impl SentElements {
         (!self.all).then_some(self.positions.as_slice())
     }
 
-    /// Forgets the messages of the step before.
+    /// Forgets the messages of the previous step.
     pub(super) fn clear(&mut self) {
         self.exclude_all();
         self.bytes = 0;
@@ -37,7 +37,7 @@ impl SentElements {
         }
     }
 
-    /// Records that the result has all elements, whichever of them the messages carried.
+    /// Records that the result has all elements, no matter which ones the messages carried.
     pub(super) fn include_all(&mut self) {
         self.all = true;
     }

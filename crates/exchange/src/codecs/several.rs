@@ -7,7 +7,7 @@ use super::codec::Sender;
 use crate::group::{Group, Piece};
 
 impl Codecs {
-    /// Sets the number of threads that encode and decode the tensors of a group, and share a large
+    /// Sets the number of threads that encode and decode a group's tensors. They also share a large
     /// tensor that is encoded alone.
     pub(crate) fn use_threads(&mut self, count: usize) {
         self.threads = Threads::new(count);
@@ -15,7 +15,7 @@ impl Codecs {
         self.second.iter_mut().for_each(|second| second.use_threads(count));
     }
 
-    /// The number of those threads.
+    /// The number of these threads.
     pub(crate) fn threads(&self) -> usize {
         self.threads.count()
     }
@@ -25,7 +25,7 @@ impl Codecs {
         self.threads.share(group.tensors.len(), group.elements())
     }
 
-    /// Encodes pieces side by side, calls `take` with each message in order, and records the
+    /// Encodes pieces in parallel, calls `take` with each message in order, and records the
     /// elements that it carries.
     pub(crate) fn encode_all(
         &mut self,
@@ -53,7 +53,7 @@ impl Codecs {
         encoded
     }
 
-    /// Adds the messages of a rank for several pieces, whose places in `values` are in order.
+    /// Adds a rank's messages for several pieces. The pieces' places in `values` are in order.
     pub(crate) fn add_messages(
         &mut self,
         step: u64,

@@ -48,7 +48,7 @@ impl Codecs {
     /// others.
     ///
     /// # Errors
-    /// `State` for an estimate of another length than the tensor's; nothing has changed then.
+    /// `State` if an estimate's length differs from the tensor's; nothing has changed then.
     pub(crate) fn restore_estimates(&mut self, prefix: &str, state: &State) -> Result<()> {
         let sums = self.estimates_in(prefix, state)?;
         self.tensors.iter_mut().zip(sums).for_each(|(codec, sum)| codec.estimate.now = sum);
@@ -67,11 +67,11 @@ impl Codecs {
         Ok(sums.collect::<Result<_, _>>()?)
     }
 
-    /// Restores what [`save`](Self::save) wrote, at any stage of the schedules.
+    /// Restores the state that [`save`](Self::save) wrote, at any stage of the schedules.
     ///
     /// # Errors
-    /// `State` for a tensor whose state was saved with a compressor that it does not have at any
-    /// stage, and as for [`restore_estimates`](Self::restore_estimates); nothing has changed then.
+    /// `State` if a tensor's state was saved with a compressor that the tensor has at no stage, and
+    /// as for [`restore_estimates`](Self::restore_estimates); nothing has changed then.
     pub(crate) fn restore(&mut self, prefix: &str, state: &State) -> Result<()> {
         let before: Vec<_> = self.tensors.iter().map(|codec| codec.stage).collect();
         self.enter_saved(prefix, state);
@@ -83,7 +83,7 @@ impl Codecs {
         }
         let second = self.second.iter_mut().map(|second| (second, REDUCE));
         for (encoder, prefix) in iter::once((&mut self.encoder, prefix)).chain(second) {
-            // A state of an exchange without this encoder has nothing of it.
+            // The state of an exchange without this encoder has no entries for it.
             match Encoder::was_saved(prefix, state) {
                 true => encoder.restore(prefix, state)?,
                 false => encoder.forget(),
@@ -92,8 +92,8 @@ impl Codecs {
         self.restore_estimates(prefix, state)
     }
 
-    /// Refuses a state, whether whole or cut into slices, of a tensor that was saved with a
-    /// compressor that it has at no stage.
+    /// Refuses a tensor's state, whole or in slices, that was saved with a compressor that the
+    /// tensor has at no stage.
     pub(crate) fn check_specs(&self, state: &State) -> Result<()> {
         let prefix = Encoder::spec_key(PUSH, "");
         let saved: Vec<_> = state.settings_under(&prefix).collect();

@@ -1,8 +1,8 @@
 //! All-gather: every rank gets every message, and decodes and averages by itself.
 //!
 //! One phase. With messages of `b` bytes in all, a rank sends and receives `(n − 1)·b` bytes, and
-//! decodes `n` messages of each tensor. It decodes in rank order, and holds its own messages and
-//! the messages of one other rank at a time. The means replace its gradients. A rank that does not
+//! decodes `n` messages of each tensor. It decodes in rank order, and holds only its own messages
+//! and those of one other rank at a time. The means replace its gradients. A rank that does not
 //! take part in a step sends an empty message. Uncompressed tensors are gathered with the
 //! compressor `none`.
 
@@ -47,7 +47,7 @@ impl Collective for AllGather {
 }
 
 impl AllGather {
-    /// Replaces `self.own` by the messages for all tensors.
+    /// Replaces `self.own` with the messages for all tensors.
     fn encode(&mut self, step: &mut Reduction<'_>, values: &mut Values<'_>) -> Result<()> {
         let Self { own, message, .. } = self;
         let device = match values {
@@ -62,7 +62,7 @@ impl AllGather {
         Ok(())
     }
 
-    /// Adds the messages of a rank to the means, times its weight. A rank of weight 0 sent nothing.
+    /// Adds a rank's messages, times its weight, to the means. A rank with weight 0 sent nothing.
     fn add(
         &mut self,
         step: &mut Reduction<'_>,

@@ -1,12 +1,12 @@
-//! All-reduce: messages of linear compressors are averaged on their way, and so are the addends of
+//! All-reduce: messages of linear compressors are averaged on the way, and so are the addends of
 //! methods in [rounds](gradwire::MultiRound).
 //!
 //! The messages of all tensors are concatenated and cut into `n` parts. Every rank averages one
 //! part and sends the mean to all. Two phases; with messages of `b` bytes in all, a rank sends and
 //! receives about `2·b·(n − 1)/n` bytes.
 //!
-//! A method in rounds takes two phases per round. A round may ask for the largest values instead of
-//! the mean, or for sums of integers, which travel packed. The addends of its first round travel
+//! A multi-round method takes two phases per round. A round may ask for the largest values instead
+//! of the mean, or for sums of integers, which travel packed. The addends of its first round travel
 //! with the messages of the other tensors; the addends of later rounds follow when all means of the
 //! previous round are known.
 //!

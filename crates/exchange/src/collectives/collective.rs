@@ -68,8 +68,8 @@ impl<'a> Reduction<'a> {
         Operation::whole(phase, self.step)
     }
 
-    /// The operation of a message about the whole group that names its first tensor, by which ranks
-    /// notice that they are at different groups.
+    /// The operation of a message about the whole group. It names the group's first tensor, so
+    /// ranks notice if they are at different groups.
     pub(super) fn operation_of_group(&self, phase: Phase) -> Operation<'a> {
         let Group { indices, tensors, .. } = self.group;
         match (indices.first(), tensors.first()) {
@@ -80,7 +80,7 @@ impl<'a> Reduction<'a> {
         }
     }
 
-    /// Replaces `message` by the message for a piece of `values`.
+    /// Replaces `message` with the message for a piece of `values`.
     pub(super) fn encode(
         &mut self,
         piece: &Piece<'_>,
@@ -91,7 +91,7 @@ impl<'a> Reduction<'a> {
         Ok(self.codecs.at(piece, self.step).encode(input, message)?)
     }
 
-    /// Replaces `packed` by the messages for all tensors; `message` is working memory.
+    /// Replaces `packed` with the messages for all tensors; `message` is working memory.
     pub(super) fn encode_all(
         &mut self,
         values: &[f32],
@@ -107,8 +107,8 @@ impl<'a> Reduction<'a> {
         self.encode_pieces(self.group.pieces(), values, message, take)
     }
 
-    /// Encodes pieces, side by side if threads share the work for the group, and calls `take` with
-    /// each message in order; `message` is working memory.
+    /// Encodes pieces, in parallel if threads share the group's work, and calls `take` with each
+    /// message in order; `message` is working memory.
     pub(super) fn encode_pieces<'t>(
         &mut self,
         pieces: impl Iterator<Item = Piece<'t>>,
@@ -132,8 +132,8 @@ impl<'a> Reduction<'a> {
         Ok(())
     }
 
-    /// Decodes the messages of a rank for pieces, whose places in `values` are in order, and adds
-    /// them there.
+    /// Decodes a rank's messages for pieces, and adds them to `values`. The pieces' places in
+    /// `values` are in order.
     pub(super) fn decode_all<'t>(
         &mut self,
         phase: Phase,

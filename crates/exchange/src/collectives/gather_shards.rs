@@ -2,10 +2,10 @@
 //!
 //! The values of a group are the shards of all ranks, as in
 //! [reduce-scatter](super::reduce_scatter), and nothing is averaged: every rank compresses its own
-//! chunk of each tensor, sends it to all, and decodes the chunks of all, its own included, so that
-//! all ranks have the same bits. For parameters, which are sent whole each time: values that a
-//! message leaves out are not kept. With messages of `b` bytes in all, a rank sends `b·(n − 1)/n`
-//! bytes and receives as many.
+//! chunk of each tensor, sends it to all, and decodes the chunks of all, its own included, so all
+//! ranks have the same bits. This is for parameters, which are sent whole each time: values that a
+//! message omits are not kept. With messages of `b` bytes in all, a rank sends `b·(n − 1)/n` bytes
+//! and receives as many.
 
 use std::ops::Range;
 

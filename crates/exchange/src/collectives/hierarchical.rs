@@ -9,15 +9,15 @@
 //!    decodes the messages of all nodes in order, weighted by the weights of their ranks.
 //! 3. Leaders send the mean to their members as `f32`.
 //!
-//! All leaders add the same messages in the same order, and members take their leader's sum, so
-//! that all ranks hold the same bits. Only leaders keep residuals and other state of compressors,
-//! and random draws use the leader's rank. With `node=1` every rank is a leader and this is
-//! all-gather, to the bit.
+//! All leaders add the same messages in the same order, and members take their leader's sum, so all
+//! ranks hold the same bits. Only leaders keep residuals and other state of compressors, and random
+//! draws use the leader's rank. With `node=1` every rank is a leader and this is all-gather, to the
+//! bit.
 //!
 //! With tensors of `b` bytes and messages of `c` bytes, a member sends and receives `b` bytes. The
-//! leader of a node of `K` ranks sends and receives `(K − 1)·b` bytes inside the node, and
-//! `(m − 1)·c` bytes between `m` nodes. A rank that does not take part in a round sends an empty
-//! message; so does the leader of a node in which no rank takes part.
+//! leader of a node of `K` ranks sends and receives `(K − 1)·b` bytes inside the node, and `(m −
+//! 1)·c` bytes between `m` nodes. A rank that does not take part in a round sends an empty message;
+//! so does the leader of a node without participants.
 
 use std::ops::Range;
 
@@ -69,7 +69,7 @@ impl Hierarchical {
         }
     }
 
-    /// The ranks of a rank's node.
+    /// The ranks of the node of `rank`.
     fn members(&self, step: &Reduction<'_>, rank: usize) -> Range<usize> {
         let leader = rank - rank % self.node;
         leader..leader.saturating_add(self.node).min(step.weights.len())

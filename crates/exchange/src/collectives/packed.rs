@@ -12,8 +12,8 @@ pub(crate) fn append(message: &[u8], packed: &mut Vec<u8>) {
 }
 
 /// Appends one tensor's message and leaves `message` empty. The first message of a step is not
-/// copied: the buffers are swapped, so that a group of one large tensor takes one buffer of its
-/// size, not two.
+/// copied: the buffers are swapped, so a group of one large tensor takes one buffer of its size,
+/// not two.
 pub(crate) fn take(message: &mut Vec<u8>, packed: &mut Vec<u8>) {
     if !packed.is_empty() {
         append(message, packed);

@@ -1,5 +1,5 @@
 //! The first phase of scatter-reduce and reduce-scatter: every rank compresses each slice for its
-//! owner, and owners average what they receive.
+//! owner, and owners average the slices that they receive.
 
 use std::ops::Range;
 
@@ -43,8 +43,8 @@ impl Scatter {
         slices_of(&self.slices, group)
     }
 
-    /// Compresses every slice for its owner, and sends and receives the messages. `place` is the
-    /// range in `values` of a slice of the tensor at some place of the group.
+    /// Compresses every slice for its owner, and sends and receives the messages. `place` returns
+    /// the range of a slice in `values`, given the place of its tensor in the group.
     pub(super) fn scatter(
         &mut self,
         step: &mut Reduction<'_>,

@@ -3,7 +3,7 @@
 //! The tensors are concatenated and cut into `n` runs of equal length. If the model is averaged in
 //! groups, each tensor is cut separately. A slice is encoded as a tensor called `name[a..b]`, with
 //! its own residuals and random draws. Every rank compresses each slice for the owner of the slice.
-//! The owner decodes and averages them, compresses the average again, with a second residual, and
+//! The owner decodes and averages the messages, compresses the average with a second residual, and
 //! sends it to all. Two phases; with messages of `b` bytes in all, a rank sends and receives about
 //! `2·b·(n − 1)/n` bytes. The owner, too, continues with the compressed average, not with its exact
 //! mean. A rank that does not take part in a round sends no gradients, but still averages its

@@ -52,7 +52,7 @@ pub(super) fn slices_of<'a>(
 pub(crate) enum Cut {
     /// The whole model, its tensors concatenated, into runs of equal length.
     WholeModel,
-    /// Each tensor separately, so that its slices do not depend on its group.
+    /// Each tensor separately, so its slices do not depend on its group.
     EachTensor,
 }
 
@@ -143,7 +143,7 @@ impl Shards {
     }
 
     /// The range of a slice in a buffer with the shards of all ranks, given the place of its tensor
-    /// among these.
+    /// among `tensors`.
     pub(super) fn places(
         self,
         tensors: &[Tensor],
@@ -162,7 +162,7 @@ impl Shards {
     }
 }
 
-/// The number of a tensor's rows, and the elements of each.
+/// The number of rows of a tensor, and of elements in each.
 fn rows_of(tensor: &Tensor) -> (usize, usize) {
     let shape = tensor.shape();
     (shape.first().copied().unwrap_or(1), shape.iter().skip(1).product())

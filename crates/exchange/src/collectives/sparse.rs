@@ -1,4 +1,4 @@
-//! Sparse all-reduce: ranks exchange sums of sparse messages pairwise; the sums grow on their way.
+//! Sparse all-reduce: ranks exchange sums of sparse messages pairwise; the sums grow on the way.
 //!
 //! Every rank compresses its gradients with its own residuals. It decodes its own messages to
 //! elements with positions and multiplies them by its weight in the mean. Then the ranks add up by
@@ -7,8 +7,8 @@
 //! its sum with rank i ⊕ d, and both add the two sums, the lower rank's first. Last, rank i sends
 //! the total to rank p + i.
 //!
-//! Sums are in `f32`. Both ranks of a pair add the same sums in the same order, so that after each
-//! phase all ranks of a block of 2d hold the same bits, and in the end all ranks do. The order of
+//! Sums are in `f32`. Both ranks of a pair add the same sums in the same order, so after each phase
+//! all ranks of a block of 2d hold the same bits, and in the end all ranks do. The order of
 //! addition is a tree, not the order of the ranks: ((0 + p) + (1 + (p + 1))) + ((2 + …) + …). It
 //! does not depend on which rank is faster.
 //!
@@ -64,7 +64,7 @@ impl Collective for SparseAllReduce {
 }
 
 impl SparseAllReduce {
-    /// Replaces `self.sum` by this rank's decoded messages, times its weight in the mean.
+    /// Replaces `self.sum` with this rank's decoded messages, times its weight in the mean.
     fn contribute(&mut self, step: &mut Reduction<'_>, values: &[f32]) -> Result<()> {
         self.sum.resize_with(step.group.tensors.len(), PartialSum::default);
         self.other.resize_with(step.group.tensors.len(), PartialSum::default);
@@ -96,7 +96,7 @@ impl SparseAllReduce {
         Ok(())
     }
 
-    /// Replaces `self.sum` by the sum over all ranks, by recursive doubling.
+    /// Replaces `self.sum` with the sum over all ranks, by recursive doubling.
     fn double(&mut self, step: &mut Reduction<'_>) -> Result<()> {
         let (rank, size) = (step.transport.rank(), step.transport.size());
         let phases = size.ilog2();
@@ -135,7 +135,7 @@ impl SparseAllReduce {
         step.wire(|transport| transport.send(to, operation, &self.outgoing))
     }
 
-    /// Replaces `self.other` by the sum that a rank sends. The deadline grows with the phase,
+    /// Replaces `self.other` with the sum that a rank sends. The deadline grows with the phase,
     /// because that rank may still wait for other ranks in earlier phases.
     fn receive(
         &mut self,

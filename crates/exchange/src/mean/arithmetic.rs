@@ -14,7 +14,7 @@ pub(super) struct Arithmetic {
 }
 
 impl Arithmetic {
-    /// Combines the terms of a segment, in their order; without `weights`, all weigh the same.
+    /// Combines the terms of a segment, in their order; without `weights`, all have equal weights.
     pub(super) fn combine<'a>(
         &mut self,
         segment: Segment,

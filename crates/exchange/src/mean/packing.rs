@@ -1,5 +1,5 @@
-//! How the parts of an all-reduce are sent: as their bytes in the buffer, except integers of a
-//! [table](gradwire::ReduceOp::TableMean), which are packed: indices on the way to a part's owner,
+//! How the parts of an all-reduce are sent. A part is sent as its bytes in the buffer, but integers
+//! of a [table](gradwire::ReduceOp::TableMean) are packed: indices on the way to a part's owner,
 //! sums on the way back. The buffer holds them as `f32`, as in other rounds; sums up to 2^24 are
 //! exact.
 
@@ -44,7 +44,7 @@ impl Packing<'_> {
         packed
     }
 
-    /// Replaces a message by the part's bytes in the buffer; `bytes` is working memory.
+    /// Replaces a message with the part's bytes in the buffer; `bytes` is working memory.
     pub(super) fn unpack(
         self,
         part: Range<usize>,
@@ -94,7 +94,7 @@ struct Integers {
 }
 
 impl Integers {
-    /// `None` for operations whose elements are `f32` on both ways.
+    /// `None` for operations whose elements are `f32` both ways.
     fn of(op: ReduceOp, way: Way) -> Option<Self> {
         match op {
             ReduceOp::TableMean(table) => Some(Self { table, way }),

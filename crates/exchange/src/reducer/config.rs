@@ -28,9 +28,9 @@ pub enum OnNonFinite {
     /// Fail with an error that names the tensor.
     Refuse,
     /// Skip the step: roll back the residuals on all ranks and return NaN, for a trainer that then
-    /// scales its losses down. All values of a buffer count, also padding and the places of other
-    /// ranks' shards: let them be zeros. Costs, for each group, a message of one byte between any
-    /// two ranks, and a second copy of the residuals.
+    /// scales its losses down. All values of a buffer count, including padding and the places of
+    /// other ranks' shards: set them to zero. Costs, for each group, a message of one byte between
+    /// any two ranks, and a second copy of the residuals.
     Skip,
 }
 
@@ -52,9 +52,9 @@ impl ReducerConfig {
     /// two of about the same size, but the mean is compressed a second time. Scatter-reduce suits
     /// more than eight ranks. It also suits more than two ranks with large messages, such as the
     /// messages of a quantizer that sends b bits for each element, with b·n ≥ 32: `int8` from four
-    /// ranks on. An all-gather sends at least half as many bytes of these as an uncompressed
-    /// all-reduce sends. The last compressor of a schedule decides whether messages are large;
-    /// rules do not.
+    /// ranks on. For these, an all-gather sends at least half as many bytes as an uncompressed
+    /// all-reduce. The last compressor of a schedule decides whether messages are large; rules do
+    /// not.
     pub fn suitable(policy: &Policy, ranks: usize) -> Exchange {
         // An all-gather sends b·(n − 1) bits for each element, an uncompressed all-reduce 2·32·(n −
         // 1)/n.
@@ -85,8 +85,8 @@ impl ReducerConfig {
     }
 }
 
-/// The bits of an element in the messages of the last compressor of a schedule, if it sends a value
-/// of fixed width for each element, as quantization does.
+/// The bits per element in the messages of a schedule's last compressor, if it sends a value of
+/// fixed width for each element, as quantization does.
 fn bits_per_element(policy: &Policy) -> Option<u32> {
     let last =
         policy.push.specs().last().filter(|spec| spec.entry().family == Family::Quantization)?;

@@ -7,11 +7,11 @@ use crate::{DeviceGroup, ExchangeError, Result};
 
 impl Reducer {
     /// Averages a group that a device compresses, as [`average`](Self::average) does. Messages have
-    /// the same layout as those of the host, so some ranks may use devices and others not. For
-    /// all-gather with compressors that have a [device form](gradwire::Compressor::device_form),
-    /// and for all-reduce with methods in rounds that have
-    /// [theirs](gradwire::MultiRound::device_rounds), and linear compressors whose residual does
-    /// not depend on the message that comes back. With all-gather the device must apply a vote
+    /// the same layout as those of the host, so some ranks may use devices and others not. Supports
+    /// all-gather with compressors that have a [device form](gradwire::Compressor::device_form).
+    /// Supports all-reduce with multi-round methods that have [device
+    /// rounds](gradwire::MultiRound::device_rounds), and with linear compressors whose residual
+    /// does not depend on the returned message. With all-gather the device must apply a vote
     /// ([`gradwire::Aggregation::Vote`]) to the mean itself. If a later group of the step is
     /// skipped, the device must roll back the residuals that earlier groups of the step have
     /// changed.
@@ -36,7 +36,8 @@ impl Reducer {
         let Some(group) = self.groups.get(at) else {
             return refuse(format!("there is no group {at}; form it first"));
         };
-        // The step has not begun, so the codecs may still have the compressors of the step before.
+        // The step has not begun, so the codecs may still have the compressors of the previous
+        // step.
         let changes = |index: usize| self.codecs.spec_at(index, step).sends_changes();
         if let Some(&index) = group.indices.iter().find(|&&index| changes(index)) {
             return refuse(format!(

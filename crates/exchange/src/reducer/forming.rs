@@ -13,8 +13,8 @@ impl Reducer {
     /// configurations here.
     ///
     /// # Errors
-    /// `Config` for a tensor that the model does not have, or if another rank was started with
-    /// another configuration, naming both.
+    /// `Config` for a tensor that the model does not have, or if another rank has another
+    /// configuration; the error names both.
     pub fn form(&mut self, names: &[impl AsRef<str>]) -> Result<usize> {
         self.alive()?;
         let formed = self.try_form(names);

@@ -1,4 +1,4 @@
-//! What the last messages of a reducer cost and carried, and what it keeps.
+//! The cost and the content of a reducer's last messages, and the arrays that it keeps.
 
 use gradwire::{Kept, Spec};
 
@@ -14,13 +14,13 @@ impl Reducer {
     }
 
     /// The length in bytes of this rank's messages for its gradients, of the step in progress; a
-    /// message to several ranks counts once. Averages that an owner or a leader sends on are not in
-    /// it; [`report`](Self::report) has all traffic.
+    /// message to several ranks counts once. Averages that an owner or a leader sends on are not
+    /// included; [`report`](Self::report) has all traffic.
     pub fn message_bytes(&self) -> usize {
         self.message_bytes
     }
 
-    /// The compressor at a step of the tensor at some place of the model.
+    /// The compressor of the tensor at this place of the model, at a step.
     ///
     /// # Panics
     /// If the model has fewer tensors.
@@ -28,7 +28,7 @@ impl Reducer {
         self.codecs.spec_at(index, step)
     }
 
-    /// The length in bytes of this rank's last messages for the tensor at some place of the model;
+    /// The length in bytes of this rank's last messages for the tensor at this place of the model;
     /// 0 before the first.
     ///
     /// # Panics
@@ -53,12 +53,12 @@ impl Reducer {
         self.codecs.swap_sent_elements(index, sent_elements);
     }
 
-    /// The array of a kind that is kept for a tensor of the model; `None` if there is none yet.
+    /// The array of this kind kept for a tensor of the model; `None` if there is none yet.
     pub fn array(&self, name: &str, kind: Kept) -> Option<&[f32]> {
         self.codecs.array(name, kind)
     }
 
-    /// Replaces the array of a kind that is kept for a tensor, for one that a device keeps.
+    /// Replaces the array of this kind kept for a tensor. For arrays that a device keeps.
     ///
     /// # Errors
     /// `Config` for a tensor that the model does not have, or an array of another length.

@@ -47,8 +47,8 @@ use crate::{
 /// reducer over its transport, and all ranks call the same methods in the same order.
 ///
 /// Tensors have names. The reducer keeps the residual and the other state of each compressor by
-/// tensor name, so that a tensor may move to another group. [`save`](Self::save) and
-/// [`restore`](Self::restore) store and restore this state.
+/// tensor name, so a tensor may move to another group. [`save`](Self::save) and
+/// [`restore`](Self::restore) handle this state.
 pub struct Reducer {
     transport: Box<dyn Transport>,
     config: ReducerConfig,
@@ -97,12 +97,12 @@ impl Reducer {
         Self::of(transport, &whole, Cut::EachTensor, config.on_non_finite)
     }
 
-    /// The same reducer with a number of [threads](gradwire::Threads) that encode and decode the
-    /// tensors of a group: 1 by default, the caller's. Messages and means do not depend on it, and
-    /// ranks may differ in it. With all-reduce, and when an owner compresses its averages in
-    /// scatter-reduce, tensors are processed one after the other; threads share tensors of at least
-    /// [`LEAST_DIVIDED`] elements. With several threads, the report has elapsed time instead of CPU
-    /// time.
+    /// The same reducer with this number of [threads](gradwire::Threads) to encode and decode a
+    /// group's tensors. The default is 1, the caller's thread. Messages and means do not depend on
+    /// the number, and ranks may use different numbers. With all-reduce, and when an owner
+    /// compresses its averages in scatter-reduce, tensors are processed one after the other;
+    /// threads share tensors of at least [`LEAST_DIVIDED`] elements. With several threads, the
+    /// report has elapsed time instead of CPU time.
     ///
     /// [`LEAST_DIVIDED`]: gradwire::LEAST_DIVIDED
     pub fn with_threads(mut self, threads: usize) -> Self {
@@ -167,8 +167,8 @@ impl Reducer {
     ///
     /// With [reduce-scatter](crate::collectives::reduce_scatter) `values` holds the shards of all
     /// ranks, and then this rank's shard holds its mean; the others are unspecified. With
-    /// [gather-shards](crate::collectives::gather_shards) this rank's shard is given, and then all
-    /// shards are there.
+    /// [gather-shards](crate::collectives::gather_shards) `values` holds this rank's shard, and
+    /// then all shards.
     ///
     /// # Errors
     /// Any; the exchange has then ended, here and on the other ranks.

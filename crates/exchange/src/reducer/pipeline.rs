@@ -138,8 +138,7 @@ impl Pipeline {
         let mut bucket = self.done.pop().ok_or_else(ExchangeError::ended)?;
         let outcome = std::mem::replace(&mut bucket.outcome, Ok(Ok(())));
         if !matches!(outcome, Ok(Ok(()))) {
-            // The exchange has ended. The bucket does not come back, so that nobody may wait for
-            // it.
+            // The exchange has ended. The bucket does not come back, so no caller may wait for it.
             self.done.close();
         }
         match outcome {

@@ -54,7 +54,7 @@ impl Reducer {
     /// Returns the bytes of all ranks, which may be more than a message holds: they are sent in
     /// [`parts`] of `most` bytes.
     fn gather_in_parts(&mut self, own: &[u8], most: usize) -> Result<Vec<Vec<u8>>> {
-        // The step of ranks may differ: a rank that has restored a state has none.
+        // Ranks may be at different steps: a rank that has restored a state has none.
         let step = 0;
         let mut own = parts(own, most);
         let mut all = vec![Vec::new(); self.transport.size()];
@@ -72,7 +72,7 @@ impl Reducer {
 
     /// Restores the state of an earlier run, given this rank's own state, or the states of all
     /// ranks. With another number of ranks, or another exchange, all states are needed, and
-    /// [`reshard`](crate::reshard) describes the result. If nothing is kept, as by compressors
+    /// [`reshard`](crate::reshard) describes the result. If nothing is kept, as with compressors
     /// without error feedback, the state of any rank is enough.
     ///
     /// # Errors
@@ -105,7 +105,8 @@ impl Reducer {
 
     /// Says which states are missing.
     fn refuse_incomplete(&self, first: &State, ranks: &[u64]) -> Result<()> {
-        // Another compressor often has another exchange, and the remedy for that would not help.
+        // Another compressor often comes with another exchange, and the remedy for the exchange
+        // would not help.
         self.codecs.check_specs(first)?;
         let (rank, size) = (self.transport.rank(), self.transport.size());
         let (workers, saved) = (first.number("workers")? as usize, first.setting("exchange")?);
@@ -136,7 +137,7 @@ impl Reducer {
     }
 
     /// Restores the state that this worker saved as a rank of another group, of any size: survivors
-    /// of a lost rank keep their residuals. Only for all-gather, in which a rank's state is its own
+    /// of a lost rank keep their residuals. Only for all-gather: there, a rank's state is its own
     /// and covers whole tensors.
     ///
     /// # Errors
@@ -173,7 +174,7 @@ fn by_rank(states: Vec<State>) -> Result<(Vec<u64>, Vec<State>)> {
 }
 
 /// Refuses two states of the same rank: they come from several exchanges, such as the replicas of a
-/// model on a mesh of two dimensions, and which of them belongs here is not known.
+/// model on a mesh of two dimensions, and it is unknown which one belongs here.
 fn refuse_repeated(ranks: &[u64]) -> Result<()> {
     match ranks.windows(2).find(|pair| pair[0] == pair[1]) {
         None => Ok(()),
@@ -246,8 +247,7 @@ mod tests {
         };
         let error = reducer.restore(vec![of(0, "push/residual/t", vec![0.0; 1000])]).unwrap_err();
         assert!(error.to_string().contains("of no ranks"), "{error}");
-        // Of another exchange, so that slices are put together: one that begins far behind the
-        // tensor.
+        // From another exchange, so slices are put together: one begins far beyond the tensor.
         for range in ["4000000000000..4000000000000", "4000000000000..0"] {
             let far = format!("push/residual/t[{range}]");
             assert!(reducer.restore(vec![of(1, &far, vec![])]).is_err(), "{range}");

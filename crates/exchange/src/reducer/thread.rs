@@ -24,8 +24,8 @@ pub(super) type Jobs = Queue<Box<dyn Job>>;
 
 /// Runs a [`Reducer`] in a background thread, one job at a time, in the order of submission.
 ///
-/// Every rank submits the same averages in the same order, so that the ranks match even if one
-/// caller is ahead of another. Dropping it finishes the submitted jobs in the background;
+/// Every rank submits the same averages in the same order, so the ranks match even if one caller is
+/// ahead of another. Dropping it finishes the submitted jobs in the background;
 /// [`join`](Self::join) waits for them.
 pub struct ReducerThread {
     jobs: Arc<Jobs>,

@@ -80,7 +80,7 @@ fn longest_positions(kept: f64, elements: f64) -> f64 {
 }
 
 /// Equation 5: the expected bits of a position at sparsity p, Golomb-coded with the best parameter:
-/// b* + 1 / (1 − (1 − p)^(2^b*)). 0 if nothing is sent, 1 if all is.
+/// b* + 1 / (1 − (1 − p)^(2^b*)). 0 if nothing is sent, 1 if everything is.
 pub fn position_bits(p: f64) -> f64 {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     if p <= 0.0 {
@@ -122,7 +122,7 @@ mod tests {
         for (p, bits) in [(0.01, 8.108), (0.001, 11.494), (0.1, 4.757)] {
             assert!((position_bits(p) - bits).abs() < 2e-3, "{p}: {}", position_bits(p));
         }
-        // The code approaches log2(e / p) + 0.03 where p is small, and ends at one bit for all.
+        // The code approaches log2(e / p) + 0.03 for small p, and ends at one bit for all.
         for p in [1e-9, 1e-17, 1e-300] {
             let limit = (std::f64::consts::E / p).log2();
             assert!((limit..limit + 0.08).contains(&position_bits(p)), "{p}: {}", position_bits(p));

@@ -24,8 +24,8 @@
 //! kept, and the delay is chosen such that these steps take their share of the budget. From the
 //! drop on, every step is a round if possible, and the sparsity uses what is left. Each message is
 //! counted with the longest code that its positions can take and with its headers. So a compressor
-//! that sends exactly its ratio stays within the budget. Where only some workers take part in a
-//! round, this holds on average.
+//! that sends exactly its ratio stays within the budget. If only some workers take part in a round,
+//! this holds on average.
 
 mod budget;
 mod stages;
@@ -117,7 +117,7 @@ pub enum ScheduleError {
     },
 }
 
-/// What a schedule must know of the run that it is resolved for.
+/// The run for which a schedule is resolved.
 #[derive(Debug, Clone, Copy)]
 pub struct RunDescription<'a> {
     /// Steps of the run.
@@ -136,7 +136,7 @@ pub struct RunDescription<'a> {
 }
 
 impl<'a> RunDescription<'a> {
-    /// A run of which nothing but the number of steps matters, as for schedules without a budget.
+    /// A run of which only the number of steps matters, as for schedules without a budget.
     pub fn of_steps(steps: u64) -> Self {
         Self { steps, drops: &[], compressed: &[], raw: &[], sends: 1.0, headers: 0 }
     }
@@ -169,7 +169,7 @@ impl CompressionSchedule {
         self.stages.iter().all(|stage| stage.spec.entry().id == self.first().entry().id)
     }
 
-    /// Whether all its times are numbers of steps, so that it can be resolved for a run of unknown
+    /// Whether all its times are numbers of steps, so it can be resolved for a run of unknown
     /// length.
     pub fn is_absolute(&self) -> bool {
         let part = |length: &Length| matches!(length, Length::Part(_));
@@ -186,7 +186,7 @@ impl CompressionSchedule {
     ///
     /// # Errors
     /// `Unfit` if the learning rate has too few drops, stages are not in order, or a budget cannot
-    /// be kept or does not go with the compressor.
+    /// be kept or does not suit the compressor.
     pub fn resolve(&self, run: RunDescription<'_>) -> Result<Schedule, ScheduleError> {
         match self.budget {
             Some(bytes) => self.within(bytes, run),
@@ -309,13 +309,12 @@ mod tests {
             (580, "topk:ratio=0.001"),
         ];
         assert_eq!(found, named(&expected));
-        // Whole ones are rounded: 64 over powers of the square root of 2.
+        // Integers are rounded: 64 over powers of the square root of 2.
         let found = resolved("qsgd:s=4 from s=64 over 0.008", &[]);
         let levels: Vec<String> = found.iter().map(|(_, spec)| spec.to_string()).collect();
         let expected = [64, 45, 32, 23, 16, 11, 8, 6, 4].map(|s| format!("qsgd:s={s}"));
         assert_eq!(levels, expected);
-        // The first value is the one that was asked for, where four digits would be beyond the
-        // range.
+        // The first value is the given one if rounding to four digits would leave the range.
         for (text, first) in [
             ("qsgd:s=4 from s=32767 over 0.1", "qsgd:s=32767"),
             ("sbc from p=0.99996 over 0.1", "sbc:p=0.99996"),

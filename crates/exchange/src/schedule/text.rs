@@ -12,7 +12,7 @@ impl FromStr for CompressionSchedule {
 
     fn from_str(text: &str) -> Result<Self, ScheduleError> {
         let form = |reason| ScheduleError::Form { text: text.to_owned(), reason };
-        // What is left with a word of schedules is a part of one, such as 'none until'.
+        // A remainder with a keyword of schedules is an incomplete schedule, such as 'none until'.
         let one = |spec: &str| match spec.parse::<Spec>() {
             Err(SpecError::Schedule { .. }) => Err(form("a part of it is missing")),
             parsed => Ok(parsed?),

@@ -9,9 +9,9 @@
 //! copy. There is no barrier for the whole model.
 //!
 //! All workers add the same bytes to the same parameters, so they hold the same bits. The server's
-//! parameters are those plus the residual of the pulls. With a pull compressor without error
-//! feedback (such as `none`, `terngrad`, `fp16`) there is no residual: the server continues from
-//! the parameters that it has sent, and holds the workers' bits.
+//! parameters are the workers' parameters plus the residual of the pulls. With a pull compressor
+//! without error feedback (such as `none`, `terngrad`, `fp16`) there is no residual: the server
+//! continues from the parameters that it has sent, and holds the workers' bits.
 //!
 //! With `b` backup workers, a server averages the first `n − b` pushes of a tensor. It drops and
 //! counts later pushes; the content of their messages is lost. Pulls go to all workers, and a late
@@ -55,7 +55,7 @@ fn parameters(exchange: Exchange) -> Result<(usize, usize, Synchronization)> {
 /// Spreads tensors over `servers` and returns the server of each tensor: largest first, each to the
 /// server with the smallest load so far; ties go to the earlier tensor and the lower server.
 ///
-/// The load of a tensor is its elements plus one, so that every server gets a tensor if there are
+/// The load of a tensor is its elements plus one, so every server gets a tensor if there are
 /// enough.
 ///
 /// # Panics

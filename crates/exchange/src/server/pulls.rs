@@ -1,5 +1,5 @@
-//! Pulls that arrived before the worker reached their step: with backup workers, or in rounds in
-//! which the worker does not take part.
+//! Pulls that arrived before the worker reached their step: with backup workers, or in rounds
+//! without this worker.
 
 use std::collections::VecDeque;
 

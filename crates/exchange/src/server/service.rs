@@ -63,7 +63,7 @@ struct Begun {
     since: Instant,
 }
 
-/// What a server did.
+/// The work of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ServerReport {
     /// Tensor updates: steps times tensors held.
@@ -136,8 +136,8 @@ impl Server {
     /// Serves until every worker has left.
     ///
     /// # Errors
-    /// `PeerLost` if a worker leaves that is still needed, `Deadline` naming the worker whose push
-    /// is missing; malformed messages and state. An error stops all ranks.
+    /// `PeerLost` if a worker leaves while it is still needed; `Deadline`, naming the worker whose
+    /// push is missing; malformed messages and state. An error stops all ranks.
     pub fn run(mut self) -> Result<ServerReport> {
         let served = self.serve();
         or_abort(&mut *self.transport, served)?;
@@ -182,9 +182,8 @@ impl Server {
         step.into_iter().chain(gathering).chain(held).min()
     }
 
-    /// The step that pushes are awaited for, in the bulk-synchronous mode. It begins before the
-    /// first push, which may be the one that is missing: workers that do not take part in the step
-    /// begin it, too.
+    /// The step whose pushes are awaited, in the bulk-synchronous mode. It begins before the first
+    /// push, which may be the missing one: workers that do not take part in the step begin it, too.
     fn awaited_step(&self) -> Option<u64> {
         self.begun.map(|begun| begun.step).filter(|_| self.staleness.is_none())
     }
@@ -248,8 +247,8 @@ impl Server {
     }
 
     /// Stores a step and its learning rate, which the first worker to begin the step determines. In
-    /// the bulk-synchronous mode no worker may begin a step while pushes of the one before are
-    /// incomplete: the mean would be of both.
+    /// the bulk-synchronous mode no worker may begin a step while pushes of the previous step are
+    /// missing: the mean would mix both steps.
     fn begin(&mut self, worker: usize, header: Header, payload: &[u8]) -> Result<()> {
         let Some((step, learning_rate)) = decode_begin(payload) else {
             return Err(self.refuse(worker, header));
@@ -277,7 +276,7 @@ impl Server {
         if self.staleness.is_some() {
             return self.apply_push(worker, header, at, payload);
         }
-        // A worker begins a step when it has all pulls of the step before, so all steps but the
+        // A worker begins a step when it has all pulls of the previous step, so all steps but the
         // latest are done.
         if header.step != step as u32 {
             return self.drop_late(worker, header);
@@ -341,9 +340,9 @@ impl Server {
         present.try_for_each(|&to| send_unless_left(&mut *self.transport, to, pull, &self.message))
     }
 
-    /// Replaces `self.message` by the change of a tensor from the parameters in `self.delta`, which
-    /// the workers hold if no residual is kept. The values that the message leaves out are lost
-    /// then: the server continues from the parameters that it has sent, with the workers' bits.
+    /// Replaces `self.message` with a tensor's change from the parameters in `self.delta`. If no
+    /// residual is kept, the workers hold these parameters, and the values that the message omits
+    /// are lost: the server continues from the parameters that it has sent, with the workers' bits.
     fn encode_change(&mut self, at: usize, step: u64) -> Result<(), gradwire::Error> {
         let rank = self.transport.rank();
         let Self { slots, pulls, mean: held, delta, message, .. } = self;

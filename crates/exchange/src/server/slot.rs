@@ -22,7 +22,7 @@ struct Push {
     message: Vec<u8>,
 }
 
-/// What became of a push.
+/// The outcome of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PushOutcome {
     /// More are needed.
@@ -143,8 +143,8 @@ mod tests {
         assert_eq!(accepted, [(0, &[0, 5][..]), (2, &[2, 5])]);
         slot.finish(5);
         assert!(!slot.is_behind(Some(5)) && slot.is_behind(Some(6)));
-        // Nobody has to push for a step that is done; for one that has begun they have, though none
-        // has yet.
+        // A step that is done needs no pushes; a step that has begun needs them, even if none has
+        // arrived.
         assert!(!slot.is_stuck(Some(5), &[], 2));
         assert!(slot.is_stuck(Some(6), &[1], 2));
         assert_eq!(push(&mut slot, 1, 5), PushOutcome::Late);

@@ -1,9 +1,9 @@
 //! Asynchronous workers: without a bound on their staleness, or with one.
 //!
 //! Each push is applied alone, when it arrives. The optimizer takes the worker's gradient times its
-//! weight in the mean, so that n pushes move the model by as much as a bulk-synchronous step. The
-//! answer is a pull for this worker only: the change of the tensor since its last pull, compressed
-//! with the worker's own residual on the server. If the compressor has no error feedback, it is the
+//! weight in the mean, so n pushes move the model by as much as a bulk-synchronous step. The answer
+//! is a pull for this worker only: the change of the tensor since its last pull, compressed with
+//! the worker's own residual on the server. If the compressor has no error feedback, it is the
 //! change since the parameters that the worker holds, so nothing is lost.
 //!
 //! With a bound of S steps, an answer is held back while the worker has pushed the tensor more than
@@ -24,7 +24,7 @@ use super::slot::Slot;
 use crate::codecs::{Codecs, Sender};
 use crate::{GroupConfig, Result};
 
-/// What an asynchronous server keeps for each worker, and the number of pushes of each worker.
+/// The state that an asynchronous server keeps for each worker, and the number of its pushes.
 pub(super) struct Staleness {
     /// Steps that a worker may be ahead of the slowest; `None` for any number.
     bound: Option<u64>,
@@ -98,8 +98,8 @@ impl Staleness {
         Some(worker)
     }
 
-    /// Replaces `message` by a worker's pull of a slot: the change since its last pull. `delta` is
-    /// a buffer.
+    /// Replaces `message` with a worker's pull of a slot: the change since its last pull. `delta`
+    /// is a buffer.
     pub(super) fn pull(
         &mut self,
         Pull { at, step, server, worker }: Pull,

@@ -101,8 +101,8 @@ impl ServerWorker {
         Ok(())
     }
 
-    /// Tells the servers that this worker is at a step. An absent worker says so, too: it waits for
-    /// the step's changes, and the servers must know when a worker that takes part leaves instead.
+    /// Tells the servers that this worker is at a step. An absent worker does so, too: it waits for
+    /// the step's changes, and the servers must notice if a worker that takes part leaves instead.
     fn begin(&mut self, learning_rate: f32) -> Result<()> {
         let begin = encode_begin(self.step, learning_rate);
         for &server in &self.servers {
@@ -195,8 +195,8 @@ impl ServerWorker {
         self.transport.recv_any(&self.servers, operation, until, &mut self.message)
     }
 
-    /// When to give up on a server: after the server's own deadline, whose error names the missing
-    /// worker.
+    /// When to give up on a server: after the server's own deadline, because the server's error
+    /// names the missing worker.
     fn gives_up_at(&self) -> Instant {
         Instant::now() + patience(self.transport.deadline(), 1)
     }

@@ -6,8 +6,8 @@ use gradwire::{Encoder, State, StateError, Tensor};
 
 use super::names::{ArrayKey, PUSH, REDUCE, read_slice};
 
-/// Refuses compressors and arrays of tensors that this model does not have, and residuals and
-/// velocities of another size, in the state of a rank, whose keys start with `prefix`. Call it
+/// Checks the state of a rank, whose keys start with `prefix`. Refuses compressors and arrays of
+/// tensors that this model does not have, and residuals and velocities of the wrong size. Call it
 /// before [`reshard`], which allocates as many elements as the keys of slices name.
 ///
 /// # Errors
@@ -83,7 +83,7 @@ mod tests {
             let key = format!("worker1/push/residual/{key}");
             assert!(matches!(check(&key, &[1.0]), Err(StateError::WrongSize { .. })), "{key}");
         }
-        // Behind the tensor, but without an element.
+        // Beyond the tensor, but without an element.
         assert!(check("worker1/push/residual/w[4000000000000..4000000000000]", &[]).is_err());
     }
 }

@@ -26,7 +26,8 @@ pub fn saved_as(exchange: Exchange, workers: usize, overlap: bool) -> String {
     format!("{exchange}{cut} with {workers} workers")
 }
 
-/// The key of the sum of a tensor's changes. It is the same on all ranks, of whatever number.
+/// The key of the sum of a tensor's changes. The sum is the same on all ranks, for any number of
+/// ranks.
 pub(crate) fn sum_key(prefix: &str, name: &str) -> String {
     format!("{prefix}sum/{name}")
 }

@@ -39,9 +39,9 @@ pub(crate) fn split<'a>(state: &State, slices: impl Iterator<Item = &'a str>) ->
 /// lost. Rank j takes over the residuals and velocities of the old ranks j, j + `workers`, j +
 /// 2·`workers` …, added up and multiplied by `workers` / `states.len()`; if there are more ranks
 /// than before, the new ranks start with none. Slices of scatter-reduce are put together, and an
-/// owner's second residual, which stands for all ranks, is weighted by the old number of ranks. All
-/// else (sums of changes, statistics and factors that methods start from, an optimizer's state,
-/// settings) is that of the old rank j modulo `states.len()`.
+/// owner's second residual, which stands for all ranks, is weighted by the old number of ranks.
+/// Everything else (sums of changes, statistics and factors that methods start from, an optimizer's
+/// state, settings) comes from the old rank j modulo `states.len()`.
 ///
 /// This holds for equal weights, and not for hierarchical exchanges. With the same number of ranks
 /// and the same exchange, use each rank's own state, which is exact. [Check](check_arrays) states
@@ -86,7 +86,7 @@ fn specs_of_whole(state: &State) -> Vec<(String, String)> {
     [of(&Encoder::spec_key(PUSH, "")), of(&Encoder::spec_key(REDUCE, ""))].concat()
 }
 
-/// Replaces the `kept` arrays of the wanted tensors by the arrays in `from`: multi-round methods
+/// Replaces the `kept` arrays of the wanted tensors with the arrays in `from`: multi-round methods
 /// start from the same values on all ranks, but under other exchanges each rank has its own.
 pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -> bool) {
     for (key, values) in from.floats_under("") {
@@ -98,8 +98,8 @@ pub(crate) fn take_kept(state: &mut State, from: &State, wanted: impl Fn(&str) -
 }
 
 /// Adds the residuals and velocities of a state to the sums of whole tensors. A tensor for which
-/// `estimates` is true has estimates instead of residuals; they contain what an owner has yet to
-/// pass on.
+/// `estimates` is true has estimates instead of residuals; they include the values that an owner
+/// has yet to pass on.
 fn add_whole(
     state: &State,
     workers: f32,
@@ -185,7 +185,7 @@ mod tests {
                 ("reduce/residual/w[2..3]", &[30.0]),
             ]),
         ];
-        // Of each element: the mean of both ranks' residuals, and the owner's.
+        // For each element: the mean of both ranks' residuals, and the owner's.
         let one = reshard(&old, 0, 1);
         assert_eq!(one.floats("push/residual/w").unwrap(), [3.0 + 10.0, 4.0 + 20.0, 5.0 + 30.0]);
         assert_eq!(one.floats_under("").count(), 1);

@@ -1,4 +1,4 @@
-//! What all transports have in common: the rank, the number of ranks, the deadline and the byte
+//! The common part of all transports: the rank, the number of ranks, the deadline and the byte
 //! counts.
 
 use std::time::Duration;

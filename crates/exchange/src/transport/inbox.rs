@@ -16,7 +16,7 @@ pub(super) struct Letter {
     pub(super) arrives: Instant,
 }
 
-/// What has been sent to one rank and not been received yet.
+/// The letters sent to one rank and not yet received.
 #[derive(Default)]
 pub(super) struct Inbox {
     pub(super) letters: VecDeque<Letter>,
@@ -32,16 +32,16 @@ impl Inbox {
     }
 }
 
-/// One direction of a throttled link: a token bucket without tokens, so that no burst is faster
-/// than the link.
+/// One direction of a throttled link: a token bucket without tokens, so no burst is faster than the
+/// link.
 #[derive(Default)]
 pub(super) struct Pacer {
     free: Option<Instant>,
 }
 
 impl Pacer {
-    /// Lets a letter pass that is `ready` at that time and takes `occupancy` to pass; returns the
-    /// time at which it starts.
+    /// Lets a letter pass that is ready at `ready` and takes `occupancy` to pass; returns its start
+    /// time.
     pub(super) fn pass(&mut self, ready: Instant, occupancy: Duration) -> Instant {
         let start = self.free.map_or(ready, |free| free.max(ready));
         self.free = Some(start + occupancy);
@@ -61,8 +61,8 @@ pub(super) struct Ingress {
 }
 
 impl Ingress {
-    /// Lets a letter pass that is `ready` at that time and takes `occupancy` to pass; returns the
-    /// time at which it has passed. Nothing is ready before `now`.
+    /// Lets a letter pass that is ready at `ready` and takes `occupancy` to pass; returns the time
+    /// at which it has passed. Nothing is ready before `now`.
     pub(super) fn pass(
         &mut self,
         from: usize,
@@ -104,8 +104,8 @@ impl Mailbox {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the owner. The lock is taken first, so that an owner that is about to sleep does not
-    /// miss it.
+    /// Wakes the owner. The lock is taken first, so an owner that is about to sleep does not miss
+    /// it.
     pub(super) fn wake(&self) {
         drop(self.lock());
         self.news.notify_all();

@@ -54,14 +54,14 @@ pub trait Transport: Send {
     fn send(&mut self, to: usize, operation: Operation<'_>, payload: &[u8]) -> Result<()>;
 
     /// [Sends](Self::send) the same `payload` to every other rank. Each rank starts with the rank
-    /// after it, so that the ranks do not all send to the same receiver first.
+    /// after it, so the ranks do not all send to the same receiver first.
     fn send_to_others(&mut self, operation: Operation<'_>, payload: &[u8]) -> Result<()> {
         self.endpoint().others().try_for_each(|to| self.send(to, operation, payload))
     }
 
     /// Waits until `until` for the next message of any rank in `from`; the payload replaces the
     /// content of `into`. Messages of other ranks stay in the queue. If `until` has passed, it
-    /// takes a message that has arrived, and does not wait.
+    /// takes a message that has already arrived, and does not wait.
     ///
     /// # Errors
     /// `PeerLost` if a rank of `from` has left and no message is on its way, or if some rank has
@@ -74,8 +74,8 @@ pub trait Transport: Send {
         into: &mut Vec<u8>,
     ) -> Result<(usize, Header)>;
 
-    /// Waits until all sent messages have left this rank, so that it may compute for a while, or
-    /// end. Does nothing for engines that send in the background.
+    /// Waits until all sent messages have left this rank, so it may compute for a while, or end.
+    /// Does nothing for engines that send in the background.
     ///
     /// # Errors
     /// `PeerLost` or `Deadline`.
@@ -96,7 +96,7 @@ pub trait Transport: Send {
     }
 
     /// As [`recv`](Self::recv), with another deadline. A rank that waits for a waiting rank uses a
-    /// longer deadline, so that the other rank fails first and names the rank that is missing.
+    /// longer deadline, so the other rank fails first and names the missing rank.
     fn recv_within(
         &mut self,
         from: usize,
@@ -132,8 +132,8 @@ pub trait Transport: Send {
         Ok(())
     }
 
-    /// Sends any number of bytes, such as a state, for which one message may be too short: in parts
-    /// of 256 MiB, the last of which is shorter, perhaps empty.
+    /// Sends any number of bytes, such as a state, which may be too long for one message. They go
+    /// in parts of 256 MiB; the last part is shorter, perhaps empty.
     fn send_in_parts(&mut self, to: usize, operation: Operation<'_>, bytes: &[u8]) -> Result<()> {
         parts(bytes, PART).try_for_each(|part| self.send(to, operation, part))
     }

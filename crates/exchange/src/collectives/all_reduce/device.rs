@@ -11,7 +11,7 @@ use crate::{DeviceGroup, ExchangeError, Result, RoundForm};
 #[derive(Default)]
 pub(super) struct Device {
     message: Vec<u8>,
-    /// What the host computed for the device: for a round, or of the means.
+    /// The forms that the host computed for the device: for a round, or of the means.
     forms: Forms,
     /// The bytes of each tensor's form of a round, and of its addend.
     round: Vec<Option<RoundForm>>,

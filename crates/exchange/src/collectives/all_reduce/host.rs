@@ -1,4 +1,4 @@
-//! Compression by this process, of values that become the means.
+//! Compression by this process; the means replace the values.
 
 use gradwire::{Dtype, Floats, ReduceOp};
 

@@ -27,8 +27,8 @@ impl PartialSum {
         self.values.clear();
     }
 
-    /// Replaces this part by `low` plus `high`. It becomes dense if all elements take no more bytes
-    /// than elements with positions.
+    /// Replaces this part with `low` plus `high`. It becomes dense if all elements take no more
+    /// bytes than elements with positions.
     pub(super) fn add(&mut self, low: &PartialSum, high: &PartialSum, elements: usize) {
         self.clear();
         match (low.dense, high.dense) {
@@ -122,8 +122,8 @@ impl PartialSum {
         elements::narrow_onto(&self.values, out);
     }
 
-    /// Reads a part that [`write`](Self::write) wrote, of a tensor of `elements` elements, from the
-    /// front of `bytes`.
+    /// Reads the part of a tensor with `elements` elements from the front of `bytes`, as
+    /// [`write`](Self::write) wrote it.
     pub(super) fn read(&mut self, bytes: &mut &[u8], elements: usize) -> Result<(), DecodeError> {
         self.clear();
         let count = match take(bytes, 1)?[0] {
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_part_is_these_bytes() {
-        // Of 100 places 2: p = 0.02, b = 1 + ⌊log2(0.4812 / 0.0202)⌋ = 5. Gaps 3 and 40 = 1·32 + 8:
+        // 2 of 100 places: p = 0.02, b = 1 + ⌊log2(0.4812 / 0.0202)⌋ = 5. Gaps 3 and 40 = 1·32 + 8:
         // 0 11000 and 10 00010, the first bit the lowest.
         let part = sparse(&[(3, 1.5), (44, -2.0)]);
         let mut bytes = Vec::new();
@@ -241,7 +241,7 @@ mod tests {
         let mut sum = PartialSum::default();
         sum.add(&full, &sparse(&[(8, 1.0)]), 9);
         assert_eq!(sum, dense(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 9.0]));
-        // Moving up into place, some values stay where they are.
+        // Some values move up into place, others stay.
         let but_one = (0..40).filter(|&at| at != 5);
         let mut moved = sparse(&but_one.map(|at| (at, at as f32)).collect::<Vec<_>>());
         moved.make_dense_if_shorter(40);

@@ -52,13 +52,13 @@ impl Server {
         Ok(())
     }
 
-    /// The worker for whose push an answer waits, and the operation of that push.
+    /// The worker whose push a held answer waits for, and the operation of this push.
     pub(super) fn keeps_waiting(&self) -> Option<(usize, String)> {
         let (_, at, peer) = self.staleness.as_ref()?.overdue()?;
         Some((peer, self.push_to(at)))
     }
 
-    /// Fails if a worker has left for whose push an answer waits.
+    /// Fails if an answer waits for the push of a worker that has left.
     pub(super) fn expect_nobody_gone(&self) -> Result<()> {
         match self.staleness.as_ref().and_then(|staleness| staleness.stuck(&self.present)) {
             Some((at, peer)) => Err(ExchangeError::lost(peer, self.push_to(at))),
@@ -66,7 +66,7 @@ impl Server {
         }
     }
 
-    /// Fails if a worker has left early without a bound, for which no other worker waited.
+    /// Fails if a worker has left early and there is no bound, so no other worker waited for it.
     pub(super) fn expect_as_many_of_all(&self) -> Result<()> {
         match self.staleness.as_ref().and_then(Staleness::behind) {
             Some(peer) => {

@@ -1,4 +1,4 @@
-//! What a server has received of a request to save or restore.
+//! The part of a request to save or restore that a server has received.
 
 use std::time::Instant;
 

@@ -15,7 +15,7 @@ impl Optimizer for Sgd {
     }
 }
 
-/// How a server of two workers ends, which do this after they have joined it.
+/// How a server of two workers ends if they do `work` after they have joined it.
 fn with_server(
     exchange: &str,
     participation: &Participation,
@@ -51,8 +51,7 @@ fn with_server(
     })
 }
 
-/// How a server ends whose worker 0 begins step 4, pushes for these steps, and leaves with worker
-/// 1.
+/// How a server ends if worker 0 begins step 4, pushes for these steps, and leaves with worker 1.
 fn served(exchange: &str, pushes: &[u64]) -> Result<ServerReport> {
     with_server(
         exchange,
