@@ -1,7 +1,7 @@
 //! The calls of MPI that the transport needs, with buffers that live as long as MPI uses them.
 //!
-//! All `unsafe` of this crate is here. The safe layer of the `mpi` crate ignores the codes that
-//! calls return, because with MPI's default handler an error ends the process. Here errors are
+//! All `unsafe` code of this crate is here. The safe layer of the `mpi` crate ignores the codes
+//! that calls return, because with MPI's default handler an error ends the process. Here errors are
 //! returned, and name a rank.
 
 #![allow(unsafe_code, reason = "MPI is a C library")]
@@ -61,12 +61,12 @@ pub(crate) fn return_errors() -> Result<(), Fault> {
     })
 }
 
-/// Ends this process with a status, without exit handlers: MPI's may wait for ever.
+/// Ends this process with a status, without exit handlers: MPI's may wait forever.
 pub(crate) fn exit_at_once(status: c_int) -> ! {
     unsafe extern "C" {
         fn _exit(status: c_int) -> !;
     }
-    // SAFETY: it is the C library's, takes any status, and does not return.
+    // SAFETY: `_exit` of the C library takes any status and does not return.
     unsafe { _exit(status) }
 }
 
@@ -126,7 +126,7 @@ impl Transfer {
         Ok(done != 0)
     }
 
-    /// The buffer of a transfer that is complete.
+    /// The buffer of a complete transfer.
     ///
     /// # Panics
     /// If it is not.
@@ -136,7 +136,7 @@ impl Transfer {
     }
 }
 
-/// MPI may still use the buffer of a transfer that is abandoned, so it is never freed.
+/// MPI may still use the buffer of an abandoned transfer, so it is never freed.
 impl Drop for Transfer {
     fn drop(&mut self) {
         if self.request.is_some() {
@@ -155,11 +155,11 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// The next message of a rank, or of any, if there is one.
+    /// The next message of a rank, or of any rank, if there is one.
     pub(crate) fn probe(from: Option<usize>, tag: Tag) -> Result<Option<Self>, Fault> {
         let mut found = 0;
         let (mut message, mut status) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        // SAFETY: all pointers are to places for what the call writes.
+        // SAFETY: all pointers are to places for the values that the call writes.
         Fault::check(unsafe {
             ffi::MPI_Improbe(
                 from.map_or(ffi::RSMPI_ANY_SOURCE, |from| from as c_int),
@@ -176,7 +176,7 @@ impl Arrival {
         // SAFETY: a message was found, so the call has written it and its status.
         let (message, status) = unsafe { (message.assume_init(), status.assume_init()) };
         let mut length = 0;
-        // SAFETY: the status is that of a message that was found.
+        // SAFETY: the status belongs to a message that was found.
         Fault::check(unsafe { ffi::MPI_Get_count(&status, ffi::RSMPI_UINT8_T, &mut length) })?;
         let length = usize::try_from(length).map_err(|_| Fault(length))?;
         Ok(Some(Self { length, from: status.MPI_SOURCE as usize, message }))
@@ -186,8 +186,8 @@ impl Arrival {
     pub(crate) fn receive(mut self, mut bytes: Vec<u8>) -> Result<Transfer, Fault> {
         bytes.resize(self.length, 0);
         let mut request = MaybeUninit::uninit();
-        // SAFETY: the buffer has room for the length that was announced, is not shared, and stays
-        // where it is until the request is complete, see `Transfer`.
+        // SAFETY: the buffer has room for the announced length, is not shared, and stays where it
+        // is until the request is complete, see `Transfer`.
         Fault::check(unsafe {
             ffi::MPI_Imrecv(
                 bytes.as_mut_ptr().cast::<c_void>(),

@@ -1,5 +1,5 @@
-//! Ranks as the processes of an MPI job: [`Transport`](gradwire_exchange::Transport) over Open MPI
-//! or MPICH, and nothing else.
+//! Ranks as the processes of an MPI job: only a [`Transport`](gradwire_exchange::Transport), over
+//! Open MPI or MPICH.
 //!
 //! A [`World`] is the membership of this process in the job. [`World::connect`] returns a transport
 //! for each run, over which [`Role::join`](gradwire_exchange::Role::join) creates this rank's end
@@ -28,23 +28,23 @@
 //! second after the deadline of the call, it ends the process with [`STUCK_STATUS`] and a line on
 //! standard error.
 //!
-//! **A message** is the payload followed by the twelve bytes of its header, so that the payload
-//! needs no copy. Payloads of 2 GiB or more do not fit MPI's counts and are refused.
+//! **A message** is the payload followed by the twelve bytes of its header, so the payload needs no
+//! copy. Payloads of 2 GiB or more do not fit MPI's counts and are refused.
 //!
 //! **Notices** are sent under a separate tag and are not counted. One says that a rank has left,
-//! and how many messages it sent to this rank. One says that the run must stop, and because of
-//! which rank. One names the rank for which the sender has waited for most of the deadline: at the
-//! deadline, ranks that wait for a waiting rank blame the rank at the end of the chain. One says
-//! that a rank is left after the loss of another.
+//! and how many messages it sent to this rank. One says that the run must stop, and names the rank
+//! that caused it. One names the rank that the sender has waited for during most of the deadline:
+//! at the deadline, a rank that waits for a waiting rank blames the rank at the end of the chain.
+//! One says that its sender is left after the loss of a rank.
 //!
-//! **Lost ranks.** [`World::reconnect`] connects the ranks that are left. They agree on who is left
-//! by messages, because MPI does not tell them. Processes cannot be added to a job.
+//! **Lost ranks.** [`World::reconnect`] connects the ranks that are left. They find out by messages
+//! who is left, because MPI does not tell them. Processes cannot be added to a job.
 //!
-//! **The end.** `MPI_Finalize` waits for all processes and would wait for ever for one that died.
-//! So [`World::finish`] first waits, no longer than the deadline, until all ranks have left, and
-//! does not finalize if a rank has not, or was lost before. If a rank has not left, the process
-//! should exit with a status other than 0, and `mpirun` ends the rest of the job. [`World::abort`]
-//! asks MPI to end all processes at once.
+//! **The end.** `MPI_Finalize` waits for all processes and would wait forever for one that died. So
+//! [`World::finish`] first waits until all ranks have left, at most for the deadline. It does not
+//! finalize if a rank has not left or was lost before. If a rank has not left, the process should
+//! exit with a status other than 0, and `mpirun` ends the rest of the job. [`World::abort`] asks
+//! MPI to end all processes at once.
 
 mod call;
 mod links;

@@ -12,8 +12,8 @@ use crate::notice::{NOBODY, Notice};
 use crate::pause::Pause;
 use crate::watchdog::{Busy, Watch};
 
-/// Buffers kept for further messages, and the most bytes of one: messages with states are larger,
-/// and rare.
+/// The number of buffers kept for reuse, and the most bytes of one: messages with states are
+/// larger, but rare.
 const SPARE: usize = 64;
 const SPARE_BYTES: usize = 64 << 20;
 
@@ -36,7 +36,7 @@ pub(crate) struct Links {
     culprit: Option<usize>,
     /// When this rank learned that the run is stopped.
     stopped: Option<Instant>,
-    /// For each rank, including this one, the rank that it last announced to wait for.
+    /// For each rank, including this one, the rank that it last announced it waits for.
     waits: Vec<Option<usize>>,
     /// Whether this rank has left.
     ended: bool,
@@ -122,7 +122,7 @@ impl Links {
             let notice = Notice::receive(arrival)?;
             let Some(from) = from else { continue };
             match notice {
-                // Of a rank that came too late to be a member.
+                // From a rank that came too late to be a member.
                 Some(Notice::Here) => {}
                 Some(Notice::Left(messages)) => self.left[from] = Some(messages),
                 Some(Notice::Waits(peer)) => {
@@ -159,8 +159,7 @@ impl Links {
         self.tell(|links, to| Notice::Left(links.sent[to]));
     }
 
-    /// Announces that this rank takes no part in the session after this one: others may have begun
-    /// it.
+    /// Announces that this rank does not take part in the next session: others may have begun it.
     pub(crate) fn leave_next(&mut self) {
         self.tell_in(self.session + 1, |_, _| Notice::Left(0));
     }
@@ -253,7 +252,7 @@ impl Links {
         if self.stopped.is_some() { deadline.min(GRACE) } else { deadline }
     }
 
-    /// The receiver of the oldest message that is not out yet.
+    /// The receiver of the oldest message that has not been sent yet.
     pub(crate) fn waits_for(&self) -> Option<usize> {
         self.outgoing.front().and_then(|transfer| self.position(transfer.peer()))
     }
@@ -265,8 +264,8 @@ impl Links {
         }
     }
 
-    /// Takes back the buffers of messages that are out. A message that failed is dropped: its
-    /// receiver is gone.
+    /// Takes back the buffers of messages that have been sent. A message that failed is dropped:
+    /// its receiver is gone.
     fn reap(&mut self) {
         for _ in 0..self.outgoing.len() {
             let Some(mut transfer) = self.outgoing.pop_front() else { return };
@@ -280,7 +279,7 @@ impl Links {
 }
 
 /// The end of the chain of ranks that wait for each other, from `peer` on. It does not lead back to
-/// `own`, which lives: a rank that has said that it waits for this one may have died since.
+/// `own`, which is alive: a rank that announced that it waits for this one may have died since.
 fn at_fault(waits: &[Option<usize>], own: usize, peer: usize) -> usize {
     let next = |&peer: &usize| waits[peer].filter(|&next| next != own);
     let chain = std::iter::successors(Some(peer), next).take(waits.len());
@@ -298,7 +297,7 @@ mod tests {
         for (own, peer) in [(2, 0), (0, 1), (3, 0), (1, 2), (2, 3)] {
             assert_eq!(at_fault(&waits, own, peer), if own == 1 { 0 } else { 1 });
         }
-        // Of a cycle another rank is blamed.
+        // In a cycle, each rank blames another.
         assert_eq!([0, 1].map(|own| at_fault(&[Some(1), Some(0)], own, 1 - own)), [1, 0]);
         assert!([1, 2].contains(&at_fault(&[Some(1), Some(2), Some(0)], 0, 1)));
     }

@@ -40,8 +40,7 @@ impl Notice {
         bytes
     }
 
-    /// Receives a notice that has arrived; `None` for other bytes, and if the sender died in
-    /// between.
+    /// Receives a notice that has arrived; `None` for other bytes, or if the sender died meanwhile.
     pub(crate) fn receive(arrival: Arrival) -> Result<Option<Self>, Fault> {
         let fits = arrival.length == BYTES;
         let mut transfer = arrival.receive(Vec::new())?;

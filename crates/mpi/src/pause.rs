@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-/// The number of first polls, which only yield the processor.
+/// The number of initial polls, which only yield the processor.
 const EAGER: u32 = 64;
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_millis(1);

@@ -1,16 +1,16 @@
 //! Finding the ranks that are left after one was lost.
 //!
 //! MPI does not say who is left. So each rank tells all others, with the tags of the next session,
-//! that it is there. It waits until it has heard every rank but the one that was blamed, at most
-//! for the deadline, and then a moment for that one: a rank that ended with an error of its own
-//! reports it. The first of the ranks that it has heard then decides: it sends each rank that it
-//! has heard the list of all of them.
+//! that it is there. It waits, at most for the deadline, until it has heard every rank except the
+//! blamed one. It then waits a moment for the blamed rank, which reports itself if it ended with an
+//! error of its own. Each rank leaves the decision to the first of the ranks that it has heard.
+//! That rank sends each rank that it has heard the list of them all.
 //!
-//! Two groups must not go on side by side. So a rank ends with an error if it does not hear more
-//! than half of all ranks. Of two ranks neither has more than half: the one that was blamed leaves
-//! the decision to the other, and ends without its list. If the link between two ranks fails, and
-//! not one of them, each blames the other, and both go on. With more ranks, which one is blamed
-//! decides nothing: if ranks wait for each other, some may blame a rank that lives.
+//! Two groups must not go on side by side. So a rank ends with an error unless it hears more than
+//! half of all ranks. Of two ranks neither is more than half: the blamed one leaves the decision to
+//! the other, and ends if it gets no list. If only the link between two ranks fails, each blames
+//! the other, and both go on. With more ranks, the blame decides nothing: if ranks wait for each
+//! other, some may blame a rank that is alive.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::links::Links;
 use crate::notice::Notice;
 use crate::pause::Pause;
 
-/// What errors call it.
+/// The name of the operation in errors.
 const OPERATION: &str = "connecting the ranks that are left";
 
 /// The links of the next session, between the ranks that are left of an ended one.
@@ -68,7 +68,7 @@ fn connect(links: &Links, deadline: Duration) -> Result<Vec<usize>, Fault> {
         settle(&mut sent)?;
         return Ok(here.into_iter().collect());
     }
-    // It may have begun to wait when this rank had waited for the deadline already.
+    // It may have begun to wait only when this rank had already waited for the deadline.
     let until = Instant::now() + deadline + GRACE;
     let mut pause = Pause::default();
     while Instant::now() < until {
@@ -91,7 +91,7 @@ fn connect(links: &Links, deadline: Duration) -> Result<Vec<usize>, Fault> {
     Ok(Vec::new())
 }
 
-/// The rank that decides who is left, for a rank that has heard `here` of `size` ranks, itself
+/// The rank that decides who is left, for a rank that has heard the ranks `here` of `size`, itself
 /// included; `None` if it ends.
 fn decides(here: &BTreeSet<usize>, own: usize, size: usize, blamed: bool) -> Option<usize> {
     match (size, blamed) {
@@ -102,8 +102,8 @@ fn decides(here: &BTreeSet<usize>, own: usize, size: usize, blamed: bool) -> Opt
     }
 }
 
-/// The ranks that say that they are there, this one included. The rank that was blamed has only a
-/// moment after the others.
+/// The ranks that say that they are there, this one included. After the others, the blamed rank has
+/// only a moment.
 fn hear(links: &Links, until: Instant) -> Result<BTreeSet<usize>, Fault> {
     let mut here = BTreeSet::from([links.members[links.rank]]);
     let lost = links.culprit().map(|culprit| links.members[culprit]);
@@ -136,7 +136,7 @@ fn hear(links: &Links, until: Instant) -> Result<BTreeSet<usize>, Fault> {
     Ok(here)
 }
 
-/// Drops the transfers that are complete.
+/// Drops complete transfers.
 fn settle(transfers: &mut Vec<Transfer>) -> Result<(), Fault> {
     let mut still = Vec::new();
     for mut transfer in transfers.drain(..) {

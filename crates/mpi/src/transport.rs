@@ -20,10 +20,10 @@ pub struct Mpi {
     links: Option<Links>,
     home: Home,
     endpoint: Endpoint,
-    /// The rank whose messages are looked for first; changes with each receive, so that no rank is
+    /// The rank whose messages are looked for first; changes with each receive, so no rank is
     /// always last.
     turn: usize,
-    /// What the last message was sent for.
+    /// The operation of the last sent message.
     sent: Operation<'static>,
 }
 
@@ -73,7 +73,7 @@ impl Mpi {
         Ok((from, header))
     }
 
-    /// The reason why no more messages of these ranks will arrive, if there is one.
+    /// The reason why these ranks will send no more messages, if there is one.
     fn given_up(&mut self, from: &[usize], during: Operation<'_>) -> Option<ExchangeError> {
         let links = self.links_mut();
         if let Err(fault) = links.hear() {
@@ -154,8 +154,8 @@ impl Transport for Mpi {
         }
     }
 
-    /// MPI sends only while it is called: without this, the rest of a long message, and its
-    /// receiver, would wait for the next step.
+    /// MPI sends only while it is called: without this, the rest of a long message and its receiver
+    /// would wait for the next step.
     fn flush(&mut self) -> Result<()> {
         let (deadline, operation) = (self.endpoint.deadline, self.sent);
         let until = Instant::now() + deadline;
@@ -180,7 +180,7 @@ impl Transport for Mpi {
 }
 
 /// A rank that panics stops all ranks; a rank that merely leaves stops the ranks that still need
-/// it. Sent messages get out first, if possible.
+/// it. Its messages are sent first, if possible.
 impl Drop for Mpi {
     fn drop(&mut self) {
         let Some(mut links) = self.links.take() else { return };

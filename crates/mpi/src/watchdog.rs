@@ -1,8 +1,8 @@
 //! Ends a process that is stuck inside MPI.
 //!
-//! A rank looks at the clock between calls of MPI, and no call should wait. But a call may spin for
-//! ever on a process that died, as `MPI_Init` and `MPI_Finalize` do. So a separate thread, started
-//! before MPI, watches how long the rank stays in each section of the code that calls MPI.
+//! A rank looks at the clock between calls of MPI, and no call should wait. But a call may spin
+//! forever on a process that died, as `MPI_Init` and `MPI_Finalize` do. So a separate thread,
+//! started before MPI, watches how long the rank stays in each section of the code that calls MPI.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -27,7 +27,7 @@ pub(crate) struct Watch(Mutex<Watched>);
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// `None` while the process does not know its rank.
+    /// `None` until the process knows its rank.
     rank: Option<usize>,
     /// The section in progress.
     section: Option<Section>,
@@ -36,7 +36,7 @@ struct Watched {
 /// A section of the code that calls MPI.
 #[derive(Debug, Clone, Copy)]
 struct Section {
-    /// As the error message calls it.
+    /// Its name in the error message.
     name: &'static str,
     since: Instant,
     deadline: Duration,

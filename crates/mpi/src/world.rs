@@ -18,7 +18,7 @@ use crate::watchdog::Watch;
 
 /// The job of this process: all processes that `mpirun` started, or this process alone.
 pub struct World {
-    /// `Some` until MPI has ended, or is given up.
+    /// `Some` until MPI has ended or been given up.
     universe: Option<Universe>,
     home: Home,
     deadline: Duration,
@@ -73,8 +73,8 @@ impl World {
     }
 
     /// A transport for one run. For another run, all ranks drop it and connect again. Dropping it
-    /// waits, no longer than the deadline, until all messages have been sent, and announces that
-    /// this rank has left.
+    /// waits until all messages have been sent, at most for the deadline, and announces that this
+    /// rank has left.
     ///
     /// # Errors
     /// `Config` while there is another transport.
@@ -93,8 +93,8 @@ impl World {
     /// MPICH: `-disable-auto-cleanup`).
     ///
     /// # Errors
-    /// `Config` if the others have given this rank up for lost, if half of the ranks or more are
-    /// lost (but one of two may be), or while there is another transport.
+    /// `Config` if the others count this rank as lost, if half of the ranks or more are lost
+    /// (except one of two), or while there is another transport.
     pub fn reconnect(&mut self) -> Result<Mpi> {
         let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(links) = &mut *home else { return refuse(ONE_TRANSPORT) };
@@ -110,7 +110,7 @@ impl World {
     ///
     /// # Errors
     /// `Deadline`, or `StillThere` after a run that was stopped, with the first rank that has not
-    /// left by then. MPI is then not ended, because that would wait for this rank; let the process
+    /// left by then. MPI is then not ended, because it would wait for this rank; let the process
     /// exit with a status other than 0.
     pub fn finish(mut self) -> Result<()> {
         self.end()
@@ -118,8 +118,7 @@ impl World {
 
     fn end(&mut self) -> Result<()> {
         let Some(universe) = self.universe.take() else { return Ok(()) };
-        // Ending MPI waits for all ranks, also for one that has died: so it is ended below, or
-        // never.
+        // Ending MPI waits for all ranks, even dead ones: so it is ended below, or never.
         let universe = ManuallyDrop::new(universe);
         let links = self.home.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut links) = links else {
@@ -134,7 +133,7 @@ impl World {
         let none_there = |links: &Links| links.still_there().is_none();
         let ended = links.settle(Instant::now() + deadline, Links::is_over, none_there);
         drop(busy);
-        // With ranks that are lost, ending MPI would wait for them.
+        // If ranks are lost, ending MPI would wait for them.
         if ended && links.size < self.size {
             return Ok(());
         }
@@ -152,8 +151,8 @@ impl World {
         })
     }
 
-    /// Ends all processes of the job at once, this one with `status`. The others cannot report
-    /// errors any more; to let them, return the error and [finish](Self::finish).
+    /// Ends all processes of the job at once, this one with `status`. The others can no longer
+    /// report errors; to let them, return the error and [finish](Self::finish).
     pub fn abort(self, status: i32) -> ! {
         SimpleCommunicator::world().abort(status);
     }

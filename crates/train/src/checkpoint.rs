@@ -17,7 +17,7 @@
 //! | `record` | the trace and evaluations so far, as JSON |
 //!
 //! A checkpoint is complete if it has the state of each of its workers, all after the same step. An
-//! incomplete one is never written, and counts as damaged when read.
+//! incomplete checkpoint is never written, and counts as damaged when read.
 //!
 //! The latest checkpoints of a run are [kept](crate::rotation). A run with another number of
 //! workers can resume from one: residuals are redistributed by the rule of
@@ -73,8 +73,8 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads the newest good checkpoint at a path and compares its configuration. `skipped` is
-    /// called for each newer checkpoint, which is damaged.
+    /// Reads the newest good checkpoint at a path and compares its configuration. Calls `skipped`
+    /// for each newer, damaged checkpoint.
     pub(crate) fn read(
         path: &Path,
         config: &RunConfig,
@@ -126,8 +126,7 @@ impl Checkpoint {
     }
 
     /// The state of a worker in a run of this configuration. If another number of workers wrote the
-    /// checkpoint, their residuals are redistributed, so that the mean of the residuals stays the
-    /// same.
+    /// checkpoint, their residuals are redistributed such that their mean stays the same.
     pub(crate) fn worker(&self, rank: usize, config: &RunConfig) -> State {
         let saved = |rank| self.state.extract(&worker_prefix(rank));
         if self.saved_by == config.workers {
@@ -141,7 +140,7 @@ impl Checkpoint {
     }
 }
 
-/// The error of a setting, under the name that users know.
+/// The error of a setting, with the name that users know.
 fn called(name: &str, error: StateError) -> StateError {
     match error {
         StateError::Mismatch { found, expected, .. } => {

@@ -7,7 +7,7 @@ use gradwire_exchange::{Control, ExchangeError, Traffic};
 #[derive(Debug)]
 pub(crate) struct Clip {
     norm: Option<f32>,
-    /// The gradient of the step alone, without what `sum` held before.
+    /// The gradient of this step alone, without the earlier content of `sum`.
     own: Vec<Vec<f32>>,
 }
 
@@ -19,8 +19,8 @@ impl Clip {
         Self { norm, own }
     }
 
-    /// Calls `add` to add a gradient to `sum`, scaled down where its norm is above the bound.
-    /// Returns what `add` returned, and the factor.
+    /// Calls `add` to add a gradient to `sum`, scaled down if its norm is above the bound. Returns
+    /// the result of `add`, and the factor.
     pub(crate) fn bounded<R>(
         &mut self,
         sum: &mut [Vec<f32>],
@@ -30,8 +30,8 @@ impl Clip {
         self.own.iter_mut().for_each(|values| values.fill(0.0));
         let result = add(&mut self.own);
         let norm = self.own.iter().map(|values| squares(values)).sum::<f64>().sqrt();
-        // A norm that is not finite leaves the gradient as it is, so that the check of gradients
-        // names the tensor.
+        // If the norm is not finite, the gradient stays as it is, and the check of gradients names
+        // the tensor.
         let factor = if norm > f64::from(bound) && norm.is_finite() {
             (f64::from(bound) / norm) as f32
         } else {
@@ -56,7 +56,8 @@ pub(crate) fn to_median(
     let norm = update.iter().map(|values| squares(values)).sum::<f64>().sqrt() as f32;
     let mut norms = vec![vec![0.0; workers]];
     norms[0][rank] = norm;
-    // The mean of vectors with one norm each has all norms over the number of workers.
+    // Each worker's vector holds only its norm; the mean has all norms, divided by the number of
+    // workers.
     let traffic = control.exact_mean(step, &mut norms)?;
     let limit = median(&mut norms[0]) * workers as f32;
     if norm > limit {

@@ -34,7 +34,7 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
-    /// A run with seed 0 that is evaluated at its end, and checks each 100 steps that all ranks
+    /// A run with seed 0 that is evaluated at its end, and checks every 100 steps that all ranks
     /// hold the same parameters.
     pub fn new(
         settings: TrainingSettings,
@@ -84,8 +84,8 @@ impl RunConfig {
         }
     }
 
-    /// Whether stopping and resuming the run gives the bits of a run never stopped: not where
-    /// workers do not wait for each other.
+    /// Whether a stopped and resumed run gives the bits of an uninterrupted run: false if workers
+    /// do not wait for each other.
     pub fn resumes_exactly(&self) -> bool {
         self.exchange.keeps_replicas_identical() && self.backups() == 0
     }
@@ -139,7 +139,7 @@ impl RunConfig {
     }
 }
 
-/// Settings that change no parameter, so that a resumed run may have others.
+/// Settings that change no parameter, so a resumed run may have others.
 const WITHOUT_EFFECT: [&str; 5] =
     ["overlap", "straggler", "evaluate_at_most", "min_workers", "deadline_s"];
 

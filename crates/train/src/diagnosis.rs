@@ -68,7 +68,7 @@ pub struct Histogram {
     /// The largest absolute value: cells of equal width cover the range from minus this value to
     /// this value.
     pub largest: f32,
-    /// Values in each cell. The number of cells is odd, so that zero lies in the middle of one.
+    /// Values in each cell. The number of cells is odd, so zero lies in the middle of one.
     pub counts: Vec<u64>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Diagnoser {
     bytes: Vec<u64>,
     /// Exchanges since the last diagnosis in which the worker sent something.
     exchanges: u64,
-    /// Whether a diagnosis is overdue: the worker had no part in the round that it was due in.
+    /// Whether a diagnosis is overdue: the worker did not take part in the round when it was due.
     overdue: bool,
     values: Vec<f32>,
 }
@@ -162,7 +162,8 @@ impl Diagnoser {
         }
     }
 
-    /// Restores what [`save`](Self::save) wrote; a state without diagnoses changes nothing.
+    /// Restores the state that [`save`](Self::save) wrote; a state without diagnoses changes
+    /// nothing.
     pub(crate) fn restore(&mut self, state: &State) -> Result<(), StateError> {
         self.exchanges = match state.number("diagnosis exchanges") {
             Err(StateError::Missing(_)) => return Ok(()),
@@ -176,7 +177,7 @@ impl Diagnoser {
     }
 }
 
-/// The 95th percentile of the absolute values; 0 of none. Replaces the values by their absolute
+/// The 95th percentile of the absolute values; 0 of none. Replaces the values with their absolute
 /// values, in another order.
 fn percentile(values: &mut [f32]) -> f32 {
     values.iter_mut().for_each(|x| *x = x.abs());
@@ -185,7 +186,7 @@ fn percentile(values: &mut [f32]) -> f32 {
     *values.select_nth_unstable_by(rank, f32::total_cmp).1
 }
 
-/// Watches for residuals that grow without bound.
+/// Detects residuals that grow without bound.
 ///
 /// Error feedback keeps a residual at some multiple of the gradient: it grows at first and then
 /// levels off. A residual diverges if it has risen in each of the last diagnoses, to many times its

@@ -3,8 +3,8 @@
 //! A run with [`min_workers`](crate::TrainingSettings::min_workers) is a series of attempts. The
 //! number of workers is fixed in each: an attempt ends when a worker is lost or when the observer
 //! asks for another number. The first worker keeps the state after the last exchange in memory, and
-//! the next attempt resumes from it as from a checkpoint. An exchange that was in progress is
-//! repeated by the workers of the next attempt.
+//! the next attempt resumes from it as from a checkpoint. The workers of the next attempt repeat an
+//! exchange that was in progress.
 
 use std::num::NonZero;
 
@@ -58,11 +58,10 @@ impl Attempt {
         Self { config: config.clone(), checkpoint, changes }
     }
 
-    /// The attempt after this one, where workers are threads: a lost worker is one that panicked.
+    /// The attempt after this one, if workers are threads: a lost worker is one that panicked.
     ///
     /// # Errors
-    /// The interruption's own error, if it ends the run: nobody was lost, or too few workers are
-    /// left.
+    /// The interruption's own error, if it ends the run: no worker was lost, or too few are left.
     pub(crate) fn next(
         self,
         Interrupted { error, kept, workers }: Interrupted,
@@ -103,7 +102,7 @@ impl Attempt {
             Some((rank, error)) => format!("rank {rank} is lost ({error}); {on}"),
             None => on,
         });
-        // Changes after the state that the run resumes from have not happened.
+        // Changes after the resumed state have not happened.
         let mut changes = self.changes.clone();
         changes.retain(|change| change.step <= step);
         if workers != self.config.workers {
@@ -121,11 +120,11 @@ pub(crate) fn config_for(config: &RunConfig, workers: usize) -> RunConfig {
     })
 }
 
-/// Refuses what [`run`](crate::run()) refuses before it trains.
+/// Refuses the configurations that [`run`](crate::run()) refuses before it trains.
 ///
 /// # Errors
-/// As there, for a configuration that cannot work. Makes the model of one worker; with
-/// `min_workers`, once for each number of workers.
+/// The errors of [`run`](crate::run()) for a configuration that cannot work. Makes the model of one
+/// worker; with `min_workers`, once for each number of workers.
 pub fn check(config: &RunConfig) -> Result<(), TrainError> {
     check_attempt(config)?;
     check_fewer(config)
@@ -144,7 +143,7 @@ pub(crate) fn check_fewer(config: &RunConfig) -> Result<(), TrainError> {
     })
 }
 
-/// The other rank that an error says is lost.
+/// The other rank that is lost according to an error.
 pub(crate) fn lost_peer(error: &TrainError) -> Option<usize> {
     match error {
         TrainError::Exchange { source, .. } | TrainError::Servers(source) => match source {

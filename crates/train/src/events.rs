@@ -25,8 +25,8 @@ pub(crate) enum Event {
     Saved(SavePoint, Box<State>),
 }
 
-/// Where in a run workers save their states. Of one step the point in memory comes first: workers
-/// may save there, and then, at a stop, for a file.
+/// A point of a run at which workers save their states. At the same step, the point in memory comes
+/// first: workers may save there, and then, at a stop, for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SavePoint {
     /// Steps done.
@@ -35,8 +35,8 @@ pub(crate) struct SavePoint {
     pub(crate) to_file: bool,
 }
 
-/// States of each worker that may wait for the thread that keeps the record: a run that saves
-/// faster than the disk writes must not fill the memory.
+/// The number of each worker's states that may wait for the thread that keeps the record: a run
+/// that saves faster than the disk writes must not fill the memory.
 const STATES: usize = 2;
 
 /// A worker's channel to the thread that keeps the record.
@@ -63,7 +63,7 @@ pub(crate) fn channel(workers: usize) -> (Events, Received) {
 impl Events {
     /// Sends an event of worker `rank`. Waits if too many states are on their way.
     pub(crate) fn tell(&self, rank: usize, event: Event) {
-        // The receiver is gone only when the run has failed already.
+        // The receiver is gone only if the run has already failed.
         if matches!(event, Event::Saved(..)) {
             let _ = self.states.send(());
         }
@@ -106,7 +106,7 @@ mod tests {
                     told.fetch_add(1, Ordering::SeqCst);
                 }
             });
-            // If the worker did not wait, it would tell all.
+            // If the worker did not wait, it would send all events meanwhile.
             std::thread::sleep(Duration::from_millis(50));
             let states = received.filter(|(_, event)| matches!(event, Event::Saved(..)));
             for (taken, _) in states.enumerate() {

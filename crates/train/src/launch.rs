@@ -23,7 +23,7 @@ mod tests;
 /// uninterrupted run.
 ///
 /// # Errors
-/// See [`TrainError`]. All threads have ended when this returns. If several fail, it returns the
+/// See [`TrainError`]. All threads have ended when it returns. If several fail, it returns the
 /// error that explains the others.
 pub fn run(
     config: &RunConfig,

@@ -57,8 +57,8 @@ impl LocalSteps {
         self.optimizer.save("local/", state);
     }
 
-    /// Restores what [`save`](Self::save) wrote, between two rounds, when the worker has the
-    /// `common` parameters.
+    /// Restores the state that [`save`](Self::save) wrote, between two rounds, while the worker has
+    /// the `common` parameters.
     pub(crate) fn restore(&mut self, common: &[Vec<f32>], state: &State) -> Result<(), StateError> {
         self.optimizer.restore("local/", state)?;
         self.parameters.clone_from_slice(common);
@@ -85,7 +85,7 @@ mod tests {
         };
         let mut state = State::new();
         local().save(&mut state);
-        // Asynchronous workers differ: this one has not the parameters that all begin with.
+        // Asynchronous workers differ: this one does not have the initial parameters.
         let common = [vec![5.0, 6.0]];
         let mut restored = local();
         restored.restore(&common, &state).unwrap();

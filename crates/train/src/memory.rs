@@ -30,8 +30,8 @@ const WORKER: u64 = 4 << 20;
 /// One over the part of the available memory that is reserved for everything outside the estimate.
 const MARGIN: u64 = 16;
 
-/// Refuses a run of which this process trains some workers, if it takes more memory than there is.
-/// Makes the model of one worker.
+/// Refuses a run if the workers that this process trains need more memory than there is. Makes the
+/// model of one worker.
 ///
 /// # Errors
 /// The estimate does not fit, or the configuration cannot work.
@@ -82,7 +82,7 @@ fn gigabytes(bytes: u64) -> String {
 fn state_bytes(config: &RunConfig, resolution: &Resolution<'_>) -> u64 {
     let elements: u64 = resolution.tensors.iter().map(|tensor| tensor.elements() as u64).sum();
     let optimizer = config.optimizer.vectors() as u64;
-    // The parameters, their gradients, and what comes back from the exchange.
+    // The parameters, their gradients, and the result of the exchange.
     let mut copies = 3;
     copies += match (config.send.is_local(), config.exchange.servers()) {
         // The parameters of local steps.
@@ -108,7 +108,7 @@ fn kept_bytes(config: &RunConfig, resolution: &Resolution<'_>, tensor: &Tensor) 
     let elements = tensor.elements() as u64;
     let arrays = u64::from(spec.feedback().is_some()) + u64::from(keeps_velocity(spec));
     let compressor = spec.compressor();
-    // A message is written, on its way, and read.
+    // Copies of a message: being written, in transit, and being read.
     let longest = (compressor.max_len(tensor.elements()) as u64).min(4 * elements);
     let others = match config.exchange {
         Exchange::AllGather => least_len(compressor, tensor.elements()) * config.workers,
@@ -195,7 +195,7 @@ mod tests {
         let error = estimate.check(&config, 22 << 30).unwrap_err().to_string();
         assert!(error.contains("about 13") && error.contains("23.6 GB are available"), "{error}");
         assert!(estimate.check(&config, u64::MAX).is_ok());
-        // Of a total that just fits, the margin is left.
+        // The margin is on top of the total.
         assert!(estimate.check(&config, estimate.total()).is_err());
         assert!(estimate.check(&config, estimate.total() / 15 * 16 + 16).is_ok());
     }

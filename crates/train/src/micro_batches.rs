@@ -14,8 +14,7 @@ const PARTS: usize = 4;
 pub(crate) struct MicroBatches {
     /// The gradient of one part.
     part: Vec<Vec<f32>>,
-    /// For each element, the sum of the squares of the gradients that the parts of the last batch
-    /// added.
+    /// For each element, the sum of the squares of the gradients of the last batch's parts.
     squares: Vec<Vec<f32>>,
     /// The sum of `squares` over all batches of the round.
     pub(crate) round: Vec<Vec<f32>>,
@@ -68,7 +67,7 @@ impl MicroBatches {
         self.round.iter_mut().for_each(|round| round.fill(0.0));
     }
 
-    /// Scales the squares of the last batch with its gradients.
+    /// Scales the squares of the last batch, whose gradients were scaled by `factor`.
     pub(crate) fn scale(&mut self, factor: f32) {
         if factor != 1.0 {
             self.squares.iter_mut().flatten().for_each(|square| *square *= factor * factor);

@@ -22,7 +22,7 @@ pub trait Observer: Send + Sync {
         let _ = (steps, digest);
     }
 
-    /// Something looks wrong, though the run continues: a configuration that contradicts itself, a
+    /// Something looks wrong, but the run continues: a configuration that contradicts itself, or a
     /// residual that grows without bound.
     fn warned(&self, warning: &str) {
         let _ = warning;
@@ -34,13 +34,13 @@ pub trait Observer: Send + Sync {
         self.warned(&error.to_string());
     }
 
-    /// This process has become the one that keeps the record: the first worker was lost, and the
-    /// run goes on. Only in runs with [`min_workers`](crate::TrainingSettings::min_workers) whose
-    /// ranks are processes, before any other call tells of it.
+    /// This process now keeps the record: the first worker was lost, and the run goes on. Only in
+    /// runs with [`min_workers`](crate::TrainingSettings::min_workers) whose ranks are processes,
+    /// before any other call tells of it.
     fn leads(&self) {}
 
     /// The number of workers that the run should go on with from the next exchange, more or fewer
-    /// than now; `None` leaves the number as it is. Asked as [`stop`](Self::stop) is, in runs with
+    /// than now; `None` leaves the number as it is. Called like [`stop`](Self::stop), in runs with
     /// [`min_workers`](crate::TrainingSettings::min_workers) whose workers are threads. New workers
     /// take the model and the optimizer's state from the others and begin without a residual; the
     /// residuals of workers that leave go to those that stay. Numbers below `min_workers`, or with
@@ -49,7 +49,7 @@ pub trait Observer: Send + Sync {
         None
     }
 
-    /// Whether to end the run at the next exchange. Asked once a step, from a worker's thread.
+    /// Whether to end the run at the next exchange. Called once a step, from a worker's thread.
     fn stop(&self) -> bool {
         false
     }

@@ -19,14 +19,14 @@ pub struct RunOptions {
     pub resume: Option<PathBuf>,
 }
 
-/// When and where checkpoints are written. A new one replaces the one before, which is renamed to
-/// `<path>.1`, that one to `<path>.2`, and so on.
+/// When and where checkpoints are written. A new one is written to `path`; the previous one is
+/// renamed to `<path>.1`, the one before it to `<path>.2`, and so on.
 #[derive(Debug, Clone)]
 pub struct Save {
     /// The file.
     pub path: PathBuf,
-    /// Steps between checkpoints, each written at the first exchange after the interval; 0: none
-    /// between. One is also written when the run is stopped.
+    /// Steps between checkpoints, each written at the first exchange after the interval; 0: no such
+    /// checkpoints. A checkpoint is also written when the run is stopped.
     pub every: u64,
     /// Whether to write one at the end.
     pub at_end: bool,
@@ -42,7 +42,7 @@ impl RunOptions {
         let failed = |source| TrainError::Save { path: path.clone(), source };
         files::check_writable(path)
             .map_err(|source| failed(StateError::File { path: path.clone(), source }))?;
-        // Files at the path that the run resumes from are its checkpoints, even if none of them is
+        // Files at the path that the run resumes from are its own checkpoints, even if none is
         // left.
         if self.resume.as_ref() == Some(path) {
             return Ok(());

@@ -4,7 +4,7 @@ use gradwire::{State, StateError};
 use gradwire_exchange::Optimizer;
 
 /// Applies the mean of the workers' updates with an optimizer, as the negative of a gradient. Every
-/// worker holds the same state, as it sees the same mean.
+/// worker holds the same state, because it sees the same mean.
 pub(crate) struct OuterOptimizer {
     optimizer: Box<dyn Optimizer>,
     rate: f32,

@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// A counting semaphore that serves in the order of arrival, so that no worker gets far ahead of
+/// A counting semaphore that serves in the order of arrival, so no worker gets far ahead of
 /// another.
 #[derive(Debug)]
 pub(crate) struct Permits {
@@ -13,7 +13,7 @@ pub(crate) struct Permits {
 #[derive(Debug)]
 struct Queue {
     free: usize,
-    /// The ticket that the next to arrive gets.
+    /// The ticket for the next arrival.
     last: u64,
     /// The ticket whose turn it is.
     first: u64,

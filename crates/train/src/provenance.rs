@@ -1,10 +1,10 @@
-//! What made a run: the build of gradwire, the processor, and what of it is used.
+//! The origin of a run: the build of gradwire, the processor, and the features of it that are used.
 
 use std::fs;
 use std::thread::available_parallelism;
 
-/// gradwire's version, and the commit of its source where that is known, as in `0.1.0+65700e9784`;
-/// with `.modified` if the source was changed after this commit.
+/// gradwire's version, and the commit of its source if it is known, as in `0.1.0+65700e9784`; with
+/// `.modified` if the source was changed after this commit.
 pub const VERSION: &str = env!("GRADWIRE_VERSION");
 
 /// The name of this machine's processor; its architecture if the system does not know the name.

@@ -1,4 +1,4 @@
-//! What a training run reports.
+//! The report of a training run.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -25,11 +25,11 @@ pub struct StepRecord {
     pub bytes_up: f64,
     /// Bytes a worker received.
     pub bytes_down: f64,
-    /// Bytes that the busiest worker sent, or received if those are more; 0 if they were not
+    /// Bytes that the busiest worker sent or received, whichever are more; 0 if they were not
     /// recorded.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_busiest: f64,
-    /// What a worker sent, in elements.
+    /// The elements that a worker sent.
     #[serde(default, skip_serializing_if = "SentCounts::is_nothing")]
     pub sent: SentCounts,
     /// Forward and backward passes, in CPU time.
@@ -154,7 +154,7 @@ pub struct WorkersChanged {
     pub lost: Option<usize>,
 }
 
-/// A finished run: enough to repeat it, and what it measured.
+/// A finished run: enough to repeat it, and its measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// [`VERSION`](crate::VERSION) of the gradwire that ended the run.
@@ -178,9 +178,9 @@ pub struct RunRecord {
     pub parameters: usize,
     /// Its tensors.
     pub tensors: usize,
-    /// Of its parameters, those in its largest tensor.
+    /// Parameters in its largest tensor.
     pub largest_tensor: usize,
-    /// Of its parameters, those in tensors that travel compressed.
+    /// Parameters in tensors that travel compressed.
     pub compressed_parameters: usize,
     /// The data set.
     pub data: String,
@@ -284,8 +284,8 @@ impl DerefMut for RunRecord {
 }
 
 impl RunRecord {
-    /// The traffic by equation 1 of the SBC paper. `None` for a compressor whose elements take
-    /// different numbers of bits, for a record without counts of elements, with rules or several
+    /// The traffic by equation 1 of the SBC paper. `None` if the compressor's elements take
+    /// different numbers of bits, if the record has no counts of elements, with rules or several
     /// compressors, and if the number of receivers varies: absent owners in a scatter-reduce still
     /// send means.
     pub fn traffic_estimate(&self) -> Option<TrafficEstimate> {

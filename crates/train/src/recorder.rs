@@ -50,7 +50,7 @@ impl Recorder {
         &self.evaluations[self.evaluations.len() - 1]
     }
 
-    /// Takes the reports of servers, which cover all steps but those from before a resumption.
+    /// Takes the reports of servers, which cover all steps since the run was last resumed.
     pub(crate) fn add_servers(&mut self, reports: &[ServerReport]) {
         let steps = (self.trace.len() - self.past).max(1) as f64;
         let worked = |report: &ServerReport| {
@@ -80,7 +80,7 @@ impl Recorder {
 
 /// The loss is the mean over the workers that took part in the round. The time of each kind of work
 /// is the mean over the workers that did such work: an absent worker still decodes. Bytes are the
-/// mean over all workers, so that they add up; the bytes of the busiest worker are beside them.
+/// mean over all workers, so they add up; the bytes of the busiest worker are listed, too.
 fn average(samples: &[Option<Sample>]) -> StepRecord {
     // Every round has a participant.
     let taken: Vec<&StepRecord> = samples.iter().flatten().map(|sample| &sample.record).collect();

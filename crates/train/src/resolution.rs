@@ -1,5 +1,5 @@
-//! Resolving a configuration: which worker has which examples, how each tensor is compressed, where
-//! rounds end.
+//! Resolves a configuration: the examples of each worker, the compressor of each tensor, the ends
+//! of rounds.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -131,7 +131,7 @@ impl<'a> Resolution<'a> {
     }
 }
 
-/// How each tensor is compressed at each step, and where rounds end.
+/// The compressor of each tensor at each step, and the ends of rounds.
 fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds), TrainError> {
     if config.compressor.has_budget() && !config.rules.is_empty() {
         let reason = "a budget is divided among tensors of one compressor; give no rules beside it";
@@ -170,7 +170,7 @@ fn policy_of(config: &RunConfig, tensors: &[Tensor]) -> Result<(Policy, Rounds),
         return Err(TrainError::Config(reason.to_owned()));
     }
     let rounds = Rounds::new(&push, config.steps);
-    // Updates and weights are applied as they are, so servers send means back without loss.
+    // Updates and weights are applied unchanged, so servers send lossless means.
     let pull =
         if config.send.is_local() { Some(lossless(&push.first)) } else { policy.pull.clone() };
     let policy = Policy { push, pull, ..policy };
@@ -196,7 +196,7 @@ fn headers(exchange: Exchange, tensors: usize, workers: usize) -> usize {
     /// The most bytes a slice adds: an element, and the message around it.
     const SLICE_BYTES: usize = 24;
     match exchange {
-        // Cutting tensors makes further slices.
+        // Cutting tensors makes additional slices.
         Exchange::ScatterReduce => HEADER_BYTES + (workers - 1) * SLICE_BYTES,
         // One for each tensor, and one with the learning rate for each server.
         Exchange::ParameterServer { servers, .. } => {

@@ -51,7 +51,7 @@ fn rotate(path: &Path, keep: usize) -> io::Result<()> {
     for before in (1..=free.unwrap_or(keep.max(1) - 1)).rev() {
         fs::rename(earlier(path, before - 1), earlier(path, before))?;
     }
-    // Left by a run that kept more.
+    // From a run that kept more.
     for before in keep.max(1)..usize::MAX {
         let beyond = earlier(path, before);
         if !beyond.exists() {
@@ -62,7 +62,7 @@ fn rotate(path: &Path, keep: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// A file that is no checkpoint, where [`write`] would put one, rename one or remove one.
+/// A file that is not a checkpoint, at a place where [`write`] would put, rename or remove one.
 pub(crate) fn other_file(path: &Path) -> Result<Option<PathBuf>, StateError> {
     let path = &target(path)?;
     let failed = |path: &Path| {
@@ -93,7 +93,7 @@ pub fn is_place_of_checkpoint(file: &Path, path: &Path) -> io::Result<bool> {
     Ok(file.parent() == path.parent() && is_place(&name(&file), &name(&path)))
 }
 
-/// Whether a file name is one of those that the checkpoint of this name takes.
+/// Whether the checkpoint named `checkpoint` uses this file name.
 fn is_place(file: &str, checkpoint: &str) -> bool {
     let Some(rest) = file.strip_prefix(checkpoint) else { return false };
     let number = rest.strip_prefix('.').unwrap_or_default();
@@ -101,8 +101,7 @@ fn is_place(file: &str, checkpoint: &str) -> bool {
     rest.is_empty() || rest == ".new" || before > 0 && before.to_string() == number
 }
 
-/// Syncs the folder of `path`, if the system can, so that renames in it survive a crash of the
-/// machine.
+/// Syncs the folder of `path`, if the system can, so renames in it survive a crash of the machine.
 fn sync(path: &Path) -> io::Result<()> {
     match File::open(folder(path)) {
         Ok(folder) if cfg!(unix) => folder.sync_all(),
@@ -115,8 +114,8 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The newest checkpoint at `path` that can be read and passes `check`. If a newer one does not,
-/// `skipped` is called with the path and the fault of the newest.
+/// The newest checkpoint at `path` that can be read and passes `check`. If a newer one fails, calls
+/// `skipped` with the path and the fault of the newest.
 ///
 /// # Errors
 /// The fault of the newest, if none can be used.
@@ -143,8 +142,8 @@ pub(crate) fn newest_good(
     Err(first.unwrap_or_else(|| StateError::Missing("checkpoint".to_owned())))
 }
 
-/// Where checkpoints may lie, the newest first. An interrupted rotation leaves one place empty: if
-/// that is the first, the new checkpoint is complete already.
+/// The places of checkpoints, the newest first. An interrupted rotation leaves one place empty: if
+/// it is the first, the new checkpoint is already complete.
 fn candidates(path: &Path) -> impl Iterator<Item = PathBuf> + use<'_> {
     let last = (1..)
         .find(|&before| !earlier(path, before).exists() && !earlier(path, before + 1).exists());
@@ -178,7 +177,7 @@ mod tests {
             write(&path, 3, &state(step)).unwrap();
         }
         assert_eq!(steps(&path), [5, 4, 3]);
-        // A number that nobody counts to.
+        // No loop may count to this number.
         write(&path, usize::MAX, &state(6)).unwrap();
         assert_eq!(steps(&path), [6, 5, 4, 3]);
         write(&path, 1, &state(6)).unwrap();
@@ -217,7 +216,7 @@ mod tests {
         // A crash between two renames.
         fs::remove_file(&path).unwrap();
         assert_eq!(found(&path).0.unwrap(), 2);
-        // One that is not whole is passed over as a damaged one is.
+        // An incomplete checkpoint is skipped like a damaged one.
         write(&path, 3, &state(4)).unwrap();
         let whole = |state: &State| match state.number("step")? {
             4 => Err(StateError::Damaged("a part is missing".to_owned())),
@@ -269,7 +268,8 @@ mod tests {
         assert_eq!(other_file(&path).unwrap(), None);
         write(&path, 2, &state(1)).unwrap();
         write(&path, 2, &state(2)).unwrap();
-        // A checkpoint that is damaged is one, and files of other names are not in the way.
+        // A damaged checkpoint counts as a checkpoint, and files with other names are not in the
+        // way.
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..100]).unwrap();
         for name in ["run.state.txt", "run.state.0", "run.state.07", "run.state.", "other.state.1"]
@@ -307,7 +307,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.state");
         write(&path, 2, &state(1)).unwrap();
-        // The new one's place is taken by a folder, as a full disk would refuse it.
+        // A folder takes the new checkpoint's place: writing fails, as on a full disk.
         fs::create_dir(folder.path().join("run.state.new")).unwrap();
         let error = write(&path, 2, &state(2)).unwrap_err().to_string();
         assert!(error.contains("run.state"), "{error}");

@@ -54,12 +54,11 @@ pub fn run_rank(
 }
 
 /// [`run_rank`] for runs that may go on without ranks that are lost. `connect` returns a transport
-/// between the ranks of the job; called again after the loss of a rank, between those that are
-/// left, which all call it and are numbered anew in the same order. The last ranks become the
-/// servers.
+/// between the ranks of the job. After the loss of a rank, all ranks that are left call it again,
+/// and are renumbered in the same order. The last ranks become the servers.
 ///
-/// The first worker keeps the state after the last exchange. If it is lost itself, the run goes on
-/// from the last checkpoint in a file, which the new first worker must be able to read.
+/// The first worker keeps the state after the last exchange. If the first worker is lost, the run
+/// goes on from the last checkpoint in a file, which the new first worker must be able to read.
 ///
 /// # Errors
 /// The errors of [`run_rank`] and of `connect`. The loss of a rank is an error without
@@ -76,13 +75,13 @@ pub fn run_elastic_rank(
     check_fewer(config)?;
     check_memory(config, 1)?;
     let mut attempt = Attempt::first(config, None);
-    // Whether this process has the state to begin with. Later only the first worker has.
+    // Whether this process has the state at the beginning. Later only the first worker has it.
     let mut has_state = true;
     let mut ended: Option<TrainError> = None;
     let mut before: Option<Former> = None;
     loop {
         let mut transport = connect().map_err(|source| {
-            // The error that has ended this rank explains more than that the others have gone on
+            // The error that ended this rank explains more than the news that the others went on
             // without it.
             let own = ended.take().filter(|error| lost_peer(error).is_none());
             own.unwrap_or(TrainError::Servers(source))
@@ -284,8 +283,8 @@ enum Start {
 }
 
 impl Start {
-    /// The start of the first rank. If it does not have the state after the last exchange, it uses
-    /// the last checkpoint in a file, or the checkpoint with which the attempt before began.
+    /// The first rank's start. If it does not have the state after the last exchange, it uses the
+    /// last checkpoint in a file, or the checkpoint with which the attempt before began.
     fn of_first(
         attempt: &Attempt,
         has_state: bool,
@@ -315,7 +314,7 @@ impl Start {
     /// The checkpoint to begin from, if any.
     ///
     /// # Errors
-    /// If nobody has it.
+    /// If no rank has it.
     fn checkpoint(
         self,
         loss: Option<&(usize, TrainError)>,
@@ -349,8 +348,8 @@ impl Start {
     }
 }
 
-/// Refuses to save to a file that is there and that the run does not resume from: it could be taken
-/// for one of this run if the first worker is lost.
+/// Refuses to save to an existing file from which the run does not resume: if the first worker is
+/// lost, the file could be mistaken for a checkpoint of this run.
 fn refuse_other_file(config: &RunConfig, options: &RunOptions) -> Result<(), TrainError> {
     let resumed = options.resume.as_ref().and_then(|path| path.canonicalize().ok());
     // `canonicalize` succeeds for paths that exist.
@@ -373,8 +372,8 @@ fn facts_of_saving(options: &RunOptions) -> String {
     }
 }
 
-/// Compares the configurations of all ranks, and gives every rank the start that the first one has
-/// chosen.
+/// Compares the configurations of all ranks, and gives every rank the start that the first rank
+/// chose.
 fn agree_on(
     start: &Start,
     config: &RunConfig,

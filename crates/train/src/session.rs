@@ -101,7 +101,7 @@ impl<'a> Session<'a> {
 }
 
 impl Session<'_> {
-    /// Runs the workers of this process to their end: all workers, as threads of `group`, or one
+    /// Runs the workers of this process to their end: all workers as threads of `group`, or one
     /// worker without `group`. Returns the record, which is complete if worker 0 is among them, and
     /// the final parameters.
     pub(crate) fn train(
@@ -129,7 +129,7 @@ impl Session<'_> {
         drop(events);
 
         let abandon = |reason: TrainError| {
-            // The worker of a process ends where its next round begins, and others notice that it
+            // A worker that is a process ends when its next round begins, and others notice that it
             // has left.
             failure.record(reason.into());
             group.iter().for_each(|group| group.abandon());
@@ -157,7 +157,7 @@ impl Session<'_> {
         }
     }
 
-    /// The coordinator of a worker: of a thread of `group`, or without a group of a process.
+    /// The coordinator of a worker: a thread of `group`, or a process if there is no group.
     fn coordinator<'c>(
         &'c self,
         rank: usize,
@@ -255,7 +255,7 @@ impl Session<'_> {
                     if to_file && let Err(error) = self.save(&whole, &recorder) {
                         match step < self.config.steps {
                             true => abandon(error),
-                            // There is nothing left to lose but the record.
+                            // Only the record could still be lost.
                             false => self.observer.unsaved(&error),
                         }
                     }
@@ -289,7 +289,7 @@ impl Session<'_> {
         checkpoint::complete(state.clone(), self.config, *step, &record)
     }
 
-    /// Wall-clock seconds of the run so far, those before a resumption included.
+    /// Wall-clock seconds of the run so far, including the time before a resumption.
     pub(crate) fn seconds(&self) -> f64 {
         let before = self.checkpoint.map_or(0.0, |checkpoint| checkpoint.record.seconds);
         before + self.start.elapsed().as_secs_f64()
@@ -342,7 +342,7 @@ impl Session<'_> {
         }
     }
 
-    /// What ended the workers, with the state that was kept.
+    /// The reason why the workers ended, with the state that was kept.
     fn interrupted(
         &self,
         failure: Failure,
@@ -391,7 +391,7 @@ fn work(
         }
     };
     let stopped = matches!(failure, Failure::Stopped(_));
-    // Before the exchange is dropped, which makes other workers fail.
+    // Record it before the exchange is dropped, which makes other workers fail.
     first_failure.record(failure);
     // All workers stop after the same step; the others may be before it.
     if !stopped {

@@ -6,12 +6,11 @@ use gradwire::State;
 
 use crate::events::SavePoint;
 
-/// Collects states, in any order of arrival, until the states of all workers after a step are
-/// there.
+/// Collects states, in any order of arrival, until all workers' states after a step are there.
 #[derive(Debug)]
 pub(crate) struct States {
     workers: usize,
-    /// By point and rank. One worker may be at the next point already.
+    /// By point and rank. One worker may already be at the next point.
     pending: BTreeMap<SavePoint, BTreeMap<usize, State>>,
 }
 

@@ -2,13 +2,13 @@
 //! the gradient of the same batch at a snapshot of the parameters.
 //!
 //! Every `svrg` steps all workers take a snapshot x̃ of the common parameters, compute the gradient
-//! of the whole training set there together, and share its exact mean μ. In between a worker sends,
-//! compressed, ∇f_batch(x) − ∇f_batch(x̃); the optimizer gets the mean of that plus μ. The nearer x
-//! is to x̃, the smaller is the difference, and what its compression loses (Johnson and Zhang 2013;
-//! Yu, Wu and Huang 2019 with the quantizer `lpc-svrg`).
+//! of the whole training set there together, and share its exact mean μ. In between, a worker sends
+//! ∇f_batch(x) − ∇f_batch(x̃), compressed; the optimizer gets the mean of these differences plus μ.
+//! The nearer x is to x̃, the smaller are the difference and the error of its compression (Johnson
+//! and Zhang 2013; Yu, Wu and Huang 2019 with the quantizer `lpc-svrg`).
 //!
-//! A step costs two backward passes, a snapshot one pass over the worker's part of the training set
-//! and one uncompressed exchange, both counted where they occur.
+//! A step costs two backward passes. A snapshot costs one pass over the worker's part of the
+//! training set and one uncompressed exchange. Both are counted when they occur.
 
 use gradwire::{State, StateError, Tensor};
 
@@ -73,7 +73,7 @@ impl Svrg {
         state.set_floats("shift", self.mean.concat());
     }
 
-    /// Restores what [`save`](Self::save) wrote.
+    /// Restores the state that [`save`](Self::save) wrote.
     pub(crate) fn restore(&mut self, tensors: &[Tensor], state: &State) -> Result<(), StateError> {
         self.snapshot = values_of("snapshot", tensors, state)?;
         let elements = tensors.iter().map(Tensor::elements).sum();

@@ -87,8 +87,8 @@ fn check_momentum(config: &RunConfig) -> Result<(), TrainError> {
     }
 }
 
-/// Refuses compressors that do not go with the other settings, at any stage of the schedule and in
-/// any rule.
+/// Refuses compressors that do not suit the other settings, at any stage of the schedule and in any
+/// rule.
 pub(crate) fn check_policy(
     config: &RunConfig,
     policy: &Policy,
@@ -145,8 +145,8 @@ fn check_squares(config: &RunConfig, spec: &Spec) -> Result<(), TrainError> {
     )))
 }
 
-/// Refuses a budget of bytes beside what sends bytes that the budget does not count, or changes
-/// their number.
+/// Refuses a budget of bytes together with settings that send bytes that the budget does not count,
+/// or change their number.
 fn check_budget(config: &RunConfig) -> Result<(), TrainError> {
     let uncounted = [
         (config.svrg > 0, "variance reduction sends snapshots' gradients, too: leave svrg at 0"),

@@ -55,7 +55,7 @@ pub(crate) struct Worker<'a> {
     diagnoser: Option<Diagnoser>,
     exchange: Box<dyn DistributedOptimizer>,
     coordinator: Box<dyn Coordinator + 'a>,
-    /// Where this worker has saved last, in this process.
+    /// The point at which this worker last saved, in this process.
     saved: Option<SavePoint>,
     events: Events,
 }
@@ -93,7 +93,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Restores what [`save`](Self::save) wrote, except parameters and replica.
+    /// Restores the state that [`save`](Self::save) wrote, except parameters and replica.
     pub(crate) fn restore(&mut self, state: &State) -> Result<(), ExchangeError> {
         self.exchange.restore(state)?;
         if let Some(diagnoser) = &mut self.diagnoser {
@@ -160,7 +160,7 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         let to_file = self.shared.save.is_some();
-        // With backup workers, workers may be at different steps, and their states make no
+        // With backup workers, workers may be at different steps, so their states do not form a
         // checkpoint.
         if (to_file || self.shared.keeps_state) && config.backups() == 0 {
             self.save(SavePoint { step, to_file })?;
@@ -339,7 +339,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Takes part in the evaluation of the global model, with the batch-norm statistics of the
-    /// first worker that took part in the round, which are estimated anew if they are stale.
+    /// first worker that took part in the round. Stale statistics are estimated anew.
     fn evaluate(&mut self, done: u64, last: bool) -> Result<(), Failure> {
         let (config, participation) = (self.shared.config, &self.shared.resolution.participation);
         let all = self.replica.test_examples();
@@ -364,7 +364,7 @@ impl<'a> Worker<'a> {
 
     /// Whether the running statistics of batch normalisation are out of date for the common
     /// parameters. Local steps had other parameters, and a worker that is often absent has seen few
-    /// batches lately.
+    /// recent batches.
     fn has_stale_statistics(&self) -> bool {
         let config = self.shared.config;
         let stale = config.send.is_local() || config.participation < 1.0;
@@ -414,8 +414,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The batches that estimate the statistics of batch normalisation anew: the batches of this many
-/// last steps.
+/// The number of last steps whose batches re-estimate the statistics of batch normalisation.
 const ESTIMATED: u64 = 20;
 
 /// Numbers of steps after which the parameters' digest is recorded.

@@ -43,7 +43,7 @@ impl Barrier {
         while state.round == round && !state.cancelled {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        // A round that is complete cannot be cancelled any more.
+        // A complete round can no longer be cancelled.
         if state.round == round { Err(Cancelled) } else { Ok(()) }
     }
 

@@ -49,13 +49,13 @@ pub(crate) trait Coordinator: Send {
         exchange: &mut dyn DistributedOptimizer,
     ) -> Result<(), Failure>;
 
-    /// Waits at the end of the run until the first worker has everything, if the run goes on
-    /// without lost workers: a worker that has ended could not help to repeat the end.
+    /// If the run goes on without lost workers, waits at its end until the first worker has
+    /// everything: a worker that has ended could not help to repeat the end.
     fn end(&mut self, exchange: &mut dyn DistributedOptimizer) -> Result<(), Failure> {
         let _ = exchange;
         Ok(())
     }
 
-    /// Releases the workers that wait for this one: it has failed.
+    /// Releases the workers that wait for this one, which has failed.
     fn abandon(&self);
 }

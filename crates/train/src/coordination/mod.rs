@@ -1,5 +1,5 @@
-//! What workers do together apart from exchanging gradients: stop, evaluate, report their steps and
-//! save.
+//! The operations that workers share apart from the exchange of gradients: stop, evaluate, report
+//! steps and save.
 //!
 //! A [`Coordinator`] is one worker's access to it. Workers that are threads share memory
 //! ([`ThreadGroup`]); workers that are processes send messages ([`ProcessCoordinator`]).

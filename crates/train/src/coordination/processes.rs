@@ -37,7 +37,7 @@ pub(crate) struct ProcessCoordinator<'a> {
     /// Steps since the workers last agreed on whether to stop, with the steps of the round that
     /// begins.
     steps_since: u64,
-    /// Whether workers that do not wait for each other have agreed to stop where they met last.
+    /// Whether workers that do not wait for each other agreed to stop when they last met.
     stops: bool,
 }
 
@@ -60,8 +60,8 @@ impl<'a> ProcessCoordinator<'a> {
         self.config.resumes_exactly()
     }
 
-    /// The work at a step at which all workers meet, to evaluate or to save. They send the steps to
-    /// the first worker, and agree on whether to stop if they do not agree at other steps.
+    /// The work at a step at which all workers meet, to evaluate or to save. They send their steps
+    /// to the first worker. They also agree on whether to stop, if they have no other occasion.
     fn meet(&mut self, exchange: &mut dyn DistributedOptimizer) -> Result<(), TrainError> {
         self.send_steps(exchange)?;
         if !self.in_step() {
@@ -146,7 +146,7 @@ impl<'a> ProcessCoordinator<'a> {
         exchange.control().gather(own).map_err(|source| self.failed(source))
     }
 
-    /// Replaces every worker's message by the first worker's.
+    /// Replaces every worker's message with the first worker's.
     fn announce(
         &self,
         exchange: &mut dyn DistributedOptimizer,

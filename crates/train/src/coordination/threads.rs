@@ -33,10 +33,10 @@ pub(crate) struct ThreadGroup {
 struct Stop {
     /// Workers end before this step; [`NEVER`] until a stop is asked for, or [`ABANDONED`].
     at: u64,
-    /// The end of the furthest round that a worker has begun: where only some workers take part in
-    /// a round, some may be ahead of the first.
+    /// The end of the furthest round that a worker has begun: if only some workers take part in a
+    /// round, some may be ahead of the first.
     furthest: u64,
-    /// The number of workers with which the run goes on behind the stop, if that is its reason.
+    /// The number of workers with which the run goes on after the stop, if that is its reason.
     workers: Option<usize>,
 }
 

@@ -21,8 +21,8 @@ pub(super) fn data_for(config: &TaskConfig) -> Option<Dataset> {
     content.into_iter().map(named).find(fits)
 }
 
-/// Sizes of images, of which a model takes the first that is large enough: MNIST's for LeNet-5 and
-/// networks without convolutions, and CIFAR's or ImageNet's.
+/// Sizes of images; a model takes the first that is large enough: MNIST's for LeNet-5 and networks
+/// without convolutions, then CIFAR's and ImageNet's.
 fn sizes(model: ModelKind) -> impl Iterator<Item = [usize; 3]> {
     let grey = matches!(model, ModelKind::Mlp { .. } | ModelKind::LeNet5 { .. });
     let first = if grey { [1, 28, 28] } else { [3, 32, 32] };

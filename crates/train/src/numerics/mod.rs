@@ -2,8 +2,8 @@
 //!
 //! Two runs with the same settings, data and seed have the same bits if their marks are equal; if
 //! their digests differ, the marks that differ say why. A mark depends on the settings of a run
-//! only: not on its data or seed, the processor, or the number of threads. Nobody has to count it
-//! up, because it is computed.
+//! only: not on its data or seed, the processor, or the number of threads. It is computed, so
+//! nobody has to maintain a version number.
 //!
 //! | part | what is computed |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | `exchange` | the means of fixed tensors over up to four workers, with the first compressor |
 //! | `trainer` | the parameters after a few steps of a small network with all other settings of the run: its clipping, local steps, penalties, splits and absences |
 //!
-//! A mark is a sample: a change that only shows in larger tensors or batches, or after more steps,
-//! can leave it as it is. Digests of the parameters still show such a change.
+//! A mark is a sample: it can miss a change that shows only in larger tensors or batches, or after
+//! more steps. Digests of the parameters still show such a change.
 
 mod cache;
 mod data;
@@ -61,7 +61,7 @@ pub fn marked(record: RunRecord, config: &RunConfig) -> RunRecord {
     RunRecord { numerics: marks(&config.resolved(), &config.compressor), ..record }
 }
 
-/// The parts whose marks differ, of those that both have.
+/// The parts that both have, but with different marks.
 pub fn changed_parts<'a>(
     before: &'a BTreeMap<String, String>,
     now: &BTreeMap<String, String>,

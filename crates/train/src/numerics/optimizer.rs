@@ -27,7 +27,7 @@ pub(super) fn mark(settings: &TrainingSettings) -> Option<String> {
     })
 }
 
-/// Updates fixed parameters, and adds what ranks exchange and the parameters to the mark.
+/// Updates fixed parameters, and adds the exchanged values and the parameters to the mark.
 pub(super) fn update(optimizer: &mut dyn Optimizer, tensors: &[Tensor], mark: &mut Mark) {
     for (index, tensor) in tensors.iter().enumerate() {
         let mut parameters = values(tensor.elements(), index as u64, 0, 0);

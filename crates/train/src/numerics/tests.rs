@@ -74,7 +74,7 @@ fn every_model_and_every_compressor_has_a_mark_of_its_own() {
     let marks: BTreeSet<_> = models.iter().filter_map(of_model).collect();
     assert_eq!(marks.len(), models.len());
     let entries = gradwire::registry::REGISTRY;
-    // Some have one format, and differ in what they decode to.
+    // Some share a format, but decode to different values.
     let of_entry = |entry: &&gradwire::Entry| messages::of_spec(&entry.id.parse().unwrap());
     assert_eq!(entries.iter().filter_map(of_entry).count(), entries.len());
 }

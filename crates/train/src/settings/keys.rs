@@ -10,8 +10,8 @@ use super::training::{SETTINGS, Setting, TrainingSettings};
 
 /// Reads a key of a table; refuses a key that is not in `known`, and lists the known ones.
 ///
-/// A derived `Deserialize` with `flatten` ignores unknown keys, and its errors do not say in which
-/// line of the file a value is.
+/// A derived `Deserialize` with `flatten` ignores unknown keys, and its errors do not give the line
+/// of a value in the file.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
     /// All keys of the table.
@@ -40,8 +40,8 @@ impl Visitor<'_> for Key {
 }
 
 impl TrainingSettings {
-    /// Reads the value of the key `name` from a file's table if `name` is a setting; if not, the
-    /// caller reads the value.
+    /// Reads the value of the key `name` from a file's table if `name` is a setting; otherwise the
+    /// caller reads it.
     ///
     /// # Errors
     /// If the value is not one of this setting.
@@ -56,7 +56,7 @@ impl TrainingSettings {
     /// Writes the settings into a table, for `#[serde(flatten)]`.
     ///
     /// # Errors
-    /// Those of the format.
+    /// The errors of the format.
     pub fn write<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
         self.write_values(&mut map)?;
@@ -65,7 +65,7 @@ impl TrainingSettings {
 }
 
 /// Reads the settings in the table of a record, and ignores its other keys. The table must have
-/// every setting that files do not leave out, so that defaults do not matter.
+/// every setting that files do not leave out, so defaults do not matter.
 impl<'de> Deserialize<'de> for TrainingSettings {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_map(Recorded)

@@ -1,10 +1,9 @@
-//! The settings of training, each declared once: its documentation, type, default, flag, and how it
-//! is checked.
+//! The settings of training. Each is declared once: documentation, type, default, flag and check.
 //!
-//! [`TrainingSettings`] is what experiments, runs and records have in common. From the same
-//! declaration come the keys of experiment files and of result files, and the table [`SETTINGS`],
-//! from which the command line takes its flags and checkpoints the names and values that a resumed
-//! run must repeat. To add a setting, add it to the declaration, and a check of its values to
+//! [`TrainingSettings`] is the common part of experiments, runs and records. The same declaration
+//! yields the keys of experiment files and of result files, and the table [`SETTINGS`]. The command
+//! line takes its flags from this table; checkpoints take the names and values that a resumed run
+//! must repeat. To add a setting, add it to the declaration, and a check of its values to
 //! [`TrainingSettings::check`].
 
 mod keys;

@@ -1,9 +1,9 @@
-//! What travels between workers.
+//! The values that travel between workers.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What workers send each other.
+/// The values that workers send each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Payload {
     /// Gradients, summed over the local steps of a round; the optimizer runs on their mean.

@@ -17,7 +17,7 @@ pub struct Setting {
     pub name: &'static str,
     /// Its flag on the command line, without the dashes.
     pub flag: &'static str,
-    /// What the flag's value is called in help texts.
+    /// The name of the flag's value in help texts.
     pub value_name: &'static str,
     /// Whether the flag may be repeated, so that the setting is a list.
     pub repeats: bool,
@@ -35,7 +35,7 @@ impl Setting {
         SETTINGS.iter().find(|setting| setting.name == name)
     }
 
-    /// What it is, in a sentence or two, with its default.
+    /// Its description in a sentence or two, with its default.
     pub fn help(&self) -> String {
         let lines: Vec<&str> = self.help.iter().map(|line| line.trim()).collect();
         lines.join(" ").replace("[`Exchange::KNOWN`]", Exchange::KNOWN)

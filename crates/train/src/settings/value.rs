@@ -1,5 +1,4 @@
-//! How values of settings are written: as texts on the command line and in checkpoints, as values
-//! in files.
+//! The forms of settings' values: texts on the command line and in checkpoints, values in files.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -137,7 +136,7 @@ impl Value for bool {
 impl<T: Value> Value for Option<T> {
     const SWITCH: bool = T::SWITCH;
 
-    /// `off` is none, unless it is a value of a switch.
+    /// `off` means none, unless it is the value of a switch.
     fn of_texts(texts: &[&str]) -> Result<Self, String> {
         if !T::SWITCH && texts.last() == Some(&"off") {
             return Ok(None);

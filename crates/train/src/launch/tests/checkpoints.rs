@@ -34,7 +34,7 @@ fn resumed_runs_give_the_bits_of_one_never_stopped() {
         assert!((5..12).contains(&step), "{step}");
         let resumed = resume(&config, &path).unwrap();
         assert_eq!(resumed.digest, whole.digest, "{compressor} over {exchange}");
-        // What was on record has been printed and read, which may cost the last bit.
+        // The earlier record has been printed and read, which may cost the last bit.
         for (resumed, whole) in resumed.trace.iter().zip(&whole.trace) {
             assert!((resumed.loss - whole.loss).abs() < 1e-12);
             assert!((resumed.bytes_up - whole.bytes_up).abs() < 1e-6);
@@ -123,7 +123,7 @@ fn workers_at_their_own_pace_learn_and_go_on_from_checkpoints() {
     for (exchange, send, compressor) in [
         ("server:mode=async", "gradients", "topk:ratio=0.1"),
         ("server:stale=2", "gradients", "3lc"),
-        // Basu et al. 2019, algorithm 2: each synchronises when it likes.
+        // Basu et al. 2019, algorithm 2: each worker synchronises at its own times.
         ("server:mode=async", "updates", "qsparse-local:every=4"),
     ] {
         let config = config(compressor, exchange).with(|c| {
@@ -139,8 +139,8 @@ fn workers_at_their_own_pace_learn_and_go_on_from_checkpoints() {
         earlier.push(".1");
         let resumed = resume(&config, earlier.as_ref()).unwrap();
         assert_eq!(resumed.trace.len(), 40);
-        // Behind the checkpoint the loss is about that of the run that was not interrupted, and not
-        // that of the beginning.
+        // After the checkpoint the loss is about the loss of the uninterrupted run, not the loss at
+        // the beginning.
         let [there, on] = [&whole, &resumed]
             .map(|run| run.trace[20..25].iter().map(|step| step.loss).sum::<f64>());
         let near = (on - there).abs() < (first - last) / 2.0;
@@ -186,7 +186,7 @@ fn a_hierarchy_goes_on_with_as_many_workers_only() {
 #[test]
 fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
     let (_folder, path) = checkpoint();
-    // Of each tensor, the mean over the workers of the sum of what is left.
+    // For each tensor, the mean over the workers of the sum of their residuals.
     let left = |config: &RunConfig| -> BTreeMap<String, f64> {
         let checkpoint = Checkpoint::read(&path, config, |_, _| {}).unwrap();
         let mut means = BTreeMap::new();
@@ -209,7 +209,7 @@ fn another_number_of_workers_loses_nothing_that_is_still_to_be_sent() {
             let other = config.clone().with(|c| c.workers = workers);
             let (after, step) =
                 (left(&other), Checkpoint::read(&path, &other, |_, _| {}).unwrap().step);
-            // What an owner in a scatter-reduce has left of means comes on top.
+            // An owner's residual of means in a scatter-reduce comes on top.
             if exchange != "scatter-reduce" {
                 assert!(before.keys().eq(after.keys()));
                 for (tensor, before) in &before {
@@ -266,7 +266,8 @@ fn a_checkpoint_that_cannot_be_written_ends_the_run_before_its_first_step() {
     assert!(folder.path().join("device").is_symlink());
 }
 
-/// Removes a folder as soon as the last step is done, and keeps what could not be saved.
+/// Removes a folder as soon as the last step is done, and records the error of the checkpoint that
+/// could not be saved.
 struct Removing<'a> {
     folder: &'a std::path::Path,
     unsaved: std::sync::Mutex<Option<String>>,
@@ -311,7 +312,7 @@ fn checkpoints_are_kept_where_a_link_leads() {
     assert_eq!(resume(&config, &link).unwrap().digest, whole.digest);
 }
 
-/// The record of a long run is larger than all settings of a file may be.
+/// The record of a long run may exceed the limit for a file's settings.
 #[test]
 fn the_record_is_bytes_and_no_setting() {
     let (_folder, path) = checkpoint();

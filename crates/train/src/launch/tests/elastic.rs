@@ -1,4 +1,4 @@
-//! Runs that lose workers, and runs that others join.
+//! Runs that lose workers, and runs that workers join.
 //!
 //! `GRADWIRE_KILLS=100` sets the number of random changes; without it, a few.
 
@@ -69,7 +69,7 @@ fn too_few_workers_end_the_run_with_the_error_of_the_lost_one() {
     assert!(matches!(error, TrainError::Panicked { rank: 1, .. }), "{error}");
 }
 
-/// Asks once for a number of workers, where the seventh round begins.
+/// Asks once for a number of workers, when the seventh round begins.
 struct Asks {
     workers: usize,
     rounds: AtomicUsize,
@@ -128,7 +128,7 @@ fn numbers_of_workers_that_cannot_train_are_refused_or_ignored() {
     assert_eq!(refused.count(), 1, "{warnings:?}");
 }
 
-/// Workers that are lost and others that join, one after the other.
+/// Workers that are lost and workers that join, one after the other.
 struct Churn {
     /// The step, and the rank that is lost or the number of workers to go on with.
     events: Mutex<Vec<(u64, Change)>>,

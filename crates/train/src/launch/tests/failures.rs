@@ -131,7 +131,7 @@ fn everyone_waits_for_a_straggler() {
         c.steps = 4;
     });
     let record = train(&held);
-    // The mean over two workers, of which one takes at least the delay.
+    // The mean over two workers, one of which takes at least the delay.
     assert!(record.trace.iter().all(|step| step.wall >= 0.015), "{:?}", record.trace);
     assert_eq!(record.digest, train(&held.with(|c| c.straggler = None)).digest);
     assert_eq!(record.straggler.unwrap().to_string(), "1=0.03");

@@ -8,7 +8,7 @@ use super::*;
 use crate::checkpoint::Checkpoint;
 use crate::rotation::earlier;
 
-/// Every exchange, with residuals on the way where it has any; local steps, a schedule and overlap.
+/// Every exchange, with pending residuals if it has any; local steps, a schedule and overlap.
 pub(super) fn all() -> Vec<(&'static str, RunConfig)> {
     let of = |compressor: &str, exchange: &str| {
         config(compressor, exchange).with(|c| {
@@ -35,7 +35,7 @@ pub(super) fn all() -> Vec<(&'static str, RunConfig)> {
     ]
 }
 
-/// The checkpoints there are, by their steps; every one of them is whole.
+/// The steps of the checkpoints, each of which must be whole.
 fn saved(path: &Path, config: &RunConfig) -> Vec<u64> {
     let all = (0..).map(|before| earlier(path, before)).take_while(|path| path.exists());
     let step = |path: PathBuf| {
@@ -118,7 +118,7 @@ fn an_incomplete_checkpoint_counts_as_damaged() {
     }
     // A run resumes from the one before.
     assert_eq!(resume(&config, &path).unwrap().digest, whole.digest);
-    // A forged number of workers is neither counted to nor allocated for.
+    // A forged number of workers causes no loop and no allocation of that size.
     let mut forged = newest.clone();
     forged.set_setting("config/workers", usize::MAX.to_string());
     forged.write_atomic(&path).unwrap();

@@ -17,7 +17,7 @@ pub(super) enum Call {
 
 pub(super) type Log = Arc<Mutex<Vec<Call>>>;
 
-/// Called with a step before the exchange after it.
+/// Called with a step, before its exchange.
 pub(super) type Before = Box<dyn Fn(u64) -> Result<(), ExchangeError> + Send>;
 
 /// An exchange that calls `before` and `after` around each of its steps.
