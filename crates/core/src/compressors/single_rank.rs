@@ -32,7 +32,7 @@ impl Transcript {
                 // A block's indices end with a whole byte.
                 for block in addend.chunks(BLOCK) {
                     indices.clear();
-                    // Of f32 to u16 at once, the compiler makes no vector instructions.
+                    // The compiler does not vectorize a direct conversion from f32 to u16.
                     indices.extend(block.iter().map(|&index| index as i32 as u16));
                     alphabet.put_fixed(indices, message);
                     append_entries(table, indices, means);
@@ -85,8 +85,8 @@ pub(crate) fn sixteen(table: &[u8], number: impl Fn(u8) -> f32) -> [f32; 16] {
     std::array::from_fn(|at| table.get(at).map_or(0.0, |&entry| number(entry)))
 }
 
-/// A multi-round method as a compressor: its message is the transcript of a single rank,
-/// little-endian `f32`, and packed indices where a round [adds integers](ReduceOp::TableMean).
+/// A multi-round method as a compressor: its message is the transcript of a single rank:
+/// little-endian `f32`, and packed indices for rounds that [add integers](ReduceOp::TableMean).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SingleRank<R>(pub R);
 

@@ -42,8 +42,8 @@ fn encode_and_keep(spec: &str, gradient: &[f32]) -> (Vec<u8>, Vec<f32>) {
     (message, sender.encoder.residual("t").unwrap_or(&[]).to_vec())
 }
 
-/// The error that a message for a tensor of this many elements is refused with. Checks that nothing
-/// is added.
+/// The decoding error of a message for a tensor of this many elements. Checks that nothing is
+/// added.
 pub(super) fn refused(spec: &str, elements: usize, message: &[u8]) -> DecodeError {
     let mut out = vec![0.5; elements];
     let error = decode(spec, message, 1.0, &mut out).unwrap_err();
@@ -63,7 +63,7 @@ impl Sender {
         Self { encoder, tensor: Tensor::new("t", shape) }
     }
 
-    /// A sender whose method has stored these numbers in an earlier step.
+    /// A sender whose method stored these numbers in an earlier step.
     pub(super) fn starting_from(spec: &str, shape: &[usize], kept: &[f32]) -> Self {
         let mut state = State::new();
         state.set_number("encoder", 1);
@@ -81,7 +81,7 @@ impl Sender {
         message
     }
 
-    /// The message of a gradient, and what it decodes to.
+    /// The message of a gradient, and the decoded values.
     pub(super) fn send(&mut self, step: u64, gradient: &[f32]) -> (Vec<u8>, Vec<f32>) {
         let (message, mut out) = (self.encode(step, gradient), vec![0.0; gradient.len()]);
         Decoder::new(self.encoder.spec_of("t"), 1)

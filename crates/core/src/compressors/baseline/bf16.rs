@@ -2,11 +2,11 @@
 //!
 //! - **Message**: d little-endian 16-bit patterns, 16·d bits.
 //! - **Rounding**: to nearest, ties to even; values beyond bfloat16's largest finite number become
-//!   that number instead of infinity, those up to 2⁻¹³⁴ zero.
+//!   that number instead of infinity; values up to 2⁻¹³⁴ become zero.
 //! - **Aggregation**: linear; the mean of messages, computed in f32 and rounded once, is the
 //!   message of the mean, up to rounding.
 //! - **Error feedback**: off. With it, the residual holds the rounding errors.
-//! - **Cost**: one pass, 6 bytes per element, or 8 where the message is shorter than 16 MiB.
+//! - **Cost**: one pass, 6 bytes per element, or 8 if the message is shorter than 16 MiB.
 
 use std::sync::Arc;
 

@@ -19,8 +19,8 @@ const STREAMED: usize = if cfg!(test) { 8 << 10 } else { 16 << 20 };
 /// Elements in one format, given as conversions of whole blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dense {
-    /// Fills room with the numbers of a block, past the caches or not; returns the bits of its
-    /// largest absolute value.
+    /// Writes the numbers of a block into room, past the caches or not; returns the bits of the
+    /// block's largest absolute value.
     pub(super) fill: fn(&[f32], Room<'_>, bool) -> u32,
     /// Adds the numbers of a message, times a weight.
     pub(super) add: fn(&[u8], f32, &mut [f32]),

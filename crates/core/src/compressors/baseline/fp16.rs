@@ -2,12 +2,12 @@
 //!
 //! - **Message**: d little-endian 16-bit patterns, 16·d bits.
 //! - **Rounding**: to nearest, ties to even; values beyond ±65504 become ±65504 instead of
-//!   infinity, those below 2⁻²⁵ zero.
+//!   infinity; values below 2⁻²⁵ become zero.
 //! - **Aggregation**: linear; the mean of messages, computed in f32 and rounded once, is the
 //!   message of the mean, up to rounding.
 //! - **Error feedback**: off. With it, the residual holds the rounding errors. With `ef=ef21` an
-//!   estimate comes within 2⁻²⁵ of each element and no closer, and moves by at most 65504 a step.
-//! - **Cost**: one pass, 6 bytes per element, or 8 where the message is shorter than 16 MiB.
+//!   estimate comes within 2⁻²⁵ of each element but no closer, and moves by at most 65504 per step.
+//! - **Cost**: one pass, 6 bytes per element, or 8 if the message is shorter than 16 MiB.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn ties_round_to_even() {
-        // Between 1 and 1 + 2^-10 the even pattern is that of 1; one step further, the upper one.
+        // Between 1 and 1 + 2^-10 the even pattern is 1; one step further, it is the upper one.
         let tie = |step: f32| 1.0 + (step + 0.5) * 2f32.powi(-10);
         assert_eq!(encode("fp16", &[tie(0.0), tie(1.0)]), [0x00, 0x3c, 0x02, 0x3c]);
     }

@@ -1,9 +1,9 @@
-//! `none`: every element as it is.
+//! `none`: every element unchanged.
 //!
 //! - **Message**: d little-endian binary32 numbers, 32·d bits.
 //! - **Aggregation**: linear; the elementwise mean of messages is the message of the mean.
 //! - **Error feedback**: off. With it, the residual stays zero, because nothing is lost.
-//! - **Cost**: one pass, 8 bytes per element, or 12 where the message is shorter than 16 MiB.
+//! - **Cost**: one pass, 8 bytes per element, or 12 if the message is shorter than 16 MiB.
 
 use std::sync::Arc;
 

@@ -11,15 +11,15 @@
 //! - **Message** (`code=gaps`): a byte with the code of the positions, their number as varint and,
 //!   unless that is 0, the scale as f32, one bit per sign, and the positions in the shorter code,
 //!   Rice or bitmap. `code=records` is the paper's form: the scale, then one record per element, of
-//!   8 bits if L_T is below 64 and of 16 if it is below 16 Ki: from the lowest bit, the index in
-//!   the bin, whether it is the bin's last record, and the sign. The paper does not say where a
-//!   bin's records end; here one of its two bits for a ternary value marks the last, and an empty
-//!   bin has a record with all index bits set. An empty tensor has an empty message.
+//!   8 bits if L_T is below 64 and of 16 if it is below 16 Ki. From the lowest bit, a record has
+//!   the index in the bin, a mark of the bin's last record, and the sign. The paper does not say
+//!   where a bin's records end; here one of its two bits for a ternary value marks the last record,
+//!   and an empty bin has a record with all index bits set. An empty tensor has an empty message.
 //! - **Range**: L_T at least 1, possibly above the tensor's size; factor from 1 to 10 (the paper:
 //!   1.5 to 3); up to 2³² − 1 elements.
 //! - **Error feedback**: on; the residual of a sent element is G ∓ scale. Without it, m is 0.
 //! - **Deviations**: a bin whose maximum is 0 sends nothing, and an element with G = 0 is not sent:
-//!   there the inequality of Algorithm 2 holds, but the ternary value is 0.
+//!   the inequality of Algorithm 2 holds for it, but its ternary value is 0.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to select and update; 8 more for bins above
 //!   4096 elements.
 //!
@@ -84,7 +84,7 @@ mod tests {
         let decoded = [4.0, -4.0, 0.0, 0.0, 0.0, 4.0, -4.0];
         assert_eq!(round_trip("adacomp:fc=3", &GRADIENT), decoded);
         assert_eq!(residual("adacomp:fc=3", &GRADIENT), [-2.5, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0]);
-        // With a factor of 1 only the largest of each bin.
+        // With a factor of 1, only the largest of each bin.
         assert_eq!(encode("adacomp:fc=3,factor=1", &GRADIENT)[1], 3);
     }
 

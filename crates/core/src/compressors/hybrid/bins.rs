@@ -1,5 +1,5 @@
-//! The compressor behind `adacomp` and `local-selection`: it sends the largest elements of each
-//! bin, or those near it.
+//! The compressor behind `adacomp` and `local-selection`: it sends the largest element of each bin,
+//! or all elements near it.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ pub(super) const CODE: Kind = either(&["gaps", "records"]);
 pub(super) struct Bins {
     /// Elements of a bin in tensors of three or more dimensions.
     pub(super) conv: usize,
-    /// Elements of a bin in all others.
+    /// Elements of a bin in all other tensors.
     pub(super) fc: usize,
     /// Whether positions are the paper's records of 8 or 16 bits.
     pub(super) records: bool,
@@ -45,8 +45,8 @@ pub(super) struct Bins {
 pub(super) enum Pick {
     /// The first of its largest elements.
     Largest,
-    /// All whose absolute value, with this multiple of the latest gradient added, reaches the
-    /// largest of the bin.
+    /// All elements whose absolute value reaches the bin's largest after this multiple of the
+    /// latest gradient is added.
     Near(f32),
 }
 
@@ -59,7 +59,7 @@ impl Bins {
 }
 
 impl Bins {
-    /// Appends the message of the elements in the workspace of a tensor that has some.
+    /// Appends the message of the elements in the workspace; the tensor is not empty.
     fn write(&self, scale: f32, shape: &[usize], workspace: &mut Workspace, message: &mut Vec<u8>) {
         let Workspace { positions, values, helpers, .. } = workspace;
         let elements = shape.iter().product();
@@ -71,7 +71,7 @@ impl Bins {
     }
 }
 
-/// Bits of a value: a sign, except in [records](Bins::records), which have other widths.
+/// Bits of a value: a sign; [records](Bins::records) have other widths.
 pub(super) fn value_bits(records: bool) -> Option<u32> {
     (!records).then_some(1)
 }
@@ -114,7 +114,7 @@ impl Compressor for Bins {
 
     fn max_elements(&self, message_len: usize) -> usize {
         if !self.records || message_len == usize::MAX {
-            // Nothing is sent of a bin of zeros.
+            // A bin of zeros sends nothing.
             return if message_len == 0 { 0 } else { MOST_ELEMENTS };
         }
         message_len.saturating_mul(self.conv.max(self.fc)).min(MOST_ELEMENTS)
@@ -125,7 +125,7 @@ impl Compressor for Bins {
     }
 }
 
-/// The scale, and [pairs](Pairs) of the elements sent, of which the sign counts.
+/// The scale, and [pairs](Pairs) of the sent elements; only the signs of the values count.
 impl DeviceForm for Bins {
     fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, context, elements, workspace } = args;
@@ -151,8 +151,8 @@ impl DeviceForm for Bins {
     }
 }
 
-/// Start and length of ranges of at most a block, a short one where bins are that short: whole
-/// bins, or parts of a bin that is longer than a block. The first begins with a bin.
+/// Start and length of ranges of at most a block, or a short block if bins are that short. A range
+/// is whole bins, or part of a bin longer than a block. The first begins with a bin.
 fn stretches(places: Range<usize>, bin: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut start = places.start;
     std::iter::from_fn(move || {
@@ -168,7 +168,7 @@ fn stretches(places: Range<usize>, bin: usize) -> impl Iterator<Item = (usize, u
 #[derive(Debug, Default)]
 struct Maxima(Vec<f32>);
 
-/// The elements that were selected, and the largest absolute value of each bin.
+/// The selected elements, and the largest absolute value of each bin.
 #[derive(Debug, Default)]
 struct Selected {
     taken: Taken,
@@ -227,8 +227,8 @@ fn select_of_part(pick: Pick, bin: usize, source: &mut Source<'_>, selected: &mu
     }
 }
 
-/// Of the positions from index `first` on, keeps only the first in each bin, and none in the bin
-/// `taken`.
+/// Keeps only the first position of each bin, and none of the bin `taken`, among the positions from
+/// index `first` on.
 fn keep_first(bin: usize, first: usize, positions: &mut Vec<u32>, taken: &mut Option<usize>) {
     let mut kept = first;
     for at in first..positions.len() {
@@ -243,7 +243,7 @@ fn keep_first(bin: usize, first: usize, positions: &mut Vec<u32>, taken: &mut Op
 }
 
 /// A record of an element: its index in the bin, whether it is the bin's last, and its sign. A bin
-/// without elements to send has one record, with an index that none of its elements can have.
+/// that sends no elements has one record with an impossible index.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Record {
     /// Bytes of a record.
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(found(120, 50), [(0, 120)]);
         assert_eq!(found(9000, 5000), [(0, 4096), (4096, 904), (5000, 4000)]);
         assert_eq!(found(0, 50), []);
-        // Of a part.
+        // A part of a tensor.
         assert_eq!(stretches(1000..2200, 500).collect::<Vec<_>>(), [(1000, 1000), (2000, 200)]);
     }
 }

@@ -1,32 +1,31 @@
-//! `chunk-topk`: of each chunk of 4096 elements the largest, in two bits each; the compressor of
+//! `chunk-topk`: the largest elements of each chunk of 4096, in two bits each; the compressor of
 //! SparseLoCo.
 //!
-//! - **Chunks**: a tensor of two or more dimensions is a matrix, of its first dimension and the
-//!   product of the others. If both are 64 or more, chunks are tiles of 64 × 64, smaller at the
-//!   edges; of other tensors chunks are 4096 elements in a row.
-//! - **Selection**: the k elements of a chunk with the largest absolute values, of equal ones those
-//!   with the lowest positions; no zeros. Of a chunk with s elements there are max(1, round(k·s /
-//!   4096)).
-//! - **Values**: with μ and σ the mean and the standard deviation of all selected values of the
-//!   tensor, a value v is in bin ⌊(v − μ) / (1.5·σ)⌋ + 2, at least 0 and at most 3, and decodes to
-//!   the mean of its bin.
+//! - **Chunks**: a tensor of two or more dimensions is a matrix: its first dimension by the product
+//!   of the others. If both are 64 or more, chunks are tiles of 64 × 64, smaller at the edges.
+//!   Other tensors have chunks of 4096 consecutive elements.
+//! - **Selection**: the k elements of a chunk with the largest absolute values, at the lowest
+//!   positions among equals; no zeros. A chunk of s elements sends max(1, round(k·s / 4096)).
+//! - **Values**: a value v is in bin ⌊(v − μ) / (1.5·σ)⌋ + 2, limited to 0…3, and decodes to the
+//!   mean of its bin; μ and σ are the mean and the standard deviation of all selected values of the
+//!   tensor.
 //! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as
 //!   varint and, unless that is 0, the four means as f32, the bins of the values, and the
-//!   positions. The bins begin with a byte, which says whether they are in [Huffman
-//!   code](gradwire_bits::huffman) because it is shorter than two bits: it takes about 1.5, as few
-//!   values are in the outer bins, and about one from 5500 values on, which are in
+//!   positions. The bins begin with a byte for their code: fixed width, or [Huffman
+//!   code](gradwire_bits::huffman) if it is shorter than two bits. As few values are in the outer
+//!   bins, it takes about 1.5 bits, and from 5500 values on about one, with
 //!   [tANS](gradwire_bits::tans). With k = 64, a position takes 7.5 bits in Rice code; 64 of 4096
-//!   have an entropy of 7.36 bits each, and SparseLoCo sends 12. An element sent takes 9.2 bits in
-//!   all in a tensor of 65 536 elements, 8.6 from 350 000 elements on.
+//!   have an entropy of 7.36 bits each, and SparseLoCo sends 12. A sent element takes 9.2 bits in
+//!   total in a tensor of 65 536 elements, and 8.6 from 350 000 elements on.
 //! - **Range**: k from 1 to 4096; up to 2³² − 1 elements.
 //! - **Error feedback**: on; the residual of a sent element is its difference from the mean.
 //!   SparseLoCo weighs the residual by 0.95: `beta=0.95`.
-//! - **Limits**: where max|c| is above half of the largest f32, means are cut so that no residual
+//! - **Limits**: if max|c| is above half of the largest f32, means are cut so no residual
 //!   overflows.
-//! - **Mean**: over all ranks, those that did not send an element count as 0; with `mean=senders`
-//!   over the ranks that sent it, as published code of SparseLoCo has it.
+//! - **Mean**: over all ranks, and an unsent element counts as 0; with `mean=senders`, over the
+//!   ranks that sent the element, as in published code of SparseLoCo.
 //! - **Deviations**: positions are coded by their gaps in the whole tensor. Published code rounds
-//!   (v − μ) / (1.5·σ) to the nearest bin instead of down, and takes as sides of its tiles the
+//!   (v − μ) / (1.5·σ) to the nearest bin instead of down, and the sides of its tiles are the
 //!   largest divisors of the dimensions up to 64.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to gather the tensor, 8 to select in the
 //!   cache, and a sort of the positions of each row of tiles.
@@ -81,7 +80,7 @@ const BINS: usize = 4;
 /// The code of the bins.
 const VALUES: fn() -> Alphabet = || Alphabet::new(BINS, true);
 
-/// What only this method uses.
+/// The buffers that only this method uses.
 #[derive(Debug, Default)]
 struct ChunkBuffers {
     chunk: Vec<f32>,
@@ -89,13 +88,13 @@ struct ChunkBuffers {
 }
 
 impl ChunkTopK {
-    /// How many elements a chunk of this size sends.
+    /// The number of elements that a chunk of this size sends.
     fn kept(&self, size: usize) -> usize {
         ((2 * self.k * size + CHUNK) / (2 * CHUNK)).max(1)
     }
 
-    /// A bound of the number of elements of a message. A matrix of 64 × 64 or more has at most four
-    /// times as many tiles as whole ones fit in it.
+    /// A bound on the number of elements of a message. A matrix of 64 × 64 or more has at most four
+    /// times as many tiles as it has room for whole ones.
     fn most(&self, elements: usize) -> usize {
         let chunks = elements.div_ceil(CHUNK).saturating_mul(4);
         (elements / CHUNK + 1).saturating_mul(self.k).saturating_add(chunks).min(elements)
@@ -125,7 +124,7 @@ impl ChunkTopK {
         Ok(means)
     }
 
-    /// Collects the positions that are sent, in increasing order. The helpers share the chunks.
+    /// Collects the positions to send, in increasing order. The helpers share the chunks.
     fn select(&self, c: &[f32], shape: &[usize], workspace: &mut Workspace) {
         let Workspace { positions, own, helpers, .. } = workspace;
         positions.clear();
@@ -287,7 +286,7 @@ impl Compressor for ChunkTopK {
 
     fn max_len(&self, elements: usize) -> usize {
         let most = self.most(elements);
-        // The shortest code of positions is no longer than a bitmap.
+        // The shortest code of positions is at most a bitmap's length.
         1 + varint::len(most as u64) + 4 * BINS + VALUES().max_len(most) + bitmap::len(elements)
     }
 }
@@ -312,7 +311,7 @@ mod tests {
         assert_eq!(encode("chunk-topk", &[]), [0, 0]);
     }
 
-    /// The positions that are sent of a tensor of this shape, whose elements all differ.
+    /// The sent positions of a tensor of this shape with distinct elements.
     fn sent(spec: &str, shape: &[usize]) -> (Vec<f32>, Vec<u32>, usize) {
         let mut rng = crate::Rng::new(1, 2, 3, 4, 5);
         let gradient: Vec<f32> = (0..shape.iter().product()).map(|_| rng.uniform() - 0.5).collect();
@@ -347,8 +346,8 @@ mod tests {
     fn positions_take_little_more_than_their_entropy() {
         let (_, positions, len) = sent("chunk-topk", &[1024, 1024]);
         assert_eq!(positions.len(), 256 * 64);
-        // log2 of 4096 over 64 is 470.8 bits.
-        // Of uniform values the largest are all near ½ or −½: a bit for each.
+        // log2 of 4096 over 64 is 470.8 bits. The largest of uniform values are all near ½ or −½: a
+        // bit each.
         let bits = 8.0 * len as f64 / positions.len() as f64 - 1.0;
         assert!(bits < 1.03 * 470.8 / 64.0, "{bits}");
     }
@@ -374,7 +373,7 @@ mod tests {
             decoder.finish(&tensor, 2, &mut sums, &mut out).unwrap();
             out
         };
-        // Of three elements k = 1366 sends one.
+        // With three elements, k = 1366 sends one.
         assert_eq!(mean("chunk-topk:k=1366"), [4.5, 0.0, 0.0]);
         assert_eq!(mean("chunk-topk:k=4096"), [4.5, 0.0, 0.5]);
         assert_eq!(mean("chunk-topk:k=4096,mean=senders"), [4.5, 0.0, 1.0]);

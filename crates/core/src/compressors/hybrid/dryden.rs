@@ -2,19 +2,19 @@
 //! mean of their sign.
 //!
 //! - **Selection**: the fraction `ratio` of the elements at or above zero reaches the threshold τ⁺,
-//!   and the same fraction of those below zero reaches τ⁻. Both are estimated from a sample of
-//!   evenly spaced runs: 1/256 of the elements, but at least 64 / ratio and 1024, or all. No zeros
-//!   are sent, and at most 2·max(1, round(ratio·d)) elements of each sign, the largest. A sign with
-//!   only zeros in the sample reaches its threshold with any other element, so a sign with non-zero
-//!   elements sends at least one.
+//!   and the same fraction of the elements below zero reaches τ⁻. Both are estimated from a sample
+//!   of evenly spaced runs: 1/256 of the elements, but at least 64 / ratio and 1024, or all. Zeros
+//!   are not sent, and at most the 2·max(1, round(ratio·d)) largest elements of each sign are. If a
+//!   sign has only zeros in the sample, all its other elements reach the threshold, so a sign with
+//!   non-zero elements sends at least one.
 //! - **Message**: a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw), their number as
-//!   varint and, unless that is 0, the mean absolute value of the positive and of the negative
-//!   elements sent as f32, one bit per sign, and the positions. An empty tensor has an empty
+//!   varint and, unless that is 0, the mean absolute values of the positive and of the negative
+//!   sent elements as f32, one bit per sign, and the positions. An empty tensor has an empty
 //!   message.
 //! - **Range**: ratio in (0, 1]; up to 2³² − 1 elements.
 //! - **Error feedback**: on; the residual of a sent element is its difference from the mean.
-//! - **Deviations**: the paper sends 32 bits for an element, 31 of them its position, and does not
-//!   limit their number; here at most 2k of a sign are sent.
+//! - **Deviations**: the paper sends 32 bits per element, 31 of them for the position, and any
+//!   number of elements; here at most 2k per sign.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to select.
 //!
 //! Reference: Dryden, Jacobs, Moon, Van Essen: "Communication Quantization for Data-Parallel
@@ -102,8 +102,8 @@ impl Compressor for Dryden {
     }
 }
 
-/// Pairs of the elements beyond the thresholds of both signs; of a message, each with the mean of
-/// its sign.
+/// Pairs of the elements beyond the thresholds of both signs. The form of a message has the mean of
+/// its sign for each.
 impl DeviceForm for Dryden {
     fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
@@ -157,8 +157,7 @@ fn take(source: &mut Source<'_>, limits: [f32; 2], workspace: &mut Workspace) {
 #[derive(Debug, Default)]
 struct Patterns(Vec<u32>);
 
-/// Puts all but the `most` largest of each sign back into the tensor; of equal ones, the last go
-/// back first.
+/// Puts all but the `most` largest of each sign back into the tensor, the last of equal ones first.
 fn bound_sides(mut source: Option<&mut Source<'_>>, most: usize, workspace: &mut Workspace) {
     let Workspace { positions, values, own, .. } = workspace;
     let Patterns(patterns) = own.get();
@@ -191,7 +190,7 @@ fn bound_sides(mut source: Option<&mut Source<'_>>, most: usize, workspace: &mut
     }
 }
 
-/// The mean absolute value of the elements above zero, and of those below; 0 if there are none.
+/// The mean absolute values of the elements above and below zero; 0 if there are none.
 fn means(values: &[f32]) -> [f32; 2] {
     let (mut sums, mut counts) = ([0.0; 2], [0usize; 2]);
     for value in values {
@@ -223,7 +222,7 @@ mod tests {
 
     #[test]
     fn small_fractions_are_kept_to_without_a_bias() {
-        // Uniform values, late ones as large as early ones: a thousandth of either side.
+        // A thousandth of either side of uniform values, as large late as early.
         let mut words = vec![0; 100_000];
         crate::Rng::new(1, 2, 3, 4, 5).fill(&mut words);
         let gradient: Vec<f32> = words.iter().map(|&word| word as i32 as f32 * 1e-9).collect();
@@ -252,7 +251,7 @@ mod tests {
 
     #[test]
     fn equal_values_are_bounded() {
-        // All reach the threshold; twice the 10 that were asked for are sent.
+        // All reach the threshold; twice the requested 10 are sent.
         let decoded = round_trip("dryden", &[1.0; 1000]);
         assert_eq!(decoded.iter().filter(|&&x| x == 1.0).count(), 20);
         assert_eq!(residual("dryden", &[1.0; 1000])[20..], [1.0; 980]);

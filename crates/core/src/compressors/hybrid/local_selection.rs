@@ -1,10 +1,10 @@
-//! `local-selection`: the largest element of each bin: AdaComp without its soft threshold.
+//! `local-selection`: the largest element of each bin; AdaComp without its soft threshold.
 //!
 //! Like `adacomp`, but each bin sends only the element with the largest |G|, the first of equal
-//! ones. The number of elements sent does not adapt to their activity, so residuals of large bins
-//! may grow without bound. It is the comparator in AdaComp's section "Robustness".
+//! ones. The number of sent elements does not adapt to their activity, so residuals of large bins
+//! may grow without bound. AdaComp's section "Robustness" compares with it.
 //!
-//! Message, range and cost are those of `adacomp`.
+//! Message, range and cost are as for `adacomp`.
 //!
 //! Reference: Chen et al.: "AdaComp", AAAI 2018, figures 4 to 6.
 
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn what_is_left_counts_in_the_next_bins() {
-        // Of three dimensions: bins of two.
+        // A tensor of three dimensions: bins of two.
         let mut sender = Sender::new("local-selection:conv=2,fc=5", &[1, 1, 5]);
         for (gradient, message, left) in [
             // Mean 2, −3 and 3 are sent.

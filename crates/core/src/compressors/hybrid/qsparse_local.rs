@@ -1,30 +1,30 @@
 //! `qsparse-local`: the largest elements, or random ones, quantized.
 //!
-//! - **Selection**: k = max(1, round(ratio·d)) elements, at most d: with `select=topk` those with
-//!   the largest absolute values, with `select=randomk` at random positions, the same on all ranks,
-//!   as [`topk`](crate::compressors::sparsification::topk) and
+//! - **Selection**: k = max(1, round(ratio·d)) elements, at most d. `select=topk` sends the
+//!   elements with the largest absolute values, `select=randomk` elements at random positions, the
+//!   same on all ranks, as [`topk`](crate::compressors::sparsification::topk) and
 //!   [`randomk`](crate::compressors::sparsification::randomk) do.
-//! - **Values**: `quantizer=qsgd` sends the levels of [`qsgd`] with the Euclidean norm of each
-//!   bucket of `bucket` sent elements in order of position, or of all k with `bucket=0`;
-//!   `quantizer=sign` sends ±‖·‖₁ / k: each sign, and the mean absolute value.
-//! - **Scale**: with β = min(B / s², √B / s) for B elements that share a norm, E‖Q(x)‖² ≤ (1 +
-//!   β)‖x‖². `scale=on` divides the step by 1 + β: then E‖c − decoded‖² is at most (1 − k / (d·(1 +
+//! - **Values**: `quantizer=qsgd` sends the levels of [`qsgd`], with the Euclidean norm per bucket
+//!   of `bucket` sent elements in order of position, or one norm with `bucket=0`; `quantizer=sign`
+//!   sends ±‖·‖₁ / k: each sign, and the mean absolute value.
+//! - **Scale**: if B elements share a norm, E‖Q(x)‖² ≤ (1 + β)‖x‖² with β = min(B / s², √B / s).
+//!   `scale=on` divides the step by 1 + β: then E‖c − decoded‖² is at most (1 − k / (d·(1 +
 //!   β)))·‖c‖² for every β (Lemma 2). With `scale=off` the bound is (1 − (1 − β)·k / d)·‖c‖², which
-//!   is below ‖c‖² only for β below 1 (Lemma 1). Signs need no scale (Lemma 3).
+//!   is below ‖c‖² only if β is below 1 (Lemma 1). Signs need no scale (Lemma 3).
 //! - **Message**: with `topk` a byte with the code of the positions (0 bitmap, 1 Rice, 2 raw). Then
 //!   the values: the mean as f32 and one bit per sign, 1 below zero; or the steps as f32, and
 //!   level + s in ⌈log2(2s + 1)⌉ bits each or in [Huffman code](gradwire_bits::huffman). With
 //!   `topk` the positions follow, in the shortest code. An empty tensor has an empty message.
 //! - **Range**: ratio in (0, 1], s from 1 to 32 767; up to 2³² − 1 elements.
-//! - **Draws**: the i-th element sent uses the upper 24 bits of word i [for
+//! - **Draws**: the i-th sent element uses the upper 24 bits of word i [for
 //!   rounding](crate::Rng::fill_rounding) of the sender's stream for the tensor and step; positions
 //!   come from the shared stream.
 //! - **Error feedback**: on; it is part of the method, as are local steps (`every`).
 //! - **Limits**: a step below about 3·10⁻³⁹ is sent as zero, and so is a mean below 2⁻¹⁴⁹.
 //! - **Deviations**: the paper uses one norm for all k; the default here is one per 512 elements,
-//!   which keeps β at 0.03 for tensors of any size. Of the norms that Lemma 3 allows for signs,
-//!   this is the first.
-//! - **Cost**: that of the selection, and 4 bytes per sent element to quantize and to write back.
+//!   which keeps β at 0.03 for tensors of any size. Lemma 3 allows several norms for signs; this is
+//!   the first.
+//! - **Cost**: as for the selection, plus 4 bytes per sent element to quantize and to write back.
 //!
 //! Reference: Basu, Data, Karakus, Diggavi: "Qsparse-local-SGD: Distributed SGD with Quantization,
 //! Sparsification, and Local Computations", NeurIPS 2019, section 2.
@@ -74,7 +74,7 @@ pub(crate) static ENTRY: Entry = Entry {
     ..Entry::of::<QsparseLocal>()
 };
 
-/// The quantizer of the elements sent.
+/// The quantizer of the sent elements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Quantizer {
     Sign,
@@ -281,7 +281,7 @@ impl Compressor for QsparseLocal {
         if message_len == 0 {
             return 0;
         }
-        // No code has less than a bit for a position.
+        // Every code takes at least a bit per position.
         let positions = if !self.random { message_len.saturating_mul(8) } else { usize::MAX };
         let most = self.quantizer().most(message_len).min(positions);
         fraction::largest(self.ratio, most).min(MOST_ELEMENTS)
@@ -337,7 +337,7 @@ mod tests {
     fn random_positions_do_not_travel() {
         let spec = "qsparse-local:ratio=1,select=randomk,quantizer=sign";
         assert_eq!(encode(spec, &[1.0, -2.0]), [0, 0, 0xc0, 0x3f, 0b10]);
-        // 10 of 1000 ones, with a norm of √10 in one step: those drawn of the ten are sent.
+        // 10 of 1000 ones, with a norm of √10 in one step: the drawn ones of the ten are sent.
         let spec = "qsparse-local:select=randomk,s=1,scale=off";
         let decoded = round_trip(spec, &[1.0; 1000]);
         assert_eq!(encode(spec, &[1.0; 1000]).len(), 4 + 3);
@@ -363,8 +363,8 @@ mod tests {
 
     #[test]
     fn the_error_is_that_of_the_lemmas() {
-        // One level, k = 20 of d = 100 equal elements: β = √20, and the variance is √20 − 1 of what
-        // is sent.
+        // One level, k = 20 of d = 100 equal elements: β = √20, and the variance is √20 − 1 of the
+        // sent elements.
         let error = |rest: &str| {
             let spec = format!("qsparse-local:ratio=0.2,s=1,{rest}");
             let draws = 2000;

@@ -2,13 +2,13 @@
 //!
 //! - **Selection** (Algorithm 2): the tails of the corrected tensor c are its k largest and its k
 //!   smallest elements, k = max(1, round(p·d)). The tail whose mean is larger in absolute value is
-//!   sent, each element as that mean; the other stays in the residual. A tail contains only
-//!   strictly positive or only strictly negative elements, so it may have fewer than k. Of equal
-//!   values those with the lowest positions belong to it; of equal means the negative tail is sent.
+//!   sent, each element as the mean; the other tail stays in the residual. A tail contains only
+//!   strictly positive or only strictly negative elements, so it may have fewer than k. Among equal
+//!   values, the lowest positions belong to it; if the means are equal, the negative tail is sent.
 //!   A tensor of zeros sends nothing. `select=sampled` estimates thresholds, and which mean is
 //!   larger, from a sample of runs: 1/256 of the elements, but at least 32·d/k and 1024, or all. It
-//!   sends the elements that reach the threshold, at most 2k, of more the first, as their own mean.
-//!   If the sample has only zeros, tails are exact.
+//!   sends the elements that reach the threshold, at most the first 2k, as their own mean. If the
+//!   sample has only zeros, tails are exact.
 //! - **Message**: a byte with the parameter b of the position code (lowest 5 bits; 31 for many
 //!   positions, whose code is in parts, after b), the sign (bit 5), whether the count is not k and
 //!   follows (bit 6), and whether the mean is a bfloat16 (bit 7); the count as varint if it
@@ -18,16 +18,15 @@
 //!   neighbour of b* with the shortest code for these positions.
 //! - **Range**: p in (0, 1); up to 2³² − 1 elements. An empty tensor has an empty message.
 //! - **Error feedback**: on; the residual of a sent element is its difference from the mean.
-//! - **Momentum masking**: done by the trainer; the encoder reports the positions.
+//! - **Momentum masking**: the trainer does it; the encoder reports the positions.
 //! - **Cost**: 8 bytes per element to gather both tails, 12 to select one of them.
 //!
-//! Deviations: the thresholds of Algorithm 2 are applied to the update ΔW, where the paper writes
-//! W. `golomb=cheapest` looks for the parameter up to two away from that of Algorithm 3, and the
-//! sample of `select=sampled` is evenly spaced, where the paper draws it. A tail has only elements
-//! of its sign, where Algorithm 2 takes the mean of the k largest, or smallest, of all elements.
-//! `mean=bf16` is not in the paper: it rounds the mean towards zero, and the residual keeps the
-//! rest; a mean below 2⁻¹³³ becomes 0. At p = 0.01 equation 5 gives 8.11 bits a position, not the
-//! 8.38 that the paper prints.
+//! Deviations: the thresholds of Algorithm 2 are applied to the update ΔW; the paper writes W.
+//! `golomb=cheapest` searches parameters up to two away from Algorithm 3's. The sample of
+//! `select=sampled` is evenly spaced; the paper draws it. A tail has only elements of its sign;
+//! Algorithm 2 takes the mean of the k largest, or smallest, of all elements. `mean=bf16` is not in
+//! the paper: it rounds the mean towards zero, and the residual keeps the rest; a mean below 2⁻¹³³
+//! becomes 0. At p = 0.01 equation 5 gives 8.11 bits per position, not the printed 8.38.
 //!
 //! Reference: Sattler, Wiedemann, Müller, Samek: "Sparse Binary Compression: Towards Distributed
 //! Deep Learning with minimal Communication", 2018, section II.
@@ -96,14 +95,14 @@ crate::parameters! {
 }
 
 const PARAMETER: u8 = 0x1f;
-/// In place of the parameter: it follows the mean, and the code is in parts.
+/// Instead of the parameter: the code is in parts, and the parameter follows the mean.
 const IN_PARTS: u8 = 0x1f;
 const NEGATIVE: u8 = 0x20;
 const COUNTED: u8 = 0x40;
 const SHORT: u8 = 0x80;
 
 impl Sbc {
-    /// k: how many elements a full tail has.
+    /// k, the number of elements of a full tail.
     fn kept(&self, elements: usize) -> usize {
         fraction::kept(self.p, elements)
     }
@@ -148,7 +147,7 @@ impl Sbc {
     }
 
     /// Moves the elements of the tail to send to the workspace, and returns the tail. `source` has
-    /// a tensor of `elements` elements, or those of them that may be sent.
+    /// a tensor of `elements` elements, or the candidates among them.
     fn send_winner(
         &self,
         source: &mut Source<'_>,
@@ -267,7 +266,7 @@ fn larger([above, below]: [Tail; 2]) -> Tail {
     if above.mean > below.mean { above } else { below }
 }
 
-/// The mean absolute value; 0 of none.
+/// The mean absolute value; 0 without values.
 fn mean(values: &[f32]) -> f32 {
     let sum: f64 = values.iter().map(|value| f64::from(value.abs())).sum();
     (sum / values.len().max(1) as f64) as f32
@@ -302,11 +301,11 @@ impl Compressor for Sbc {
 
     fn max_len(&self, elements: usize) -> usize {
         let most = self.most(elements);
-        // The cheapest parameter costs no more than the derived one.
+        // The cheapest parameter costs at most as much as the derived one.
         1 + varint::len(most as u64) + 4 + PositionCode::Rice.max_len(most, elements)
     }
 
-    /// Without a form if thresholds are estimated from a sample, or a mean may be rounded to 0.
+    /// `None` if thresholds are estimated from a sample, or a mean may be rounded to 0.
     fn device_form(&self) -> Option<&dyn DeviceForm> {
         (!self.sampled && !self.short_mean).then_some(self as &dyn DeviceForm)
     }
@@ -320,7 +319,7 @@ struct Candidates {
     scratch: Vec<f32>,
 }
 
-/// Pairs of elements that have both tails among them; of a message, of its tail.
+/// Pairs of elements that include both tails. The form of a message has the elements of its tail.
 impl DeviceForm for Sbc {
     fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;
@@ -359,8 +358,7 @@ mod tests {
 
     #[test]
     fn a_sample_s_mean_is_not_sent() {
-        // The sample has the one large element, and a mean far above that of the elements that are
-        // sent.
+        // The sample has the one large element, and a mean far above the mean of the sent elements.
         let mut gradient = vec![1.0; 100_000];
         gradient[0] = 1e6;
         let decoded = round_trip("sbc:p=0.01,select=sampled", &gradient);
@@ -374,7 +372,7 @@ mod tests {
 
     #[test]
     fn an_element_outside_the_sample_is_sent() {
-        // Of neighbours the sample has at most a few: with the others it has only zeros.
+        // The sample has at most a few neighbours: with the others it has only zeros.
         for at in 50_000..50_040 {
             let mut gradient = vec![0.0; 100_000];
             gradient[at] = -5.0;

@@ -1,5 +1,5 @@
-//! Messages of positions, signs, and one level (absolute value) for all elements, or one for each
-//! sign, unless the receiver knows it.
+//! Messages of positions, signs, and levels (absolute values): one for all elements, one per sign,
+//! or none if the receiver knows it.
 //!
 //! The message begins with a byte for the code of the positions, and their number as varint. Unless
 //! this number is 0, the levels follow as f32 (the level above zero first), then a bit for each
@@ -98,14 +98,13 @@ pub(in crate::compressors) fn read<'a, const LEVELS: usize>(
     Ok((levels, signs))
 }
 
-/// The first level where the sign bit is 0, and minus the second where it is 1; more than there are
-/// signs.
+/// The first level for a sign bit of 0, and minus the second for 1; padding included.
 pub(super) fn levels(signs: &[u8], [above, below]: [f32; 2]) -> impl Iterator<Item = f32> {
     (0..8 * signs.len()).map(move |at| if is_negative(signs, at) { -below } else { above })
 }
 
-/// Adds the first number at positions with sign bit 0, and the second at those with sign bit 1. The
-/// helpers share the work.
+/// Adds the first number at positions with sign bit 0, and the second at positions with sign bit 1.
+/// The helpers share the work.
 pub(in crate::compressors) fn add(
     signs: &[u8],
     sides: [f32; 2],
@@ -124,7 +123,7 @@ pub(in crate::compressors) fn add(
 }
 
 /// The largest size of a message of up to `most` of `elements` elements: the shortest code of
-/// positions is no longer than a bitmap.
+/// positions is at most a bitmap's length.
 pub(in crate::compressors) fn max_len<const LEVELS: usize>(most: usize, elements: usize) -> usize {
     1 + varint::len(most as u64) + 4 * LEVELS + most.div_ceil(8) + bitmap::len(elements)
 }

@@ -7,10 +7,10 @@
 //!   know it. An empty tensor has an empty message.
 //! - **Range**: τ from 10⁻³⁰ to 10³⁰; up to 2³² − 1 elements. The best value depends on the model;
 //!   the default 0.01 is for mean gradients, the paper's values are for summed gradients. A server
-//!   that averages n workers gets values of about τ/n. Compressed again with the same τ, they wait
-//!   for several steps in its residual; give pulls a smaller τ.
+//!   that averages n workers gets values of about τ/n. With the same τ for pulls, they wait in its
+//!   residual for several steps; give pulls a smaller τ.
 //! - **Error feedback**: on; the residual of a sent element is c ∓ τ.
-//! - **Deviation**: the paper sends 32 bits for an element, 31 of them its position.
+//! - **Deviation**: the paper sends 32 bits per element, 31 of them for the position.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to select.
 //!
 //! Reference: Strom: "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing",
@@ -82,7 +82,7 @@ impl Compressor for Strom {
     }
 }
 
-/// Pairs of the elements beyond the threshold, of which the sign counts.
+/// Pairs of the elements beyond the threshold; only the signs of the values count.
 impl DeviceForm for Strom {
     fn pack(&self, args: DeviceArgs<'_>) -> Result<Coverage, DecodeError> {
         let DeviceArgs { from: form, to: message, elements, workspace, .. } = args;

@@ -1,24 +1,24 @@
 //! Equi-depth buckets: the positive and the negative elements, each divided by absolute value into
 //! parts of about equal size.
 //!
-//! The quantiles are those of a histogram over the upper 16 bits of the elements: sign, exponent
-//! and 7 bits of mantissa. Cells are not divided: a bucket is larger than its share if one of its
-//! cells is, and values whose relative difference is below 2⁻⁷ are mostly in the same bucket.
+//! The quantiles come from a histogram over the upper 16 bits of the elements: sign, exponent and 7
+//! bits of mantissa. Cells are not divided: a bucket exceeds its share if one of its cells does,
+//! and values with a relative difference below 2⁻⁷ are mostly in the same bucket.
 
 /// The most buckets of a side.
 pub(super) const MOST: usize = 256;
 /// The fewest elements per bucket: a side has at most one bucket for this number of elements.
 const DEPTH: u64 = 8;
-/// Cells of the histogram: those of elements above zero, then those below.
+/// Cells of the histogram: for elements above zero, then below.
 const CELLS: usize = 1 << 16;
 
 /// The buckets of a tensor.
 pub(super) struct Buckets<'a> {
     /// The bucket of each cell. Buckets of negative elements are numbered from [`MOST`].
     of_cell: &'a [u32],
-    /// How many buckets each side has.
+    /// The number of buckets of each side.
     pub(super) sides: [usize; 2],
-    /// How many elements each bucket has.
+    /// The number of elements of each bucket.
     pub(super) counts: [usize; 2 * MOST],
 }
 
@@ -28,7 +28,7 @@ fn cell(value: f32) -> usize {
 }
 
 impl<'a> Buckets<'a> {
-    /// Divides elements, none of which is 0, into up to `most` buckets a side.
+    /// Divides non-zero elements into up to `most` buckets per side.
     pub(super) fn new(values: &[f32], most: usize, cells: &'a mut Vec<u32>) -> Self {
         cells.clear();
         cells.resize(CELLS, 0);
@@ -102,7 +102,7 @@ mod tests {
         let mut cells = Vec::new();
         let buckets = Buckets::new(&values, 64, &mut cells);
         assert_eq!(buckets.sides, [64, 0]);
-        // A bucket is due 1562 or 1563 elements; a cell has up to 2⁻⁷ / 3 of all, 260.
+        // A bucket is due 1562 or 1563 elements; a cell has up to 2⁻⁷ / 3 of all elements, 260.
         assert!(buckets.counts[..64].iter().all(|&count| (1300..1830).contains(&count)));
         assert!(values.is_sorted_by_key(|&value| buckets.of(value)));
         assert!(buckets.means(&values)[..64].is_sorted());

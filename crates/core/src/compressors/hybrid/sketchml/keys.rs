@@ -1,8 +1,8 @@
 //! The paper's code of keys: the gaps between them, in one to four bytes each.
 //!
-//! First the number of bytes of each gap, minus one, in 2 bits, four per byte from the lowest bits,
-//! the last byte padded with zeros; then the gaps, little-endian. A gap is the number of positions
-//! skipped before a key.
+//! First comes the number of bytes of each gap, minus one, in 2 bits: four per byte from the lowest
+//! bits, the last byte padded with zeros. Then come the gaps, little-endian. A gap is the number of
+//! positions skipped before a key.
 
 use gradwire_bits::DecodeError;
 

@@ -1,11 +1,11 @@
-//! MinMaxSketch: stores a number per key in fewer bins than keys, and never overestimates it.
+//! MinMaxSketch: stores a number per key in fewer bins than keys, and never overestimates one.
 //!
-//! A sketch has rows of bins, and a hash function for each row, which maps a key to a bin. A bin
-//! stores the smallest of the numbers of its keys. A query returns the largest of the key's bins. A
-//! bin without keys stores the largest possible number.
+//! A sketch has rows of bins, and a hash function per row, which maps a key to a bin. A bin stores
+//! the smallest of the numbers of its keys. A query returns the largest of the key's bins. A bin
+//! without keys stores the largest possible number.
 //!
-//! Keys are divided into pieces of up to 4096 with separate bins, which fit in the first-level
-//! cache.
+//! Keys are divided into pieces of up to 4096. Each piece has its own bins, which fit in the
+//! first-level cache.
 
 use gradwire_bits::{DecodeError, kernels, try_resize};
 
@@ -25,7 +25,7 @@ const MET: u16 = 1 << 15;
 pub(super) struct MinMax {
     /// Rows, from 1 to [`MOST_ROWS`].
     pub(super) rows: usize,
-    /// Keys for each bin of a row, at least 1.
+    /// Keys per bin of a row, at least 1.
     pub(super) load: usize,
     /// Whether bins are sent in Huffman code.
     pub(super) huffman: bool,
@@ -46,13 +46,13 @@ impl MinMax {
         self.rows * (whole + self.columns(keys % PIECE))
     }
 
-    /// The alphabet of bins up to `top`; `None` if all bins are 0, and so are not sent.
+    /// The alphabet of bins up to `top`; `None` if all bins are 0 and thus not sent.
     fn alphabet(self, top: u8) -> Option<Alphabet> {
         (top > 0).then(|| Alphabet::new(usize::from(top) + 1, self.huffman))
     }
 
-    /// Appends the sketch of `numbers`, one per key and none above `top`, and replaces them by the
-    /// numbers that a query returns.
+    /// Appends the sketch of `numbers`, one per key and at most `top`, and replaces them by the
+    /// results of queries.
     pub(super) fn write(
         self,
         keys: &[u32],
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!((message, numbers), (vec![0b11_01], [1, 1]));
     }
 
-    /// By maps from row and bin, without pieces' bounds or packing.
+    /// With maps from row and bin, without packing or bounds of pieces.
     fn naive(sketch: MinMax, keys: &[u32], numbers: &[u8]) -> Vec<u8> {
         let mut answers = Vec::new();
         for (keys, numbers) in keys.chunks(PIECE).zip(numbers.chunks(PIECE)) {

@@ -2,14 +2,14 @@
 //! bucket numbers.
 //!
 //! - **Buckets**: the positive and the negative elements are divided separately, by absolute value,
-//!   into up to `buckets` parts of about equal size, with at most one part per eight elements. An
-//!   element is sent as the mean of a bucket of its sign.
+//!   into up to `buckets` parts of about equal size, at most one per eight elements. An element is
+//!   sent as the mean of a bucket of its sign.
 //! - **Groups**: the b buckets of a sign form groups of ⌈b / groups⌉ consecutive ones. Elements are
-//!   sent group by group, so only the index of an element's bucket in its group must be encoded.
+//!   sent group by group, so each needs only the index of its bucket in the group.
 //! - **MinMaxSketch**: the hash of an element's position selects one bin in each of `rows` rows. A
 //!   bin stores the smallest bucket index of its elements. The receiver uses the largest of an
-//!   element's bins: its bucket, or one of the same group with smaller elements. So no decoded
-//!   magnitude exceeds the mean of its bucket, nor falls below the smallest mean of its group. A
+//!   element's bins: its bucket, or one of the same group with smaller elements. So a decoded
+//!   magnitude is at most the mean of its bucket, and at least the smallest mean of its group. A
 //!   row has one bin per `load` elements.
 //! - **Message**: for the positive, then the negative elements, the number b of buckets as varint,
 //!   their mean absolute values as f32 in increasing order, and for each group its positions and
@@ -18,22 +18,21 @@
 //!   number, and the gaps between them in one to four bytes each, with 2 bits for the number of
 //!   bytes. A sketch is cut into pieces of up to 4096 elements; a bin has as many bits as a bucket
 //!   index in the group. `code=huffman` puts the bins of a group in [Huffman
-//!   code](gradwire_bits::huffman) where that is shorter: bucket indices are uniform, but the
-//!   minimum of five is not, and takes 4.1 bits instead of five. An empty tensor has an empty
-//!   message.
+//!   code](gradwire_bits::huffman) if that is shorter: bucket indices are uniform, but the minimum
+//!   of five is not, and takes 4.1 bits instead of five. An empty tensor has an empty message.
 //! - **Dense tensors**: the method is made for gradients with few non-zero elements. It also
-//!   accepts gradients without zeros, but then must encode the group of each element: about 7.5
-//!   bits per element, 5.5 of them for positions (7.1 with `code=huffman`), and 12 with
+//!   accepts gradients without zeros, but must then encode the group of each element: about 7.5
+//!   bits per element (7.1 with `code=huffman`), 5.5 of them for positions, and 12 with
 //!   `keys=bytes`. With `groups=1` it takes 5.2 bits, with larger errors.
 //! - **Range**: up to 2³² − 1 elements. Elements that share their upper 16 bits share a bucket.
 //! - **Error feedback**: on; the residual is the difference from the decoded value.
 //! - **Deviations**: quantiles come from a histogram of the elements' upper 16 bits, which is exact
-//!   up to its cells, not from a sketch of samples; few elements get fewer buckets, whose means
+//!   up to its cells, not from a sketch of samples; few elements get fewer buckets, as the means
 //!   would otherwise take more bytes than the elements; sketches are cut into pieces that fit in
 //!   the cache; bins are packed to the bit; the paper sends means of 8 bytes.
 //! - **Cost**: 8 bytes per element for the maximum, 12 to select. Then every non-zero element takes
 //!   table look-ups: a histogram, its bucket twice, its bins twice in every row, and a bit code.
-//!   They keep a dense tensor below 1 GB/s, but not one with a tenth of non-zeros.
+//!   They keep a dense tensor below 1 GB/s, but not a tensor with a tenth of non-zeros.
 //!
 //! Reference: Jiang, Fu, Yang, Cui: "SketchML: Accelerating Distributed Machine Learning with Data
 //! Sketches", SIGMOD 2018.
@@ -101,7 +100,7 @@ crate::parameters! {
 struct BucketGroup {
     /// The number of the first bucket; those of negative elements are numbered from [`MOST`].
     first: usize,
-    /// How many buckets it has.
+    /// The number of buckets.
     size: usize,
 }
 
@@ -111,7 +110,7 @@ impl BucketGroup {
         (self.size - 1) as u8
     }
 
-    /// The value that an element of a bucket decodes to.
+    /// The decoded value of an element of a bucket.
     fn value(self, place: u8, means: &[f32; 2 * MOST]) -> f32 {
         let mean = means[self.first + usize::from(place)];
         if self.first < MOST { mean } else { -mean }
@@ -123,7 +122,7 @@ impl SketchMl {
         MinMax { rows: self.rows, load: self.load, huffman: self.huffman }
     }
 
-    /// Reserves memory for a group of all elements, so that later groups allocate nothing.
+    /// Reserves memory for a group of all elements, so later groups allocate nothing.
     fn reserve(&self, elements: usize, places: &mut Vec<u8>, bins: &mut Vec<u16>) {
         places.clear();
         places.reserve(elements);
@@ -199,7 +198,7 @@ struct GroupBuffers {
     places: Vec<u8>,
     /// Working memory of the histogram.
     cells: Vec<u32>,
-    /// One bit an element: whether it has been decoded.
+    /// One bit per element: whether it has been decoded.
     seen: Vec<u32>,
 }
 
@@ -313,7 +312,7 @@ impl Compressor for SketchMl {
         let keys = if self.bytes {
             keys::max_len(elements, lists)
         } else {
-            // The shortest code is no longer than any other.
+            // The shortest code is at most as long as any other.
             elements.saturating_mul(4).min(lists.saturating_mul(bitmap::len(elements)))
         };
         let top = (self.buckets.div_ceil(self.groups) - 1) as u8;

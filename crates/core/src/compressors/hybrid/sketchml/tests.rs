@@ -19,8 +19,8 @@ fn a_message_worked_by_hand() {
 
 #[test]
 fn a_sketch_worked_by_hand() {
-    // Nine elements at 0 to 8, two buckets: five times 1 and four times 2, of one group. A bin for
-    // all of a row keeps the smaller bucket's 0, two rows two bits.
+    // Nine elements at 0 to 8, two buckets in one group: five times 1 and four times 2. The single
+    // bin of a row keeps the smaller bucket's 0; two rows take two bits.
     let gradient = [2.0, 1.0, 1.0, 2.0, 1.0, 1.0, 2.0, 2.0, 1.0];
     let spec = "sketchml:groups=1,load=64,keys=bytes";
     let means = [ONE, [0, 0, 0, 0x40]].concat();
@@ -29,7 +29,7 @@ fn a_sketch_worked_by_hand() {
     assert_eq!(round_trip(spec, &gradient), [1.0; 9]);
     let left: Vec<f32> = gradient.iter().map(|x| x - 1.0).collect();
     assert_eq!(residual(spec, &gradient), left);
-    // In groups of their own the buckets stay apart, without any bins.
+    // In separate groups the buckets stay apart, without any bins.
     assert_eq!(round_trip("sketchml:load=64", &gradient), gradient);
     assert_eq!(residual("sketchml:load=64", &gradient), [0.0; 9]);
 }
@@ -37,7 +37,7 @@ fn a_sketch_worked_by_hand() {
 fn noise(len: usize) -> Vec<f32> {
     let mut words = vec![0; len];
     Rng::new(8, 0, 0, 0, 0).fill(&mut words);
-    // Every third is zero; the others' logarithms are uniform.
+    // Every third element is zero; the logarithms of the others are uniform.
     let value = |(at, word): (usize, &u32)| {
         let size = (f64::from(word >> 1) / f64::from(1u32 << 31) * 10.0).exp() as f32;
         if at % 3 == 0 { 0.0 } else { size.copysign(*word as i32 as f32 - (1 << 30) as f32) }
@@ -69,7 +69,7 @@ fn no_value_leaves_its_group_or_exceeds_its_buckets_mean() {
             assert!((means[first]..=means[bucket]).contains(&y.abs()), "{x} as {y}");
             short += usize::from(y.abs() < means[bucket]);
         }
-        // Bins are shared by five: most are short of their bucket, but not all.
+        // Five elements share a bin: most, but not all, decode below their bucket.
         assert!((10_000..33_000).contains(&short), "{short}");
         assert_eq!(decoded, round_trip(&format!("{spec},keys=bytes"), &gradient));
     }
@@ -87,7 +87,7 @@ fn entropy_coded_keys_are_shorter_than_bytes() {
     let gradient = noise(100_000);
     let [entropy, bytes] = ["sketchml", "sketchml:keys=bytes"].map(|s| encode(s, &gradient).len());
     assert!(entropy < bytes * 3 / 4, "{entropy} and {bytes}");
-    // Bytes: 10 bits a key, 2 of bins, and 512 means.
+    // Bytes: 10 bits per key, 2 bits of bins, and 512 means.
     let expected = 66_667 * 12 / 8 + 2048;
     assert!((bytes as i64 - expected).abs() < expected / 50, "{bytes}");
 }
@@ -101,12 +101,13 @@ fn coded_bins_are_shorter_and_answer_the_same() {
         assert!(residual(&coded, &gradient) == residual(plain, &gradient));
         assert!(encode(&coded, &gradient).len() < encode(plain, &gradient).len(), "{plain}");
     }
-    // The least of Poisson's 5 of 32 even numbers has 4.1 bits, two fifths of a bin an element.
+    // The minimum of five (Poisson) of 32 uniform numbers has 4.1 bits; there are two fifths of a
+    // bin per element.
     let [fixed, coded] =
         ["sketchml", "sketchml:code=huffman"].map(|spec| 8 * encode(spec, &gradient).len());
     let saved = (fixed - coded) as f64 / 66_667.0;
     assert!((0.30..0.38).contains(&saved), "{saved}");
-    // Two bins of 0 are too few for lengths to pay: a byte says so, one has both.
+    // For two bins of 0, code lengths do not pay: one byte says so, and one has both bins.
     let nine = [2.0, 1.0, 1.0, 2.0, 1.0, 1.0, 2.0, 2.0, 1.0];
     let message = encode("sketchml:groups=1,load=64,keys=bytes,code=huffman", &nine);
     assert_eq!(message[message.len() - 3..], [0, 0, 0]);
