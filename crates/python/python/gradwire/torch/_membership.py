@@ -73,11 +73,11 @@ class Record:
 
 
 def reference(records: Sequence[Record]) -> int:
-    """The index of the worker whose parameters all continue from.
+    """The index of the reference: all workers continue from its parameters.
 
-    It is of the run with the most rounds, and there of the latest group: a worker that was left
-    behind in an older group may be a round ahead, but the others have made this round again without
-    it. """
+    It belongs to the run with the most rounds, and there to the latest group. A worker that was
+    left behind in an older group may be a round ahead, but the others have repeated this round
+    without it. """
     run = max(records, key=lambda record: record.rounds).run
     return max(
         range(len(records)),

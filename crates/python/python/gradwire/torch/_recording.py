@@ -16,9 +16,9 @@ from ._progress import Progress
 from ._restored import joined
 from ._tensors import as_reals, shape_of, trainable
 
-# Steps before the first that is timed: allocators and caches settle in them.
+# Steps before the first timed step: allocators and caches settle in them.
 WARM_UP = 3
-# Steps that are timed.
+# The number of timed steps.
 TIMED = 10
 
 
@@ -29,7 +29,7 @@ class Alone:
         """Waits for all ranks."""
 
     def slowest(self, seconds: Sequence[float]) -> List[float]:
-        """For each of some times the longest that it took on any rank."""
+        """For each time, its maximum over all ranks."""
         return list(seconds)
 
     def broadcast(self, text: str) -> str:
@@ -38,11 +38,11 @@ class Alone:
 
 
 class Recording:
-    """Gradients of some steps, and when in a step they are ready.
+    """Gradients of some steps, and the times in a step at which they are ready.
 
     ``step`` runs forward and backward pass, and the optimizer. ``ranks`` has the methods of
-    ``Alone``: all ranks begin a timed step together, and it takes as long as on the slowest of
-    them, as in training. A rank that ``keeps`` no gradients runs the same steps. """
+    ``Alone``: all ranks begin a timed step together, and the slowest rank determines its time, as
+    in training. A rank that ``keeps`` no gradients runs the same steps. """
 
     def __init__(
         self, model: torch.nn.Module, step: Callable[[], Any], steps: int, ranks: Any, progress: Progress, keeps: bool = True
@@ -73,8 +73,8 @@ class Recording:
         self.noise = deviation(all_totals)
         medians = [slowest / own * statistics.median(times) if times else None for times in ready]
         last = max(time for time in medians if time is not None)
-        # DistributedDataParallel handles parameters that a step does not use at the end. Its
-        # buckets are those of rank 0.
+        # At the end of a step, DistributedDataParallel handles the parameters that the step did not
+        # use. All ranks use the buckets of rank 0.
         ready_times = [last if time is None else time for time in medians]
         self.ready: List[float] = json.loads(ranks.broadcast(json.dumps(ready_times)))
         self.alone = slowest
@@ -86,7 +86,7 @@ class Recording:
                 self._run(step, lambda index: None)
                 continue
             taken = self._zeros()
-            # With accumulation the last call has the sum.
+            # With accumulation, the last call sees the sum.
             self._run(step, lambda index: taken[index].copy_(_reals(self._gradient(index))))
             self.gradients.append(taken)
 
@@ -114,12 +114,12 @@ class Recording:
             backward = _Backward(_core.buckets(self.tensors), exchange)
             self._run(self._step, backward.seen)
             backward.end()
-        # Steps follow each other as in training, where a rank may begin one before the others.
+        # Steps follow each other as in training: a rank may begin one before the others.
         total: float = self._ranks.slowest([self._clock.between(start, self._clock.now())])[0]
         return total / TIMED
 
     def _copying(self) -> float:
-        """The seconds in which DistributedDataParallel copies gradients in main memory into its
+        """The seconds that DistributedDataParallel takes to copy gradients in main memory into its
         buckets and back."""
         gradients = [parameter.grad for _, parameter in self.named if parameter.grad is not None]
         if not gradients or gradients[0].device.type != "cpu":
@@ -133,7 +133,7 @@ class Recording:
         return time.perf_counter() - start
 
     def staging(self) -> float:
-        """The seconds a byte takes to main memory and back."""
+        """The seconds that a byte takes to main memory and back."""
         largest = max((parameter for _, parameter in self.named), key=lambda parameter: parameter.numel())
         if largest.device.type != "cuda":
             return 0.0
@@ -215,7 +215,7 @@ class _Backward:
 
 
 class _Clock:
-    """Times on a device: those of events on the current stream of a GPU."""
+    """Times on a device; on a GPU, the times of events on the current stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"

@@ -37,7 +37,7 @@ def register(
     """Makes a DistributedDataParallel model average its gradients through gradwire.
 
     All ranks must call it at the same time, with the same arguments; only ``deadline``, ``device``
-    and ``threads`` may differ. Messages travel over gloo, also if the process group is NCCL.
+    and ``threads`` may differ. Messages travel over gloo, even if the process group is NCCL.
     Between machines set ``GLOO_SOCKET_IFNAME``.
 
     Args:
@@ -46,8 +46,8 @@ def register(
         compressor: a spec string (``"eden"``, ``"eden:bits=2"``), a schedule
             (``"none until 200 then eden:bits=2"``), or an object with ``compress(tensor) -> bytes``
             and ``decompress(bytes, shape) -> tensor``. Such an object gets the gradients of all
-            tensors, including vectors, and its messages travel by all-gather; of the other
-            arguments it supports only ``deadline``. Default: ``"eden"``
+            tensors, including vectors, and its messages travel by all-gather. ``deadline`` is the
+            only other argument that it supports. Default: ``"eden"``
         rules: other compressors for some tensors, selected by name, size or kind:
             ``{"*head*": "none", ">=100000": "int8"}``. The first rule that matches a tensor
             applies. A name pattern must match a tensor. Default: none
@@ -57,11 +57,10 @@ def register(
         deadline: the longest wait for another rank, in seconds, above 0, at most 86,400. Work that
             a rank does alone, such as an evaluation, must take less. Default: 300.0
         on_nonfinite: ``"error"``, or ``"skip"``: all ranks skip a step in which the gradients of a
-            rank contain NaN or infinity. Residuals then do not change, and gradients become NaN
-            from the bucket with the first such value on, so that the ``GradScaler`` skips the step
-            of an optimizer that has all parameters. ``"skip"`` needs ``scaler``. Default:
-            ``"error"``
-        scaler: the ``GradScaler`` of mixed precision training, so that residuals do not depend on
+            rank contain NaN or infinity. Residuals then do not change. Gradients become NaN from
+            the bucket with the first such value on, so the ``GradScaler`` skips the step of an
+            optimizer that has all parameters. ``"skip"`` needs ``scaler``. Default: ``"error"``
+        scaler: the ``GradScaler`` of mixed precision training. With it, residuals do not depend on
             its scale. Default: ``None``
         raw_vectors: send tensors of one dimension (norms, biases) uncompressed unless a rule
             matches them. Default: ``True``
@@ -70,15 +69,15 @@ def register(
             the name of a parameter. Default: none
         total_steps: the number of steps of the run, from 1, for schedules with fractions of it.
             Default: ``None``
-        optimizer: a ``OneBitAdam``, after whose freeze ranks exchange its momentum in place of
+        optimizer: a ``OneBitAdam``. After its freeze, ranks exchange its momentum instead of
             gradients. Default: ``None``
         device: where gradients on a GPU are compressed. ``"auto"``: by Triton kernels on the GPU if
             all compressors have one, else on the host, with a ``RuntimeWarning`` that says why.
             ``"host"``: on the host. ``"gpu"``: on the GPU, or raise an error. Messages are the
             same. Default: ``"auto"``
         threads: the number of host threads, from 1, that compress and decompress the tensors of a
-            bucket in parallel, and share a tensor that exceeds a thread's share of the bucket,
-            except with all-reduce. More than one pays on cores that training leaves idle. Messages
+            bucket in parallel. Except with all-reduce, they divide a tensor that exceeds a thread's
+            share of the bucket. More than one thread pays if training leaves cores idle. Messages
             do not depend on it. Default: 1
 
     Returns:
@@ -105,7 +104,7 @@ def register(
 
 def _check(model: Any) -> None:
     """Refuses models that are not DistributedDataParallel, and arguments of DistributedDataParallel
-    that leave no place for a hook."""
+    that exclude a hook."""
     if isinstance(model, DistributedDataParallel):
         if getattr(model, "mixed_precision", None) is not None:
             raise _core.ConfigError(
@@ -157,7 +156,7 @@ def _check_averaged(model: DistributedDataParallel, ignored: FrozenSet[str]) -> 
 def _left_out(model: DistributedDataParallel) -> FrozenSet[str]:
     """The names of the parameters that DistributedDataParallel ignores.
 
-    It does not ignore those of the root module, nor those that also have another name.
+    It does not ignore parameters of the root module, nor parameters that also have another name.
     """
     named = list(model.module.named_parameters(remove_duplicate=False))
     kept = {id(one) for name, one in named if "." not in name or name not in model.parameters_to_ignore}

@@ -15,7 +15,7 @@ from .. import _core
 # The first and the longest time between two looks at the store, in seconds.
 _PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
-# For each default process group, how often the ranks of a group have met, by the prefix of their
+# For each default process group, the number of meetings of a group's ranks, by the prefix of their
 # keys.
 _met: WeakKeyDictionary[Any, Dict[str, int]] = WeakKeyDictionary()
 
@@ -24,8 +24,8 @@ class Rendezvous:
     """Waits in the store of the default process group until some ranks have made the same call.
 
     ``prefix`` is then a prefix of keys of the store that only these ranks use, for this call alone.
-    Of the keys, ``count`` has the number of ranks that are here. It decides whether ranks have met,
-    also if one gives up while another comes. """
+    The key ``count`` has the number of present ranks. It decides whether ranks have met, even if
+    one gives up while another arrives. """
 
     def __init__(self, ranks: Sequence[int], caller: str, seconds: float) -> None:
         """Raises ``DeadlineError`` if ranks are missing after ``seconds``, ``ConfigError`` if one
@@ -72,14 +72,14 @@ class Rendezvous:
                 time.sleep(pause)
                 pause = min(1.5 * pause, _LONGEST_PAUSE)
         except BaseException:
-            # Ranks that come later must not count this one, which gives up; unless the last one has
-            # come meanwhile.
+            # This rank gives up, so later ranks must not count it, unless the last one has arrived
+            # meanwhile.
             if self._store.add(self._count, -1) + 1 < len(self._ranks):
                 raise
             self._store.add(self._count, 1)
 
     def _missing(self, caller: str, seconds: float) -> str:
-        # Those that have given up already have made the call, too.
+        # Ranks that have given up have made the call, too.
         called = {rank: self._store.add(self._came(rank), 0) > 0 for rank in self._ranks}
         came, missing = ([rank for rank in self._ranks if called[rank] is found] for found in (True, False))
         return (
@@ -88,7 +88,7 @@ class Rendezvous:
         )
 
     def _compare(self, caller: str) -> None:
-        """Refuses different calls. Keys stay then, so that all ranks see all of them."""
+        """Refuses different calls. The keys then stay, so all ranks see all of them."""
         calls: List[str] = [self._store.get(self._call_of(rank)).decode() for rank in self._ranks]
         for rank, call in zip(self._ranks, calls):
             if call != caller:
@@ -100,7 +100,7 @@ class Rendezvous:
 
 @contextmanager
 def _store_errors() -> Iterator[None]:
-    """Says of errors of the store what they most likely mean."""
+    """Explains errors of the store by their most likely cause."""
     try:
         yield
     except RuntimeError as error:
@@ -110,6 +110,6 @@ def _store_errors() -> Iterator[None]:
 
 
 def named(ranks: Sequence[int]) -> str:
-    """Ranks in words, at most ten of them."""
+    """Ranks as text, at most ten of them."""
     named = ", ".join(map(str, ranks[:10])) + (f" and {len(ranks) - 10} others" if len(ranks) > 10 else "")
     return f"rank {named}" if len(ranks) == 1 else f"ranks {named}"

@@ -1,5 +1,4 @@
-"""One worker's copy of the model, and what it needs to average the change of its parameters with
-others."""
+"""One worker's copy of the model. It averages the change of its parameters with other workers."""
 
 from __future__ import annotations
 
@@ -22,14 +21,13 @@ from ._modes import write
 from ._staging import Pinned
 from ._tensors import Named, as_reals, shape_of
 
-# The positions of the elements that a message carried, by tensor; tensors that it carried whole are
-# left out.
+# The positions of the elements that a message carried, by tensor. Whole tensors are left out.
 Sent = Dict[str, torch.Tensor]
 
 
 class Replica:
-    """A model with a local optimizer, the parameters that all replicas have in common, and their
-    outer optimizer.
+    """A model with a local optimizer, the common parameters of all replicas, and their outer
+    optimizer.
 
     ``fragments`` are the parameters that rounds average, in groups that are averaged together. Call
     ``connect`` before the first round. Complex parameters are averaged as pairs of reals.
@@ -69,9 +67,9 @@ class Replica:
     def number(self) -> int:
         """The number of a round that begins now.
 
-        It is that of the last step, which determines the stage of a schedule. Two rounds without a
-        step between them must not share a number, because it is also part of the key of random
-        draws.
+        It is the number of the last step, which determines the stage of a schedule. Two rounds
+        without a step between them must not share a number, because it is also part of the key of
+        random draws.
         """
         return max(self.step - 1, self.round)
 
@@ -106,7 +104,7 @@ class Replica:
     def change(self, fragment: int = 0) -> torch.Tensor:
         """The change of a fragment's parameters since its last round.
 
-        The round started from the common parameters rounded to the model's type; the rounding is
+        The round started from the common parameters, rounded to the model's type. The rounding is
         not part of the change.
         """
         places = self._places[fragment]
@@ -118,9 +116,9 @@ class Replica:
         return change
 
     def _check_frozen(self) -> None:
-        """Refuses a parameter that is trained now and was not when rounds were set up, since no
-        round averages it, and one that is not trained any more, since residuals and the outer
-        optimizer would still change it."""
+        """Refuses parameters that were frozen when rounds were set up and are now trained, since no
+        round averages them. Refuses parameters that are no longer trained, since residuals and the
+        outer optimizer would still change them."""
         for name, parameter in zip(self.names, self._parameters):
             if not parameter.requires_grad:
                 raise _core.ConfigError(
@@ -141,7 +139,7 @@ class Replica:
         return number
 
     def send(self, change: torch.Tensor, fragment: int = 0) -> int:
-        """As ``average``, in the background: the mean is there after ``reducer.wait()``."""
+        """Like ``average``, but in the background: the mean is ready after ``reducer.wait()``."""
         number = self.number
         if self._options.median_clip:
             self._clip(change, number)
@@ -164,8 +162,8 @@ class Replica:
         """Applies the mean change of a fragment's round; the replica continues from the common
         parameters, mixed with ``alpha`` of its own.
 
-        ``sent`` is what ``sent`` returned after the round's message, by default what the reducer
-        knows of it.
+        ``sent`` is the result of the method ``sent`` after the round's message. By default it comes
+        from the reducer.
         """
         self.round, self.base = number + 1, self.step
         places = self._places[fragment]
@@ -175,7 +173,7 @@ class Replica:
             for one, mean in zip(common, changes):
                 one.add_(mean.view(one.shape))
         else:
-            # It leaves parameters without a gradient as they are.
+            # The optimizer does not change parameters without a gradient.
             for one, mean in zip(common, changes):
                 one.grad = mean.neg().view(one.shape)
             self.outer.step()
@@ -189,7 +187,7 @@ class Replica:
         parameters = self._parameters[places]
         devices = {parameter.device for parameter in parameters}
         if len(devices) == 1 and self.common.is_pinned():
-            # They lie one after the other: one copy to the GPU.
+            # They are contiguous, so one copy to the GPU suffices.
             start = sum(map(_elements, self._parameters[: places.start]))
             elements = sum(map(_elements, parameters))
             moved = self.common[start : start + elements].to(devices.pop(), non_blocking=True)
@@ -201,7 +199,7 @@ class Replica:
             _set(parameter, torch.lerp(one, own, alpha) if alpha else one)
 
     def pack(self) -> Dict[str, Any]:
-        """What another replica needs to continue as this one."""
+        """The state that another replica needs to continue like this one."""
         return {
             "common": self.common,
             "outer": self.pack_outer(),
@@ -209,7 +207,7 @@ class Replica:
             "round": self.round,
             "frozen": [parameter.detach().cpu() for _, parameter in self._frozen],
             "buffers": [tensor.detach().cpu() for tensor in self.buffers.tensors()],
-            # Before the first step, workers keep the settings of their own optimizers.
+            # Before the first step, workers keep their own optimizers' settings.
             "optimizer": self.optimizer.state_dict() if self.step else None,
         }
 
@@ -220,15 +218,15 @@ class Replica:
         return {"kind": type(self.outer).__name__, "state": copy.deepcopy(self.outer.state_dict())}
 
     def load_outer(self, packed: Optional[Dict[str, Any]]) -> None:
-        """Restores what ``pack_outer`` returned."""
+        """Restores a result of ``pack_outer``."""
         if self.outer is not None and packed is not None:
             self.outer.load_state_dict(copy.deepcopy(packed["state"]))
 
     def adopt(self, packed: Dict[str, Any], ahead: Optional[torch.Tensor], new: bool) -> None:
-        """Continues from what another replica has packed, and from ``ahead``, a change that no
-        round contains yet.
+        """Continues from another replica's packed state, and from ``ahead``, a change that no round
+        contains yet.
 
-        A ``new`` replica adopts frozen parameters, buffers and optimizer state, too; others keep
+        A ``new`` replica also adopts frozen parameters, buffers and optimizer state. Others keep
         their own, except buffers that rounds make equal.
         """
         self.common.copy_(packed["common"])
@@ -267,8 +265,8 @@ def _flat(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
     """The elements of all parameters as float32 in main memory, which is pinned if any of them is
     on a GPU.
 
-    Parameters are copied one by one: they may be on several devices, and a GPU then has no copy of
-    the whole model.
+    Parameters are copied one by one: they may be on several devices, and this needs no copy of the
+    whole model on a GPU.
     """
     devices = [one.device for one in parameters if one.device.type == "cuda"] or [torch.device("cpu")]
     flat = Pinned(devices[0]).of(4 * sum(map(_elements, parameters))).view(torch.float32)
@@ -284,7 +282,7 @@ def _parts(flat: torch.Tensor, parameters: Sequence[torch.Tensor]) -> Sequence[t
 
 
 def _elements(parameter: torch.Tensor) -> int:
-    """The number of floats that are sent of a parameter; a complex element is two."""
+    """The number of floats that are sent for a parameter; a complex element counts as two."""
     return 2 * parameter.numel() if parameter.is_complex() else parameter.numel()
 
 
@@ -294,7 +292,7 @@ def _reals(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _set(parameter: torch.Tensor, values: torch.Tensor) -> None:
-    """Gives a parameter the floats that ``_reals`` returns of it."""
+    """Sets a parameter from floats in the form of ``_reals``."""
     if parameter.is_complex():
         write(parameter, torch.view_as_complex(values.reshape(*parameter.shape, 2)))
     else:

@@ -1,4 +1,4 @@
-"""Puts a model and its optimizer back into the state in which they were."""
+"""Restores a model and its optimizer to their earlier state."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from .. import _core
 from ._modes import write
 from ._tensors import plain
 
-# A module, the dictionary of its parameters or its buffers, a name in that, and the name in the
-# model.
+# The dictionary of a module's parameters or buffers, a name in it, and the name in the model.
 _Place = Tuple[Dict[str, Optional[torch.Tensor]], str, str]
 
 
 def check_restorable(model: torch.nn.Module) -> None:
     """Refuses a model with parameters or buffers that no training step can use, or that cannot be
-    put back after one. It changes nothing."""
+    restored after one. Changes nothing."""
     for kept, key, name in _places(model):
         tensor = kept[key]
         if tensor is None:
@@ -37,12 +36,11 @@ def check_restorable(model: torch.nn.Module) -> None:
 
 
 class Restored:
-    """Copies the state of a model and its optimizer, and puts it back when the ``with`` block ends,
-    also by an error.
+    """Copies the state of a model and its optimizer, and restores it when the ``with`` block ends,
+    even by an error.
 
-    It puts back the values and places of parameters and buffers, which of them require gradients,
-    the modes of modules, and the state and the settings of the optimizer. Gradients are None
-    afterwards. """
+    Restores the values and places of parameters and buffers, their ``requires_grad``, the modes of
+    modules, and the state and settings of the optimizer. Gradients are None afterwards. """
 
     def __init__(self, model: torch.nn.Module, optimizer: Optional[Any]) -> None:
         self._undo = ExitStack()
@@ -50,7 +48,7 @@ class Restored:
         for module in model.modules():
             self._undo.callback(setattr, module, "training", module.training)
         tensors: Dict[int, torch.Tensor] = {}
-        # Buffers that no state has as well. A step may put other tensors in the places of any.
+        # Includes buffers that are not in the state dict. A step may replace any tensor by another.
         for kept, key, _ in _places(model):
             tensor = kept[key]
             self._undo.callback(kept.__setitem__, key, tensor)
@@ -65,7 +63,7 @@ class Restored:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        # Closing calls all callbacks, also after one that raises.
+        # Closing calls all callbacks, even after one that raises.
         self._undo.close()
 
 
@@ -102,13 +100,13 @@ def _try(tensor: torch.Tensor, name: str) -> None:
 
 
 def _put_back(tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
-    """Copies tensors; returns what writes the copies to them."""
+    """Copies tensors; returns a function that writes the copies back."""
     undo = ExitStack()
     plain = [tensor for tensor in tensors if _is_plain(tensor)]
     with torch.no_grad():
         copies = joined([(tensor.numel(), tensor.dtype, tensor.device) for tensor in plain])
         for tensor, copied in zip(plain, copies):
-            # Without the elements that `expand` repeats the copy may be shorter.
+            # The copy may be shorter, without the elements that `expand` repeats.
             places = _places_of(tensor)
             undo.callback(write, places, copied[: places.numel()].view(places.shape).copy_(places))
         for tensor in tensors:
@@ -119,9 +117,9 @@ def _put_back(tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
 
 
 def joined(tensors: Sequence[Tuple[int, torch.dtype, torch.device]]) -> List[torch.Tensor]:
-    """Zeros with some numbers of elements, types and devices. Those of one kind are parts of one
-    tensor: an allocator returns the memory of a large one to the system, and not that of many small
-    ones."""
+    """Zeros with some numbers of elements, types and devices. Tensors of one kind are parts of one
+    large tensor, because an allocator returns its memory to the system, but not the memory of many
+    small ones."""
     sizes: Dict[Tuple[torch.dtype, torch.device], int] = {}
     for elements, dtype, device in tensors:
         sizes[dtype, device] = sizes.get((dtype, device), 0) + elements
@@ -134,8 +132,8 @@ def joined(tensors: Sequence[Tuple[int, torch.dtype, torch.device]]) -> List[tor
 
 
 def _places_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements of a tensor that have places of their own in memory: not those that ``expand``
-    repeats."""
+    """The elements of a tensor with their own places in memory, without the repetitions of
+    ``expand``."""
     if 0 not in tensor.stride():
         return tensor
     return tensor[tuple(slice(0, 1) if stride == 0 and size > 1 else slice(None) for size, stride in zip(tensor.shape, tensor.stride()))]
@@ -147,10 +145,10 @@ def _clear_gradients(parameters: List[torch.Tensor]) -> None:
 
 
 def _optimizer_back(optimizer: Any) -> Callable[[], None]:
-    """Copies the state and the settings of an optimizer; returns what puts them back.
+    """Copies the state and settings of an optimizer; returns a function that restores them.
 
-    ``load_state_dict`` gives a state the type of its parameter, so it is used only where an
-    optimizer has one of its own. """
+    ``load_state_dict`` converts a state to the type of its parameter, so it is used only if an
+    optimizer overrides it. """
     if getattr(type(optimizer), "load_state_dict", None) is not torch.optim.Optimizer.load_state_dict:
         return partial(optimizer.load_state_dict, copy.deepcopy(optimizer.state_dict()))
     undo = ExitStack()

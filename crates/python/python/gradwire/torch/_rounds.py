@@ -1,4 +1,4 @@
-"""When the fragments of a replica are exchanged, and when their means are applied."""
+"""Decides when the fragments of a replica are exchanged, and when their means are applied."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ Lengths = List[Tuple[int, int]]
 
 @dataclass
 class Pending:
-    """A fragment's exchange under way, or its mean that is not applied yet."""
+    """A fragment's exchange under way, or its mean before it is applied."""
 
     fragment: int
-    # The change of this replica at first; the mean of all once the exchange is done.
+    # At first the change of this replica; once the exchange is done, the mean over all.
     change: torch.Tensor
     number: int
     # The step after which the mean is applied.
     due: int
-    # What this replica sent, if a saved state told; else the reducer knows it.
+    # The elements that this replica sent, from a saved state; otherwise the reducer knows them.
     sent: Optional[Sent] = None
 
 
 def lengths_of(options: LocalOptions, stages: Lengths) -> Lengths:
-    """The steps from which rounds have another length, with the length: ``every``, or that of each
-    stage, or 50.
+    """The steps from which rounds have another length, with that length: ``every``, or the length
+    of each stage, or 50.
 
     ``stages`` are the steps from which another compressor is used, with the steps from one of its
     exchanges to the next.
@@ -48,7 +48,7 @@ def lengths_of(options: LocalOptions, stages: Lengths) -> Lengths:
     if len({steps for _, steps in stages}) > 1:
         return stages
     _, steps = stages[0]
-    # A stage has every=1 also if the compressor does not mention it.
+    # A stage has every=1 even if the compressor does not mention it.
     given = steps > 1 or re.search(r"\bevery\s*=", options.compressor)
     return [(0, steps if given else 50)]
 
@@ -56,17 +56,16 @@ def lengths_of(options: LocalOptions, stages: Lengths) -> Lengths:
 class Rounds:
     """Exchanges each fragment of a replica once in a round, the fragments evenly spaced in between.
 
-    ``lengths`` are the steps from which rounds have another number of steps, with that number. All
-    fragments are exchanged just before such a step, without delay.
+    ``lengths`` are the steps at which the number of steps of a round changes, with the new number.
+    All fragments are exchanged just before such a step, without delay.
 
-    The mean of a fragment is applied ``fragment_sync_delay`` steps after its exchange began, which
-    goes on in the background meanwhile; ``fragment_update_alpha`` of the replica's own parameters
-    stays. At the first ``sync_until`` steps all fragments are exchanged, without delay.
+    The exchange of a fragment runs in the background. Its mean is applied ``fragment_sync_delay``
+    steps after the exchange began; ``fragment_update_alpha`` of the replica's own parameters stays.
+    At the first ``sync_until`` steps all fragments are exchanged, without delay.
 
     Buffers are made equal once in a round, when the exchange of the last fragment begins. Before an
-    exchange, ranks tell each other how many steps they have taken; not before one with a delay,
-    unless buffers have to be compared, or ranks are under ``Join``, because training would wait for
-    the answer.
+    exchange, ranks compare the numbers of their steps. With a delay, training would wait for the
+    answer, so they do this only to compare buffers, or under ``Join``.
     """
 
     def __init__(self, replica: Replica, joining: Joining, lengths: Lengths, options: LocalOptions) -> None:
@@ -85,9 +84,9 @@ class Rounds:
         self._alpha = alpha if alpha is not None else 0.5 if delay else 0.0
         self._joining = joining
         self._pending: Optional[Pending] = None
-        # What ranks tell each other beside the averages.
+        # The exchange of bytes beside the averages.
         self.gathering = Gathering()
-        # The seconds for which training waited for the last exchange.
+        # The seconds that training waited for the last exchange.
         self.waited = 0.0
 
     def starting(self) -> List[int]:
@@ -101,8 +100,7 @@ class Rounds:
         return [at for at in range(fragments) if starts(at)]
 
     def _length(self, step: int) -> Tuple[int, int]:
-        """The first step at which rounds have the length that they have at ``step``, and this
-        length."""
+        """The length of rounds at ``step``, preceded by the first step with this length."""
         return [one for one in self._lengths if one[0] <= step][-1]
 
     def _all_at_once(self) -> bool:
@@ -111,7 +109,8 @@ class Rounds:
         return step <= self._sync_until or self._length(step) != self._length(step - 1)
 
     def advance(self) -> None:
-        """Applies the mean that is due after the present step, and begins the exchange that is."""
+        """Applies the mean that is due after the present step, and begins the exchange that is
+        due."""
         with self._explained():
             if self._pending is not None and self._replica.step >= self._pending.due:
                 self._finish()
@@ -120,13 +119,12 @@ class Rounds:
                 self._begin(starting, delayed=self._delay > 0 and not self._all_at_once())
 
     def exchange(self, fragments: Sequence[int]) -> None:
-        """Exchanges these fragments now, after what is under way, and applies their means."""
+        """Exchanges these fragments now, after any exchange under way, and applies their means."""
         with self._explained():
             self._begin(fragments, delayed=False)
 
     def follow(self) -> None:
-        """Takes part in the exchange that other ranks begin, after as many steps as they have
-        taken."""
+        """Takes part in the exchange that other ranks begin, after the same number of steps."""
         with self._explained():
             if self._pending is not None:
                 self._finish()
@@ -134,8 +132,8 @@ class Rounds:
             self._carry_out(self._agree(None))
 
     def finish_together(self) -> None:
-        """Exchanges all fragments, after ranks that have taken part in each other's exchanges have
-        all taken their last step."""
+        """Exchanges all fragments after the last step of all ranks, which have taken part in each
+        other's exchanges."""
         own = str(self._replica.step).encode()
         with self._explained():
             self._replica.step = max(map(int, self.gathering.gather(self._replica.reducer, own)))
@@ -155,18 +153,18 @@ class Rounds:
         self._carry_out(plan)
 
     def _compares(self, plan: Optional[Plan]) -> bool:
-        """Whether ranks compare their buffers in this exchange. One that follows others does not
-        know what they exchange."""
+        """Whether ranks compare their buffers in this exchange. A rank that follows others does not
+        know their fragments."""
         last = self._replica.fragments - 1
         return self._replica.buffers.shared and (plan is None or self._joining.active or last in plan.fragments)
 
     def _agree(self, plan: Optional[Plan]) -> Plan:
-        """Tells the other ranks what this one does, makes buffers equal, and returns what all of
-        them do."""
+        """Sends this rank's plan to the others, makes buffers equal, and returns the common
+        plan."""
         replica, buffers = self._replica, self._replica.buffers
         compares = self._compares(plan)
         own = _agreement.pack(plan, buffers.digests() if compares else b"")
-        # With a delay a rank may begin an exchange without telling, and the error then has the
+        # With a delay, a rank may begin an exchange without announcing it. The error then has the
         # steps of both.
         step = 0 if self._delay == 0 or self._joining.active else replica.number
         told = self.gathering.gather(replica.reducer, own, step)
@@ -179,8 +177,8 @@ class Rounds:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Before it raises ``ConfigError``, waits until the others have what this rank told them:
-        the rank may end now."""
+        """Before it raises ``ConfigError``, waits until the others have this rank's message,
+        because the rank may end now."""
         try:
             yield
         except _core.ConfigError:
@@ -225,15 +223,15 @@ class Rounds:
         return {"fragment": one.fragment, "mean": one.change.clone(), "number": one.number, "due": one.due}
 
     def sent(self) -> Sent:
-        """What this replica sent of the mean that is not applied yet, if there is one; call
-        ``pack`` first."""
+        """The elements that this replica sent for a mean that is not applied yet, if there is one;
+        call ``pack`` first."""
         if self._pending is None:
             return {}
         return self._replica.sent(self._pending.fragment) if self._pending.sent is None else self._pending.sent
 
     @staticmethod
     def unpack(packed: Optional[Dict[str, Any]], sent: Sent) -> Optional[Pending]:
-        """What ``load`` takes, from what ``pack`` and ``sent`` returned."""
+        """The argument of ``load``, from the results of ``pack`` and ``sent``."""
         if packed is None:
             return None
         return Pending(packed["fragment"], packed["mean"].clone(), packed["number"], packed["due"], sent)

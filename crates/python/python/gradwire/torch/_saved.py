@@ -1,5 +1,5 @@
-"""Reads saved states. One that a checkpoint has lost a part of, or has changed, is a ``StateError``
-that says which part."""
+"""Reads saved states. If a part of a state is missing or was changed, a ``StateError`` names the
+part."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _WHOLE = "give the whole result of state_dict(), as it was saved, or load anothe
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """A block that reads a saved state. What it raises becomes a ``StateError``, if it is no error
-    of gradwire."""
+    """A block that reads a saved state. Its errors become ``StateError``, unless they are
+    gradwire's own."""
     try:
         yield
     except _core.GradwireError:
@@ -31,7 +31,7 @@ def reading() -> Iterator[None]:
 
 
 def listed(states: Any) -> List[State]:
-    """The states that ``load_state_dict`` was given: one, or a sequence of them."""
+    """The argument of ``load_state_dict`` as a list: one state, or a sequence of states."""
     if states is None:
         raise _core.StateError("None is no state; the checkpoint has none of gradwire: begin without load_state_dict")
     if isinstance(states, Mapping):
@@ -42,10 +42,10 @@ def listed(states: Any) -> List[State]:
 
 
 def check(state: Any, kind: str, more: Sequence[str] = ()) -> None:
-    """Refuses what is not the state of a ``kind`` of object, and a state without one of its
-    entries, or without one of ``more``.
+    """Refuses anything but the state of a ``kind`` of object, and a state that lacks one of its
+    entries, or one of ``more``.
 
-    Those of steps, rounds and numbers of ranks are integers.
+    The entries for steps, rounds and numbers of ranks must be integers.
     """
     if not isinstance(state, Mapping) or state.get("gradwire") != kind:
         raise _core.StateError(f"this is not the state of a gradwire {kind}; pass the result of its state_dict()")
@@ -65,15 +65,15 @@ def need(state: Mapping[str, Any], keys: Sequence[str]) -> None:
             raise _core.StateError(f"the state has no '{key}'; {_WHOLE}")
 
 
-# The entries that are integers from 0, the number of ranks from 1.
+# The entries that are integers from 0; the number of ranks from 1.
 _COUNTS = ("step", "world_size", "round", "base", "fragments")
 
 
 def merged(states: Union[State, Sequence[State]], kind: str, size: int, more: Sequence[str] = ()) -> Tuple[State, List[bytes]]:
-    """The first of some saved states, and the exchange states of all of them, for a rank that
-    exchanges with ``size`` ranks.
+    """The first of the saved states, and the exchange states of all of them, for a rank in a group
+    of ``size`` ranks.
 
-    ``more`` are entries that a ``kind`` of object saves beside those that all save.
+    ``more`` are the entries that only this ``kind`` of object saves.
     """
     states = listed(states)
     for state in states:

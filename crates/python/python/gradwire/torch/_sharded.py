@@ -1,4 +1,4 @@
-"""The communication of FSDP2: what replaces its collectives, and the handle that they share."""
+"""The communication of FSDP2: replacements of its collectives, and the handle that they share."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ._unused import SameGradients, explained
 
 _ALL = slice(None)
 
-# What users call.
+# The function that users call.
 _CALLER = "gradwire.torch.fsdp.register"
 
 
 def _pairs(place: slice) -> slice:
-    """A place among complex numbers, among the pairs of reals that they are."""
+    """A place among complex numbers, as a place among their pairs of reals."""
     return place if place == _ALL else slice(2 * place.start, 2 * place.stop)
 
 
@@ -52,10 +52,10 @@ class _GroupExchange:
     def exchange(
         self, step: int, names: List[str], values: torch.Tensor, scale: float = 1.0, read: slice = _ALL, written: slice = _ALL
     ) -> None:
-        """Exchanges values, and waits: FSDP2 uses what its communication leaves as soon as it
+        """Exchanges values, and waits, because FSDP2 uses the result as soon as its communication
         returns.
 
-        Of values on a GPU the exchange sees only ``read``, and changes only ``written``, so that no
+        For values on a GPU, the exchange reads only ``read`` and changes only ``written``, so no
         more is copied.
         """
         if values.is_complex():
@@ -63,7 +63,7 @@ class _GroupExchange:
             read, written = _pairs(read), _pairs(written)
         host = values
         if not _is_in_main_memory(values):
-            # A forward pass in inference mode may need it first, and later ones change it.
+            # The first use may be a forward pass in inference mode, and later passes change it.
             with torch.inference_mode(False):
                 memory = self._memory(values.device).of(values.numel() * values.element_size())
             host = memory.view(values.dtype)
@@ -135,9 +135,9 @@ class Sharded(Handle):
 
     @property
     def step(self) -> int:
-        """The number of optimizer steps started so far: of those whose gradients, or some of them,
-        were exchanged. Where gradients are accumulated with synchronization, every backward pass is
-        a step."""
+        """The number of optimizer steps started so far, counting steps whose gradients, or some of
+        them, were exchanged. If gradients are accumulated with synchronization, every backward pass
+        is a step."""
         return self._step
 
     @property
@@ -149,8 +149,9 @@ class Sharded(Handle):
         return super()._load_with(read)
 
     def average(self, unit: Unit, values: torch.Tensor, own: slice = _ALL) -> None:
-        """Averages the gradients of a unit in place: the shards of all ranks, of which ``own`` is
-        needed, or one shard of all replicas. Other ranks fail, too, if this raises an error."""
+        """Averages the gradients of a unit in place: either the shards of all ranks, if only
+        ``own`` is needed, or one shard over all replicas. If this raises an error, other ranks
+        fail, too."""
         try:
             self._average(unit, values, own)
         except BaseException:
@@ -193,8 +194,8 @@ class Sharded(Handle):
             self._stepping.end(failed=True)
 
     def fill(self, unit: Unit, values: torch.Tensor, own: slice) -> None:
-        """Fills ``values``, the shards of all ranks of a unit's parameters, of which ``own``, those
-        of this rank, are given."""
+        """Fills ``values``, the shards of a unit's parameters on all ranks. ``own``, this rank's
+        shard, is given."""
         assert self._parameters is not None
         with record_function("gradwire::gather"):
             self._parameters.exchange(self._steps.number_of_gather(unit, self._step), unit.names, values, read=own)
@@ -223,8 +224,8 @@ def check_free(unit: Unit) -> None:
 
 
 def check_zeros(units: List[Unit], spec: str, votes: bool) -> None:
-    """Refuses a compressor that votes, for units in which the zeros of parameters that a step did
-    not use would vote."""
+    """Refuses a compressor that votes, if parameters that a step did not use would vote with
+    zeros."""
     if votes and any(unit.fills_in for unit in units):
         raise _core.ConfigError(
             f"'{spec}' averages by votes, and with set_reduce_scatter_unused_params(True) the zeros of parameters that a step did "
@@ -247,7 +248,7 @@ class Communication:
 
 
 def _own(group: Any, shard: int) -> slice:
-    """The place of this rank's ``shard`` elements among those of all ranks."""
+    """The place of this rank's ``shard`` elements among the elements of all ranks."""
     return slice(group.rank() * shard, (group.rank() + 1) * shard)
 
 
@@ -271,8 +272,8 @@ class AllGather(Communication):
     def __call__(
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool = False
     ) -> None:
-        """Fills ``output_tensor`` with the shards of all ranks, decoded, so that all ranks have the
-        same bits."""
+        """Fills ``output_tensor`` with the decoded shards of all ranks, so all ranks have the same
+        bits."""
         if output_tensor.dtype == torch.uint8:
             raise _core.ConfigError(f"the parameters of {self._unit} have several types; give them one, or leave out parameters")
         # The input is this rank's part of the output.
@@ -285,6 +286,6 @@ class AllReduce(Communication):
     def __call__(self, reduce_output: torch.Tensor) -> None:
         """Averages this rank's shard over the replicas, in place."""
         if self._unit.factor not in (None, self._unit.group.mesh_info.shard_mesh_size):
-            # It divides the sum over shards, and the mean over replicas comes on top.
+            # The factor divides the sum over shards; the mean over replicas would divide again.
             raise _core.ConfigError(_FACTOR)
         self._handle.average(self._unit, reduce_output)

@@ -24,14 +24,14 @@ def is_one(scale: Scale) -> bool:
 
 
 def use(device: torch.device) -> None:
-    """Makes a device the current one of this thread. A thread begins with the first GPU, where
-    pinned memory, for one, would take a context of some hundred megabytes."""
+    """Makes a device the current one of this thread. A thread begins with the first GPU. There even
+    pinned memory would create a context of some hundred megabytes."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
 
 
 def finish_current(device: torch.device) -> None:
-    """Waits for what the current stream of a GPU computes, without keeping a core busy."""
+    """Waits for the work of a GPU's current stream, without keeping a core busy."""
     if device.type == "cuda":
         done = torch.cuda.Event(blocking=True)
         done.record(torch.cuda.current_stream(device))
@@ -50,7 +50,7 @@ class Stream:
         return _INTERPRETER if self._stream is None else torch.cuda.stream(self._stream)
 
     def wait_current(self, tensor: torch.Tensor) -> None:
-        """Lets the device wait for what the current stream does, such as to compute ``tensor``,
+        """Makes this stream wait for the current stream, such as for the computation of ``tensor``,
         which this stream uses next."""
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
@@ -62,12 +62,13 @@ class Stream:
             tensor.record_stream(self._stream)
 
     def wait_stream(self, other: Stream) -> None:
-        """Lets the device wait for what another stream has been given so far."""
+        """Makes this stream wait for the work submitted to another stream so far."""
         if self._stream is not None:
             self._stream.wait_stream(other._stream)
 
     def record_event(self) -> Any:
-        """What this stream has been given so far, for ``wait_event`` of another."""
+        """An event for the work submitted to this stream so far, for ``wait_event`` of another
+        stream."""
         if self._stream is None:
             return None
         event = torch.cuda.Event()
@@ -75,13 +76,13 @@ class Stream:
         return event
 
     def wait_event(self, event: Any) -> None:
-        """Lets the device wait for an event of another stream."""
+        """Makes this stream wait for an event of another stream."""
         if self._stream is not None and event is not None:
             self._stream.wait_event(event)
 
     def waiter(self) -> Callable[[], None]:
-        """A function in which the host waits for what the stream has been given so far, without
-        keeping a core busy."""
+        """A function that waits on the host for the work submitted so far, without keeping a core
+        busy."""
         if self._stream is None:
             return nothing
         done = torch.cuda.Event(blocking=True)
@@ -95,40 +96,39 @@ def nothing() -> None:
 
 
 def future_of(device: torch.device) -> Future:
-    """A future of tensors on a device, which makes streams wait that use its value."""
+    """A future of tensors on a device. Streams that use its value wait for it."""
     return Future(devices=[device]) if device.type == "cuda" else Future()
 
 
 def joined(futures: List[Future], whole: torch.Tensor) -> Future:
-    """The future of a tensor whose parts these futures are of."""
+    """The future of a tensor, from the futures of its parts."""
     future = future_of(whole.device)
 
     def finish(_: Future) -> None:
         try:
             with torch.cuda.device(whole.device) if whole.is_cuda else nullcontext():
-                # The current stream waits for what each future has recorded, and the new one
-                # records the current stream.
+                # The current stream waits for the recorded streams of each future, and the new
+                # future records the current stream.
                 for part in futures:
                     part.wait()
                 future.set_result(whole)
         except Exception as error:
             future.set_exception(error)
 
-    # Its own result would not make streams wait: it is of no device.
+    # Its own result would not make streams wait, because it has no device.
     collect_all(futures).add_done_callback(finish)
     return future
 
 
 class Pinned:
-    """Host memory for copies. It grows when a longer one is asked for, which frees the shorter
-    one."""
+    """Host memory for copies. A longer request replaces it, which frees the shorter one."""
 
     def __init__(self, device: torch.device) -> None:
         self._pin = device.type == "cuda"
         self._bytes = torch.empty(0, dtype=torch.uint8, device="cpu")
 
     def of(self, length: int) -> torch.Tensor:
-        """The first ``length`` bytes; their content is what it was unless the memory grew."""
+        """The first ``length`` bytes. Their content stays unless the memory grew."""
         if self._bytes.numel() < length:
             self._bytes = torch.empty(0, dtype=torch.uint8, device="cpu")
             self._bytes = torch.empty(length, dtype=torch.uint8, device="cpu", pin_memory=self._pin)
@@ -136,14 +136,14 @@ class Pinned:
 
 
 class Staging:
-    """Copies buckets from a device to main memory and back, each direction on a stream of its own,
-    so that a mean does not wait for the gradients of the next bucket."""
+    """Copies buckets from a device to main memory and back. Each direction has its own stream, so a
+    mean does not wait for the gradients of the next bucket."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._up, self._down = Stream(device), Stream(device)
-        # By the number of the bucket in its step, and that of the message in its bucket. Buckets
-        # that DistributedDataParallel forms anew take the memory of the old ones.
+        # By the number of the bucket in its step, and the number of the message in its bucket. When
+        # DistributedDataParallel rebuilds its buckets, they take the memory of the old ones.
         self._pinned: Dict[Tuple[int, int], Pinned] = {}
 
     def stage(
@@ -169,8 +169,7 @@ class Staging:
             copied()
 
         def done() -> None:
-            # The future records the current stream, so that waiting for it also waits for this
-            # copy.
+            # The future records the current stream, so its waiters also wait for this copy.
             with self._down.entered():
                 if is_one(scale):
                     tensor.copy_(host, non_blocking=True)
@@ -196,8 +195,7 @@ def unscaled(bucket: torch.Tensor, scale: Scale, first: Stream, last: Stream) ->
 
 def write(means: torch.Tensor, scale: Scale, bucket: torch.Tensor) -> None:
     """Writes float32 means, multiplied by ``scale``, to a bucket of any type; changes the means. In
-    a type of 16 bits a mean that is too large becomes the largest number, as where the host does
-    this."""
+    a 16-bit type, a mean that is too large becomes the largest number, as on the host."""
     if not is_one(scale):
         means.mul_(scale)
     if means is bucket:

@@ -1,4 +1,4 @@
-"""States of exchanges: how they are packed, and how all ranks load them, or none."""
+"""States of exchanges: packs them, and loads them on all ranks or on none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import _core
 
 State = Dict[str, Any]
 Loaded = TypeVar("Loaded")
-# The strides of parameters by name; of contiguous ones, none.
+# The strides of parameters by name, without contiguous ones.
 Layout = Dict[str, List[int]]
 
 # The report of a rank that has nothing to load.
@@ -24,7 +24,7 @@ def packed(kind: str, step: int, reducer: _core.Reducer, states: Sequence[bytes]
     """The state of a ``kind`` of object. ``states`` are the states of its exchange at this rank, or
     at all ranks of its group; ``more`` is kept beside each.
 
-    The name of a rank has its number in the default process group, if there is one, so that names
+    The name of a rank contains its number in the default process group, if there is one, so names
     are unique in a job.
     """
     ranks = [rank_key(reducer)]
@@ -69,7 +69,7 @@ def _pack(state: bytes) -> torch.Tensor:
     checkpoints accept.
 
     Distributed checkpoints load a tensor only into a tensor of the same length, but take a tuple as
-    it is. So put it into a tuple.
+    it is. So the caller puts it into a tuple.
     """
     return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
@@ -85,10 +85,10 @@ def together(
     """Loads a state on all ranks, or on none if ``load`` fails on one of them; returns the result
     of ``load``.
 
-    ``place`` tells from this result where in the run the state was saved; it must be the same on
-    all ranks. ``states`` has the state that ``load`` replaces. If ``load`` fails, it must leave
-    that state unchanged. If it has nothing to load, it returns ``None``, which is an error unless
-    it does so on all ranks.
+    ``place`` computes from this result the position in the run at which the state was saved; it
+    must be the same on all ranks. ``states`` has the state that ``load`` replaces. If ``load``
+    fails, it must leave that state unchanged. If it has nothing to load, it returns ``None``. This
+    is an error unless all ranks do so.
     """
     before = states.save()
     failure: Optional[Exception] = None

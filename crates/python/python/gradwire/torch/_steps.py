@@ -1,4 +1,4 @@
-"""Which exchanges of a sharded model belong to the same optimizer step."""
+"""Decides which exchanges of a sharded model belong to the same optimizer step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Steps:
 
     A step begins with the first reduction after an optimizer has used the gradients of the step
     before: it has changed one of the parameters, or a gradient is gone, as after ``zero_grad()``.
-    It also begins if a unit is reduced again, as where gradients are accumulated with
-    synchronization. Nothing begins a step in the middle of a backward pass, in which optimizers may
-    run, too.
+    It also begins if a unit is reduced again, as when gradients are accumulated with
+    synchronization. No step begins in the middle of a backward pass, although optimizers may run
+    there.
 
     It does not matter whether autograd, reentrant checkpointing or a pipeline schedule calls the
     reductions. """
@@ -28,7 +28,7 @@ class Steps:
         self._units = units
         # The backward pass of the last reduction, as autograd counts them; outside of one, -1.
         self._pass = -1
-        # Those that have been reduced in the present step.
+        # The units that have been reduced in the present step.
         self._reduced: List[Unit] = []
         self._stepped = False
         # The step number of each unit's last gather of parameters, and the units that have been
@@ -64,12 +64,12 @@ class Steps:
         return unit in self._reduced or self._stepped or any(one.is_cleared for one in self._reduced)
 
     def number_of_gather(self, unit: Unit, step: int) -> int:
-        """The step number for a gather of a unit's parameters, given that of the next step to
+        """The step number for a gather of a unit's parameters, given the number of the next step to
         begin.
 
         All gathers of a unit for one step have the same number, and so the same random draws:
-        before the forward passes of all micro-batches, again before their backward passes, and
-        where checkpointing repeats a forward pass. """
+        before the forward passes of all micro-batches, again before their backward passes, and when
+        checkpointing repeats a forward pass. """
         known = self._gathered.get(unit, -2)
         in_backward = torch._C._current_graph_task_id() != -1 and known >= 0
         if not in_backward and (unit in self._finished or not step - 1 <= known <= step):

@@ -1,4 +1,4 @@
-"""The parameters of a model, and the floats that are sent of each."""
+"""The parameters of a model, and the floats that are sent for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .. import _core
 # A tensor, such as a parameter, with its name.
 Named = Tuple[str, torch.Tensor]
 
-# What torch.compile and activation checkpointing insert into the names of the modules that they
+# torch.compile and activation checkpointing insert these into the names of the modules that they
 # wrap.
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
@@ -46,7 +46,7 @@ def as_reals(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def shape_of(parameter: torch.Tensor) -> Tuple[int, ...]:
-    """The shape of the floats that are sent of a parameter. Complex numbers are pairs in the last
+    """The shape of the floats that are sent for a parameter. Complex numbers are pairs in the last
     dimension."""
     shape = tuple(parameter.shape)
     if not parameter.is_complex():

@@ -1,5 +1,4 @@
-"""FSDP2's own gather of parameters, which ends with an error if a rank does not take part in it by
-the deadline."""
+"""FSDP2's own gather of parameters, with an error if a rank is missing at the deadline."""
 
 from __future__ import annotations
 
@@ -20,21 +19,21 @@ _NUMBERS = count()
 
 
 class TimedAllGather(Communication):
-    """The all-gather of a unit's parameters that ``present`` does, over gloo.
+    """The all-gather of a unit's parameters by ``present``, over gloo.
 
-    Between two steps no rank waits for a message of gradwire: what the ranks wait for is this
-    gather, and gloo does so for as long as the timeout of the process group. """
+    Between two steps no rank waits for a message of gradwire: the ranks wait for this gather. Gloo
+    would wait for the whole timeout of the process group. """
 
     def __init__(self, handle: Sharded, unit: Unit, present: Any) -> None:
         super().__init__(handle, unit)
         self._present = present
-        # Both are the same on all ranks of the group: that of this object, and how often the unit
-        # was gathered.
+        # The number of this object, and the number of gathers of the unit. Both are the same on all
+        # ranks of the group.
         self._own, self._number = next(_NUMBERS), 0
 
     @staticmethod
     def suits(unit: Unit) -> bool:
-        """Whether the host waits for the gather, as with gloo. With NCCL the GPU does, and PyTorch
+        """Whether the host waits for the gather, as with gloo. With NCCL the GPU waits, and PyTorch
         watches it."""
         group = unit.group.mesh_info.shard_process_group
         return isinstance(group._get_backend(unit.group.device), dist.ProcessGroupGloo)
@@ -65,7 +64,7 @@ class TimedAllGather(Communication):
             missing = [rank for rank, key in zip(ranks, keys) if not store.check([key])]
             if missing:
                 self._fail(missing, deadline)
-            # All are there, and the link is slow.
+            # All ranks are present, and the link is slow.
             wait = deadline
 
     def _fail(self, missing: List[int], deadline: float) -> None:

@@ -6,17 +6,17 @@ import warnings
 
 from .. import _core
 
-# Ratios up to this one are no reason to warn: sizes of messages are expectations.
+# No warning for ratios up to this one, because the message sizes are only expected values.
 _MARGIN = 1.05
 
 
 def warn_of_more(reducer: _core.Reducer, plain_bytes: int, what: str, stacklevel: int) -> None:
-    """Warns on rank 0 if ``what`` is exchanged with more bytes than by an uncompressed all-reduce
-    of its ``plain_bytes``, with the remedy.
+    """Warns on rank 0, with the remedy, if ``what`` takes more bytes than an uncompressed
+    all-reduce of its ``plain_bytes``.
 
     An all-reduce over n ranks sends 2 (n - 1) / n times the size of the gradients from each rank;
     an all-gather of messages, n - 1 times the size of the message; a scatter-reduce, 2 (n - 1) / n
-    times. Of several stages the one that sends most is named. """
+    times. Of several stages, the warning names the one that sends most. """
     if reducer.rank > 0 or reducer.size < 2:
         return
     each = reducer.size / 2 if reducer.exchange == "all-gather" else 1.0

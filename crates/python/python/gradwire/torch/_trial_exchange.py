@@ -15,13 +15,12 @@ from ._tensors import as_reals
 
 
 class TrialExchange:
-    """Averages the gradients of a model between ranks, as the hook for DistributedDataParallel
-    does.
+    """Averages the gradients of a model between ranks, like the hook for DistributedDataParallel.
 
     All ranks must create it at the same time, with the same buckets.
     """
 
-    # Short messages, so that even on slow links the link decides little of the step.
+    # Short messages, so even a slow link has little influence on the step.
     spec = "3lc"
 
     def __init__(
@@ -62,7 +61,7 @@ class TrialExchange:
         return statistics.mean(self._bytes[-steps:])
 
     def _values(self, index: int) -> torch.Tensor:
-        """The gradient of a parameter as float32 in main memory; zeros, if the step did not use
+        """The gradient of a parameter as float32 in main memory; zeros if the step did not use
         it."""
         parameter = self._named[index][1]
         if parameter.grad is None:

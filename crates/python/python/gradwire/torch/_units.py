@@ -1,4 +1,4 @@
-"""The modules that FSDP2 shards, and the parameters that each of them communicates together."""
+"""The modules that FSDP2 shards, and the parameters that each module communicates together."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Unit:
         for name, of in zip(self.names, group.fsdp_params):
             _check(name, of)
         self.padded: List[torch.Size] = [of.padded_sharded_param_size for of in group.fsdp_params]
-        # The places of the parameters whose gradients were reduced last, if FSDP2 tells.
+        # The places of the parameters whose gradients were reduced last, if known.
         self._reduced: Optional[List[int]] = None
 
     @property
     def parameters(self) -> List[torch.Tensor]:
-        """The parameters that the modules have now: ``load_state_dict(assign=True)`` replaces them,
-        which FSDP2 may notice only in the next forward pass."""
+        """The present parameters of the modules. ``load_state_dict(assign=True)`` replaces them,
+        and FSDP2 may notice this only in the next forward pass."""
         infos = [of._module_info for of in self.group.fsdp_params]
         return [getattr(info.module, info.param_name) for info in infos]
 
     @property
     def shards(self) -> List[torch.Tensor]:
-        """This rank's parts of the parameters, which optimizers have and which have the gradients
-        that were reduced."""
+        """This rank's parts of the parameters. Optimizers train them, and they have the reduced
+        gradients."""
         return [of.sharded_param for of in self.group.fsdp_params]
 
     def __str__(self) -> str:
@@ -45,8 +45,8 @@ class Unit:
 
     @property
     def dimensions(self) -> Dict[str, List[int]]:
-        """By name, the dimension and the number of shards, which give the elements of residuals
-        their order; by rows, nothing."""
+        """By name, the dimension and the number of shards, which determine the order of elements in
+        residuals. Parameters that are sharded by rows are left out."""
         placed = [of.fsdp_placement.dim for of in self.group.fsdp_params]
         return {name: [dim, self.ranks] if dim else [] for name, dim in zip(self.names, placed)}
 
@@ -58,13 +58,13 @@ class Unit:
 
     @property
     def is_cleared(self) -> bool:
-        """Whether a gradient that was reduced last is gone after the backward pass: it has been
-        used."""
+        """Whether a gradient of the last reduction is gone after the backward pass, because it has
+        been used."""
         if getattr(self.group, "_partial_reduce_output", None) is not None:
             # FSDP2 keeps the gradients until it averages them over replicas.
             return False
         shards, places = self.shards, self._trained() if self._reduced is None else self._reduced
-        # Hooks of gradients may use them, and take them away, in the backward pass.
+        # Gradient hooks may use and remove gradients in the backward pass.
         return any(shards[at].grad is None and not getattr(shards[at], "_post_accumulate_grad_hooks", None) for at in places)
 
     def _trained(self) -> List[int]:
@@ -72,20 +72,19 @@ class Unit:
         return [at for at, shard in enumerate(self.shards) if shard.requires_grad]
 
     def unused(self, reduced: Sequence[str]) -> List[int]:
-        """The places of the trained parameters whose gradients are not among those that are
-        ``reduced``."""
+        """The places of the trained parameters whose gradients are not ``reduced``."""
         known = set(reduced)
         return [at for at in self._trained() if self.names[at] not in known]
 
     @property
     def fills_in(self) -> bool:
-        """Whether FSDP2 fills in zeros for the gradients of parameters that a step did not use,
-        since PyTorch 2.15."""
+        """Whether FSDP2 fills in zeros for the gradients of unused parameters, as it does since
+        PyTorch 2.15."""
         return bool(getattr(self.group, "reduce_scatter_unused_params", False))
 
     @property
     def factor(self) -> Optional[float]:
-        """What ``set_gradient_divide_factor`` set."""
+        """The factor from ``set_gradient_divide_factor``."""
         factor: Optional[float] = getattr(self.group, "gradient_divide_factor", None)
         return factor
 
@@ -95,11 +94,11 @@ class Unit:
         return any(parameter.requires_grad for parameter in self.parameters)
 
     def watch(self) -> Optional[Any]:
-        """Notes which parameters have gradients in each backward pass; returns what it replaced in
-        the group.
+        """Notes which parameters have gradients in each backward pass; returns the function that it
+        replaced in the group.
 
-        FSDP2 does not tell its communication, so this wraps the function that FSDP2 calls before
-        it. Versions of PyTorch before 2.15 have no such function. """
+        FSDP2 does not pass this to its communication, so this wraps the function that FSDP2 calls
+        before it. Versions of PyTorch before 2.15 have no such function. """
         prepare = getattr(self.group, "_prepare_reduce_scatter_inputs", None)
         if prepare is None:
             return None
@@ -157,7 +156,7 @@ def of(model: torch.nn.Module) -> List[Unit]:
                 f"every rank has all parameters of {type(module).__name__}, as replicate() leaves them, and FSDP2 has no shards to exchange; "
                 "wrap the model in DistributedDataParallel and use gradwire.torch.register"
             )
-    # Those of which nothing is trained, too: they may be trained later.
+    # Includes groups without trained parameters: they may be trained later.
     units = [Unit(module, group, names) for module, group in groups.values()]
     _check_outside(model, units)
     return units
@@ -192,7 +191,7 @@ def _groups(module: Any) -> List[Any]:
 
 
 def _check(name: str, of: Any) -> None:
-    """Refuses a parameter that something other than ``fully_shard`` distributes, too."""
+    """Refuses a parameter that is also distributed by something other than ``fully_shard``."""
     if of.is_dtensor:
         raise _core.ConfigError(
             f"'{name}' was a DTensor before fully_shard, as tensor and expert parallelism make it, so that over its mesh "
@@ -203,8 +202,8 @@ def _check(name: str, of: Any) -> None:
 
 
 def check_gathering(units: List[Unit]) -> None:
-    """Refuses units that gather parameters over other ranks in the backward pass than in the
-    forward pass."""
+    """Refuses units that gather parameters over different ranks in the backward and the forward
+    pass."""
     for unit in units:
         if unit.group.post_forward_mesh_info not in (None, unit.group.mesh_info):
             raise _core.ConfigError(
@@ -214,8 +213,8 @@ def check_gathering(units: List[Unit]) -> None:
 
 
 def whole(units: List[Unit]) -> List[Named]:
-    """The names of all parameters, with tensors, without memory, of their whole shapes as ranks
-    exchange them."""
+    """The names of all parameters, each with a tensor without memory that has the whole shape in
+    which ranks exchange it."""
     return [(name, torch.empty(shape, device="meta")) for unit in units for name, shape in zip(unit.names, _shapes(unit))]
 
 
@@ -223,7 +222,7 @@ def _shapes(unit: Unit) -> Iterator[Sequence[int]]:
     """The shape of each whole parameter of a unit, cut by rows into the shards that FSDP2 reduces
     and gathers.
 
-    Shards of another dimension are stacked, as FSDP2 sends them. Complex numbers are pairs of
+    Shards along another dimension are stacked, as FSDP2 sends them. Complex numbers are pairs of
     reals. """
     for parameter, padded, of in zip(unit.parameters, unit.padded, unit.group.fsdp_params):
         stacked = (unit.ranks * padded[0], *padded[1:])
@@ -233,8 +232,8 @@ def _shapes(unit: Unit) -> Iterator[Sequence[int]]:
 
 
 def shards(units: List[Unit]) -> List[Named]:
-    """The names of all parameters, with tensors, without memory, of the shapes of padded shards as
-    ranks exchange them."""
+    """The names of all parameters, each with a tensor without memory that has the shape of the
+    padded shard that ranks exchange."""
     named = [(name, one.dtype, size) for unit in units for name, one, size in zip(unit.names, unit.parameters, unit.padded)]
     return [(name, torch.empty(size, dtype=dtype, device="meta")) for name, dtype, size in named]
 
@@ -259,8 +258,8 @@ def _ranks_of(unit: Unit) -> List[int]:
 
 
 def replica_rank(units: List[Unit]) -> Optional[int]:
-    """Which of the replicas that PyTorch averages this rank belongs to; ``None`` for a mesh of one
-    dimension."""
+    """The number of this rank's replica among the replicas that PyTorch averages; ``None`` for a
+    mesh of one dimension."""
     rank: Optional[int] = getattr(units[0].group.mesh_info, "replicate_mesh_rank", None)
     return rank
 

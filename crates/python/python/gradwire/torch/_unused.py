@@ -17,8 +17,8 @@ _REMEDY = (
 
 
 class SameGradients:
-    """Makes sure that ranks exchange the gradients of the same parameters, which may have the same
-    size as others."""
+    """Makes sure that ranks exchange the gradients of the same parameters: their size alone does
+    not tell them apart."""
 
     def __init__(self, reducer: _core.Reducer, units: Sequence[Unit]) -> None:
         self._reducer, self._units = reducer, units
@@ -28,11 +28,11 @@ class SameGradients:
     def check(self, step: int, unit: Unit, reduced: List[str]) -> None:
         """Compares the parameters of a unit that are ``reduced`` with those of the other ranks.
 
-        If they are all of the unit's that are trained, only the first time: usual steps cost
-        nothing. If ranks do not compare at the same time, an error of the exchange says so, see
-        ``explained``.
+        If they are all trained parameters of the unit, compares only the first time, so normal
+        steps cost nothing. If ranks do not compare at the same time, an error of the exchange says
+        so; see ``explained``.
 
-        Raises ``ConfigError`` where ranks differ.
+        Raises ``ConfigError`` if ranks differ.
         """
         unused = unit.unused(reduced)
         if not unused and tuple(reduced) in self._known:
@@ -50,8 +50,7 @@ class SameGradients:
 
 @contextmanager
 def explained(unit: Unit, reduced: Sequence[str]) -> Iterator[None]:
-    """Turns the error of ranks that do not do the same into one that tells which gradients this
-    rank has."""
+    """If ranks do not do the same, replaces the error by one that names this rank's gradients."""
     try:
         yield
     except (_core.MessageError, _core.PeerLostError) as error:
@@ -65,8 +64,7 @@ def explained(unit: Unit, reduced: Sequence[str]) -> Iterator[None]:
 
 
 def _described(unit: Unit, unused: List[int]) -> str:
-    """A unit, with the first of its parameters that a rank did not use, and the number of the
-    others."""
+    """A unit, with the first of its unused parameters and the number of the others."""
     if not unused:
         return str(unit)
     more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
