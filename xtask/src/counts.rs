@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-/// The counts of all test runs, the names of failed tests, and the reasons of skipped ones.
+/// The counts of all test runs, the names of failed tests, and the reasons for skipped ones.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
@@ -84,8 +84,7 @@ pub(crate) fn reads(command: &mut Command, mut read: impl FnMut(&str)) -> bool {
     child.wait().is_ok_and(|status| status.success())
 }
 
-/// The same for a command that runs beside others: prints its output and its errors when it has
-/// ended.
+/// The same for a command that runs beside others: prints its output and errors after it has ended.
 pub(crate) fn reads_whole(command: &mut Command, read: impl FnMut(&str)) -> bool {
     let output = match command.stdin(Stdio::null()).output() {
         Ok(output) => output,
@@ -95,7 +94,7 @@ pub(crate) fn reads_whole(command: &mut Command, read: impl FnMut(&str)) -> bool
         }
     };
     String::from_utf8_lossy(&output.stdout).lines().for_each(read);
-    // Locked, so that no other output comes between.
+    // Locked, so no other output comes between.
     let (mut out, mut errors) = (std::io::stdout().lock(), std::io::stderr().lock());
     let printed = writeln!(out, "{command:?}")
         .and_then(|()| out.write_all(&output.stdout))

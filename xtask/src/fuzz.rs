@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::nightly;
 
-/// The targets beside the messages of compressors.
+/// The targets other than the messages of compressors.
 const TARGETS: [&str; 3] = ["frames", "states", "kernels"];
 
 /// One fuzzing run: of frames, of state files, of the kernels, or of the messages of one
@@ -20,12 +20,12 @@ struct Job {
     name: String,
 }
 
-/// What a run of all targets has done.
+/// The outcome of a run of all targets.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    /// Targets, each decoder of messages counted by itself.
+    /// The number of targets; each message decoder counts as one.
     pub(crate) targets: usize,
-    /// Inputs that were tried and did not fail.
+    /// Tried inputs that did not fail.
     pub(crate) inputs: u64,
     /// Targets that failed.
     pub(crate) failed: usize,
@@ -54,7 +54,7 @@ pub(crate) fn is_installed() -> bool {
     version.status().is_ok_and(|status| status.success())
 }
 
-/// Fuzzes all for about this long, building included, but each at least for a second.
+/// Fuzzes all targets for about this long, including the build, but each for at least a second.
 pub(crate) fn fuzz_within(most: Duration) -> Result<Done, String> {
     let (start, jobs) = (Instant::now(), all()?);
     build()?;
@@ -140,7 +140,7 @@ impl Job {
     /// Runs the job; returns the number of inputs.
     ///
     /// # Errors
-    /// The path of the log if an input failed.
+    /// If an input failed, with the path of the log.
     fn run(&self, seconds: u64) -> Result<u64, String> {
         let found = home().join("../target/found").join(&self.name);
         let log = found.with_extension("log");
@@ -174,8 +174,7 @@ impl Job {
     }
 }
 
-/// A command of cargo-fuzz. The stable compiler has no sanitizers; without one, the faults that are
-/// found are panics.
+/// A command of cargo-fuzz. The stable compiler has no sanitizers, so only panics are found.
 fn cargo_fuzz(verb: &str, target: &str) -> Command {
     let (mut command, sanitizer) = if nightly::is_here() {
         (nightly::cargo(), "address")
@@ -183,7 +182,7 @@ fn cargo_fuzz(verb: &str, target: &str) -> Command {
         (Command::new(env!("CARGO")), "none")
     };
     command.args(["fuzz", verb, "--sanitizer", sanitizer, target]).current_dir(home());
-    // Reports name the lines.
+    // Reports then name the lines.
     command.env("CARGO_PROFILE_RELEASE_DEBUG", "1");
     command
 }

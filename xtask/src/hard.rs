@@ -1,5 +1,5 @@
-//! `cargo xtask hard`: AddressSanitizer, Miri and the fuzz targets in a given time, for a run at
-//! night. The result is written to `docs/platforms.md`.
+//! `cargo xtask hard`: AddressSanitizer, Miri and the fuzz targets in a given time, for a nightly
+//! run. Writes the result to `docs/platforms.md`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,21 +17,21 @@ const PAGE: &str = "docs/platforms.md";
 const BEGIN: &str = "<!-- the last result of cargo xtask hard, which writes it -->\n";
 const END: &str = "<!-- end of the last result -->\n";
 
-/// The minutes that are used where none are given.
+/// The default number of minutes.
 pub(crate) const MINUTES: u64 = 30;
 
-/// A check, and what it has found.
+/// A check and its findings.
 struct Found {
     check: &'static str,
     text: String,
     failed: bool,
 }
 
-/// Runs what is installed, in about this many minutes, and writes the result to the page.
+/// Runs the installed tools in about this many minutes, and writes the result to the page.
 pub(crate) fn run(minutes: u64) -> ExitCode {
     let (start, whole) = (Instant::now(), Duration::from_secs(60 * minutes));
     let left = || whole.saturating_sub(start.elapsed());
-    // What one check leaves of its share goes to the next ones.
+    // Time that one check leaves goes to the next ones.
     let mut found = vec![
         tests("AddressSanitizer", nightly::why_no_asan(), &mut nightly::asan(), left() * 2 / 5),
         tests("Miri", nightly::why_no_miri(), &mut nightly::miri(), left() / 2),
@@ -48,8 +48,8 @@ pub(crate) fn run(minutes: u64) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Runs tests under a tool, for at most this long. `lacking` is what the tool needs and is not
-/// installed.
+/// Runs tests under a tool, for at most this long. `lacking` names a missing requirement of the
+/// tool.
 fn tests(
     check: &'static str,
     lacking: Option<&str>,
@@ -100,7 +100,7 @@ fn fuzzed(most: Duration) -> Found {
     }
 }
 
-/// Runs a command, prints and `read`s its output, and ends it and what it has started if it takes
+/// Runs a command, and prints and `read`s its output. Ends it and its child processes if it takes
 /// longer. Returns whether it succeeded; `None` if it was ended.
 fn ends_within(
     command: &mut Command,
@@ -190,7 +190,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_command_that_takes_too_long_is_ended_with_what_it_started() {
-        // It would keep the output open.
+        // The child would keep the output open.
         let mut sleeps = Command::new("sh");
         sleeps.args(["-c", "sleep 600 & sleep 600"]);
         assert_eq!(ends_within(&mut sleeps, Duration::from_millis(50), |_| {}), Ok(None));

@@ -40,7 +40,7 @@ usage: cargo xtask <task>
 ";
 
 fn main() -> ExitCode {
-    // It may have been started in a folder below.
+    // It may have been started in a subfolder.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
     if let Err(error) = std::env::set_current_dir(root) {
         eprintln!("error: {}: {error}", root.display());
@@ -85,8 +85,8 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Runs tests of the core crate one after another, each with the environment variable that lets it
-/// write the files that it checks.
+/// Runs tests of the core crate one after another, with the environment variable that lets each
+/// write the files it checks.
 fn generate(tests: &[&str]) -> ExitCode {
     for test in tests {
         let status = std::process::Command::new(env!("CARGO"))

@@ -1,13 +1,12 @@
-//! Tests under tools that need the nightly toolchain: AddressSanitizer finds accesses outside of
-//! memory in compiled code; Miri interprets the code, and finds every use of memory that the
-//! language does not define.
+//! Tests under tools that need the nightly toolchain: AddressSanitizer finds out-of-bounds accesses
+//! in compiled code; Miri interprets the code and finds undefined behaviour.
 
 use std::process::{Command, Stdio};
 
 /// The target whose sanitizer is used.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// The cargo of the nightly toolchain, which rustup's `cargo` starts.
+/// The cargo of the nightly toolchain, started through rustup's `cargo`.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new("cargo");
     command.arg("+nightly");
@@ -21,12 +20,12 @@ pub(crate) fn is_here() -> bool {
     version.status().is_ok_and(|status| status.success())
 }
 
-/// What AddressSanitizer needs and is not installed.
+/// The missing requirement of AddressSanitizer, if any.
 pub(crate) fn why_no_asan() -> Option<&'static str> {
     (!is_here()).then_some("there is no nightly toolchain (rustup toolchain install nightly)")
 }
 
-/// What Miri needs and is not installed.
+/// The missing requirement of Miri, if any.
 pub(crate) fn why_no_miri() -> Option<&'static str> {
     let mut version = cargo();
     version.args(["miri", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -40,16 +39,16 @@ pub(crate) fn why_no_miri() -> Option<&'static str> {
 pub(crate) fn asan() -> Command {
     let mut command = cargo();
     command.args(["test", "--target", TARGET, "-p", "gradwire-bits", "-p", "gradwire"]);
-    // A folder of its own, so that other builds need not wait.
+    // A separate folder, so other builds need not wait.
     command.args(["--lib", "--tests", "--no-fail-fast", "--target-dir", "target/asan"]);
-    // A test asks for more memory than there is, which is an error, not a fault.
+    // A test asks for more memory than there is; that is an error, not a fault.
     command.env("ASAN_OPTIONS", "allocator_may_return_null=1");
     command.env("RUSTFLAGS", "-Zsanitizer=address");
     command
 }
 
-/// Every kernel under Miri, on a few inputs. Miri has no intrinsics of AVX-512 and F16C, so kernels
-/// run as scalar twins and as compiled for AVX2.
+/// Every kernel under Miri, on a few inputs. Miri lacks the intrinsics of AVX-512 and F16C, so
+/// kernels run as scalar twins and as compiled for AVX2.
 pub(crate) fn miri() -> Command {
     let mut command = cargo();
     command.args(["miri", "test", "-p", "gradwire-bits", "--lib", "--", "kernels::testing"]);

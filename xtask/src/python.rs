@@ -1,5 +1,5 @@
-//! The Python step of `cargo xtask test`: builds the wheel, installs it and the packages that its
-//! tests need in a virtual environment, and runs the tests.
+//! The Python step of `cargo xtask test`: builds the wheel, installs it with the packages for its
+//! tests in a virtual environment, and runs the tests.
 
 use std::fs;
 use std::num::NonZero;
@@ -10,12 +10,12 @@ use std::thread::{self, JoinHandle};
 use crate::counts::{reads, reads_whole};
 use crate::report::Report;
 
-/// What installs the packages, in a third of pip's time.
+/// The installer of the packages, which takes a third of pip's time.
 const UV: &str = "uv==0.12.24";
 const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
 
-/// The virtual environment of the tests, which is installed in a thread: downloading and unpacking
-/// PyTorch takes minutes, in which other steps can run.
+/// The virtual environment of the tests. A thread installs it: downloading and unpacking PyTorch
+/// takes minutes, and other steps can run meanwhile.
 pub(crate) struct Environment(JoinHandle<Result<PathBuf, String>>);
 
 impl Environment {
@@ -40,8 +40,8 @@ fn folder() -> PathBuf {
 /// The environment with the package in it.
 pub(crate) struct Package(PathBuf);
 
-/// Builds and installs the package; `None` if that fails. Without Python or access to the packages
-/// it reports the tests as skipped.
+/// Builds and installs the package; `None` if that fails. Without Python or access to the packages,
+/// reports the tests as skipped.
 pub(crate) fn build(environment: Environment, report: &mut Report) -> Option<Package> {
     let folder = match environment.folder() {
         Ok(folder) => folder,
@@ -58,10 +58,10 @@ pub(crate) fn build(environment: Environment, report: &mut Report) -> Option<Pac
 /// Builds and installs the package in an environment; returns whether that succeeded.
 fn builds(folder: &Path) -> bool {
     let wheels = folder.join("wheels");
-    // A wheel of an older version would be installed, too.
+    // A wheel of an older version would also be installed.
     let _ = fs::remove_dir_all(&wheels);
-    // With the feature threads share small tensors, too. And these are the crates that the Rust
-    // tests are built with, so most need not be compiled again.
+    // With this feature, threads also share small tensors. And the Rust tests use the same builds
+    // of the crates, so most need not be compiled again.
     let build = "-m maturin build --quiet --manifest-path crates/python/Cargo.toml \
                  --features gradwire/testing --out";
     if !runs(python(folder).args(build.split(' ')).arg(&wheels)) {
@@ -80,7 +80,7 @@ fn builds(folder: &Path) -> bool {
 pub(crate) fn test(package: Option<Package>, beside: bool, report: &mut Report) {
     let Some(Package(folder)) = package else { return };
     let mut tests = python(&folder);
-    // More than there are cores, because most tests wait for processes that they start.
+    // More than the number of cores, because most tests wait for processes they start.
     let at_once = thread::available_parallelism().map_or(1, NonZero::get) + 1;
     tests.args(["-m", "pytest", "-n"]).arg(at_once.to_string());
     tests
@@ -95,8 +95,8 @@ pub(crate) fn test(package: Option<Package>, beside: bool, report: &mut Report) 
 /// The interpreter of an environment.
 fn python(folder: &Path) -> Command {
     let mut python = Command::new(folder.join("venv/bin/python"));
-    // Tests start hundreds of processes, and without bytecode each would compile PyTorch's sources
-    // anew, for seconds.
+    // Tests start hundreds of processes. Without bytecode each would spend seconds compiling
+    // PyTorch's sources.
     python.env_remove("PYTHONDONTWRITEBYTECODE");
     python
 }
@@ -110,7 +110,7 @@ fn is_current(folder: &Path) -> bool {
 /// Creates a new environment.
 ///
 /// # Errors
-/// The reason and the remedy if that fails.
+/// If that fails, with the reason and the remedy.
 fn install(folder: &Path) -> Result<(), String> {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -121,12 +121,12 @@ fn install(folder: &Path) -> Result<(), String> {
     let python = venv.join("bin/python");
     let pip = format!("-m pip install --quiet --disable-pip-version-check {UV}");
     let mut uv = Command::new(venv.join("bin/uv"));
-    // It compiles no file: of tens of thousands tests import few, which are compiled when they are
-    // imported. A cache would double the gigabytes.
+    // Compiles no files: tests import few of the tens of thousands, and an import compiles them. A
+    // cache would double the gigabytes.
     uv.args(["pip", "install", "--quiet", "--no-cache", "-r", REQUIREMENTS, "--python"])
         .arg(&python);
     if !(runs(Command::new(&python).args(pip.split(' '))) && runs(&mut uv)) {
-        // Removes gigabytes of unpacked files that are of no use.
+        // Removes gigabytes of useless unpacked files.
         let _ = fs::remove_dir_all(folder);
         return Err(format!(
             "the packages of {REQUIREMENTS} cannot be installed; see the error above. They need access to PyPI, or a mirror that UV_DEFAULT_INDEX \
@@ -142,8 +142,8 @@ fn install(folder: &Path) -> Result<(), String> {
     stamp.map(drop).map_err(|error| format!("{REQUIREMENTS}: {error}"))
 }
 
-/// Imports what all test processes import, which compiles it; or each of those that start at once
-/// would. Returns whether it succeeded.
+/// Imports the modules that all test processes import. That compiles them once, instead of in each
+/// process that starts at the same time. Returns whether it succeeded.
 fn imports(folder: &Path) -> bool {
     let tests = Path::new(REQUIREMENTS).parent().expect("a file is in a folder");
     runs(python(folder).args(["-c", "import conftest"]).env("PYTHONPATH", tests))

@@ -1,10 +1,10 @@
-//! What the steps of a run have found.
+//! The findings of the steps of a run.
 
 use std::time::{Duration, Instant};
 
 use crate::counts::Counts;
 
-/// The counts of all tests, the names of the steps that failed, and the time that each step took.
+/// The counts of all tests, the names of failed steps, and the time of each step.
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) counts: Counts,
@@ -31,7 +31,7 @@ impl Report {
         succeeded
     }
 
-    /// Adds what steps found that ran at the same time.
+    /// Adds the findings of steps that ran at the same time.
     pub(crate) fn add(&mut self, other: Self) {
         self.counts.add(other.counts);
         self.broken.extend(other.broken);

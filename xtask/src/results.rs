@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// Where the table of each folder goes. A folder whose table is there for this commit is not
-/// checked again.
+/// The folder for the tables. A folder of results that has a table for this commit is not checked
+/// again.
 const REPORTS: &str = "target/results";
 
 /// Checks these folders of results, or all.
@@ -40,7 +40,7 @@ fn check_all(folders: &[PathBuf]) -> Result<bool, String> {
         let report = report_of(folder);
         let known = fs::read_to_string(&report).unwrap_or_default();
         let (text, repeats) = match known.strip_prefix(&version) {
-            // A changed source has no commit of its own.
+            // A changed source tree has no commit of its own.
             Some(text) if !version.contains(".modified") => {
                 (text.to_owned(), text.trim_end().ends_with(REPEATS))
             }
@@ -67,7 +67,7 @@ fn check(folder: &Path, version: &str) -> Result<(String, bool), String> {
     let table = String::from_utf8_lossy(&output.stdout);
     let end = if repeats { REPEATS } else { "The runs above differ, or none could be checked." };
     let text = format!("\n{table}\n{end}\n");
-    // An interrupted check has no table, and is done again.
+    // An interrupted check leaves no table and is repeated.
     if !table.trim().is_empty() {
         let path = report_of(folder);
         fs::write(&path, format!("{version}{text}"))
@@ -88,8 +88,8 @@ fn report_of(folder: &Path) -> PathBuf {
     Path::new(REPORTS).join(format!("{name}.txt"))
 }
 
-/// The folders from this one on that have runs of the trainer, in order; a check of a folder
-/// includes those below it.
+/// The folders with runs of the trainer, from this one down, in order. The check of a folder
+/// includes its subfolders.
 fn below(folder: &Path) -> Vec<PathBuf> {
     let runs = fs::read_to_string(folder.join("runs.jsonl")).unwrap_or_default();
     if runs.contains("\"data_checksum\"") {

@@ -16,7 +16,7 @@ type Step = (&'static str, &'static str);
 /// The steps that come first.
 const FIRST: [Step; 2] = [("format", "fmt --all --check"), ("build", "test --workspace --no-run")];
 const TESTS: Step = ("tests", "test --workspace --no-fail-fast");
-/// The checks that need no tests: of the code, and of its documentation.
+/// The checks of the code and its documentation, without tests.
 const CHECKS: [Step; 3] = [
     // Fuzz targets are included, without the library that runs them, which needs a C++ compiler.
     (
@@ -55,11 +55,11 @@ pub(crate) fn run() -> ExitCode {
     sum_up(&report)
 }
 
-/// The steps of the Python package, and at the same time the checks: tests often wait, and leave
+/// The steps of the Python package, with the checks at the same time: tests often wait and leave
 /// processors to compilers.
 fn beside_tests(are_running: &Receiver<()>, environment: Environment, mpi: bool) -> Report {
     let mut report = Report::default();
-    // Cargo builds one thing at a time, and has to find the tests built before it runs them.
+    // Cargo builds one thing at a time, and the tests must be built before it runs them.
     let _ = are_running.recv();
     let package = python::build(environment, &mut report);
     let checks = thread::scope(|scope| {
@@ -137,7 +137,7 @@ fn sum_up(report: &Report) -> ExitCode {
 }
 
 /// The arguments of a step. Without MPI they exclude the crate that needs it; with MPI they enable
-/// it in the command line.
+/// it in the command-line tool.
 fn arguments(step: &str, mpi: bool) -> String {
     let more = if mpi { "--features gradwire-cli/mpi" } else { "--exclude gradwire-mpi" };
     step.replace("--workspace", &format!("--workspace {more}"))

@@ -1,5 +1,5 @@
 //! `cargo xtask wheels`: builds the wheels and the source distribution of the Python package,
-//! installs them in new environments, and tries them.
+//! installs them in new environments, and tests them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,16 @@ use std::process::{Command, ExitCode};
 
 use crate::python::runs;
 
-/// The build tool; with zig, which links against the old glibc that manylinux2014 demands.
+/// The build tool, with zig, which links against the old glibc that manylinux2014 requires.
 const TOOLS: &str = "maturin[zig]==1.16.0";
 const TARGETS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
-/// The oldest Python that the package supports, as its minor version, and the last that is looked
+/// The minor versions of the oldest Python that the package supports and of the last one to look
 /// for.
 const MINORS: [u32; 2] = [9, 19];
 const MANIFEST: &str = "crates/python/Cargo.toml";
 
-/// Builds and tries everything; what cannot be done on this machine is skipped, with the remedy.
+/// Builds and tests everything. Steps that are impossible on this machine are skipped, with the
+/// remedy.
 pub(crate) fn run() -> ExitCode {
     match all() {
         Ok(skipped) => {
@@ -29,13 +30,13 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Returns what was skipped.
+/// Returns the skipped steps.
 ///
 /// # Errors
 /// The step that failed.
 fn all() -> Result<Vec<String>, String> {
     let target = PathBuf::from(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()));
-    // Zig's linker starts in other folders, so its path has to be absolute.
+    // Zig's linker starts in other folders, so its path must be absolute.
     let target = std::path::absolute(&target).map_err(|error| error.to_string())?;
     let (out, environments) = (target.join("wheels"), target.join("wheels-python"));
     for folder in [&out, &environments] {
@@ -111,7 +112,7 @@ fn is_installed(target: &str) -> bool {
     Path::new(String::from_utf8_lossy(&found.stdout).trim()).is_dir()
 }
 
-/// The interpreters of the oldest supported version and of the newest that are on the path.
+/// The interpreters on the path of the oldest supported version and of the newest.
 fn interpreters(skipped: &mut Vec<String>) -> Vec<PathBuf> {
     let [oldest, last] = MINORS;
     let name = |minor: u32| PathBuf::from(format!("python3.{minor}"));
@@ -129,7 +130,7 @@ fn interpreters(skipped: &mut Vec<String>) -> Vec<PathBuf> {
     }
 }
 
-/// The file in a folder whose name ends like this.
+/// The file in a folder whose name has this ending.
 fn built(folder: &Path, end: &str) -> Result<PathBuf, String> {
     let files = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let fits = |path: &PathBuf| path.to_string_lossy().ends_with(end);

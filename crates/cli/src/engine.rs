@@ -13,7 +13,7 @@ use crate::progress::Bars;
 /// The number of processes in the MPI job of this process; `None` if it was started alone.
 ///
 /// # Errors
-/// If a launcher started several processes that MPI cannot connect: each would do all of the work.
+/// If a launcher started several processes that MPI cannot connect: each would do all the work.
 pub(crate) fn processes() -> Result<Option<usize>, Failure> {
     let Some(launcher) = Launcher::of_this_process() else { return Ok(None) };
     if !connects(&launcher) {
@@ -32,8 +32,7 @@ fn connects(_: &Launcher) -> bool {
     false
 }
 
-/// Sets the number of workers to the number of processes that are not servers, unless it was
-/// `given`.
+/// Sets the number of workers, unless `given`, to the number of processes without servers.
 ///
 /// # Errors
 /// The errors of [`processes`]; if all processes are servers.
@@ -69,7 +68,7 @@ pub(crate) fn check_run(run: &RunConfig) -> Result<(), Failure> {
 /// The engine of this process, for these runs. From now on an interrupt stops them.
 ///
 /// # Errors
-/// In a job of several processes, if MPI cannot be started, or does not connect them.
+/// If MPI cannot be started in a job of several processes, or does not connect them.
 pub(crate) fn start(runs: &[RunConfig]) -> Result<Started, Failure> {
     let (engine, reports) = match processes()? {
         None => (Box::new(Threads) as Box<dyn Engine>, true),
@@ -141,7 +140,7 @@ mod over_mpi {
     }
 
     impl Processes {
-        /// A transport between all ranks, or, `again` in a run, between those that are left.
+        /// A transport between all ranks or, `again` in a run, between the remaining ranks.
         fn connect(&self, again: bool) -> Result<Box<dyn Transport>, ExchangeError> {
             let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
             let world = world.as_mut().expect("the job lasts as long as its engine");

@@ -15,14 +15,14 @@ pub(crate) enum Failure {
     Run(String),
     /// Ctrl-C, or a request to terminate.
     Interrupted(String),
-    /// The reader of the output has closed it, as `head` does; nothing is wrong.
+    /// The reader of the output has closed it, as `head` does; not an error.
     Closed,
 }
 
 impl Failure {
     /// The exit code: 2 for bad usage or input, 1 for a failure at run time, 130 after an
-    /// interrupt. Under MPI a process that is stuck past its deadline ends with 124, by the
-    /// watchdog of `gradwire-mpi`.
+    /// interrupt. Under MPI the watchdog of `gradwire-mpi` ends a process that is stuck past its
+    /// deadline, with 124.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Failure::Input(_) => 2,

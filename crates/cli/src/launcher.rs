@@ -1,5 +1,5 @@
-//! Launchers that start several processes of one command, recognised by the variables that they
-//! set.
+//! Launchers that start several processes of one command, recognised by their environment
+//! variables.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ pub(crate) struct Launcher {
     kind: Kind,
     /// The number of processes.
     pub(crate) processes: usize,
-    /// The variable that says it, with its value.
+    /// The variable that gives the number, with its value.
     found: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// One of an MPI implementation, or one with its interface PMI.
+    /// The launcher of an MPI implementation, or one with the interface PMI.
     Mpi,
     /// Slurm's `srun`, which connects the processes only with the right `--mpi`.
     Srun,
@@ -36,8 +36,8 @@ impl Launcher {
     /// The launcher of a process with these variables.
     fn of(variable: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
         let number = |name: &str| variable(name)?.parse::<usize>().ok();
-        // mpirun starts its helpers with srun on other nodes, whose variables the ranks inherit:
-        // the innermost launcher is asked first.
+        // On other nodes mpirun starts its helpers with srun, and ranks inherit srun's variables.
+        // So the innermost launcher is asked first.
         let by_mpi = MPI_SIZES.iter().find_map(|name| Some((Kind::Mpi, *name, number(name)?)));
         let (kind, name, processes) = by_mpi
             .or_else(|| torchrun(variable, &number))
@@ -53,7 +53,7 @@ impl Launcher {
         self.kind != Kind::Torchrun
     }
 
-    /// Why processes that MPI does not connect are refused, and what to do. `has_mpi` is whether
+    /// Why processes without an MPI connection are refused, and the remedy. `has_mpi` tells whether
     /// this build has MPI.
     pub(crate) fn refusal(&self, has_mpi: bool) -> String {
         let reason = match (self.kind, has_mpi) {
@@ -99,8 +99,7 @@ impl fmt::Display for Launcher {
 /// A launcher's environment variable, and the number of processes in it.
 type Said = Option<(Kind, &'static str, usize)>;
 
-/// Containers and jobs set `WORLD_SIZE`, too, whatever runs in them, but not the name of a run of
-/// torchrun.
+/// Containers and jobs may set `WORLD_SIZE` as well, but not the name of a run of torchrun.
 fn torchrun(
     variable: &dyn Fn(&str) -> Option<String>,
     number: &dyn Fn(&str) -> Option<usize>,
@@ -109,12 +108,11 @@ fn torchrun(
     Some((Kind::Torchrun, "WORLD_SIZE", number("WORLD_SIZE")?))
 }
 
-/// The tasks of a step of Slurm. `SLURM_NTASKS` alone is no sign of several processes: a batch
-/// script has it, and runs once.
+/// The tasks of a step of Slurm. `SLURM_NTASKS` alone does not show several processes: a batch
+/// script has it, but runs once.
 fn srun(variable: &dyn Fn(&str) -> Option<String>, number: &dyn Fn(&str) -> Option<usize>) -> Said {
     let task = number("SLURM_PROCID");
-    // An interactive shell (srun --pty, salloc) is the first task of a step; what it starts runs
-    // once.
+    // An interactive shell (srun --pty, salloc) is the first task of a step; its commands run once.
     if variable("SLURM_PTY_PORT").is_some() && task == Some(0) {
         return None;
     }
@@ -169,7 +167,7 @@ mod tests {
 
     #[test]
     fn commands_that_run_once_are_not_refused() {
-        // A batch script, with what its job asked for.
+        // A batch script, with the variables of its job.
         let batch = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "4"), ("SLURM_PROCID", "0")];
         assert_eq!(of(&batch), None);
         // A step of one task, in a job of several.

@@ -48,18 +48,17 @@ enum Verb {
 /// exit code: 0 for success, 1 for a failure at run time, 2 for bad usage or input, 130 after
 /// Ctrl-C or SIGTERM.
 ///
-/// Commands that can stop cleanly install handlers for these signals, which stay.
+/// Commands that can stop cleanly install permanent handlers for these signals.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     settings::remember(&arguments);
-    // A negative number is a value, which a flag may refuse, and not an unknown flag.
+    // A negative number is a value, which a flag may refuse, not an unknown flag.
     let command = Arguments::command().mut_subcommands(|verb| verb.allow_negative_numbers(true));
     let parsed = command.try_get_matches_from(arguments);
     let verb = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments.verb,
         Err(answer) => {
-            // Help or an error of usage; there is no other place to report that it cannot be
-            // written.
+            // Help or a usage error; a failure to print it cannot be reported anywhere.
             let _ = answer.print();
             return u8::try_from(answer.exit_code()).unwrap_or(2);
         }

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// Training allocates and frees large tensors all the time; the system's allocator returns their
-/// memory, and the kernel clears each page again.
+/// Training allocates and frees large tensors all the time. The system's allocator would return
+/// their memory, and the kernel clear each page again.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

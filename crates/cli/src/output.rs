@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Prints a line, or several. What names from files may have in them, a terminal shows and does not
-/// [obey](gradwire::printable).
+/// Prints one or several lines, made [printable](gradwire::printable): names from files may have
+/// control characters.
 pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
     print(&printable_lines(text.as_ref()).to_string()).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::Closed,

@@ -19,7 +19,7 @@ pub(crate) struct Bars {
     terminal: bool,
     /// Whether another process shows the progress.
     silent: AtomicBool,
-    /// Why the last checkpoint could not be written, if it could not.
+    /// The reason if the last checkpoint could not be written.
     unsaved: Mutex<Option<String>>,
     state: Mutex<State>,
 }
@@ -47,8 +47,7 @@ impl State {
 }
 
 impl Bars {
-    /// Nothing is shown before the first run starts, and nothing at all unless this process
-    /// `reports`.
+    /// Shows nothing before the first run starts, and nothing at all unless this process `reports`.
     pub(crate) fn new(reports: bool) -> Self {
         let state = State { bar: ProgressBar::hidden(), name: String::new(), steps: 0 };
         let silent = AtomicBool::new(!reports);
@@ -56,7 +55,7 @@ impl Bars {
         Self { terminal: stderr().is_terminal(), silent, unsaved, state: Mutex::new(state) }
     }
 
-    /// Whether this process is the one that reports.
+    /// Whether this process reports.
     pub(crate) fn report(&self) -> bool {
         !self.silent.load(Ordering::Relaxed)
     }
@@ -67,7 +66,7 @@ impl Bars {
         unsaved.map_or(Ok(()), |error| Err(Failure::Run(error)))
     }
 
-    /// Removes the bar, if one is left from a run that did not finish.
+    /// Removes the bar of an unfinished run, if any.
     pub(crate) fn clear(&self) {
         self.state().bar.finish_and_clear();
     }
@@ -83,7 +82,7 @@ impl Observer for Bars {
         if state.bar.length() != Some(total) {
             state.bar.set_length(total);
         }
-        // A resumed run begins in the middle: the steps before do not count in the rate.
+        // A resumed run begins in the middle; earlier steps do not count in the rate.
         if state.bar.position() == 0 && step.step > 0 {
             state.bar.set_position(step.step);
             state.bar.reset_eta();
@@ -130,7 +129,7 @@ impl Observer for Bars {
 impl Progress for Bars {
     fn started(&self, at: usize, of: usize, run: &RunConfig) {
         let mut state = self.state();
-        // Also if another process shows them: this one may have to go on with it.
+        // Even if another process shows them: this one may have to take over.
         state.steps = run.steps;
         state.name = format!("[{}/{of}] {}, seed {}", at + 1, run.compressor, run.seed);
         if self.report() {
@@ -167,7 +166,7 @@ impl TrialBar {
 
     pub(crate) fn new() -> Self {
         let style = ProgressStyle::with_template("{wide_bar} {eta} left  {msg}");
-        // Nothing is drawn where standard error is no terminal.
+        // Draws nothing if standard error is not a terminal.
         let bar = ProgressBar::with_draw_target(Some(Self::PARTS), ProgressDrawTarget::stderr())
             .with_style(style.expect("the template is valid"));
         Self(bar)

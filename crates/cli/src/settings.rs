@@ -17,12 +17,12 @@ use gradwire_train::settings::{SETTINGS, Setting};
 use crate::failure::Failure;
 use crate::output;
 
-/// Settings that are not given come from the experiment file, or else from the defaults.
+/// Missing settings come from the experiment file, or else from the defaults.
 #[derive(Debug, Default, PartialEq, Args)]
 pub(crate) struct Settings {
-    /// Take settings from a TOML file, whose keys are in docs/experiments.md; flags override it.
-    /// With a file, a setting that neither gives has the same default for all models, not the one
-    /// that suits the model
+    /// Take settings from a TOML file, with the keys in docs/experiments.md; flags override it.
+    /// With a file, a setting missing in both has the same default for all models, not the model's
+    /// own
     #[arg(long, value_name = "FILE")]
     experiment: Option<PathBuf>,
     /// A folder with MNIST, CIFAR-10, class folders of images, text or MovieLens' ratings, or the
@@ -37,7 +37,7 @@ pub(crate) struct Settings {
     /// Evaluations on the test set during a run [default: 10]
     #[arg(long, value_name = "N")]
     evaluations: Option<u64>,
-    /// Look at the first worker's gradients and residuals some fifty times a run; reports chart
+    /// Diagnose the first worker's gradients and residuals about fifty times per run; reports chart
     /// them, and warn of a residual that grows without bound
     #[arg(long)]
     diagnose: bool,
@@ -49,8 +49,8 @@ impl Settings {
         &self.experiment
     }
 
-    /// Writes an experiment file into a folder, unless the one there is the file that the settings
-    /// come from, which stays as it is; a note says so if its text is another.
+    /// Writes an experiment file into a folder. If the settings come from that very file, it stays
+    /// as it is, with a note if its text differs.
     pub(crate) fn write_experiment(&self, folder: &Path, text: &str) -> Result<(), TestbedError> {
         let path = folder.join("experiment.toml");
         let given = self.experiment.as_ref().and_then(|file| file.canonicalize().ok());
@@ -73,8 +73,7 @@ impl Settings {
         self.given.0.iter().any(|(name, _)| named(name))
     }
 
-    /// The data set and the number of steps that were given, for runs that have all other settings
-    /// already.
+    /// The given data set and number of steps, for runs that have all other settings already.
     ///
     /// # Errors
     /// If another setting was given.
@@ -96,8 +95,8 @@ impl Settings {
         Ok((self.data.as_deref(), steps.map(|experiment| experiment.steps)))
     }
 
-    /// The experiment these settings describe, on top of the file's or of those that suit the
-    /// model.
+    /// The experiment these settings describe, on top of the file's settings or the model's
+    /// defaults.
     pub(crate) fn experiment(&self) -> Result<Experiment, Failure> {
         self.experiment_from(Experiment::default())
     }
@@ -112,7 +111,7 @@ impl Settings {
         }
     }
 
-    /// The experiment these settings describe, on top of the file's or of a study's.
+    /// The experiment these settings describe, on top of the file's settings or a study's.
     pub(crate) fn of_study(&self, study: Experiment) -> Result<Experiment, Failure> {
         match &self.experiment {
             Some(path) => self.change(Experiment::read(path)?),
@@ -120,7 +119,7 @@ impl Settings {
         }
     }
 
-    /// Applies the flags that were given.
+    /// Applies the given flags.
     fn change(&self, mut experiment: Experiment) -> Result<Experiment, Failure> {
         self.given.apply(&mut experiment)?;
         set(&mut experiment.data, self.data.clone());
@@ -174,13 +173,13 @@ impl FromArgMatches for Given {
     }
 }
 
-/// Whether a flag is one of a setting.
+/// Whether a flag belongs to a setting.
 pub(crate) fn is_setting(flag: &Arg) -> bool {
     ["data", "evaluations"].contains(&flag.get_id().as_str())
         || Setting::named(flag.get_id().as_str()).is_some()
 }
 
-/// The flag of a setting. It refuses texts that are not values of the setting.
+/// The flag of a setting. It refuses invalid values of the setting.
 fn flag(setting: &'static Setting) -> Arg {
     let flag = Arg::new(setting.name)
         .long(setting.flag)
@@ -232,7 +231,7 @@ fn set<T>(setting: &mut T, given: Option<T>) {
     }
 }
 
-/// A number of Mbit/s, also with the unit, as `gradwire advise` takes it.
+/// A number of Mbit/s, with or without a unit, as in `gradwire advise`.
 fn mbit(text: &str) -> Result<f64, String> {
     if text.contains('/') {
         return Err("give the latency by itself, with --latency-ms".to_owned());
@@ -255,7 +254,7 @@ pub(crate) fn remember(arguments: &[OsString]) {
     ARGUMENTS.set(arguments.to_vec());
 }
 
-/// The command as it was given, quoted for a shell. Bytes that are not UTF-8 are replaced.
+/// The original command, quoted for a shell. Bytes that are not UTF-8 are replaced.
 pub(crate) fn command_line() -> String {
     let quoted = |word: &OsString| quoted(&word.to_string_lossy());
     let words: Vec<String> =

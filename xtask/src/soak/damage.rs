@@ -1,17 +1,17 @@
-//! Damaged files are refused with a message; whole ones come back.
+//! Damaged files are refused with a message; intact ones come back.
 
 use super::draw::{damage, tensors};
 use super::forge::forged;
 use super::trial::Trial;
 
-/// How many damaged files a trial makes of one file.
+/// The number of damaged files that a trial makes from one file.
 const FILES: usize = 12;
 
 fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// Compresses random tensors, and decompresses the frames, whole and damaged.
+/// Compresses random tensors, and decompresses the frames, intact and damaged.
 pub(super) fn frames(trial: &mut Trial) -> Result<(), String> {
     let count = loop {
         trial.restart()?;
@@ -26,7 +26,7 @@ pub(super) fn frames(trial: &mut Trial) -> Result<(), String> {
             break count;
         }
     };
-    // What was decoded comes back as it is if nothing is lost.
+    // Decoded tensors come back unchanged if the codec is lossless.
     for line in [
         "inspect t.gw",
         "decompress t.gw a.safetensors",
@@ -54,7 +54,7 @@ pub(super) fn frames(trial: &mut Trial) -> Result<(), String> {
         }
         trial.write("bad.gw", &bytes)?;
         let done = trial.gradwire(&words("decompress bad.gw bad.safetensors"))?.succeeded()?;
-        // A file that is cut between two frames is whole.
+        // A file cut between two frames is valid.
         if done && count == 1 && !repaired && bytes != whole {
             return Err("a damaged frame was decompressed".to_owned());
         }
@@ -62,9 +62,9 @@ pub(super) fn frames(trial: &mut Trial) -> Result<(), String> {
     Ok(())
 }
 
-/// Damages the newest checkpoint of a run and resumes. If an older checkpoint is left, the run must
-/// end with the same digest; if there is none, resuming must fail with an error. A checkpoint with
-/// wrong content and a correct checksum must lead to an error or to a finished run.
+/// Damages the newest checkpoint of a run and resumes. If an older checkpoint remains, the run must
+/// end with the same digest; otherwise resuming must fail with an error. A checkpoint with wrong
+/// content and a correct checksum must lead to an error or to a finished run.
 pub(super) fn checkpoints(trial: &mut Trial) -> Result<(), String> {
     let (settings, digest) = loop {
         trial.restart()?;

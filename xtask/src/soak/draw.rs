@@ -6,8 +6,7 @@ use std::process::Command;
 use fastrand::Rng;
 use serde_json::Value;
 
-/// Flags that are added to some runs: one of each row. Settings that do not go together are refused
-/// and drawn again.
+/// Flags for some runs: one of each row. Incompatible settings are refused and drawn again.
 const FLAGS: [&[&str]; 12] = [
     &["--overlap on"],
     &["--send updates", "--send weights"],
@@ -23,7 +22,7 @@ const FLAGS: [&[&str]; 12] = [
     &["--lr cosine:from=0.1,to=0.001", "--weight-decay 0.01", "--l1 0.001"],
 ];
 
-/// Parameters that every compressor has in addition to its own.
+/// Parameters common to all compressors.
 const COMMON: [(&str, &str); 5] = [
     ("ef", "on or off or ef21"),
     ("beta", "a number in [0, 1]"),
@@ -35,7 +34,7 @@ const COMMON: [(&str, &str); 5] = [
 /// A compressor: its id, and key and values of each parameter.
 type Entry = (String, Vec<(String, String)>);
 
-/// What the command line says can be chosen.
+/// The choices that the command line lists.
 pub(super) struct Catalogue {
     compressors: Vec<Entry>,
     exchanges: Vec<String>,
@@ -111,7 +110,7 @@ impl Catalogue {
     }
 }
 
-/// A value of a parameter, from the words in which the list describes its values.
+/// A value of a parameter, from the list's description of its values.
 fn value(values: &str, rng: &mut Rng) -> String {
     let ends = |range: &str, between: &str| -> Option<(f64, f64)> {
         let (least, most) = range.trim_matches(['[', ']', '(', ')']).split_once(between)?;
@@ -144,7 +143,7 @@ pub(super) fn tensors(rng: &mut Rng) -> (Vec<u8>, usize) {
             let x = if rng.f32() < zeros { 0.0 } else { scale * (rng.f32() - 0.5) };
             match dtype {
                 "F32" => data.extend_from_slice(&x.to_le_bytes()),
-                // Half of the largest exponent at most, which is finite in either format.
+                // At most half of the largest exponent, so the value is finite in either format.
                 _ => data.extend_from_slice(&(rng.u16(..) & 0xbfff).to_le_bytes()),
             }
         }

@@ -1,5 +1,4 @@
-//! State files with changed content and a checksum that is right, so that readers get past the
-//! checksum.
+//! State files with changed content and a correct checksum, so readers get past the checksum.
 
 use crc32fast::Hasher;
 use fastrand::Rng;
@@ -7,13 +6,14 @@ use serde_json::Value;
 
 use super::draw::flip;
 
-/// What entries are replaced by, beside values of other entries.
+/// Replacements for entries, besides values of other entries.
 const VALUES: [&str; 7] = ["", "0", "-1", "4294967296", "18446744073709551615", "NaN", "\\"];
 
-/// Where the slices of renamed arrays begin and end.
+/// The bounds of the slices of renamed arrays.
 const BOUNDS: [u64; 5] = [0, 1, 16, 4_000_000_000_000, u64::MAX];
 
-/// Changes an entry, the name of an array or bits of arrays; `None` if the file is no state file.
+/// Changes an entry, the name of an array or bits of arrays; `None` if the file is not a state
+/// file.
 pub(super) fn forged(file: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
     let (len, rest) = file.split_first_chunk()?;
     let (header, data) = rest.split_at_checked(u64::from_le_bytes(*len) as usize)?;

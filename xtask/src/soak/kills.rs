@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use super::processes::{end, ends_within, mpirun, open_mpi, ranks_of, signal};
 use super::trial::{Ended, LIMIT, Trial};
 
-/// How long ranks wait for a lost one, and how much later than that none may be left.
+/// How long ranks wait for a lost rank, and the time after that until no rank may be left.
 const DEADLINE: Duration = Duration::from_secs(3);
 const LATE: Duration = Duration::from_secs(2);
 
-/// After how much time no rank may be left. Ranks wait for an absent one as long as its local steps
-/// last, and a rank that waits for a waiting rank waits longer, up to 7/4 of the deadline in the
-/// sparse exchange among five. A rank that is still starting begins to wait when it has started,
-/// which on a busy machine takes most of what the whole job `took`.
+/// The time until no rank may be left. Ranks wait for an absent rank as long as its local steps
+/// last. A rank that waits for a waiting rank waits longer, up to 7/4 of the deadline in the sparse
+/// exchange among five. A rank that is still starting begins to wait after its start, which on a
+/// busy machine takes most of the time that the whole job `took`.
 fn patience(run: &Reference, took: Duration) -> Duration {
     let words = run.settings.iter().flat_map(|word| word.split([':', ',', ' ']));
     let steps = words.filter_map(|word| word.strip_prefix("every=")?.parse().ok());

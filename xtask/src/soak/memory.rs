@@ -1,16 +1,16 @@
-//! The memory of a long run does not grow, but for its record.
+//! The memory of a long run does not grow, except for its record.
 
 use std::time::{Duration, Instant};
 
 use super::processes::{ends_within, signal};
 use super::trial::Trial;
 
-/// How long the run takes, and the part of that after which memory is compared.
+/// The duration of the run, and the fraction of it after which memory is compared.
 const TIME: Duration = Duration::from_secs(30);
 const WARM: f64 = 0.25;
 
-/// By how much memory may grow after that: what allocators keep, and the record, which has a row of
-/// some 150 bytes for each step in a vector that doubles. A gradient of the run has 50 000 bytes.
+/// The growth of memory allowed after that: for allocators, and for the record, a doubling vector
+/// with a row of about 150 bytes per step. A gradient of the run has 50 000 bytes.
 const MARGIN: u64 = 16 << 20;
 const STEP: u64 = 512;
 

@@ -1,8 +1,8 @@
-//! `cargo xtask soak`: attacks the release binary with random trials until a time is over.
+//! `cargo xtask soak`: attacks the release binary with random trials for a given time.
 //!
 //! A trial is chosen by the seed and its number alone, so `--seed` and `--trial` repeat it. The
-//! moments at which signals arrive are drawn, too, but what a process is doing at that moment
-//! differs from run to run.
+//! times of signals are drawn, too, but the state of the process at that moment differs from run to
+//! run.
 
 mod damage;
 mod draw;
@@ -24,7 +24,7 @@ use crate::mpi;
 use draw::Catalogue;
 use trial::Trial;
 
-/// An attack: its name, how often it is chosen relative to the others, and a trial of it.
+/// An attack: its name, its relative frequency, and a trial of it.
 type Attack = (&'static str, usize, fn(&mut Trial) -> Result<(), String>);
 
 const ATTACKS: [Attack; 5] = [
@@ -35,7 +35,7 @@ const ATTACKS: [Attack; 5] = [
     ("memory", 1, memory::grows),
 ];
 
-/// What `soak` was asked to do.
+/// The options of `soak`.
 #[derive(Default)]
 struct Options {
     minutes: f64,
@@ -125,7 +125,7 @@ fn choose(trial: &mut Trial, mpi: bool) -> usize {
         draw = draw.wrapping_sub(*weight);
         here
     });
-    // Without MPI its share goes to runs in one process.
+    // Without MPI their share goes to runs in one process.
     at.filter(|&at| mpi || !ATTACKS[at].0.contains("mpirun")).unwrap_or(0)
 }
 
@@ -153,7 +153,7 @@ fn build(mpi: bool) -> Result<PathBuf, String> {
     if !cargo.status().is_ok_and(|status| status.success()) {
         return Err("gradwire does not build".to_owned());
     }
-    // xtask itself runs from another folder of the same target folder, such as `debug`.
+    // xtask itself runs from another subfolder of the same target folder, such as `debug`.
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let target = own.parent().and_then(Path::parent).unwrap_or(Path::new("target"));
     Ok(target.join("release/gradwire"))

@@ -1,4 +1,4 @@
-//! One trial: its folder, its draws and the commands it has run.
+//! One trial: its folder, its draws and its commands.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use fastrand::Rng;
 use super::draw::Catalogue;
 use super::processes::{ends_within, signal};
 
-/// How long a command may take; one that takes longer has failed.
+/// The time limit of a command; a slower one has failed.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
 /// A trial in progress.
 pub(super) struct Trial<'a> {
     /// The draws of this trial.
     pub(super) rng: Rng,
-    /// What can be drawn.
+    /// The possible draws.
     pub(super) catalogue: &'a Catalogue,
-    /// How many attacks it has made.
+    /// The number of its attacks.
     pub(super) attacks: u64,
     gradwire: &'a Path,
     folder: PathBuf,
@@ -29,18 +29,17 @@ pub(super) struct Trial<'a> {
 /// A command that has ended.
 pub(super) struct Ended {
     pub(super) status: ExitStatus,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub(super) said: String,
     /// The digest of the parameters, if it printed one.
     pub(super) digest: Option<String>,
 }
 
 impl Ended {
-    /// Returns whether the command has succeeded; if not, it was refused with a message, as bad
-    /// input should be.
+    /// Returns whether the command succeeded; if not, it refused its input with a proper message.
     ///
     /// # Errors
-    /// Its status and its last words if it ended in any other way.
+    /// If it ended in any other way, with its status and the end of its output.
     pub(super) fn succeeded(&self) -> Result<bool, String> {
         let refused = self.said.contains("error: ") && !self.said.contains("panicked");
         match self.status.code() {
@@ -112,7 +111,7 @@ impl<'a> Trial<'a> {
         self.finish(&mut child)
     }
 
-    /// Starts a command. `then` is what follows it in the script.
+    /// Starts a command. `then` follows it in the script.
     pub(super) fn start(&mut self, command: &mut Command, then: &str) -> Result<Child, String> {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         let words: Vec<String> = words.map(|word| quoted(&word.to_string_lossy())).collect();
@@ -141,7 +140,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// A word as a shell reads it.
+/// A word quoted for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+".contains(c);
     if word.chars().all(plain) { word.to_owned() } else { format!("'{word}'") }

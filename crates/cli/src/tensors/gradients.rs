@@ -1,11 +1,11 @@
-//! The tensors of files of gradients that are gradients.
+//! Selects the gradients among the tensors of a file.
 
 use super::{LeftOut, Named};
 use crate::failure::Failure;
 use crate::output;
 
-/// Keeps the tensors of which every step has finite floats, and names the others. The steps have
-/// the same tensors.
+/// Keeps the tensors with finite floats in every step, and names the others. All steps have the
+/// same tensors.
 ///
 /// # Errors
 /// If none is left.
@@ -36,7 +36,7 @@ pub(crate) fn retain(steps: &mut [Vec<Named>]) -> Result<(), Failure> {
     )))
 }
 
-/// Why a tensor is no gradient, if it is none.
+/// Why a tensor is not a gradient; `None` if it is.
 fn unfit(named: &Named) -> Option<String> {
     let Some(values) = named.values.to_f32() else {
         return Some(format!("type {}", named.values.element()));

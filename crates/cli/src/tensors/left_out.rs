@@ -2,11 +2,11 @@
 
 use gradwire::printable;
 
-/// Names of tensors by the reason for which they were left out.
+/// Names of tensors by the reason for leaving them out.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut(Vec<(String, Vec<String>)>);
 
-/// The names that are shown for a reason.
+/// The most names shown for a reason.
 const SHOWN: usize = 6;
 
 impl LeftOut {

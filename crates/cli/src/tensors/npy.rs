@@ -28,7 +28,7 @@ const TYPES: [(&str, ElementType); 13] = [
     ("<i8", ElementType::I64),
 ];
 
-/// How headers name an element type; `None` if NumPy does not have it.
+/// The name of an element type in headers; `None` if NumPy does not have it.
 pub(super) fn descr(element: ElementType) -> Option<&'static str> {
     TYPES.iter().find(|(_, known)| *known == element).map(|(descr, _)| *descr)
 }
@@ -55,7 +55,7 @@ fn split(bytes: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
         _ => return None,
     };
     let (header, data) = rest.split_at_checked(usize::try_from(len).ok()?)?;
-    // Only names of fields, which are refused, have other characters; those of versions 1 and 2 are
+    // Only field names, which are refused, have other characters; versions 1 and 2 encode them as
     // Latin-1.
     Some((String::from_utf8_lossy(header), data))
 }

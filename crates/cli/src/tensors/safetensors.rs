@@ -16,7 +16,7 @@ const METADATA: &str = "__metadata__";
 /// The bytes before the header: its length.
 const PREFIX: usize = 8;
 
-/// The longest header that readers of the format take.
+/// The longest header that readers of the format accept.
 const LONGEST_HEADER: usize = 100_000_000;
 
 /// Every element type of the format with the type of frames.
@@ -68,7 +68,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
     Ok(Contents { tensors: views.into_iter().map(named).collect::<Result<_, String>>()?, metadata })
 }
 
-/// The error of a file with an element type that the library does not know, if it is one.
+/// The error for a file with an element type that the library does not know; `None` for other
+/// files.
 fn unknown_type(bytes: &[u8]) -> Option<String> {
     let (len, rest) = bytes.split_first_chunk::<PREFIX>()?;
     let header = rest.get(..usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
@@ -122,7 +123,7 @@ pub(super) fn write(contents: &Contents) -> Result<Vec<u8>, String> {
             Ok((named.tensor.name(), view))
         })
         .collect::<Result<_, String>>()?;
-    // The library allocates as much for the file, and returns no error if it cannot.
+    // The library allocates as much for the file, but returns no error if that fails.
     reserve(&mut Vec::<u8>::new(), bytes.iter().map(Vec::len).sum())?;
     let file = safetensors::serialize(views, None).map_err(|error| error.to_string())?;
     match &contents.metadata {
@@ -131,8 +132,8 @@ pub(super) fn write(contents: &Contents) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The file with an entry for the metadata in its header. The library would write the texts in
-/// another order each time.
+/// The file with an entry for the metadata in its header. The library would write the texts in a
+/// different order each time.
 fn with_metadata(mut file: Vec<u8>, metadata: &Metadata) -> Result<Vec<u8>, String> {
     let (len, _) = file.split_first_chunk::<PREFIX>().expect("the library wrote the length");
     let end = PREFIX + u64::from_le_bytes(*len) as usize;

@@ -7,7 +7,7 @@ use gradwire_bits::kernels;
 /// The content of a file of tensors.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Contents {
-    /// The tensors, by name: a .safetensors file does not keep the order of a model.
+    /// The tensors, by name: a .safetensors file does not keep the model's order.
     pub(crate) tensors: Vec<Named>,
     /// The metadata; a .npy file has none.
     pub(crate) metadata: Option<Metadata>,
@@ -31,14 +31,14 @@ pub(crate) enum Values {
     F16(Vec<u16>),
     /// Bit patterns of bfloat16.
     Bf16(Vec<u16>),
-    /// The bytes of elements that no compressor takes.
+    /// The bytes of elements that no compressor accepts.
     Other(ElementType, Vec<u8>),
 }
 
 impl Values {
     /// Converts values to a type, rounding to nearest even. Values beyond its range, and NaN,
-    /// become its largest finite value, because a message can decode to slightly more than was
-    /// encoded. An error is a lack of memory.
+    /// become its largest finite value, because a message can decode to slightly more than the
+    /// encoded value. An error is a lack of memory.
     pub(crate) fn from_f32(values: Vec<f32>, dtype: Dtype) -> Result<Self, String> {
         Ok(match dtype {
             Dtype::F32 => Values::F32(values),
@@ -47,7 +47,7 @@ impl Values {
         })
     }
 
-    /// The values as the input of a compressor, if one takes such elements.
+    /// The values as the input of a compressor, if compressors accept such elements.
     pub(crate) fn floats(&self) -> Option<Floats<'_>> {
         match self {
             Values::F32(values) => Some(Floats::F32(values)),
@@ -67,7 +67,7 @@ impl Values {
         }
     }
 
-    /// The values as binary32, if a compressor takes such elements.
+    /// The values as binary32, if compressors accept such elements.
     pub(crate) fn to_f32(&self) -> Option<Vec<f32>> {
         match self {
             Values::F32(values) => Some(values.clone()),
@@ -77,7 +77,7 @@ impl Values {
         }
     }
 
-    /// Elements from little-endian bytes, whose number is a multiple of the type's size.
+    /// Elements from little-endian bytes; their number is a multiple of the type's size.
     pub(crate) fn from_bytes(bytes: &[u8], element: ElementType) -> Self {
         let halves = || bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
         let word = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
@@ -115,7 +115,7 @@ impl Values {
 }
 
 impl Named {
-    /// Appends the frame that stores the tensor as it is.
+    /// Appends the frame that stores the tensor uncompressed.
     pub(crate) fn store(&self, out: &mut Vec<u8>) -> Result<(), String> {
         let mut data = Vec::new();
         self.values.append(&mut data)?;

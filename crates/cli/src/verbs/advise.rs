@@ -17,14 +17,14 @@ use crate::tensors::{self, Named, gradients};
 
 /// Predict from recorded gradients whether compression pays, and which.
 ///
-/// Runs every compressor on the gradients, measures bytes, CPU time and the error that remains
-/// after error feedback, and computes from these and --step-ms the time of a step on each link.
+/// Runs every compressor on the gradients and measures bytes, CPU time and the error that remains
+/// after error feedback. From these and --step-ms it computes the time of a step on each link.
 /// Gradients are assumed to become ready in reverse order of their names. gradwire.torch.advise
-/// records gradients and times of a PyTorch model by itself.
+/// records the gradients and times of a PyTorch model automatically.
 #[derive(Debug, Args)]
 pub(crate) struct Advise {
     /// The gradients of a step, as .safetensors; give a file for each of several consecutive steps.
-    /// Tensors that are no finite float32, float16 or bfloat16 are left out
+    /// Tensors other than finite float32, float16 or bfloat16 are left out
     #[arg(required = true, value_name = "FILE")]
     gradients: Vec<PathBuf>,
     /// Ranks of the run
@@ -40,7 +40,7 @@ pub(crate) struct Advise {
     /// Each rank's link, such as 100mbit or 1gbit/2ms with a latency; repeat it for several
     #[arg(long = "link", required = true, value_name = "LINK", value_parser = parse_link)]
     links: Vec<Link>,
-    /// The optimizer, such as adamw or sgd; adaptive ones suffer more from error feedback
+    /// The optimizer, such as adamw or sgd; error feedback harms adaptive ones more
     #[arg(long, value_name = "NAME", default_value = "adam", value_parser = optimizer)]
     optimizer: OptimizerFamily,
     /// A compressor to try; repeat it for several [default: fourteen of all kinds]
@@ -76,7 +76,7 @@ const OPTIMIZERS: [&str; 18] = [
     "asgd",
 ];
 
-/// Reads the name of an optimizer, in letters of either case, of which parameters may follow.
+/// Reads the name of an optimizer, ignoring case and any parameters after it.
 fn optimizer(name: &str) -> Result<OptimizerFamily, String> {
     let lower = name.to_lowercase();
     let name = lower.split(':').next().unwrap_or_default();
@@ -119,7 +119,7 @@ impl Advise {
         output::line(if self.json { output::json(&[advice]) } else { advice.to_string() })
     }
 
-    /// The tensors of each file, which are the same in all.
+    /// The tensors of each file; all files have the same.
     fn steps(&self) -> Result<Vec<Vec<Named>>, Failure> {
         let mut steps = Vec::new();
         for path in &self.gradients {

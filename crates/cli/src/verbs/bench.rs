@@ -10,12 +10,13 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::{interrupt, output};
 
-/// Measure compress and decompress-add speed beside what memory allows, on one core or several.
+/// Measure compress and decompress-add speed beside the bound set by memory, on one core or
+/// several.
 ///
 /// GB/s are 10⁹ bytes of float32 input a second. The bound is the speed of only moving the bytes
-/// that a method must move: all of them at the bandwidth of a copy, or those that it reads at the
-/// bandwidth of reading, whichever is slower; both are measured at the same time. Build with
-/// --release, or the figures mean nothing.
+/// that a method must move: all of them at copy bandwidth, or the read ones at read bandwidth,
+/// whichever is slower. Both are measured at the same time. Build with --release, or the figures
+/// mean nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// A compressor; repeat it for several [default: every registered one]
@@ -24,12 +25,11 @@ pub(crate) struct Bench {
     /// Measure the entropy codes alone, in symbols a second
     #[arg(long, conflicts_with = "compressors")]
     codes: bool,
-    /// Measure one tensor, and a group of 16, that this many threads share, beside one thread and
+    /// Measure this many threads that share one tensor, and a group of 16, beside one thread and
     /// beside as many that share nothing; repeat it for several
     #[arg(long, value_name = "N", conflicts_with = "codes", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Vec<u32>,
-    /// Measure beside PyTorch's operations, where one does what the compressor does; needs a
-    /// python3 with PyTorch
+    /// Measure beside equivalent PyTorch operations, if there are any; needs a python3 with PyTorch
     #[arg(long, conflicts_with_all = ["codes", "threads"])]
     peers: bool,
     /// Elements of the tensor; repeat it for several [default: 65536, 1048576, 20971520; with
@@ -94,7 +94,7 @@ impl Bench {
         sizes.flat_map(|symbols| codes::measure(symbols, effort)).collect()
     }
 
-    /// The sizes asked for, or these.
+    /// The requested sizes, or the usual ones.
     fn sizes(&self, usual: &[usize]) -> Vec<usize> {
         match self.elements.as_slice() {
             [] => usual.to_vec(),
@@ -102,7 +102,7 @@ impl Bench {
         }
     }
 
-    /// The rows of all compressors and sizes asked for, or of the `usual` compressors.
+    /// The rows of all requested compressors and sizes, or of the `usual` compressors.
     fn measure<T>(
         &self,
         usual: fn() -> Vec<Spec>,
@@ -127,7 +127,7 @@ impl Bench {
     }
 }
 
-/// The peer's errors say what to install or to ask for.
+/// The peer's errors name the missing program or option.
 fn failed(error: peers::PeerError) -> Failure {
     Failure::Input(error.to_string())
 }

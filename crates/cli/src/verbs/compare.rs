@@ -30,10 +30,10 @@ pub(crate) struct Compare {
     /// The folder for report.html, runs.jsonl and experiment.toml
     #[arg(long, value_name = "DIR", default_value = "gradwire-report")]
     out: PathBuf,
-    /// Continue the runs in that folder, including a stopped one. The report then has all finished
-    /// runs of the same length there, also those with other compressors and seeds. Without
-    /// --resume, checkpoints of stopped runs are removed, and runs.jsonl is renamed to
-    /// runs.jsonl.1, or to the next number that is free
+    /// Continue the runs in that folder, including a stopped one. The report then has all its
+    /// finished runs of the same length, including other compressors and seeds. Without --resume,
+    /// checkpoints of stopped runs are removed, and runs.jsonl is renamed to runs.jsonl.1, or to
+    /// the next free number
     #[arg(long)]
     resume: bool,
     /// Print JSON: an array with a row for each run
@@ -54,7 +54,7 @@ impl Compare {
         let started = engine::start(&runs)?;
         let kept = self.out.join("runs.jsonl");
         let reports = started.bars.report();
-        // Of several processes one writes.
+        // Only one of several processes writes.
         let _lock = if reports { files::lock(&self.out)? } else { None };
         let done = if self.resume { results::read(&kept)? } else { Vec::new() };
         if reports {
@@ -98,8 +98,8 @@ impl Compare {
         Ok(())
     }
 
-    /// Prints the result, and writes the report. A result whose report cannot be written is printed
-    /// all the same.
+    /// Prints the result, and writes the report. Prints the result even if the report cannot be
+    /// written.
     fn show(&self, experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {
         let report = self.out.join("report.html");
         self.print(experiment, outcome)?;
@@ -130,8 +130,8 @@ impl Compare {
     }
 }
 
-/// Adds finished runs of the same length that were not asked for to those that are shown, and their
-/// compressors and seeds to the experiment. Names those that are left out.
+/// Adds other finished runs of the same length to the shown runs, and their compressors and seeds
+/// to the experiment. Names the runs that are left out.
 fn add_others(
     experiment: &mut Experiment,
     outcome: &mut Outcome,

@@ -13,9 +13,9 @@ use crate::tensors::{self, Contents, LeftOut, Named};
 
 /// Compress the tensors of a .npy or .safetensors file into a .gw file.
 ///
-/// Each tensor becomes one frame, which says by itself how it is decoded. float32, float16 and
-/// bfloat16 are compressed. Tensors of other types, and those with NaN or infinity, are kept bit
-/// for bit, and so is the metadata of a .safetensors file.
+/// Each tensor becomes one frame, which needs nothing else to be decoded. float32, float16 and
+/// bfloat16 are compressed. Tensors of other types or with NaN or infinity are kept bit for bit,
+/// and so is the metadata of a .safetensors file.
 #[derive(Debug, Args)]
 pub(crate) struct Compress {
     /// The file to read
@@ -67,8 +67,8 @@ impl Compress {
         ))
     }
 
-    /// Appends the frame of a compressed tensor. Appends nothing and returns the reason if no
-    /// compressor takes the tensor.
+    /// Appends the frame of a compressed tensor. If no compressor accepts the tensor, appends
+    /// nothing and returns the reason.
     fn append(
         &self,
         encoder: &mut Encoder,
@@ -115,7 +115,7 @@ fn check_output(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// A number of things: `1 tensor`, `2 tensors`.
+/// A count with its noun: `1 tensor`, `2 tensors`.
 pub(crate) fn plural(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }

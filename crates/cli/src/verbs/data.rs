@@ -1,4 +1,4 @@
-//! `gradwire data`: data sets, known ones and those in a folder.
+//! `gradwire data`: known data sets, and data sets in a folder.
 
 use std::path::{Path, PathBuf};
 
@@ -122,9 +122,9 @@ fn sizes(content: &Content) -> String {
     }
 }
 
-/// The verdicts on the known data set that has the most files in `dir`, if any has one. A known
-/// data set of a single file must also have the name of the loaded one, since other data sets may
-/// have a file of that name.
+/// The verdicts on the known data set with the most files in `dir`, if any. A known data set of a
+/// single file must also have the loaded data set's name, since other data sets may have a file of
+/// the same name.
 fn verdicts(name: &str, dir: &Path) -> Result<Vec<(&'static str, Verdict)>, Failure> {
     let there = |known: &Known| {
         if known.files.len() == 1 && known.name != name {

@@ -16,17 +16,17 @@ use crate::verbs::inspect::frames;
 
 /// Decompress a .gw file into a .npy or .safetensors file.
 ///
-/// Tensors come back in the element type they had, and so does the metadata of a .safetensors file.
-/// A .npy file holds one tensor and no metadata, and bfloat16, which NumPy does not have, becomes
-/// float32 there, which loses nothing.
+/// Tensors come back in their original element type, and the metadata of a .safetensors file comes
+/// back, too. A .npy file holds one tensor and no metadata. NumPy has no bfloat16, so it becomes
+/// float32 there without loss.
 #[derive(Debug, Args)]
 pub(crate) struct Decompress {
     /// The .gw file to read
     input: PathBuf,
-    /// The file to write; its ending says which format
+    /// The file to write; its extension selects the format
     output: PathBuf,
-    /// The most bytes that the tensors may take together, compressed ones as float32 [default: 1024
-    /// times the input, at least 256 MiB]
+    /// The most bytes for all tensors together, compressed ones as float32 [default: 1024 times the
+    /// input, at least 256 MiB]
     #[arg(long, value_name = "BYTES")]
     max_bytes: Option<u64>,
 }
@@ -88,7 +88,7 @@ impl Restored {
         Ok(())
     }
 
-    /// Adds metadata, of which a file that was joined from several has several frames.
+    /// Adds metadata; a file joined from several has several frames of it.
     fn describe(&mut self, entries: BTreeMap<String, String>) -> Result<(), String> {
         let Metadata(known) = self.metadata.get_or_insert_default();
         for (name, value) in entries {

@@ -30,7 +30,7 @@ enum Row {
     Metadata { metadata: BTreeMap<String, String> },
 }
 
-/// A tensor. One that is stored as it is has no compressor, and none of what belongs to a message.
+/// A tensor. An uncompressed one has no compressor and no message fields.
 #[derive(Debug, Serialize)]
 struct TensorRow {
     tensor: String,

@@ -14,7 +14,7 @@ use crate::output;
 /// List the compressors, or describe some: formula, message, parameters, paper.
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Compressors to describe, as 3lc or sbc2 [default: a line for each registered one]
+    /// Compressors to describe, such as 3lc or sbc2 [default: a line for each registered one]
     #[arg(value_name = "COMPRESSOR")]
     compressors: Vec<Spec>,
     /// Print JSON: an array with a row for each compressor
@@ -39,7 +39,7 @@ const WITH_ALL: [(&str, &str); 4] = [
     ),
 ];
 
-/// Which to try first.
+/// The compressors to try first.
 const FIRST: &str = "To begin with: eden (one bit an element) or int8 for gradients; 3lc for those of CNNs with momentum. With Adam, error
 feedback raises the loss of most methods that need it. docs/choosing.md has the measurements.";
 

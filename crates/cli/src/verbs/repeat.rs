@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::{engine, output};
 
-/// Repeats the runs below a folder, or those that `row` names, and prints how they compare.
+/// Repeats the runs below a folder, or only the runs that `row` names, and prints how they compare.
 pub(crate) fn check(settings: &Settings, row: Option<&str>, folder: &Path) -> Result<(), Failure> {
     let (data, steps) = settings.data_and_steps()?;
     if engine::processes()?.is_some() {
@@ -38,7 +38,7 @@ fn not_all_skipped(all: &[Checked]) -> Result<(), Failure> {
     }
 }
 
-/// The runs below a folder that `row` names, or all.
+/// The runs below a folder: those that `row` names, or all.
 fn chosen(folder: &Path, row: Option<&str>) -> Result<Vec<Committed>, Failure> {
     let found = find(folder)?;
     for other in &found.others {

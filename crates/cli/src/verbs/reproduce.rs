@@ -20,18 +20,17 @@ use crate::{engine, interrupt, output};
 
 /// Run a paper's table again; print its figures and the measured ones side by side.
 ///
-/// Without a name, lists what there is. Finished runs are kept in the output folder, and a
-/// checkpoint of one that was stopped: the same command goes on where an earlier one ended.
-/// experiments/ has settings for real data.
+/// Without a name, lists the studies. The output folder keeps finished runs and the checkpoint of a
+/// stopped run: the same command continues where an earlier one ended. experiments/ has settings
+/// for real data.
 #[derive(Debug, Args)]
 #[command(mut_args(default_of_study))]
 pub(crate) struct Reproduce {
-    /// Which table
+    /// The study
     name: Option<String>,
-    /// Repeat the runs in the runs.jsonl of this folder and of those below it, each with the
-    /// settings that it was made with, and compare them with those there. With --row, only those
-    /// with this compressor or line; with --steps 10, 100 or 1000, only the digest after these
-    /// steps. Exit code 1 if one differs
+    /// Repeat the runs in each runs.jsonl of this folder and its subfolders with their original
+    /// settings, and compare the results. With --row, only runs with this compressor or line; with
+    /// --steps 10, 100 or 1000, only the digest after these steps. Exit code 1 if one differs
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["name", "compressors", "seeds", "fractions", "out"])]
     check: Option<PathBuf>,
     #[command(flatten)]
@@ -40,8 +39,7 @@ pub(crate) struct Reproduce {
     /// has]
     #[arg(long = "compressor", value_name = "SPEC")]
     compressors: Vec<CompressionSchedule>,
-    /// Seed; repeat it for the spread over seeds [default: the study's, or those of the experiment
-    /// file]
+    /// Seed; repeat it for the spread over seeds [default: the study's, or the experiment file's]
     #[arg(long = "seed", value_name = "S")]
     seeds: Vec<u64>,
     /// The row of sbc-table2 (lenet, resnet32, wordlstm, charlstm), of adacomp-table2 (mnist-cnn,
@@ -50,7 +48,8 @@ pub(crate) struct Reproduce {
     /// or of all-methods (compressors, exchanges) [default: the first]
     #[arg(long, value_name = "ROW")]
     row: Option<String>,
-    /// Part of the steps to train for, each a run of its own; repeatable [default: the paper's]
+    /// Fraction of the steps to train for, each in a separate run; repeatable [default: the
+    /// paper's]
     #[arg(long = "fraction", value_name = "PART", value_parser = fraction)]
     fractions: Vec<f64>,
     /// The folder for runs, tables and charts; its notes.md, if it has one, goes into the page
@@ -63,7 +62,7 @@ pub(crate) struct Reproduce {
 const VARIED: &str = "# The study varies some settings by itself, such as exchange, workers or learning rate; runs.jsonl has \
      those of each run.\n";
 
-/// The flag of a setting with the default that it has here.
+/// The flag of a setting with its default here.
 fn default_of_study(flag: Arg) -> Arg {
     let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
     match help.rsplit_once(" [default: ") {
@@ -179,12 +178,12 @@ impl Reproduce {
     }
 }
 
-/// The error of a study that is started as several processes.
+/// The error for a study that is started as several processes.
 fn one_process(study: &Study) -> Failure {
     Failure::Input(format!("{} runs in one process; start it without mpirun", study.id))
 }
 
-/// Refuses a folder that has runs, but none as long as the new ones: they would replace its page.
+/// Refuses a folder whose runs all differ in length from the new ones: they would replace its page.
 fn refuse_other_lengths(out: &Path, runs: &[RunConfig]) -> Result<(), Failure> {
     let kept = results::read(&out.join("runs.jsonl"))?;
     let (Some(old), Some(new)) = (kept.first(), runs.first()) else { return Ok(()) };

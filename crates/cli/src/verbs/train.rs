@@ -21,8 +21,8 @@ use crate::{engine, output};
 
 /// Train one model with one compressor, with checkpoints to resume from.
 ///
-/// A resumed run gives the same bits as one never stopped. Ctrl-C writes a checkpoint before it
-/// ends, if --save names a file.
+/// A resumed run gives the same bits as an uninterrupted one. With --save, Ctrl-C writes a
+/// checkpoint before the run ends.
 #[derive(Debug, Args)]
 pub(crate) struct Train {
     #[command(flatten)]
@@ -37,10 +37,10 @@ pub(crate) struct Train {
     /// Write a checkpoint to this file, at the end and when stopped
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Also write it each time this many steps are done; 0: only at the end and when stopped
+    /// Also write it every so many steps; 0: only at the end and when stopped
     #[arg(long, value_name = "STEPS", requires = "save", default_value_t = 0)]
     save_every: u64,
-    /// How many checkpoints stay: FILE, FILE.1 before it, and so on
+    /// The number of checkpoints to keep: FILE, the earlier FILE.1, and so on
     #[arg(long, value_name = "N", requires = "save", default_value_t = 2, value_parser = at_least_one)]
     keep: usize,
     /// Resume from this checkpoint or, if damaged, the newest intact one; settings must match,
@@ -55,8 +55,7 @@ pub(crate) struct Train {
     json: bool,
 }
 
-/// Replaces what an experiment file has of something by the `flag`, if it was given. Only one may
-/// be left.
+/// Replaces an experiment file's values by the `flag`, if given. Only one value may remain.
 fn choose<T: Clone + Display>(
     flag: &str,
     given: Option<&T>,
@@ -76,8 +75,8 @@ fn choose<T: Clone + Display>(
     )))
 }
 
-/// Refuses a file that is named twice, or that has the place of a checkpoint: one would overwrite
-/// the other.
+/// Refuses a file that is named twice or has the path of a checkpoint: one would overwrite the
+/// other.
 fn refuse_overwritten(checkpoints: &[&PathBuf], files: &[&PathBuf]) -> Result<(), Failure> {
     for path in checkpoints.iter().chain(files) {
         let refused = |error| Failure::Input(format!("'{}': {error}", path.display()));
@@ -141,7 +140,7 @@ impl Train {
         let options = RunOptions { save, resume: self.resume.clone(), ..RunOptions::default() };
 
         let started = engine::start(slice::from_ref(&config))?;
-        // Of several processes one writes.
+        // Only one of several processes writes.
         let mut locks = Vec::new();
         if started.bars.report() {
             for path in [&self.out, &self.save].into_iter().flatten() {
@@ -156,7 +155,7 @@ impl Train {
         started.bars.finished(&record);
 
         let runs = slice::from_ref(&record);
-        // Before the file: if that cannot be written, the result is not lost.
+        // Printed before the file is written: if that fails, the result is not lost.
         self.print(runs, &experiment)?;
         if let Some(path) = &self.out {
             results::write(path, runs)?;
