@@ -32,8 +32,9 @@ pub struct Advice {
     /// For each link the fastest candidate with local steps, if it is faster than the recommended
     /// one.
     pub local: Vec<Option<usize>>,
-    /// The bandwidth in bits per second above which no candidate without a doubt is faster than no
-    /// compression, at the latency of the first link. `None` if none is faster at any bandwidth.
+    /// The bandwidth in bits per second above which every candidate without a doubt is slower than
+    /// no compression, or as fast, at the latency of the first link. `None` if none is faster at
+    /// any bandwidth.
     pub crossover: Option<f64>,
     /// The least and the greatest crossover if measured times are off by
     /// [`Cluster::noise`](crate::Cluster::noise).
@@ -43,11 +44,11 @@ pub struct Advice {
     pub tensors: Vec<TensorAdvice>,
 }
 
-/// Tries all candidates on a recording, and predicts their steps on each link.
+/// Tries all candidates on a recording, and predicts their step times on each link.
 ///
 /// Takes as long as the candidates take to compress and decompress the recorded steps on up to four
 /// ranks; see [`Costs::measure`](crate::Costs::measure) for memory. Several times in each trial,
-/// `watch` receives the progress of the trials and may end them.
+/// `watch` receives the trials' progress, and may end them.
 ///
 /// # Errors
 /// `Config` if the recording is inconsistent, there is no link or only one rank, or a candidate
@@ -97,9 +98,9 @@ pub fn advise<'a>(
     })
 }
 
-/// The recommended candidate on a link, or `None`. It has no doubt, is faster than no compression
-/// by more than the margin, and is slower than the fastest such candidate by the margin at most. Of
-/// several, it is the one with the least error.
+/// The recommended candidate on a link, or `None`. It has no doubt and is faster than no
+/// compression by more than the margin. Among the candidates within the margin of the fastest such
+/// one, it has the least error.
 fn best(predictions: &[Prediction], link: usize) -> Option<usize> {
     let pays = |one: &Prediction| one.doubt.is_none() && one.on_links[link].speedup > 1.0 + MARGIN;
     let paying = || predictions.iter().enumerate().filter(|(_, one)| pays(one));

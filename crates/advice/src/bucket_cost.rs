@@ -15,7 +15,7 @@ pub struct BucketCost {
     /// Bytes received, headers included.
     pub down: f64,
     /// Messages to each other rank, one after the other: one with a gather, two with a reduction,
-    /// more with methods in rounds.
+    /// more with multi-round methods.
     pub phases: f64,
 }
 

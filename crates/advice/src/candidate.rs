@@ -10,13 +10,13 @@ use gradwire_exchange::{Exchange, Policy, ReducerConfig, Rule};
 pub struct Candidate {
     /// The compressor. With `every` above 1 it sends the sum of that number of local steps.
     pub spec: Spec,
-    /// The exchange; `None` for the one that suits the compressor and the number of ranks.
+    /// The exchange; `None` chooses one for the compressor and the number of ranks.
     pub exchange: Option<Exchange>,
     /// Compressors of certain tensors.
     pub rules: Vec<Rule>,
 }
 
-/// The families of optimizers that take compressed gradients differently.
+/// Families of optimizers, which respond to compressed gradients differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OptimizerFamily {
     /// SGD, with or without momentum.
@@ -27,8 +27,8 @@ pub enum OptimizerFamily {
 }
 
 impl OptimizerFamily {
-    /// The family of an optimizer by its name: any with `SGD`, `momentum` or `Nesterov` in it is
-    /// SGD, all others are adaptive.
+    /// The family of an optimizer by its name: SGD for names with `SGD`, `momentum` or `Nesterov`,
+    /// otherwise adaptive.
     pub fn of_name(name: &str) -> Self {
         let name = name.to_lowercase();
         let plain = ["sgd", "momentum", "nesterov"].iter().any(|word| name.contains(word));
@@ -66,7 +66,7 @@ impl Candidate {
         SPECS.iter().map(|spec| Self::new(spec.parse().expect("it is in the registry"))).collect()
     }
 
-    /// Whether it takes local steps, so that training itself changes.
+    /// Whether it takes local steps, so training itself changes.
     pub fn is_local(&self) -> bool {
         self.spec.every() > 1
     }
@@ -109,7 +109,7 @@ impl Candidate {
 }
 
 impl fmt::Display for Candidate {
-    /// The spec, and the exchange and rules where they are given.
+    /// The spec, and the exchange and rules if they are given.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}", self.spec)?;
         if let Some(exchange) = self.exchange {

@@ -7,9 +7,9 @@ pub(crate) const ANY_LINK: f64 = 1e13;
 /// The least bandwidth that is tried.
 const SLOWEST: f64 = 1e3;
 
-/// The bandwidth in bits per second below which a candidate pays: `likely` with the measured times,
-/// `least` and `most` if all measured times are off by their uncertainty, to the disadvantage or to
-/// the advantage of the candidate. `None` if it pays at no bandwidth.
+/// The bandwidth in bits per second below which a candidate pays: `likely` with the measured times;
+/// `least` and `most` if the measured times are off by their uncertainty, against or for the
+/// candidate. `None` if it pays at no bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Crossover {
     pub(crate) least: Option<f64>,
@@ -40,7 +40,7 @@ impl Crossover {
         Self { least: correct(self.least), likely: correct(self.likely), most: correct(self.most) }
     }
 
-    /// The crossover of two candidates together: of the one that pays up to the higher bandwidth.
+    /// The crossover of two candidates together: the higher one.
     pub(crate) fn max(self, other: Self) -> Self {
         // `None` is less than any number.
         let max = |a: Option<f64>, b: Option<f64>| if a > b { a } else { b };
@@ -52,8 +52,8 @@ impl Crossover {
     }
 }
 
-/// The bandwidth below which `pays` holds. The saving grows as the bandwidth falls, so that there
-/// is at most one.
+/// The bandwidth below which `pays` holds. The saving grows as the bandwidth falls, so there is at
+/// most one.
 fn below(pays: impl Fn(f64) -> bool) -> Option<f64> {
     let (mut low, mut high) = (SLOWEST, ANY_LINK);
     if !pays(low) {

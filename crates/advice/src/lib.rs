@@ -1,16 +1,16 @@
 //! Whether compression pays, predicted from a few recorded training steps.
 //!
-//! In: the gradients of some steps, and when in a step they were ready ([`Recording`]); the number
-//! of ranks, their links and cores ([`Cluster`]); compressors to try ([`Candidate`]). Out:
-//! [`Advice`], with the bytes and the step time of each candidate on each link, the bandwidth above
-//! which it is slower than no compression, and a recommendation, which may be not to compress.
+//! In: the gradients of some steps, and their times within a step ([`Recording`]); the number of
+//! ranks, their links and cores ([`Cluster`]); compressors to try ([`Candidate`]). Out: [`Advice`],
+//! with the bytes and the step time of each candidate on each link, and the bandwidth above which
+//! it is slower than no compression. Its recommendation may be not to compress.
 //!
 //! 1. A [trial](Costs::measure) sends the recorded gradients through the real exchange between
 //!    ranks in threads of this process. It counts bytes at the transport, takes the CPU time of
 //!    compressing and decompressing, and measures the error that remains after error feedback.
 //! 2. The [timeline](Cluster::step_seconds) puts a step together: buckets become ready during the
 //!    backward pass, and one thread compresses, sends and decompresses them in this order.
-//! 3. A step that was measured with an exchange corrects the timeline, where there is one
+//! 3. A step that was measured with an exchange, if there is one, corrects the timeline
 //!    ([`MeasuredStep`]).
 //! 4. [`advise`] compares the candidates with a step that averages the same buckets uncompressed.
 //!

@@ -1,4 +1,4 @@
-//! A measured step with an exchange, by which predictions are corrected.
+//! A measured step with an exchange, which corrects predictions.
 
 use gradwire_exchange::Link;
 
@@ -6,11 +6,11 @@ use crate::{Candidate, Cluster, Costs, Recording};
 
 /// A training step that was measured while a candidate exchanged its buckets.
 ///
-/// It includes effects that the timeline does not know: threads that wait for cores, and shared
+/// It includes effects that are missing from the timeline: threads that wait for cores, and shared
 /// caches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredStep {
-    /// What exchanged the buckets, at every step.
+    /// The candidate that exchanged the buckets, at every step.
     pub candidate: Candidate,
     /// Ranks that took part.
     pub ranks: usize,
@@ -61,7 +61,7 @@ mod tests {
         let corrected = measured.correct(&costs, &recording, &Cluster::of(4));
         assert_eq!(corrected.ranks, 4);
         assert!((1.0..1.5).contains(&corrected.correction), "{}", corrected.correction);
-        // Twice the bytes explain half a second more of it.
+        // Twice the bytes explain another half second.
         let longer = MeasuredStep { bytes_up: 2.0 * bytes_up, ..measured.clone() };
         let less = longer.correct(&costs, &recording, &Cluster::of(4));
         let explained = corrected.correction - less.correction;

@@ -7,7 +7,7 @@ use crate::crossover::Crossover;
 /// The prediction of a candidate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
-    /// The candidate as the user gave it: the compressor, and perhaps an exchange.
+    /// The candidate as given: the compressor, and perhaps an exchange.
     pub candidate: String,
     /// The compressor alone.
     pub spec: String,

@@ -11,12 +11,11 @@ const BUCKET_BYTES: [usize; 2] = [1 << 20, 25 << 20];
 pub struct Recording<'a> {
     /// The tensors of the model.
     pub tensors: Vec<Tensor>,
-    /// The gradients of each recorded step, a flat buffer for each tensor, in the type in which
-    /// they were recorded.
+    /// The gradients of each recorded step, a flat buffer for each tensor, in their recorded type.
     pub gradients: Vec<Vec<Floats<'a>>>,
     /// The seconds of a whole step.
     pub step_seconds: f64,
-    /// For each tensor the seconds from the start of the step until its gradient is ready.
+    /// For each tensor, the seconds from the start of the step until its gradient is ready.
     pub ready: Vec<f64>,
 }
 
@@ -31,7 +30,7 @@ pub struct Bucket {
 
 impl<'a> Recording<'a> {
     /// Gradients without times: in a step of `step_seconds`, gradients become ready during the last
-    /// `backward` seconds, from the last tensor to the first, each after a time in proportion to
+    /// `backward` seconds, from the last tensor to the first. Each takes a time in proportion to
     /// its elements.
     pub fn untimed(
         tensors: Vec<Tensor>,
@@ -78,7 +77,7 @@ impl<'a> Recording<'a> {
     /// Refuses recordings whose parts do not fit together.
     ///
     /// # Errors
-    /// `Config`, which says what does not fit.
+    /// `Config`, with the parts that do not fit.
     pub fn check(&self) -> Result<()> {
         let refuse = |reason: String| Err(ExchangeError::config(reason));
         if self.tensors.is_empty() {
@@ -126,7 +125,7 @@ mod tests {
     #[test]
     fn buckets_fill_in_the_order_of_readiness() {
         let mib = 1 << 18;
-        // The first closes with the tensor that fills 1 MiB, the second at 25 MiB.
+        // The first bucket closes with the tensor that fills 1 MiB, the second at 25 MiB.
         let found = recording(&[mib, 25 * mib, mib / 2, mib / 2], &[0.9, 0.8, 0.3, 0.2]).buckets();
         let tensors: Vec<_> = found.iter().map(|bucket| bucket.tensors.clone()).collect();
         assert_eq!(tensors, [vec![3, 2], vec![1], vec![0]]);

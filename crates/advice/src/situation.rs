@@ -105,7 +105,7 @@ impl Situation<'_> {
         match (pays(self, first, -noise), pays(self, first, noise)) {
             (true, _) => found.with_known(first.bits_per_second, true),
             (_, false) => found.with_known(first.bits_per_second, false),
-            // The measured times vary too much to tell.
+            // The measured times vary too much to decide.
             _ => found,
         }
     }
@@ -146,8 +146,9 @@ mod tests {
     use gradwire::Tensor;
 
     /// The crossover of a model of a megabyte, compressed to a half in no time, between two ranks.
-    /// Its step takes a millisecond, and its single bucket is ready at the end. The measured
-    /// messages of gradwire and of the framework use these parts of a link of 5 Gbit/s.
+    /// Its step takes a millisecond, and its single bucket is ready at the end. `efficiencies` are
+    /// the parts of a 5 Gbit/s link that the measured messages of gradwire and of the framework
+    /// use.
     fn of_half_the_bytes(efficiencies: [f64; 2], noise: f64, correction: f64) -> Crossover {
         let tensors = vec![Tensor::new("weight", &[512, 512])];
         let recording = Recording::untimed(tensors, vec![], 0.001, 0.0);
@@ -181,24 +182,24 @@ mod tests {
 
     #[test]
     fn what_was_measured_on_one_link_is_not_carried_to_others() {
-        // 1 + 8 ms and 1 + 4 ms at a Gbit/s. Where a megabyte takes t ms, 1 + t is 1.05 (1 + t / 2)
-        // at t = 0.105, at 76 Gbit/s: faster than the measured link, on which it pays by the same
-        // arithmetic.
+        // 1 + 8 ms and 1 + 4 ms at a Gbit/s. If a megabyte takes t ms, 1 + t = 1.05 (1 + t / 2) at
+        // t = 0.105, which is 76 Gbit/s. This is faster than the measured link, where compression
+        // pays by the same arithmetic.
         let near = |found: Option<f64>, gigabits: f64| {
             (found.unwrap() / 1e9 / gigabits - 1.0).abs() < 0.02
         };
         assert!(near(of_half_the_bytes([1.0, 1.0], 0.0, 0.0).likely, 76.0));
-        // Messages of gradwire that use less than half of the measured link do not pay there, but
-        // on slower ones.
+        // If gradwire's messages use less than half of the measured link, compression pays not
+        // there, but on slower links.
         for efficiency in [0.3, 0.4, 0.5] {
             assert!(near(of_half_the_bytes([efficiency, 1.0], 0.0, 0.0).likely, 5.0));
         }
-        // If times vary by more than the difference on the measured link, it says nothing of
-        // others.
+        // If times vary by more than the difference on the measured link, that link says nothing
+        // about others.
         assert!(near(of_half_the_bytes([0.5, 1.0], 1e-3, 0.0).likely, 76.0));
-        // A measured step that was shorter than its parts is no gain at every bandwidth.
+        // A measured step that was shorter than its parts does not mean a gain at every bandwidth.
         assert!(near(of_half_the_bytes([1.0, 1.0], 0.0, -0.9e-3).likely, 76.0));
-        // Noise makes a range: 1 + t is 1.05 (1.5 + t / 2) at t = 1.21.
+        // Noise makes a range: 1 + t = 1.05 (1.5 + t / 2) at t = 1.21.
         let noisy = of_half_the_bytes([1.0, 1.0], 0.5e-3, 0.0);
         assert!(
             near(noisy.likely, 76.0) && near(noisy.least, 6.6) && noisy.most == Some(ANY_LINK),

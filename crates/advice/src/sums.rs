@@ -50,7 +50,7 @@ impl Sums {
         }
     }
 
-    /// For each tensor its place in the model, and ‖error‖² and ‖truth‖².
+    /// For each tensor, its place in the model, ‖error‖² and ‖truth‖².
     pub(crate) fn squares(&self) -> Vec<(usize, [f64; 2])> {
         let square = |values: &[f32]| values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
         let of = |(&at, sum): (&usize, &Sum)| (at, [square(&sum.error), square(&sum.truth)]);
@@ -68,7 +68,7 @@ impl Sum {
     }
 }
 
-/// The values as `f32`, in place where they have this type.
+/// The values as `f32`; not copied if they already have this type.
 fn as_f32<'a>(values: Floats<'a>, wide: &'a mut Vec<f32>) -> &'a [f32] {
     if let Floats::F32(values) = values {
         return values;

@@ -9,7 +9,7 @@ use crate::crossover::{ANY_LINK, Crossover};
 use crate::{Advice, Prediction};
 
 impl fmt::Display for Advice {
-    /// A table of the candidates, and what follows from it for each link.
+    /// A table of the candidates, and its conclusion for each link.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (ranks, millions) = (self.ranks, self.elements as f64 / 1e6);
         let compute = 1e3 * self.compute;
@@ -124,7 +124,7 @@ fn cells(row: &Prediction, plain: f64) -> Vec<String> {
     start.into_iter().chain(steps).chain([crossover]).collect()
 }
 
-/// A latency in seconds as it follows a bandwidth; nothing if there is none.
+/// The text of a latency in seconds, to follow a bandwidth; empty if there is none.
 fn after_bandwidth(latency: f64) -> String {
     if latency > 0.0 {
         format!(" with {:?} latency", Duration::from_secs_f64(latency))
@@ -133,7 +133,7 @@ fn after_bandwidth(latency: f64) -> String {
     }
 }
 
-/// A crossover, as one bandwidth if measured times leave little doubt of it, else as a range.
+/// A crossover: one bandwidth if the measured times determine it closely, otherwise a range.
 fn range(Crossover { least, likely, most }: Crossover) -> String {
     match (least, likely, most) {
         (_, _, None) => "–".to_owned(),
@@ -146,7 +146,7 @@ fn range(Crossover { least, likely, most }: Crossover) -> String {
     }
 }
 
-/// The factor between two bandwidths up to which they are not told apart.
+/// Two bandwidths up to this factor apart count as equal.
 const CLOSE: f64 = 1.25;
 
 /// A bandwidth with up to three digits.

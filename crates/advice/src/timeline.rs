@@ -1,13 +1,13 @@
-//! The time of a step, put together from its parts.
+//! The time of a step, assembled from its parts.
 //!
-//! Gradients become ready during the backward pass. One thread takes the buckets in this order: it
-//! compresses a bucket, sends it, waits for the others and decompresses. The optimizer begins when
-//! the backward pass and this thread are done. If no core is free for the thread, its CPU time
-//! delays the rest of the backward pass by as much.
+//! Gradients become ready during the backward pass. One thread processes the buckets in this order:
+//! it compresses a bucket, sends it, waits for the other ranks and decompresses. The optimizer
+//! begins when the backward pass and this thread are done. If no core is free for the thread, its
+//! CPU time delays the rest of the backward pass by as much.
 //!
-//! A message of gradwire waits for the link's latency once in each phase of its exchange, in which
-//! a rank sends to all others at once. The framework's own all-reduce is a ring, as gloo has it: of
-//! n ranks each sends to the next one 2(n − 1) times, and waits for the latency each time.
+//! In each phase of gradwire's exchange a rank sends to all others at once, and waits for the
+//! link's latency once. The framework's own all-reduce is a ring, as in gloo: each of n ranks sends
+//! 2(n − 1) times to the next one, and waits for the latency each time.
 
 use std::time::Duration;
 
@@ -22,15 +22,16 @@ pub struct Cluster {
     pub ranks: usize,
     /// Whether a core of this machine is free for compression while the others compute.
     pub spare_core: bool,
-    /// Ranks of this machine by its cores, at least 1: by this factor CPU times become longer.
+    /// The number of ranks on this machine divided by its cores, at least 1: the factor by which
+    /// CPU times grow.
     pub crowding: f64,
-    /// Seconds by which a step becomes longer when ranks exchange messages that carry almost
-    /// nothing: they wait for the slowest of them, and threads for cores.
+    /// Seconds by which a step becomes longer when ranks exchange almost empty messages: ranks wait
+    /// for the slowest rank, and threads for cores.
     pub synchronization: f64,
-    /// Seconds to add to a step that compresses and exchanges, which a measured step has shown; see
+    /// Seconds to add to a step that compresses and exchanges, according to a measured step; see
     /// [`MeasuredStep`](crate::MeasuredStep). May be negative.
     pub correction: f64,
-    /// Seconds by which measured times of a step may be off; 0 if none was measured.
+    /// The possible error of measured step times in seconds; 0 if none was measured.
     pub noise: f64,
     /// The link on which messages were measured. Messages may use a different part of another
     /// link's bandwidth.
@@ -39,32 +40,32 @@ pub struct Cluster {
     pub messages: Messages,
     /// The training framework's own all-reduce.
     pub plain: Messages,
-    /// Seconds a byte to copy gradients to main memory and back; 0 where they are there.
+    /// Seconds per byte to copy gradients to main memory and back; 0 if they are in main memory.
     pub staging: f64,
 }
 
-/// What messages take beside the time of their bytes on the link.
+/// The cost of messages apart from the time of their bytes on the link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Messages {
-    /// The seconds of a message that carries almost nothing, hand-over between threads included; an
-    /// all-reduce is one.
+    /// The seconds of an almost empty message, including the hand-over between threads; an
+    /// all-reduce counts as one message.
     pub overhead: f64,
-    /// The seconds that a message of 64 KiB or more takes in addition, and shorter ones in
-    /// proportion: until TCP sends as fast as the link.
+    /// The additional seconds of a message of 64 KiB or more, until TCP sends as fast as the link;
+    /// shorter messages take a proportional part.
     pub start: f64,
-    /// The part of the bandwidth of the [measured link](Cluster::link) that they use, more than 0
-    /// and at most 1.
+    /// The part of the [measured link](Cluster::link)'s bandwidth that they use, more than 0 and at
+    /// most 1.
     pub efficiency: f64,
 }
 
-/// The bytes of a message for which [`Messages::start`] is whole.
+/// The bytes of a message that takes the whole [`Messages::start`].
 const LONG: f64 = 65_536.0;
 
 impl Messages {
-    /// Messages that take nothing else.
+    /// Messages without other costs.
     pub const FREE: Self = Self { overhead: 0.0, start: 0.0, efficiency: 1.0 };
 
-    /// The seconds in which a rank sends and receives a bucket, in this number of phases and
+    /// The seconds that a rank takes to send and receive a bucket, in this number of phases and
     /// latencies.
     fn seconds(self, cost: BucketCost, [phases, latencies]: [f64; 2], link: Link) -> f64 {
         let busiest = cost.up.max(cost.down);
@@ -76,7 +77,7 @@ impl Messages {
 }
 
 impl Cluster {
-    /// One rank a machine, with a free core and no overhead.
+    /// One rank per machine, with a free core and no overhead.
     pub fn of(ranks: usize) -> Self {
         Self {
             ranks,
@@ -98,7 +99,7 @@ impl Cluster {
         Self { link: None, correction: self.correction.max(0.0), ..self.clone() }
     }
 
-    /// Messages as they are on a link.
+    /// The costs of messages on a link.
     fn on(&self, link: Link, messages: Messages) -> Messages {
         let measured = self.link == Some(link);
         Messages { efficiency: if measured { messages.efficiency } else { 1.0 }, ..messages }
@@ -155,7 +156,7 @@ impl Cluster {
             + self.synchronization
     }
 
-    /// The seconds in which a bucket keeps a core busy.
+    /// The seconds for which a bucket keeps a core busy.
     fn work(&self, cost: BucketCost, elements: usize) -> f64 {
         self.crowding * (cost.compress + cost.decompress) + self.staging * 8.0 * elements as f64
     }
@@ -277,7 +278,7 @@ mod tests {
         for wrong in ["", "fast", "0", "-1", "-1mbit", "nanmbit", "0mbit", "1gbit/", "1gbit/x"] {
             assert!(parse_link(wrong).is_err(), "{wrong}");
         }
-        // Finite numbers, of too many bits a second.
+        // Finite numbers, but too many bits per second.
         for wrong in ["1e300gbit", "1e305mbit", "1e303"] {
             assert!(parse_link(wrong).is_err(), "{wrong}");
         }

@@ -15,13 +15,13 @@ use crate::bucket_cost::Growth;
 use crate::sums::{Sums, relative};
 use crate::{Bucket, BucketCost, Candidate, Recording};
 
-/// The most ranks of a trial. The costs of more are extrapolated.
+/// The most ranks of a trial. Costs for more ranks are extrapolated.
 const MOST_RANKS: usize = 4;
-/// Bytes that a rank writes between two steps, as a training step does, so that caches do not hold
-/// its gradients.
+/// Bytes that a rank writes between two steps, as a training step does, so caches do not hold its
+/// gradients.
 const EVICTED: usize = 32 << 20;
-/// The least bytes of gradients that are tried together, but for the last ones: as many as a bucket
-/// of `DistributedDataParallel` has.
+/// The least bytes of gradients that are tried together, except the last ones: the size of a bucket
+/// of `DistributedDataParallel`.
 const BATCH: usize = 25 << 20;
 /// How long a rank waits for another.
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -33,8 +33,8 @@ pub struct Costs {
     pub buckets: Vec<BucketCost>,
     /// The tensors, in the order of the model.
     pub tensors: Vec<TensorCost>,
-    /// The error that remains of the sum of all recorded steps, relative to that sum: ‖sent − true‖
-    /// / ‖true‖.
+    /// The remaining error of the sum of all recorded steps, relative to the sum: ‖sent − true‖ /
+    /// ‖true‖.
     pub error: f64,
 }
 
@@ -43,27 +43,27 @@ pub struct Costs {
 pub struct TensorCost {
     /// Bytes of this rank's messages; a message to several ranks counts once.
     pub bytes: f64,
-    /// As [`Costs::error`], of this tensor.
+    /// As [`Costs::error`], for this tensor.
     pub error: f64,
 }
 
 /// The measurements of a rank in the trial of some buckets.
 struct Observed {
-    /// For each step the cost of each bucket.
+    /// For each step, the cost of each bucket.
     steps: Vec<Vec<BucketCost>>,
-    /// For each tensor its place in the model, and the bytes of its messages in the last step.
+    /// For each tensor, its place in the model, and the bytes of its messages in the last step.
     bytes: Vec<(usize, usize)>,
-    /// For each tensor its place in the model, and ‖sent − true‖² and ‖true‖² of the sums over
+    /// For each tensor, its place in the model, and ‖sent − true‖² and ‖true‖² of the sums over
     /// steps.
     squares: Vec<(usize, [f64; 2])>,
 }
 
 impl Costs {
-    /// Tries a candidate on a recording. Rank `r` begins with the recorded step `r`, so that ranks
-    /// differ as they do with other data. Buckets are tried one after the other, each in all
-    /// recorded steps, so that residuals and sums take memory for a bucket and not for the model:
-    /// about `4 · (3 · min(ranks, 4) + 2)` bytes for each of its elements. A bucket has 25 MiB of
-    /// `f32`, or one larger tensor.
+    /// Tries a candidate on a recording. Rank `r` begins with the recorded step `r`, so ranks
+    /// differ as with different data. Buckets are tried one after the other, each in all recorded
+    /// steps. So residuals and sums take memory for one bucket, not for the whole model: about `4 ·
+    /// (3 · min(ranks, 4) + 2)` bytes for each of its elements. A bucket has 25 MiB of `f32`, or
+    /// one larger tensor.
     ///
     /// With more than four ranks, four take part, and bytes and times are extrapolated: with a
     /// gather each rank receives and decodes `n − 1` messages; otherwise its bytes grow as
@@ -76,8 +76,8 @@ impl Costs {
         Self::watched(recording, candidate, ranks, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// The same. `watch` is told the elements of the buckets that were tried, and may end the
-    /// trial.
+    /// As [`measure`](Self::measure). `watch` receives the number of elements of the buckets that
+    /// were tried, and may end the trial.
     pub(crate) fn watched(
         recording: &Recording<'_>,
         candidate: &Candidate,
@@ -166,7 +166,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Exchanges some buckets in all recorded steps; returns what each rank saw.
+    /// Exchanges some buckets in all recorded steps; returns each rank's measurements.
     fn run(&self, buckets: &[Bucket]) -> Result<Vec<Observed>> {
         let options = in_process::Options { deadline: DEADLINE, link: None };
         thread::scope(|scope| {
@@ -182,7 +182,7 @@ impl Trial<'_> {
         })
     }
 
-    /// What one rank sees.
+    /// The measurements of one rank.
     fn observe(
         &self,
         transport: Box<in_process::InProcess>,
@@ -201,7 +201,7 @@ impl Trial<'_> {
         let mut sums = (rank == 0).then(|| Sums::of(buckets, recording));
         let (mut values, mut steps) = (Vec::new(), Vec::new());
         let mut evicting = vec![0; EVICTED];
-        // At least one step after the first, in which memory is new.
+        // At least one step after the first, which allocates its memory.
         for step in 0..recording.gradients.len().max(2) {
             evicting.fill(step as u8);
             black_box(&mut evicting);
@@ -233,8 +233,8 @@ impl Trial<'_> {
     }
 }
 
-/// Medians over ranks and steps without the first step; of bytes, too, which differ from rank to
-/// rank.
+/// Medians over ranks and over all steps but the first. Bytes are medians, too, because they differ
+/// between ranks.
 fn typical(observed: &[Observed]) -> Vec<BucketCost> {
     let buckets = observed[0].steps[0].len();
     let of = |bucket: usize, field: fn(&BucketCost) -> f64| {
@@ -295,8 +295,8 @@ mod tests {
 
     #[test]
     fn errors_are_those_of_what_was_left_out() {
-        // Of a normal distribution, the tenth with the largest magnitude has 44 % of the squares:
-        // 0.75 of the norm is left of a single step, and less with feedback over four.
+        // In a normal distribution, the tenth with the largest magnitude has 44 % of the squares: a
+        // single step leaves 0.75 of the norm, and four steps with feedback leave less.
         let with = costs("topk:ratio=0.1,select=exact", 2);
         let without = costs("topk:ratio=0.1,select=exact,ef=off", 2);
         assert!(
@@ -308,8 +308,8 @@ mod tests {
         assert!(with.tensors.iter().all(|cost| cost.error < 1.0 && cost.error > 0.1));
     }
 
-    /// Elements of tensors of which the first and the second are in two batches, and the third is
-    /// in that of the second.
+    /// Elements of three tensors. The first and the second are in two batches, and the third is in
+    /// the second's batch.
     const BATCHED: [usize; 3] = [300, 25 << 18, 1 << 10];
 
     #[test]

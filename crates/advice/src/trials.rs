@@ -6,20 +6,20 @@ use gradwire_exchange::{Exchange, ExchangeError, Policy, Result};
 
 use crate::{Candidate, Costs, Recording};
 
-/// How far the trials are.
+/// The progress of the trials.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress<'a> {
-    /// The candidate that is tried.
+    /// The candidate that is being tried.
     pub candidate: &'a Candidate,
-    /// The number of trials that are finished.
+    /// The number of finished trials.
     pub finished: usize,
     /// The number of trials.
     pub trials: usize,
-    /// The part of all work that is done, from 0 to 1.
+    /// The finished part of all work, from 0 to 1.
     pub done: f64,
 }
 
-/// Is told of progress, and may end the trials.
+/// Receives the progress, and may end the trials.
 pub type Watch<'a> = dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a;
 
 /// The key of a trial. Candidates that differ only in their number of local steps have the same
@@ -37,7 +37,7 @@ impl Key {
     }
 }
 
-/// Tries candidates, each kind of messages once.
+/// Tries candidates. Candidates with the same messages share a trial.
 pub(crate) struct Trials<'a> {
     recording: &'a Recording<'a>,
     watch: &'a mut Watch<'a>,
@@ -81,7 +81,7 @@ impl<'a> Trials<'a> {
             let done = (finished as f64 + tried as f64 / elements) / trials as f64;
             watch(&Progress { candidate, finished, trials, done: done.min(1.0) })
         };
-        // The name, ahead of the first result.
+        // Reports the name before the first result.
         if tell(0).is_break() {
             return Err(ExchangeError::Ended("the trials were stopped".to_owned()));
         }

@@ -25,8 +25,7 @@ fn recording(elements: usize, step_seconds: f64, backward: f64) -> Recording<'st
     Recording::untimed(tensors.clone(), gradients, step_seconds, backward)
 }
 
-/// For a model of half a million parameters, of which a step takes 0.2 s, half of it the backward
-/// pass.
+/// For a model of half a million parameters. A step takes 0.2 s, half of it the backward pass.
 fn advice(candidates: &[Candidate], links: &[f64], optimizer: OptimizerFamily) -> Advice {
     let recording = recording(1 << 19, 0.2, 0.1);
     let links: Vec<_> = links.iter().map(|&mbit| Link::mbit(mbit)).collect();
@@ -41,7 +40,7 @@ fn only(spec: &str) -> [Candidate; 1] {
 
 #[test]
 fn slow_links_call_for_compression_and_fast_ones_for_none() {
-    // 2 MB a step of 0.2 s: 170 ms at 100 Mbit/s, of which backward hides some; 0.4 ms at 40
+    // 2 MB a step of 0.2 s: 170 ms at 100 Mbit/s, partly hidden by the backward pass; 0.4 ms at 40
     // Gbit/s.
     let candidates = Candidate::defaults();
     let found = advice(&candidates, &[1.0, 100.0, 40_000.0], OptimizerFamily::Adaptive);
@@ -72,7 +71,7 @@ fn what_pays_is_recommended_also_beside_a_more_exact_candidate_that_does_not() {
         (one.on_links[0].seconds, one.on_links[0].speedup) = (seconds, 0.1 / seconds);
         one
     };
-    // Of 100 ms: 1.087 times as fast, and 1.042 times with a smaller error.
+    // Compared with 100 ms: 1.087 times as fast, and 1.042 times with a smaller error.
     assert_eq!(best(&[one(0.092, 0.02), one(0.096, 0.01)], 0), Some(0));
     assert_eq!(best(&[one(0.092, 0.02), one(0.093, 0.01)], 0), Some(1));
     assert_eq!(best(&[one(0.096, 0.02), one(0.096, 0.01)], 0), None);
@@ -109,9 +108,9 @@ fn each_tensor_has_its_own_advice() {
 }
 
 /// Agarwal et al. (MLSys 2022, abstract) found compression faster in 6 of more than 200 data-centre
-/// set-ups. These are not theirs, but of the same kind: ResNet-50 (25.6 million parameters; a step
-/// of 0.2 s, two thirds of it backward) on 4 to 96 ranks at 10 to 100 Gbit/s, with compression as
-/// fast as one core does it. From 25 Gbit/s nothing is gained.
+/// set-ups. These set-ups are similar to theirs: ResNet-50 (25.6 million parameters; a step of 0.2
+/// s, two thirds of it backward) on 4 to 96 ranks at 10 to 100 Gbit/s, with compression as fast as
+/// one core does it. From 25 Gbit/s on nothing is gained.
 #[test]
 fn in_a_data_centre_there_is_nothing_to_gain() {
     /// Elements of each of the layers.
@@ -152,6 +151,6 @@ fn in_a_data_centre_there_is_nothing_to_gain() {
         let best = speedups(ranks, 10.0).into_iter().fold(0.0, f64::max);
         assert!(best < 1.3, "{best} with {ranks} ranks");
     }
-    // The same model over the internet is another matter.
+    // Over the internet, compression pays for the same model.
     assert!(speedups(8, 0.1).iter().all(|&speedup| speedup > 1.5));
 }
